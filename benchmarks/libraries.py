@@ -114,7 +114,9 @@ def normal(*shape: int, dtype: Any = BF16) -> Any:
 
 def copying(x: Any) -> Call:
     out = torch.empty_like(x)
-    return functools.partial(lambda out, x, bytes_: torch.neg(x, out=out), out, x, bytes_=2 * x.numel() * x.element_size())
+    return functools.partial(
+        lambda out, x, bytes_: torch.neg(x, out=out), out, x, bytes_=2 * x.numel() * x.element_size()
+    )
 
 
 def rows_of(x: Any) -> str:

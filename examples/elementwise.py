@@ -68,10 +68,10 @@ def add(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
     threads = cute.make_ordered_layout((4, 32), order=(1, 0))
     values = cute.make_ordered_layout((2, 4), order=(1, 0))
     tiler, _ = cute.make_layout_tv(threads, values)
-    tiles = [cute.zipped_divide(t, tiler) for t in (a, b, c)]  # ((TileM,TileN),(RestM,RestN))
+    gA, gB, gC = (cute.zipped_divide(t, tiler) for t in (a, b, c))  # ((TileM,TileN),(RestM,RestN))
     coordinates = cute.zipped_divide(cute.make_identity_tensor(c.shape), tiler)
-    add_kernel(*tiles, coordinates, c.shape, threads, values).launch(
-        grid=cute.size(tiles[0], mode=[1]), block=cute.size(threads)
+    add_kernel(gA, gB, gC, coordinates, c.shape, threads, values).launch(
+        grid=cute.size(gA, mode=[1]), block=cute.size(threads)
     )
 
 

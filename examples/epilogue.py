@@ -29,7 +29,7 @@ class ReluEpilogue(Epilogue):
     """Scale, then clamp negative values to zero."""
 
     @cute.jit
-    def apply(self, x):
+    def apply(self, x):  # pyright: ignore[reportIncompatibleVariableOverride]
         scaled = super().apply(x)
         return scaled if scaled > 0.0 else 0.0
 

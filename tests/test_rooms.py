@@ -60,6 +60,8 @@ def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[tuple[s
         found: list[str] = []
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 1 and node.module is None and _gives_out(node):
+            continue  # as below
         elif isinstance(node, ast.ImportFrom):
             base = _resolved("." * node.level + (node.module or ""), package)
             found = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
@@ -72,6 +74,11 @@ def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[tuple[s
         for name in found:
             if name.split(".")[0] == "kiln":
                 yield _innermost(name, known), getattr(node, "lineno", 0)
+
+
+def _gives_out(node: ast.ImportFrom) -> bool:
+    """Whether a package gives out its modules: `from . import cute as cute`, which type checkers look for."""
+    return all(alias.asname is not None and alias.asname.lstrip("_") == alias.name for alias in node.names)
 
 
 def _text(node: ast.expr, module: str) -> str:

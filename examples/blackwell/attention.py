@@ -15,6 +15,7 @@ while the softmax warps work. S, P and O take 2 * 128 + 2 * 64 + 64 of the 512 c
 
 import math
 import sys
+from typing import Any
 
 import blackwell_harness as harness
 import numpy as np
@@ -229,7 +230,7 @@ def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor):
     kernel.launch(grid=(cute.ceil_div(o.shape[0], QUERIES), o.shape[2], 1), block=THREADS)
 
 
-def tensors(heads: int, queries: int, keys: int):
+def tensors(heads: int, queries: int, keys: int) -> tuple[Any, ...]:
     """Return Q, K, V and O of f16."""
     random = np.random.default_rng(0)
     shapes = ((heads, queries, D), (heads, keys, D), (heads, keys, D))

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def placed(array: np.ndarray):
     return torch.from_numpy(array).to(DEVICE)
 
 
-def matrices(m: int, n: int, k: int):
+def matrices(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
     """Return A (m, k) and B (n, k) of normal data and C (m, n), all f16. Zeros run faster and prove nothing."""
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((rows, k), np.float32).astype(np.float16) for rows in (m, n))

@@ -205,7 +205,7 @@ def e4m3(codes: np.ndarray) -> np.ndarray:
     return sign * np.where(exponent == 0, fraction / 512, (8 + fraction) * np.exp2(exponent - 10.0))
 
 
-def tensors(m: int, n: int, k: int, kind: Format = NVFP4):
+def tensors(m: int, n: int, k: int, kind: Format = NVFP4) -> tuple[Any, ...]:
     """Return bytes of A, B, SFA and SFB, and C of f16."""
     random = np.random.default_rng(0)
     elements = [random.integers(0, 256, (rows, k * kind.element.width // 8), np.uint8) for rows in (m, n)]

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def matrices(m: int, n: int, k: int):
+def matrices(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
     """A (m, k), B (n, k) and C (m, n) of f16: PyTorch's on a GPU, else numpy's. Normal data: zeros run faster and prove
     nothing."""
     if not has_gpu():

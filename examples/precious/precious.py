@@ -16,9 +16,10 @@ from kiln.base_dsl import BaseDSL, merging
 from kiln.base_dsl.arguments import Node
 from kiln.base_dsl.compiler import Compilation
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError, error, mark_internal
-from kiln.base_dsl.function import CompiledFunction, JitFunction, TracedFunction
+from kiln.base_dsl.function import CompiledFunction, JitFunction
 from kiln.base_dsl.target import get_target
 from kiln.base_dsl.trace import Trace, emit, emit_value, inside_function, require
+from kiln.base_dsl.traced_function import TracedFunction
 from kiln.base_dsl.typing import Float32, Int64
 from kiln.mlir import ir
 

@@ -20,8 +20,8 @@ Importing this package loads neither MLIR nor a target.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+import importlib as _importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0.dev0"
 
@@ -30,34 +30,110 @@ from ._support.gc_pause import gc_paused
 with gc_paused:
     from . import _alias, base_dsl, hardware, interop, targets
     from ._support import lazy, unavailable
-    from .base_dsl import typing
-    from .base_dsl.arguments import register_jit_arg_adapter
+    from .base_dsl import entry_points as _entry_points
+    from .base_dsl import typing as typing
+    from .base_dsl import uncaught as _uncaught
+    from .base_dsl.arguments import register_jit_arg_adapter as register_jit_arg_adapter
     from .base_dsl.diagnostics import (
-        CompilerDiagnosticError,
-        DSLBaseError,
-        DSLCudaRuntimeError,
-        DSLNotImplemented,
-        DSLOptimizationWarning,
-        DSLRuntimeError,
-        DSLSyntaxError,
-        DSLUserCodeError,
-        DSLUserCodeTypeError,
-        DSLUserCodeValueError,
-        DSLWarning,
+        CompilerDiagnosticError as CompilerDiagnosticError,
     )
-    from .base_dsl.operators import all_, and_, any_, max, min, not_, or_, select_
+    from .base_dsl.diagnostics import (
+        DSLBaseError as DSLBaseError,
+    )
+    from .base_dsl.diagnostics import (
+        DSLCudaRuntimeError as DSLCudaRuntimeError,
+    )
+    from .base_dsl.diagnostics import (
+        DSLNotImplemented as DSLNotImplemented,
+    )
+    from .base_dsl.diagnostics import (
+        DSLOptimizationWarning as DSLOptimizationWarning,
+    )
+    from .base_dsl.diagnostics import (
+        DSLRuntimeError as DSLRuntimeError,
+    )
+    from .base_dsl.diagnostics import (
+        DSLSyntaxError as DSLSyntaxError,
+    )
+    from .base_dsl.diagnostics import (
+        DSLUserCodeError as DSLUserCodeError,
+    )
+    from .base_dsl.diagnostics import (
+        DSLUserCodeTypeError as DSLUserCodeTypeError,
+    )
+    from .base_dsl.diagnostics import (
+        DSLUserCodeValueError as DSLUserCodeValueError,
+    )
+    from .base_dsl.diagnostics import (
+        DSLWarning as DSLWarning,
+    )
+    from .base_dsl.operators import all_ as all_
+    from .base_dsl.operators import and_ as and_
+    from .base_dsl.operators import any_ as any_
+    from .base_dsl.operators import max as max
+    from .base_dsl.operators import min as min
+    from .base_dsl.operators import not_ as not_
+    from .base_dsl.operators import or_ as or_
+    from .base_dsl.operators import select_ as select_
     from .base_dsl.ranges import Range as range
-    from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic
-    from .base_dsl.target import target
+    from .base_dsl.ranges import const_expr as const_expr
+    from .base_dsl.ranges import dynamic_expr as dynamic_expr
+    from .base_dsl.ranges import range_constexpr as range_constexpr
+    from .base_dsl.ranges import range_dynamic as range_dynamic
+    from .base_dsl.target import target as target
     from .base_dsl.typing import *
-    from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
+    from .base_dsl.user_op import dsl_user_op as dsl_user_op
+    from .base_dsl.user_op import extract_mlir_values as extract_mlir_values
+    from .base_dsl.user_op import new_from_mlir_values as new_from_mlir_values
 
-base_dsl.uncaught.install()
+_uncaught.install()
 unavailable.error = DSLNotImplemented
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
-base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL
-base_dsl.entry_points.exporter = lambda: importlib.import_module(f"{__name__}.interop.aot")
-hardware.measuring_kernels = lambda: importlib.import_module(f"{__name__}.cute.measuring")
+base_dsl.dsl.default_language = lambda: _importlib.import_module(f"{__name__}.cute.program.dsl").DSL
+_entry_points.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
+hardware.measuring_kernels = lambda: _importlib.import_module(f"{__name__}.cute.measuring")
+
+if TYPE_CHECKING:  # what loads when it is first used
+    from . import aot as aot
+    from . import bank_conflicts as _bank_conflicts
+    from . import base_dsl as base_dsl
+    from . import cuda as cuda
+    from . import cute as cute
+    from . import cutlass_dsl as cutlass_dsl
+    from . import experimental as experimental
+    from . import jax as jax
+    from . import kernels as kernels
+    from . import mlir as mlir
+    from . import nn as nn
+    from . import pipeline as pipeline
+    from . import sanitize as _sanitize
+    from . import testing as testing
+    from . import torch as torch
+    from . import utils as utils
+    from . import vector as vector
+    from . import workbench as workbench
+    from .cuda import CUDA_VERSION as CUDA_VERSION
+    from .cuda import target_version as target_version
+    from .cute.layout import Layout as Layout
+    from .cute.layout.swizzle import Swizzle as Swizzle
+    from .cute.program.control import for_generate as for_generate
+    from .cute.program.control import if_generate as if_generate
+    from .cute.program.control import while_generate as while_generate
+    from .cute.program.control import yield_out as yield_out
+    from .cute.program.wrapped_values import GridConstant as GridConstant
+    from .cute.program.wrapped_values import Pointer as Pointer
+    from .cute.program.wrapped_values import Vector as Vector
+    from .cute.program.wrapped_values import print_nd_vector as print_nd_vector
+    from .cute.tensor.array import Array as Array
+    from .cute.tensor.array import make_array_view as make_array_view
+    from .cute.tensor.pointer import AddressSpace as AddressSpace
+    from .cute.tensor.raw_pointer import inttoptr as inttoptr
+    from .cute.tensor.tensor_ssa import full as full
+    from .interop.aot.exporting import export as export
+    from .tunings import tuned as tuned
+
+    bank_conflicts = _bank_conflicts._Callable("bank_conflicts")
+    sanitize = _sanitize._Callable("sanitize")
 
 _LAZY = (
     "cute",
@@ -76,6 +152,8 @@ _LAZY = (
     "cuda",
     "experimental",
     "vector",
+    "aot",
+    "workbench",
 )
 
 
@@ -99,4 +177,5 @@ _PLACES = {
 """Where names are defined that are not loaded with the package."""
 
 
-__getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import types
+from typing import TYPE_CHECKING
 
 from .base_dsl import sanitizing
 from .base_dsl.target import Instrumented
@@ -38,7 +39,14 @@ class Session(Report):
 class _Callable(types.ModuleType):
     """Makes this module callable: `kiln.bank_conflicts()` is a `Session`."""
 
+    if TYPE_CHECKING:
+        Report = Report
+        Session = Session
+        SharedAccess = SharedAccess
+        report = report
+
     def __call__(self) -> Session:
+        """Count bank conflicts of what this thread runs while the session is open."""
         return Session()
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .base_dsl import sanitizing
 from .base_dsl.diagnostics import DSLRuntimeError
@@ -96,7 +96,19 @@ def report() -> Report:
 class _Callable(types.ModuleType):
     """Makes this module callable: `kiln.sanitize(...)` is a `Session`."""
 
-    def __call__(self, kinds: Any = "default", *, raises: bool = True) -> Session:
+    if TYPE_CHECKING:
+        KINDS = KINDS
+        Report = Report
+        SanitizerError = SanitizerError
+        Session = Session
+
+        @staticmethod
+        def report() -> Report:
+            """Return all findings of this process so far."""
+            ...
+
+    def __call__(self, kinds: str | tuple[str, ...] | list[str] = "default", *, raises: bool = True) -> Session:
+        """Look for races, memory and synchronization errors in what this thread runs while the session is open."""
         return Session(kinds, raises=raises)
 
 

@@ -27,7 +27,7 @@ def levels(tmp_path_factory):
     del sys.modules[spec.name]
 
 
-@pytest.mark.parametrize("level", ["by_primitives", "by_atoms", "by_tasks"])
+@pytest.mark.parametrize("level", ["by_primitives", "by_atoms", "by_tasks", "by_slices"])
 def test_levels_compute_the_same(levels, level):
     memory = np.zeros((2, 16 * 64 + 64), np.float16)
     x, out = (m[-m.ctypes.data % 128 // 2 :][: 16 * 64].reshape(16, 64) for m in memory)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from nvidia_testing import compile_for, needs_ptxas
@@ -11,6 +14,7 @@ from kiln import cute
 from kiln.base_dsl.diagnostics import DSLBaseError
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
+from kiln.experimental import cuda
 from kiln.experimental import primitives as prims
 
 
@@ -252,16 +256,120 @@ def test_misuse_of_primitives_is_refused():
     refused("floats are added", lambda x: prims.red("max", "f32", far(x), 1.0))
     refused("3 words", lambda x: prims.stmatrix(smem(), [1, 2, 3], "row"))
     refused("16x16 matrices", lambda x: prims.ldmatrix(smem(), 1, "row", shape="m16n16", src_format="b8"))
-    refused(
-        "from tensormap to generic",
-        lambda x: prims.fence_proxy_release("gpu", from_proxy="tensormap", to_proxy="generic"),
-    )
     refused("of 64 bytes", lambda x: prims.fence_proxy_acquire("gpu", far(x), 64))
     refused("reg_count is 100", lambda x: prims.setmaxregister(100, "decrease"))
     refused("needs a new_value", lambda x: prims.tensormap_replace("rank", far(x)))
     refused("33 columns", lambda x: prims.tcgen05_alloc(smem(), 33))
     refused("an address in tensor memory", lambda x: prims.tcgen05_dealloc(smem(), 32))
     refused("leading_byte_offset", lambda x: prims.Tcgen05SmemDesc.build(smem(), 8))
+
+
+MISUSE = [
+    ("kind is 'mean'", lambda near, far, away: prims.redux_sync(kiln.Int32(1), "mean", -1)),
+    ("kind is 'most'", lambda near, far, away: prims.vote_sync(-1, True, "most")),
+    ("barrier_id is 16", lambda near, far, away: prims.barrier(barrier_id=16)),
+    ("barrier_id is 16", lambda near, far, away: prims.barrier_cta_sync_aligned(16)),
+    ("in shared memory", lambda near, far, away: prims.mapa(far, 0)),
+    ("in shared memory", lambda near, far, away: prims.mbarrier_arrive(far)),
+    ("in shared memory", lambda near, far, away: prims.mbarrier_arrive_expect_tx(far, 16)),
+    ("in shared memory", lambda near, far, away: prims.mbarrier_expect_tx(far, 16)),
+    ("scope is 'gpu'", lambda near, far, away: prims.mbarrier_arrive(near, scope="gpu")),
+    ("of another CTA", lambda near, far, away: prims.mbarrier_inval(away)),
+    ("of another CTA", lambda near, far, away: prims.mbarrier_try_wait_parity(away, 0)),
+    ("of another CTA", lambda near, far, away: prims.mbarrier_try_wait_timelimit(away, 0, 1)),
+    ("of another CTA", lambda near, far, away: prims.mbarrier_wait_parity(away, 0, "try")),
+    ("of another CTA", lambda near, far, away: prims.cp_async_mbarrier_arrive(away)),
+    (
+        "from tensormap to generic",
+        lambda near, far, away: prims.fence_proxy_release("gpu", from_proxy="tensormap", to_proxy="generic"),
+    ),
+    ("kind is 'sync'", lambda near, far, away: prims.fence_proxy("sync")),
+    ("kind is 'stop'", lambda near, far, away: prims.griddepcontrol("stop")),
+    ("in shared memory", lambda near, far, away: prims.cp_async_bulk_global_shared_cta(far, far, 16)),
+    ("with a byte_mask", lambda near, far, away: prims.cp_async_bulk_global_shared_cta(far, near, 16, byte_mask=1)),
+    ("in shared memory", lambda near, far, away: prims.cp_async_bulk_shared_cluster_global(far, far, near, 16)),
+    ("in shared memory", lambda near, far, away: prims.cp_reduce_async_bulk_global_shared_cta(far, far, 16)),
+    ("in shared memory", lambda near, far, away: prims.cp_async_bulk_tensor_shared_cta_global(far, far, (0,), near)),
+    (
+        "group is 'cta_3'",
+        lambda near, far, away: prims.cp_async_bulk_tensor_shared_cluster_global(
+            near, far, (0,), near, [], group="cta_3"
+        ),
+    ),
+    ("in shared memory", lambda near, far, away: prims.cp_async_bulk_tensor_global_shared_cta(far, far, (0,))),
+    ("mode is 'tiles'", lambda near, far, away: prims.cp_async_bulk_tensor_global_shared_cta(far, near, (0,), mode="tiles")),
+    ("in global memory", lambda near, far, away: prims.prefetch_tensormap(near)),
+    ("-1", lambda near, far, away: prims.cp_async_wait_group(-1)),
+    ("-1", lambda near, far, away: prims.cp_async_bulk_wait_group(-1)),
+    ("an address in tensor memory", lambda near, far, away: prims.make_tmem_ptr(near, kiln.Int32)),
+    ("an address in tensor memory", lambda near, far, away: prims.make_tmem_ptr_from_warp_row_col(near, 0, 0, kiln.Int32)),
+    ("in shared memory", lambda near, far, away: prims.tcgen05_commit(far)),
+    ("8x8b", lambda near, far, away: prims.tcgen05_cp("8x8b", 0, kiln.Int64(0))),
+    ("src_format is 'b5'", lambda near, far, away: prims.tcgen05_cp("128x128b", 0, kiln.Int64(0), src_format="b5")),
+    ("kind is 'sideways'", lambda near, far, away: prims.tcgen05_fence("sideways")),
+    ("shape is '8x8b'", lambda near, far, away: prims.tcgen05_ld("8x8b", prims.make_tmem_ptr(0, kiln.Int32))),
+    ("shape is '8x8b'", lambda near, far, away: prims.tcgen05_st("8x8b", prims.make_tmem_ptr(0, kiln.Int32), kiln.Int32(1))),
+    (
+        "kind is 'f99'",
+        lambda near, far, away: prims.tcgen05_mma("f99", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True),
+    ),
+    (
+        "kind is 'f16'",
+        lambda near, far, away: prims.tcgen05_mma_block_scale(
+            "f16", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, 0, 0
+        ),
+    ),
+    ("group is 'cta_3'", lambda near, far, away: prims.tcgen05_relinquish_alloc_permit(group="cta_3")),
+    ("kind is 'both'", lambda near, far, away: prims.tcgen05_wait("both")),
+    ("of 3 words", lambda near, far, away: prims.ldmatrix(near, 3, "row")),
+    ("m_dim=100", lambda near, far, away: prims.Tcgen05InstrDesc.build(n_dim=8, m_dim=100)),
+    ("a type of tcgen05.mma", lambda near, far, away: prims.Tcgen05InstrDesc.build(a_dtype=kiln.Float64, n_dim=8, m_dim=64)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(MISUSE)))
+def test_misuse_by_memory_kind_and_number(number):
+    match, body = MISUSE[number]
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        near = kiln.Array(kiln.Int64, 16, space=kiln.AddressSpace.smem, alignment=128)
+        far = kiln.inttoptr(kiln.Int64(1 << 20), kiln.AddressSpace.gmem, kiln.Int32)
+        body(near, far, prims.mapa(near, 0))
+
+    with pytest.raises(DSLBaseError, match=match):
+        run(kernel, np.zeros(32, np.int32))
+
+
+OUTSIDE = {
+    "bar_warp_sync": (), "elect_sync": (), "barrier_cluster_arrive": (), "barrier_cluster_arrive_relaxed": (),
+    "barrier_cluster_wait": (), "cluster_ctarank": (), "exit": (), "fence_mbarrier_init": (),
+    "fence_sync_restrict": ("acquire",), "cp_async_commit_group": (), "cp_async_bulk_commit_group": (), "mov_b32": (1,),
+    "prmt": (1, 2, prims.PermuteMode.RC8), "convert_and_pack_integer": (1, 2, kiln.Int16.mlir_type),
+    "atomicrmw": (prims.AtomicOp.ADD, None, 1), "print_runtime": ("{}", 1),
+}  # fmt: skip
+"""Primitives whose operands cannot be wrong, and what they are called with in host code, where they do not exist."""
+IN_HOST_CODE = {"print_runtime"}
+
+
+@pytest.mark.parametrize("name", [name for name in OUTSIDE if name not in IN_HOST_CODE])
+def test_primitives_are_refused_outside_kernels(name):
+    with pytest.raises((DSLBaseError, TypeError, RuntimeError)):
+        getattr(prims, name)(*OUTSIDE[name])
+
+
+def test_every_primitive_has_a_right_and_a_wrong_test():
+    """A primitive is called somewhere in these tests, and in one that expects an error."""
+    here = Path(__file__).parent
+    files = [*here.rglob("test_*.py"), here.parent / "helpers" / "random_tasks.py"]
+    right_text = "\n".join(file.read_text() for file in files)
+    wrong_text = "\n".join(re.findall(r"refused\(.*|lambda near.*(?:\n.*)?", right_text))
+    for piece in wrong_text.split("\n"):
+        right_text = right_text.replace(piece, "")
+    names = [name for unit, found in prims._UNITS.items() if unit != "names" for name in found if name[0].islower()]
+    called = lambda name, where: re.search(rf"prims\.{name}\(", where)
+    assert [name for name in names if not called(name, right_text)] == []
+    assert [name for name in names if not called(name, wrong_text) and name not in OUTSIDE] == []
 
 
 @needs_ptxas
@@ -300,3 +408,63 @@ def test_exited_threads_are_not_counted():
     out = np.zeros(96, np.int32)
     run(kernel, out, threads=96)
     np.testing.assert_array_equal(out.reshape(3, 32), np.array([[2], [5], [2]]) + np.zeros((3, 32)))
+
+
+def test_groups_of_copies_registers_and_printing(capfd):
+    @cute.kernel
+    def kernel(x: cute.Tensor, out: cute.Tensor):
+        tx = arch.thread_idx()[0]
+        near = kiln.Array(kiln.Int32, 128, space=kiln.AddressSpace.smem, alignment=16)
+        prims.setmaxregister(40, prims.SetMaxRegisterAction.DECREASE)
+        prims.cp_async_shared_global(near.subview(tx), x.iterator + tx, 4, prims.CpAsyncModifier.CA, cp_size=4)
+        prims.cp_async_commit_group()
+        prims.cp_async_wait_group(0)
+        prims.barrier(barrier_id=1, number_of_threads=128)
+        out[tx] = near[(tx + 1) % 128]
+        prims.fence_sync_restrict("acquire")
+        if tx == 3:
+            prims.print_runtime("{} and {}", tx, out[tx])
+
+    x, out = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
+    run(kernel, x, out, threads=128)
+    np.testing.assert_array_equal(out, np.roll(x, -1))
+    assert "3 and 4" in capfd.readouterr().out
+
+
+def test_boxes_for_all_ctas_and_back():
+    """One CTA of a cluster loads a box for both, and both store it, shifted by a row."""
+
+    @cute.kernel
+    def kernel(source: kiln.GridConstant[cuda.TensorMap], target: kiln.GridConstant[cuda.TensorMap]):
+        rank = prims.cluster_ctarank()
+        tile = kiln.Array(kiln.Int32, (4, 32), space=kiln.AddressSpace.smem, alignment=128)
+        bar = kiln.Array(kiln.Int64, 1, space=kiln.AddressSpace.smem)
+        if prims.elect_sync():
+            prims.mbarrier_init(bar, 1)
+            prims.mbarrier_arrive_expect_tx(bar, source.global_tx_bytes())
+        prims.fence_mbarrier_init()
+        prims.barrier_cluster_arrive()
+        prims.barrier_cluster_wait()
+        if rank == 0:
+            if prims.elect_sync():
+                prims.cp_async_bulk_tensor_shared_cluster_global(tile, source, (0, 0), bar, [], multicast_mask=3)
+        while not prims.mbarrier_try_wait_parity(bar, 0):
+            pass
+        if prims.elect_sync():
+            prims.cp_async_bulk_tensor_global_shared_cta(target, tile, (0, 4 * rank + 1))
+        prims.cp_async_bulk_commit_group()
+        prims.cp_async_bulk_wait_group(0)
+        prims.barrier_cluster_arrive()
+        prims.barrier_cluster_wait()
+
+    @cute.jit
+    def main(x: cute.Tensor, out: cute.Tensor):
+        maps = [cuda.create_tensor_map_tiled_from_view(t, (4, 32), stride_order=(1, 0)) for t in (x, out)]
+        kernel(*maps).launch(grid=2, block=32, cluster=(2, 1, 1))
+
+    memory = np.zeros((2, 9 * 32 + 32), np.int32)
+    x, out = (m[-m.ctypes.data % 128 // 4 :][: rows * 32].reshape(rows, 32) for m, rows in zip(memory, (4, 9)))
+    x[:] = np.arange(128).reshape(4, 32)
+    with kiln.sanitize():
+        main(from_dlpack(x, assumed_align=128), from_dlpack(out, assumed_align=128))
+    np.testing.assert_array_equal(out, np.concatenate([np.zeros((1, 32), np.int32), x, x]))

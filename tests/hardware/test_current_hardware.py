@@ -224,3 +224,26 @@ def test_a_new_architecture_is_one_row(child):
     program = f"LAST, ROW, FILE = {last!r}, {row!r}, {str(file)!r}\n" + A_NEW_ONE
     done = child("-c", program, CUTE_DSL_ARCH="sm_130a")
     assert (done.returncode, done.stdout) == (0, "known\n"), done.stderr
+
+
+@pytest.mark.parametrize(("arch", "before", "after"), [(None, DEFAULT, "sm_100a"), ("sm_103a", "sm_103a", "sm_103a")])
+def test_a_program_that_uses_tcgen05_is_meant_for_a_chip_with_it(monkeypatch, arch, before, after):
+    seen: list[str] = []
+
+    @cute.kernel
+    def allocates():
+        seen.append(BaseDSL._get_dsl().get_arch_enum().name)
+        address = utils.SmemAllocator().allocate_array(kiln.Int32)
+        if cute.arch.warp_idx() == 0:
+            cute.arch.alloc_tmem(32, address)
+            cute.arch.dealloc_tmem(cute.arch.retrieve_tmem_ptr(kiln.Float32, 16, address), 32)
+        seen.append(BaseDSL._get_dsl().get_arch_enum().name)
+
+    @cute.jit
+    def launch():
+        allocates().launch(grid=1, block=32)
+
+    if arch:
+        monkeypatch.setenv("CUTE_DSL_ARCH", arch)
+    launch()
+    assert seen == [before, after]

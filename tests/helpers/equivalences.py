@@ -38,8 +38,73 @@ _WRITTEN_AGAIN = "what follows writes the shared memory again; in the kernel nob
 _OF_REGISTERS = "what it changes places with is a product of registers, which accesses no memory"
 _NEXT_ROUND = "the barrier before it: only thread 0 reads after that, and what it writes next it writes itself"
 _TIMES_ZERO = "where A keeps what the step before left B is zero, and rows that no step loads are not stored"
+_USED_BEFORE = (
+    "every lane uses what it loaded before it comes to the barrier that follows, and so waits for it; a warning says so"
+)
+_USED_BY_P = "the MMA warp has waited for P, which the softmax warps compute of what they loaded of S"
+_IN_ORDER = "a commit arrives after those before it of the same thread: the epilogue, which waits for the last one, ends after all"
+_FREED_TOGETHER = (
+    "the CTA frees its columns after the other one of the pair has loaded its accumulators and released them"
+)
+_FIRST_TILE = "the accumulator is free at the start, and each CTA has one tile"
+_STORED_BY_ALL = "the barriers of the last epilogue tile come after the last loads of all warps"
+_NEXT_ANSWER = (
+    "the tile after the next is known when the epilogue has released the answer before, after it stored its tile"
+)
+_COMMIT_OF_S = "the commit of S covers the MMA before it, which read the P that is overwritten"
 
 EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
+    "blackwell_attention": {
+        ("load_row: fence_view_async_tmem_load()", "deleted"): _USED_BY_P,
+        ("attention_kernel: k_producer.tail()", "deleted"): _IN_ORDER,
+        ("attention_kernel: v_producer.tail()", "deleted"): _IN_ORDER,
+        ("attention_kernel: full.release()", "one statement earlier"): _USED_BY_P,
+        ("attention_kernel: free = p_producer.acquire_and_advance()", "without waiting"): _COMMIT_OF_S,
+    },
+    "blackwell_overlap": {("fence_view_async_tmem_load() (2)", "deleted"): _USED_BEFORE},
+    "blackwell_step_1": {("store_rows: fence_view_async_tmem_load()", "deleted"): _USED_BEFORE},
+    "blackwell_step_2": {
+        ("gemm_kernel: acc_full.release()", "deleted"): _ONE_TILE,
+        ("gemm_kernel: done = acc_producer.acquire_and_advance()", "without waiting"): _FIRST_TILE,
+    },
+    "blackwell_step_3": {
+        ("store_acc: fence_view_async_tmem_load()", "deleted"): _USED_BEFORE,
+        ("gemm_kernel: producer.tail()", "deleted"): _IN_ORDER,
+        ("gemm_kernel: done = acc_producer.acquire_and_advance()", "without waiting"): _FIRST_TILE,
+        ("gemm_kernel: acc_producer.tail()", "deleted"): _ALL_READ,
+        ("gemm_kernel: writers.arrive_and_wait()", "deleted"): _STORED_BY_ALL,
+        ("gemm_kernel: writers.arrive_and_wait()", "arrives without waiting"): _STORED_BY_ALL,
+        ("gemm_kernel: stores.producer_tail()", "deleted"): _WARNED,
+    },
+    "blackwell_step_4": {
+        ("gemm_kernel: producer.tail()", "deleted"): _IN_ORDER,
+        ("gemm_kernel: acc_producer.tail()", "deleted"): _ALL_READ,
+        ("gemm_kernel: writers.arrive_and_wait()", "deleted"): _STORED_BY_ALL,
+        ("gemm_kernel: writers.arrive_and_wait()", "arrives without waiting"): _STORED_BY_ALL,
+        ("gemm_kernel: stores.producer_tail()", "deleted"): _WARNED,
+    },
+    "blackwell_step_5": {
+        ("gemm_kernel: acc_producer.tail()", "deleted"): _FREED_TOGETHER,
+        ("gemm_kernel: writers.arrive_and_wait()", "deleted"): _STORED_BY_ALL,
+        ("gemm_kernel: writers.arrive_and_wait()", "arrives without waiting"): _STORED_BY_ALL,
+        ("gemm_kernel: stores.producer_tail()", "deleted"): _WARNED,
+    },
+    "blackwell_step_6": {
+        ("gemm_kernel: acc_producer.tail()", "deleted"): _FREED_TOGETHER,
+        ("gemm_kernel: free = acc_producer.acquire_and_advance()", "without waiting"): _NEXT_ANSWER,
+        ("gemm_kernel: writers.arrive_and_wait()", "deleted"): _STORED_BY_ALL,
+        ("gemm_kernel: writers.arrive_and_wait()", "arrives without waiting"): _STORED_BY_ALL,
+        ("gemm_kernel: stores.producer_tail()", "deleted"): _WARNED,
+    },
+    "blackwell_step_7": {
+        ("gemm_kernel: producer.tail()", "deleted"): _IN_ORDER,
+        ("gemm_kernel: done = acc_producer.acquire_and_advance()", "without waiting"): _FIRST_TILE,
+        ("gemm_kernel: acc_producer.tail()", "deleted"): _ALL_READ,
+    },
+    "blackwell_transform": {
+        ("mbarrier_init_fence()", "deleted"): _ONE_BLOCK,
+        ("fence_view_async_tmem_load()", "deleted"): _USED_BEFORE,
+    },
     "block_reduction": {
         ("sync_threads() (3)", "deleted"): _LAST_WARP,
         ("sync_threads() (3)", "only the warp"): _LAST_WARP,

@@ -5,7 +5,8 @@
     python tests/helpers/mutation.py --new --save      # only mutants that the record lacks, where it is of other kernels
 
 The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
-it is, and runs the library with them. In one that says `GUARDS = True` comparisons that guard accesses, predicates of copies and
+it is, and runs the library with them. One that names an `EXAMPLE` mutates that program of `examples`, with the replacements of
+`SMALLER`, and runs it. `CHANGED` lists further mutants: what changes, a text of the program, and what takes its place. In one that says `GUARDS = True` comparisons that guard accesses, predicates of copies and
 initializations of registers are taken away as well. A mutant is *detected* if the sanitizer finds something or a deadlock is reported, under some schedule. One that
 is not is *equivalent* if `EQUIVALENT` names the synchronization that still implies what was taken away; else it is *missed*.
 """
@@ -35,6 +36,7 @@ from kiln.sanitize import SanitizerError
 from kiln.targets.cpu.runtime import parts
 
 FOLDER = Path(__file__).parents[1] / "targets" / "cpu" / "sanitizer" / "mutants"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORD = Path(__file__).parents[2] / "docs" / "data" / "mutants.md"
 WRITTEN = "<!-- Written by `python tests/helpers/mutation.py --save`; not edited by hand. -->"
 SEEDS = (0, 1, 2)
@@ -50,16 +52,18 @@ SYNCHRONIZING = {
     "arrive_and_wait", "sync", "NamedBarrier", "cluster_arrive_relaxed", "griddepcontrol_wait",
     "fence", "commit_group", "wait_group", "fence_tma_desc_release", "fence_tma_desc_acquire", "cp_fence_tma_desc_release",
     "fence_tensormap_initialization", "fence_tensormap_update", "fence_view_async_tmem_load", "fence_view_async_tmem_store",
+    "wait_for_alloc", "free", "dealloc_tmem", "alloc_tmem",
+    "tcgen05_wait", "tcgen05_fence", "tcgen05_commit",
 }  # fmt: skip
 ARRIVALS = {
     "barrier_arrive", "mbarrier_arrive", "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "producer_commit", "commit",
-    "consumer_release", "release", "arrive", "commit_group", "cp_async_bulk_commit_group",
+    "consumer_release", "release", "arrive", "commit_group", "cp_async_bulk_commit_group", "tcgen05_commit",
 }  # fmt: skip
 WAITS = {
     "sync_threads", "sync_warp", "barrier", "mbarrier_wait", "cp_async_wait_group", "cluster_wait", "producer_acquire",
-    "consumer_wait", "wait", "arrive_and_wait", "sync", "fence", "wait_group", "cp_async_bulk_wait_group",
+    "consumer_wait", "wait", "arrive_and_wait", "sync", "fence", "wait_group", "cp_async_bulk_wait_group", "wait_for_alloc",
 }  # fmt: skip
-OTHERS = {"allocate_tensor", "copy", "make_pipeline_state", "set"}
+OTHERS = {"allocate_tensor", "copy", "make_pipeline_state", "set", "allocate"}
 """What is not deleted, but may be changed."""
 
 _BLOCK = "cute.arch.block_idx_in_cluster()"
@@ -74,6 +78,8 @@ ARGUMENTS: dict[tuple[str, int | str], tuple[tuple[str, str], ...]] = {
     ("CooperativeGroup", 1): (("one more arrival", "{} + 1"), ("one arrival fewer", "{} - 1")),
     ("NamedBarrier", "num_threads"): (("for a warp fewer", "{} - 32"),),
     ("NamedBarrier", "barrier_id"): (("the same for all", "1"),),
+    ("allocate", 0): (("half the columns", "{} // 2"),),
+    ("alloc_tmem", 0): (("twice the columns", "{} * 2"),),
     ("allocate_tensor", 2): (("16 bytes further", "16 * bool({receiver}.allocate(16, 16))"),),
     ("allocate_tensor", 3): (("with another swizzle", "cute.make_swizzle(1, 4, 3)"),),
     ("cp_async_bulk_wait_group", 0): (*_GROUPS, ("only until all is read", "{}, read=True")),
@@ -126,17 +132,27 @@ def programs() -> list[str]:
 
 
 @functools.cache
+def _said(program: str, name: str) -> Any:
+    """What a program says by a literal; None if it does not."""
+    for statement in ast.parse((FOLDER / f"{program}.py").read_text()).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return ast.literal_eval(statement.value)
+    return None
+
+
 def library_of(program: str) -> tuple[str, ...]:
     """The modules of the kernel library that a program mutates; none if that is the program itself."""
-    for statement in ast.parse((FOLDER / f"{program}.py").read_text()).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "LIBRARY":
-            return ast.literal_eval(statement.value)
-    return ()
+    return _said(program, "LIBRARY") or ()
 
 
 def sources(program: str) -> dict[str, str]:
     """The texts that are mutated, by the names of their modules; the program's own name is empty."""
     modules = library_of(program)
+    if example := _said(program, "EXAMPLE"):
+        text = (EXAMPLES / example).read_text()
+        for old, new in (_said(program, "SMALLER") or {}).items():
+            text = _once(text, old, new)
+        return {"": text}
     if not modules:
         return {"": (FOLDER / f"{program}.py").read_text()}
     folder = Path(kiln.__file__).parent / "kernels"
@@ -155,11 +171,24 @@ def mutants(program: str) -> Iterator[Mutant]:
             seen: dict[str, int] = {}
             if "\nGUARDS = True\n" in text:
                 yield from _unguarded(program, text, function)
-            place = f"{module}.{function.name}: " if module else ""
+            place = (
+                f"{module}.{function.name}: " if module else f"{function.name}: " if _said(program, "EXAMPLE") else ""
+            )
             for body in _bodies(function):
                 for index, statement in enumerate(body):
                     for mutant in _mutants_of(program, text, body, index, statement, seen):
                         yield dataclasses.replace(mutant, module=module, statement=place + mutant.statement)
+        for change, old, new in _said(program, "CHANGED") or ():
+            code = text.partition("\nCHANGED = ")[0]
+            line = code[: code.index(old)].count("\n") + 1
+            yield Mutant(
+                program, line, old.strip().partition("\n")[0], change, text.replace(code, _once(code, old, new))
+            )
+
+
+def _once(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, f"{old} is {text.count(old)} times in the program"
+    return text.replace(old, new)
 
 
 def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -194,7 +223,9 @@ def _mutants_of(
         return Mutant(program, statement.lineno, shown, change, edit())
 
     if isinstance(statement, ast.Expr) and _is_sync(statement):
-        yield made("deleted", lambda: _replaced(text, statement, "pass"))
+        of = value.func.value if isinstance(value.func, ast.Attribute) else value
+        left = ast.unparse(of) if isinstance(of, ast.Call) and _called(of) == "wait_and_advance" else "pass"
+        yield made("deleted", lambda: _replaced(text, statement, left))
     for change, new in weaker:
         replaced = ast.unparse(statement).replace(ast.unparse(value), new)
         yield made(change, lambda replaced=replaced: _replaced(text, statement, replaced))
@@ -340,7 +371,9 @@ def _applies(change: str, old: str, text: str) -> bool:
     if change == "to one block more":
         return not old.isdigit()  # those of a cluster of two name both
     if change == "never":
-        return "ACCUMULATE" in text and old == "False"
+        return "ACCUMULATE" in text and old != "True"
+    if change == "half the columns":
+        return text.startswith("tmem.")
     if change == "16 bytes further":
         return old == "1024"
     return change != "only until all is read" or "read=" not in text
@@ -387,7 +420,13 @@ def load(program: str, name: str, changed: Mutant | None, folder: Path) -> Calla
     path = folder / f"{name}.py"
     if not library_of(program):
         path.write_text(changed.source if changed else sources(program)[""])
-        return _module(name, path).run
+        if example := _said(program, "EXAMPLE"):  # it may import others of its folder
+            place = str((EXAMPLES / example).parent)
+            sys.path += [place] if place not in sys.path else []
+        module = _module(name, path)
+        return (
+            functools.partial(_module(f"{name}_user", FOLDER / f"{program}.py").run, module) if example else module.run
+        )
     if changed:
         path.write_text(changed.source)
     user = _module(f"{name}_user", FOLDER / f"{program}.py")

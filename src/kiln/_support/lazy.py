@@ -22,9 +22,11 @@ def names(
     """Return the `__getattr__` of a module.
 
     A name in `places` is loaded from the module given there, relative to this module's package; `modules` are
-    submodules (None: any). Other names are what `otherwise(module, name)` returns, or missing.
+    submodules (None: any). Other names are what `otherwise(module, name)` returns, or missing. `dir()` of the module
+    has the names that load later, too, unless it has a `__dir__` of its own.
     """
     here = sys.modules[module]
+    vars(here).setdefault("__dir__", listing(module, places, modules))
     package = module if hasattr(here, "__path__") else module.rpartition(".")[0]
 
     def __getattr__(name: str) -> Any:
@@ -46,6 +48,36 @@ def names(
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+def listing(module: str, places: Collection[str] = (), modules: Collection[str] | None = ()) -> Callable[[], list[str]]:
+    """Return the `__dir__` of a module: its public names and those that load later, without what it imports for itself.
+
+    `__all__` says which names are public; without it they are those that come from no module of helpers.
+    """
+    here = sys.modules[module]
+
+    def __dir__() -> list[str]:
+        below = _submodules(here) if modules is None else modules
+        if (public := getattr(here, "__all__", None)) is None:
+            public = [name for name, value in vars(here).items() if _is_public(name, value)]
+        special = [name for name in vars(here) if name.startswith("__")]
+        return sorted({*public, *places, *below, *special})
+
+    return __dir__
+
+
+def _is_public(name: str, value: Any) -> bool:
+    if name.startswith("_") or name in ("TYPE_CHECKING", "annotations") or isinstance(value, type(sys)):
+        return False
+    place = getattr(value, "__module__", None) or type(value).__module__
+    return not place.startswith(("kiln._support", "typing", "collections"))
+
+
+def _submodules(package: Any) -> list[str]:
+    import pkgutil
+
+    return [found.name for found in pkgutil.iter_modules(package.__path__) if not found.name.startswith("_")]
 
 
 class Module:

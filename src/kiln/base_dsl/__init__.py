@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .. import _alias
 from .._support import lazy
 from .dsl import BaseDSL
+
+if TYPE_CHECKING:
+    from . import compiler as compiler
+    from . import typing as typing
 
 __all__ = ["BaseDSL"]
 
@@ -12,4 +18,5 @@ _PARTS = ("compiler", "typing")
 """Modules that programs reach as attributes of the package, without importing them."""
 
 
-__getattr__ = lazy.names(__name__, {}, _PARTS, _alias.junction)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {}, _PARTS, _alias.junction)

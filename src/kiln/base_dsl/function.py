@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import os
 import re
 import struct
 import threading
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from .._support import stack_guard
 from .._support.gc_pause import gc_paused
-from . import entry_points, settings, stale, tree
+from . import entry_points, sanitizing, settings, stale, tree
 from . import trace as tracing
 from .arguments import (
     AMBIENT_STREAM,
@@ -46,6 +48,8 @@ Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 Owner = TypeVar("Owner")
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+"""Kiln's own files: the kernel library is not checked by default."""
 _MOST_SPECIALIZATIONS = 1024
 """The most specialisations a function keeps; then the oldest go."""
 
@@ -166,7 +170,9 @@ class JitFunction(TracedFunction[P, R_co]):
         self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None,
         target: str | None,
     ) -> CompiledFunction:  # fmt: skip
-        executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
+        own = self.function.__code__.co_filename.startswith(_PACKAGE)
+        with sanitizing.unchecked() if own else contextlib.nullcontext():
+            executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
         if options is not None:

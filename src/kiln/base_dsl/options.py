@@ -184,6 +184,7 @@ class CompileOptions:
     generate_line_info: bool
     host_target: str
     enable_tvm_ffi: bool
+    checks: str
     frontend_next: bool
 
     def __init__(self, *values: Any) -> None:
@@ -259,7 +260,9 @@ class CompileOptions:
 
     def key(self) -> tuple[tuple[str, Any], ...]:
         """Return the values of all options that can change the code, for a cache key."""
-        return tuple((field, getattr(self, field)) for field in sorted(_BY_FIELD) if not field.startswith("keep_"))
+        return tuple(
+            (field, getattr(self, field)) for field in sorted(_BY_FIELD) if not field.startswith(("keep_", "checks"))
+        )
 
     def __repr__(self) -> str:
         inside = ", ".join(repr(_BY_FIELD[field](value)) for field, value in self._values.items())

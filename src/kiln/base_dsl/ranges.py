@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from . import trace, tree
 from .diagnostics import runtime_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .numeric.scalar import Integer
+    from .numeric.types import Int32
+
+T = TypeVar("T")
 
 
 class Range:
@@ -20,11 +28,14 @@ class Range:
     __slots__ = ("hints", "start", "step", "stop")
 
     def __init__(
-        self, *bounds: Any, unroll: int | None = None, unroll_full: bool = False, vectorize: bool | None = None,
+        self, *bounds: Integer | int, unroll: int | None = None, unroll_full: bool = False, vectorize: bool | None = None,
         prefetch_stages: int | None = None, pipelining: int | None = None, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
         if not 1 <= len(bounds) <= 3:
             raise runtime_error(f"range() takes one to three bounds, not {len(bounds)}", "range(start, stop, step)")
+        self.start: Any
+        self.stop: Any
+        self.step: Any
         self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         self.hints: dict[str, Any] = {}
         if unroll is not None:
@@ -37,12 +48,12 @@ class Range:
         if stages is not None:
             self.hints["prefetch_stages"] = int(stages)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Int32]:
         """Iterate as Python's own range, outside a rewritten `for` statement. Bounds must be Python values there."""
-        return iter(builtins.range(self.start, self.stop, self.step))
+        return iter(builtins.range(self.start, self.stop, self.step))  # pyright: ignore[reportReturnType]
 
 
-def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | list[int]:
+def range_constexpr(*bounds: SupportsIndex, unroll_full: bool = True) -> builtins.range | list[int]:
     """Return a loop that Python runs while tracing: its body appears once for each item. Takes Python integers only.
 
     There is nothing left to be unrolled; `unroll_full` is accepted for programs that say so.
@@ -53,7 +64,7 @@ def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | 
     return list(builtins.range(*(int(b.__index__()) for b in bounds)))
 
 
-def const_expr(expression: Any) -> Any:
+def const_expr(expression: T) -> T:
     """Return `expression`, which must be known while tracing: for conditions that choose code instead of branching."""
     if trace.current() is not None and tree.is_dynamic(expression):
         raise runtime_error(
@@ -63,7 +74,7 @@ def const_expr(expression: Any) -> Any:
     return expression
 
 
-def dynamic_expr(expression: Any) -> Any:
+def dynamic_expr(expression: T) -> T:
     """Return `expression`: accepted for programs that mark run-time conditions."""
     return expression
 

@@ -7,29 +7,40 @@ interface is `kiln/sanitize.py`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .._support import fork_safe
 from . import settings
-from .diagnostics import DSLUserCodeError
+from .diagnostics import DSLRuntimeError, DSLUserCodeError
+from .options import StringCompileOption
+from .options import register as register_options
 
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
+BOUNDS = "bounds"
+"""A kind of its own, of launches that are checked by default: accesses out of bounds, unset shared memory."""
+CHECKS = ("off", "first", "always")
 BANKS = "banks"
 """A kind of its own: nothing is checked, bank conflicts of shared memory are counted."""
+
+
+OFF = "found by the checks that are on by default: KILN_CHECKS=0, or the compile option --checks off, switches them off"
 
 
 class SanitizerError(DSLUserCodeError):
     """The sanitizer found something; `findings` lists it."""
 
-    def __init__(self, message: str, findings: Sequence[Any], **more: Any) -> None:
+    def __init__(self, message: str, findings: Sequence[Any], by_default: bool = False, **more: Any) -> None:
         super().__init__(message, **more)
         self.findings = list(findings)
+        if by_default:
+            self.__notes__ = [*getattr(self, "__notes__", []), OFF]
 
     def text(self) -> str:
         count = f"{len(self.findings)} findings" if len(self.findings) > 1 else "a finding"
@@ -93,7 +104,36 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return tuple(kind for kind in (*KINDS, BANKS) if kind in wanted)
 
 
+def _checks(text: str) -> str:
+    mode = {"0": "off", "false": "off", "1": "first", "true": "first"}.get(text.lower(), text.lower())
+    if mode not in CHECKS:
+        raise ValueError
+    return mode
+
+
+def _default_checks() -> str:
+    """Return `always` under pytest and in notebooks, where a launch is there to be looked at."""
+    shell = sys.modules.get("IPython")
+    notebook = shell is not None and shell.get_ipython() is not None
+    return "always" if notebook or "PYTEST_CURRENT_TEST" in os.environ else "first"
+
+
+class Checks(StringCompileOption):
+    """Which launches on the CPU target are checked: `off`, `first` or `always`, as `KILN_CHECKS` says."""
+
+    field, flag, setting = "checks", "--checks", "KILN_CHECKS"
+
+    @classmethod
+    def check(cls, value: Any) -> str:
+        try:
+            return _checks(super().check(value))
+        except ValueError:
+            raise DSLRuntimeError(f"--checks takes {', '.join(CHECKS)}, not {value!r}") from None
+
+
+register_options(Checks)
 settings.register(
+    settings.Setting("KILN_CHECKS", "off, first or always; 0 is off", _default_checks, "Launches on the CPU target that are checked for accesses out of bounds and for shared memory that nobody has written: the first one of each specialization and of each new set of extents; all; or none. Unset: `always` under pytest and in notebooks, else `first`. Read when a function is compiled.", _checks),
     settings.Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks; or all for all but the last, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory. Programs then run on the CPU target, in an instrumented build.", parse_kinds),
     settings.Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", settings.report_path),
 )  # fmt: skip
@@ -148,8 +188,26 @@ def _findings_text() -> str:
     return json.dumps([finding.to_dict() for finding in collected], indent=2)
 
 
-def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
-    """Record the findings of a call; raise them if that was asked for."""
+_unchecked = threading.local()
+
+
+def checks() -> bool:
+    """Return whether launches of what this thread traces or compiles may be checked by default."""
+    return not getattr(_unchecked, "depth", 0) and settings.get("KILN_CHECKS") != "off"
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Compile without default checks while open: for functions of Kiln's own kernel library."""
+    _unchecked.depth = getattr(_unchecked, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _unchecked.depth -= 1
+
+
+def deliver(findings: Sequence[Any], failure: Exception | None = None, by_default: bool = False) -> None:
+    """Record the findings of a call; raise them if that was asked for, and those of default checks."""
     request = _requests.request
     collected.extend(findings)
     if request is not None:
@@ -162,4 +220,6 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None) -> None:
     if failure is not None and [finding.rule for finding in findings] == ["deadlock"]:
         raise failure  # it says the same
     first = findings[0]
-    raise SanitizerError(first.message, findings, hint=first.hint, span=first.span, notes=first.notes) from failure
+    raise SanitizerError(
+        first.message, findings, by_default, hint=first.hint, span=first.span, notes=first.notes, page=first.page
+    ) from failure

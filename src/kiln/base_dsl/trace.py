@@ -129,6 +129,20 @@ class Trace:
         else:
             scratch.erase()
 
+    def has_operation(self, prefix: str) -> bool:
+        """Return whether an operation whose name starts with `prefix` was added, also to a block that is not moved yet."""
+        found = False
+
+        def visit(operation: ir.Operation) -> ir.WalkResult:
+            nonlocal found
+            found = operation.name.startswith(prefix)
+            return _ir.WalkResult.INTERRUPT if found else _ir.WalkResult.ADVANCE
+
+        for root in (self.module.operation, self._scratch):
+            if root is not None and not found:
+                root.walk(visit)
+        return found
+
     def is_merged(self, x: Any) -> bool:
         """Return whether an object was made of two between which a region chose."""
         return id(x) in self.merged
@@ -247,6 +261,8 @@ class FunctionFrame:
     def __init__(self, entry: ir.Block, kind: str) -> None:
         self.entry = entry
         self.kind = kind
+        self.passed: Sequence[ir.Value] = ()
+        """What a launch passes, in the order of the kernel's arguments."""
         self.constants: dict[tuple[ir.Type, Any], ir.Value] = {}
         self.at_end: list[Callable[[], None]] = []
         """Called when the function has been traced, or has failed to be."""

@@ -53,7 +53,16 @@ class TracedFunction(Generic[P, R_co]):
             self, a: Any, b: Any, c: Any, d: Any, python_value: PythonValue, /, *args: Any, **kwargs: Any
         ) -> R_co: ...
         @overload
-        def __call__(self, *args: Any, **python_values: PythonValue) -> R_co: ...
+        def __call__(
+            self, a: Any, b: Any, c: Any, d: Any, e: Any, python_value: PythonValue, /, *args: Any, **kwargs: Any
+        ) -> R_co: ...
+        @overload
+        def __call__(
+            self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, python_value: PythonValue, /, *args: Any,
+            **kwargs: Any,
+        ) -> R_co: ...  # fmt: skip
+        @overload
+        def __call__(self, **python_values: PythonValue) -> R_co: ...
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     __kiln_static__ = True

@@ -9,10 +9,13 @@ import typing
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from .bindings import ir
-from .numeric.functions import cast, join, logical_not, lost_by_joining, maximum, minimum, zero_of
-from .numeric.host import keeping
+from .numeric.functions import cast, join, logical_not, lost_by_joining, maximum, minimum, zero_of  # noqa: F401  # pyright: ignore[reportUnusedImport] - Kiln's own
+from .numeric.host import keeping  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
 from .numeric.meta import FloatMeta, IntegerMeta, NumericMeta, dtype
-from .numeric.operands import as_numeric, plain_scalar
+from .numeric.operands import (
+    as_numeric,
+    plain_scalar,  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
+)
 from .numeric.operators import select
 from .numeric.promotion import common_type
 from .numeric.scalar import Float, Integer, Numeric
@@ -53,8 +56,8 @@ __all__ = [
     "Float8E5M2", "Float8E8M0FNU", "Float16", "Float32", "Float64", "FloatMeta", "Int4", "Int8", "Int16", "Int32",
     "Int64", "Int128", "Integer", "IntegerMeta", "JitArgument", "Numeric", "NumericMeta", "TFloat32", "Uint4",
     "Uint8", "Uint16", "Uint32", "Uint64", "Uint128", "as_numeric", "cast", "common_type", "dtype",
-    "get_c_pointers", "get_mlir_types", "is_constexpr", "join", "keeping", "logical_not", "lost_by_joining",
-    "maximum", "minimum", "plain_scalar", "select", "zero_of",
+    "get_c_pointers", "get_mlir_types", "is_constexpr", "logical_not",
+    "maximum", "minimum", "select",
 ]  # fmt: skip
 
 T = TypeVar("T")

@@ -9,18 +9,18 @@ from .._support.gc_pause import gc_paused
 with gc_paused:
     from .._support import lazy
     from ..base_dsl.typing import *
-    from ..base_dsl.user_op import dsl_user_op
-    from . import arch
+    from ..base_dsl.user_op import dsl_user_op as dsl_user_op
+    from . import arch as arch
     from .atoms.atom import *
     from .host.addresses import *
     from .layout import *
     from .layout import picture
     from .program.compiling import *
-    from .program.compiling import compile
+    from .program.compiling import compile as compile
     from .program.dsl import DSL, CuteDSL
     from .tensor.assumptions import *
     from .tensor.pointer import *
-    from .tensor.printing import printf
+    from .tensor.printing import printf as printf
     from .tensor.tensor import *
     from .tensor.tensor_ssa import *
 
@@ -35,10 +35,40 @@ picture.picture = _picture
 jit = DSL.jit
 kernel = DSL.kernel
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what loads when it is first used
+    from . import atom as atom
+    from . import core as core
+    from . import experimental as experimental
+    from . import export as export
+    from . import math as math
+    from . import nvgpu as nvgpu
+    from . import runtime as runtime
+    from . import testing as testing
+    from . import typing as typing
     from .atoms.copying import *
     from .atoms.mma import *
+    from .math import acos as acos
+    from .math import asin as asin
+    from .math import atan as atan
+    from .math import atan2 as atan2
+    from .math import cos as cos
+    from .math import erf as erf
+    from .math import exp as exp
+    from .math import exp2 as exp2
+    from .math import log as log
+    from .math import log2 as log2
+    from .math import log10 as log10
+    from .math import rsqrt as rsqrt
+    from .math import sin as sin
+    from .math import sqrt as sqrt
+    from .math import tan as tan
+    from .math import tanh as tanh
     from .program.fast_divmod import *
+    from .program.tensor_printing import print_tensor as print_tensor
+    from .runtime import SymInt as SymInt
+    from .runtime import sym_int as sym_int
+    from .runtime import sym_int32 as sym_int32
+    from .runtime import sym_int64 as sym_int64
     from .tensor.structures import *
 
 _COPYING = ("autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch")
@@ -59,7 +89,8 @@ _LAZY_NAMES = {
     "print_tensor": ".program.tensor_printing",
     **dict.fromkeys(("SymInt", "sym_int", "sym_int32", "sym_int64"), ".runtime"),
 }
-_LAZY = ("runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "experimental", "export")
+_LAZY = ("arch", "runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "experimental", "export")
 
 
-__getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY)

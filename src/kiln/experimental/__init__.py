@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._support import lazy
 
-__getattr__ = lazy.names(__name__, {}, ("cuda", "primitives", "task_scheduling"))
+if TYPE_CHECKING:  # what loads when it is first used
+    from . import cuda as cuda
+    from . import primitives as primitives
+    from . import task_scheduling as task_scheduling
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {}, ("cuda", "primitives", "task_scheduling"))

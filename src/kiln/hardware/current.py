@@ -42,15 +42,17 @@ def compiling_with(options: CompileOptions, target: str | None = None) -> Iterat
         _chosen.options, _chosen.target = before
 
 
-def architecture(options: CompileOptions | None = None, target: Target | None = None) -> Architecture:
-    """Return what is compiled for: what options or the environment name, else the current GPU's, else `DEFAULT`.
+def architecture(
+    options: CompileOptions | None = None, target: Target | None = None, default: str = DEFAULT
+) -> Architecture:
+    """Return what is compiled for: what options or the environment name, else the current GPU's, else `default`.
 
     Options and target are by default those of the compilation this thread is in, or those in force.
     """
     name = options.gpu_arch if options is not None else _name()
     if name:
         return Arch[name]
-    return of_capability(*driver.capability()) if _on_gpu(target) else Arch[DEFAULT]
+    return of_capability(*driver.capability()) if _on_gpu(target) else Arch[default]
 
 
 def device(number: int | None = None) -> Device:

@@ -10,32 +10,54 @@ from typing import TYPE_CHECKING
 from .._support import lazy, unavailable
 
 if TYPE_CHECKING:
-    from ..cute.pictures.draw import print_latex, print_latex_tv
-    from ..torch import create_cute_tensor_for_fp8
-    from . import schedulers
-    from .blackwell_helpers import compute_epilogue_tile_shape
-    from .block_copies import block_copy
-    from .hardware_info import HardwareInfo
-    from .layout_enum import LayoutEnum
-    from .reductions import reduce_in_block, reduce_in_warp
-    from .schedulers import (
-        ClcDynamicPersistentTileScheduler,
-        ClcDynamicPersistentTileSchedulerParams,
-        GroupedGemmTileSchedulerHelper,
-        PersistentTileSchedulerParams,
-        StaticPersistentGroupTileScheduler,
-        StaticPersistentRuntimeTileScheduler,
-        StaticPersistentTileScheduler,
-        WorkTileInfo,
-        create_initial_search_state,
-        swizzled_tile,
-    )
-    from .smem_allocator import SmemAllocator, SmemPartition
-    from .smem_capacity import get_smem_capacity_in_bytes
-    from .tensor_helpers import is_fp8_dtype
-    from .tensor_map_manager import TensorMapManager, TensorMapUpdateMode
-    from .tmem_allocator import TmemAllocator, TmemBufferPool
-    from .tmem_columns import get_num_tmem_alloc_cols
+    from ..cute.pictures.draw import print_latex as print_latex
+    from ..cute.pictures.draw import print_latex_tv as print_latex_tv
+    from ..torch import create_cute_tensor_for_fp8 as create_cute_tensor_for_fp8
+    from . import blackwell_helpers as blackwell_helpers
+    from . import block_copies as block_copies
+    from . import blockscaled_layout as blockscaled_layout
+    from . import distributed as distributed
+    from . import gemm as gemm
+    from . import hardware_info as hardware_info
+    from . import hopper_helpers as hopper_helpers
+    from . import layout_enum as layout_enum
+    from . import mixed_input_helpers as mixed_input_helpers
+    from . import reductions as reductions
+    from . import schedulers as schedulers
+    from . import sm90 as sm90
+    from . import sm100 as sm100
+    from . import smem_allocator as smem_allocator
+    from . import smem_capacity as smem_capacity
+    from . import tensor_helpers as tensor_helpers
+    from . import tensor_map_manager as tensor_map_manager
+    from . import tmem_allocator as tmem_allocator
+    from . import tmem_columns as tmem_columns
+    from . import value_parts as value_parts
+    from .blackwell_helpers import compute_epilogue_tile_shape as compute_epilogue_tile_shape
+    from .block_copies import block_copy as block_copy
+    from .hardware_info import HardwareInfo as HardwareInfo
+    from .layout_enum import LayoutEnum as LayoutEnum
+    from .reductions import reduce_in_block as reduce_in_block
+    from .reductions import reduce_in_warp as reduce_in_warp
+    from .schedulers import ClcDynamicPersistentTileScheduler as ClcDynamicPersistentTileScheduler
+    from .schedulers import ClcDynamicPersistentTileSchedulerParams as ClcDynamicPersistentTileSchedulerParams
+    from .schedulers import GroupedGemmTileSchedulerHelper as GroupedGemmTileSchedulerHelper
+    from .schedulers import PersistentTileSchedulerParams as PersistentTileSchedulerParams
+    from .schedulers import StaticPersistentGroupTileScheduler as StaticPersistentGroupTileScheduler
+    from .schedulers import StaticPersistentRuntimeTileScheduler as StaticPersistentRuntimeTileScheduler
+    from .schedulers import StaticPersistentTileScheduler as StaticPersistentTileScheduler
+    from .schedulers import WorkTileInfo as WorkTileInfo
+    from .schedulers import create_initial_search_state as create_initial_search_state
+    from .schedulers import swizzled_tile as swizzled_tile
+    from .smem_allocator import SmemAllocator as SmemAllocator
+    from .smem_allocator import SmemPartition as SmemPartition
+    from .smem_capacity import get_smem_capacity_in_bytes as get_smem_capacity_in_bytes
+    from .tensor_helpers import is_fp8_dtype as is_fp8_dtype
+    from .tensor_map_manager import TensorMapManager as TensorMapManager
+    from .tensor_map_manager import TensorMapUpdateMode as TensorMapUpdateMode
+    from .tmem_allocator import TmemAllocator as TmemAllocator
+    from .tmem_allocator import TmemBufferPool as TmemBufferPool
+    from .tmem_columns import get_num_tmem_alloc_cols as get_num_tmem_alloc_cols
 
 _SCHEDULERS = (
     "ClcDynamicPersistentTileScheduler", "ClcDynamicPersistentTileSchedulerParams",
@@ -66,8 +88,5 @@ _PLACES = {
 }
 """The module that defines each name."""
 
-__getattr__ = lazy.names(__name__, _PLACES, modules=None, otherwise=unavailable.name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, modules=None, otherwise=unavailable.name)

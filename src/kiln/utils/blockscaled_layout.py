@@ -73,14 +73,22 @@ def _smem_layout(tiled_mma: Any, rows: int, rest: int, depth: int, sf_vec_size: 
     )
 
 
-def _tmem_layout(tiled_mma: Any, rows: int, rest: int, depth: int, sf_vec_size: int) -> Any:
-    scales = tiled_mma.shape_mnk[2] // sf_vec_size
-    words = depth // sf_vec_size // _SCALES
-    columns = -(-rows // _ROWS) * (_ROWS // 32)
-    steps, step_strides = _steps(_SCALES // scales, words, scales, _SCALES * columns)
+def _tmem_layout(smem_layout: Any, sf_vec_size: int) -> Any:
+    """Return the layout in tensor memory of scale factors that lie in shared memory as ((MN, K) of a chunk or an MMA, rest
+    of MN, rest of K): four along K in a cell, rows along lanes and then columns, and then what is further along K."""
+    (inside_mn, inside_k), rest, steps = smem_layout.shape[:3]
+    rows, scales, rest, count = size(inside_mn), size(inside_k) // sf_vec_size, size(rest), size(steps)
+    if rows % _ROWS or _SCALES % scales or count % (_SCALES // scales):
+        raise type_error(
+            f"scale factors in shared memory have the layout {smem_layout}",
+            f"((MN, K), rest of MN, rest of K) with {_ROWS} rows or a multiple, and 1, 2 or {_SCALES} scale factors for "
+            f"{sf_vec_size} elements each: as make_smem_layout_sfa and make_smem_layout_sfb lay them out",
+        )
+    columns = rows // 32
+    whole = _SCALES * columns
+    steps, step_strides = _steps(_SCALES // scales, count * scales // _SCALES, scales, whole * rest)
     first = (((32, columns), 4), (sf_vec_size, scales))
     strides = (((_LANE, _SCALES), _SUBPARTITION * _LANE), (0, 0 if scales == 1 else 1))
-    whole = _SCALES * columns * words
     return make_layout((first, rest, steps), stride=(strides, 0 if rest == 1 else whole, step_strides))
 
 
@@ -115,14 +123,14 @@ def make_tmem_layout_sfa(
     tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return the layout of the scale factors of A in tensor memory, where each 32 lanes hold all of them."""
-    return _tmem_layout(tiled_mma, *_tile_a(tiled_mma, mma_tiler_mnk), sf_vec_size)
+    return _tmem_layout(smem_layout, sf_vec_size)
 
 
 def make_tmem_layout_sfb(
     tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return the layout of the scale factors of B in tensor memory, where each 32 lanes hold all of them."""
-    return _tmem_layout(tiled_mma, *_tile_b(tiled_mma, mma_tiler_mnk), sf_vec_size)
+    return _tmem_layout(smem_layout, sf_vec_size)
 
 
 def _sm120_layout(tiled_mma: Any, extent: int, depth: int, sf_vec_size: int, stages: int) -> Any:

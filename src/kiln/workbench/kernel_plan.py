@@ -231,11 +231,11 @@ class KernelPlan:
         """Return the arrays that the kernel and the reference take."""
         raise NotImplementedError(f"{type(self).__name__}.prepare_inputs(self) is missing: it makes the input tensors")
 
-    def reference_fn(self, *inputs: Any) -> Any:
+    def reference_fn(self, *inputs: Any, **named: Any) -> Any:
         """Return what the kernel should compute."""
         raise NotImplementedError(f"{type(self).__name__}.reference_fn(self, *inputs) is missing")
 
-    def plan(self, *inputs: Any) -> CuteKernel:
+    def plan(self, *inputs: Any, **named: Any) -> CuteKernel:
         """Return the kernel for such inputs, with its outputs."""
         raise NotImplementedError(f"{type(self).__name__}.plan(self, *inputs) is missing: it returns a CuteKernel")
 

@@ -214,3 +214,18 @@ def test_columns_that_do_not_fit() -> None:
             get_num_tmem_alloc_cols([acc, acc])
 
     cute.compile(f)
+
+
+def test_scale_factors_in_tensor_memory_lie_as_the_shared_memory_is_cut():
+    """K = 96 has chunks of four scale factors in shared memory, and reads six of them: both cut the same cells."""
+    mma = cute.make_tiled_mma(
+        tcgen05.SM103MmaMXF4NVF4Op(kiln.Float8E4M3FN, (128, 256, 96), tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM)
+    )
+    chunks = cute.make_layout((((8, 4, 4), (16, 4)), 2, 3))
+    single = cute.make_layout(((((32, 4), 2), (16, 1)), 1, 24))
+    copied, read = (
+        blockscaled_layout.make_tmem_layout_sfb(mma, (128, 256, 768), 16, layout) for layout in (chunks, single)
+    )
+    assert str(copied) == "((((32,4),4),(16,4)),2,3):((((262144,4),8388608),(0,1)),16,32)"
+    assert str(read) == "((((32,8),4),(16,1)),1,(4,6)):((((262144,4),8388608),(0,0)),0,(1,32))"
+    assert read((0, 0, 6)) == copied(((0, (0, 2)), 0, 1))

@@ -305,3 +305,43 @@ def test_one_thread_issues_in_a_row() -> None:
     assert ptx.count("tcgen05.mma.cta_group::1.kind::f16") == 2
     first, second = (ptx.index("tcgen05.mma", at) for at in (0, ptx.index("tcgen05.mma") + 1))
     assert "elect.sync" not in ptx[first:second] and "$L__" not in ptx[first:second]
+
+
+def test_tensor_memory_partitioned_as_registers_are():
+    """A thread's part of tensor memory is its own cells, and the instruction takes the address of lane 0's."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        smem = utils.SmemAllocator()
+        tmem = utils.TmemAllocator(smem.allocate_array(Int32), pipeline.NamedBarrier(1, 128))
+        tmem.allocate(64)
+        tmem.wait_for_alloc()
+        pointer = tmem.retrieve_ptr(Float32)
+        cells = cute.make_tensor(pointer, cute.make_layout((128, 64), stride=(65536, 1)))
+        load, store = (
+            tcgen05.make_tmem_copy(cute.make_copy_atom(op(tcgen05.Repetition.x16), Float32), cells)
+            for op in (tcgen05.Ld32x32bOp, tcgen05.St32x32bOp)
+        )
+        mine = load.get_slice(thread).partition_D(cells)
+        registers = cute.make_rmem_tensor(mine.shape, Float32)
+        for i in kiln.range_constexpr(64):
+            registers[i] = Float32(64 * thread + i)
+        cute.copy(store, registers, mine)
+        cute.arch.fence_view_async_tmem_store()
+        for i in kiln.range_constexpr(4):
+            cute.copy(load, mine[None, 0, i], registers[None, 0, 3 - i])
+        cute.arch.fence_view_async_tmem_load()
+        for i in kiln.range_constexpr(64):
+            out[thread, i] = registers[i]
+        cute.arch.sync_threads()
+        tmem.free(pointer)
+
+    @cute.jit
+    def launch(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=128)
+
+    out = np.zeros((128, 64), np.float32)
+    launch(out)
+    turned = np.arange(128 * 64, dtype=np.float32).reshape(128, 4, 16)[:, ::-1]
+    np.testing.assert_array_equal(out, turned.reshape(128, 64))

@@ -134,7 +134,7 @@ def epilogue_tma_store(
     for m in dsl_range(cute.size(accs, mode=[2])):
         for n in dsl_range(cute.size(accs, mode=[3])):
             partition_and_copy(tiled_copy_t2r.get_slice(tidx), accs[None, None, m, n], loaded)
-            stored.store(epilogue_op(loaded.load().to(dtype)))
+            stored.store(epilogue_op(loaded.load().to(dtype)).to(dtype))
             tma_store_pipeline.acquire_sync()
             index = tma_store_pipeline.get_index()
             partition_and_copy(tiled_copy_r2s.get_slice(tidx), stored, buffers[None, None, index])

@@ -4,16 +4,62 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["mark", "range_pop", "range_push"]
+from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Numeric
+
+__all__ = ["mark", "range_end", "range_pop", "range_push", "range_start", "sentinel_token"]
+
+
+class Token:
+    """A named range that `range_end` ends."""
+
+    __kiln_static__ = True
+
+    def __init__(self, event_name: str) -> None:
+        self.event_name = event_name
+
+
+def _check(what: str, event_name: Any, payload: Any) -> None:
+    if not isinstance(event_name, str):
+        raise type_error(f"event_name of {what} is {event_name!r}", "a string that is known when compiling")
+    _check_payload(what, payload)
+
+
+def _check_payload(what: str, payload: Any) -> None:
+    if payload is None or isinstance(payload, (bool, int, float)):
+        return
+    if not isinstance(payload, Numeric) or type(payload).width > 32:
+        raise type_error(f"payload of {what} is {payload!r}", "a number of at most 32 bits")
 
 
 def mark(event_name: str, payload: Any = None, *, loc: Any = None, ip: Any = None) -> None:
     """Name a moment of a kernel."""
+    _check("mark", event_name, payload)
 
 
 def range_push(event_name: str, payload: Any = None, *, loc: Any = None, ip: Any = None) -> None:
     """Begin a named range."""
+    _check("range_push", event_name, payload)
 
 
 def range_pop(*, loc: Any = None, ip: Any = None) -> None:
     """End the range that began last."""
+
+
+def range_start(event_name: str, payload: Any = None, *, loc: Any = None, ip: Any = None) -> Token:
+    """Begin a named range that need not be the last to begin; return the token that ends it."""
+    _check("range_start", event_name, payload)
+    return Token(event_name)
+
+
+def range_end(token: Token, payload: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+    """End the range of a token."""
+    if not isinstance(token, Token):
+        raise type_error(f"range_end takes a token, got {type(token).__name__}", "what range_start returned")
+    _check_payload("range_end", payload)
+
+
+def sentinel_token(event_name: str, *, loc: Any = None, ip: Any = None) -> Token:
+    """Return the token of a range that has not begun, for a variable that a loop carries."""
+    _check("sentinel_token", event_name, None)
+    return Token(event_name)

@@ -12,7 +12,7 @@ from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32
 from ...pipeline.arrivals import ThreadArrival, UmmaArrival
 from ...pipeline.asynchronous import PipelineAsync
-from ...pipeline.barriers import NamedBarrier
+from ...pipeline.barriers import NamedBarrier, in_cluster
 from ...pipeline.copy_groups import PipelineTmaStore
 from ...pipeline.groups import Agent, CooperativeGroup, PipelineUserType
 from ...pipeline.multicast import consumers_mask, cta_group, is_leader, sharers
@@ -263,8 +263,9 @@ class TMAToUMMAPipeline(_Pipeline):
         sides = (ThreadArrival(), CooperativeGroup(Agent.Thread)), (UmmaArrival(group), releases)
         full, empty = _TmaToUmma._barriers(num_stages, *sides, None, False, cluster)
         mask = consumers_mask(cluster, shared)
-        kernel = needs("TMAToUMMAPipeline.create")
-        kernel.stages = max(kernel.stages, num_stages)
+        needed = needs("TMAToUMMAPipeline.create")
+        needed.stages = max(needed.stages, num_stages)
+        needed.in_cluster |= in_cluster(cluster)
         return TMAToUMMAPipeline._at_start(_TmaToUmma(full, empty, num_stages, None, mask), group)
 
 

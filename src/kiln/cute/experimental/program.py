@@ -53,6 +53,8 @@ class KernelNeeds:
         """Parameters that were added, by what the launch passes for them."""
         self.stages = 0
         """The most stages of a pipeline that TMA fills."""
+        self.in_cluster = False
+        """Whether CTAs arrive at mbarriers of others, which therefore must not have ended."""
         self._added: list[Callable[[Sequence[ir.Value]], ir.Value]] = []
         self._workspace: Pointer | None = None
         self._maps = 0
@@ -131,21 +133,22 @@ class KernelNeeds:
         return Int32._make(self._columns.results[0], True)
 
     def _meet(self) -> None:
-        """Wait for all threads of the CTA, or of the cluster where memory belongs to pairs of CTAs."""
-        if self._pair:
+        """Wait for all threads of the CTA, or of the cluster where its CTAs work together."""
+        if self._pair or self.in_cluster:
             arch.cluster_arrive()
             arch.cluster_wait()
         else:
             arch.sync_threads()
 
     def finish(self) -> None:
-        """Free tensor memory at the end of the kernel."""
+        """Wait for the other CTAs of the cluster at the end of the kernel, and free tensor memory."""
         pool = self._pool
+        if pool is not None or self.in_cluster:
+            self._meet()
         if pool is None or self._columns is None:
             return
         columns = max(_LEAST_COLUMNS, 1 << (pool._used - 1).bit_length())
         self._columns.attributes["value"] = ir.IntegerAttr.get(Int32.mlir_type, columns)
-        self._meet()
         guarded(_first_warp(), lambda: arch.dealloc_tmem(pool._ptr, self._count(), self._pair))
 
 

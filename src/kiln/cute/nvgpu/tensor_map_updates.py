@@ -7,17 +7,19 @@ acquires it first, also in the same warp. `kiln.utils.TensorMapManager` does all
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import emit_value
-from ...base_dsl.typing import Int64
+from ...base_dsl.typing import Int32, Int64, Integer
 from ...hardware.tensor_maps import PTX_ELEMENTS, SWIZZLES
 from ..arch.values import i32, kernel_only, pointer
 from ..arch.warp import elect_one
 from ..deferred_dialects import nvgpu
 from ..layout.int_tuple import flatten_to_tuple
-from ..tensor.pointer import AddressSpace, Pointer, load_vector, recast_ptr, store_vector
+from ..tensor.pointer import AddressSpace, Pointer, element_bits, load_vector, recast_ptr, store_vector
 from .access import memory
 from .tensor_map import extents
 from .tma_atom import tma_trait
@@ -45,21 +47,40 @@ def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
 def copy_tensormap(tma_atom: Any, tensormap_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Copy the tensor map of an atom, 128 bytes, to shared or global memory. One thread calls it.
 
-    The map of an atom that a kernel made is written field by field, by one of the threads of a warp that call it, and
-    released to copies that acquire it (sm_90a).
+    The map of an atom that a kernel made is written field by field and released to copies that acquire it (sm_90a): by
+    each thread that calls it if the address depends on the thread's index, else by one of a warp.
     """
     kernel_only("copy_tensormap")
     to = _map_pointer(tensormap_ptr, "copy_tensormap", AddressSpace.smem, AddressSpace.gmem)
     to = recast_ptr(to, None, Int64)
     trait = tma_trait(tma_atom, "copy_tensormap")
     if isinstance(trait.map, KernelMap):
-        with elect_one():
+        with contextlib.nullcontext() if _differs_by_thread(to.ir_value()) else elect_one():
             _write_map(to, trait.facts, trait.map)
             nvgpu.tma.tensor_map_release()
         return
     of = Pointer(trait.address(), Int64, AddressSpace.generic, MAP_BYTES)
     for word in range(0, MAP_BYTES // 8, 2):
         store_vector(to, word, load_vector(of, word, 2))
+
+
+def _differs_by_thread(value: ir.Value) -> bool:
+    """Return whether a value is computed from the index of the thread or lane."""
+    todo, seen = [value], set[ir.Value]()
+    while todo:
+        each = todo.pop()
+        if each in seen or isinstance(each.owner, ir.Block):
+            continue
+        seen.add(each)
+        operation = each.owner.operation
+        if operation.name in _THREAD_INDICES:
+            return True
+        if operation.name != nvgpu.warp.WarpUniform.OPERATION_NAME:
+            todo += operation.operands
+    return False
+
+
+_THREAD_INDICES = ("cute.thread_idx", "cute.lane_idx")
 
 
 def _write_map(to: Pointer, facts: TensorMapFacts, of: KernelMap) -> None:
@@ -95,8 +116,9 @@ def update_tma_descriptor(
     """Make a copy of an atom's tensor map, in shared or global memory, the map of another tensor.
 
     The tensor has the modes and the element type of the one that the atom was made with, and the same contiguous mode;
-    its address, shape and strides may be others (strides multiples of 16 bytes). All threads of a warp call it, and
-    one of them writes.
+    its address, shape and strides may be others (strides multiples of 16 bytes). A map of unsigned integers, Uint8 say,
+    also takes a tensor of narrower elements, of which several make one of its own. All threads of a warp call it, and one
+    of them writes.
     """
     kernel_only("update_tma_descriptor")
     trait = tma_trait(tma_atom, "update_tma_descriptor")
@@ -107,7 +129,10 @@ def update_tma_descriptor(
             "update_tma_descriptor takes atoms of tiles, got one of pixels (im2col), whose coordinates count in the extents of its images",
             "make another atom of make_im2col_tma_atom on the host",
         )
-    if tensor.element_type is not trait.value_type:
+    wide, narrow = element_bits(trait.value_type), element_bits(tensor.element_type)
+    whole = trait.facts.shared_bits == trait.facts.bits and wide % narrow == 0
+    raw = issubclass(trait.value_type, Integer) and not trait.value_type.signed and whole
+    if tensor.element_type is not trait.value_type and not raw:
         raise type_error(
             f"a tensor map of {trait.value_type.__name__} elements is to become one of {tensor.element_type.__name__}",
             "an update changes address, shape and strides: make another atom",
@@ -119,6 +144,8 @@ def update_tma_descriptor(
             "the tensor has the modes of the one that the atom was made with; leave none out that is 1",
         )
     sizes, strides, _ = extents(trait.facts, tensor)
+    if wide != narrow:
+        sizes[0] = Int32(Int64(sizes[0]) * narrow // wide)
     # all is computed before a thread is chosen: it is the same in all of them
     address = tensor.iterator.toint()
     changes = [("global_address", Int64(address).ir_value(), 0)]

@@ -20,9 +20,11 @@ from ...base_dsl.operators import min as min_
 from ...base_dsl.promises import Kinds
 from ...base_dsl.scf import ScfDSL
 from ...base_dsl.source_context import return_span
+from ...base_dsl.target import target_name
 from ...base_dsl.traced_function import TracedFunction
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric
-from ...hardware import current
+from ...hardware import current, features
+from ...hardware.architectures import Arch
 from ..deferred_dialects import cute
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ R = TypeVar("R")
 Owner = TypeVar("Owner")
 
 
+_TCGEN05 = "cute_nvgpu.tcgen05_"
+
+
 class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
@@ -71,15 +76,21 @@ class CuteDSL(ScfDSL):
         return native_calls.CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
-        """Return the GPU architecture that is compiled for, as an `Arch`."""
-        return current.architecture()
+        """Return the GPU architecture that is compiled for, as an `Arch`.
+
+        Where nothing names one and there is no GPU, a program that has used tcgen05 is meant for the first chip with it.
+        """
+        trace = tracing.current()
+        if trace is None or not trace.has_operation(_TCGEN05):
+            return current.architecture()
+        return current.architecture(default=next(arch.name for arch in Arch if features.TCGEN05.on(arch)))
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         return (cute.Cute,)
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
         """Attach the layout of each array to the argument that is its address, for the sanitizer."""
-        if not sanitizing.kinds():
+        if not sanitizing.kinds() and not (target_name() == "cpu" and sanitizing.checks()):
             return
         attributes = [
             {} if text is None else {"cute.layout": ir.StringAttr.get(text)}
@@ -328,7 +339,7 @@ class KernelLaunch:
         ]
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
-        name, frame = self._trace(active, nodes, [v.type for v in values])
+        name, frame = self._trace(active, nodes, values)
         more = kernel.more_arguments(frame, values, sizes[:3])
         if more is None:
             return
@@ -366,7 +377,7 @@ class KernelLaunch:
         _in_either_case(use_pdl, start)
 
     def _trace(
-        self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]
+        self, active: tracing.Trace, nodes: Sequence[Node], values: Sequence[ir.Value]
     ) -> tuple[str, tracing.FunctionFrame]:
         """Trace the kernel's body as a function of the module, and return its name and the function."""
         kernel = self.kernel
@@ -379,10 +390,11 @@ class KernelLaunch:
             number += 1
         location = ir.Location.file(kernel.span.filename, kernel.span.line, 1)
         with ir.InsertionPoint(active.module.body):
-            function, entry = kernel.dsl.make_function(name, types_, location)
+            function, entry = kernel.dsl.make_function(name, [v.type for v in values], location)
         function.attributes[cute.KERNEL] = ir.UnitAttr.get()
         _name_arguments(entry, self.arguments, nodes, location)
         with tracing.inside_function(active, entry, "kernel") as frame:
+            frame.passed = values
             kernel.prepare(frame)
             arguments = iter(list(entry.arguments))
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import type_error
@@ -55,11 +55,17 @@ class Vector(metaclass=_Wrapping):
         return TensorSSA(v, (type_.shape[0],), kind)  # pyright: ignore[reportOptionalMemberAccess]
 
 
-class GridConstant:
+if TYPE_CHECKING:
+    T = TypeVar("T")
+    GridConstant = Annotated[T, "passed by value in constant memory"]
     """The annotation of a kernel parameter that is passed by value in constant memory: `GridConstant[TensorMap]`."""
+else:
 
-    def __class_getitem__(cls, kind: Any) -> Any:
-        return kind
+    class GridConstant:
+        """The annotation of a kernel parameter that is passed by value in constant memory: `GridConstant[TensorMap]`."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return kind
 
 
 def print_nd_vector(v: TensorSSA, *, loc: Any = None, ip: Any = None) -> None:

@@ -13,7 +13,7 @@ most aligned field and a multiple of that long. `Storage(pointer)` is the struct
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.diagnostics import type_error
@@ -114,8 +114,12 @@ class struct:
     """Decorate a class: its annotations are the fields of a structure. Called with a pointer it is the one there."""
 
     __kiln_static__ = True
-    MemRange = MemRange
-    Align = Align
+    if TYPE_CHECKING:  # a type checker looks at the first parameter only: the others are numbers
+        MemRange = Annotated
+        Align = Annotated
+    else:
+        MemRange = MemRange
+        Align = Align
 
     def __init__(self, cls: type) -> None:
         self._cls = cls

@@ -11,7 +11,6 @@ from ...cute import arch
 from ...cute.arch.values import choice, kernel_only
 from ...cute.deferred_dialects import nvgpu
 from .addresses import far
-from .names import GridDepAction
 
 _PROXIES = ("alias", "async", "async_global", "async_shared", "tensormap", "generic")
 _SCOPES = ("cta", "cluster", "gpu", "sys")
@@ -65,7 +64,7 @@ def fence_sync_restrict(order: Any, *, loc: Any = None, ip: Any = None) -> None:
 
 def griddepcontrol(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait for the grids this one depends on, or allow those that depend on it to start."""
-    if kind in (GridDepAction.WAIT, "wait"):
+    if choice("kind", kind, ("wait", "launch_dependents")) == "wait":
         arch.griddepcontrol_wait()
     else:
         arch.griddepcontrol_launch_dependents()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import pipeline
 from ...base_dsl.diagnostics import type_error
@@ -40,6 +40,17 @@ class PipelineConfig:
         self.producer_signaling_threads = producer_signaling_threads
         self.consumer_signaling_threads = consumer_signaling_threads
         self.rest = rest
+
+    if TYPE_CHECKING:  # below they are made by one loop
+
+        @staticmethod
+        def _create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
+            """Return the config of a pipeline: who fills a stage, who empties it."""
+            ...
+
+        create_async_async_pipeline_cfg = create_tma_async_pipeline_cfg = create_tma_umma_pipeline_cfg = _create
+        create_umma_async_pipeline_cfg = create_async_umma_pipeline_cfg = create_umma_umma_pipeline_cfg = _create
+        create_clc_fetch_async_pipeline_cfg = _create
 
     @property
     def producer_kind(self) -> str:
@@ -138,12 +149,16 @@ class Pipelines:
         self.found: dict[Any, Any] = {}
         self.full_followers: set[Any] = set()
         """Members that are full by the barrier of the first, which the first's arrivals complete (Fork)."""
+        self.announced_late: set[Any] = set()
+        """First members whose bytes are announced by `commit`: after the stages of all members are acquired (Fork)."""
         self.empty_followers: set[Any] = set()
         """Members that are empty by the barrier of the first (Merge, FusedMerge)."""
 
     def share(self, group: Any) -> None:
         """Let the members of a group use one barrier on the side that a single task drives."""
         first = self.found[group.members[0]]
+        if group.mode is PipelineGroupMode.Fork and first.sync_object_full.announces:
+            self.announced_late.add(group.members[0])
         for member in group.members[1:]:
             pipe = self.found[member]
             if group.mode is PipelineGroupMode.Fork:

@@ -166,7 +166,8 @@ class PipelineGroup(_Scheduled):
     """Resources whose stages one task hands over together: their consumer (Merge, FusedMerge) or producer (Fork).
 
     That task calls `release` or `commit` of the group, and each member's other operations by the member:
-    `group.member_name.wait()`.
+    `group.member_name.wait()`. Members of a Fork group that TMA fills are views of one buffer: a stage is full when the
+    bytes of the first member have arrived.
     """
 
     __kiln_static__ = True

@@ -78,19 +78,26 @@ class Schedule:
         self.name = name
         self.root = Block("root")
 
-    def calls(self) -> list[Call]:
-        """Return all operations, in the order of the source."""
-        found: list[Call] = []
+    def nodes(self) -> list[Call | Block]:
+        """Return all operations and blocks, in the order of the source."""
+        found: list[Call | Block] = []
 
         def walk(block: Block) -> None:
             for node in block.body:
-                if isinstance(node, Call):
-                    found.append(node)
-                else:
+                found.append(node)
+                if isinstance(node, Block):
                     walk(node)
 
         walk(self.root)
         return found
+
+    def calls(self) -> list[Call]:
+        """Return all operations, in the order of the source."""
+        return [node for node in self.nodes() if isinstance(node, Call)]
+
+    def blocks(self) -> list[Block]:
+        """Return all loops and conditional blocks, in the order of the source."""
+        return [node for node in self.nodes() if isinstance(node, Block)]
 
 
 def recording() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ... import cute, pipeline, utils
@@ -17,6 +18,7 @@ from ...hardware.limits import registers_at_start
 from ...pipeline.asynchronous import unless
 from .enums import PipelineGroupMode
 from .memory import SmemAllocator
+from .picture import schedule_svg, schedule_text
 from .pipelines import Pipelines, fused
 from .resources import PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue
 from .schedule_builder import Block, Call, Token
@@ -24,6 +26,10 @@ from .task import Task
 from .validation import is_producing, validate, warps_of
 
 __all__ = ["TaskManager"]
+
+
+watchers: list[Callable[[TaskManager], None]] = []
+"""Functions that see each manager that a program makes."""
 
 
 class Context:
@@ -53,7 +59,9 @@ class TaskManager:
         if not skip_validation:
             validate(self.tasks, self.graph)
         if verbose:
-            self.print_and_verify()
+            print(schedule_text(self.tasks))
+        for look in watchers:
+            look(self)
         self._pipelines: Pipelines | None = None
 
     @property
@@ -64,10 +72,11 @@ class TaskManager:
     def print_and_verify(self) -> None:
         """Check the tasks, and print their schedules."""
         validate(self.tasks, self.graph)
-        for task in self.tasks:
-            print(f"{task.name}: warps {task.warps.start} to {task.warps.stop - 1}")
-            for call in task.schedule.calls():
-                print(f"  {call}")
+        print(schedule_text(self.tasks))
+
+    def picture(self, title: str = "tasks") -> str:
+        """Return a picture of the schedules, as an SVG document."""
+        return schedule_svg(self.tasks, title)
 
     def setup_resources_and_tasks(self) -> None:
         """Allocate shared memory and initialise barriers; the caller synchronises the CTA (or cluster) after it."""
@@ -270,13 +279,15 @@ class _Run:
             shared = self.pipelines.full_followers if producing else self.pipelines.empty_followers
             if resource not in shared:  # the first member of a group has arrived for the others
                 arrive = pipe.producer_commit if producing else pipe.consumer_release
+                if producing and resource in self.pipelines.announced_late:
+                    arrive = lambda state: pipe.producer_acquire(state, Boolean(True))
                 first = self._is_first_warp() if config.by_first_warp(producing) else True
                 guarded(leads, lambda: guarded(first, lambda: arrive(state)))
             state.advance()
 
     def _acquire(self, resource: Any, pipe: Any, state: Any, token: Any) -> None:
         config = resource.pipeline_config
-        if resource in self.pipelines.full_followers:
+        if resource in self.pipelines.full_followers | self.pipelines.announced_late:
             unless(token, lambda: pipe.sync_object_empty.wait(state.index, state.phase))
         elif pipe.sync_object_full.announces and config.by_first_warp(True):
             # all warps wait, and the first announces the bytes that all of them copy

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl.diagnostics import type_error
+from .enums import PipelineGroupMode
+from .progress import check_progress
 from .resources import PRODUCER_SIDE, RESERVED, PipelineGroup, WorkQueue
 from .schedule_builder import Call
 from .task import Task
@@ -18,8 +20,11 @@ def validate(tasks: list[Task], graph: dict[Any, Any]) -> None:
         for resource in {c.resource for c in task.schedule.calls() if not isinstance(c.resource, PipelineGroup)}:
             if resource.pipeline_config is not None and not isinstance(resource, WorkQueue):
                 _brackets(task, resource)
+        _covered(task)
+        _grouped(task)
     _edges(tasks, graph)
     _counts(tasks)
+    check_progress(tasks, graph)
 
 
 def _warps(tasks: list[Task]) -> None:
@@ -75,6 +80,33 @@ def _brackets(task: Task, resource: Any) -> None:
                 )
         if held:
             raise type_error(f"task {task.name!r} calls {resource.name}.{opens}() without {closes}()")
+
+
+def _covered(task: Task) -> None:
+    """Raise an error for a resource of a task that its schedule does not use."""
+    used = {member for call in task.schedule.calls() for member in call.resource.members}
+    used |= {block.facts["queue"] for block in task.schedule.blocks() if block.kind == "tiles"}
+    for resource in (*task.src_resources, *task.dst_resources):
+        if resource not in used:
+            raise type_error(f"resource {resource.name!r} of task {task.name!r} is not used by its schedule")
+
+
+def _grouped(task: Task) -> None:
+    """Raise an error for a member of a group that is handed over by itself on the side that the members share."""
+    calls = task.schedule.calls()
+    for group in {call.resource for call in calls if isinstance(call.resource, PipelineGroup)}:
+        shared = "commit" if group.mode is PipelineGroupMode.Fork else "release"
+        for call in calls:
+            if call.name == shared and call.resource in group.members:
+                raise type_error(
+                    f"task {task.name!r} calls {call}, and {call.resource.name!r} is a member of {group.name!r}",
+                    f"{group.mode.name} groups are handed over at once: {group.name}.{shared}()",
+                )
+            if call.resource is group and call.name in ("commit", "release") and call.name != shared:
+                raise type_error(
+                    f"task {task.name!r} calls {call}, and {group.name!r} is a {group.mode.name} group",
+                    f"each member has its own {call.name}()",
+                )
 
 
 def _edges(tasks: list[Task], graph: dict[Any, Any]) -> None:

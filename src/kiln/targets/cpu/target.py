@@ -18,7 +18,7 @@ from ...dialects import cute
 from ...dialects.definition import verify
 from ...hardware import current
 from ...hardware.architectures import Arch
-from ...mlir import ir
+from ...mlir import find, ir
 from ..host import faults, signals
 from ..lowering.sites import Site
 from .faults import explain
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
+CHECKED_OPT = 0
+"""The optimization level of builds with default checks, which run once or a few times."""
 _WRAPPER_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -134,8 +136,8 @@ class CpuTarget(Target):
         compilation = Compilation(module, entry, options)
         compilation.verify(verify)
         artifacts = Artifacts()
-        source = module.operation.clone()  # 0.5 us per operation; rendering it costs 10
-        artifacts.add("mlir", source.get_asm)
+        source = cache.clone_module(module)  # 0.5 us per operation; rendering it costs 10
+        artifacts.add("mlir", source.operation.get_asm)
         text, expansion = lower(compilation, current.architecture(compilation.options, self), sanitizing.kinds())
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
@@ -160,7 +162,27 @@ class CpuTarget(Target):
                 f"LLVM rejected the code of {entry}: {failure}", hint=f"the module is in {path}"
             ) from failure
         executable.timings = compilation.timings
+        self._check(executable, source, entry, options)
         return executable
+
+    def _check(self, executable: CpuExecutable, source: ir.Module, entry: str, options: CompileOptions | None) -> None:
+        """Let some calls of an executable run a build that checks bounds and unset shared memory."""
+        chosen = options or CompileOptions()
+        wanted = chosen.checks if chosen.is_set("checks") or sanitizing.checks() else "off"
+        if wanted == "off" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
+            return
+        from . import checks
+
+        def build() -> Any:
+            from ..host import jit
+            from .lower import lower
+
+            compilation = Compilation(cache.clone_module(source), entry, options)
+            text, expansion = lower(compilation, current.architecture(compilation.options, self), (sanitizing.BOUNDS,))
+            data = jit.emit_object(jit.optimize(text, CHECKED_OPT), CHECKED_OPT)
+            return CpuExecutable(data, expansion.sites, Artifacts(), expansion.sanitizer).call
+
+        checks.install(executable, build, checks.extent_places(source, entry), wanted == "always")
 
     def launch_guards(self) -> Sequence[Guard]:
         """Return guards that hold while the settings of launches are unchanged."""
@@ -207,7 +229,9 @@ class CpuTarget(Target):
         for name in entry.facts["artifacts"]:
             artifacts.add(name, lambda name=name: make(name))
         sites = [cache.decode_site(Site, facts) for facts in entry.facts["sites"]]
-        return CpuExecutable(entry.data["object"], sites, artifacts)
+        executable = CpuExecutable(entry.data["object"], sites, artifacts)
+        self._check(executable, module, entry_name, options)
+        return executable
 
 
 def _opt_level(options: CompileOptions) -> int:

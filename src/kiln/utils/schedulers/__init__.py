@@ -20,31 +20,33 @@ from typing import TYPE_CHECKING
 from ..._support import lazy
 
 if TYPE_CHECKING:
-    from .clc import ClcDynamicPersistentTileScheduler, ClcDynamicPersistentTileSchedulerParams
-    from .grouped_gemm import (
-        GroupedGemmTileSchedulerHelper,
-        StaticPersistentGroupTileScheduler,
-        create_initial_search_state,
-    )
-    from .grouped_rows import GroupedRowsTileScheduler
-    from .persistent import GemmTile, PersistentTileScheduler, SingleTile, SingleTileScheduler, SplitKTileScheduler
-    from .raster import raster_divisors, raster_tile, swizzled_tile
-    from .split_kv import KVPiece, SplitKVScheduler
-    from .static_persistent import (
-        PersistentTileSchedulerParams,
-        StaticPersistentRuntimeTileScheduler,
-        StaticPersistentTileScheduler,
-    )
-    from .varlen import (
-        SequenceSearch,
-        clamp_offset,
-        fetch_tile,
-        find_sequence,
-        head_group_tile,
-        next_snake_tile,
-        sequence_range,
-    )
-    from .work_tile import WorkTileInfo
+    from .clc import ClcDynamicPersistentTileScheduler as ClcDynamicPersistentTileScheduler
+    from .clc import ClcDynamicPersistentTileSchedulerParams as ClcDynamicPersistentTileSchedulerParams
+    from .grouped_gemm import GroupedGemmTileSchedulerHelper as GroupedGemmTileSchedulerHelper
+    from .grouped_gemm import StaticPersistentGroupTileScheduler as StaticPersistentGroupTileScheduler
+    from .grouped_gemm import create_initial_search_state as create_initial_search_state
+    from .grouped_rows import GroupedRowsTileScheduler as GroupedRowsTileScheduler
+    from .persistent import GemmTile as GemmTile
+    from .persistent import PersistentTileScheduler as PersistentTileScheduler
+    from .persistent import SingleTile as SingleTile
+    from .persistent import SingleTileScheduler as SingleTileScheduler
+    from .persistent import SplitKTileScheduler as SplitKTileScheduler
+    from .raster import raster_divisors as raster_divisors
+    from .raster import raster_tile as raster_tile
+    from .raster import swizzled_tile as swizzled_tile
+    from .split_kv import KVPiece as KVPiece
+    from .split_kv import SplitKVScheduler as SplitKVScheduler
+    from .static_persistent import PersistentTileSchedulerParams as PersistentTileSchedulerParams
+    from .static_persistent import StaticPersistentRuntimeTileScheduler as StaticPersistentRuntimeTileScheduler
+    from .static_persistent import StaticPersistentTileScheduler as StaticPersistentTileScheduler
+    from .varlen import SequenceSearch as SequenceSearch
+    from .varlen import clamp_offset as clamp_offset
+    from .varlen import fetch_tile as fetch_tile
+    from .varlen import find_sequence as find_sequence
+    from .varlen import head_group_tile as head_group_tile
+    from .varlen import next_snake_tile as next_snake_tile
+    from .varlen import sequence_range as sequence_range
+    from .work_tile import WorkTileInfo as WorkTileInfo
 
 _PLACES = {
     **dict.fromkeys(("ClcDynamicPersistentTileScheduler", "ClcDynamicPersistentTileSchedulerParams"), ".clc"),
@@ -74,8 +76,5 @@ _PLACES = {
 }  # fmt: skip
 """The module that defines each name."""
 
-__getattr__ = lazy.names(__name__, _PLACES, modules=None)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_PLACES})
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, modules=None)

@@ -24,6 +24,7 @@ from kiln import _alias
 
 from ...base_dsl.compiler import Compilation, Watcher, watchers
 from ...base_dsl.target import target
+from ...experimental.task_scheduling import task_manager
 from ...hardware import toolchain
 from .. import run, serve_cuda
 from ..core import command_line, loading
@@ -79,6 +80,8 @@ class Captured:
     """Accesses to shared memory, as the CPU target counted them."""
     findings: list[dict[str, Any]] = dataclasses.field(default_factory=list[dict[str, Any]])
     """Findings of the sanitizer."""
+    tasks: list[str] = dataclasses.field(default_factory=list[str])
+    """Pictures of the task schedules of its kernels, SVG documents."""
     unobserved: str = ""
     """Why `accesses` and `findings` are missing."""
 
@@ -138,11 +141,14 @@ def capturing(sass: bool = True) -> Iterator[Captured]:
     tool = toolchain.find("ptxas")
     captured = Captured(recorder.compiled, [], ptxas=(tool.version() or "") if tool else "")
     watchers.append(recorder)
+    draw = lambda manager: captured.tasks.append(manager.picture())
+    task_manager.watchers.append(draw)
     try:
         with target("nvidia") as chosen, chosen.dry_run() as launches:
             yield captured
     finally:
         watchers.remove(recorder)
+        task_manager.watchers.remove(draw)
         names = ("kernel", "arch", "grid", "block", "cluster", "smem")
         captured.launches += [{name: getattr(one, name) for name in names} for one in launches]
 

@@ -24,9 +24,10 @@ from . import capture, outline, page, resources
 from . import model as inspect_model
 from .capture import Subject
 
-_WITH_VALUE = ("--html", "--json", "--arch", "--config", "--problem", "--set", "--timeout")
+_WITH_VALUE = ("--html", "--json", "--tasks", "--arch", "--config", "--problem", "--set", "--timeout")
 _USAGE = """\
 kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (FILE.py | -m MODULE | CASE) [ARGS ...]
+       kiln inspect --tasks SVG [--arch ARCH] (FILE.py | -m MODULE) [ARGS ...]
        kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]
        kiln inspect (FILE.o | FILE.so)"""
 
@@ -46,8 +47,9 @@ def main(argv: Sequence[str]) -> int:
         os.environ["KILN_SANITIZE"] = "banks"
         os.environ["KILN_BANK_CONFLICTS_REPORT"] = os.path.abspath(args.json) if args.json else "-"
         return run.main(["--target", "cpu", "--", *program])
-    if not (args.html or args.json or args.outline or args.resources):
-        parser.error("say what to look at: --html PAGE, --json FILE, --outline, --resources, --bank-conflicts")
+    if not (args.html or args.json or args.outline or args.resources or args.tasks):
+        kinds = "--html PAGE, --json FILE, --outline, --resources, --tasks SVG, --bank-conflicts"
+        parser.error(f"say what to look at: {kinds}")
     if args.html and args.html != "-" and not os.path.isdir(os.path.dirname(os.path.abspath(args.html))):
         parser.error(f"--html {args.html}: there is no such folder")
     if program[0] == "-":
@@ -85,7 +87,24 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
         print("\n\n".join(outline.outline(one, captured) for captured in runs for one in captured.compiled))
     if args.resources:
         print(resources.resources(runs))
+    if args.tasks and (status := _write_tasks(args.tasks, runs)):
+        return status
     return _write_page(args, subjects, runs) if whole else 0
+
+
+def _write_tasks(file: str, runs: list[capture.Captured]) -> int:
+    """Write the picture of the last task schedule that the program made."""
+    found = [picture for captured in runs for picture in captured.tasks]
+    if not found:
+        print("kiln inspect: --tasks: no kernel of the program has a TaskManager", file=sys.stderr)
+        return 1
+    try:
+        Path(file).write_text(found[-1], encoding="utf-8")
+    except OSError as reason:
+        print(f"kiln inspect: {file} cannot be written: {reason.strerror}", file=sys.stderr)
+        return 2
+    print(f"wrote {file}")
+    return 0
 
 
 def _subjects(args: argparse.Namespace, program: list[str], parser: argparse.ArgumentParser) -> list[Subject]:
@@ -204,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     option(parser, "--html PAGE", "write one page with Python, MLIR, LLVM, PTX and SASS side by side")
     flag(parser, "--outline", built)
     flag(parser, "--resources", "print registers, spills, shared memory and occupancy")
+    option(parser, "--tasks SVG", "write a picture of the task schedule of the program's kernel (task_scheduling)")
     flag(parser, "--bank-conflicts", banks)
     option(
         parser, "--arch", "compile for this architecture, such as sm_90a; default: the GPU's, else sm_90a", default=""

@@ -175,6 +175,13 @@ def test_what_is_wrong_with_an_mma():
     assert code_of(mx, sfa=509)[0] == umma.COLUMN and "SFB" in code_of(mx, sfb=512)[1]
     for bits in (1 << 61, 1 << 49, 1 << 47, 1 << 46):  # a swizzle, a base offset, another version, none
         assert code_of(f16, b=f16.descriptor(False) ^ bits)[0] == umma.OPERAND
+    swizzled = 2 << 61 | 1 << 46 | 64 << 32 | 1 << 16  # 128 bytes, K-major
+    for at, code in ((16, 0), (96, 0), (112, umma.CROSSES)):
+        assert code_of(f16, a=swizzled | at >> 4)[0] == code
+    assert (
+        code_of(f16, a=swizzled | 112 >> 4)[1]
+        == "tcgen05.mma of kind::f16 has rows of A that leave the line of their swizzle"
+    )
     assert code_of(f16, a=0x4000404000010000 & ~(1 << 46))[1].startswith(
         "tcgen05.mma of kind::f16 has a wrong descriptor of A"
     )

@@ -1,7 +1,7 @@
 """The corpus: nothing is found in the programs as they are, and every mutant that is not equivalent is detected.
 
-Here every synchronizing statement is deleted, but for those that others imply, and of attention only those of two products in
-flight: smaller programs have the others. `KILN_MUTANTS=all` adds all these, the other changes, more schedules, and the mutants of the
+Here every synchronizing statement is deleted, but for those that others imply; of attention only those of two products in
+flight, and of kernels with tcgen05 one of five: smaller programs have the others. `KILN_MUTANTS=all` adds all these, the other changes, more schedules, and the mutants of the
 kernel library. `mutation.py` is the whole corpus as a command.
 """
 
@@ -41,6 +41,8 @@ def test_mutants_are_detected(program: str, tmp_path: Path) -> None:
             continue
         if not ALL and (mutant.statement, mutant.change) in mutation.EQUIVALENT.get(program, {}):
             continue  # nothing would come of it, under any schedule
+        if not ALL and program.startswith("blackwell") and number % 5:
+            continue  # a sample: they take half a second each
         if not ALL and program == "hopper_attention" and not mutant.statement.endswith(IN_FLIGHT):
             continue
         verdict = mutation.judge(mutant, tmp_path, number)

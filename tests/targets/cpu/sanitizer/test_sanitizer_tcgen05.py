@@ -150,6 +150,79 @@ def test_one_wrong_thing_is_found(rules, wrong):
     assert rules <= findings(gemm(*wrong))
 
 
+FAULTS = [
+    (r"tcgen05.ld accesses columns 0 to 0, which the CTA has not allocated", "before the allocation"),
+    (r"tcgen05.ld accesses columns 0 to 0, which the CTA has not allocated", "after the release"),
+    (r"tcgen05.mma .*56 to 71", "beyond the allocation"),
+    (r"has not freed when it ends: 64 columns", "leaked"),
+    (r"tcgen05.ld accesses lanes from 32 on in warp", "lanes of another warp"),
+    (r"of 32 columns, and the other CTA of the pair allocates 64", "pair of other sizes"),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong"), FAULTS, ids=[wrong for _, wrong in FAULTS])
+def test_faults_of_the_cpu_target_under_the_sanitizer(text, wrong):
+    """Each is a fault without the sanitizer, too; the kernel without `wrong` is right (`test_right_lifetimes`)."""
+    group = 2 if "pair" in wrong else 1
+    options = {"grid": 2, "cluster": (2, 1, 1)} if group == 2 else {}
+    with pytest.raises(TensorMemoryFault, match=text):
+        findings(lifetime(wrong, group), **options)
+
+
+@pytest.mark.parametrize("wrong", ["allocation of columns that nobody frees", "allocation of one CTA of a pair"])
+def test_allocations_that_wait_for_ever(wrong):
+    group = 2 if "pair" in wrong else 1
+    options = {"grid": 2, "cluster": (2, 1, 1)} if group == 2 else {}
+    assert ("deadlock", "") in findings(lifetime(wrong, group), **options)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_right_lifetimes(group):
+    got = findings(lifetime("", group), **({"grid": 2, "cluster": (2, 1, 1)} if group == 2 else {}))
+    assert got <= {("write-write", "global")}  # both CTAs write the same
+
+
+def lifetime(wrong: str, cta_group: int):
+    """Allocate, store, load and free columns."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        t, place, rank = arch.thread_idx()[0], holder(), arch.block_idx()[0]
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if wrong == "before the allocation":
+            load(lanes_of_warp(cute.Int32(0)), "32x32b", 1)
+        columns = cute.Int32(64) >> (rank if wrong == "pair of other sizes" else 0)
+        if t < 32:
+            if wrong != "allocation of one CTA of a pair" or rank == 0:
+                tcgen05.tcgen05_alloc(place.iterator.ir_value(), columns.ir_value(), cta_group=cta_group)
+            if wrong == "allocation of columns that nobody frees":
+                for _ in range(cute.Int32(8)):
+                    tcgen05.tcgen05_alloc((place.iterator + 1).ir_value(), word(64), cta_group=1)
+        arch.sync_threads()
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        address = place[0]
+        store(lanes_of_warp(address), [t], "32x32b", 1)
+        tcgen05.tcgen05_wait(kind="st")
+        if wrong == "beyond the allocation":
+            if t == 0:
+                mma(address + 56, descriptor(smem, 0, 2048), descriptor(smem, B_AT, 256), accumulate=False)
+        at = address + (32 << 16) if wrong == "lanes of another warp" else lanes_of_warp(address)
+        out[t] = load(at, "32x32b", 1)[0]
+        tcgen05.tcgen05_wait(kind="ld")
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if wrong != "leaked":
+            free(address, 64, cta_group)
+        if wrong == "after the release":
+            arch.sync_threads()
+            load(lanes_of_warp(address), "32x32b", 1)
+
+    return kernel
+
+
 def test_a_fault_is_raised_alone():
     """Other threads find that the thread which the fault ended comes to no barrier: that is not worth a finding."""
 
@@ -291,6 +364,38 @@ def test_relaxed_arrivals_need_a_fence(fenced):
     assert findings(kernel) == (set() if fenced else {("write-read", "tensor")})
 
 
+@pytest.mark.parametrize("missing", ["", "before", "after"])
+def test_relaxed_flags_need_both_fences(missing):
+    """Warp 0 stores to tensor memory, and warp 4, which accesses the same lanes, waits for a flag."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        flag = arch.alloc_smem(cute.Int32, 4, 16)
+        t = arch.thread_idx()[0]
+        if t == 0:
+            arch.store(flag, cute.Int32(0), sem="relaxed", scope="cta")
+        address = allocate(holder(), 32)
+        if t < 32:
+            store(address, [t], "32x32b", 1)
+            tcgen05.tcgen05_wait(kind="st")
+            if missing != "before":
+                tcgen05.tcgen05_fence(kind="before_thread_sync")
+            if t == 0:
+                arch.store(flag, cute.Int32(1), sem="relaxed", scope="cta")
+        if t >= 128:
+            seen = cute.Int32(0)
+            while seen == 0:
+                seen = arch.load(flag, cute.Int32, sem="relaxed", scope="cta")
+            if missing != "after":
+                tcgen05.tcgen05_fence(kind="after_thread_sync")
+            value = load(address, "32x32b", 1)[0]
+            tcgen05.tcgen05_wait(kind="ld")
+            out[t - 128] = value
+        free(address, 32)
+
+    assert findings(kernel, block=160) == ({("write-read", "tensor")} if missing else set())
+
+
 # --- pairs -------------------------------------------------------------------------------------------------------------
 
 PAIR = instruction_descriptor("f16", "f16", "f16", "f32", 256, 32, cta_group=2)
@@ -303,8 +408,9 @@ def pair(*wrong: str):
     def kernel(out: cute.Tensor):
         smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
         words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
-        t, rank, full = arch.thread_idx()[0], arch.block_idx_in_cluster(), mbarriers(1)
+        t, rank, full, late = arch.thread_idx()[0], arch.block_idx_in_cluster(), mbarriers(1), mbarriers(1)
         if t == 0:
+            arch.mbarrier_init(late, 1)
             arch.mbarrier_init(full, 2 if "both issue" in wrong else 1)
             arch.mbarrier_init_fence()
         if "allocates too early" not in wrong:
@@ -333,6 +439,12 @@ def pair(*wrong: str):
             arch.cluster_arrive()
             arch.cluster_wait()
         free(address, 64, cta_group=2)
+        if "commits at the end" in wrong or "commits to a CTA that ends" in wrong:
+            if rank == 0:
+                if t == 0:
+                    commit(late, 3, cta_group=2)
+            if rank == 0 or "commits to a CTA that ends" not in wrong:
+                wait(late)
         if "freed too early" in wrong:
             arch.cluster_arrive()
             arch.cluster_wait()
@@ -344,6 +456,8 @@ def pair(*wrong: str):
     ("rules", "wrong"),
     [
         (set(), ()),
+        (set(), ("commits at the end",)),
+        ({("block-exited", "")}, ("commits to a CTA that ends",)),
         ({("block-started", "")}, ("allocates too early",)),
         ({("write-read", "shared")}, ("peer not ready",)),
         ({("write-read", "tensor")}, ("peer does not wait",)),

@@ -20,7 +20,7 @@ from ....base_dsl.bindings import ir
 from ....base_dsl.diagnostics import type_error
 from ....base_dsl.typing import Float32, Int32, Uint32
 from ...arch.values import kernel_only
-from ...arch.warp import elect_one
+from ...arch.warp import elect_one, shuffle_sync
 from ...atoms.atom import CopyAtom, CopyOp, CopyTrait, TiledCopy, make_cotiled_copy
 from ...deferred_dialects import nvgpu
 from ...layout.algebra import coalesce, composition
@@ -322,16 +322,23 @@ class TmemCopyTrait(CopyTrait):
                     f"{tensor.element_type.__name__}",
                     f"an atom of the type of the elements, or elements of {wanted} bits",
                 )
-        count = calls(memory_tensor, held, "the tensor memory")
-        if calls(registers, values, "the registers") != count:
+        count = calls(registers, values, "the registers")
+        of_thread = size(memory_tensor.shape) == count * values
+        if not of_thread and calls(memory_tensor, held, "the tensor memory") != count:
+            count = size(memory_tensor.shape) // held
             raise type_error(
                 f"a copy with {name} from {memory_tensor.layout} to {registers.layout}: {count} instructions access "
                 f"{count * values} values of a thread",
                 "registers of the shape of partition_D (loads) or partition_S (stores) of another tensor of the tile",
             )
         pointer, layout = memory_tensor._iterator, memory_tensor.offset_layout
-        addresses = [pointer.moved(layout(n * held)).tmem_address()[0].ir_value() for n in range(count)]
-        return addresses, Registers(registers._iterator, registers.offset_layout, values)
+        step = values if of_thread else held
+        addresses = [pointer.moved(layout(n * step)).tmem_address()[0] for n in range(count)]
+        if of_thread:  # partitioned as registers are, so each thread has cells of its own: the warp's start at lane 0's
+            addresses = [shuffle_sync(address, 0) for address in addresses]
+        return [address.ir_value() for address in addresses], Registers(
+            registers._iterator, registers.offset_layout, values
+        )
 
     def _load(self, src: Any, dst: Any) -> None:
         kernel_only(f"a copy with {type(self.op).__name__}")

@@ -139,6 +139,11 @@ def _alloc(x: Expander, op: tcgen05.Tcgen05Alloc, b: Builder) -> None:
     alloc(x, op, b, op.pointer, op.columns, op.cta_group)
 
 
+_LATE = 256
+"""Rounds of the scheduler by which columns are freed late, without the sanitizer. A public attention program frees them
+while MMAs of another warp still use them, which a GPU tolerates until another CTA takes the columns."""
+
+
 def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.Value, cta_group: int) -> None:
     """Free tensor memory of a warp's block."""
     frame = _frame(x, op, cta_group)
@@ -147,6 +152,9 @@ def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.V
     if x.module.sanitizer is not None:
         first = b.if_(b.compare("eq", meeting.load("computed"), 0))
         hooks_of(x, op).tensor_freed(first, address, columns, cta_group)
+    else:
+        later, _ = b.for_(b.i32(0), b.i32(_LATE), b.i32(1))
+        x.suspend(later)
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_dealloc", operands, int_type(64)), "tcgen05.dealloc")
     leave(b, meeting)
 

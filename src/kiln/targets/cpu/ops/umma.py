@@ -30,6 +30,9 @@ def refused_mma(why: int, what: str) -> tuple[str, str]:
     if code == umma.OPERAND:
         hint = "tcgen05_matrix_descriptor makes it: bits 46 to 48 are 1, 49 to 51 are 0, 61 to 63 are 0, 1, 2, 4 or 6"
         return f"{name} has a wrong descriptor of {operand}, whose upper half is {value:#010x}", hint
+    if code == umma.CROSSES:
+        hint = "allocate swizzled tiles with an alignment of 1024 bytes, and start at a multiple of 32 bytes in a row"
+        return f"{name} has rows of {operand} that leave the line of their swizzle", hint
     message, hint = _MESSAGES[code]
     return f"{name} {message.format(f'{value:#010x}')}", hint
 

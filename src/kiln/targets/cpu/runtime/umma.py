@@ -45,12 +45,12 @@ ACCUMULATE, A_IN_TENSOR_MEMORY, WS, SHIFTS_A = (1 << bit for bit in range(4))
 """Bits of `Mma.flags`."""
 FIRST_CODE = 64
 """The first code for a refused MMA, of a byte: the bytes above it are numbers for the message (`ops/umma.py`)."""
-SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, LANE, COLUMN, OUTSIDE = range(
-    FIRST_CODE, FIRST_CODE + 10
+SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, CROSSES, LANE, COLUMN, OUTSIDE = range(
+    FIRST_CODE, FIRST_CODE + 11
 )
 """Codes: .sp and .ashift, which are not emulated; an instruction descriptor that names no instruction, or has reserved
-bits; a scale factor id that the kind has not; a pair without a second CTA; a wrong matrix descriptor; an address with a
-wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
+bits; a scale factor id that the kind has not; a pair without a second CTA; a wrong matrix descriptor; a row of an
+operand that leaves the line of its swizzle; an address with a wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
 KIND_AT, PAIR_AT, WS_AT, BLOCK_AT, OPERAND_AT, COUNT_AT, VALUE_AT = 8, 11, 12, 13, 16, 20, 32
 """Where the numbers of a message are: kind, whether a pair or .ws, elements for a scale factor divided by 16, the
 operand (`OPERANDS`), its columns, and a descriptor or an address."""
@@ -175,6 +175,18 @@ def wrong_descriptor(descriptor: u64) -> bool:
 
 
 @native
+def crosses(block: Ptr[BlockRecord], mma: Ptr[Mma], descriptor: u64, along_mn: bool) -> bool:
+    """Return whether a row of a swizzled K-major operand leaves its line of 32, 64 or 128 bytes, as a wrong start does.
+
+    With K = 96 rows go on in the next line, where the descriptor says.
+    """
+    swizzle = u32(descriptor >> 61)
+    line = u32(128) if swizzle <= 2 else u32(64) if swizzle == 4 else u32(32)
+    start = u32(relative(address(block.smem), descriptor) & 0x3FFF) << 4
+    return (not along_mn) & (swizzle != 0) & (depth_of(mma) != 96) & (start % line + 32 > line)
+
+
+@native
 def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32, columns: u32, lanes: u32) -> i64:
     """Return 0, or the code of an address in tensor memory: its lane is not in `lanes`, or columns are not allocated
     in all CTAs."""
@@ -214,12 +226,16 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
         return about(mma, NO_PAIR, 0, idesc)
     if wrong_descriptor(mma.b):
         return about(mma, OPERAND, B_OPERAND, mma.b >> 32)
+    if crosses(block, mma, mma.b, idesc >> 16 & 1 != 0):
+        return about(mma, CROSSES, B_OPERAND, mma.b >> 32)
     half = u32(16) if (rows_of(mma) == 64) & (mma.cta_group == 1) & (mma.flags & WS == 0) else u32(0)
     why = wrong_place(block, mma, u32(D_OPERAND), mma.d, columns_of(mma) // parts_of(mma), half)
     if why == 0:
         if mma.flags & A_IN_TENSOR_MEMORY == 0:
             if wrong_descriptor(mma.a):
                 why = about(mma, OPERAND, A_OPERAND, mma.a >> 32)
+            elif crosses(block, mma, mma.a, idesc >> 15 & 1 != 0):
+                why = about(mma, CROSSES, A_OPERAND, mma.a >> 32)
         else:
             why = wrong_place(block, mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(8), half)
     if why == 0 and scaled:

@@ -50,6 +50,13 @@ class Finding:
     """How often it happened at this pair of places."""
     notes: tuple[tuple[Span, str], ...] = ()
 
+    @property
+    def page(self) -> str:
+        """The page of the knowledge base about it; empty if there is none."""
+        if self.rule == "bounds":
+            return {"global": "zeros-by-predicate", "": "registers-past-their-end"}.get(self.space, "")
+        return _PAGES.get(self.rule, "")
+
     def __str__(self) -> str:
         lines = [f"{self.span}: {self.message}" if self.span else self.message]
         if self.span:
@@ -71,8 +78,18 @@ class Finding:
         return made
 
 
+_PAGES = {
+    **dict.fromkeys(("write-read", "read-write", "write-write", "uninitialized"), "missing-barrier"),
+    "proxy": "no-fence-before-the-store", "unfenced": "no-fence-before-wgmma", "in-flight": "accumulators-touched-in-flight",
+    "swizzle": "two-swizzles-on-one-tile", "mbarrier-bytes": "bytes-of-one-operand",
+    **dict.fromkeys(("barrier-exited", "other-way", "lanes-exited"), "early-return-before-barrier"),
+    **dict.fromkeys(("block-exited", "block-started"), "remote-memory-of-a-block"), "copy-unseen": "wait-one-group-less",
+}  # fmt: skip
+"""Pages of the knowledge base by rule."""
 _OF_EXITS = ("barrier-exited", "lanes-exited")
 """Rules that a thread which a fault of tensor memory has ended breaks, too."""
+_PLAIN_RULES = ("bounds", "uninitialized", "read-only", "alignment")
+"""Rules of launches that are checked by default: an access that breaks one is not made, or made up."""
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -104,9 +121,11 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             sanitizing.tried(detector.tried)
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
-        for warning in [finding for finding in found if finding.rule in native.WARNINGS]:
+        mild = (*native.WARNINGS, "barrier-exited") if sanitizer.plain else native.WARNINGS
+        for warning in [finding for finding in found if finding.rule in mild]:
             found.remove(warning)
-            warnings.warn(str(warning), DSLWarning, stacklevel=2)
+            text = f"{warning}\nmore: kiln kb show {warning.page}" if warning.page else str(warning)
+            warnings.warn(text, DSLWarning, stacklevel=2)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
         if isinstance(failure, TensorMemoryFault):
@@ -115,7 +134,11 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
         found.sort(key=_cause)
         if failure is not None and not found:
             raise failure
-        sanitizing.deliver(found, failure)
+        if sanitizer.plain:
+            found = [finding for finding in found if finding.rule in _PLAIN_RULES]
+            if failure is not None and not found:
+                raise failure
+        sanitizing.deliver(found, failure, sanitizer.plain)
         if failure is not None and not isinstance(failure, DeadlockFault):
             raise failure
 

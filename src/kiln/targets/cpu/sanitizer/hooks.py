@@ -311,8 +311,7 @@ class Hooks:
 
     def tensor_fence(self, b: Builder, before: bool) -> None:
         """At a tcgen05 fence before or after a synchronization of threads."""
-        if before:
-            self._tensor(b, "tensor_fence")
+        self._tensor(b, "tensor_fence", int(before))
 
     def tensor_mma(self, b: Builder, mma: ir.Value) -> None:
         """After an MMA is issued, whose operands are in memory."""

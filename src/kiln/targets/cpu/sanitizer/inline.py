@@ -61,7 +61,7 @@ def say_who(x: Expander) -> None:
 def shorten(sanitizer: Instrumentation, x: Expander, accesses: list[Access], written: set[int], lone: bool) -> None:
     """Replace the calls for accesses by inline checks that call the detector only on failure."""
     for access in accesses:
-        if access.argument >= 0 and (lone or access.argument not in written):
+        if access.argument >= 0 and (lone or sanitizer.plain or access.argument not in written):
             _shorten(sanitizer, x, access, access.argument in written)
 
 
@@ -81,9 +81,9 @@ def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: b
         low_bits = b.binary("andi", address, access.alignment - 1)
         fine.append(b.compare("eq", low_bits, 0))
     mine: list[tuple[ir.Value, ir.Value]] = []
-    if not written:
+    if not written and not sanitizer.plain:
         fine.append(b.compare("ne", field("quiet"), 0))
-    else:
+    elif written:
         fine.append(b.compare("eq", field("readonly"), 0))
     if written and "race" in sanitizer.kinds:
         shift = b.load(i32, b.byte_gep(state, _offset(State, "shift")))

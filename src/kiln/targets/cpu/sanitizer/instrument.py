@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
+from ....base_dsl.sanitizing import BOUNDS
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.tcgen05 import Tcgen05Ld, Tcgen05LdRed
@@ -37,6 +38,7 @@ from .state import (
     MAX_LEAVES,
     MAX_OBJECTS,
     NO_INIT,
+    PLAIN,
     SHARED,
     SPACE_OF,
     WRITE,
@@ -172,7 +174,11 @@ class Instrumentation:
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.kinds = tuple(kinds)
-        self.bits = sum(1 << KINDS.index(kind) for kind in kinds)
+        self.plain = BOUNDS in self.kinds
+        """Whether only bounds and unset shared memory are looked for."""
+        self.bits = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
+        if self.plain:
+            self.bits |= 1 << KINDS.index("memory") | PLAIN
         self.sites: list[SanitizedSite] = []
         self.kernels: list[KernelInfo] = []
         self.granule = 4
@@ -236,7 +242,7 @@ class Instrumentation:
                 readers.setdefault(array, []).append(read.result)
         for load in loads:
             load.attributes[LOADED] = ir.UnitAttr.get(func.context)
-        todo, seen, told = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
+        todo, seen, users = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
         while todo:
             value = todo.pop()
             if value in seen:
@@ -251,9 +257,15 @@ class Instrumentation:
                     todo += readers.get(array, [])
                 if user.name in _REGISTER_MOVES:
                     todo += list(user.results)
-                elif not arrays and user not in told:
-                    told.add(user)
+                elif not arrays:
+                    users.add(user)
+        for block in {user.block for user in users}:
+            waited = False
+            for op in list(block.operations):
+                user = op.operation
+                if user in users and not waited:
                     self.call(expansion, Builder(ir.InsertionPoint(user), user.location), "tensor_used")
+                waited = (waited or user in users) and user.name.startswith(_ORDER_NOTHING)
 
     def enter(self, x: Expander) -> None:
         """Let the scheduler run a kernel even if nothing in it waits, unless its threads never synchronize."""
@@ -446,6 +458,8 @@ class Instrumentation:
             self.granule = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
+        if self.plain and not write and _is_only_printed(op):
+            flags |= NO_INIT
         facts = self.facts[x.function.name]
         looks = facts.swizzled and flags & SHARED and memory.space != "dsmem"
         plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
@@ -611,6 +625,21 @@ class Instrumentation:
         return each.if_(each.compare("ne", runs, 0))
 
 
+def _is_only_printed(op: AnyOp) -> bool:
+    """Return whether what an operation loads is only printed: a program may show what nobody has written."""
+    todo, printed = list(op.operation.results), False
+    while todo:
+        for use in todo.pop().uses:
+            user = use.owner.operation
+            if user.name == "cute.printf":
+                printed = True
+            elif user.name.startswith(("arith.ext", "arith.trunc", "vector.extract", "builtin.unrealized")):
+                todo += list(user.results)
+            else:
+                return False
+    return printed
+
+
 _MOVING = {
     "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",
     "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
@@ -661,6 +690,8 @@ _REGISTER_MOVES = {
     "arith.bitcast",
 }
 """Operations that only rename registers: they do not wait for a load of their operand."""
+_ORDER_NOTHING = ("arith.", "math.", "vector.", "cute.load")
+"""Between two uses with only such operations between them nothing can be ordered."""
 
 
 def _register_arrays(address: ir.Value) -> list[ir.Value]:

@@ -13,6 +13,7 @@ from .reporting import about, report
 from .state import (
     BARRIERS,
     MAX_OBJECTS,
+    PLAIN_ACCESSES,
     RULE,
     TENSOR_ROWS,
     BarrierSlot,
@@ -90,6 +91,7 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     clear(ref(st).view_memo, 2)
     clear(ref(st).wgmma_memo, 2)
     st.kinds = kinds
+    st.left = PLAIN_ACCESSES
     st.kernel = kernel
     st.shift = shift
     st.engines = engines

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD
 from .memory import copy
-from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object, state
+from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, PLAIN, RULE, RULES, SHARED, Finding, Object, state
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 """Rules about two equivalent places, whose order depends on the schedule."""
@@ -28,6 +28,8 @@ def is_wanted(rule: u32) -> bool:
     for number, kind in tuple(enumerate(KINDS)):
         if st.kinds & (1 << number) != 0:
             wanted |= u64(_bits([name for name in RULES if KIND_OF_RULE[name] == kind]))
+    if st.kinds & PLAIN != 0:
+        wanted |= u64(_bits(["barrier-exited"]))
     return (wanted >> rule) & 1 != 0
 
 

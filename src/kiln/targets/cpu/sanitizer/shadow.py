@@ -27,6 +27,7 @@ from .state import (
     NO_INIT,
     OF_MAP,
     PAGE_SHIFT,
+    PLAIN,
     RULE,
     SHARED,
     SPACE_MASK,
@@ -171,6 +172,16 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
 
 
 @native
+def touch_plainly(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> None:
+    """Record a write to the bytes of one cell of shared memory, or check that there was one before a read."""
+    st = state.place
+    if flags & WRITE != 0:
+        cell.write.clock = 1
+    elif cell.write.clock == 0 and flags & NO_INIT == 0:
+        report(RULE["uninitialized"], site, site, st.group, st.tid, address, size)
+
+
+@native
 def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool, address: u64, size: u32) -> None:
     """Check that a write is ordered after all reads."""
     st = state.place
@@ -252,6 +263,10 @@ def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) 
     """
     st = state.place
     fine = True
+    if st.kinds & PLAIN != 0:
+        if st.left == 0:
+            return address
+        st.left -= 1
     if st.active != 0 and size != 0:
         if st.sequential != 0:
             st.current.fenced = 0
@@ -290,6 +305,10 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
         first, last = offset >> st.shift, (end - 1) >> st.shift
         cells = ref(st.cells)[rank * st.cells_per_block]
         flags = (flags & ~u32(SPACE_MASK)) | SHARED
+        if st.kinds & PLAIN != 0:
+            for i in range(first, last + 1):
+                touch_plainly(ref(cells)[i], flags, site, address + ((i - first) << st.shift), size)
+            return True
         for i in range(first, last + 1):
             touch(ref(cells)[i], flags, site, address + ((i - first) << st.shift), size)
     return True
@@ -324,7 +343,7 @@ def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, f
         if constant and not writable:
             report_alone("read-only", site, address, size)
             fine = False
-    if fine and known and quiet == 0:
+    if fine and known and quiet == 0 and st.kinds & PLAIN == 0:
         for i in range(address >> st.shift, ((end - 1) >> st.shift) + 1):
             where = i << st.shift
             at = greater(where, address)

@@ -15,6 +15,10 @@ from ..runtime.engine_table import ENGINES, GENERIC
 from ..runtime.records import Sizes
 
 KINDS = ("race", "memory", "sync", "numeric")
+PLAIN = 1 << 16
+"""A bit beside those of the kinds: bounds and unset shared memory alone, without clocks."""
+PLAIN_ACCESSES = 1 << 26
+"""How many accesses of a launch are checked then; those that kernel code checks itself do not count."""
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 
@@ -410,6 +414,7 @@ class State:
     begun: i64
     logs: Array[Log, 2]
     active: u32
+    left: u64  # accesses to check, of a plain build
     kinds: u32
     group: u32
     threads: u32  # N

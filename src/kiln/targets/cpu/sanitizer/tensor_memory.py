@@ -21,7 +21,7 @@ from ..runtime.engine_table import TCGEN05, TCGEN05_CP, TCGEN05_LD, TCGEN05_ST
 from ..runtime.records import TMEM_COLUMNS, TMEM_SLOT, Mma
 from ..runtime.tensor_memory import GROUP_SHIFT, PIECES, ROWS, SPLIT_SHIFT, chosen, columns_of, row_piece
 from .barriers import passed
-from .clocks import clock_join, clock_new, numbers, ordered
+from .clocks import acquire, clock_join, clock_new, numbers, ordered
 from .launches import must_have_started, remote_access
 from .mbarriers import mbarrier_at
 from .memory import clear, raise_to
@@ -85,7 +85,8 @@ def goes_before(before: Ptr[Access], me: u32, tag: u32, now: u32, wrote: bool) -
     st = state.place
     if before.group == st.group and before.tid % st.threads == me % st.threads:
         if is_issued(before.tid // st.threads) and is_issued(me // st.threads):
-            return not wrote or tag < LEAST_TAG or tag == now or now == SHIFTED_IN
+            if not wrote or tag < LEAST_TAG or tag == now or now == SHIFTED_IN:
+                return True
     return ordered(before.group, before.tid, before.clock, 0)
 
 
@@ -289,12 +290,15 @@ def tensor_waits(stores: u32) -> None:
 
 
 @detector.export
-def tensor_fence() -> None:
-    """Before a fence ahead of a relaxed synchronization, which orders as a fence of the block does."""
+def tensor_fence(before: u32) -> None:
+    """At a fence before or after a relaxed synchronization: each is half of what a fence of the block is."""
     st = state.place
     if st.active != 0:
-        remember(st.current, 0)
-        st.current.own[0] += 1
+        if before != 0:
+            remember(st.current, 0)
+            st.current.own[0] += 1
+        else:
+            acquire(st.current.seen[0])
 
 
 # --- MMAs, copies, shifts --------------------------------------------------------------------------------------------

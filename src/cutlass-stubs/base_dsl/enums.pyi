@@ -1,0 +1,1 @@
+from kiln.hardware.architectures import *

@@ -1,0 +1,1 @@
+from kiln.cute.arch.inline_assembly import *

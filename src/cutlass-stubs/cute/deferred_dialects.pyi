@@ -1,0 +1,1 @@
+from kiln.cute.deferred_dialects import *

@@ -1,0 +1,1 @@
+from kiln.cute.nvgpu.bulk_copy import *

@@ -1,0 +1,1 @@
+from kiln.cute.nvgpu.im2col import *

@@ -1,0 +1,1 @@
+from kiln.cute.nvgpu.matrix_descriptor import *

@@ -1,0 +1,1 @@
+from kiln.cute.nvgpu.tensor_map_updates import *

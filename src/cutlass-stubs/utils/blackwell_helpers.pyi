@@ -1,0 +1,1 @@
+from kiln.utils.blackwell_helpers import *

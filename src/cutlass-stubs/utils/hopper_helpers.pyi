@@ -1,0 +1,1 @@
+from kiln.utils.hopper_helpers import *

@@ -1,0 +1,1 @@
+from kiln.utils.mixed_input_helpers import *

@@ -1,0 +1,1 @@
+from kiln.utils.schedulers.split_kv import *

@@ -1,0 +1,1 @@
+from kiln.utils.schedulers.static_persistent import *

@@ -1,0 +1,1 @@
+from kiln.utils.tensor_helpers import *

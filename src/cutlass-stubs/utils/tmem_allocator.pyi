@@ -1,0 +1,1 @@
+from kiln.utils.tmem_allocator import *

@@ -1,0 +1,161 @@
+"""Tensor memory and MMAs of Blackwell by primitives, on the CPU target and in PTX for sm_100a."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nvidia_testing import compile_for, needs_ptxas
+
+import kiln
+from kiln import cute
+from kiln.cute import arch
+from kiln.cute.runtime import from_dlpack
+from kiln.experimental import primitives as prims
+
+N, BYTES = 16, 32
+"""Columns of D; the bytes of a row of A and B: 16 elements of f16, 32 of e4m3."""
+
+
+@cute.kernel
+def products(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
+    """Compute A B of f16, then of the same bytes as e4m3 with scale factors of 1, and copy A to tensor memory."""
+    tx, warp = arch.thread_idx()[0], arch.warp_idx()
+    near_a = kiln.Array(kiln.Uint8, 128 * BYTES, space=kiln.AddressSpace.smem, alignment=128)
+    near_b = kiln.Array(kiln.Uint8, N * BYTES, space=kiln.AddressSpace.smem, alignment=128)
+    holder = kiln.Array(kiln.Int32, 1, space=kiln.AddressSpace.smem)
+    bar = kiln.Array(kiln.Int64, 1, space=kiln.AddressSpace.smem)
+    for row in kiln.range_constexpr(2):  # 8 rows of 16 bytes lie together; pieces of a row are 128 bytes apart
+        for byte in kiln.range_constexpr(16):
+            near_a[tx // 8 * 256 + row * 128 + tx % 8 * 16 + byte] = a[tx, 16 * row + byte]
+            if tx < N:
+                near_b[tx // 8 * 256 + row * 128 + tx % 8 * 16 + byte] = b[tx, 16 * row + byte]
+    if tx == 0:
+        prims.mbarrier_init(bar, 1)
+    prims.fence_mbarrier_init()
+    prims.fence_proxy(prims.Proxy.ASYNC_SHARED, space=prims.SharedSpace.shared_cta)
+    if warp == 0:
+        prims.tcgen05_alloc(holder, 64, group=prims.CTAGroup.CTA_1)
+        prims.tcgen05_relinquish_alloc_permit()
+    prims.barrier_cta_sync(0)
+    base = prims.TmemAddr(holder[0])
+    d, d2, scales, copied = base, base + N, base + 2 * N, base + 2 * N + 8
+    mine = prims.make_tmem_ptr_from_warp_row_col(scales, warp, scales.col_id, kiln.Int32)
+    prims.tcgen05_st("32x32b", mine, kiln.Vector.from_elements((0x7F7F7F7F,) * 8, kiln.Int32))
+    prims.tcgen05_wait(prims.Tcgen05Wait.STORE)
+    prims.tcgen05_fence(prims.Tcgen05Fence.BEFORE_THREAD_SYNC)
+    prims.barrier_cta_sync(0)
+    prims.tcgen05_fence("after_thread_sync")
+    if warp == 0:
+        desc_a = prims.Tcgen05SmemDesc.build(near_a, leading_byte_offset=128, stride_byte_offset=256)
+        desc_b = prims.Tcgen05SmemDesc.build(near_b, 128, 256)
+        half = prims.Tcgen05InstrDesc.build(c_dtype=kiln.Float32, n_dim=N, m_dim=128)
+        eight = prims.Tcgen05MxInstrDesc.build(
+            a_dtype=kiln.Float8E4M3FN, b_dtype=kiln.Float8E4M3FN, scale_format=1, n_dim=N, m_dim=128
+        )
+        if prims.elect_sync():
+            where = prims.make_tmem_ptr(d, kiln.Float32)
+            for again in kiln.range_constexpr(2):
+                prims.tcgen05_mma(
+                    prims.Tcgen05MMAKind.F16, prims.CTAGroup.CTA_1, where, desc_a, desc_b, half, again > 0
+                )
+            scale = prims.make_tmem_ptr(scales, kiln.Int32)
+            prims.tcgen05_mma_block_scale(
+                prims.MMABlockScaleKind.MXF8F6F4, "cta_1", d2.as_ptr(kiln.Float32), desc_a, desc_b, eight, False, scale,
+                scale,
+            )  # fmt: skip
+            shape, multicast = prims.S2TCopyMode.S2T_128x128b
+            prims.tcgen05_cp(shape, prims.make_tmem_ptr(copied, kiln.Int32), desc_a, multicast=multicast)
+            prims.tcgen05_commit(bar)
+    while not prims.mbarrier_try_wait_parity(bar, 0):
+        pass
+    prims.tcgen05_fence("after_thread_sync")
+    for part in kiln.range_constexpr(3):
+        start = (d, d2, copied)[part]
+        count = 4 if part == 2 else N
+        place = prims.make_tmem_ptr(prims.TmemAddr.from_row_col(32 * warp, start.col_id), kiln.Float32)
+        found = prims.tcgen05_ld(prims.Tcgen05LdStShape.SHAPE_32X32B, place, num=count)
+        prims.tcgen05_wait("load")
+        for column in kiln.range_constexpr(count):
+            out[part, tx, column] = found[column]
+    prims.tcgen05_fence("before_thread_sync")
+    prims.barrier_cta_sync(0)
+    if warp == 0:
+        prims.tcgen05_dealloc(prims.make_tmem_ptr(holder[0], kiln.Int8), 64)
+
+
+@cute.jit
+def main(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
+    products(a, b, out).launch(grid=1, block=128)
+
+
+def test_products_and_tensor_memory():
+    random = np.random.default_rng(0)
+    a, b = (random.integers(0, 0x3C, (rows, BYTES), dtype=np.uint8) for rows in (128, N))
+    out = np.zeros((3, 128, N), np.float32)
+    with kiln.target("cpu"), kiln.sanitize():
+        main(a, b, out)
+    half = [x.view(np.float16).astype(np.float64) for x in (a, b)]
+    np.testing.assert_allclose(out[0], 2 * half[0] @ half[1].T, rtol=1e-5)
+    eight = [_e4m3(x) for x in (a, b)]
+    np.testing.assert_allclose(out[1], eight[0] @ eight[1].T, rtol=1e-5)
+    np.testing.assert_array_equal(out[2, :, :4].view(np.uint8), a[:, :16])
+
+
+def _e4m3(codes: np.ndarray) -> np.ndarray:
+    exponent, mantissa = codes.astype(np.int64) >> 3, codes & 7
+    return np.where(exponent == 0, mantissa / 512, (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+
+
+@needs_ptxas
+def test_ptx_of_tcgen05():
+    arrays = np.zeros((128, BYTES), np.uint8), np.zeros((N, BYTES), np.uint8), np.zeros((3, 128, N), np.float32)
+    ptx = compile_for(main, *(from_dlpack(x) for x in arrays), arch="sm_100a").artifacts["ptx"]
+    for line in (
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", "tcgen05.relinquish_alloc_permit.cta_group::1",
+        "tcgen05.dealloc.cta_group::1.sync.aligned.b32", "tcgen05.mma.cta_group::1.kind::f16",
+        "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale", "tcgen05.cp.cta_group::1.128x128b",
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one", "tcgen05.ld.sync.aligned.32x32b.x16.b32",
+        "tcgen05.st.sync.aligned.32x32b.x8.b32", "tcgen05.wait::ld.sync.aligned", "tcgen05.wait::st.sync.aligned",
+        "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync",
+    ):  # fmt: skip
+        assert line in ptx, line
+
+
+def test_descriptors_are_integers():
+    """A branch chooses between a descriptor and an Int64; the result is an Int64."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        near = kiln.Array(kiln.Uint8, 64, space=kiln.AddressSpace.smem, alignment=16)
+        made = kiln.Int64(5)
+        if out[0] == 0:
+            made = prims.Tcgen05SmemDesc.build(near, 16, 32)
+        other = prims.Tcgen05SmemDesc.build(near, 16, 32).advance_start_address(32)
+        out[1], out[2] = kiln.Int64(other - made), kiln.Int64(prims.Tcgen05InstrDesc.build(n_dim=16, m_dim=64))
+
+    @cute.jit
+    def run(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=1)
+
+    out = np.zeros(3, np.int64)
+    with kiln.target("cpu"):
+        run(out)
+    assert out.tolist() == [0, 2, 2 << 17 | 4 << 24]
+
+
+@pytest.mark.parametrize(("group", "bits"), [(0, 0), (3, 3 << 29 | 3 << 4)])
+def test_scale_factor_ids(group, bits):
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        types = {"a_dtype": kiln.Float4E2M1FN, "b_dtype": kiln.Float4E2M1FN}
+        made = prims.Tcgen05MxOmmaInstrDesc.build(**types, scale_format=0, n_dim=8, m_dim=128)
+        out[0] = kiln.Int32(made.set_sf_ids(a_sf_id=group, b_sf_id=group))
+
+    @cute.jit
+    def run(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=1)
+
+    out = np.zeros(1, np.int32)
+    with kiln.target("cpu"):
+        run(out)
+    assert int(out[0]) & 0xFFFFFFFF == 1 << 7 | 1 << 10 | 1 << 17 | 8 << 24 | bits

@@ -1,0 +1,87 @@
+"""Pyright, in its standard mode, over code as users write it: what editors mark, complete and show.
+
+All programs are checked by one process. A wrong program says with a comment, `# error: words`, which words the message
+of that line has; `reveal_type(x)  # Int32` says the type that an editor shows.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyright")
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+import pyright_run
+from pyright_run import Message
+
+HERE = Path(__file__).parent / "programs"
+OF_PAGES = {
+    "reportUndefinedVariable", "reportRedeclaration", "reportPossiblyUnboundVariable", "reportPossiblyUnbound",
+    "reportUnboundVariable",
+}  # fmt: skip
+"""Rules that a page breaks because it is no whole program: the text around a block says what its names are."""
+
+
+@pytest.fixture(scope="session")
+def checked(tmp_path_factory) -> tuple[dict[str, Path], list[Message]]:
+    folder = tmp_path_factory.mktemp("pyright")
+    originals = pyright_run.user_files(folder)
+    for program in sorted(HERE.glob("*.py")):
+        file = folder / "tests" / program.name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(program.read_text())
+        originals[str(file)] = program
+    return originals, pyright_run.run(folder)
+
+
+def messages_of(checked, program: Path) -> list[Message]:
+    originals, messages = checked
+    return [message for message in messages if originals.get(message.file) == program]
+
+
+def test_examples_templates_and_pages_have_no_errors(checked):
+    originals, messages = checked
+    wrong = [
+        f"{originals[m.file].relative_to(pyright_run.ROOT)}:{m.line}: {m.text} [{m.rule}]"
+        for m in messages
+        if m.severity == "error" and originals[m.file].parent != HERE
+        and not (originals[m.file].suffix == ".md" and m.rule in OF_PAGES)
+    ]  # fmt: skip
+    assert not wrong, "\n".join(wrong)
+
+
+def test_types_that_editors_show(checked):
+    program = HERE / "revealed.py"
+    expected = dict(re.findall(r"", ""))
+    for number, line in enumerate(program.read_text().splitlines(), 1):
+        if found := re.search(r"reveal_type\(.*\)  # (.*)$", line):
+            expected[number] = found[1]
+    shown = {
+        m.line: m.text.rpartition(' is "')[2].rstrip('"')
+        for m in messages_of(checked, program)
+        if m.severity == "information"
+    }
+    assert len(expected) >= 40
+    assert shown == expected
+    assert not [m for m in messages_of(checked, program) if m.severity == "error"]
+
+
+def test_wrong_programs_are_marked_where_they_are_wrong(checked):
+    program = HERE / "wrong.py"
+    expected = {
+        number: found[1]
+        for number, line in enumerate(program.read_text().splitlines(), 1)
+        if (found := re.search(r"# error: (.*)$", line))
+    }
+    assert len(expected) >= 20
+    errors: dict[int, str] = {}
+    for m in messages_of(checked, program):
+        if m.severity == "error":
+            errors[m.line] = errors.get(m.line, "") + m.text + "\n"
+    assert errors.keys() == expected.keys()
+    for line, words in expected.items():
+        assert words in errors[line], f"line {line}: {errors[line]}"
