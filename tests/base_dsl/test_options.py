@@ -52,7 +52,8 @@ def test_object_form_and_mixtures() -> None:
 
 def test_every_option_has_a_field_and_a_form() -> None:
     for option in OPTIONS:
-        value = {bool: True, int: 1, str: "sm_80"}[option.kind] if option.field != "host_target" else "linux-aarch64"
+        special = {"host_target": "linux-aarch64", "checks": "always"}
+        value = special.get(option.field, {bool: True, int: 1, str: "sm_80"}[option.kind])
         options = CompileOptions(option(value))
         assert getattr(options, option.field) == value
         if option.flag:

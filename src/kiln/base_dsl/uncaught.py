@@ -10,6 +10,7 @@ import sys
 import types
 from typing import Any
 
+from .._support import lazy
 from . import settings
 from .diagnostics import DSLBaseError, coloured, strip_internal_frames
 
@@ -27,6 +28,11 @@ def shows_all_frames() -> bool:
 
 def is_users(failure: BaseException) -> bool:
     """Return whether an error reports a mistake of the user's program, as opposed to a failure of Kiln's own."""
+    if isinstance(failure, AttributeError):  # a name that one of Kiln's modules does not have
+        last = failure.__traceback__
+        while last is not None and last.tb_next is not None:
+            last = last.tb_next
+        return last is not None and last.tb_frame.f_code.co_filename == lazy.__file__
     return isinstance(failure, DSLBaseError)
 
 
@@ -83,6 +89,6 @@ def render_for_ipython(failure: BaseException) -> list[str]:
     """Return the lines that IPython shows for an error (its protocol `_render_traceback_`)."""
     clean(failure)
     shell = sys.modules["IPython"].get_ipython()
-    with coloured(wants_colour(None) or not os.environ.get("NO_COLOR")):
+    with coloured(not os.environ.get("NO_COLOR") and str(getattr(shell, "colors", "")).lower() != "nocolor"):
         shown: Any = shell.InteractiveTB.structured_traceback(type(failure), failure, failure.__traceback__)
     return [shown] if isinstance(shown, str) else shown

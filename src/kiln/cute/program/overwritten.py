@@ -17,10 +17,10 @@ _WRITES = ("cute.store",)
 
 def warn(function: ir.Operation) -> None:
     """Warn where each WGMMA on an accumulator overwrites the result of the one before, which nobody has read."""
-    products: dict[ir.Value, list[Wgmma]] = {}
+    by_root: dict[ir.Value, list[Wgmma]] = {}
     for op in Wgmma.all_in(function):
-        products.setdefault(_root(op.d), []).append(op)
-    for root, ops in products.items():
+        by_root.setdefault(_root(op.d), []).append(op)
+    for root, ops in by_root.items():
         if all(_is_false(op.accumulate) for op in ops):
             lost = _lost(root, ops)
             if lost is not None:
@@ -28,7 +28,7 @@ def warn(function: ir.Operation) -> None:
 
 
 def _lost(root: ir.Value, ops: list[Wgmma]) -> Wgmma | None:
-    """Return a product whose result the next one overwrites; None if each is read."""
+    """Return a WGMMA whose result the next one overwrites; None if each is read."""
     readers = _readers(root)
     for op in ops:
         loop = _loop_around(op.operation)
@@ -52,7 +52,7 @@ def _warn(op: Wgmma) -> None:
     span, _ = source_span(op.operation.location)
     warnings.warn_explicit(
         "a WGMMA overwrites its accumulator, and the next one overwrites it again before it is read: ACCUMULATE is False "
-        "each time; call tiled_mma.set(warpgroup.Field.ACCUMULATE, True) after the first product",
+        "each time; call tiled_mma.set(warpgroup.Field.ACCUMULATE, True) after the first WGMMA",
         DSLWarning,
         span.filename if span else "<unknown>",
         span.line if span else 0,

@@ -167,8 +167,8 @@ class CpuTarget(Target):
 
     def _check(self, executable: CpuExecutable, source: ir.Module, entry: str, options: CompileOptions | None) -> None:
         """Let some calls of an executable run a build that checks bounds and unset shared memory."""
-        given = options or CompileOptions()
-        wanted = given.checks if given.is_set("checks") or sanitizing.checks() else "off"
+        chosen = options or CompileOptions()
+        wanted = chosen.checks if chosen.is_set("checks") or sanitizing.checks() else "off"
         if wanted == "off" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
             return
         from . import checks

@@ -144,9 +144,11 @@ def on_gpu() -> bool:
 
 
 def arch_variable() -> dict[str, str]:
-    """Return the environment variable that has workers compile for the chosen architecture, if there is one."""
+    """Return the environment variables that have workers compile for the chosen architecture, and without the CPU
+    target's default checks: verbs time kernels, or run the sanitizer themselves."""
     arch = os.environ.get("CUTE_DSL_ARCH")
-    return {"CUTE_DSL_ARCH": arch} if arch else {}
+    checks = {"KILN_CHECKS": os.environ.get("KILN_CHECKS") or "off"}
+    return {"CUTE_DSL_ARCH": arch, **checks} if arch else checks
 
 
 def job_options(timeout: float) -> dict[str, Any]:

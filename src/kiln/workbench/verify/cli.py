@@ -207,6 +207,9 @@ def _checks_of(case: Case, described: Mapping[str, Any], options: Options, on_gp
         elif kind in once:
             if once[kind]:
                 add(kind)
+            if kind == "sanitizer" and once[kind]:  # what is wrong at the edges shows where tiles stick out
+                for name in described["extents"]:
+                    add(kind, label=f"{name}+1", problem={**problem, name: problem[name] + 1}, variant=True)
         else:
             for seed in options.seeds:
                 add(kind, seed)

@@ -24,7 +24,7 @@ KINDS = {
     "repeated": "new contents behind the same pointers, of a seed not seen before",
     "streams": "on a GPU: what the stream has to do comes first",
     "deterministic": "three runs give the same bits; on the CPU target under three schedules",
-    "sanitizer": "on the CPU target: races, bounds, uninitialized memory, barriers",
+    "sanitizer": "on the CPU target, also with each extent one more: races, bounds, uninitialized memory, barriers",
 }
 """The kinds of checks, in order."""
 

@@ -250,7 +250,7 @@ def _uninitialized(case: Case) -> Words:
         )
     return Words(
         f"{case.me} reads {case.memory}, which nobody has written",
-        "write it first, and let the reader wait for that",
+        "write it first, and let the reader wait for that: sync_threads() between the two, or an mbarrier",
     )
 
 

@@ -1,0 +1,86 @@
+"""Every program of docs/mistakes.md says what the page says: an error, a warning or nothing, without frames of Kiln's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kiln
+from kiln.base_dsl import uncaught
+from kiln.base_dsl.numeric import scalar
+
+PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
+PACKAGE = str(Path(kiln.__file__ or "").parent)
+NOTHING = "(nothing: it runs)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    name: str
+    program: str
+    expected: list[str]
+
+
+def mistakes() -> list[Mistake]:
+    text = PAGE.read_text()
+    head = re.search(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert head is not None
+    blocks = re.findall(r"^```py (\w+)\n(.*?)^```$.*?^```now\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Mistake(name, f"{head[1]}\n\n{code}", now.splitlines()) for name, code, now in blocks]
+
+
+MISTAKES = mistakes()
+
+
+def said_by(mistake: Mistake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a program as a file, and return the text of its warnings and of the traceback that a terminal shows."""
+    file = folder / f"{mistake.name}.py"
+    file.write_text(mistake.program)
+    module = ModuleType(mistake.name)
+    monkeypatch.setitem(sys.modules, mistake.name, module)
+    with warnings.catch_warnings(record=True) as caught, kiln.target("cpu"):
+        warnings.simplefilter("always")
+        try:
+            exec(compile(mistake.program, str(file), "exec"), module.__dict__)
+        except Exception as failure:
+            uncaught.clean(failure)
+            shown = traceback.format_exception(failure)
+            if sys.version_info < (3, 11):
+                shown += [f"{text}\n" for text in getattr(failure, "__notes__", ())]
+        else:
+            shown = []
+    for warning in caught:
+        shown.append(warnings.formatwarning(warning.message, warning.category, warning.filename, warning.lineno))
+    return "".join(shown).replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_what_is_said(mistake, tmp_path, monkeypatch):
+    if "torch" in mistake.program:
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU")
+    monkeypatch.setenv("KILN_CHECKS", "first")
+    monkeypatch.setenv("KILN_CPU_OPT", "0")
+    monkeypatch.setattr(scalar, "_printed", [])
+    said = said_by(mistake, tmp_path, monkeypatch)
+    assert PACKAGE not in re.sub(r"^.*DSLWarning.*$", "", said, flags=re.MULTILINE)
+    if mistake.expected == [NOTHING]:
+        assert said == ""
+        return
+    lines = re.sub(r"0x[0-9a-f]+", "0x...", said)
+    for line in mistake.expected:
+        if re.fullmatch(r" *[\^~]*", line) and sys.version_info < (3, 11):
+            continue  # it knows no columns
+        assert line.removeprefix("DSLWarning: ") in lines, said
+
+
+def test_there_are_forty():
+    assert len(MISTAKES) >= 40

@@ -1,0 +1,149 @@
+"""Checks by default: which launches run the checked build, what they find, and how they are switched off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kiln
+from kiln import Float32, cute
+from kiln.base_dsl.sanitizing import OFF, SanitizerError
+from kiln.targets.cpu import checks
+
+
+@pytest.fixture(autouse=True)
+def on(monkeypatch):
+    monkeypatch.setenv("KILN_CHECKS", "first")
+    monkeypatch.setenv("KILN_CPU_OPT", "0")
+    with kiln.target("cpu"):
+        yield
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Counts the runs of checked builds."""
+    seen: list[int] = []
+    built = checks._built
+
+    def counting(build, plain):
+        call = built(build, plain)
+
+        def run(address):
+            seen.append(address)
+            call(address)
+
+        return run
+
+    monkeypatch.setattr(checks, "_built", counting)
+    return seen
+
+
+def filling():
+    """A function that writes 32 elements whatever the array has."""
+
+    @cute.kernel
+    def fill(x: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        x[thread] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        fill(x).launch(grid=1, block=32)
+
+    return main
+
+
+def test_each_set_of_extents_is_checked_once(runs, taker):
+    main = filling()
+    for extent in (32, 40, 32, 40, 40, 32):
+        main(np.zeros(extent, np.float32))
+    assert len(runs) == 2
+    with pytest.raises(SanitizerError, match=r"writes x\[30\]") as failure:
+        main(np.zeros(30, np.float32))
+    assert len(runs) == 3
+    assert failure.value.span is not None
+    assert failure.value.span.filename == __file__
+    assert OFF in failure.value.__notes__
+    main(np.zeros(32, np.float32))
+
+
+def test_compiled_functions_are_checked(runs):
+    compiled = cute.compile(filling(), np.zeros(32, np.float32))
+    assert not runs
+    compiled(np.zeros(32, np.float32))
+    compiled(np.zeros(32, np.float32))
+    assert len(runs) == 1
+    with pytest.raises(SanitizerError):
+        compiled(np.zeros(31, np.float32))
+
+
+def test_ways_to_switch_them_off(runs, monkeypatch):
+    wide = np.zeros(32, np.float32)
+    cute.compile(filling(), wide, options="--checks off")(wide[:30])
+    monkeypatch.setenv("KILN_CHECKS", "0")
+    filling()(wide[:30])
+    assert not runs
+    with pytest.raises(SanitizerError):
+        cute.compile(filling(), wide, options="--checks always")(wide[:30])
+
+
+def test_always(runs, monkeypatch):
+    monkeypatch.delenv("KILN_CHECKS")  # pytest runs this
+    main, x = filling(), np.zeros(32, np.float32)
+    for _ in range(3):
+        main(x)
+    assert len(runs) == 3
+    assert (x == 1).all()
+
+
+def test_shared_memory(runs):
+    @cute.kernel
+    def turn(x: cute.Tensor, first: kiln.Constexpr, shows: kiln.Constexpr):
+        thread, _, _ = cute.arch.thread_idx()
+        tile = cute.make_tensor(cute.arch.alloc_smem(Float32, 32), cute.make_layout(32))
+        if kiln.const_expr(shows):
+            cute.printf("{}", tile[thread])
+        if thread >= first:
+            tile[thread] = x[thread]
+        cute.arch.sync_threads()
+        x[thread] = tile[31 - thread]
+
+    @cute.jit
+    def main(x: cute.Tensor, first: kiln.Constexpr, shows: kiln.Constexpr):
+        turn(x, first, shows).launch(grid=1, block=32)
+
+    x = np.arange(32, dtype=np.float32)
+    main(x, 0, True)  # what is only printed may be unset
+    assert (x == np.arange(31, -1, -1)).all()
+    with pytest.raises(SanitizerError, match="which nobody has written") as failure:
+        main(x, 1, False)
+    assert failure.value.page == "missing-barrier"
+    assert len(runs) == 2
+
+
+def test_the_kernel_library_and_the_sanitizer_are_left_alone(runs):
+    a = np.ones((16, 16), np.float16)
+    kiln.kernels.gemm(a, a)
+    with kiln.sanitize():
+        filling()(np.zeros(32, np.float32))
+    assert not runs
+
+
+def test_a_build_that_fails_is_no_reason_to_fail(monkeypatch, caplog):
+    from kiln.targets.cpu.sanitizer import instrument
+
+    def broken(self, kinds):
+        raise RuntimeError("no instrumentation")
+
+    monkeypatch.setattr(instrument.Instrumentation, "__init__", broken)
+    x = np.zeros(32, np.float32)
+    filling()(x)
+    assert (x == 1).all()
+
+
+def test_bad_values(monkeypatch):
+    with pytest.raises(kiln.DSLRuntimeError, match="off, first, always"):
+        cute.compile(filling(), np.zeros(32, np.float32), options="--checks sometimes")
+    monkeypatch.setenv("KILN_CHECKS", "sometimes")
+    with pytest.raises(kiln.DSLRuntimeError, match="KILN_CHECKS"):
+        filling()(np.zeros(32, np.float32))
