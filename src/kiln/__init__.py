@@ -30,7 +30,9 @@ from ._support.gc_pause import gc_paused
 with gc_paused:
     from . import _alias, base_dsl, hardware, interop, targets
     from ._support import lazy, unavailable
+    from .base_dsl import entry_points as _entry_points
     from .base_dsl import typing as typing
+    from .base_dsl import uncaught as _uncaught
     from .base_dsl.arguments import register_jit_arg_adapter as register_jit_arg_adapter
     from .base_dsl.diagnostics import (
         CompilerDiagnosticError as CompilerDiagnosticError,
@@ -84,11 +86,11 @@ with gc_paused:
     from .base_dsl.user_op import extract_mlir_values as extract_mlir_values
     from .base_dsl.user_op import new_from_mlir_values as new_from_mlir_values
 
-base_dsl.uncaught.install()
+_uncaught.install()
 unavailable.error = DSLNotImplemented
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
 base_dsl.dsl.default_language = lambda: _importlib.import_module(f"{__name__}.cute.program.dsl").DSL
-base_dsl.entry_points.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
+_entry_points.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
 hardware.measuring_kernels = lambda: _importlib.import_module(f"{__name__}.cute.measuring")
 
 if TYPE_CHECKING:  # what loads when it is first used
@@ -175,4 +177,5 @@ _PLACES = {
 """Where names are defined that are not loaded with the package."""
 
 
-__getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._support import lazy
 from .base_dsl import BaseDSL
 from .base_dsl.diagnostics import *  # noqa: F403
@@ -31,4 +33,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-__getattr__ = lazy.names(__name__, {"T": ".mlir"})  # the bindings' shorthand for types
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {"T": ".mlir"})  # the bindings' shorthand for types

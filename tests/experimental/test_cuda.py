@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import ml_dtypes
 import numpy as np
 import pytest
+from tensor_map_cases import TYPES, program, random_case
 
 import kiln
 from kiln import cute
@@ -66,6 +68,19 @@ def test_maps_equal_those_of_atoms(seed):
     f(aligned((rows, columns)), out)
     np.testing.assert_array_equal(out[0], out[2])
     np.testing.assert_array_equal(out[1], out[2])
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize("seed", range(60))
+def test_random_maps_equal_those_of_atoms(seed):
+    """Types, 2 and 3 modes, padded rows, swizzles: by hand and from a view, the bytes are those of the atom's map."""
+    case = random_case(seed)
+    name = TYPES[case.dtype][0]
+    memory = aligned((case.elements,), np.dtype(getattr(ml_dtypes, name, name)))
+    out = np.zeros((4, 16), np.int64)
+    program(case)(from_dlpack(memory, assumed_align=128), out)
+    np.testing.assert_array_equal(out[1], out[3], err_msg=str(case))
+    np.testing.assert_array_equal(out[2], out[3], err_msg=str(case))
 
 
 def test_steps_fills_interleaves_and_replaced_fields():

@@ -71,7 +71,7 @@ def _is_public(name: str, value: Any) -> bool:
     if name.startswith("_") or name in ("TYPE_CHECKING", "annotations") or isinstance(value, type(sys)):
         return False
     place = getattr(value, "__module__", None) or type(value).__module__
-    return not place.startswith((__package__, "typing", "collections"))
+    return not place.startswith(("kiln._support", "typing", "collections"))
 
 
 def _submodules(package: Any) -> list[str]:

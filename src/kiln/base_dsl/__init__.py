@@ -18,4 +18,5 @@ _PARTS = ("compiler", "typing")
 """Modules that programs reach as attributes of the package, without importing them."""
 
 
-__getattr__ = lazy.names(__name__, {}, _PARTS, _alias.junction)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {}, _PARTS, _alias.junction)

@@ -25,5 +25,5 @@ class HasCudaArrayInterface(Protocol):
     def __cuda_array_interface__(self) -> Any: ...
 
 
-PythonValue = SupportsDLPack | HasArrayInterface | HasCudaArrayInterface | float
-"""A value of Python that becomes a `Tensor` or a number where it is an argument."""
+PythonValue = SupportsDLPack | HasArrayInterface | HasCudaArrayInterface | float | tuple[Any, ...] | list[Any] | None
+"""A value of Python that becomes a `Tensor`, numbers or nothing where it is an argument."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .numeric.operators import select
 
 if TYPE_CHECKING:
+    from .numeric.operator_types import Number
     from .numeric.types import Boolean
 
 V = TypeVar("V")
@@ -25,12 +26,12 @@ def _run_boolean(is_and: bool, args: tuple[Any, ...]) -> Any:
     return run_boolean(is_and, args[0], tuple((lambda a=a: a) for a in args[1:]))
 
 
-def min(*args: Any, loc: Any = None, ip: Any = None) -> Any:
+def min(*args: Any, loc: Any = None, ip: Any = None) -> Number:
     """Return the least of some numbers, dynamic or not."""
     return _run("min", *args)
 
 
-def max(*args: Any, loc: Any = None, ip: Any = None) -> Any:
+def max(*args: Any, loc: Any = None, ip: Any = None) -> Number:
     """Return the greatest of some numbers, dynamic or not."""
     return _run("max", *args)
 

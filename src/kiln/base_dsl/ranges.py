@@ -33,6 +33,9 @@ class Range:
     ) -> None:  # fmt: skip
         if not 1 <= len(bounds) <= 3:
             raise runtime_error(f"range() takes one to three bounds, not {len(bounds)}", "range(start, stop, step)")
+        self.start: Any
+        self.stop: Any
+        self.step: Any
         self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         self.hints: dict[str, Any] = {}
         if unroll is not None:

@@ -261,6 +261,8 @@ class FunctionFrame:
     def __init__(self, entry: ir.Block, kind: str) -> None:
         self.entry = entry
         self.kind = kind
+        self.passed: Sequence[ir.Value] = ()
+        """What a launch passes, in the order of the kernel's arguments."""
         self.constants: dict[tuple[ir.Type, Any], ir.Value] = {}
         self.at_end: list[Callable[[], None]] = []
         """Called when the function has been traced, or has failed to be."""

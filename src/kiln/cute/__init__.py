@@ -92,4 +92,5 @@ _LAZY_NAMES = {
 _LAZY = ("arch", "runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "experimental", "export")
 
 
-__getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY)

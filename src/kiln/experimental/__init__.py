@@ -11,4 +11,5 @@ if TYPE_CHECKING:  # what loads when it is first used
     from . import primitives as primitives
     from . import task_scheduling as task_scheduling
 
-__getattr__ = lazy.names(__name__, {}, ("cuda", "primitives", "task_scheduling"))
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {}, ("cuda", "primitives", "task_scheduling"))

@@ -113,4 +113,5 @@ _PLACES = {
 """Where a name is defined."""
 
 
-__getattr__ = lazy.names(__name__, _PLACES)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES)

@@ -25,14 +25,15 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .measurement import measure as measure
     from .measurement import sustained as sustained
 
-__getattr__ = lazy.names(
-    __name__,
-    {
-        **dict.fromkeys(
-            ("BURST", "FLAGS", "NORMAL", "QUICK", "SUSTAINED", "Effort", "Measurement", "measure", "sustained"),
-            ".measurement",
-        ),
-        **dict.fromkeys(("Comparison", "Pace", "compare", "paces"), ".comparison"),
-    },
-    ("statistics", "timers", "clocks", "timing", "measurement", "comparison"),
-)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(
+        __name__,
+        {
+            **dict.fromkeys(
+                ("BURST", "FLAGS", "NORMAL", "QUICK", "SUSTAINED", "Effort", "Measurement", "measure", "sustained"),
+                ".measurement",
+            ),
+            **dict.fromkeys(("Comparison", "Pace", "compare", "paces"), ".comparison"),
+        },
+        ("statistics", "timers", "clocks", "timing", "measurement", "comparison"),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean
@@ -18,6 +18,9 @@ from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .multicast import releases, sharers
 from .participants import PipelineConsumer, PipelineProducer
 from .state import PipelineState, make_pipeline_state, require_stages
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _ARRIVALS = {PipelineOp.AsyncThread: ThreadArrival, PipelineOp.AsyncLoad: CopyArrival}
 
@@ -49,7 +52,7 @@ class PipelineAsync:
         cls, *, num_stages: int, producer_group: CooperativeGroup, consumer_group: CooperativeGroup,
         barrier_storage: Pointer | None = None, producer_mask: Any = None, consumer_mask: Any = None,
         defer_sync: bool = False, name: str = "", loc: Any = None, ip: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Self:  # fmt: skip
         """Create a pipeline and initialise its mbarriers, in `barrier_storage` (2 Int64 a stage) or in shared memory of
         its own.
 
@@ -217,7 +220,7 @@ class PipelineTmaAsync(PipelineAsync):
         name: str = "",
         loc: Any = None,
         ip: Any = None,
-    ) -> Any:
+    ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. `tx_count`: the bytes of all copies into a stage, also
         those of other CTAs.
 

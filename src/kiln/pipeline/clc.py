@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import type_error
 from ..cute.tensor.pointer import Pointer
@@ -11,6 +11,9 @@ from .arrivals import ClcArrival, ThreadArrival
 from .asynchronous import PipelineAsync
 from .groups import CooperativeGroup
 from .multicast import cluster_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["PipelineClcFetchAsync"]
 
@@ -44,7 +47,7 @@ class PipelineClcFetchAsync(PipelineAsync):
         name: str = "",
         loc: Any = None,
         ip: Any = None,
-    ) -> Any:
+    ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. The consumers' group counts the threads of all CTAs.
 
         `consumer_mask` is the rank of the CTA whose warp requests, by default 0. `producer_mask` has no effect: answers

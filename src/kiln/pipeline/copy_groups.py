@@ -17,6 +17,8 @@ from .barriers import SyncObject
 from .state import require_stages
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .groups import CooperativeGroup
     from .state import PipelineState
 
@@ -55,7 +57,7 @@ class PipelineCpAsyncGroups(PipelineAsync):
     """
 
     @classmethod
-    def create(cls, *, num_stages: int, loc: Any = None, ip: Any = None) -> Any:  # type: ignore[override]
+    def create(cls, *, num_stages: int, loc: Any = None, ip: Any = None) -> Self:  # type: ignore[override]
         """Create a pipeline of at least two stages."""
         require_stages(num_stages, least=2)
         return cls(_CopyGroups(num_stages - 2), _Implied(), num_stages)
@@ -90,7 +92,7 @@ class PipelineTmaStore(PipelineAsync):
     @classmethod
     def create(  # type: ignore[override]
         cls, *, num_stages: int, producer_group: CooperativeGroup | None = None, loc: Any = None, ip: Any = None
-    ) -> Any:
+    ) -> Self:
         """Create a pipeline of `num_stages` stages."""
         require_stages(num_stages)
         return cls(_BulkGroups(num_stages - 1), _Implied(), num_stages)

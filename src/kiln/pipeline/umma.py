@@ -8,7 +8,7 @@ they release in both CTAs, and in every CTA that shares A or B by multicast.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import type_error
 from ..cute.atoms.copying import guarded
@@ -20,6 +20,9 @@ from .barriers import MbarrierArray
 from .groups import Agent, CooperativeGroup, PipelineOp
 from .multicast import consumers_mask, cta_group, is_leader, leader, pair_mask, sharers
 from .state import PipelineState
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["PipelineAsyncUmma", "PipelineTmaMultiConsumersAsync", "PipelineTmaUmma", "PipelineUmmaAsync"]
 
@@ -62,7 +65,7 @@ class PipelineTmaUmma(PipelineAsync):
         name: str = "",
         loc: Any = None,
         ip: Any = None,
-    ) -> Any:
+    ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. `tx_count`: the bytes of all copies into a stage, those of
         both CTAs of a pair.
 
@@ -110,7 +113,7 @@ class PipelineUmmaAsync(PipelineAsync):
         name: str = "",
         loc: Any = None,
         ip: Any = None,
-    ) -> Any:
+    ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. The consumers' group counts the threads of both CTAs."""
         group = cta_group(cta_layout_vmnk)
         pair = group is CtaGroup.TWO
@@ -151,7 +154,7 @@ class PipelineAsyncUmma(PipelineAsync):
         name: str = "",
         loc: Any = None,
         ip: Any = None,
-    ) -> Any:
+    ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. The producers' group counts the threads of both CTAs."""
         group = cta_group(cta_layout_vmnk)
         pair = group is CtaGroup.TWO
@@ -191,7 +194,7 @@ class PipelineTmaMultiConsumersAsync(PipelineTmaUmma):
         name: str = "",
         loc: Any = None,
         ip: Any = None,
-    ) -> Any:
+    ) -> Self:
         """Create a pipeline of one CTA as `PipelineTmaUmma.create` does. The threads' group counts threads."""
         if sharers(cta_layout_vmnk, (1, 1)) > 1 or cta_group(cta_layout_vmnk) is not CtaGroup.ONE:
             raise type_error(

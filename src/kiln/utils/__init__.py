@@ -88,4 +88,5 @@ _PLACES = {
 }
 """The module that defines each name."""
 
-__getattr__ = lazy.names(__name__, _PLACES, modules=None, otherwise=unavailable.name)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, modules=None, otherwise=unavailable.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._support import lazy
 from ..base_dsl.typing import Float8E4M3FN, Float8E5M2
@@ -15,4 +15,5 @@ def is_fp8_dtype(dtype: Any) -> bool:
     return dtype in (Float8E4M3FN, Float8E5M2)
 
 
-__getattr__ = lazy.names(__name__, {"create_cute_tensor_for_fp8": "..torch"})
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {"create_cute_tensor_for_fp8": "..torch"})

@@ -213,9 +213,12 @@ def test_swizzle_of_pieces_of_32_bytes():
     np.testing.assert_array_equal(y, x)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_maps_that_a_kernel_makes(dtype):
-    """One kernel makes the maps of groups of rows whose bounds only the device knows; the next one copies with them."""
+@pytest.mark.parametrize(("dtype", "by_threads"), [(np.float16, False), (np.float32, False), (np.float16, True)])
+def test_maps_that_a_kernel_makes(dtype, by_threads):
+    """One kernel makes the maps of groups of rows whose bounds only the device knows; the next one copies with them.
+
+    `by_threads`: each thread makes one, not each CTA.
+    """
     rows, columns, tile = (3, 0, 8, 5), 64, 4
     kind = kiln.Float32 if dtype == np.float32 else kiln.Float16
     ends = aligned(4, np.int32)
@@ -224,7 +227,12 @@ def test_maps_that_a_kernel_makes(dtype):
 
     @cute.kernel
     def make(x: cute.Tensor, ends: cute.Tensor, maps: cute.Tensor):
-        number = arch.block_idx()[0]
+        number = arch.thread_idx()[0] if by_threads else arch.block_idx()[0]
+        if number < len(rows):
+            make_one(x, ends, maps, number)
+
+    @cute.jit
+    def make_one(x: cute.Tensor, ends: cute.Tensor, maps: cute.Tensor, number: kiln.Int32):
         first = kiln.Int32(0)
         if number > 0:
             first = ends[number - 1]
@@ -252,7 +260,7 @@ def test_maps_that_a_kernel_makes(dtype):
 
     @cute.jit
     def f(x: cute.Tensor, ends: cute.Tensor, maps: cute.Tensor, y: cute.Tensor):
-        make(x, ends, maps).launch(grid=len(rows), block=32)
+        make(x, ends, maps).launch(grid=1 if by_threads else len(rows), block=32)
         atom, source = cpasync.make_tiled_tma_atom(op, x, layout(), (tile, 32))
         use(atom, source, maps, y).launch(grid=len(rows), block=32)
 

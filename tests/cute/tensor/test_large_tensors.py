@@ -150,10 +150,13 @@ def test_compiled_for_32_bits_is_not_called_with_more(square):
 
 
 @cute.kernel
-def mark_last_row(t: cute.Tensor, value: cute.Uint8, count: cute.Constexpr):
+def mark_last_row(t: cute.Tensor, tiles: cute.Shape, shape: cute.Shape, value: cute.Uint8, count: cute.Constexpr):
     m, n = t.shape
     tile = cute.local_tile(t, (1, 64), (m - 1, n // 64 - 1))
-    tile[0, 7] = value
+    if cute.size(tiles) > 0:  # as tile schedulers count: no product of extents
+        tile[0, 7] = value
+    if count == "shape":
+        tile[0, 8] = cute.Uint8(cute.size(shape) // (1 << 10))
     if count == "kernel":
         tile[0, 8] = cute.Uint8(cute.size(t) // (1 << 10))
 
@@ -161,20 +164,21 @@ def mark_last_row(t: cute.Tensor, value: cute.Uint8, count: cute.Constexpr):
 @cute.jit
 def launch_last_row(t: cute.Tensor, u: cute.Tensor, value: cute.Uint8, count: cute.Constexpr):
     grid = cute.ceil_div(cute.size(t), 1 << 30) if count == "host" else 1
-    mark_last_row(t, value, count).launch(grid=(grid, 1, 1), block=(1, 1, 1))
+    tiles = (cute.ceil_div(t.shape[0], 64), cute.ceil_div(t.shape[1], 64), u.shape[1])
+    mark_last_row(t, tiles, t.shape, value, count).launch(grid=(grid, 1, 1), block=(1, 1, 1))
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("count", ["", "host", "kernel"])
+@pytest.mark.parametrize("count", ["", "host", "shape", "kernel"])
 def test_symbols_of_32_bits_with_strides_of_64(square, count, shared):
     """Extents of `sym_int()` say nothing of their product: only code that multiplies them has to be refused."""
     rows, space = sym_int(), cute.AddressSpace.generic
     wide = make_fake_tensor(cute.Uint8, (rows, sym_int()), (sym_int64(), 1), memspace=space)
-    other = make_fake_tensor(cute.Uint8, (rows if shared else sym_int(), 4), (4, 1), memspace=space)
+    other = make_fake_tensor(cute.Uint8, (rows if shared else sym_int(), sym_int()), (sym_int64(), 1), memspace=space)
     compiled = cute.compile(launch_last_row, wide, other, cute.Uint8(0), count)
     few = np.zeros((4, 256), np.uint8)
     compiled(few, few[:, :4].copy(), 9)
-    assert few[3, 199] == 9 and few[3, 200] == (1 if count == "kernel" else 0)
+    assert few[3, 199] == 9 and few[3, 200] == (count in ("kernel", "shape"))
     square[-1, -64:] = 0
     column = np.zeros((ROWS, 4), np.uint8)
     if count:

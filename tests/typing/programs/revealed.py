@@ -1,11 +1,11 @@
 """Types that an editor shows in a program; the comment after each call says which."""
 
-import cutlass
 import cutlass.cute as cute
 import numpy as np
-from cutlass import Boolean, Constexpr, Float16, Float32, Int32, Int64
 
+import cutlass
 import kiln
+from cutlass import Boolean, Constexpr, Float16, Float32, Int32, Int64
 from kiln import pipeline, utils
 from kiln.cute.nvgpu import cpasync, warp
 from kiln.cute.runtime import from_dlpack

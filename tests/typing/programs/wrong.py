@@ -1,13 +1,11 @@
 """Mistakes that an editor marks; the comment of each line has words of its message."""
 
-import cutlass
 import cutlass.cute as cute
 import numpy as np
-from cutlass import Constexpr, Float32, Int32
-from cutlass.cute.nvgpu import warpgrop  # error: unknown import symbol
 
+import cutlass
 import kiln
-from kiln import pipelin  # error: unknown import symbol
+from cutlass import Constexpr, Float32, Int32
 
 
 @cute.kernel

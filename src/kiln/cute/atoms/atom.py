@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -34,6 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+T = TypeVar("T")
 OPERAND_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1), "SFA": (0, 2), "SFB": (1, 2)}
 """The modes of (M, N, K) of each operand of an MMA, and of scale factors."""
 
@@ -258,7 +259,7 @@ class TiledCopy(CopyAtom):
         """Return the part of one thread."""
         return ThrCopy(self, thr_idx)
 
-    def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def retile(self, src: T, *, loc: Any = None, ip: Any = None) -> T:
         """Return a thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
         self.require_whole_calls()
         layout = src._layout if isinstance(src, TracedTensor) else src
@@ -270,12 +271,10 @@ class TiledCopy(CopyAtom):
         order = logical_product(make_layout(values), right_inverse(groups))
         by_atom = zipped_divide(order, make_layout(size(self.trait.layout_ref_tv[1])))
         tile = zipped_divide(src, (values, *product_each(wrap(groups.shape))))
-        moved = composition(tile, (by_atom, None))
-        return (
-            moved[(None, (0, *(None,) * (modes - 1)))]
-            if isinstance(moved, TracedTensor)
-            else slice_(moved, (None, (0, *(None,) * (modes - 1))))
-        )
+        moved: Any = composition(tile, (by_atom, None))
+        rest = (None, (0, *(None,) * (modes - 1)))
+        made: Any = moved[rest] if isinstance(moved, TracedTensor) else slice_(moved, rest)
+        return made
 
     def __str__(self) -> str:
         return f"Tiled Copy\n  Tiler MN:        ({','.join(str(mode) for mode in wrap(self.tiler_mn))})\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
@@ -315,11 +314,11 @@ class ThreadSlice(Atom):
 class ThrCopy(ThreadSlice, TiledCopy):
     """The part of a tiled copy that one thread does."""
 
-    def partition_S(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_S(self, src: T, *, loc: Any = None, ip: Any = None) -> T:
         """Return the thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
         return self._partition(src, self.layout_src_tv)
 
-    def partition_D(self, dst: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_D(self, dst: T, *, loc: Any = None, ip: Any = None) -> T:
         """Return the thread's part of a destination tile."""
         return self._partition(dst, self.layout_dst_tv)
 

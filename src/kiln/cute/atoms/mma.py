@@ -7,7 +7,7 @@ New operations subclass `MmaOp` and give their `MmaTrait`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -26,6 +26,8 @@ from .atom import OPERAND_MODES, Atom, Op, ThreadSlice, Trait, known_keywords, t
 
 if TYPE_CHECKING:
     from ..tensor.pointer import Pointer
+
+T = TypeVar("T")
 
 __all__ = [
     "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom",
@@ -164,15 +166,15 @@ class MmaAtom(Atom, Drawn):
         """(thread, value) -> index in the (M, N) of one call."""
         return self._trait.layouts_tv["C"]
 
-    def make_fragment_A(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def make_fragment_A(self, input: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
         """Return the operand A of `gemm`: registers like a partitioned tensor, or of a partitioned shape."""
         return self._trait.make_fragment("A", input)
 
-    def make_fragment_B(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def make_fragment_B(self, input: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
         """Return the operand B of `gemm`."""
         return self._trait.make_fragment("B", input)
 
-    def make_fragment_C(self, input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def make_fragment_C(self, input: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
         """Return the accumulator of `gemm` (C and D), undefined at first."""
         return self._trait.make_fragment("C", input)
 
@@ -290,15 +292,15 @@ class TiledMma(MmaAtom):
         split = self._split(operand, make_layout(shape))
         return _sliced(split, 0, 0, 0).shape
 
-    def partition_shape_A(self, shape_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_shape_A(self, shape_mk: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
         """Return the shape of a thread's part of an A of a shape: (values, rest of M, rest of K, ...)."""
         return self._partition_shape("A", shape_mk)
 
-    def partition_shape_B(self, shape_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_shape_B(self, shape_nk: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
         """Return the shape of a thread's part of a B of a shape."""
         return self._partition_shape("B", shape_nk)
 
-    def partition_shape_C(self, shape_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_shape_C(self, shape_mn: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
         """Return the shape of a thread's part of a C of a shape."""
         return self._partition_shape("C", shape_mn)
 
@@ -348,15 +350,15 @@ class ThrMma(ThreadSlice, TiledMma):
                     f"make it a multiple of {tile}: pad the tile with zeros, or choose another instruction shape",
                 )
 
-    def partition_A(self, input_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_A(self, input_mk: T, *, loc: Any = None, ip: Any = None) -> T:
         """Return the thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""
         return self._partition("A", input_mk)
 
-    def partition_B(self, input_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_B(self, input_nk: T, *, loc: Any = None, ip: Any = None) -> T:
         """Return the thread's part of a tensor (N, K, ...)."""
         return self._partition("B", input_nk)
 
-    def partition_C(self, input_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def partition_C(self, input_mn: T, *, loc: Any = None, ip: Any = None) -> T:
         """Return the thread's part of a tensor (M, N, ...)."""
         return self._partition("C", input_mn)
 

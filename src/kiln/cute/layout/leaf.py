@@ -155,17 +155,23 @@ def multiplied_extents(a: Any, b: Any) -> Any:
     if made is not a and made is not b and is_dynamic_leaf(made) and getattr(type(made), "width", 32) == 32:
         active = tracing.current()
         if active is not None and not active.multiplies_extents:
-            active.multiplies_extents = _is_argument(a) or _is_argument(b)
+            values = [getattr(x, "_value", x) for x in (a, b)]
+            active.multiplies_extents = all(isinstance(v, int) or _is_argument(active, v) for v in values)
     return made
 
 
-def _is_argument(x: Any) -> bool:
-    """Return whether a leaf is passed to a function or kernel, rather than computed in it."""
-    value: Any = getattr(x, "_value", None)
-    if not isinstance(value, ir.Value):
-        return False
-    owner: Any = value.owner
-    return isinstance(owner, ir.Block) or owner.name == "cute.leaf"
+def _is_argument(active: tracing.Trace, value: Any) -> bool:
+    """Return whether a value is an argument of the host function, also one that is passed on to a kernel.
+
+    What a loop carries is none: tile schedulers carry numbers of tiles.
+    """
+    owner, frame = value.owner, active.function
+    if not isinstance(owner, ir.Block):
+        return owner.name == "cute.leaf"
+    if owner != frame.entry or frame.kind != "kernel":
+        return owner == frame.entry
+    number = ir.BlockArgument(value).arg_number
+    return number < len(frame.passed) and isinstance(frame.passed[number].owner, ir.Block)
 
 
 def leaf_floordiv(a: Any, b: Any) -> Any:

@@ -20,4 +20,5 @@ _UNITS = ("common", "cpasync", "tcgen05", "warp", "warpgroup")
 _PLACES = {"make_tiled_tma_atom_A": ".tma_atom", "make_tiled_tma_atom_B": ".tma_atom"}
 """Names of modules that load when they are used."""
 
-__getattr__ = lazy.names(__name__, _PLACES, _UNITS)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, _UNITS)

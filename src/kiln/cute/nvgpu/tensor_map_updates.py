@@ -7,8 +7,10 @@ acquires it first, also in the same warp. `kiln.utils.TensorMapManager` does all
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import emit_value
 from ...base_dsl.typing import Int32, Int64, Integer
@@ -45,21 +47,40 @@ def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
 def copy_tensormap(tma_atom: Any, tensormap_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Copy the tensor map of an atom, 128 bytes, to shared or global memory. One thread calls it.
 
-    The map of an atom that a kernel made is written field by field, by one of the threads of a warp that call it, and
-    released to copies that acquire it (sm_90a).
+    The map of an atom that a kernel made is written field by field and released to copies that acquire it (sm_90a): by
+    each thread that calls it if the address depends on the thread's index, else by one of a warp.
     """
     kernel_only("copy_tensormap")
     to = _map_pointer(tensormap_ptr, "copy_tensormap", AddressSpace.smem, AddressSpace.gmem)
     to = recast_ptr(to, None, Int64)
     trait = tma_trait(tma_atom, "copy_tensormap")
     if isinstance(trait.map, KernelMap):
-        with elect_one():
+        with contextlib.nullcontext() if _differs_by_thread(to.ir_value()) else elect_one():
             _write_map(to, trait.facts, trait.map)
             nvgpu.tma.tensor_map_release()
         return
     of = Pointer(trait.address(), Int64, AddressSpace.generic, MAP_BYTES)
     for word in range(0, MAP_BYTES // 8, 2):
         store_vector(to, word, load_vector(of, word, 2))
+
+
+def _differs_by_thread(value: ir.Value) -> bool:
+    """Return whether a value is computed from the index of the thread or lane."""
+    todo, seen = [value], set[ir.Value]()
+    while todo:
+        each = todo.pop()
+        if each in seen or isinstance(each.owner, ir.Block):
+            continue
+        seen.add(each)
+        operation = each.owner.operation
+        if operation.name in _THREAD_INDICES:
+            return True
+        if operation.name != nvgpu.warp.WarpUniform.OPERATION_NAME:
+            todo += operation.operands
+    return False
+
+
+_THREAD_INDICES = ("cute.thread_idx", "cute.lane_idx")
 
 
 def _write_map(to: Pointer, facts: TensorMapFacts, of: KernelMap) -> None:

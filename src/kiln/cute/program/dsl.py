@@ -339,7 +339,7 @@ class KernelLaunch:
         ]
         nodes = kernel.parameters.nodes(kernel.dsl, self.arguments)
         values = [v for node in nodes for v in node.values()]
-        name, frame = self._trace(active, nodes, [v.type for v in values])
+        name, frame = self._trace(active, nodes, values)
         more = kernel.more_arguments(frame, values, sizes[:3])
         if more is None:
             return
@@ -377,7 +377,7 @@ class KernelLaunch:
         _in_either_case(use_pdl, start)
 
     def _trace(
-        self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]
+        self, active: tracing.Trace, nodes: Sequence[Node], values: Sequence[ir.Value]
     ) -> tuple[str, tracing.FunctionFrame]:
         """Trace the kernel's body as a function of the module, and return its name and the function."""
         kernel = self.kernel
@@ -390,10 +390,11 @@ class KernelLaunch:
             number += 1
         location = ir.Location.file(kernel.span.filename, kernel.span.line, 1)
         with ir.InsertionPoint(active.module.body):
-            function, entry = kernel.dsl.make_function(name, types_, location)
+            function, entry = kernel.dsl.make_function(name, [v.type for v in values], location)
         function.attributes[cute.KERNEL] = ir.UnitAttr.get()
         _name_arguments(entry, self.arguments, nodes, location)
         with tracing.inside_function(active, entry, "kernel") as frame:
+            frame.passed = values
             kernel.prepare(frame)
             arguments = iter(list(entry.arguments))
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))

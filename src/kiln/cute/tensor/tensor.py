@@ -87,16 +87,22 @@ class Tensor(Generic[E_co]):
             ...
 
         @overload
-        def __getitem__(self: Tensor[Number], coord: ElementCoord) -> Number: ...  # also of Tensor without a type
+        def __getitem__(  # also of Tensor without a type
+            self: Tensor[Number], coord: ElementCoord, *, loc: Any = None, ip: Any = None
+        ) -> Number: ...
         @overload
-        def __getitem__(self, coord: ElementCoord) -> E_co: ...
+        def __getitem__(self, coord: ElementCoord, *, loc: Any = None, ip: Any = None) -> E_co: ...
         @overload
-        def __getitem__(self, coord: tuple[Any, ...] | list[Any] | None) -> Self: ...
-        def __getitem__(self, coord: Any) -> Any:
+        def __getitem__(
+            self, coord: tuple[Any, ...] | list[Any] | None, *, loc: Any = None, ip: Any = None
+        ) -> Self: ...
+        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
             """Return an element, or for a coordinate with None in it the tensor that is left."""
             ...
 
-        def __setitem__(self, coord: Coord, value: Numeric | float | TensorSSA | Tensor[Any]) -> None:
+        def __setitem__(
+            self, coord: Coord, value: Numeric | float | TensorSSA | Tensor[Any], *, loc: Any = None, ip: Any = None
+        ) -> None:
             """Write an element, or all elements of a slice."""
             ...
 

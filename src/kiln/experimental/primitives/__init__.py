@@ -173,4 +173,5 @@ _UNITS = {
 }  # fmt: skip
 
 _PLACES = {name: f".{unit}" for unit, found in _UNITS.items() for name in found}
-__getattr__ = lazy.names(__name__, _PLACES, tuple(_UNITS))
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, tuple(_UNITS))

@@ -57,4 +57,5 @@ _MODULES = {
 }  # fmt: skip
 
 _PLACES = {name: f".{module}" for module, found in _MODULES.items() for name in found}
-__getattr__ = lazy.names(__name__, _PLACES, tuple(_MODULES))
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, tuple(_MODULES))

@@ -149,12 +149,16 @@ class Pipelines:
         self.found: dict[Any, Any] = {}
         self.full_followers: set[Any] = set()
         """Members that are full by the barrier of the first, which the first's arrivals complete (Fork)."""
+        self.announced_late: set[Any] = set()
+        """First members whose bytes are announced by `commit`: after the stages of all members are acquired (Fork)."""
         self.empty_followers: set[Any] = set()
         """Members that are empty by the barrier of the first (Merge, FusedMerge)."""
 
     def share(self, group: Any) -> None:
         """Let the members of a group use one barrier on the side that a single task drives."""
         first = self.found[group.members[0]]
+        if group.mode is PipelineGroupMode.Fork and first.sync_object_full.announces:
+            self.announced_late.add(group.members[0])
         for member in group.members[1:]:
             pipe = self.found[member]
             if group.mode is PipelineGroupMode.Fork:

@@ -279,13 +279,15 @@ class _Run:
             shared = self.pipelines.full_followers if producing else self.pipelines.empty_followers
             if resource not in shared:  # the first member of a group has arrived for the others
                 arrive = pipe.producer_commit if producing else pipe.consumer_release
+                if producing and resource in self.pipelines.announced_late:
+                    arrive = lambda state: pipe.producer_acquire(state, Boolean(True))
                 first = self._is_first_warp() if config.by_first_warp(producing) else True
                 guarded(leads, lambda: guarded(first, lambda: arrive(state)))
             state.advance()
 
     def _acquire(self, resource: Any, pipe: Any, state: Any, token: Any) -> None:
         config = resource.pipeline_config
-        if resource in self.pipelines.full_followers:
+        if resource in self.pipelines.full_followers | self.pipelines.announced_late:
             unless(token, lambda: pipe.sync_object_empty.wait(state.index, state.phase))
         elif pipe.sync_object_full.announces and config.by_first_warp(True):
             # all warps wait, and the first announces the bytes that all of them copy

@@ -76,4 +76,5 @@ _PLACES = {
 }  # fmt: skip
 """The module that defines each name."""
 
-__getattr__ = lazy.names(__name__, _PLACES, modules=None)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, _PLACES, modules=None)

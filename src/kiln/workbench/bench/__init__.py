@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kiln import lazy
 
-__getattr__ = lazy.names(__name__, dict.fromkeys(("main", "bench"), ".cli"), None)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, dict.fromkeys(("main", "bench"), ".cli"), None)

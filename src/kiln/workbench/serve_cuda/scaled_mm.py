@@ -1,4 +1,5 @@
-"""`torch._scaled_mm` with block scale factors (mxfp8, mxfp4, nvfp4), which torch computes on GPUs only."""
+"""`torch._scaled_mm` and `scaled_grouped_mm` with block scale factors (mxfp8, mxfp4, nvfp4), which torch computes on
+GPUs only."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 import torch
 
-NAME = "_scaled_mm"
+NAME, GROUPED = "_scaled_mm", "_scaled_grouped_mm_v2"
 _ROWS, _COLUMNS = 128, 4
 """Rows and scale factors of a block in the layout that cuBLAS and tcgen05 take."""
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -26,6 +27,48 @@ def block_scaled(
     right = right * _scales(scale_b, right.shape[0], k // size).repeat_interleave(size, 1)
     made = left @ right.t()
     return (made if bias is None else made + bias.float()).to(out_dtype or torch.bfloat16)
+
+
+def grouped(
+    a: torch.Tensor, b: torch.Tensor, scale_a: list[torch.Tensor], recipe_a: list[int], swizzle_a: list[int],
+    scale_b: list[torch.Tensor], recipe_b: list[int], swizzle_b: list[int], offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, *_: Any, **__: Any,
+) -> torch.Tensor | None:  # fmt: skip
+    """Return the products of groups with block scale factors; None for other scales.
+
+    `offs` are the ends of groups: of rows of A (m, k), each with a matrix of B (groups, k, n), or along K of A (m, k) and B
+    (k, n). Scale factors of a group are whole blocks, one group after the other. A second scale factor, of nvfp4, is one for
+    each group.
+    """
+    size = {torch.float8_e8m0fnu: 32, torch.float8_e4m3fn: 16}.get(scale_a[0].dtype)
+    if size is None or offs is None or bias is not None or a.dim() != 2 or swizzle_a[:1] != [1] or swizzle_b[:1] != [1]:
+        return None
+    ends = [int(end) for end in offs]
+    parts = list(zip([0, *ends], ends, strict=False))
+    left = _values(a)
+    along_rows = b.dim() == 3
+    right = [_values(each.t()) for each in b] if along_rows else [_values(b.t())] * len(parts)
+    of_a, of_b = scale_a[0].flatten(), scale_b[0].flatten()
+    made = left.new_zeros((*(() if along_rows else (len(parts),)), left.shape[0], right[0].shape[0]))
+    for number, (start, end) in enumerate(parts):
+        if along_rows:
+            here, there, where = left[start:end], right[number], made[start:end]
+        else:
+            here, there, where = left[:, start:end], right[number][:, start:end], made[number]
+        (here, of_a), (there, of_b) = _scaled(here, of_a, size), _scaled(there, of_b, size)
+        product = here @ there.t()
+        for further in (*scale_a[1:], *scale_b[1:]):
+            product = product * further.float()[number]
+        where.copy_(product)
+    return made.to(out_dtype or torch.bfloat16)
+
+
+def _scaled(matrix: torch.Tensor, scales: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a K-major matrix times its scale factors, the first of some, and those that are left."""
+    rows, columns = matrix.shape[0], -(-matrix.shape[1] // size)
+    count = -(-rows // _ROWS) * _ROWS * -(-columns // _COLUMNS) * _COLUMNS
+    own = _scales(scales[:count], rows, columns).repeat_interleave(size, 1)[:, : matrix.shape[1]]
+    return matrix * own, scales[count:]
 
 
 def _values(matrix: torch.Tensor) -> torch.Tensor:

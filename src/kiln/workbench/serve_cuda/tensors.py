@@ -75,7 +75,7 @@ class HostCuda(TorchFunctionMode):
             result = None
             if on_cuda and name in factories.NAMES and not graphs.is_current_stream_capturing():
                 result = factories.large(func, args, kwargs)
-            elif on_cuda and (name in half_matmul.NAMES or name == scaled_mm.NAME):
+            elif on_cuda and (name in half_matmul.NAMES or name in (scaled_mm.NAME, scaled_mm.GROUPED)):
                 result = graphs.run(_matmul, (func, args, kwargs), {})
             if result is None:
                 result = graphs.run(func, args, kwargs)
@@ -91,6 +91,8 @@ class HostCuda(TorchFunctionMode):
 def _matmul(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     if func.__name__ == scaled_mm.NAME:
         made = scaled_mm.block_scaled(*args, **kwargs)
+    elif func.__name__ == scaled_mm.GROUPED:
+        made = scaled_mm.grouped(*args, **kwargs)
     else:
         made = half_matmul.of_halves(func, args, kwargs)
     return func(*args, **kwargs) if made is None else made

@@ -305,7 +305,8 @@ class Sm90GemmKernel:
                 reading.advance(k_tiles)
                 releasing.advance(k_tiles)
             idx, stride = idx + consumer_idx * stride, 2 * stride
-        next_tile, count = Int32(0), k_tiles
+        next_tile: Any = Int32(0)
+        count = k_tiles
         if const_expr(self.skips_empty):
             next_tile = GemmTile(*[Int32(0)] * 6)
             if idx < num_tiles:

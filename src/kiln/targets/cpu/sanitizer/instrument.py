@@ -242,7 +242,7 @@ class Instrumentation:
                 readers.setdefault(array, []).append(read.result)
         for load in loads:
             load.attributes[LOADED] = ir.UnitAttr.get(func.context)
-        todo, seen, watched = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
+        todo, seen, users = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
         while todo:
             value = todo.pop()
             if value in seen:
@@ -257,9 +257,15 @@ class Instrumentation:
                     todo += readers.get(array, [])
                 if user.name in _REGISTER_MOVES:
                     todo += list(user.results)
-                elif not arrays and user not in watched:
-                    watched.add(user)
+                elif not arrays:
+                    users.add(user)
+        for block in {user.block for user in users}:
+            waited = False
+            for op in list(block.operations):
+                user = op.operation
+                if user in users and not waited:
                     self.call(expansion, Builder(ir.InsertionPoint(user), user.location), "tensor_used")
+                waited = (waited or user in users) and user.name.startswith(_ORDER_NOTHING)
 
     def enter(self, x: Expander) -> None:
         """Let the scheduler run a kernel even if nothing in it waits, unless its threads never synchronize."""
@@ -684,6 +690,8 @@ _REGISTER_MOVES = {
     "arith.bitcast",
 }
 """Operations that only rename registers: they do not wait for a load of their operand."""
+_ORDER_NOTHING = ("arith.", "math.", "vector.", "cute.load")
+"""Between two uses with only such operations between them nothing can be ordered."""
 
 
 def _register_arrays(address: ir.Value) -> list[ir.Value]:
