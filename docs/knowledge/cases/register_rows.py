@@ -3,7 +3,8 @@
 import numpy as np
 from arrays import empty, normal, tensor
 
-from kiln import Constexpr, Float32, cute, range, range_constexpr
+import kiln
+from kiln import Constexpr, Float32, cute, range_constexpr
 
 ROWS, COLUMNS, THREADS = 2, 16, 32
 problems = [{"m": 64}]
@@ -21,7 +22,7 @@ def row_sum_kernel(x: cute.Tensor, y: cute.Tensor, loop: Constexpr):
     # as the thread's part of an accumulator: the second mode of rows has one element and the stride 0
     layout = cute.make_layout(((ROWS, 1), COLUMNS), stride=((1, 0), 0))
     part = cute.make_tensor(y.iterator + ROWS * thread, layout)
-    for m in range(cute.size(part, mode=[0 if loop == "rows" else 1]), unroll_full=True):
+    for m in kiln.range(cute.size(part, mode=[0 if loop == "rows" else 1]), unroll_full=True):
         part[m, 0] = row_sum[m]
 
 
