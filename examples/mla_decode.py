@@ -16,6 +16,7 @@ import torch
 
 from kiln import kernels
 from kiln import workbench as wb
+from kiln.kernels.dispatch import devices
 from kiln.kernels.impl.mla.sm90 import Sm90MlaKernel
 from kiln.kernels.impl.mla.sm90_swap_ab import Sm90MlaSwapAbKernel
 
@@ -96,7 +97,7 @@ class MlaDecode(wb.KernelPlan):
         tiles = 1 if turned else -(-self.s * self.h // 64)
 
         def launch(tiling):
-            shares = max(1, tiling.turns * kernels.dispatch.devices.current().sm_count // tiles)
+            shares = max(1, tiling.turns * devices.current().sm_count // tiles)
             config = kernels.Sm90MlaConfig(shares, turned, tiling.early)
             kernels.mla_decode(q, cache, table, lengths, out=out, config=config)
 

@@ -36,7 +36,7 @@ class Message:
 def page_programs(page: Path) -> list[str]:
     """Return the python blocks of a page as programs, in which lines keep their numbers.
 
-    A block that imports Kiln begins a program.
+    A block that imports `cute` begins a program.
     """
     count = page.read_text().count("\n") + 1
     made = [[""] * count]
@@ -48,7 +48,7 @@ def page_programs(page: Path) -> list[str]:
             and not _parses(f"def block():\n{_indented(code)}")
         ):
             continue  # wrong on purpose, or a part of a statement
-        if re.search(r"^(from|import) .*\b(cute|kiln)\b", code, re.MULTILINE):
+        if re.search(r"^(from|import) .*\bcute$", code, re.MULTILINE):
             made.append([""] * count)
         lines = made[-1]
         if not is_whole:

@@ -131,7 +131,7 @@ class NumericNode(Node):
         self.kind = kind
         self.value = value
         self.key = kind
-        self.formats = number_format(kind)
+        self.formats: str = number_format(kind)
 
     def types(self) -> list[ir.Type]:
         return [self.kind.mlir_type]
@@ -226,7 +226,7 @@ def _address(pointer: Any) -> int:
 class ValuesNode(Node):
     """An object in a trace that consists of MLIR values, or has some in its attributes."""
 
-    key = ()
+    key: Any = ()
 
     def __init__(self, values: list[ir.Value], rebuild: Callable[[Iterator[ir.Value]], Any]) -> None:
         self._values, self._rebuild = values, rebuild
@@ -249,7 +249,7 @@ class GroupNode(Node):
 
     def __init__(self, tag: Any, children: list[Node], make: Callable[[list[Any]], Any]) -> None:
         self.children, self._make, self._tag = children, make, tag
-        self.formats = "".join(c.formats for c in children)
+        self.formats: str = "".join(c.formats for c in children)
 
     @property
     def key(self) -> Hashable:  # type: ignore[override]

@@ -160,7 +160,7 @@ class Dependencies:
 
     def guards(self) -> list[Guard]:
         """Return the conditions of `unchanged` for native code, which compares objects by identity."""
-        self.moved = False
+        self.moved: bool = False
         found: list[Guard] = []
         rest = bool(self._contents or self._asked or self._whole)
         for names, name, value in self._names:

@@ -104,10 +104,15 @@ class DSLBaseError(Exception):
         notes: tuple[tuple[Span, str], ...] = (), error_code: object = None, page: str = "",
     ) -> None:  # fmt: skip
         super().__init__(message)
-        self.message, self.hint, self.span, self.calls = message, hint, span, calls
-        self.notes, self.error_code, self.page = notes, error_code, page
+        self.message = message
+        self.hint = hint
+        self.span = span
+        self.calls = calls
+        self.notes = notes
+        self.error_code = error_code
+        self.page = page
         if page:
-            self.__notes__ = [f"more: kiln kb show {page}"]
+            self.__notes__: list[str] = [f"more: kiln kb show {page}"]
 
     def __str__(self) -> str:
         text = self.text()

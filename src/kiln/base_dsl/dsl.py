@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .compiler import CompileOptions
     from .target import Executable
 
-compile_lock = fork_safe.wait_for(fork_safe.rlock())
+compile_lock: Any = fork_safe.wait_for(fork_safe.rlock())
 """Held while a module is compiled. Not while a function is traced: that runs the program's own code, which may wait for
 another thread that compiles."""
 
@@ -68,7 +68,7 @@ class BaseDSL(ArgumentRules):
     name = "base"
     wraps = False
     """Whether integers may overflow on purpose: then nothing is assumed about their values."""
-    caller = Caller()
+    caller: Any = Caller()
     """The native caller of the language's functions."""
 
     @classmethod

@@ -208,18 +208,18 @@ class CompiledFunction(Generic[R_co]):
     __kiln_static__ = True
 
     def __init__(
-        self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
+        self, source: JitFunction[..., Any], names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
         target: str,
     ) -> None:  # fmt: skip
         self.source = source
-        self.parameters = source.parameters
+        self.parameters: Any = source.parameters
         self.executable = executable
-        self.function_name = traced.entry
+        self.function_name: str = traced.entry
         self.names = names
-        self.keys = {
+        self.keys: Any = {
             name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)
         }
-        self.static = {
+        self.static: dict[str, Any] = {
             name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
         }
         self._adapters = {
@@ -228,27 +228,27 @@ class CompiledFunction(Generic[R_co]):
             if isinstance(node, GroupNode) and (adapt := node.adapter()) is not None
         }
         annotation = source.parameters.annotation
-        self.passed = [
+        self.passed: list[str] = [
             name
             for name in names
             if name not in self.static
             or (self.static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
         ]
         """The names of the arguments that calls pass: all but Constexpr. An argument that was None keeps its place."""
-        self.ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
+        self.ambient: Any = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
         self._key_tuple = tuple(node.key for node in nodes)
         self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
         self._struct = slot_struct("".join(node.formats for node in nodes))
         offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
-        self.results_at = offsets[len(traced.argument_types)] if traced.result_types else 0
+        self.results_at: int = offsets[len(traced.argument_types)] if traced.result_types else 0
         self._result_struct = slot_struct("".join(number_format(kind) for kind in traced.result_kinds))
-        self.result_kinds = traced.result_kinds
+        self.result_kinds: list[Any] = traced.result_kinds
         # The common case: one number of a type that struct knows.
-        self.returns_number = traced.returns_number and bool(traced.result_kinds[0]._struct_format)
+        self.returns_number: bool = traced.returns_number and bool(traced.result_kinds[0]._struct_format)
         self._rebuild = traced.rebuild
-        self.has_results = bool(traced.result_types)
+        self.has_results: bool = bool(traced.result_types)
         # What the trace returned is rebuilt from results; without results it is static.
-        self.static_result = None if self.has_results else traced.rebuild(iter(()))
+        self.static_result: Any | None = None if self.has_results else traced.rebuild(iter(()))
         self.target = target
         self.learned: Any = None
         """What the language's caller knows of it."""

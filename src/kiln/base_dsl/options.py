@@ -24,7 +24,7 @@ class CompileOption:
     """The setting that provides its default."""
 
     def __init__(self, val: Any = True) -> None:
-        self.value = self.check(val)
+        self.value: Any = self.check(val)
 
     @classmethod
     def check(cls, value: Any) -> Any:

@@ -19,15 +19,15 @@ class Parameters:
 
     def __init__(self, function: types.FunctionType) -> None:
         self.function = function
-        self.signature = inspect.signature(function, follow_wrapped=False)
+        self.signature: Any = inspect.signature(function, follow_wrapped=False)
         self._annotations: dict[str, Any] | None = None
         self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}
         self._judged: list[tuple[int, str, Any]] | None = None
         self._views: list[tuple[int, str, Callable[[Any], Any]]] | None = None
-        self.simple = all(
+        self.simple: bool = all(
             p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values()
         )
-        self.names = list(self.signature.parameters)
+        self.names: list[str] = list(self.signature.parameters)
         self._quick: list[dict[type, Quick | None]] = [{} for _ in self.names]
 
     def quick(self, rules: ArgumentRules, args: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], list[Any]] | None:

@@ -38,9 +38,9 @@ class SanitizerError(DSLUserCodeError):
 
     def __init__(self, message: str, findings: Sequence[Any], by_default: bool = False, **more: Any) -> None:
         super().__init__(message, **more)
-        self.findings = list(findings)
+        self.findings: list[Any] = list(findings)
         if by_default:
-            self.__notes__ = [*getattr(self, "__notes__", []), OFF]
+            self.__notes__: list[str] = [*getattr(self, "__notes__", []), OFF]
 
     def text(self) -> str:
         count = f"{len(self.findings)} findings" if len(self.findings) > 1 else "a finding"
@@ -66,7 +66,7 @@ class _Requests(threading.local):
 
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
-open_requests = fork_safe.Count()
+open_requests: Any = fork_safe.Count()
 """How many threads have a request: without any, a call looks at nothing but the environment."""
 collected: list[Any] = []
 """All findings of this process, in order."""

@@ -36,7 +36,7 @@ class Identity:
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
-        self.value = value
+        self.value: Any = value
 
     def __hash__(self) -> int:
         return id(self.value) >> 4

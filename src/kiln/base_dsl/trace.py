@@ -46,7 +46,7 @@ class Trace:
 
     def __init__(self, dsl: Any, module: ir.Module) -> None:
         self.dsl = dsl
-        self.wraps = getattr(dsl, "wraps", False)
+        self.wraps: Any | bool = getattr(dsl, "wraps", False)
         self.module = module
         self.functions: list[FunctionFrame] = []
         self.options: Any = None
@@ -277,7 +277,7 @@ class _State(threading.local):
 _state = _State()
 state = _state
 """For code that runs for every value: calling `current` costs as much as the rest of it."""
-active = fork_safe.Count()
+active: Any = fork_safe.Count()
 """How many traces there are in all threads: native code reads it."""
 _ir: Any = None
 _create: Any = None

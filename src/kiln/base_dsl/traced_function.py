@@ -70,7 +70,7 @@ class TracedFunction(Generic[P, R_co]):
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
-        self.name = function.__name__
+        self.name: str = function.__name__
         self.dsl, self.function, self.preprocess = dsl, function, preprocess
         self.name_prefix: str | None = None
         self._made_of = _made_of(function)

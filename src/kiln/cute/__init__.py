@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._support.gc_pause import gc_paused
 
@@ -32,8 +32,8 @@ def _picture(x: object) -> str | None:
 
 
 picture.picture = _picture
-jit = DSL.jit
-kernel = DSL.kernel
+jit: Any = DSL.jit
+kernel: Any = DSL.kernel
 
 if TYPE_CHECKING:  # what loads when it is first used
     from . import atom as atom

@@ -55,7 +55,7 @@ class RangeTrace:
     """Lets kernels that are compiled while it is open record their ranges. The buffer lives as long as this object."""
 
     def __init__(self) -> None:
-        self.on_host = get_target().on_host
+        self.on_host: bool = get_target().on_host
         self.names: list[str] = []
         self.lost = 0
         """The events that later ones of the same warp replaced; known once events were read."""

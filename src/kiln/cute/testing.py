@@ -161,8 +161,8 @@ class autotune_jit:
         self, params_dict: dict[str, list[Any]] | None = None, update_on_change: list[str] | None = None,
         warmup_iterations: int = 10, iterations: int = 100,
     ) -> None:  # fmt: skip
-        self.params_dict = params_dict or {}
-        self.update_on_change = update_on_change or []
+        self.params_dict: dict[str, list[Any]] = params_dict or {}
+        self.update_on_change: list[str] = update_on_change or []
         self.warmup_iterations = warmup_iterations
         self.iterations = iterations
 

@@ -19,7 +19,7 @@ class NvmlError(Exception):
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
-        self.permission = status == _NO_PERMISSION
+        self.permission: bool = status == _NO_PERMISSION
 
 
 class Reading(NamedTuple):

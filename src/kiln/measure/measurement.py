@@ -188,16 +188,16 @@ class Series:
         call()  # compiles and loads
         if l2 == "rotate":
             call = timers.rotated(function, arguments)
-        self.flags = timer.flags(l2)
-        self.floor = timer.floor(l2)
+        self.flags: list[str] = timer.flags(l2)
+        self.floor: float = timer.floor(l2)
         once = timer.prepare(call, 1, l2)
         (us,) = once.run()
         if us < 1e5:  # the first run of a process is slower
             us = min(us, *once.run(), *once.run())
         calls = effort.calls or round(min(256, max(1, effort.batch * 1e6 / max(us, 0.1))))
-        self.batch = timer.prepare(call, calls, l2)
-        self.compilations = timer.compilations()
-        self.watch = timer.watch()
+        self.batch: Any = timer.prepare(call, calls, l2)
+        self.compilations: int = timer.compilations()
+        self.watch: Any = timer.watch()
         self.batches: list[list[float]] = []
 
     @property

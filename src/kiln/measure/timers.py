@@ -137,9 +137,9 @@ class GpuTimer(_Host):
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.kernels = hardware.measuring_kernels()
+        self.kernels: Any = hardware.measuring_kernels()
         block = self.kernels.BLOCK_BYTES
-        self.flush_bytes = -(-2 * current.device(number).l2_cache // block) * block
+        self.flush_bytes: Any = -(-2 * current.device(number).l2_cache // block) * block
         self._zeros: driver.Memory | None = None
         self._floors: dict[str, float] = {}
         self._flushes: bool | None = None

@@ -55,7 +55,7 @@ class Function:
     ) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         mark_program(function.__code__.co_filename)
-        self.name = function.__name__
+        self.name: str = function.__name__
         self.function = function
         self.library = library
         self.external = external
@@ -179,7 +179,7 @@ class Inline:
     def __init__(self, function: python_types.FunctionType) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         mark_program(function.__code__.co_filename)
-        self.name = function.__name__
+        self.name: str = function.__name__
         self.function = function
 
     @functools.cached_property

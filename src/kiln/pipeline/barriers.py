@@ -109,7 +109,7 @@ class MbarrierArray(SyncObject):
             barrier_storage = recast_ptr(barrier_storage, None, Int64)
         self._base = barrier_storage
         self._num_stages, self._arrival, self._group = num_stages, arrival, group
-        self.announces = arrival.announces
+        self.announces: bool = arrival.announces
 
     @property
     def arrival(self) -> Arrival:

@@ -61,7 +61,9 @@ class CooperativeGroup:
             raise type_error(
                 f"size of a CooperativeGroup is {size}: a whole number of {agent.name.lower()}s, at least 1"
             )
-        self.agent, self.size, self.alignment = agent, size, alignment
+        self.agent = agent
+        self.size = size
+        self.alignment = alignment
 
     def arrivals(self, of_a_warp: int) -> Any:
         """Return how often the group arrives at a barrier, if `of_a_warp` threads of a warp do."""

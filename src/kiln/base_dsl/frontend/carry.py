@@ -40,7 +40,7 @@ class Scope:
     def __init__(self, names: Callable[[], Any]) -> None:
         code = names.__code__
         self.cells: dict[str, types.CellType] = dict(zip(code.co_freevars, names.__closure__ or (), strict=True))
-        self.globals = names.__globals__
+        self.globals: dict[str, Any] = names.__globals__
 
     def get(self, name: str) -> Any:
         """Return the variable's value; UNDEFINED while it has none."""

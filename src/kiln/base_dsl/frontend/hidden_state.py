@@ -45,7 +45,7 @@ class Namespace:
     ) -> None:
         self.label, self.mapping, self.owner, self.names = label, mapping, owner, names
         """None: all that are there."""
-        self.known = self.now()
+        self.known: tuple[Any, ...] = self.now()
 
     def now(self) -> tuple[Any, ...]:
         """Return what the names are bound to; with the names, if any may be added or removed."""
@@ -109,9 +109,9 @@ class CodeFacts:
                 inner = code_facts(constant)
                 names |= inner.names
                 self.rebinds |= inner.rebinds & frozenset(code.co_freevars)
-        self.names = frozenset(names)
+        self.names: frozenset[str] = frozenset(names)
         """The names of globals and attributes that it uses."""
-        self.any_name = not ANY_NAME.isdisjoint(names)
+        self.any_name: bool = not ANY_NAME.isdisjoint(names)
 
 
 @by_code
@@ -134,7 +134,7 @@ class Globals:
     __slots__ = ("mapping",)
 
     def __init__(self, mapping: dict[str, Any]) -> None:
-        self.mapping = mapping
+        self.mapping: dict[str, Any] = mapping
 
 
 class Roots:

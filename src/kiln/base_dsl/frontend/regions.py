@@ -41,7 +41,7 @@ class DetachedBlock:
     """A block that is not yet part of a function."""
 
     def __init__(self, types: list[ir.Type]) -> None:
-        self.block = tracing.require("a region").detached_block(types)
+        self.block: Any = tracing.require("a region").detached_block(types)
 
     def open(self) -> ir.InsertionPoint:
         """Return the insertion point at the end of the block."""
@@ -167,8 +167,8 @@ class ArmEnd:
     def ended(self, snapshot: Snapshot) -> None:
         """Record what objects hold now, and remove the attributes they gained."""
         merged_objects.check(snapshot.watched())
-        self.changes = snapshot.changes()
-        self.gained = merged_objects.without_cached(snapshot, self.changes)
+        self.changes: dict[int, Any] = snapshot.changes()
+        self.gained: dict[tuple[int, str], Any] = merged_objects.without_cached(snapshot, self.changes)
         snapshot.drop_attributes(self.gained)
         self._snapshot = snapshot
         self._copies: dict[int, Any] = {}
@@ -195,13 +195,13 @@ class Arm(ArmEnd):
     def __init__(
         self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]
     ) -> None:
-        self.block = DetachedBlock([])
+        self.block: Any = DetachedBlock([])
         with self.block.open():
-            self.result = run()
-        self.values = scope.save(names)
+            self.result: Any = run()
+        self.values: dict[str, Any] = scope.save(names)
         snapshot.check_unchanged(f"a branch of {rec.title}")
         self.ended(snapshot)
-        self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
+        self.jumped: tuple[str, ...] = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
 
     def strict(self, rec: Construct, name: str) -> bool:
         """Return whether this arm's value of `name` may be read later: not if the arm has returned, for example."""

@@ -206,7 +206,9 @@ class Rewriter:
     """Rewrites one top-level function and the functions defined in it."""
 
     def __init__(self, filename: str, function: str, free: set[str], typed: bool = False) -> None:
-        self.filename, self._free, self.typed = filename, free, typed
+        self.filename = filename
+        self._free = free
+        self.typed = typed
         """Whether its result has a declared type, so that all its values are the program's."""
         self.constructs: list[Construct] = []
         self._counter = 0

@@ -27,7 +27,7 @@ from .operators import arithmetic_type, binary, compare, convert, extremum, powe
 from .promotion import float_of
 from .text import DynamicText
 
-state = trace.state
+state: Any = trace.state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -435,7 +435,12 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
     def __floor__(self) -> Int32:
         return self.__round__()
 
-    __ceil__ = __trunc__ = __floor__
+    if TYPE_CHECKING:
+
+        def __ceil__(self) -> Int32: ...
+        def __trunc__(self) -> Int32: ...
+    else:
+        __ceil__ = __trunc__ = __floor__
 
     _leaf_min, _leaf_max = one_way(extremum, "min", "max")
 

@@ -82,7 +82,9 @@ class CopyTrait(Trait):
     """A copy operation for elements of one type: its threads, its values, and how it is done."""
 
     def __init__(self, value_type: Any, thr_id: Layout, layout_src_tv: Layout, layout_dst_tv: Layout) -> None:
-        self.value_type, self.thr_id, self.layout_src_tv = value_type, thr_id, layout_src_tv
+        self.value_type = value_type
+        self.thr_id = thr_id
+        self.layout_src_tv = layout_src_tv
         self.layout_dst_tv = layout_dst_tv
 
     @property

@@ -7,7 +7,7 @@ New operations subclass `MmaOp` and give their `MmaTrait`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -38,16 +38,19 @@ __all__ = [
 class MmaTrait(Trait):
     """A multiply-accumulate operation: its shape, its threads, and the values each of them holds."""
 
+    whole_tiles: ClassVar[bool] = True
+    """Whether operands in shared memory have whole tiles: threads would read the rest past the end."""
+
     def __init__(
         self, shape_mnk: tuple[int, int, int], thr_id: Layout, layouts_tv: tuple[Layout, Layout, Layout],
         types: tuple[Any, Any, Any],
     ) -> None:  # fmt: skip
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
-        self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
+        self.layouts_tv: Any = dict(zip("ABC", layouts_tv, strict=True))
         self._values = {name: size(layout[1]) for name, layout in self.layouts_tv.items()}
         """The number of values of an operand that a thread holds."""
-        self.types = dict(zip("ABC", types, strict=True))
+        self.types: dict[str, Any] = dict(zip("ABC", types, strict=True))
 
     def make_fragment(self, operand: str, of: Any) -> Any:
         """Return the operand of `gemm` for a partitioned tensor, or for a partitioned shape."""
@@ -334,7 +337,7 @@ class ThrMma(ThreadSlice, TiledMma):
         if not isinstance(tensor, TracedTensor):
             raise type_error(f"partition_{operand} takes a tensor, got {type(tensor).__name__}")
         i, j = OPERAND_MODES[operand]
-        if operand != "C" and tensor.memspace is AddressSpace.smem and rank(tensor) > 1:
+        if operand != "C" and self._trait.whole_tiles and tensor.memspace is AddressSpace.smem and rank(tensor) > 1:
             self._require_whole_tiles(operand, tensor)
         place = self.thr_layout_vmnk.get_flat_coord(self._thr_idx)
         return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])

@@ -62,9 +62,9 @@ class TensorAtLaunch:
     def __init__(self, tensor: TracedTensor, entry: ir.Block) -> None:
         self._pointer, self._layout = tensor._iterator, tensor._layout
         self._recipes = [recipe_of(v, entry) for v in (self._pointer.ir_value(), *map(leaf_value, self._leaves))]
-        self.whole = None not in self._recipes
-        self.layout_known = None not in self._recipes[1:]
-        self.key = tuple(self._recipes), str(self._layout), self._pointer.dtype
+        self.whole: bool = None not in self._recipes
+        self.layout_known: bool = None not in self._recipes[1:]
+        self.key: Any = tuple(self._recipes), str(self._layout), self._pointer.dtype
 
     @property
     def _leaves(self) -> list[Any]:

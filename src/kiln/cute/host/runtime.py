@@ -336,7 +336,9 @@ class SymInt:
             raise type_error(f"a symbolic integer has 32 or 64 bits, not {width}")
         if divisibility < 1:
             raise type_error(f"divisibility is {divisibility}: it is a positive number")
-        self.width, self.divisibility, self.symbol = width, divisibility, symbol
+        self.width = width
+        self.divisibility = divisibility
+        self.symbol = symbol
 
     def __str__(self) -> str:
         return str(DynamicLeaf(self.width, self.divisibility))
@@ -390,7 +392,7 @@ class FakeTensor(_Passed):
         self._signature = found
         self._shape = shape
         self._stride = stride
-        self.symbols = symbols_of(shape, stride)
+        self.symbols: list[tuple[Any, str]] = symbols_of(shape, stride)
         """The symbols that its dynamic leaves share with others."""
 
     def __c_pointers__(self) -> list[int]:
@@ -543,7 +545,7 @@ class RuntimePointer(Pointer):
         found, argument_record = pointer_signature(dtype, memspace, alignment)
         self._argument = (found, (address,))
         self._argument_record = argument_record(address)
-        self.keep = keep
+        self.keep: Any = keep
 
     def __kiln_argument__(self) -> Any:
         return self._argument

@@ -53,13 +53,13 @@ class TensorSignature:
         self.dtype, self.memspace, self.alignment = dtype, memspace, alignment
         self.shape: tuple[Any, ...] = shape
         self.stride: tuple[Any, ...] = stride
-        self.readonly = readonly
+        self.readonly: bool = readonly
         self._dynamic = [leaf for leaf in (*shape, *stride) if isinstance(leaf, DynamicLeaf)]
         self.formats = "Q" + "".join("q" if leaf.width == 64 else "i4x" for leaf in self._dynamic)
         self._types: list[ir.Type] | None = None
-        self.promised = not any(isinstance(s, DynamicLeaf) and s.width == 64 for s in shape)
+        self.promised: bool = not any(isinstance(s, DynamicLeaf) and s.width == 64 for s in shape)
         """Whether 32-bit extents promise 32-bit offsets, see `offset_width`."""
-        self.counted = counted
+        self.counted: bool = counted
         """Whether 32-bit extents promise fewer than 2**31 elements, too. A fake tensor promises that of each extent."""
 
     @property
@@ -180,14 +180,14 @@ class Form:
     __slots__ = ("argument_record", "shape", "signature", "strides", "tail")
 
     def __init__(self, found: TensorSignature, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        self.signature = found
-        self.shape = shape
+        self.signature: Any = found
+        self.shape: tuple[int, ...] = shape
         """The extents, all of them numbers."""
-        self.strides = strides
-        self.tail = found.leaves_of(0, shape, strides)[1:]
+        self.strides: tuple[int, ...] = strides
+        self.tail: tuple[int, ...] = found.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
         device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
-        self.argument_record = plan.ArgumentRecord(
+        self.argument_record: Any = plan.ArgumentRecord(
             found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""

@@ -133,7 +133,7 @@ class BulkStoreTrait(_BulkTrait):
 
     def __init__(self, value_type: Any, bits: int, reduction: str | None = None) -> None:
         super().__init__(value_type, bits)
-        self.reduction = _reduction(reduction, value_type, "BULK_REDUCTIONS")
+        self.reduction: dict[str, str] = _reduction(reduction, value_type, "BULK_REDUCTIONS")
 
     def copy(self, src: Any, dst: Any, pred: Any, *, cache_policy: Any = None) -> None:
         rows, size, check = self._rows(
@@ -155,7 +155,7 @@ class BulkSendTrait(_BulkTrait):
 
     def __init__(self, value_type: Any, bits: int, reduction: str | None = None) -> None:
         super().__init__(value_type, bits)
-        self.reduction = _reduction(reduction, value_type, "SHARED_REDUCTIONS")
+        self.reduction: dict[str, str] = _reduction(reduction, value_type, "SHARED_REDUCTIONS")
 
     def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
         where = _mbarrier(mbar_ptr)

@@ -79,7 +79,7 @@ class UniversalCopyTrait(CopyTrait):
         if bits and bits % width:
             raise type_error(f"num_bits_per_copy={bits} is not a multiple of the {width} bits of {value_type.__name__}")
         self.bits = bits
-        self.values = bits // width if bits else 1
+        self.values: int = bits // width if bits else 1
         layout = make_layout((1, self.values), stride=(0, 1 if self.values > 1 else 0))
         super().__init__(value_type, make_layout(1), layout, layout)
 

@@ -37,7 +37,9 @@ class TmaInfo(Drawn):
     """An atom, its coordinate tensor, and the layout of its tiles in shared memory. Unpacks into the first two."""
 
     def __init__(self, atom: CopyAtom, tma_tensor: Any, smem_layout: Any = None, tile: Layout | None = None) -> None:
-        self.atom, self.tma_tensor, self.smem_layout = atom, tma_tensor, smem_layout
+        self.atom = atom
+        self.tma_tensor = tma_tensor
+        self.smem_layout = smem_layout
         self.tile = tile
         """From coordinates of a tile to those of the tensor, for pictures."""
 

@@ -136,7 +136,7 @@ class CopyReduceBulkTensorTileS2GOp(TmaOp):
     """Combine the elements of a tensor in global memory with a tile in shared memory, each atomically."""
 
     def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
-        self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
+        self.reduction_kind: Any = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
         kind = self.reduction_kind.value
@@ -195,7 +195,7 @@ class TmaTrait(CopyTrait):
         self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], ctas: int = 1
     ) -> None:
         self.facts, self.map, self.images = facts, map_, images
-        self.smem_types = (value_type,)
+        self.smem_types: tuple[Any] = (value_type,)
         layout = make_layout((ctas, facts.values), stride=(facts.values if ctas > 1 else 0, 1))
         super().__init__(value_type, make_layout(ctas), layout, layout)
 

@@ -66,7 +66,7 @@ class while_generate:
         with ir.InsertionPoint(before):
             goes_on = condition(*_like(self._examples, list(before.arguments)))
             tracing.emit("scf.condition", (), [Boolean(goes_on).ir_value(), *before.arguments])
-        self.results = _like(self._examples, list(operation.results))
+        self.results: list[Any] = _like(self._examples, list(operation.results))
 
     def __enter__(self) -> tuple[Any, ...]:
         self._point = ir.InsertionPoint(self._after)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -50,7 +50,8 @@ class AddressSpace(enum.Enum):
         """Return the number of the space in LLVM, with which programs make its pointer types."""
         return self.value
 
-    __hash__ = object.__hash__  # the members are single objects; Enum's own costs a call in Python
+    if not TYPE_CHECKING:
+        __hash__ = object.__hash__  # the members are single objects; Enum's own costs a call in Python
 
 
 class TensorIterator:

@@ -131,7 +131,19 @@ class Pointer(TensorIterator):
         """The numeric type of the elements."""
         return self._dtype
 
-    value_type = element_type = dtype
+    if TYPE_CHECKING:
+
+        @property
+        def value_type(self) -> type[Number]:
+            """The numeric type of the elements."""
+            ...
+
+        @property
+        def element_type(self) -> type[Number]:
+            """The numeric type of the elements."""
+            ...
+    else:
+        value_type = element_type = dtype
 
     @property
     def memspace(self) -> AddressSpace:

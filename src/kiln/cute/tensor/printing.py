@@ -28,8 +28,8 @@ class Formatted:
     __slots__ = ("spec", "value")
 
     def __init__(self, value: Any, spec: str) -> None:
-        self.value = value
-        self.spec = spec
+        self.value: Any = value
+        self.spec: str = spec
 
 
 def layout_parts(layout: Any) -> list[Any]:

@@ -123,7 +123,7 @@ class struct:
 
     def __init__(self, cls: type) -> None:
         self._cls = cls
-        self.__name__ = cls.__name__
+        self.__name__: str = cls.__name__
         self.__doc__ = cls.__doc__
         self._fields: dict[str, tuple[Any, int]] = {}
         self._place(_annotations(cls))

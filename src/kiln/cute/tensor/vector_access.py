@@ -358,7 +358,7 @@ class Registers:
     def __init__(self, pointer: Pointer, layout: Any, values: int) -> None:
         self.pointer = pointer
         self.values = values
-        self.offsets = _offsets(layout)
+        self.offsets: Any = _offsets(layout)
         """The offset of each value, call after call."""
         self._places = tuple(range(values))
         self._alignment = known_alignment(pointer, 0)
@@ -447,7 +447,7 @@ class Copy:
                 group = Group(group.base, [group.offsets[k] for k in kept], [group.positions[k] for k in kept])
             for access in _runs(pointer, group, self._widest):
                 if pointer.memspace is not AddressSpace.rmem:
-                    self.narrowest = min(self.narrowest, len(access.positions))
+                    self.narrowest: int = min(self.narrowest, len(access.positions))
                 yield access
 
     def move(self, wanted: frozenset[int] | None = None) -> None:

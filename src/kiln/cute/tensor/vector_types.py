@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from ...base_dsl.typing import Integer, Numeric
 from .tensor_ssa import TensorSSA
 
 VectorOperand = TensorSSA | Numeric | float
 """A vector, or a number that stands for all its elements."""
 
-ElementCoord = int | Integer | tuple["ElementCoord", ...]
+ElementCoord: TypeAlias = int | Integer | tuple["ElementCoord", ...]
 """The coordinate of one element: an index, or a tuple of coordinates, without None."""
 
 

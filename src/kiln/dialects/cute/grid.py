@@ -15,7 +15,7 @@ __all__ = [
     "launch",
 ]  # fmt: skip
 
-Dim = one_of(0, 1, 2)
+Dim: Any = one_of(0, 1, 2)
 
 KERNEL = "cute.kernel"
 """Unit attribute of a `func.func` that is a kernel."""

@@ -2,6 +2,8 @@
 other CTAs of the cluster.
 """
 
+from typing import Any
+
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
 from ..declaration import PURE, Operand, OptionalAttr, Result, attributes
@@ -40,14 +42,14 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
 
 
-cp_async = CpAsync.build
+cp_async: Any = CpAsync.build
 
 
 class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit"):
     """Commit this thread's `cp.async` copies since the last commit as a group."""
 
 
-cp_async_commit = CpAsyncCommit.build
+cp_async_commit: Any = CpAsyncCommit.build
 
 
 class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
@@ -59,7 +61,7 @@ class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
         return _wrong_group_count(self)
 
 
-cp_async_wait = CpAsyncWait.build
+cp_async_wait: Any = CpAsyncWait.build
 
 
 class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"):
@@ -71,14 +73,14 @@ class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"
         return wrong_space(self.pointer, "mbarrier", "smem")
 
 
-cp_async_mbarrier_arrive = CpAsyncMbarrierArrive.build
+cp_async_mbarrier_arrive: Any = CpAsyncMbarrierArrive.build
 
 
 class CpAsyncBulkCommit(CuteNvgpu.Operation, name="cp_async_bulk_commit"):
     """Commit this thread's bulk copies since the last commit as a bulk group."""
 
 
-cp_async_bulk_commit = CpAsyncBulkCommit.build
+cp_async_bulk_commit: Any = CpAsyncBulkCommit.build
 
 
 class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
@@ -91,7 +93,7 @@ class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
         return _wrong_group_count(self)
 
 
-cp_async_bulk_wait = CpAsyncBulkWait.build
+cp_async_bulk_wait: Any = CpAsyncBulkWait.build
 
 
 def _wrong_bytes(value: ir.Value) -> str:
@@ -106,7 +108,7 @@ class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
     priority: one_of(*L2_PRIORITIES)
 
 
-cache_policy = CachePolicy.build
+cache_policy: Any = CachePolicy.build
 
 
 def optional(value: "ir.Value | None", bits: int) -> ir.Value:
@@ -165,8 +167,8 @@ SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
     "and": ("u32", "s32"), "or": ("u32", "s32"), "xor": ("u32", "s32"),
 }  # fmt: skip
 """The reductions of bulk copies to the shared memory of a CTA of the cluster, and their element types."""
-Reduction = one_of(*BULK_REDUCTIONS)
-ReducedElement = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
+Reduction: Any = one_of(*BULK_REDUCTIONS)
+ReducedElement: Any = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 
 
 def _wrong_reduction(op: "BulkSend | BulkStore", known: "dict[str, tuple[str, ...]]") -> str:
@@ -199,7 +201,7 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
         )  # fmt: skip
 
 
-bulk_send = BulkSend.build
+bulk_send: Any = BulkSend.build
 
 
 class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
@@ -267,4 +269,4 @@ class StoreAsync(CuteNvgpu.Operation, name="store_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
-store_async = StoreAsync.build
+store_async: Any = StoreAsync.build

@@ -1,5 +1,7 @@
 """Clusters of CTAs: indices of a CTA, the cluster's barrier, distributed shared memory."""
 
+from typing import Any
+
 from ...mlir import ir
 from ..cute import info
 from ..declaration import PURE, Operand, OptionalAttr, Result
@@ -21,7 +23,7 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
     dim: one_of(0, 1, 2)
 
 
-cluster_index = ClusterIndex.build
+cluster_index: Any = ClusterIndex.build
 
 
 class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
@@ -31,14 +33,14 @@ class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
     aligned: OptionalAttr[ir.BoolAttr]
 
 
-cluster_arrive = ClusterArrive.build
+cluster_arrive: Any = ClusterArrive.build
 
 
 class ClusterWait(CuteNvgpu.Operation, name="cluster_wait", waits=True):
     """Wait until all threads of the cluster have arrived, with acquire order."""
 
 
-cluster_wait = ClusterWait.build
+cluster_wait: Any = ClusterWait.build
 
 
 class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
@@ -60,4 +62,4 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
         return wrong_space(self.pointer, "pointer", "smem")
 
 
-map_shared = MapShared.build
+map_shared: Any = MapShared.build

@@ -1,5 +1,7 @@
 """Clocks, registers per thread, dependent grids, and the size of shared memory."""
 
+from typing import Any
+
 from ...base_dsl.trace import emit_value
 from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ...mlir import ir
@@ -30,7 +32,7 @@ class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
     duration: Operand[I32]
 
 
-nanosleep = Nanosleep.build
+nanosleep: Any = Nanosleep.build
 
 
 class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
@@ -49,7 +51,7 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
         return f"is to {count} registers: a multiple of {REGISTER_UNIT} from {least} to {most}"
 
 
-set_max_register = SetMaxRegister.build
+set_max_register: Any = SetMaxRegister.build
 
 
 class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
@@ -58,7 +60,7 @@ class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
     action: one_of("wait", "launch_dependents")
 
 
-grid_dependency = GridDependency.build
+grid_dependency: Any = GridDependency.build
 
 
 class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
@@ -67,4 +69,4 @@ class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE
     result: Result[I32]
 
 
-dynamic_smem_size = DynamicSmemSize.build
+dynamic_smem_size: Any = DynamicSmemSize.build

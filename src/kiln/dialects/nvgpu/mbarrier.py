@@ -3,13 +3,15 @@
 A phase is complete when both counts are zero; then the parity flips and the arrivals start over.
 """
 
+from typing import Any
+
 from ...hardware.limits import MBARRIER_ARRIVALS, MBARRIER_BYTES
 from ...mlir import ir
 from ..declaration import Operand, Operands, Result
 from ..definition import I1, I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
-Scope = one_of("cta", "cluster")
+Scope: Any = one_of("cta", "cluster")
 
 
 def _wrong_mbarrier(pointer: ir.Value) -> str:
@@ -41,7 +43,7 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count)
 
 
-mbarrier_init = MbarrierInit.build
+mbarrier_init: Any = MbarrierInit.build
 
 
 class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
@@ -53,7 +55,7 @@ class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_inval = MbarrierInval.build
+mbarrier_inval: Any = MbarrierInval.build
 
 
 class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
@@ -73,7 +75,7 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count) or _wrong_bytes(self.bytes)
 
 
-mbarrier_arrive = MbarrierArrive.build
+mbarrier_arrive: Any = MbarrierArrive.build
 
 
 class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
@@ -88,7 +90,7 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
         return _wrong_mbarrier(self.pointer) or _wrong_bytes(self.bytes)
 
 
-mbarrier_expect_tx = MbarrierExpectTx.build
+mbarrier_expect_tx: Any = MbarrierExpectTx.build
 
 
 class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True):
@@ -106,7 +108,7 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True)
         return _wrong_mbarrier(self.pointer) or ("has more than one limit" if len(self.limit) > 1 else "")
 
 
-mbarrier_try_wait = MbarrierTryWait.build
+mbarrier_try_wait: Any = MbarrierTryWait.build
 
 
 class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=True):
@@ -120,7 +122,7 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=Tru
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_test_wait = MbarrierTestWait.build
+mbarrier_test_wait: Any = MbarrierTestWait.build
 
 
 class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
@@ -133,4 +135,4 @@ class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_wait = MbarrierWait.build
+mbarrier_wait: Any = MbarrierWait.build

@@ -9,8 +9,8 @@ from ..declaration import Operand, Result, attributes
 from ..definition import Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
-Order = one_of("relaxed", "acquire", "release", "acq_rel")
-Scope = one_of("cta", "cluster", "gpu", "sys")
+Order: Any = one_of("relaxed", "acquire", "release", "acq_rel")
+Scope: Any = one_of("cta", "cluster", "gpu", "sys")
 
 _OF_FLOATS = ("add", "min", "max", "exch")
 _VECTORS = {"f32": (2, 4), "f16": (2, 4, 8), "bf16": (2, 4, 8)}
@@ -122,7 +122,7 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
         return _wrong_access(self.modifiers, self.result.type, _OF_LOADS)
 
 
-ordered_load = OrderedLoad.build
+ordered_load: Any = OrderedLoad.build
 
 
 class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
@@ -136,7 +136,7 @@ class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
         return _wrong_access(self.modifiers, self.value.type, _OF_STORES)
 
 
-ordered_store = OrderedStore.build
+ordered_store: Any = OrderedStore.build
 
 
 class Prefetch(CuteNvgpu.Operation, name="prefetch"):
@@ -149,4 +149,4 @@ class Prefetch(CuteNvgpu.Operation, name="prefetch"):
         return wrong_space(self.pointer, "line", "gmem")
 
 
-prefetch = Prefetch.build
+prefetch: Any = Prefetch.build

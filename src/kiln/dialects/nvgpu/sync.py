@@ -1,5 +1,7 @@
 """Barriers of a CTA and of a warp, and fences."""
 
+from typing import Any
+
 from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ..declaration import Operand
 from ..definition import I32, constant, one_of
@@ -37,7 +39,7 @@ class Barrier(CuteNvgpu.Operation, name="barrier", waits=True):
         return _wrong_barrier(self, least=0)
 
 
-barrier = Barrier.build
+barrier: Any = Barrier.build
 
 
 class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
@@ -50,7 +52,7 @@ class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
         return _wrong_barrier(self, least=1)
 
 
-barrier_arrive = BarrierArrive.build
+barrier_arrive: Any = BarrierArrive.build
 
 
 class SyncWarp(CuteNvgpu.Operation, name="sync_warp", waits=True):
@@ -62,7 +64,7 @@ class SyncWarp(CuteNvgpu.Operation, name="sync_warp", waits=True):
         return "has an empty mask: it has the bit of each thread that waits" if constant(self.mask) == 0 else ""
 
 
-sync_warp = SyncWarp.build
+sync_warp: Any = SyncWarp.build
 
 
 class Fence(CuteNvgpu.Operation, name="fence"):
@@ -71,4 +73,4 @@ class Fence(CuteNvgpu.Operation, name="fence"):
     kind: one_of(*FENCES)
 
 
-fence = Fence.build
+fence: Any = Fence.build

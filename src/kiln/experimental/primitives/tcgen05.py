@@ -34,14 +34,14 @@ from ...dialects.nvgpu import tcgen05_descriptors
 from .addresses import shared
 from .names import names
 
-Tcgen05MMAKind = names("Tcgen05MMAKind", "F16 TF32 F8F6F4 I8")
-MMABlockScaleKind = names("MMABlockScaleKind", "MXF8F6F4 MXF4 MXF4NVF4")
-Tcgen05MMABlockScale = names("Tcgen05MMABlockScale", "BLOCK16 BLOCK32")
-Tcgen05MMACollectorOp = names("Tcgen05MMACollectorOp", "FILL USE LASTUSE DISCARD")
-Tcgen05Wait = names("Tcgen05Wait", "LOAD STORE")
-Tcgen05Fence = names("Tcgen05Fence", "BEFORE_THREAD_SYNC AFTER_THREAD_SYNC")
-Tcgen05CpSrcFormat = names("Tcgen05CpSrcFormat", "B4X16_P64 B6X16_P32")
-Tcgen05LdStShape = names(
+Tcgen05MMAKind: Any = names("Tcgen05MMAKind", "F16 TF32 F8F6F4 I8")
+MMABlockScaleKind: Any = names("MMABlockScaleKind", "MXF8F6F4 MXF4 MXF4NVF4")
+Tcgen05MMABlockScale: Any = names("Tcgen05MMABlockScale", "BLOCK16 BLOCK32")
+Tcgen05MMACollectorOp: Any = names("Tcgen05MMACollectorOp", "FILL USE LASTUSE DISCARD")
+Tcgen05Wait: Any = names("Tcgen05Wait", "LOAD STORE")
+Tcgen05Fence: Any = names("Tcgen05Fence", "BEFORE_THREAD_SYNC AFTER_THREAD_SYNC")
+Tcgen05CpSrcFormat: Any = names("Tcgen05CpSrcFormat", "B4X16_P64 B6X16_P32")
+Tcgen05LdStShape: Any = names(
     "Tcgen05LdStShape",
     "SHAPE_32X32B SHAPE_16X64B SHAPE_16X128B SHAPE_16X256B SHAPE_16X32BX2",
     **{f"SHAPE_{name.upper()}": name for name in ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")},
@@ -61,12 +61,12 @@ class Tcgen05SmemSwizzle(enum.IntEnum):
 class S2TCopyMode:
     """Shapes of copies from shared to tensor memory, each with its multicast: `shape, multicast = S2TCopyMode.X`."""
 
-    S2T_128x128b = ("128x128b", None)
-    S2T_128x256b = ("128x256b", None)
-    S2T_4x256b = ("4x256b", None)
-    S2T_32x128b_WARPX4 = ("32x128b", "warpx4")
-    S2T_64x128b_WARPX2_01_23 = ("64x128b", "warpx2::01_23")
-    S2T_64x128b_WARPX2_02_13 = ("64x128b", "warpx2::02_13")
+    S2T_128x128b: Any = ("128x128b", None)
+    S2T_128x256b: Any = ("128x256b", None)
+    S2T_4x256b: Any = ("4x256b", None)
+    S2T_32x128b_WARPX4: Any = ("32x128b", "warpx4")
+    S2T_64x128b_WARPX2_01_23: Any = ("64x128b", "warpx2::01_23")
+    S2T_64x128b_WARPX2_02_13: Any = ("64x128b", "warpx2::02_13")
 
 
 _OPERANDS = {

@@ -134,8 +134,8 @@ class SmemAllocator:
                     allocation._offset = at
                     at += allocation.num_bytes
                 end = max(end, at)
-            self.alignment = max(self.alignment, largest(piece))
-        self.num_bytes = end
+            self.alignment: int = max(self.alignment, largest(piece))
+        self.num_bytes: int = end
 
     def allocate(self) -> None:
         """Allocate the block, in the kernel that is traced."""

@@ -51,8 +51,8 @@ class TaskManager:
         tmem_allocator: Any = None, skip_validation: bool = False, verbose: bool = False, **_: Any,
     ) -> None:  # fmt: skip
         self.tasks: list[Task] = list(tasks)
-        self.graph = dict(resource_dependency_graph)
-        self.smem_allocator = smem_allocator or SmemAllocator()
+        self.graph: dict[Any, Any] = dict(resource_dependency_graph)
+        self.smem_allocator: Any = smem_allocator or SmemAllocator()
         self.tmem_allocator = tmem_allocator
         if smem_allocator is None:
             self.smem_allocator.compute_layout()

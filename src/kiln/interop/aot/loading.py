@@ -284,29 +284,29 @@ class LoadedFunction(CompiledFunction):
         streams = [f"{AMBIENT_STREAM}{number or ''}" for number in range(len(places))]
         source: Any = types.SimpleNamespace(dsl=DSL, name=name)
         self.source = source
-        self.parameters = _parameters(name, arguments)
-        self.executable = _Exported(name, about, address_of)
+        self.parameters: Any = _parameters(name, arguments)
+        self.executable: Any = _Exported(name, about, address_of)
         self.function_name = name
-        self.names = [each["name"] for each in arguments]
+        self.names: list[Any] = [each["name"] for each in arguments]
         for before, (stream, place) in enumerate(zip(streams, places, strict=True)):
             self.names.insert(before + place, stream)
         keys |= dict.fromkeys(streams, StreamNode.key)
-        self.keys = {each: keys[each] for each in self.names if each in keys}
-        self.static = {each["name"]: None for each in arguments if each["kind"] == "none"}
-        self.passed = list(self.names)
-        self.ambient = dict.fromkeys(streams, current_stream)
+        self.keys: dict[Any, Any] = {each: keys[each] for each in self.names if each in keys}
+        self.static: dict[Any, None] = {each["name"]: None for each in arguments if each["kind"] == "none"}
+        self.passed: list[Any] = list(self.names)
+        self.ambient: Any = dict.fromkeys(streams, current_stream)
         self._key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
         formats = "".join(_formats(key) for key in self.keys.values())
         self._struct = slot_struct(formats)
         self.find_address_leaf([(_formats(key), isinstance(key, TensorSignature)) for key in self.keys.values()])
-        self.slot_bytes = max(about["slots"], self._struct.size)
-        self.results_at = about["result"][1]
+        self.slot_bytes: Any = max(about["slots"], self._struct.size)
+        self.results_at: Any = about["result"][1]
         self.has_results = self.returns_number = about["result"][0] != plan.NO_RESULT
-        self.result_kinds = [_result_type(about["result"][0])] if self.has_results else []
+        self.result_kinds: list[Any] = [_result_type(about["result"][0])] if self.has_results else []
         self._result_struct = slot_struct("".join(map(number_format, self.result_kinds)))
-        self.static_result = None
-        self.target = about["target"]
-        self.learned = None
+        self.static_result: None = None
+        self.target: Any = about["target"]
+        self.learned: Any = None
         self.for_tvm_ffi = False
         self.host_target = ""
 

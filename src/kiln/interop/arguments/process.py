@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...native import Array, Fn, Library, Ptr, i32, inline, struct, u64
 from .cpython import Object
 
@@ -106,11 +108,11 @@ class Process:
 
 PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 
-calls = Library("calls", prefix="kiln_", passes=1, opt=1)
+calls: Any = Library("calls", prefix="kiln_", passes=1, opt=1)
 """The code that every process needs."""
-programs = Library("programs", prefix="kiln_", passes=0, opt=1)
+programs: Any = Library("programs", prefix="kiln_", passes=0, opt=1)
 """The code that only the kernel library needs."""
-process = calls.variable("process", Process)
+process: Any = calls.variable("process", Process)
 
 
 @inline

@@ -168,14 +168,14 @@ class Program:
     __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
 
     def __init__(self, steps: Sequence[Call | Launch], result: Any, address_of: Callable[[Any], int]) -> None:
-        self.steps = tuple(steps)
+        self.steps: Any = tuple(steps)
         self.result: Value | list[Value] = result
         """A list for a tuple."""
         self.device: int | None = None
         """The number of the device that its arrays are on."""
         self.holds: Callable[[], bool] = _always
         """Whether everything but the arguments is as it was when recorded."""
-        self.calls = 0
+        self.calls: int = 0
         self._address_of = address_of
         self._keep: list[Any] = []
 
@@ -309,7 +309,7 @@ class _Current(threading.local):
 
 
 _current = _Current()
-recording = fork_safe.Count()
+recording: Any = fork_safe.Count()
 """The number of open recorders in all threads: while there is one, native code repeats nothing."""
 
 

@@ -86,7 +86,7 @@ class HandledCall:
     def __init__(self, name: str, target: str, module: str, found: bytes, sources: Sequence[Source]) -> None:
         self.name, self.target, self.module, self.plan, self.sources = name, target, module, found, sources
         contents = [module, target, repr(list(map(tuple, sources)))]
-        self.key = hashlib.sha256("\0".join(contents).encode()).digest()
+        self.key: bytes = hashlib.sha256("\0".join(contents).encode()).digest()
 
     def add(self, report: Any, owner: Any) -> None:
         """Add it to the handler, once. `owner` keeps the code alive."""

@@ -77,7 +77,7 @@ class Dispatcher:
         self._known: Any = reader.Torch.from_address(self._addresses[reader.torch.symbol])
         for field, found in functions.items():
             setattr(self._known, field, found)
-        self.can_write = self._load_writing()
+        self.can_write: bool = self._load_writing()
         """Whether native code may serve operators that write to their inputs."""
         if (folder / "libtorch_cuda.so").exists():
             cuda = ctypes.CDLL(str(folder / "libtorch_cuda.so"))

@@ -9,6 +9,8 @@ it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...native import Array, Ptr, address, i32, i64, local, native, ref, text, u64
 from ..arguments import cpython, plan
 from ..arguments.cpython import Object
@@ -25,8 +27,8 @@ OPERATORS = 128
 SLOTS = 2048
 """Bytes of slots; Python takes calls that need more."""
 
-operators = operator_library.variable("torch_operators", Array[Operator, OPERATORS])
-seen = operator_library.variable("torch_seen", Array[u64, 8])
+operators: Any = operator_library.variable("torch_operators", Array[Operator, OPERATORS])
+seen: Any = operator_library.variable("torch_seen", Array[u64, 8])
 
 
 @native
@@ -201,4 +203,4 @@ def _kernel(number: int):
     return operator_library.export(kernel)
 
 
-kernels = [_kernel(number) for number in range(OPERATORS)]
+kernels: list[Any] = [_kernel(number) for number in range(OPERATORS)]

@@ -97,12 +97,12 @@ class Operator:
         self._tags = tuple(tags)
         self._refuse_another(name)
         self._read_parameters()
-        self.schema = self._make_schema()
+        self.schema: str = self._make_schema()
         self._kernel = self._native_kernel()
         library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
         _kept.append(library)
         self._library, self._vmap, self._autocast = library, self._vmap_leading if vmap else self._vmap_each, autocast
-        self.default = self._define(name)
+        self.default: Any = self._define(name)
         _made_at[name] = next(iter(call_chain()), None)
         self._defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
         self._direct, self._with_gradients = self._direct_call(), self._call_with_gradients()

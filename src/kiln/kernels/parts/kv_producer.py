@@ -55,7 +55,7 @@ class KvProducer:
     ) -> None:
         self.kernel, self.scheduler, self.broadcast = kernel, scheduler, broadcast
         self.q, self.k, self.v, self.smem, self.page_table = q, k, v, smem, page_table
-        self.heads_per_kv_head = scheduler.heads // k.tensor.shape[2]
+        self.heads_per_kv_head: Any = scheduler.heads // k.tensor.shape[2]
 
     @cute.jit
     def run(self, sender: Any, producers: Any, tile_counter: Any):

@@ -118,7 +118,9 @@ class DenseKv:
 
     def __init__(self, tile: Any, thread: Any, k: Any, v: Any, smem_k: Any, smem_v: Any) -> None:
         copies = (tile.row_copy(padded, True).get_slice(thread) for padded in (tile.padded, tile.padded_v))
-        self.operands = tuple(zip(copies, (k, v), (smem_k, smem_v), (tile.dim, tile.dim_v), strict=True))
+        self.operands: tuple[tuple[Any, Any, Any, Any], ...] = tuple(
+            zip(copies, (k, v), (smem_k, smem_v), (tile.dim, tile.dim_v), strict=True)
+        )
 
     def look_up(self, kv_tile: Any) -> None:
         """There are no pages to find."""
@@ -141,9 +143,9 @@ class PagedKv:
 
     def __init__(self, tile: Any, pages: PageTable, thread: Any, k: Any, v: Any, smem_k: Any, smem_v: Any) -> None:
         self.copy_k, self.copy_v = (_PagedCopy(tile, pages, thread, padded) for padded in (tile.padded, tile.padded_v))
-        self.one_lookup = self.copy_k.rows_at_once == self.copy_v.rows_at_once
-        self.pages_k = self.copy_k.page_fragment()
-        self.pages_v = self.pages_k if self.one_lookup else self.copy_v.page_fragment()
+        self.one_lookup: Any = self.copy_k.rows_at_once == self.copy_v.rows_at_once
+        self.pages_k: Any = self.copy_k.page_fragment()
+        self.pages_v: Any = self.pages_k if self.one_lookup else self.copy_v.page_fragment()
         self.k, self.v = (k, smem_k, tile.dim), (v, smem_v, tile.dim_v)
 
     def look_up(self, kv_tile: Any) -> None:

@@ -32,7 +32,7 @@ class Span:
             self.head = select_(head < n, head, n)
         self.units = (n - self.head) // width
         if spare:
-            self.units = select_(self.units > spare, self.units - spare, 0)
+            self.units: Any = select_(self.units > spare, self.units - spare, 0)
 
     def middle(self, row: Any) -> Any:
         """Return the vectors of a row, given as a tensor of one mode, as an aligned tensor."""

@@ -53,10 +53,10 @@ class CpuExecutable(Executable):
         self.object = data
         self.timings: dict[str, float] = {}
         """Seconds each stage of the compilation took."""
-        self.sites = tuple(sites)
+        self.sites: Any = tuple(sites)
         self.artifacts = artifacts
         self.sanitizer = sanitizer
-        self.instrumented = sanitizer is not None or banks is not None
+        self.instrumented: bool = sanitizer is not None or banks is not None
         others: list[Library] = []
         exports = [WRAPPER]
         if sanitizer is not None:
@@ -70,7 +70,7 @@ class CpuExecutable(Executable):
             others.append(counter())
             exports.append(COUNTERS)
         library = Library(data, tuple(exports), others=tuple(others), parts=PARTS)
-        self.address = library.addresses[WRAPPER]
+        self.address: int = library.addresses[WRAPPER]
         self.call: Any = _caller(self.address, self.sites, library)
         if banks is not None:
             from .bank_counter import COUNTERS, counted
@@ -81,9 +81,9 @@ class CpuExecutable(Executable):
 
             self.call = watched(self.call, sanitizer)
         if not self.instrumented:  # calls may be made by native code
-            self.report = functools.partial(_report, self.sites)
+            self.report: Any = functools.partial(_report, self.sites)
         if LAUNCH in library.parts:
-            self.guards = launch_settings.guards()
+            self.guards: Any = launch_settings.guards()
         signals.install()  # others may have come before it
 
     def portable(self, ptx: bool = True) -> Portable | None:

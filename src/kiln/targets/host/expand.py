@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -156,9 +157,10 @@ class Expander(lowering.Expander):
     """What a handler may use: the module's and the function's state."""
 
     def __init__(self, module: Expansion, function: FunctionState) -> None:
-        self.module, self.function = module, function
-        self.entry = function.operation.regions[0].blocks[0]
-        self.target = module.target
+        self.module = module
+        self.function = function
+        self.entry: Any = function.operation.regions[0].blocks[0]
+        self.target: str = module.target
         self._scratch: dict[str, ir.Value] = {}
 
     def handler(self, op: ir.Operation, name: str) -> Handler | None:

@@ -15,7 +15,7 @@ class FrameBuilder:
 
     def __init__(self, size: int = 0, alignment: int = 1) -> None:
         self.size, self.alignment = size, alignment
-        self.unknown = ir.Location.unknown(context())
+        self.unknown: Any = ir.Location.unknown(context())
 
     def op(
         self, name: str, at: ir.InsertionPoint, results: Any = (), operands: Any = (), attributes: Any = None,
@@ -31,9 +31,9 @@ class FrameBuilder:
 
     def reserve(self, size: int, alignment: int) -> int:
         """Return the offset of the next bytes of the frame."""
-        self.alignment = max(self.alignment, alignment)
+        self.alignment: int = max(self.alignment, alignment)
         offset = -(-self.size // alignment) * alignment
-        self.size = offset + size
+        self.size: int = offset + size
         return offset
 
     def place_for(self, type_: ir.Type) -> int:

@@ -292,11 +292,11 @@ class Library:
             builder.add_current_process()
             for name in exports:
                 builder.export_symbol(name)
-            self.name = f"kiln{next(_numbers)}"
+            self.name: str = f"kiln{next(_numbers)}"
             engine = _engines.engine()
             self._tracker: Any = builder.link(engine, self.name)
             self._tracker.engine = engine  # it must not end first
-            self.addresses = {name: self._tracker[name] for name in exports}
+            self.addresses: dict[str, Any] = {name: self._tracker[name] for name in exports}
 
 
 def load_native(module: Any, exports: tuple[str, ...]) -> dict[str, int]:

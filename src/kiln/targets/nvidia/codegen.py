@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, string_at
+from typing import Any
 
 from ..._support import fork_safe
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
@@ -210,7 +211,7 @@ class Beside:
 
     def _run(self) -> None:
         try:
-            self.module = optimize(self._text, self._arch, self._opt, thread=1)
+            self.module: Any = optimize(self._text, self._arch, self._opt, thread=1)
             self._ptx = emit_ptx(self.module, self._arch, self._opt, thread=1)
         except BaseException as failure:  # the thread that waits raises it
             self._failure = failure

@@ -77,7 +77,7 @@ class NvidiaExecutable(Executable):
             )
         artifacts.add("object", lambda: code.host)
         library = Library(code.host, (WRAPPER, TABLE), parts=PARTS)
-        self.address = library.addresses[WRAPPER]
+        self.address: int = library.addresses[WRAPPER]
         image = code.cubin or code.ptx.encode() + b"\0"
         about = remarks.About(code.kernels, code.resources, code.cubin, artifacts)
         kernels = Kernels(
@@ -86,7 +86,7 @@ class NvidiaExecutable(Executable):
         prints = any(kernel.prints for kernel in code.kernels)
         self.kernels = kernels
         report = _reporter(kernels, code.host_sites)
-        self.call = _caller(self.address, report, prints, library)
+        self.call: Any = _caller(self.address, report, prints, library)
         if not prints:
             self.report = report
 

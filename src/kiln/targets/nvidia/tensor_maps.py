@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...native import (
     Array,
     Fn,
@@ -25,7 +27,7 @@ from ..host.libc import dlopen, dlsym, memcpy, memset
 from ..host.tensor_map_rules import REFUSED
 from ..host.tensor_maps import KNOWN_BYTES, Finding, Request, broken, broken_rule
 
-maps = Library("cuda_tensor_maps", prefix="kiln_cpu_")
+maps: Any = Library("cuda_tensor_maps", prefix="kiln_cpu_")
 
 WORDS = 22
 """Words of a request."""
@@ -50,10 +52,10 @@ _RTLD_NOW = 2
 _INVALID_CONTEXT, _NOT_FOUND = 201, 500
 """The driver's own numbers: a thread without a context, a function that the driver lacks."""
 
-driver = maps.variable("map_driver", i32)
-tiled = maps.variable("map_tiled", u64)
-im2col = maps.variable("map_im2col", u64)
-entries = maps.variable("map_entries", Array[Entry, ENTRIES])
+driver: Any = maps.variable("map_driver", i32)
+tiled: Any = maps.variable("map_tiled", u64)
+im2col: Any = maps.variable("map_im2col", u64)
+entries: Any = maps.variable("map_entries", Array[Entry, ENTRIES])
 
 
 @extern

@@ -56,19 +56,22 @@ class Case:
     def __init__(
         self, name: str, where: str, file: str | None, names: Mapping[str, Any], of_plan: bool = False
     ) -> None:
-        self.name, self.where, self.file = name, where, file
+        self.name = name
+        self.where = where
+        self.file = file
         self._listings: dict[str, list[tuple[dict[str, Any], Any]]] = {}
-        self._names, self._of_plan = names, of_plan
-        self.sources = source_closure.source_files(Path(file)) if file else {}
+        self._names = names
+        self._of_plan = of_plan
+        self.sources: Any = source_closure.source_files(Path(file)) if file else {}
         self.arch: str | None = names.get("arch")
         self.tolerance: Any = names.get("tolerance")
         self.baselines: dict[str, Callable[..., Any]] = dict(names.get("baselines") or {})
         self.mutates: Any = names.get("mutates", ())
-        self.aliases = bool(names.get("aliases"))
-        self.nondeterministic = bool(names.get("nondeterministic"))
-        self.streams = bool(names.get("streams"))
+        self.aliases: bool = bool(names.get("aliases"))
+        self.nondeterministic: bool = bool(names.get("nondeterministic"))
+        self.streams: bool = bool(names.get("streams"))
         self._check_declarations()
-        self.problems = self._all_problems()
+        self.problems: Any = self._all_problems()
 
     def __repr__(self) -> str:
         return f"<Case {self.name}: {self.where}>"

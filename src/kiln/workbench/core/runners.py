@@ -120,7 +120,7 @@ class Local(Runner):
             gpus = [0] if driver.available() else []
         self.timeout, self.memory = timeout, memory
         self._slots = [_Slot(None) for _ in range(jobs)] + [_Slot(str(gpu)) for gpu in gpus]
-        self.timers = max(1, len(gpus))
+        self.timers: int = max(1, len(gpus))
         self._failed_starts = 0
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pygments.lexer import Lexer, RegexLexer
 from pygments.lexers.asm import LlvmLexer
@@ -15,7 +16,7 @@ class MlirLexer(RegexLexer):
     """MLIR as it is printed."""
 
     name = "MLIR"
-    tokens = {
+    tokens: Any = {
         "root": [
             (r"\s+", Whitespace),
             (r"//.*", Comment),
@@ -39,7 +40,7 @@ class SassLexer(RegexLexer):
     """Machine code of NVIDIA GPUs as nvdisasm prints it."""
 
     name = "SASS"
-    tokens = {
+    tokens: Any = {
         "root": [
             (r"\s+", Whitespace),
             (r"^[\w.$]+:", Name.Label),

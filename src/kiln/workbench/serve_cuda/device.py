@@ -24,16 +24,16 @@ class Device:
     def __init__(self, model: Model) -> None:
         limits = model.generation
         self.major, self.minor = model.capability
-        self.name = f"Kiln host memory as sm_{limits.number}"
-        self.multi_processor_count = model.sm_count
-        self.L2_cache_size = model.l2_cache
-        self.shared_memory_per_block_optin = limits.smem_per_block
-        self.shared_memory_per_multiprocessor = limits.smem
-        self.max_threads_per_multi_processor = limits.threads
-        self.max_blocks_per_multi_processor = limits.blocks
-        self.max_threads_per_block = limits.threads_per_block
+        self.name: str = f"Kiln host memory as sm_{limits.number}"
+        self.multi_processor_count: int = model.sm_count
+        self.L2_cache_size: int = model.l2_cache
+        self.shared_memory_per_block_optin: int = limits.smem_per_block
+        self.shared_memory_per_multiprocessor: int = limits.smem
+        self.max_threads_per_multi_processor: int = limits.threads
+        self.max_blocks_per_multi_processor: int = limits.blocks
+        self.max_threads_per_block: int = limits.threads_per_block
         self.regs_per_multiprocessor = self.regs_per_block = limits.registers
-        self.warp_size = limits.warp
+        self.warp_size: int = limits.warp
 
     @property
     def total_memory(self) -> int:

@@ -17,8 +17,8 @@ class Stream:
     priority = 0
 
     def __init__(self, device: Any = None, priority: int = 0, *, stream_ptr: int | None = None, **_: Any) -> None:
-        self.cuda_stream = next(_handles) if stream_ptr is None else stream_ptr
-        self.priority = priority
+        self.cuda_stream: int = next(_handles) if stream_ptr is None else stream_ptr
+        self.priority: int = priority
 
     @property
     def device(self) -> Any:
@@ -140,7 +140,7 @@ class Event:
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
     ) -> None:
         self.enable_timing = enable_timing
-        self.cuda_event = next(_handles)
+        self.cuda_event: int = next(_handles)
         self._seconds: float | None = None
 
     @property

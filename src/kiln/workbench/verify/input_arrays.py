@@ -222,7 +222,7 @@ class Zone:
             self._bytes = np.full(total, _PATTERN, np.uint8)
             address = self._bytes.ctypes.data
         self._begin = _ZONE + -address % _ALIGNMENT + shift * size
-        self.array = self._view(self._bytes)
+        self.array: Any = self._view(self._bytes)
         self._before = self._copy()
 
     def _copy(self) -> Any:

@@ -97,6 +97,8 @@ def _by_cta(rows: int, columns: int, ctas: int) -> Layout:
 class Tcgen05MmaTrait(atoms.MmaTrait):
     """`tcgen05.mma` of one CTA or of a pair. Flags and scale factors are values that loops and branches carry."""
 
+    whole_tiles: ClassVar[bool] = False
+    """Of a pair, a CTA may partition its own half of an operand, which lies in its shared memory."""
     accumulate: Any = False
     negate_a: Any = False
     negate_b: Any = False
@@ -406,10 +408,14 @@ class MmaOp(atoms.MmaOp):
             raise type_error(
                 f"a_major_mode of {name} is {a_major_mode.name} and a_src is TMEM", "A in tensor memory is K-major"
             )
-        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
-        self.shape_mnk = self._shape(shape_mnk)
-        self.cta_group, self.a_src = cta_group, a_src
-        self.a_major_mode, self.b_major_mode = a_major_mode, b_major_mode
+        self.a_dtype = a_dtype
+        self.b_dtype = b_dtype
+        self.acc_dtype = acc_dtype
+        self.shape_mnk: tuple[int, int, int] = self._shape(shape_mnk)
+        self.cta_group = cta_group
+        self.a_src = a_src
+        self.a_major_mode = a_major_mode
+        self.b_major_mode = b_major_mode
         if rule := mma_shapes.kind_refusal(
             "tcgen05", self.kind, *self.shape_mnk, _ptx_name(a_dtype), _ptx_name(b_dtype), _ptx_name(acc_dtype),
             *self._scale_factors(), cta_group=cta_group.value, a_major=a_major_mode.value, b_major=b_major_mode.value,
@@ -512,7 +518,7 @@ class MmaI8Op(MmaOp):
 
     kind = "i8"
     descriptive_name = "tcgen05 I8 MMA Operation"
-    admissible_archs = ("sm_100a", "sm_110a")
+    admissible_archs: Any = ("sm_100a", "sm_110a")
     _TYPES = (Int8, Uint8)
 
     def __init__(
@@ -618,7 +624,7 @@ class SM103MmaMXF4Op(MmaMXF4Op):
     """`MmaMXF4Op` of sm_103 with K = 96."""
 
     descriptive_name = "tcgen05 SM103 MXF4 BlockScaled MMA Operation"
-    admissible_archs = ("sm_103a", "sm_103f")
+    admissible_archs: Any = ("sm_103a", "sm_103f")
     _K = 96
 
 
@@ -626,5 +632,5 @@ class SM103MmaMXF4NVF4Op(MmaMXF4NVF4Op):
     """`MmaMXF4NVF4Op` of sm_103 with K = 96."""
 
     descriptive_name = "tcgen05 SM103 MXF4NVF4 BlockScaled MMA Operation"
-    admissible_archs = ("sm_103a", "sm_103f")
+    admissible_archs: Any = ("sm_103a", "sm_103f")
     _K = 96

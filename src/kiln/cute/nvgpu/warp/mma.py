@@ -79,7 +79,7 @@ class WarpMmaTrait(RegisterMmaTrait):
         self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: Any, kind: str | None = None
     ) -> None:  # fmt: skip
         m, n, k = shape_mnk
-        self.names = (PTX_NAMES[a], PTX_NAMES[b])
+        self.names: tuple[str, str] = (PTX_NAMES[a], PTX_NAMES[b])
         """The element types of A and B in PTX."""
         bits = [mma_shapes.container_bits(name, kind) for name in self.names]
         layouts = (operand_layout(m, k, bits[0]), operand_layout(n, k, bits[1]), accumulator_layout(m))
@@ -146,7 +146,9 @@ class WarpMmaOp(MmaOp):
                 f"{name} has no shape {shape_mnk}",
                 f"the shapes (M, N, K) are {', '.join(map(str, mma_shapes.shapes('mma.sync', a) or [(16, 8, 32)]))}",
             )
-        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
+        self.a_dtype = a_dtype
+        self.b_dtype = b_dtype
+        self.acc_dtype = acc_dtype
         self.shape_mnk = shape_mnk
 
     def make_trait(self) -> WarpMmaTrait:
@@ -312,7 +314,7 @@ class MmaSM120BlockScaledOp(MmaOp):
                     f"{what} of {name} is {type_text(value)}", f"it is {' or '.join(t.__name__ for t in known)}"
                 )
         self.a_dtype, self.b_dtype, self.acc_dtype, self.sf_type = a_dtype, b_dtype, acc_dtype, sf_type
-        self.shape_mnk = (16, 8, self._K)
+        self.shape_mnk: Any = (16, 8, self._K)
 
     @property
     def ptx_scale_type(self) -> str:

@@ -44,21 +44,21 @@ class OperandCopy:
         self.width = width
         self.rows = rows
         self.tile_k = tile_k
-        self.atom = _copy_atom(operand.dtype, width)
+        self.atom: Any = _copy_atom(operand.dtype, width)
         rows_of_threads = threads // lanes
         if operand.k_major:
             layout = cute.make_layout((rows_of_threads, lanes), stride=(lanes, 1))
             self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((1, width)))
         else:
             layout = cute.make_layout((lanes, rows_of_threads), stride=(1, lanes))
-            self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((width, 1)))
+            self.copy: Any = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((width, 1)))
 
     def start(self, tensor: Any, stages: Any, tile: Any, thread: Any) -> Any:
         """Return the address of the first K tile of a row of tiles, which all threads share and `copy_tile` takes."""
         operand, kind = self.operand, Int64 if self.operand.wide else Int32
         part = self.copy.get_slice(thread)
         coords = part.partition_S(cute.make_identity_tensor((self.rows, self.tile_k)))
-        self.targets = part.partition_D(stages)  # (values, rows, K, stage)
+        self.targets: Any = part.partition_D(stages)  # (values, rows, K, stage)
         self.pieces: list[_Piece] = []
         first = tile * self.rows
         rows_left = tensor.shape[0] - first

@@ -58,7 +58,7 @@ class SimtFragments:
 
     def __init__(self, side: int, config: Sm80GemmConfig) -> None:
         self.side = side
-        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
+        self.shape: tuple[int, int, int] = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
 
     def stage_layout(self) -> Any:
         """Return the smem layout (rows, K, stages), rows contiguous."""
@@ -74,8 +74,8 @@ class SimtFragments:
     def start(self, mma: Any, stages: Any, thread: Any) -> int:
         """Allocate the fragments of two steps, and return how many steps a K tile has."""
         part = mma.get_slice(thread)
-        self.source = part.partition_B(stages) if self.side else part.partition_A(stages)  # (1, M or N, K, stage)
-        self.fragment = cute.make_rmem_tensor((1, cute.size(self.source, mode=[1]), 2), Float32)
+        self.source: Any = part.partition_B(stages) if self.side else part.partition_A(stages)  # (1, M or N, K, stage)
+        self.fragment: Any = cute.make_rmem_tensor((1, cute.size(self.source, mode=[1]), 2), Float32)
         return self.shape[1]
 
     def load(self, step: int, stage: Any) -> None:

@@ -60,9 +60,9 @@ class OperandFragments:
     def __init__(self, operand: Operand, side: int, config: Sm80GemmConfig) -> None:
         self.operand = operand
         self.side = side
-        self.warp_layout_mn = config.warp_layout_mn
-        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
-        self.in_pairs = operand.dtype.width == 8 and not operand.k_major
+        self.warp_layout_mn: tuple[int, int] = config.warp_layout_mn
+        self.shape: tuple[int, int, int] = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
+        self.in_pairs: Any | bool = operand.dtype.width == 8 and not operand.k_major
 
     def row_order(self) -> Any:
         """Return how rows of A, or columns of B, are dealt to the warps: 16 to each at a time."""
@@ -89,7 +89,7 @@ class OperandFragments:
         if self.side:
             self.fragment = mma.make_fragment_B(part.partition_B(stages[None, None, 0]))
         else:
-            self.fragment = mma.make_fragment_A(part.partition_A(stages[None, None, 0]))
+            self.fragment: Any = mma.make_fragment_A(part.partition_A(stages[None, None, 0]))
         steps = cute.size(self.fragment, mode=[2])
         if self.in_pairs:
             self.copy = self._pair_copy().get_slice(thread)
@@ -98,7 +98,7 @@ class OperandFragments:
             self.registers = cute.make_rmem_tensor((8, cute.size(self.source, mode=[1]), steps), Uint16)
             return steps
         make = cute.make_tiled_copy_B if self.side else cute.make_tiled_copy_A
-        self.copy = make(self._atom(), mma).get_slice(thread)
+        self.copy: Any = make(self._atom(), mma).get_slice(thread)
         self.source, self.registers = self.copy.partition_S(stages), self.copy.retile(self.fragment)
         return steps
 

@@ -62,13 +62,15 @@ class Sm90GemmKernel:
         self.batched = batched
         self.promoted = promoted
         self.scales = scales
-        self.block_scaled = promoted and scales
+        self.block_scaled: bool = promoted and scales
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
         # Every other tile goes through K backwards: what was loaded last is in the L2 cache. (Not of mixed inputs.)
-        self.alternates_k = scheduler.num_bounds == 0 and a.dtype is b.dtype
-        self.skips_empty = scheduler.skips_empty_warpgroups and config.warpgroups_per_tile > 1 and not config.swap_ab
+        self.alternates_k: bool = scheduler.num_bounds == 0 and a.dtype is b.dtype
+        self.skips_empty: bool = (
+            scheduler.skips_empty_warpgroups and config.warpgroups_per_tile > 1 and not config.swap_ab
+        )
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):

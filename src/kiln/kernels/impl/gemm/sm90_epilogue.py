@@ -73,23 +73,23 @@ class TmaStoreEpilogue:
         combine: Callable[..., Any], input_widths: tuple[int, ...] | None, row_width: int = 0,
         reduces_rows: bool = False,
     ) -> None:  # fmt: skip
-        self.tile_mn = config.tile_shape_mnk[:2]
+        self.tile_mn: tuple[int, int] = config.tile_shape_mnk[:2]
         self.warpgroups_per_tile, self.warpgroups = config.warpgroups_per_tile, config.mma_warpgroups
-        self.stages = config.epi_stages
+        self.stages: int = config.epi_stages
         self.epi_tile_n = epi_tile_n
         self.fused, self.transposed, self.ragged = input_widths is not None, config.transpose_out, row_width > 0
         least = _LEAST_STEP if self.transposed or self.ragged else _STEP
         scarce = self.fused and config.acc_registers(False) > _MANY_ACCUMULATORS
-        self.step = math.gcd(epi_tile_n, least) if scarce else epi_tile_n
+        self.step: int = math.gcd(epi_tile_n, least) if scarce else epi_tile_n
         self.acc_dtype = acc_dtype
         self.out_types = out_types
         self.combine = combine
-        self.out_width = 128 // max(kind.width for kind in out_types)
-        self.input_widths = (1,) * len(input_widths or ()) if self.transposed else input_widths or ()
+        self.out_width: Any = 128 // max(kind.width for kind in out_types)
+        self.input_widths: Any = (1,) * len(input_widths or ()) if self.transposed else input_widths or ()
         self.row_width = row_width
         self.reduces_rows = reduces_rows
-        self.epi_tiles_n = self.tile_mn[1] // epi_tile_n
-        self.atoms_m = self.tile_mn[0] // ATOM_M // self.warpgroups_per_tile
+        self.epi_tiles_n: int = self.tile_mn[1] // epi_tile_n
+        self.atoms_m: int = self.tile_mn[0] // ATOM_M // self.warpgroups_per_tile
         """Epilogue tiles of a warpgroup along M."""
 
     def smem_layouts(self) -> list[Any]:

@@ -83,8 +83,8 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         super().__init__(a, b, batched, False, bool(group_size), config, scheduler, epilogue)
         self.int4 = int4
         self.group_size = group_size
-        self.row_bytes = _row_bytes(config, int4)
-        self.words = self.row_bytes // 16
+        self.row_bytes: int = _row_bytes(config, int4)
+        self.words: int = self.row_bytes // 16
 
     def stage_k(self) -> tuple[int, int]:
         return self.row_bytes, self.config.tile_shape_mnk[2]

@@ -40,7 +40,7 @@ class SmemEpilogue(Sm80Epilogue):
         combine: Callable[..., Any], input_widths: tuple[int, ...] | None, ragged: bool = False,
     ) -> None:  # fmt: skip
         m, n, _ = config.tile_shape_mnk
-        self.columns = n // config.split_k_cluster
+        self.columns: int = n // config.split_k_cluster
         tile = (self.columns, m) if config.swap_ab else (m, self.columns)
         threads = config.warpgroups_per_tile * WARPGROUP_THREADS
         registers = 16 if config.mma_warpgroups > 2 else 64

@@ -43,27 +43,29 @@ class Sm90MlaKernel(MlaKernel):
         self, dtype: Any, value_dim: int, cache_dtype: Any = None, ways: int = 1, early: int = DEFAULT_EARLY
     ) -> None:
         super().__init__(dtype, value_dim, Q_TILE, cache_dtype, ways)
-        self.half = value_dim // 2
+        self.half: int = value_dim // 2
         self.halves = 4 if cache_dtype is None else 3
         # tiles of 64 columns, as many as the RoPE columns, in half of a KV tile
-        self.tiles = self.half // ROPE_DIM
+        self.tiles: int = self.half // ROPE_DIM
         # A half has a stage for each of its tiles, so that MMAs start with the first that arrives; or one stage, if the
         # cache is converted.
-        self.stages = self.tiles if cache_dtype is None else 1
+        self.stages: int = self.tiles if cache_dtype is None else 1
         # S = Q K^T is issued in parts: the half whose columns of O this warpgroup has, the other half, the RoPE columns.
         # If the cache is converted, the RoPE columns come before the second half, and nothing of the second half is
         # issued before P of the other warpgroup is there: its stage, one of three in turn, held a half of the other's
         # tile, which is known to have arrived only then, and a phase bit tells only two fillings apart. The other's tile
         # is released when all scores are issued, or, so that the next can be converted, before the second half.
         halves = [(half, self.tiles) for half in range(2)]
-        self.qk_parts = [*halves, (ROPE_PART, 1)] if cache_dtype is None else [halves[0], (ROPE_PART, 1), halves[1]]
+        self.qk_parts: list[tuple[int, int]] = (
+            [*halves, (ROPE_PART, 1)] if cache_dtype is None else [halves[0], (ROPE_PART, 1), halves[1]]
+        )
         self.qk_tiles = self.q_tiles = 2 * self.tiles + 1
         if cache_dtype is None:
             self.early, self.release_at = min(-(-early * self.tiles // 4), 2 * self.tiles), self.qk_tiles
         else:
             self.early, self.release_at = (0, self.tiles, self.tiles + 1)[-(-early // 4)], self.tiles + 1
         # With four warpgroups a thread has at most 128 registers at launch: MMAs of 256 columns do not fit.
-        self.pv_columns = self.half if cache_dtype is None else 128 if self.half % 128 == 0 else 64
+        self.pv_columns: int = self.half if cache_dtype is None else 128 if self.half % 128 == 0 else 64
         if cache_dtype is not None:
             self.threads, self.registers = THREADS + WARPGROUP, FP8_REGISTERS
 

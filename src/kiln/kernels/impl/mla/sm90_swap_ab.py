@@ -37,14 +37,14 @@ class Sm90MlaSwapAbKernel(MlaKernel):
     def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, cache_dtype: Any = None) -> None:
         super().__init__(dtype, value_dim, rows, cache_dtype, ways)
         self.rows = rows
-        self.column_tiles = value_dim // COLUMN_TILE + 1
+        self.column_tiles: int = value_dim // COLUMN_TILE + 1
         self.tile_bytes = KV_TILE * COLUMN_TILE * (2 if cache_dtype is None else 1)
         queries = 2 * rows * self.column_tiles * COLUMN_TILE
         used = queries * (1 if cache_dtype is None else 2) + 2 * 2 * rows * KV_TILE
         # the same number for each warpgroup; whole KV tiles of 8 bits, since there is no time to divide while
         # converting
         alike = 2 if cache_dtype is None else 2 * self.column_tiles
-        self.stages = min(5 * self.column_tiles, (_ROOM - used) // self.tile_bytes) // alike * alike
+        self.stages: int = min(5 * self.column_tiles, (_ROOM - used) // self.tile_bytes) // alike * alike
 
     # --- how tiles lie ---
 

@@ -38,20 +38,20 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         thread = arch.thread_idx()[0] % WARPGROUP
         self.mma_qk, self.mma_pv = self.tiled_mmas()
         scores, outputs = self.mma_qk.get_slice(thread), self.mma_pv.get_slice(thread)
-        self.q = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
-        self.p = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
+        self.q: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
+        self.p: Any = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
         self.partition_kv(scores, outputs)
-        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
-        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((kernel.value_dim, kernel.rows)), Float32)
+        self.acc_s: Any = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
+        self.acc_o: Any = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((kernel.value_dim, kernel.rows)), Float32)
         # of the rows that a thread has, two of each eight
         self.neg_row_max, self.row_sum, self.correction = (
             cute.make_rmem_tensor((kernel.rows // 4,), Float32) for _ in range(3)
         )
         # accumulators in the memory of the last KV tiles: column, row, stage
         words, self.at_once = kernel.tile_bytes // 4, min(kernel.rows, kernel.tile_bytes // 4 // KV_TILE)
-        self.smem_acc = self.memory(Float32, (KV_TILE, self.at_once), words)
+        self.smem_acc: Any = self.memory(Float32, (KV_TILE, self.at_once), words)
         # the same memory as words of a key
-        self.words = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
+        self.words: Any = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
 
     def memory(self, dtype: Any, shape: tuple[int, int], each: int) -> Any:
         """Return the memory of the KV stages as tiles of another shape and type."""
@@ -71,8 +71,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     def partition_kv(self, scores: Any, outputs: Any) -> None:
         """Partition the KV tile as operand A of both MMAs."""
         values = cute.make_tensor(self.smem_kv.iterator, self.kernel.v_layout().outer)
-        self.k = self.mma_qk.make_fragment_A(scores.partition_A(self.smem_kv))
-        self.v = self.mma_pv.make_fragment_A(outputs.partition_A(values))
+        self.k: Any = self.mma_qk.make_fragment_A(scores.partition_A(self.smem_kv))
+        self.v: Any = self.mma_pv.make_fragment_A(outputs.partition_A(values))
 
     def process_tile(self, count: Any, keys_left: Any, work: Any, again: Any) -> None:
         """Process KV tile `count`. `keys_left`: keys of the sequence from its first on; `again`: whether this warpgroup

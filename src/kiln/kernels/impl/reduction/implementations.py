@@ -35,7 +35,7 @@ class ReductionImplementation(MemoryBound):
     """
 
     config = ReductionConfig
-    tried = {"threads": (128, 256, 512), "vectors": (2, 4, 8)}
+    tried: dict[str, tuple[Any, ...]] = {"threads": (128, 256, 512), "vectors": (2, 4, 8)}
     view: type[Any]
     """The view of an array that it reduces."""
 

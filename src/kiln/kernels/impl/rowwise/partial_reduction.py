@@ -23,13 +23,13 @@ class PartialReduction:
     unroll = 8
 
     def __init__(self, width: int, cluster: int, overlaps: bool, period: int = 0) -> None:
-        self.width = 1 if period else min(4, width)
+        self.width: int = 1 if period else min(4, width)
         self.overlaps = overlaps
         self.lanes = 8 if cluster == 1 and not period else 32
         """Threads side by side: few where there are many lines."""
         self.period = period
         """For unaligned rows, after how many lines the alignment repeats; 0: all lines begin at their first element."""
-        self.shifts = width - 1
+        self.shifts: int = width - 1
 
     @cute.jit
     def __call__(self, partials: Any, outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32, stream: Int64):

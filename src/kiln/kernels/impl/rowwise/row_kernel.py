@@ -167,11 +167,11 @@ class RowKernel:
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
-        self.config = problem.config
-        self.width = problem.width
-        self.resident = problem.vectors > 0
-        self.vectors = problem.vectors or 4
-        self.exact = problem.exact
+        self.config: Any = problem.config
+        self.width: int = problem.width
+        self.resident: bool = problem.vectors > 0
+        self.vectors: int = problem.vectors or 4
+        self.exact: bool = problem.exact
 
     @property
     def smem_vectors(self) -> int:

@@ -127,10 +127,10 @@ class StreamingRowKernel(VectorAccess):
 
     def __init__(self, function: type[Any], problem: StreamingRowProblem) -> None:
         self.problem = problem
-        self.config = problem.config
-        self.function = function(problem)
-        self.partial = problem.vectors if problem.exact else problem.vectors - 1
-        self.width = 1 if problem.period else problem.width
+        self.config: Any = problem.config
+        self.function: Any = function(problem)
+        self.partial: int = problem.vectors if problem.exact else problem.vectors - 1
+        self.width: int = 1 if problem.period else problem.width
         """Elements that matrices and their rows begin at multiples of."""
 
     @cute.jit

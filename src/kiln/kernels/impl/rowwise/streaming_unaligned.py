@@ -50,15 +50,15 @@ class StreamedEdges:
         problem, config, n = kernel.problem, kernel.config, tensors.n
         self._kernel, self._period, self._first = kernel, problem.period, line % problem.period
         begin = tensors.lead + self._first * tensors.skew
-        self.span = Span(begin, n, problem.width)
-        self.rows = (tensors.rows - self._first + (problem.period - 1)) // problem.period
+        self.span: Any = Span(begin, n, problem.width)
+        self.rows: Any = (tensors.rows - self._first + (problem.period - 1)) // problem.period
         """Rows with this alignment."""
-        self.before = (begin + self.span.head) // problem.width & (problem.alignment - 1)
+        self.before: Any = (begin + self.span.head) // problem.width & (problem.alignment - 1)
         """Vectors that the first threads of a row have before it."""
-        self.shift = begin & (problem.width - 1)
+        self.shift: Any = begin & (problem.width - 1)
         """Elements from the beginning of a line of partials to the first, so that their vectors are aligned."""
         (self._column,) = self.span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
-        self.has_edge = (rank == 0) & (lane < WARP)
+        self.has_edge: Any = (rank == 0) & (lane < WARP)
         self._pred = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
 
     def take(self, tensors: Any) -> Any:
@@ -69,7 +69,7 @@ class StreamedEdges:
         self._columns = [self._register(x) for x in tensors.columns]
         for x, register in zip(tensors.columns, self._columns, strict=True):
             self._copy(x.iterator + select_(self._pred, self._column, Int32(0)), register, self._pred)
-        self.accs = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
+        self.accs: Any = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
         for register in self.accs:
             register.fill(0.0)
         return tensors._replace(sources=self._sources, outs=self._outs, rows=self.rows)

@@ -64,7 +64,7 @@ class UnalignedPart(AccessedPart):
     def __init__(self, kernel: UnalignedRowKernel, units: Any, held: list[Any], unit: Any) -> None:
         super().__init__(kernel, unit, units)
         self._held = held
-        self.in_registers = kernel.function.smem_vectors == 0
+        self.in_registers: bool = kernel.function.smem_vectors == 0
 
     def values(self, v: int) -> list[Any]:
         return [as_f32(vectors[v].load()) for vectors in self._held]
@@ -78,12 +78,12 @@ class UnalignedRowKernel(VectorAccess):
     """The kernel of a row function for unaligned rows."""
 
     def __init__(self, function: type[RowKernel], problem: UnalignedRowProblem) -> None:
-        self.function = function(problem)
+        self.function: Any = function(problem)
         self.problem = problem
-        self.config = problem.config
-        self.width = problem.width
-        self.vectors = problem.vectors
-        self.partial = problem.vectors - 1 if problem.exact else 0
+        self.config: Any = problem.config
+        self.width: int = problem.width
+        self.vectors: int = problem.vectors
+        self.partial: int = problem.vectors - 1 if problem.exact else 0
 
     @cute.jit
     def __call__(

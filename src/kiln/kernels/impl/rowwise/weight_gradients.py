@@ -28,7 +28,7 @@ class WeightGradient:
     def __init__(self, types: tuple[Any, Any], width: int, exact: bool, has_weight: bool, has_bias: bool) -> None:
         self.types = types
         self.width = width
-        self.unroll = rows_at_once(width)
+        self.unroll: int = rows_at_once(width)
         self.exact = exact
         """Whether all columns of a CTA exist."""
         self.has_weight = has_weight

@@ -173,8 +173,8 @@ class Instrumentation:
     """The instrumented build of one module."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        self.kinds = tuple(kinds)
-        self.plain = BOUNDS in self.kinds
+        self.kinds: tuple[str, ...] = tuple(kinds)
+        self.plain: bool = BOUNDS in self.kinds
         """Whether only bounds and unset shared memory are looked for."""
         self.bits = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
         if self.plain:
@@ -203,7 +203,7 @@ class Instrumentation:
     def remember(self, expansion: Expansion, func: ir.Operation) -> None:
         """Record a kernel before its arguments are retyped."""
         if not self.kernels:
-            self.together = _launches_together(expansion.module)
+            self.together: bool = _launches_together(expansion.module)
         if cute.KERNEL not in func.attributes:
             return
         arguments: list[Argument | None] = []
@@ -432,7 +432,7 @@ class Instrumentation:
 
     def use(self, engine: int) -> None:
         """Note that the program uses an engine."""
-        self.engines = max(self.engines, engine + 1)
+        self.engines: int = max(self.engines, engine + 1)
 
     def access(
         self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, type_: ir.Type | None, bytes_: int | ir.Value,
@@ -455,7 +455,7 @@ class Instrumentation:
         if isinstance(bytes_, int):  # what a pointer is said to be aligned to beyond that, no access needs
             alignment = min(alignment, 1 << (bytes_ - 1).bit_length())
             whole = bytes_ | alignment
-            self.granule = min(self.granule, whole & -whole)
+            self.granule: int = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
         if self.plain and not write and _is_only_printed(op):

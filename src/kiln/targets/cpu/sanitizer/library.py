@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from ...._support import fork_safe
 from ...host import jit
@@ -11,7 +12,7 @@ from .detector import detector
 from .state import State
 from .state import state as memory
 
-lock = fork_safe.rlock()
+lock: Any = fork_safe.rlock()
 """A lock that is held from the start of an instrumented call until its findings are read: there is one detector."""
 
 

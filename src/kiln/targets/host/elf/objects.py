@@ -102,13 +102,15 @@ class File:
         if head.section_bytes != ctypes.sizeof(elf.SectionHeader) and count:
             raise NotElf("is damaged: its section headers have another size than those of ELF")
         if ends[0] <= len(data):
-            self.headers = list((elf.SectionHeader * count).from_buffer_copy(data, head.sections)) if count else []
+            self.headers: list[Any] = (
+                list((elf.SectionHeader * count).from_buffer_copy(data, head.sections)) if count else []
+            )
             ends += [each.offset + each.size for each in self.headers if each.kind != elf.NOBITS]
         if max(ends) > len(data):
             raise NotElf(f"is truncated: it has {len(data)} bytes and would have at least {max(ends)}")
         if count and head.names >= count:
             raise NotElf("is damaged: it names a section that is not there")
-        self.names = [self.text(head.names, each.name) for each in self.headers]
+        self.names: list[str] = [self.text(head.names, each.name) for each in self.headers]
 
     def contents(self, number: int) -> bytes:
         """Return the bytes of a section."""

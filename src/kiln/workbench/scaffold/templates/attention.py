@@ -8,6 +8,7 @@ kiln verify kernel.py            check it against reference_fn
 kiln bench kernel.py             time it beside the baselines
 """
 
+from typing import Any
 import math
 
 import cutlass
@@ -93,4 +94,4 @@ def flops_bytes(heads, queries, keys, d, dtype):
     return 4 * heads * queries * keys * d, 2 * heads * (queries + keys) * d * getattr(torch, dtype).itemsize
 
 
-baselines = {"torch": torch.nn.functional.scaled_dot_product_attention}
+baselines: dict[str, Any] = {"torch": torch.nn.functional.scaled_dot_product_attention}

@@ -4,6 +4,7 @@ kiln verify kernel.py            check it against reference_fn
 kiln bench kernel.py             time it beside the baselines
 """
 
+from typing import Any
 import cutlass
 import torch
 from cutlass import cute
@@ -74,4 +75,4 @@ def flops_bytes(m, n, dtype):
     return 4 * m * n, 2 * m * n * getattr(torch, dtype).itemsize
 
 
-baselines = {"torch": torch.nn.functional.silu}
+baselines: dict[str, Any] = {"torch": torch.nn.functional.silu}

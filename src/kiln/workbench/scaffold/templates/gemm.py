@@ -7,6 +7,7 @@ kiln verify kernel.py            check it against reference_fn
 kiln tune kernel.py              choose a tile
 """
 
+from typing import Any
 import cutlass
 import torch
 from cutlass import cute
@@ -17,7 +18,7 @@ THREADS = 128
 PAD = 8  # elements after each row in shared memory, so that rows begin in different banks
 
 arch = "sm_80+"
-configs = {"tile_m": [64, 128], "tile_n": [64, 128]}
+configs: dict[str, list[int]] = {"tile_m": [64, 128], "tile_n": [64, 128]}
 
 
 @cute.jit
@@ -105,4 +106,4 @@ def flops_bytes(m, n, k, dtype):
     return 2 * m * n * k, (m * k + n * k + m * n) * getattr(torch, dtype).itemsize
 
 
-baselines = {"torch": reference_fn}
+baselines: Any = {"torch": reference_fn}

@@ -6,11 +6,12 @@ kiln verify kernel.py            check it against reference_fn
 kiln bench kernel.py             time it beside the baselines
 """
 
+from typing import Any
 import cutlass
 import torch
 from cutlass import cute
 
-configs = {"threads": [128, 256, 512]}
+configs: dict[str, list[int]] = {"threads": [128, 256, 512]}
 
 
 @cute.kernel
@@ -56,4 +57,4 @@ def flops_bytes(m, n, dtype):
     return m * n, m * n * getattr(torch, dtype).itemsize + 4 * m
 
 
-baselines = {"torch": reference_fn}
+baselines: Any = {"torch": reference_fn}

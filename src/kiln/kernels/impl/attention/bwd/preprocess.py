@@ -39,10 +39,10 @@ class BackwardPreprocess:
 
     def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
         self.dtype, self.head_dim, self.tile_m = dtype, head_dim_v, tile_m
-        self.lanes = 1 << (head_dim_v // VECTOR - 1).bit_length()
-        self.ways = _THREADS // self.lanes
-        self.thread_rows = min(_MAX_ROWS, self.lanes)  # each row of a CTA is read and written by a thread
-        self.rows = self.ways * self.thread_rows
+        self.lanes: int = 1 << (head_dim_v // VECTOR - 1).bit_length()
+        self.ways: int = _THREADS // self.lanes
+        self.thread_rows: int = min(_MAX_ROWS, self.lanes)  # each row of a CTA is read and written by a thread
+        self.rows: int = self.ways * self.thread_rows
 
     @cute.jit
     def __call__(

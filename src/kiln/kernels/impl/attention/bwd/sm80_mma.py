@@ -24,7 +24,7 @@ class BackwardMma:
     def __init__(self, kernel: Sm80BackwardKernel, thread: Any, smem_resident: Any, smem_streamed: Any) -> None:
         tile_m, tile_n = kernel.config.tile_m, kernel.config.tile_n
         self.mma, self.dtype, self.n_blocks = kernel.mma(), kernel.dtype, tile_n // 16
-        self.k_blocks = (kernel.padded // 16, kernel.padded_v // 16)
+        self.k_blocks: tuple[int, int] = (kernel.padded // 16, kernel.padded_v // 16)
 
         def accumulator(columns: int) -> Any:
             return cute.make_rmem_tensor(self.mma.partition_shape_C((tile_m, columns)), Float32)
@@ -38,16 +38,16 @@ class BackwardMma:
         for acc in (self.acc_ds_u, self.acc_p_w):
             if acc is not None:
                 acc.fill(0.0)
-        self.load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
-        self.load_transposed = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), kernel.dtype)
+        self.load: Any = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
+        self.load_transposed: Any = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), kernel.dtype)
         down, across, first = ldmatrix_lanes(thread)
         widths = (kernel.padded, kernel.padded_v)
-        self.resident = [
+        self.resident: Any = [
             SmemMatrices(x, down, (tile_m, n), first, kernel.config.warps).stage(0)
             for x, n in zip(smem_resident, widths)
         ]
-        self.streamed_columns = [SmemMatrices(x, across, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
-        self.streamed_rows = [SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
+        self.streamed_columns: Any = [SmemMatrices(x, across, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
+        self.streamed_rows: Any = [SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
 
     def compute_s(self, stage: Any) -> None:
         """Compute S = X U^T."""

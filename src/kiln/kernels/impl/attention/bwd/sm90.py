@@ -112,10 +112,10 @@ class Sm90BackwardKernel(BackwardTiles):
     ) -> None:  # fmt: skip
         super().__init__(dtype, config, masks, varlen, has_seqused_k, score_mod)
         self.head_dim, self.deterministic = head_dim, deterministic
-        self.waits_for_v = self.lengths_vary or config.operands_in_regs > 0
+        self.waits_for_v: bool = self.lengths_vary or config.operands_in_regs > 0
         """Whether V is needed before the first GEMM."""
-        self.splits_dq_by_elements = head_dim == WARPGROUPS * WARPGROUP_ROWS
-        self.dq_columns = config.tile_m if self.splits_dq_by_elements else config.tile_m // WARPGROUPS
+        self.splits_dq_by_elements: bool = head_dim == WARPGROUPS * WARPGROUP_ROWS
+        self.dq_columns: int = config.tile_m if self.splits_dq_by_elements else config.tile_m // WARPGROUPS
         """Columns of a warpgroup's dQ^T."""
 
     # --- layouts and launch ---

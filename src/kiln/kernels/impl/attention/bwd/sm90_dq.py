@@ -45,7 +45,7 @@ class DqWriter:
 
     def __init__(self, kernel: Sm90BackwardKernel, mma: BackwardMma, smem: Smem, group: Any, thread: Any) -> None:
         self.columns, self.acc_dq, self.group = kernel.dq_columns, mma.acc_dq, group
-        self.start = smem.dq[None, 0].iterator + (group * (WARPGROUP_ROWS * kernel.dq_columns) + thread * 4)
+        self.start: Any = smem.dq[None, 0].iterator + (group * (WARPGROUP_ROWS * kernel.dq_columns) + thread * 4)
 
     def write(self, step: Any) -> None:
         """Write dQ^T as it lies in registers: 16-byte vectors of all threads, one after the other."""

@@ -32,11 +32,11 @@ class WarpgroupMma:
 
     def __init__(self, kernel: Sm90Hd256DkDvKernel, thread: Any, a: Any, b: Any, gradient_b: Any) -> None:
         tile_m = kernel.config.tile_m
-        self.scores = ScoreMma(kernel.dtype, thread, a, tile_m, kernel.config.kv_dims_in_regs)
-        self.b = self.scores.b_operand(thread, b)
-        self.acc_s = self.scores.accumulator(tile_m)
-        self.gradient = GradientMma(kernel.dtype, thread, gradient_b, tile_m)
-        self.p = self.gradient.a
+        self.scores: Any = ScoreMma(kernel.dtype, thread, a, tile_m, kernel.config.kv_dims_in_regs)
+        self.b: Any = self.scores.b_operand(thread, b)
+        self.acc_s: Any = self.scores.accumulator(tile_m)
+        self.gradient: Any = GradientMma(kernel.dtype, thread, gradient_b, tile_m)
+        self.p: Any = self.gradient.a
 
     def issue_scores(self, stage: Any) -> None:
         """Issue S^T = K Q^T, or dP^T = V dO^T."""
@@ -48,8 +48,8 @@ class SentScores(TransposedScores):
 
     def __init__(self, kernel: Sm90Hd256DkDvKernel, mma: WarpgroupMma, thread: Any, smem: Smem, scalars: Any) -> None:
         super().__init__(kernel, mma, thread, smem.lse_delta, scalars)
-        self.start = smem.p[None, 0].iterator + thread * VECTOR
-        self.size = WARPGROUP_ROWS * kernel.config.tile_m
+        self.start: Any = smem.p[None, 0].iterator + thread * VECTOR
+        self.size: Any = WARPGROUP_ROWS * kernel.config.tile_m
 
     def _vectors(self, x: Any, step: Any) -> list[tuple[Any, Any]]:
         """Return what a thread holds of a fragment, 16 bytes at a time, and where that lies in smem."""

@@ -35,11 +35,11 @@ class BackwardMma:
     def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Any) -> None:
         head_dim, tile_m = kernel.head_dim, kernel.config.tile_m
         self.kernel, self.thread, self.smem = kernel, thread, smem
-        self.mma_s = make_wgmma(kernel.dtype, tile_m)
-        self.mma_s_regs = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
-        self.mma_dkv = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
-        self.mma_dq = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
-        self.operands_in_regs = [
+        self.mma_s: Any = make_wgmma(kernel.dtype, tile_m)
+        self.mma_s_regs: Any = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
+        self.mma_dkv: Any = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
+        self.mma_dq: Any = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
+        self.operands_in_regs: Any = [
             cute.make_rmem_tensor(((2, 2, 2), 1, head_dim // 16), kernel.dtype)
             for _ in range(kernel.config.operands_in_regs)
         ]
@@ -54,7 +54,7 @@ class BackwardMma:
 
         self.acc_s, self.acc_dp = (accumulator(self.mma_s, tile_m) for _ in range(2))
         self.acc_dk, self.acc_dv = (accumulator(self.mma_dkv, head_dim) for _ in range(2))
-        self.acc_dq = accumulator(self.mma_dq, kernel.dq_columns)
+        self.acc_dq: Any = accumulator(self.mma_dq, kernel.dq_columns)
         self.p, self.ds = (cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype) for _ in range(2))
 
     def warpgroup_operands(self, group: Any) -> WarpgroupOperands:

@@ -23,7 +23,7 @@ class BackwardScores:
 
     def __init__(self, kernel: Any, mma: Any, scalars: Any) -> None:
         self.kernel, self.mma, self.scalars = kernel, mma, scalars
-        self.has_derivative = kernel.has_softcap or kernel.score_mod.function is not None
+        self.has_derivative: Any | bool = kernel.has_softcap or kernel.score_mod.function is not None
 
     def softcap(self) -> None:
         """Apply the softcap to S; scale_log2 has the rest of it."""
@@ -109,9 +109,9 @@ class SharedDs(TransposedScores):
     ) -> None:
         super().__init__(kernel, mma, thread, smem.lse_delta, scalars)
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), kernel.dtype)
-        self.copy = cute.make_tiled_copy_C(atom, mma.mma_s)
+        self.copy: Any = cute.make_tiled_copy_C(atom, mma.mma_s)
         shape = (WARPGROUP_ROWS, kernel.config.tile_m, DS_STAGES)
-        self.smem_ds = self.copy.get_slice(thread).partition_D(
+        self.smem_ds: Any = self.copy.get_slice(thread).partition_D(
             cute.local_tile(transposed(smem.ds), shape, (group, 0, 0))
         )
 

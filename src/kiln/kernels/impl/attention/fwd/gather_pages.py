@@ -22,7 +22,7 @@ class GatherPages:
 
     def __init__(self, dtype: Any, head_dim: int, page_size: int) -> None:
         self.dtype, self.page_size, self.vector = dtype, page_size, 128 // dtype.width
-        self.head_vectors = head_dim // self.vector
+        self.head_vectors: Any = head_dim // self.vector
 
     @cute.jit
     def __call__(self, pages: cute.Tensor, out: cute.Tensor, seqused_k: Any, page_table: cute.Tensor, stream: Int64):
@@ -57,4 +57,4 @@ class GatherPages:
         return head_number // heads, head_number % heads, number % self.head_vectors * self.vector
 
 
-gather_pages_kernel = functools.lru_cache(maxsize=64)(GatherPages)
+gather_pages_kernel: Any = functools.lru_cache(maxsize=64)(GatherPages)

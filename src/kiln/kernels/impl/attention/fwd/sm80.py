@@ -78,7 +78,7 @@ class Sm80ForwardKernel(QueryTile):
         score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims, config, group_size, out_dtype)
-        self.q_dtype = q_dtype or dtype
+        self.q_dtype: Any = q_dtype or dtype
         self.masks_right, self.masks_left, self.has_softcap = masks
         self.split_kv, self.page_size, self.score_mod = split_kv, page_size, score_mod
 

@@ -56,7 +56,7 @@ class Fp8KvMma(Sm80Mma):
 
     def __init__(self, tile: Any, *smem: Any) -> None:
         super().__init__(tile, *smem)
-        self.kv_dtype = tile.kv_dtype
+        self.kv_dtype: Any = tile.kv_dtype
 
     def widen(self, fragment: Any, is_v: bool) -> list[Any]:
         """Return four B operands: of K by (half of the keys, half of the elements), of V by (half of the columns,

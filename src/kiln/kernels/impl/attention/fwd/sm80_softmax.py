@@ -21,7 +21,7 @@ class Sm80Softmax(OnlineSoftmax):
         super().__init__(2 * tile.config.m_tiles, scale_log2)
         self.acc_s, self.acc_o, self.p_operand, self.dtype = mma.acc_s, mma.acc_o, mma.p, tile.dtype
         self.pairs, self.o_columns = tile.config.tile_n // 8, tile.o_columns
-        self.rows = [(half, m) for m in range(tile.config.m_tiles) for half in range(2)]
+        self.rows: list[tuple[int, int]] = [(half, m) for m in range(tile.config.m_tiles) for half in range(2)]
 
     def reset(self) -> None:
         self.acc_o.fill(0.0)

@@ -124,11 +124,11 @@ class Sm90ForwardKernel:
         self.head_dim, self.head_dim_v = (padded_head_dim(dim, dtype.width) for dim in head_dims)
         self.masks_right, self.masks_left, self.has_softcap = masks
         self.group_size, self.varlen, self.score_mod = group_size, varlen, score_mod
-        self.lengths_vary = varlen or has_seqused_k or page_size > 0
+        self.lengths_vary: bool = varlen or has_seqused_k or page_size > 0
         # rows of a TMA load: a KV tile, or the part of it that is in one page; transposed V is not paged
         self.page_size, self.box_k = page_size, math.gcd(page_size, config.tile_n)
-        self.box_v = config.tile_n if self.is_fp8 else self.box_k
-        self.separate_v_producer = self.box_v < config.tile_n
+        self.box_v: int = config.tile_n if self.is_fp8 else self.box_k
+        self.separate_v_producer: bool = self.box_v < config.tile_n
         """Many small loads: one producer warp for Q and K, another for V."""
         self.q_release = "after main loop"
         """When the next Q may be loaded. With the last S of short (causal) tiles it is earlier, and takes instructions
@@ -138,8 +138,8 @@ class Sm90ForwardKernel:
         elif config.q_in_regs:
             self.q_release = "after load"
         elif self.masks_right:
-            self.q_release = "after last S"
-        self.single_loop = self.masks_left or (
+            self.q_release: str = "after last S"
+        self.single_loop: bool = self.masks_left or (
             self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
         )
         """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
@@ -149,7 +149,7 @@ class Sm90ForwardKernel:
         self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
         """Whether Q's descriptors are computed in each step, not kept in uniform registers."""
         # page lookups take some registers
-        self.registers = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
+        self.registers: Any = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
 
     # --- layouts and launch ---
 

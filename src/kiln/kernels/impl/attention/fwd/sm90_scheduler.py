@@ -49,7 +49,7 @@ class QueryTileScheduler:
     ) -> None:  # fmt: skip
         self.kernel, self.seqlen_q, self.seqlen_k, self.heads, self.batch = kernel, seqlen_q, seqlen_k, heads, batch
         self.tensors, self.scalars = tensors, scalars
-        self.tile_queries = kernel.config.tile_m // kernel.group_size
+        self.tile_queries: int = kernel.config.tile_m // kernel.group_size
 
     @cute.jit
     def work(self, number: Int32, search: SequenceSearch):

@@ -1,4 +1,4 @@
-"""The types of operators on numbers, for type checkers and editors. Programs never load this module.
+"""The types of operators on numbers, for type checkers and editors.
 
 `Numeric` has these functions as its methods, so that one set of overloads serves every type and every operator, also
 the reflected ones. `promotion.py` has the full rules; here are the common ones, and what they leave open is a `Number`.
@@ -34,7 +34,6 @@ Wide = TypeVar("Wide", Uint32, Int64, Uint64)
 Small = Float32 | Float16 | BFloat16 | Float8E4M3FN | Float8E5M2 | Int32 | Uint32 | Boolean | float
 """What gives a Float32 together with one."""
 
-
 class Number(  # pyright: ignore[reportGeneralTypeIssues] - no such object exists
     Float32, Float16, BFloat16, Float64, Float8E4M3FN, Float8E5M2, Int32, Int64, Uint32, Uint64, Int8, Uint8, Int16,
     Uint16, Boolean,
@@ -44,7 +43,6 @@ class Number(  # pyright: ignore[reportGeneralTypeIssues] - no such object exist
     It fits wherever a number of some type is expected. `Float32(x)` or `x.to(Float32)` chooses a type;
     `cute.Tensor[cute.Float32]` in an annotation says the type of all elements.
     """
-
 
 class Extent(Int32, int):  # pyright: ignore[reportGeneralTypeIssues] - the same
     """An extent, stride, size or coordinate: a Python int where it is known when compiling, else an Int32 or Int64.
@@ -68,7 +66,7 @@ class Extent(Int32, int):  # pyright: ignore[reportGeneralTypeIssues] - the same
     def __eq__(self, other: object) -> Any: ...
     def __ne__(self, other: object) -> Any: ...
 
-
+# `+`, `-`, `*`, `//`, `%` and `**`.
 @overload
 def arithmetic(self: Numeric, other: Number, /) -> Number: ...
 @overload
@@ -92,13 +90,11 @@ def arithmetic(self: I, other: I, /) -> I: ...
 @overload
 def arithmetic(self: F, other: F, /) -> F: ...
 @overload
-def arithmetic(self: F, other: float, /) -> Float32: ...
+def arithmetic(self: Float, other: float, /) -> Float32: ...
 @overload
 def arithmetic(self: Numeric, other: Numeric | float, /) -> Number: ...
-def arithmetic(self: Any, other: Any, /) -> Any:
-    """`+`, `-`, `*`, `//`, `%` and `**`."""
 
-
+# `/`: the quotient of integers is a float.
 @overload
 def division(self: Numeric, other: Number, /) -> Number: ...
 @overload
@@ -114,13 +110,11 @@ def division(self: Boolean, other: Small, /) -> Float32: ...
 @overload
 def division(self: F, other: F, /) -> F: ...
 @overload
-def division(self: F, other: float, /) -> Float32: ...
+def division(self: Float, other: float, /) -> Float32: ...
 @overload
 def division(self: Numeric, other: Numeric | float, /) -> Number: ...
-def division(self: Any, other: Any, /) -> Any:
-    """`/`: the quotient of integers is a float."""
 
-
+# `&`, `|` and `^`.
 @overload
 def bitwise(self: Integer, other: Number, /) -> Number: ...
 @overload
@@ -137,10 +131,8 @@ def bitwise(self: Wide, other: int, /) -> Wide: ...
 def bitwise(self: I, other: I, /) -> I: ...
 @overload
 def bitwise(self: Integer, other: Integer | int, /) -> Number: ...
-def bitwise(self: Any, other: Any, /) -> Any:
-    """`&`, `|` and `^`."""
 
-
+# `<<` and `>>`.
 @overload
 def shift(self: Number, other: Integer | int, /) -> Number: ...
 @overload
@@ -151,5 +143,3 @@ def shift(self: Int32, other: Int32 | Boolean | int, /) -> Int32: ...
 def shift(self: Wide, other: Wide | int, /) -> Wide: ...
 @overload
 def shift(self: Integer, other: Integer | int, /) -> Number: ...
-def shift(self: Any, other: Any, /) -> Any:
-    """`<<` and `>>`."""
