@@ -9,8 +9,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 SOURCE = TESTS.parent / "src" / "kiln"
 
-OF_NO_ROOM = {"examples", "gpu", "helpers", "targets/cpu/sanitizer/mutants"}
-"""Programs that are run whole, what needs a GPU, modules that tests import, and programs that tests change."""
+OF_NO_ROOM = {"examples", "gpu", "helpers", "targets/cpu/sanitizer/mutants", "typing", "typing/programs"}
+"""Programs that are run whole, what needs a GPU, modules that tests import, programs that tests change or pyright reads."""
 
 
 def files() -> list[Path]:

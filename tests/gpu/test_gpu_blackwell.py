@@ -1,11 +1,24 @@
-"""The programs of `examples/blackwell` on a GPU with tensor memory: the cases of the CPU target, and larger ones."""
+"""tcgen05 on a GPU with tensor memory: each kind of MMA against its definition, and the programs of `examples/blackwell`.
+
+The bodies of the tests are those of the CPU target (`tests/targets/cpu/ops/test_umma_kernels.py`,
+`tests/examples/test_blackwell.py`), with more kinds of MMAs and larger sizes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import pytest
 from blackwell_examples import SIZES, case, check_results
+from kernel_testing import launcher
+from umma_cases import CASES
+from umma_kernels import KERNELS, check_kernel
+from umma_testing import Case
 
 import kiln
+from kiln.base_dsl.diagnostics import DSLArchitectureError
 
 torch = pytest.importorskip("torch")
 
@@ -24,6 +37,25 @@ LARGE = {
     "MXFP8": (1024, 1024, 2048),
     "attention": (16, 1024, 2048),
 }
+
+
+def launched(kernel: Any, *arrays: np.ndarray, **options: Any) -> Iterator[list[np.ndarray]]:
+    """Launch a kernel on the GPU; return copies of the arrays, afterwards."""
+    tensors = [torch.from_numpy(array).cuda() for array in arrays]
+    try:
+        launcher(kernel, len(arrays), **options)(*tensors)
+    except DSLArchitectureError as lacked:  # i8, K = 96 and scaled accumulators are of some chips only
+        pytest.skip(str(lacked))
+    yield [tensor.cpu().numpy() for tensor in tensors]
+
+
+MMAS = {**CASES, **{f"kernel-{number}": each for number, each in enumerate(KERNELS)}}
+
+
+@pytest.mark.parametrize("mma", MMAS.values(), ids=MMAS)
+def test_sums_are_those_of_the_definition(mma: Case):
+    """Random operands, bit for bit: the model of how the hardware adds and rounds."""
+    check_kernel(mma, launched)
 
 
 @pytest.mark.parametrize("name", SIZES)

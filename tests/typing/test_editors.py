@@ -7,14 +7,11 @@ of that line has; `reveal_type(x)  # Int32` says the type that an editor shows.
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyright")
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-
 import pyright_run
 from pyright_run import Message
 

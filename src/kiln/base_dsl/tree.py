@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import enum
 import functools
-import logging
 import sys
 import types
 from collections.abc import Callable
@@ -81,15 +80,14 @@ def is_protocol_class(kind: type) -> bool:
 _ATOMIC = (
     type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, types.MethodType,
     types.BuiltinFunctionType, enum.Enum, range, slice, type(Ellipsis), types.CodeType, property,
-    logging.Logger, logging.LoggerAdapter,
 )  # fmt: skip
-"""Classes whose objects have nothing to look into. Loggers cache levels: that reaches messages only, never a value."""
 
 
 @_classes
 def is_atomic_class(kind: type) -> bool:
     """Return whether there is nothing to look into in objects of a class."""
-    return issubclass(kind, (*_ATOMIC, T.Numeric))
+    # a logger caches levels: that reaches messages, never a value
+    return issubclass(kind, (*_ATOMIC, T.Numeric)) or any(base.__module__ == "logging" for base in kind.__mro__)
 
 
 def is_plain_object(x: object) -> bool:

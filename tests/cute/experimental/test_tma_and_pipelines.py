@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slice_kernels import COLUMNS, ROWS, compiled_with_workspace, double, number
 
 import kiln
 from kiln import cute
@@ -20,7 +21,6 @@ from kiln.utils import blackwell_helpers as sm100
 Kind = ext.OperationTypeEnum
 F16, F32 = kiln.Float16, kiln.Float32
 SMEM, TMEM, RMEM = cute.AddressSpace.smem, cute.AddressSpace.tmem, cute.AddressSpace.rmem
-ROWS, COLUMNS = 16, 32
 
 
 def aligned(shape: tuple[int, int]) -> np.ndarray:
@@ -29,55 +29,27 @@ def aligned(shape: tuple[int, int]) -> np.ndarray:
     return memory[start : start + shape[0] * shape[1]].reshape(shape)
 
 
-@ext.kernel
-def doubled(x: cute.Tensor, out: cute.Tensor, announced: kiln.Constexpr):
-    """Double tiles of a matrix between two TMA copies; slices and tiles in shared memory have the same modes."""
-    layout = cute.make_layout((ROWS, COLUMNS, 2), stride=(COLUMNS, 1, ROWS * COLUMNS))
-    tiles = ext.allocate(F16, SMEM, layout, alignment=128)
-    full = arch.alloc_smem(kiln.Int64, 1, 8)
-    m, n, _ = arch.block_idx()
-    warp, lane = arch.make_warp_uniform(arch.warp_idx()), arch.lane_idx()
-    parts = [cute.zipped_divide(t, (ROWS, COLUMNS))[(None, None), (m, n)] for t in (x, out)]
-    if warp == 0:
-        with arch.elect_one():
-            arch.mbarrier_init(full, 1)
-            arch.mbarrier_init_fence()
-    arch.sync_threads()
-    if warp == 0:
-        if kiln.const_expr(announced):
-            with arch.elect_one():
-                arch.mbarrier_arrive_and_expect_tx(full, 2 * ROWS * COLUMNS)
-            ext.tma_load(parts[0], tiles[None, None, 0], full.value, update_expect_tx=False)
-        else:
-            ext.tma_load(parts[0], tiles[None, None, 0], full, tma_operation_type=Kind.SM90_TMA_LOAD)
-            with arch.elect_one():
-                arch.mbarrier_arrive(full)
-    arch.mbarrier_wait(full, 0)
-    pipe = ext.TMAStorePipeline(stages=1, arv_count=64, barrier_id=2, tma_warp_id=1)
-    assert pipe.get_num_stages() == 1
-    assert pipe.acquire_sync() is pipe
-    for i in kiln.range_constexpr(ROWS // 2):
-        value = tiles[2 * i + warp, lane, 0]
-        tiles[2 * i + warp, lane, 1] = value + value
-    pipe.commit_sync()
-    if warp == 1:
-        ext.tma_store(tiles[None, None, 1], parts[1])
-    pipe.release_advance().tail()
-
-
 @pytest.mark.parametrize("announced", [False, True])
 def test_copies_of_slices(announced):
     """Of tiles that reach over the end zeros arrive, and nothing is stored there."""
-
-    @ext.jit
-    def main(x: cute.Tensor, out: cute.Tensor):
-        doubled(x, out, announced).launch(grid=(2, 2, 1), block=64)
-
     x, out = aligned((24, 40)), aligned((24, 40))
     x[:] = np.arange(x.size).reshape(x.shape) % 1000
     with kiln.target("cpu"):
-        main(*(from_dlpack(t, assumed_align=16).mark_layout_dynamic(leading_dim=1) for t in (x, out)))
+        double(*(from_dlpack(t, assumed_align=16).mark_layout_dynamic(leading_dim=1) for t in (x, out)), announced)
     np.testing.assert_array_equal(out, 2 * x)
+
+
+def test_stores_by_maps_that_the_kernel_writes():
+    """The map of a store is written again once TMA has read it; the function has an argument that is compiled in."""
+    shape, count = (24, 40), 4
+    out = [aligned(shape) for _ in range(count)]
+    addresses = from_dlpack(np.array([x.ctypes.data for x in out], np.int64), assumed_align=8)
+    with kiln.target("cpu"), kiln.sanitize():
+        compiled, size = compiled_with_workspace(number, addresses, constants=(shape,))
+        assert size == 4 * 128 + 127  # a map for each of 2 x 2 CTAs
+        compiled(addresses, from_dlpack(np.empty(size, np.uint8)))
+    for i, x in enumerate(out):
+        np.testing.assert_array_equal(x, np.full(shape, i, np.float16))
 
 
 def test_states_of_pipelines():

@@ -229,3 +229,19 @@ def test_scale_factors_in_tensor_memory_lie_as_the_shared_memory_is_cut():
     assert str(copied) == "((((32,4),4),(16,4)),2,3):((((262144,4),8388608),(0,1)),16,32)"
     assert str(read) == "((((32,8),4),(16,1)),1,(4,6)):((((262144,4),8388608),(0,0)),0,(1,32))"
     assert read((0, 0, 6)) == copied(((0, (0, 2)), 0, 1))
+
+
+def test_a_cta_of_a_pair_partitions_its_own_half() -> None:
+    """A tensor in shared memory that has the columns of one CTA only is no part of a tile that is cut off."""
+
+    @cute.kernel
+    def kernel():
+        mma = sm100.make_trivial_tiled_mma(kiln.Float16, K, K, kiln.Float32, TWO, (256, 128))
+        half = cute.make_tensor(cute.arch.alloc_smem(kiln.Float16, 64 * 64, 128), cute.make_layout((64, 64)))
+        assert mma.get_slice(0).partition_B(half).shape == ((64, 16), 1, 4)
+
+    @cute.jit
+    def f():
+        kernel().launch(grid=1, block=32)
+
+    cute.compile(f, target="cpu")

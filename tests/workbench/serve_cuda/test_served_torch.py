@@ -399,5 +399,30 @@ def test_gemms_with_block_scale_factors(torch_program):
             got = torch._scaled_mm(a.cuda(), b.cuda().t(), blocked(sfa), blocked(sfb), out_dtype=torch.bfloat16)
             assert got.is_cuda
             torch.testing.assert_close(got.cpu(), expected.to(torch.bfloat16))
+
+        # groups of rows, each with a matrix of its own, and groups along K
+        from torch.nn.functional import ScalingType, SwizzleType, scaled_grouped_mm
+        size, scale, ends = 32, torch.float8_e8m0fnu, torch.tensor([32, 160], dtype=torch.int32)
+        recipe, swizzle = ScalingType.BlockWise1x32, SwizzleType.SWIZZLE_32_4_4
+        a = torch.randint(-3, 4, (160, 160)).to(torch.float8_e4m3fn)
+        b = torch.randint(-3, 4, (2, 48, 160)).to(torch.float8_e4m3fn)
+        def scales(rows, k):
+            return 2.0 ** torch.randint(-2, 3, (rows, k // size))
+        def scaled(x, factors):
+            return x.float() * factors.repeat_interleave(size, 1)
+        def grouped(a, b, sfa, sfb):
+            factors = [torch.cat([blocked(f).view(torch.uint8) for f in each]).view(scale) for each in (sfa, sfb)]
+            return scaled_grouped_mm(
+                a.cuda(), b.cuda(), scale_a=factors[0], scale_recipe_a=recipe, scale_b=factors[1], scale_recipe_b=recipe,
+                swizzle_a=swizzle, swizzle_b=swizzle, offs=ends.cuda(), output_dtype=torch.bfloat16).cpu()
+        parts = ((0, 32), (32, 160))
+        sfa, sfb = [scales(end - start, 160) for start, end in parts], [scales(48, 160) for _ in parts]
+        got = grouped(a, b.transpose(1, 2), sfa, sfb)
+        expected = [scaled(a[i:j], sfa[n]) @ scaled(b[n], sfb[n]).t() for n, (i, j) in enumerate(parts)]
+        torch.testing.assert_close(got, torch.cat(expected).to(torch.bfloat16))
+        sfa, sfb = ([scales(rows, end - start) for start, end in parts] for rows in (160, 48))
+        got = grouped(a, b[0].t(), sfa, sfb)
+        expected = [scaled(a[:, i:j], sfa[n]) @ scaled(b[0][:, i:j], sfb[n]).t() for n, (i, j) in enumerate(parts)]
+        torch.testing.assert_close(got, torch.stack(expected).to(torch.bfloat16))
         """
     )

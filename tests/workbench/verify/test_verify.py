@@ -83,7 +83,7 @@ def test_what_is_right_passes(write, capsys, tmp_path: Path) -> None:
     record = verb.verified(case, case.problem())
     assert record is not None
     assert record.status == "ok"
-    assert record.more["checks"] == 24
+    assert record.more["checks"] == 26
 
 
 FAULTS = {

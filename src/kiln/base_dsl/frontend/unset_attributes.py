@@ -8,14 +8,14 @@ attribute comes first, and where there is none, reading is refused with the line
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
+from ..._support import fork_safe
 from .. import trace as tracing
 from ..dependencies import is_library_class
 from ..diagnostics import DSLUserCodeError, Span, error
 
-_lock = threading.Lock()
+_lock = fork_safe.lock()
 
 
 class Unset:

@@ -7,7 +7,7 @@ New operations subclass `MmaOp` and give their `MmaTrait`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -37,6 +37,9 @@ __all__ = [
 
 class MmaTrait(Trait):
     """A multiply-accumulate operation: its shape, its threads, and the values each of them holds."""
+
+    whole_tiles: ClassVar[bool] = True
+    """Whether operands in shared memory have whole tiles: threads would read the rest past the end."""
 
     def __init__(
         self, shape_mnk: tuple[int, int, int], thr_id: Layout, layouts_tv: tuple[Layout, Layout, Layout],
@@ -334,7 +337,7 @@ class ThrMma(ThreadSlice, TiledMma):
         if not isinstance(tensor, TracedTensor):
             raise type_error(f"partition_{operand} takes a tensor, got {type(tensor).__name__}")
         i, j = OPERAND_MODES[operand]
-        if operand != "C" and tensor.memspace is AddressSpace.smem and rank(tensor) > 1:
+        if operand != "C" and self._trait.whole_tiles and tensor.memspace is AddressSpace.smem and rank(tensor) > 1:
             self._require_whole_tiles(operand, tensor)
         place = self.thr_layout_vmnk.get_flat_coord(self._thr_idx)
         return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])

@@ -34,7 +34,7 @@ def grouped(
     scale_b: list[torch.Tensor], recipe_b: list[int], swizzle_b: list[int], offs: torch.Tensor | None = None,
     bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, *_: Any, **__: Any,
 ) -> torch.Tensor | None:  # fmt: skip
-    """Return the products of groups with block scale factors; None for other scales.
+    """Return a grouped GEMM with block scale factors; None for other scales.
 
     `offs` are the ends of groups: of rows of A (m, k), each with a matrix of B (groups, k, n), or along K of A (m, k) and B
     (k, n). Scale factors of a group are whole blocks, one group after the other. A second scale factor, of nvfp4, is one for

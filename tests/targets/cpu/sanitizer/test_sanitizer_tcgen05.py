@@ -310,6 +310,43 @@ def scaled(*wrong: str):
     return kernel
 
 
+WIDE = block_scaled_instruction_descriptor("mxf8f6f4", "e4m3", "e4m3", "ue8m0", 128, 192)
+
+
+@pytest.mark.parametrize("column", [0, 1, 2, 3])
+def test_tiles_of_columns_start_in_the_middle_of_scale_factors(column):
+    """B of 192 columns: scale factors of the first tile start with a copy, those of the next one 64 rows later."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, 4096, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(4096))
+        t, full = arch.thread_idx()[0], mbarriers(1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+        address = allocate(holder(), 256)
+        for j in range(cute.Int32(32)):
+            words[j * 128 + t] = t + j
+        arch.fence_view_async_shared()
+        arch.sync_threads()
+        if t == 32:
+            for at in (192, 196, 200, 204):
+                source = descriptor(smem, 0, 0)
+                tcgen05.tcgen05_cp((address + at).ir_value(), source, shape="32x128b.warpx4", cta_group=1)
+            a, b = descriptor(smem, 0, 2048), descriptor(smem, 4096, 3072)
+            tcgen05.tcgen05_mma_block_scale(
+                address.ir_value(), a, b, word(WIDE), (address + 192).ir_value(), (address + 196 + column).ir_value(),
+                cute.Boolean(False).ir_value(), kind="mxf8f6f4", block=32, cta_group=1,
+            )  # fmt: skip
+            commit(full)
+        wait(full)
+        out[t] = load(lanes_of_warp(address), "32x32b", 16)[3]
+        tcgen05.tcgen05_wait(kind="ld")
+        free(address, 256)
+
+    assert findings(kernel) == ({("tmem-scales", "tensor")} if column % 2 else set())
+
+
 @pytest.mark.parametrize(
     ("rules", "wrong"),
     [

@@ -97,6 +97,8 @@ def _by_cta(rows: int, columns: int, ctas: int) -> Layout:
 class Tcgen05MmaTrait(atoms.MmaTrait):
     """`tcgen05.mma` of one CTA or of a pair. Flags and scale factors are values that loops and branches carry."""
 
+    whole_tiles: ClassVar[bool] = False
+    """Of a pair, a CTA may partition its own half of an operand, which lies in its shared memory."""
     accumulate: Any = False
     negate_a: Any = False
     negate_b: Any = False

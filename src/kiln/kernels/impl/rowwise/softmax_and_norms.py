@@ -125,8 +125,8 @@ class LayerNorm(ForwardKernel):
             normal = (values[0] - mean) * scale
         else:
             deviation, pivot = saved
-            factor, shift = (cute.full_like(deviation, x) for x in (scale, (pivot - mean) * scale))
-            normal = cute.math.fma(deviation, factor, shift)
+            scales, shift = (cute.full_like(deviation, x) for x in (scale, (pivot - mean) * scale))
+            normal = cute.math.fma(deviation, scales, shift)
         has_weight, has_bias = (dtype is not None for dtype in self.problem.columns)
         if has_weight and has_bias:
             return [cute.math.fma(normal, columns[0], columns[1])]

@@ -407,7 +407,7 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         _WRITTEN,
     ),
     "tmem-scales": Words(
-        "{c.me} {c.access}; {c.other} wrote something else there than the scale factors that follow those of the first rows",
+        "{c.me} {c.access}; {c.other} wrote something else there than the scale factors of the operand's rows",
         "a column has the scale factors of 32 rows, in all four quarters of the lanes: look at the address of the scale "
         "factors, and at what overwrites a part of them",
         _WRITTEN,

@@ -411,23 +411,24 @@ def read_scales(
 ) -> None:  # fmt: skip
     """Check the scale factors of rows of A or columns of B, which all four warps' lanes have.
 
-    Where a copy of scale factors wrote them, they are those of consecutive rows, and the same in all warps' lanes.
+    Where a copy of scale factors wrote them, they are those of consecutive rows, and the same in all warps' lanes. The
+    128 rows of A start with a copy; tiles of B of a multiple of 64 columns start with one, or in its middle.
     """
     st = state.place
-    blocks = (first + umma.scales_of(mma) + 3) // 4
+    blocks, count = (first + umma.scales_of(mma) + 3) // 4, (rows + TENSOR_LANES - 1) // TENSOR_LANES
     for block in range(blocks):
         start = (place & 0xFFFF) + block * ((width + 127) // 128 * 4)
         begins = tag_at(st, rank, 0, min(start, u32(TMEM_COLUMNS - 1)))[0]
-        for row in range((rows + TENSOR_LANES - 1) // TENSOR_LANES):
+        inside = begins - SCALES
+        misplaced = (inside % 2 != 0) & (rows % 64 == 0) | (place == mma.sfa) & (inside + count // 2 > 4)
+        for row in range(count):
             column = start + row // 2
             for warp in range(u32(4)):
                 cell = warp * 2 + row % 2
                 read_as(rank, cell, column, u32(1), me, clock, True, site)
                 if column < TMEM_COLUMNS and is_of_scales(begins):
-                    tag, wanted = tag_at(st, rank, cell, column)[0], begins + row // 2
-                    if begins == SCALES:  # whole copies follow each other
-                        wanted = SCALES + row // 2 % 4
-                    if tag != wanted and tag != 0 and tag < LEAST_TAG:
+                    tag, wanted = tag_at(st, rank, cell, column)[0], SCALES + (inside + row // 2) % 4
+                    if misplaced | (tag != wanted) and tag != 0 and tag < LEAST_TAG:
                         before = cell_at(st, rank, cell, column).write
                         say(
                             report(RULE["tmem-scales"], site, before.site, before.group, before.tid), rank, cell, column

@@ -1,0 +1,106 @@
+"""Run public CuTe DSL programs for Blackwell on the CPU target, each with its own check of its result.
+
+    python tools/blackwell_runs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--timeout SECONDS] [--save]
+
+EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
+`args`, and in `odd` arguments of a size that is no multiple of its tiles, if it takes one. Each runs unchanged, with
+`kiln run --target cpu`: with its arguments, with those of the odd size, and under the sanitizer. A run passes if the
+program ends with status 0. Seconds are those of the processor, compilation included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from results import Page, Table  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+PROGRAMS = Table(
+    "Run on the CPU target", ("program", "arguments", "check", "s", "odd size", "check there", "sanitizer")
+)
+PAGE = Page(__file__, "Public Blackwell programs, run", PROGRAMS)
+
+
+class Run(NamedTuple):
+    """How a program ended, and the seconds of the processor that it took."""
+
+    passed: bool
+    text: str
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """Pass, the first finding of the sanitizer, or the last line that the program wrote."""
+        if self.passed:
+            return "pass"
+        found = re.search(r"\n\S*?(\w+\.py:\d+): (race|memory|sync|numeric) in kernel \w+: (.*)", self.text)
+        said = f"{found[1]}: {found[2]}: {found[3]}" if found else (self.text.strip().splitlines() or ["no output"])[-1]
+        return said[:160].replace("|", "/")
+
+
+def run(examples: Path, path: str, args: str, timeout: float, sanitized: bool = False) -> Run:
+    """Run a program as its author would, from an empty folder."""
+    script = examples / path
+    variables = {"PYTHONPATH": os.pathsep.join((str(examples), str(script.parent)))}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory() as folder:
+        if script.suffix == ".ipynb":
+            script = _as_script(script, Path(folder))
+        command = [sys.executable, "-m", "kiln", "run", "--target", "cpu"]
+        command += ["--sanitize"] if sanitized else []
+        try:
+            done = subprocess.run(
+                [*command, str(script), *shlex.split(args)], cwd=folder, env=os.environ | variables, timeout=timeout,
+                capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+            )  # fmt: skip
+            passed, text = done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        except subprocess.TimeoutExpired:
+            passed, text = False, f"no end in {timeout:.0f} s"
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Run(passed, text, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def _as_script(notebook: Path, folder: Path) -> Path:
+    """Write the code cells of a notebook as a program."""
+    cells = [cell["source"] for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+    code = ("".join(line for line in cell if not line.lstrip().startswith(("%", "!"))) for cell in cells)
+    made = folder / f"{notebook.stem}.py"
+    made.write_text("\n\n".join(code))
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("examples", type=Path, metavar="EXAMPLES")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only programs whose path has this text")
+    parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
+    parser.add_argument("--save", action="store_true", help="write docs/data/blackwell_runs.md")
+    options = parser.parse_args()
+    lines = [line for file in options.files for line in file.read_text().splitlines() if line.strip()]
+    for program in map(json.loads, lines):
+        path, args, odd = program["path"], program.get("args", ""), program.get("odd")
+        if options.only not in path:
+            continue
+        where = options.examples.resolve(), path
+        plain = run(*where, args, options.timeout)
+        there = None if odd is None else run(*where, odd, options.timeout).verdict
+        sanitized = run(*where, args, options.timeout, sanitized=True).verdict
+        PROGRAMS.add(path, args, plain.verdict, f"{plain.seconds:.0f}", odd, there, sanitized)
+    PAGE.finish(options.save)
+
+
+if __name__ == "__main__":
+    main()
