@@ -226,7 +226,7 @@ def _address(pointer: Any) -> int:
 class ValuesNode(Node):
     """An object in a trace that consists of MLIR values, or has some in its attributes."""
 
-    key: Any = ()
+    key = ()
 
     def __init__(self, values: list[ir.Value], rebuild: Callable[[Iterator[ir.Value]], Any]) -> None:
         self._values, self._rebuild = values, rebuild

@@ -68,7 +68,7 @@ class BaseDSL(ArgumentRules):
     name = "base"
     wraps = False
     """Whether integers may overflow on purpose: then nothing is assumed about their values."""
-    caller: Any = Caller()
+    caller = Caller()
     """The native caller of the language's functions."""
 
     @classmethod

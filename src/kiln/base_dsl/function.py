@@ -212,11 +212,11 @@ class CompiledFunction(Generic[R_co]):
         target: str,
     ) -> None:  # fmt: skip
         self.source = source
-        self.parameters: Any = source.parameters
+        self.parameters = source.parameters
         self.executable = executable
         self.function_name: str = traced.entry
         self.names = names
-        self.keys: Any = {
+        self.keys = {
             name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)
         }
         self.static: dict[str, Any] = {
@@ -235,7 +235,7 @@ class CompiledFunction(Generic[R_co]):
             or (self.static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
         ]
         """The names of the arguments that calls pass: all but Constexpr. An argument that was None keeps its place."""
-        self.ambient: Any = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
+        self.ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
         self._key_tuple = tuple(node.key for node in nodes)
         self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
         self._struct = slot_struct("".join(node.formats for node in nodes))

@@ -66,7 +66,7 @@ class _Requests(threading.local):
 
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
-open_requests: Any = fork_safe.Count()
+open_requests = fork_safe.Count()
 """How many threads have a request: without any, a call looks at nothing but the environment."""
 collected: list[Any] = []
 """All findings of this process, in order."""

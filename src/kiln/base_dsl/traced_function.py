@@ -123,12 +123,14 @@ class TracedFunction(Generic[P, R_co]):
         self.name_prefix = prefix
         return self
 
-    def __getitem__(self, grid: Any) -> Any:
-        """Refuse the launch of other languages, `k[grid](x)`."""
-        raise type_error(
-            f"{self.name}[...] is Triton's and Numba's way to launch",
-            f"call it from a @cute.jit function: {self.name}(...).launch(grid=..., block=...)",
-        )
+    if not TYPE_CHECKING:  # type checkers say themselves that there is none
+
+        def __getitem__(self, grid: Any) -> Any:
+            """Refuse the launch of other languages, `k[grid](x)`."""
+            raise type_error(
+                f"{self.name}[...] is Triton's and Numba's way to launch",
+                f"call it from a @cute.jit function: {self.name}(...).launch(grid=..., block=...)",
+            )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)  # pyright: ignore[reportArgumentType]

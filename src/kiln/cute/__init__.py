@@ -32,8 +32,8 @@ def _picture(x: object) -> str | None:
 
 
 picture.picture = _picture
-jit: Any = DSL.jit
-kernel: Any = DSL.kernel
+jit = DSL.jit
+kernel = DSL.kernel
 
 if TYPE_CHECKING:  # what loads when it is first used
     from . import atom as atom

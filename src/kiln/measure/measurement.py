@@ -195,9 +195,9 @@ class Series:
         if us < 1e5:  # the first run of a process is slower
             us = min(us, *once.run(), *once.run())
         calls = effort.calls or round(min(256, max(1, effort.batch * 1e6 / max(us, 0.1))))
-        self.batch: Any = timer.prepare(call, calls, l2)
+        self.batch = timer.prepare(call, calls, l2)
         self.compilations: int = timer.compilations()
-        self.watch: Any = timer.watch()
+        self.watch = timer.watch()
         self.batches: list[list[float]] = []
 
     @property

@@ -22,7 +22,7 @@ def kernel(x: cute.Tensor, y: cute.Tensor[Float32], n: Int32, tile: Constexpr[in
     reveal_type(tid / 2)  # Float32
     reveal_type(tid < n)  # Boolean
     reveal_type(1.0 * Float32(tid))  # Float32
-    reveal_type(Float16(1) + Float32(2))  # Float32
+    reveal_type(Float32(2) + Float16(1))  # Float32
     reveal_type(Int64(tid) * 4)  # Int64
     reveal_type(Boolean(True) & (tid == 0))  # Boolean
     reveal_type(Float32(1).to(Float16))  # Float16

@@ -6,6 +6,8 @@ import numpy as np
 import cutlass
 import kiln
 from cutlass import Constexpr, Float32, Int32
+from cutlass.cute.nvgpu import warpgrop  # error: unknown import symbol
+from kiln import pipelin  # error: unknown import symbol
 
 
 @cute.kernel

@@ -24,16 +24,16 @@ class Hooks:
     __kiln_static__ = True  # programs reach it through functions they define, and nothing of it is theirs
     UNDEFINED = tree.UNDEFINED
     scope = Scope
-    not_: Any = staticmethod(boolean.run_not)
-    ifexp: Any = staticmethod(conditional.run_conditional)
-    ifexp_names: Any = staticmethod(conditional.run_names)
-    inverted: Any = staticmethod(boolean.run_inverted)
-    compare: Any = staticmethod(comparison.run_compare)
-    assert_: Any = staticmethod(assert_.run_assert)
-    check_raise: Any = staticmethod(raise_.check_raise)
-    builtin: Any = staticmethod(builtin_calls.dynamic_form)
-    quantifier: Any = staticmethod(builtin_calls.run_quantifier)
-    joined: Any = staticmethod(joined)
+    not_ = staticmethod(boolean.run_not)
+    ifexp = staticmethod(conditional.run_conditional)
+    ifexp_names = staticmethod(conditional.run_names)
+    inverted = staticmethod(boolean.run_inverted)
+    compare = staticmethod(comparison.run_compare)
+    assert_ = staticmethod(assert_.run_assert)
+    check_raise = staticmethod(raise_.check_raise)
+    builtin = staticmethod(builtin_calls.dynamic_form)
+    quantifier = staticmethod(builtin_calls.run_quantifier)
+    joined = staticmethod(joined)
 
     def __init__(self, constructs: list[Construct], result: Callable[[Any], Any] | None = None) -> None:
         self._constructs = constructs

@@ -41,7 +41,7 @@ class DetachedBlock:
     """A block that is not yet part of a function."""
 
     def __init__(self, types: list[ir.Type]) -> None:
-        self.block: Any = tracing.require("a region").detached_block(types)
+        self.block = tracing.require("a region").detached_block(types)
 
     def open(self) -> ir.InsertionPoint:
         """Return the insertion point at the end of the block."""
@@ -195,7 +195,7 @@ class Arm(ArmEnd):
     def __init__(
         self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]
     ) -> None:
-        self.block: Any = DetachedBlock([])
+        self.block = DetachedBlock([])
         with self.block.open():
             self.result: Any = run()
         self.values: dict[str, Any] = scope.save(names)

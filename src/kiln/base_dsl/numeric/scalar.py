@@ -27,7 +27,7 @@ from .operators import arithmetic_type, binary, compare, convert, extremum, powe
 from .promotion import float_of
 from .text import DynamicText
 
-state: Any = trace.state
+state = trace.state
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from ..tensor.pointer import pointer_to, space_of_llvm_pointer
 from . import arithmetic, atomic
 from .values import i1, i32, kernel_only, pointer
 
-AtomicOpKind: Any = enum.Enum(
+AtomicOpKind = enum.Enum(
     "AtomicOpKind", "AND OR XOR ADD MAX MIN UMAX UMIN INC DEC EXCH CAS FADD FMAX FMIN", module=__name__
 )
 """The operation of `atomicrmw`: U for unsigned integers, F for floats."""

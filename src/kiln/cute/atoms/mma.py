@@ -47,7 +47,7 @@ class MmaTrait(Trait):
     ) -> None:  # fmt: skip
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
-        self.layouts_tv: Any = dict(zip("ABC", layouts_tv, strict=True))
+        self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
         self._values = {name: size(layout[1]) for name, layout in self.layouts_tv.items()}
         """The number of values of an operand that a thread holds."""
         self.types: dict[str, Any] = dict(zip("ABC", types, strict=True))

@@ -64,7 +64,7 @@ class TensorAtLaunch:
         self._recipes = [recipe_of(v, entry) for v in (self._pointer.ir_value(), *map(leaf_value, self._leaves))]
         self.whole: bool = None not in self._recipes
         self.layout_known: bool = None not in self._recipes[1:]
-        self.key: Any = tuple(self._recipes), str(self._layout), self._pointer.dtype
+        self.key = tuple(self._recipes), str(self._layout), self._pointer.dtype
 
     @property
     def _leaves(self) -> list[Any]:

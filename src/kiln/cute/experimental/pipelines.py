@@ -352,7 +352,7 @@ class TMAStorePipeline:
     def release_advance(self) -> TMAStorePipeline:
         """Commit the stores of the buffer, and go to the next one."""
         self._in_tma_warp(self._groups.producer_commit)
-        self.index: Any = (self.index + 1) % self.stages
+        self.index = (self.index + 1) % self.stages
         return self
 
     def tail(self) -> TMAStorePipeline:

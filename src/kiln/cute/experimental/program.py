@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile", "jit", "kernel"]
 
-jit: Any = DSL.jit
+jit = DSL.jit
 _NOTE = "cute.experimental"
 _SIZES = "bytes of workspaces"
 """The note of a host function that is run to learn how large its workspace must be."""
@@ -233,7 +233,7 @@ class _Compile(Compile):
             return _CompileWithWorkspace(*self._options)(function, *args, **kwargs)
 
 
-compile: Any = _Compile()
+compile = _Compile()
 
 
 def total_of_workspaces(run: Callable[[], Any]) -> Int64:

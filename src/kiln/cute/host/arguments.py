@@ -146,7 +146,7 @@ class SymbolNode(NumericNode):
 
     def __init__(self, symbol: SymInt) -> None:
         super().__init__(Int64 if symbol.width == 64 else Int32, 0)
-        self.key: Any = SymbolKey(self.kind)
+        self.key = SymbolKey(self.kind)
         self._divisibility = symbol.divisibility
 
     def leaves(self) -> list[Any]:
@@ -251,7 +251,7 @@ class StreamNode(Node):
     def __init__(self, handle: int | None, stream: Any, ambient: bool = False) -> None:
         self._handle = handle
         self._stream = stream  # its handle is invalid when it is gone
-        self.ambient: Any = current_stream if ambient else None
+        self.ambient = current_stream if ambient else None
         """Returns what to pass where a call leaves the stream out."""
 
     def types(self) -> list[ir.Type]:

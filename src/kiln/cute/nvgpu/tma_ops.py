@@ -136,7 +136,7 @@ class CopyReduceBulkTensorTileS2GOp(TmaOp):
     """Combine the elements of a tensor in global memory with a tile in shared memory, each atomically."""
 
     def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
-        self.reduction_kind: Any = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
+        self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
         kind = self.reduction_kind.value

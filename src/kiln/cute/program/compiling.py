@@ -117,4 +117,4 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
     )
 
 
-compile: Any = Compile()
+compile = Compile()

@@ -41,7 +41,7 @@ class Vector(metaclass=_Wrapping):
     """Elements in one mode, of a value of a vector type."""
 
     _wrapped = TensorSSA
-    from_elements: Any = staticmethod(TensorSSA.from_elements)
+    from_elements = staticmethod(TensorSSA.from_elements)
 
     def __new__(cls, v: Any, *, dtype: Any = None, loc: Any = None, ip: Any = None) -> Any:
         if isinstance(v, TensorSSA):

@@ -42,14 +42,14 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
 
 
-cp_async: Any = CpAsync.build
+cp_async = CpAsync.build
 
 
 class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit"):
     """Commit this thread's `cp.async` copies since the last commit as a group."""
 
 
-cp_async_commit: Any = CpAsyncCommit.build
+cp_async_commit = CpAsyncCommit.build
 
 
 class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
@@ -61,7 +61,7 @@ class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
         return _wrong_group_count(self)
 
 
-cp_async_wait: Any = CpAsyncWait.build
+cp_async_wait = CpAsyncWait.build
 
 
 class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"):
@@ -73,14 +73,14 @@ class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"
         return wrong_space(self.pointer, "mbarrier", "smem")
 
 
-cp_async_mbarrier_arrive: Any = CpAsyncMbarrierArrive.build
+cp_async_mbarrier_arrive = CpAsyncMbarrierArrive.build
 
 
 class CpAsyncBulkCommit(CuteNvgpu.Operation, name="cp_async_bulk_commit"):
     """Commit this thread's bulk copies since the last commit as a bulk group."""
 
 
-cp_async_bulk_commit: Any = CpAsyncBulkCommit.build
+cp_async_bulk_commit = CpAsyncBulkCommit.build
 
 
 class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
@@ -93,7 +93,7 @@ class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
         return _wrong_group_count(self)
 
 
-cp_async_bulk_wait: Any = CpAsyncBulkWait.build
+cp_async_bulk_wait = CpAsyncBulkWait.build
 
 
 def _wrong_bytes(value: ir.Value) -> str:
@@ -108,7 +108,7 @@ class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
     priority: one_of(*L2_PRIORITIES)
 
 
-cache_policy: Any = CachePolicy.build
+cache_policy = CachePolicy.build
 
 
 def optional(value: "ir.Value | None", bits: int) -> ir.Value:
@@ -201,7 +201,7 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
         )  # fmt: skip
 
 
-bulk_send: Any = BulkSend.build
+bulk_send = BulkSend.build
 
 
 class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
@@ -269,4 +269,4 @@ class StoreAsync(CuteNvgpu.Operation, name="store_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
-store_async: Any = StoreAsync.build
+store_async = StoreAsync.build

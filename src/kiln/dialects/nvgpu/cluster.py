@@ -1,7 +1,5 @@
 """Clusters of CTAs: indices of a CTA, the cluster's barrier, distributed shared memory."""
 
-from typing import Any
-
 from ...mlir import ir
 from ..cute import info
 from ..declaration import PURE, Operand, OptionalAttr, Result
@@ -23,7 +21,7 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
     dim: one_of(0, 1, 2)
 
 
-cluster_index: Any = ClusterIndex.build
+cluster_index = ClusterIndex.build
 
 
 class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
@@ -33,14 +31,14 @@ class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
     aligned: OptionalAttr[ir.BoolAttr]
 
 
-cluster_arrive: Any = ClusterArrive.build
+cluster_arrive = ClusterArrive.build
 
 
 class ClusterWait(CuteNvgpu.Operation, name="cluster_wait", waits=True):
     """Wait until all threads of the cluster have arrived, with acquire order."""
 
 
-cluster_wait: Any = ClusterWait.build
+cluster_wait = ClusterWait.build
 
 
 class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
@@ -62,4 +60,4 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
         return wrong_space(self.pointer, "pointer", "smem")
 
 
-map_shared: Any = MapShared.build
+map_shared = MapShared.build

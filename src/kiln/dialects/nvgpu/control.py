@@ -1,7 +1,5 @@
 """Clocks, registers per thread, dependent grids, and the size of shared memory."""
 
-from typing import Any
-
 from ...base_dsl.trace import emit_value
 from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ...mlir import ir
@@ -32,7 +30,7 @@ class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
     duration: Operand[I32]
 
 
-nanosleep: Any = Nanosleep.build
+nanosleep = Nanosleep.build
 
 
 class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
@@ -51,7 +49,7 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
         return f"is to {count} registers: a multiple of {REGISTER_UNIT} from {least} to {most}"
 
 
-set_max_register: Any = SetMaxRegister.build
+set_max_register = SetMaxRegister.build
 
 
 class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
@@ -60,7 +58,7 @@ class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
     action: one_of("wait", "launch_dependents")
 
 
-grid_dependency: Any = GridDependency.build
+grid_dependency = GridDependency.build
 
 
 class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
@@ -69,4 +67,4 @@ class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE
     result: Result[I32]
 
 
-dynamic_smem_size: Any = DynamicSmemSize.build
+dynamic_smem_size = DynamicSmemSize.build

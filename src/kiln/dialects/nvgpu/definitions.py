@@ -565,10 +565,10 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
     return field[0] | field[1] << 16 | field[2] << 32 | SWIZZLES[swizzle] << 62
 
 
-tcgen05_matrix_descriptor: Any = tcgen05_descriptors.tcgen05_matrix_descriptor
-tcgen05_mma: Any = tcgen05_definitions.tcgen05_mma
-tcgen05_mma_ws: Any = tcgen05_definitions.tcgen05_mma_ws
-tcgen05_mma_block_scale: Any = tcgen05_definitions.tcgen05_mma_block_scale
+tcgen05_matrix_descriptor = tcgen05_descriptors.tcgen05_matrix_descriptor
+tcgen05_mma = tcgen05_definitions.tcgen05_mma
+tcgen05_mma_ws = tcgen05_definitions.tcgen05_mma_ws
+tcgen05_mma_block_scale = tcgen05_definitions.tcgen05_mma_block_scale
 
 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:

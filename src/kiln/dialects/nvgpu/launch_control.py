@@ -28,7 +28,7 @@ class ClcTryCancel(CuteNvgpu.Operation, name="clc_try_cancel"):
         return wrong_space(self.response, "response", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
-clc_try_cancel: Any = ClcTryCancel.build
+clc_try_cancel = ClcTryCancel.build
 
 
 class ClcQueryCancel(CuteNvgpu.Operation, name="clc_query_cancel"):

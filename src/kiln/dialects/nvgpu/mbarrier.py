@@ -43,7 +43,7 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count)
 
 
-mbarrier_init: Any = MbarrierInit.build
+mbarrier_init = MbarrierInit.build
 
 
 class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
@@ -55,7 +55,7 @@ class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_inval: Any = MbarrierInval.build
+mbarrier_inval = MbarrierInval.build
 
 
 class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
@@ -75,7 +75,7 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count) or _wrong_bytes(self.bytes)
 
 
-mbarrier_arrive: Any = MbarrierArrive.build
+mbarrier_arrive = MbarrierArrive.build
 
 
 class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
@@ -90,7 +90,7 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
         return _wrong_mbarrier(self.pointer) or _wrong_bytes(self.bytes)
 
 
-mbarrier_expect_tx: Any = MbarrierExpectTx.build
+mbarrier_expect_tx = MbarrierExpectTx.build
 
 
 class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True):
@@ -108,7 +108,7 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True)
         return _wrong_mbarrier(self.pointer) or ("has more than one limit" if len(self.limit) > 1 else "")
 
 
-mbarrier_try_wait: Any = MbarrierTryWait.build
+mbarrier_try_wait = MbarrierTryWait.build
 
 
 class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=True):
@@ -122,7 +122,7 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=Tru
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_test_wait: Any = MbarrierTestWait.build
+mbarrier_test_wait = MbarrierTestWait.build
 
 
 class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
@@ -135,4 +135,4 @@ class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_wait: Any = MbarrierWait.build
+mbarrier_wait = MbarrierWait.build

@@ -122,7 +122,7 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
         return _wrong_access(self.modifiers, self.result.type, _OF_LOADS)
 
 
-ordered_load: Any = OrderedLoad.build
+ordered_load = OrderedLoad.build
 
 
 class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
@@ -136,7 +136,7 @@ class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
         return _wrong_access(self.modifiers, self.value.type, _OF_STORES)
 
 
-ordered_store: Any = OrderedStore.build
+ordered_store = OrderedStore.build
 
 
 class Prefetch(CuteNvgpu.Operation, name="prefetch"):
@@ -149,4 +149,4 @@ class Prefetch(CuteNvgpu.Operation, name="prefetch"):
         return wrong_space(self.pointer, "line", "gmem")
 
 
-prefetch: Any = Prefetch.build
+prefetch = Prefetch.build

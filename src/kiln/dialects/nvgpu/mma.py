@@ -217,7 +217,7 @@ class StMatrix(CuteNvgpu.Operation, name="stmatrix", waits=True):
         return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
-stmatrix: Any = StMatrix.build
+stmatrix = StMatrix.build
 
 
 class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes", waits=True):
@@ -235,4 +235,4 @@ class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes", waits=True):
         return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
-stmatrix_bytes: Any = StMatrixBytes.build
+stmatrix_bytes = StMatrixBytes.build

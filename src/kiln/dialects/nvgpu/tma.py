@@ -267,7 +267,7 @@ class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
         return _wrong_map(self.map)
 
 
-tensor_map_prefetch: Any = TensorMapPrefetch.build
+tensor_map_prefetch = TensorMapPrefetch.build
 
 
 # --- maps that kernels edit ------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish", waits=Tru
         return wrong_space(self.target, "target", "gmem") or wrong_space(self.source, "source", "smem")
 
 
-tensor_map_publish: Any = TensorMapPublish.build
+tensor_map_publish = TensorMapPublish.build
 
 
 SCOPES = ("cta", "cluster", "gpu", "sys")

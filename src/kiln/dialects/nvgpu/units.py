@@ -1,7 +1,5 @@
 """Instructions of the arithmetic units that upstream dialects lack."""
 
-from typing import Any
-
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
 from ..declaration import PURE, Operand, Result, attributes
@@ -21,7 +19,7 @@ class Prmt(CuteNvgpu.Operation, name="prmt", traits=PURE):
     result: Result[I32]
 
 
-prmt: Any = Prmt.build
+prmt = Prmt.build
 
 
 class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
@@ -38,7 +36,7 @@ class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
         return "" if 0 <= table < 256 else f"has the table {table}: it has 8 bits"
 
 
-lop3: Any = Lop3.build
+lop3 = Lop3.build
 
 
 class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):

@@ -119,7 +119,7 @@ class ElectOne(CuteNvgpu.Operation, name="elect_one", waits=True):
     result: Result[I1]
 
 
-elect_one: Any = ElectOne.build
+elect_one = ElectOne.build
 
 
 class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
@@ -129,4 +129,4 @@ class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
     result: Result[I32]
 
 
-warp_uniform: Any = WarpUniform.build
+warp_uniform = WarpUniform.build

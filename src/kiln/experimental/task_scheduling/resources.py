@@ -59,7 +59,7 @@ class Work:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.function, self.side, self.attrs = function, side, work_attrs
         many = isinstance(returns, (tuple, list))
-        self.returns: Any = () if returns is None else tuple(returns) if many else (returns,)
+        self.returns = () if returns is None else tuple(returns) if many else (returns,)
         self.many = many
 
     @property

@@ -76,7 +76,7 @@ class Schedule:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.root: Any = Block("root")
+        self.root = Block("root")
 
     def nodes(self) -> list[Call | Block]:
         """Return all operations and blocks, in the order of the source."""

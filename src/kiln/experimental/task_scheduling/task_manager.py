@@ -52,7 +52,7 @@ class TaskManager:
     ) -> None:  # fmt: skip
         self.tasks: list[Task] = list(tasks)
         self.graph: dict[Any, Any] = dict(resource_dependency_graph)
-        self.smem_allocator: Any = smem_allocator or SmemAllocator()
+        self.smem_allocator = smem_allocator or SmemAllocator()
         self.tmem_allocator = tmem_allocator
         if smem_allocator is None:
             self.smem_allocator.compute_layout()

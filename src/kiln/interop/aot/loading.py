@@ -284,8 +284,8 @@ class LoadedFunction(CompiledFunction):
         streams = [f"{AMBIENT_STREAM}{number or ''}" for number in range(len(places))]
         source: Any = types.SimpleNamespace(dsl=DSL, name=name)
         self.source = source
-        self.parameters: Any = _parameters(name, arguments)
-        self.executable: Any = _Exported(name, about, address_of)
+        self.parameters = _parameters(name, arguments)
+        self.executable = _Exported(name, about, address_of)
         self.function_name = name
         self.names: list[Any] = [each["name"] for each in arguments]
         for before, (stream, place) in enumerate(zip(streams, places, strict=True)):
@@ -294,7 +294,7 @@ class LoadedFunction(CompiledFunction):
         self.keys: dict[Any, Any] = {each: keys[each] for each in self.names if each in keys}
         self.static: dict[Any, None] = {each["name"]: None for each in arguments if each["kind"] == "none"}
         self.passed: list[Any] = list(self.names)
-        self.ambient: Any = dict.fromkeys(streams, current_stream)
+        self.ambient = dict.fromkeys(streams, current_stream)
         self._key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
         formats = "".join(_formats(key) for key in self.keys.values())
         self._struct = slot_struct(formats)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Fn, Library, Ptr, address, extern, i32, i64, local, native, ref, size_of, text, u8, u64
 from ...targets.host.elf import SHARED, memory_linker
 from ...targets.host.elf.memory_linker import Module
@@ -14,7 +12,7 @@ _NOW = 2
 _END, _SET = 2, 0
 """SEEK_END, SEEK_SET"""
 
-runtime: Any = Library("cute_dsl_runtime", prefix="CuteDSLRT_", passes=1, opt=1)
+runtime = Library("cute_dsl_runtime", prefix="CuteDSLRT_", passes=1, opt=1)
 
 
 @extern

@@ -8,8 +8,6 @@ native code only asks whether it was deleted.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Array, Library, Ptr, address, assign, i32, i64, local, native, ref, struct, u32, u64
 from . import cpython
 from .arrays import DLTensor
@@ -66,8 +64,8 @@ class Jax:
     seen: Array[Seen, SEEN]
 
 
-reading: Any = Library("jax_arrays", prefix="kiln_", passes=1, opt=1)
-jax: Any = reading.variable("jax", Jax)
+reading = Library("jax_arrays", prefix="kiln_", passes=1, opt=1)
+jax = reading.variable("jax", Jax)
 
 
 @native

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Array, Fn, Library, Ptr, i32, inline, struct, u64
 from .cpython import Object
 
@@ -108,11 +106,11 @@ class Process:
 
 PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 
-calls: Any = Library("calls", prefix="kiln_", passes=1, opt=1)
+calls = Library("calls", prefix="kiln_", passes=1, opt=1)
 """The code that every process needs."""
-programs: Any = Library("programs", prefix="kiln_", passes=0, opt=1)
+programs = Library("programs", prefix="kiln_", passes=0, opt=1)
 """The code that only the kernel library needs."""
-process: Any = calls.variable("process", Process)
+process = calls.variable("process", Process)
 
 
 @inline

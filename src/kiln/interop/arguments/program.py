@@ -168,7 +168,7 @@ class Program:
     __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
 
     def __init__(self, steps: Sequence[Call | Launch], result: Any, address_of: Callable[[Any], int]) -> None:
-        self.steps: Any = tuple(steps)
+        self.steps = tuple(steps)
         self.result: Value | list[Value] = result
         """A list for a tuple."""
         self.device: int | None = None
@@ -309,7 +309,7 @@ class _Current(threading.local):
 
 
 _current = _Current()
-recording: Any = fork_safe.Count()
+recording = fork_safe.Count()
 """The number of open recorders in all threads: while there is one, native code repeats nothing."""
 
 

@@ -8,8 +8,6 @@ object; the code is the same in all.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Fn, Library, Ptr, address, atomic_load, compare_exchange, local, native, ref, text
 from ...native.types import Array, i32, i64, size_of, struct, u8, u64
 from ...targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
@@ -68,7 +66,7 @@ class CModule:
     function: Ptr
 
 
-entry: Any = Library("aot", prefix="kiln_aot_", passes=1, opt=1, small=True)
+entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -236,7 +234,7 @@ class ThreadError:
     text: Array[u8, ROOM]
 
 
-errors: Any = entry.variable("errors", u64)
+errors = entry.variable("errors", u64)
 """The list of messages."""
 
 
@@ -464,7 +462,7 @@ def unload(function: Ptr[Function], module: Ptr[CModule]) -> i32:
 
 # --- in place of parts that need a process with Kiln ------------------------------------------------------------------
 
-unguarded: Any = Library("unguarded", prefix="kiln_cpu_", passes=0, opt=0)
+unguarded = Library("unguarded", prefix="kiln_cpu_", passes=0, opt=0)
 
 
 @unguarded.export

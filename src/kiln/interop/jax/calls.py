@@ -7,8 +7,6 @@ dense, in the order of axes that the call site asked for; numbers are words in a
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Library, Ptr, address, local, native, pointers, ref, text
 from ...native.types import Array, f32, f64, i32, i64, struct, u8, u64
 from ..arguments import cpython, plan
@@ -52,10 +50,10 @@ class Call:
 
 
 BUCKETS = 256
-xla_library: Any = Library("xla", prefix="kiln_")
-known: Any = xla_library.variable("xla_calls", Array[u64, BUCKETS])
+xla_library = Library("xla", prefix="kiln_")
+known = xla_library.variable("xla_calls", Array[u64, BUCKETS])
 """Lists of calls by the lowest bits of their keys."""
-loader: Any = xla_library.variable("xla_loader", u64)
+loader = xla_library.variable("xla_loader", u64)
 """A Python function that compiles the code that a call site carries. Returns None, or what is wrong."""
 
 

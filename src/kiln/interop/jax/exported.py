@@ -9,8 +9,6 @@ parameters.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Library, Ptr, address, assign, local, native, ref, text
 from ...native.types import f32, f64, i8, i16, i32, i64, struct, u8, u16, u32, u64
 from ...targets.host.text_buffer import Text, begin, put_byte
@@ -84,7 +82,7 @@ class Reading:
     stream: u64
 
 
-xla_entry: Any = Library("aot_xla", prefix="kiln_aot_", passes=1, opt=1, small=True)
+xla_entry = Library("aot_xla", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

@@ -7,8 +7,6 @@ profiling. Arguments and errors are Python's; the rest is as in `operator_calls.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Array, Fn, Library, Ptr, address, assign, f64, i32, i64, local, native, ref, struct, u64
 from ..arguments import cpython, plan
 from ..arguments.cpython import Object
@@ -66,8 +64,8 @@ class DirectCall:
     """Null for an input without a default."""
 
 
-direct_library: Any = Library("torch_direct", prefix="kiln_")
-direct: Any = direct_library.variable("direct", Direct)
+direct_library = Library("torch_direct", prefix="kiln_")
+direct = direct_library.variable("direct", Direct)
 
 
 @native

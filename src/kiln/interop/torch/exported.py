@@ -6,7 +6,7 @@ PyTorch's functions are looked up then, so neither linking nor loading the file 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...native import Fn, Library, Ptr, address, assign, extern, local, native, ref, text
 from ...native.types import i32, i64, struct, u8, u32, u64
@@ -79,7 +79,7 @@ class AddressInfo:
     place: Ptr
 
 
-torch_entry: Any = Library("aot_torch", prefix="kiln_aot_", passes=1, opt=1, small=True)
+torch_entry = Library("aot_torch", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @extern

@@ -27,8 +27,8 @@ OPERATORS = 128
 SLOTS = 2048
 """Bytes of slots; Python takes calls that need more."""
 
-operators: Any = operator_library.variable("torch_operators", Array[Operator, OPERATORS])
-seen: Any = operator_library.variable("torch_seen", Array[u64, 8])
+operators = operator_library.variable("torch_operators", Array[Operator, OPERATORS])
+seen = operator_library.variable("torch_seen", Array[u64, 8])
 
 
 @native

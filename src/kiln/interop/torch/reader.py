@@ -8,8 +8,6 @@ this process, `exported.py` those of exported objects.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Array, Fn, Library, Ptr, address, assign, i32, i64, local, native, ref, struct, u32, u64
 from ..arguments import plan
 from ..arguments.arrays import DLTensor
@@ -184,8 +182,8 @@ class State:
     results: Array[u64, OUTPUTS]
 
 
-operator_library: Any = Library("torch", prefix="kiln_")
-torch: Any = operator_library.variable("torch", Torch)
+operator_library = Library("torch", prefix="kiln_")
+torch = operator_library.variable("torch", Torch)
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Library, Ptr, address, assign, i32, i64, inline, local, native, struct, text, u8, u64
 from ...targets.host.libc import dlsym, strlen
 from ...targets.host.text_buffer import Text, begin
@@ -17,7 +15,7 @@ TVM_FFI = {
 }  # fmt: skip
 """TVM-FFI's symbols, by fields of `Function`."""
 
-tvm_entry: Any = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1, small=True)
+tvm_entry = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

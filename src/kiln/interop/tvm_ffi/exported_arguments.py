@@ -7,8 +7,6 @@ Each entry point brings the arguments into TVM-FFI's form. They are read by the 
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Array, Library, Ptr, assign, i32, i64, local, native, struct, text, u8, u64
 from ...targets.host.exported import ARGUMENTS_DISAGREE
 from ...targets.host.text_buffer import Text, begin, put_real
@@ -68,7 +66,7 @@ KINDS = {
 }  # fmt: skip
 """Names of arguments in messages, by TVM-FFI's type indices."""
 
-arguments: Any = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1, small=True)
+arguments = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

@@ -8,8 +8,6 @@ errors. Exported functions, and PyTorch's and XLA's entry points, read arguments
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Fn, Library, Ptr, address, assign, inline, local, native, ref
 from ...native.types import Array, f32, f64, i32, i64, struct, u8, u32, u64
 from ..arguments import cpython, plan
@@ -72,7 +70,7 @@ class FunctionHandle:
     """Returns the stream that the caller's framework works on, given a device's type and number."""
 
 
-tvm_ffi_library: Any = Library("tvm_ffi", prefix="kiln_")
+tvm_ffi_library = Library("tvm_ffi", prefix="kiln_")
 
 
 @native

@@ -31,7 +31,7 @@ class Functions:
         self.functions = functions
         some = functions if branching is True else branching or ()
         self.branching: tuple[bool, ...] = tuple(any(one is function for one in some) for function in functions)
-        self.key: Any = (self.branching, *map(static_key, functions))
+        self.key = (self.branching, *map(static_key, functions))
         """The key: equal for equal functions."""
         self._hash = hash(self.key)
 

@@ -8,8 +8,6 @@ or the block has ended.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Array, Library, Ptr, native, popcount, ref, size_of, struct, u32, u64
 from ..host.libc import memset, realloc
 
@@ -54,8 +52,8 @@ class State:
     buckets: Array[u32, BUCKETS]
 
 
-counter: Any = Library("banks", prefix="kiln_cpu_banks_")
-state: Any = counter.variable("state", State)
+counter = Library("banks", prefix="kiln_cpu_banks_")
+state = counter.variable("state", State)
 
 
 @native

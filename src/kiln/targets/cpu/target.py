@@ -53,7 +53,7 @@ class CpuExecutable(Executable):
         self.object = data
         self.timings: dict[str, float] = {}
         """Seconds each stage of the compilation took."""
-        self.sites: Any = tuple(sites)
+        self.sites = tuple(sites)
         self.artifacts = artifacts
         self.sanitizer = sanitizer
         self.instrumented: bool = sanitizer is not None or banks is not None
@@ -81,9 +81,9 @@ class CpuExecutable(Executable):
 
             self.call = watched(self.call, sanitizer)
         if not self.instrumented:  # calls may be made by native code
-            self.report: Any = functools.partial(_report, self.sites)
+            self.report = functools.partial(_report, self.sites)
         if LAUNCH in library.parts:
-            self.guards: Any = launch_settings.guards()
+            self.guards = launch_settings.guards()
         signals.install()  # others may have come before it
 
     def portable(self, ptx: bool = True) -> Portable | None:

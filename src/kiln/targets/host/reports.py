@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import Fn, Library, Ptr, address, atomic, i32, i64, inline, native, ref, size_of, u64
 from .call_context import FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
 from .libc import fclose, free, malloc, memcpy, open_memstream, signal
 
-reports: Any = Library("reports", prefix="kiln_cpu_", passes=0, opt=0)
-stop: Any = reports.variable("stop", i32)
+reports = Library("reports", prefix="kiln_cpu_", passes=0, opt=0)
+stop = reports.variable("stop", i32)
 """Why all loops and kernels have to stop."""
-watchers: Any = reports.variable("watchers", i32)
-old_handler: Any = reports.variable("old_handler", u64)
+watchers = reports.variable("watchers", i32)
+old_handler = reports.variable("old_handler", u64)
 SIGINT = 2
 IN_HOST_CODE = (1 << 63) - 1
 

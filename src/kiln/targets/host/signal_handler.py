@@ -11,7 +11,6 @@ A signal of anything else goes to the handler that was there before, unchanged.
 from __future__ import annotations
 
 from signal import SIG_UNBLOCK
-from typing import Any
 
 from ...native import Array, Fn, Library, Ptr, i32, i64, local, native, size_of, struct, text, u32, u64
 from . import libc
@@ -28,17 +27,17 @@ _WORDS = (
     " `kiln run --sanitize` finds the line\n",
 )
 
-signals: Any = Library("signals", prefix="kiln_cpu_", passes=0, opt=0)
-key: Any = signals.variable("signal_key", u32)
-previous: Any = signals.variable("signal_previous", Array[u64, 2 * len(SIGNALS)])
+signals = Library("signals", prefix="kiln_cpu_", passes=0, opt=0)
+key = signals.variable("signal_key", u32)
+previous = signals.variable("signal_previous", Array[u64, 2 * len(SIGNALS)])
 """The handler and its flags that were there before, of each signal."""
-unsafe: Any = signals.variable("signal_unsafe", Array[u64, 2 * UNSAFE_RANGES])
+unsafe = signals.variable("signal_unsafe", Array[u64, 2 * UNSAFE_RANGES])
 """Address ranges of code that may hold locks."""
-safe: Any = signals.variable("signal_safe", Array[u64, SAFE_PLACES])
+safe = signals.variable("signal_safe", Array[u64, SAFE_PLACES])
 """Functions in these ranges that hold none."""
-counter: Any = signals.variable("signal_counter", u64)
+counter = signals.variable("signal_counter", u64)
 """Where a `ucontext_t` of this machine has the program counter, in bytes."""
-chaining: Any = signals.variable("signal_chaining", u64)
+chaining = signals.variable("signal_chaining", u64)
 """The thread that is calling the previous handler."""
 
 

@@ -7,8 +7,6 @@ call, so nothing is linked, and a missing driver is an error message.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import (
     Array,
     Fn,
@@ -133,11 +131,11 @@ class Driver:
 
 _FUNCTIONS = "".join(f"{name}\0" for name in Driver.__kiln_fields__ if name != "ready")
 """The names of the driver's functions, in the order of their fields."""
-loading: Any = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1, small=True)
-driver: Any = loading.variable("driver", Driver)
-finding: Any = loading.variable("finding", u64)
+loading = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1, small=True)
+driver = loading.variable("driver", Driver)
+finding = loading.variable("finding", u64)
 """A lock that is held while the driver is looked for."""
-ring: Any = loading.variable("ring", Array[u64, WORDS * (ENTRIES + 1)])
+ring = loading.variable("ring", Array[u64, WORDS * (ENTRIES + 1)])
 """The ring of recent launches, which host code writes and nobody reads here."""
 
 

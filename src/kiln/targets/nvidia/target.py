@@ -86,7 +86,7 @@ class NvidiaExecutable(Executable):
         prints = any(kernel.prints for kernel in code.kernels)
         self.kernels = kernels
         report = _reporter(kernels, code.host_sites)
-        self.call: Any = _caller(self.address, report, prints, library)
+        self.call = _caller(self.address, report, prints, library)
         if not prints:
             self.report = report
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...native import (
     Array,
     Fn,
@@ -27,7 +25,7 @@ from ..host.libc import dlopen, dlsym, memcpy, memset
 from ..host.tensor_map_rules import REFUSED
 from ..host.tensor_maps import KNOWN_BYTES, Finding, Request, broken, broken_rule
 
-maps: Any = Library("cuda_tensor_maps", prefix="kiln_cpu_")
+maps = Library("cuda_tensor_maps", prefix="kiln_cpu_")
 
 WORDS = 22
 """Words of a request."""
@@ -52,10 +50,10 @@ _RTLD_NOW = 2
 _INVALID_CONTEXT, _NOT_FOUND = 201, 500
 """The driver's own numbers: a thread without a context, a function that the driver lacks."""
 
-driver: Any = maps.variable("map_driver", i32)
-tiled: Any = maps.variable("map_tiled", u64)
-im2col: Any = maps.variable("map_im2col", u64)
-entries: Any = maps.variable("map_entries", Array[Entry, ENTRIES])
+driver = maps.variable("map_driver", i32)
+tiled = maps.variable("map_tiled", u64)
+im2col = maps.variable("map_im2col", u64)
+entries = maps.variable("map_entries", Array[Entry, ENTRIES])
 
 
 @extern

@@ -108,7 +108,7 @@ class StaticPersistentTileScheduler(ValueParts):
         cta_id_in_cluster: Any, num_tiles_executed: Any,
     ) -> None:  # fmt: skip
         self.params = params
-        self.num_persistent_clusters: Any = Int32(num_persistent_clusters)
+        self.num_persistent_clusters = Int32(num_persistent_clusters)
         self._current_work_linear_idx = Int32(current_work_linear_idx)
         self.cta_id_in_cluster = cta_id_in_cluster
         self._num_tiles_executed = Int32(num_tiles_executed)

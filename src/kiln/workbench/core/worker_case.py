@@ -38,9 +38,9 @@ class WorkerCase(cases.Case):
     def __init__(self, declared: Mapping[str, Any], runner: Runner, options: Mapping[str, Any]) -> None:
         for name in _DECLARATIONS:
             setattr(self, name, declared[name])
-        self.problems: Any = [cases.Problem(problem) for problem in declared["problems"]]
-        self.baselines: Any = dict.fromkeys(declared["baselines"], self._not_loaded)
-        self.sources: Any = source_closure.source_files(Path(declared["file"])) if declared["file"] else {}
+        self.problems = [cases.Problem(problem) for problem in declared["problems"]]
+        self.baselines = dict.fromkeys(declared["baselines"], self._not_loaded)
+        self.sources = source_closure.source_files(Path(declared["file"])) if declared["file"] else {}
         self.runner = runner
         """The runner whose worker has loaded it."""
         self._has_configs, self._options = declared["has_configs"], options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pygments.lexer import Lexer, RegexLexer
 from pygments.lexers.asm import LlvmLexer
@@ -16,7 +15,7 @@ class MlirLexer(RegexLexer):
     """MLIR as it is printed."""
 
     name = "MLIR"
-    tokens: Any = {
+    tokens = {
         "root": [
             (r"\s+", Whitespace),
             (r"//.*", Comment),
@@ -40,7 +39,7 @@ class SassLexer(RegexLexer):
     """Machine code of NVIDIA GPUs as nvdisasm prints it."""
 
     name = "SASS"
-    tokens: Any = {
+    tokens = {
         "root": [
             (r"\s+", Whitespace),
             (r"^[\w.$]+:", Name.Label),

@@ -174,7 +174,7 @@ class graph:
     ) -> None:
         self.cuda_graph = cuda_graph
         self.pool = pool
-        self.stream: Any = streams.StreamContext(stream or streams.Stream())
+        self.stream = streams.StreamContext(stream or streams.Stream())
 
     def __enter__(self) -> None:
         self.stream.__enter__()

@@ -95,7 +95,7 @@ class Tuner:
     ) -> None:
         self.case, self.settings, self.runner, self.timing = case, settings, runner, timing or runner
         self.report = report
-        self.journal: Any = journal or journal_of(case)
+        self.journal = journal or journal_of(case)
         self.env: dict[str, Any] = _environment(settings.target, self.timing)
         self.model: str = str(self.env["gpu"] or "cpu")
         self.on_gpu: bool = settings.target != "cpu" and self.env["gpu"] is not None
@@ -106,7 +106,7 @@ class Tuner:
         self.device, self.arch = _device_and_arch(case, settings, self.on_gpu)
         self.started: float = time.time()
         self.deadline: float | None = None if settings.budget is None else time.monotonic() + settings.budget
-        self.result: Any = Tuning(case)
+        self.result = Tuning(case)
         self._locks = ConfigLocks(self.journal)
         self._known: dict[str, Record] = {}
         self._size = -1

@@ -518,7 +518,7 @@ class MmaI8Op(MmaOp):
 
     kind = "i8"
     descriptive_name = "tcgen05 I8 MMA Operation"
-    admissible_archs: Any = ("sm_100a", "sm_110a")
+    admissible_archs = ("sm_100a", "sm_110a")
     _TYPES = (Int8, Uint8)
 
     def __init__(
@@ -624,7 +624,7 @@ class SM103MmaMXF4Op(MmaMXF4Op):
     """`MmaMXF4Op` of sm_103 with K = 96."""
 
     descriptive_name = "tcgen05 SM103 MXF4 BlockScaled MMA Operation"
-    admissible_archs: Any = ("sm_103a", "sm_103f")
+    admissible_archs = ("sm_103a", "sm_103f")
     _K = 96
 
 
@@ -632,5 +632,5 @@ class SM103MmaMXF4NVF4Op(MmaMXF4NVF4Op):
     """`MmaMXF4NVF4Op` of sm_103 with K = 96."""
 
     descriptive_name = "tcgen05 SM103 MXF4NVF4 BlockScaled MMA Operation"
-    admissible_archs: Any = ("sm_103a", "sm_103f")
+    admissible_archs = ("sm_103a", "sm_103f")
     _K = 96

@@ -192,7 +192,7 @@ class StageCopier:
         self.stages = stages
         self.tile_k = tile_k
         self.split_k = split_k
-        self.pipe: Any = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
+        self.pipe = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
 
     @cute.jit
     def prologue(

@@ -34,9 +34,9 @@ class BlockScaleLoader:
         self.lane = lane = arch.lane_idx()
         (m, n, _), (rows, columns) = config.tile_shape_mnk, config.scales_per_stage
         first = tile.row_start + tile.m * m + lane
-        self.rows: Any = [min(first + i, self.row_scales.shape[0] - 1) for i in range(0, rows, LANES)]
+        self.rows = [min(first + i, self.row_scales.shape[0] - 1) for i in range(0, rows, LANES)]
         block = (tile.n * n + lane * (n // columns)) // SCALE_BLOCK
-        self.column: Any = min(block, self.column_scales.shape[0] - 1)
+        self.column = min(block, self.column_scales.shape[0] - 1)
 
     @cute.jit
     def load(self, k: Any, stage: cute.Tensor):
@@ -63,7 +63,7 @@ class BlockScales:
         coords = thr_mma.partition_C(cute.make_identity_tensor(config.tile_shape_mnk[:2]))
         atoms = cute.size(coords, mode=[1])  # ((2, 2, columns / 8), rows / 64, 1)
         self.rows: list[Any] = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * atoms)]
-        self.registers: Any = cute.make_rmem_tensor((len(self.rows) + self.num_columns,), Float32)
+        self.registers = cute.make_rmem_tensor((len(self.rows) + self.num_columns,), Float32)
 
     def load(self, stage: Any) -> None:
         """Load the scales of a stage."""

@@ -85,7 +85,7 @@ class TmaStoreEpilogue:
         self.out_types = out_types
         self.combine = combine
         self.out_width: Any = 128 // max(kind.width for kind in out_types)
-        self.input_widths: Any = (1,) * len(input_widths or ()) if self.transposed else input_widths or ()
+        self.input_widths = (1,) * len(input_widths or ()) if self.transposed else input_widths or ()
         self.row_width = row_width
         self.reduces_rows = reduces_rows
         self.epi_tiles_n: int = self.tile_mn[1] // epi_tile_n

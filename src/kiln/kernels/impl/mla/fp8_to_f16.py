@@ -54,7 +54,7 @@ class Fp8Converter:
         halves = cute.make_tensor(kv.iterator, kernel.tile_layout(kernel.half, kernel.halves).outer)
         raw_halves = cute.make_tensor(raw.iterator, raw_layout(kernel.half, 2))
         rope = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), kv)
-        self.tiles: Any = (halves, raw_halves), (rope, cute.domain_offset((0, 0, 2 * kernel.tiles), raw))
+        self.tiles = (halves, raw_halves), (rope, cute.domain_offset((0, 0, 2 * kernel.tiles), raw))
 
     def process_tile(self, count: Any) -> None:
         """Convert KV tile `count`, in the order in which its warpgroup needs it."""

@@ -167,7 +167,7 @@ class MlaKernel:
         self.dtype, self.value_dim, self.tile_rows = dtype, value_dim, tile_rows
         self.cache_dtype, self.ways = cache_dtype, ways
         # MMA inputs: 8-bit floats convert to f16 without loss
-        self.mma_dtype: Any = dtype if cache_dtype is None else Float16
+        self.mma_dtype = dtype if cache_dtype is None else Float16
 
     def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
         """Return layout and shape of the tiles in which TMA loads Q and KV."""

@@ -54,7 +54,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self, kernel: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
     ) -> None:
         self.kernel, self.group, self.kv_scale, self.pipe = kernel, group, kv_scale, pipe
-        self.scale: Any = scale if kv_scale is None else nonzero_scale(scale * kv_scale[0])
+        self.scale = scale if kv_scale is None else nonzero_scale(scale * kv_scale[0])
         self.smem_neg_max, self.smem_row_sum, self.q_scales = buffers.neg_row_max, buffers.row_sum, buffers.q_scales
         self.queries, self.loaded_q, self.keys = buffers.q, buffers.loaded_q, buffers.kv
         halves = cute.make_tensor(self.keys.iterator, kernel.v_layout(kernel.halves).outer)
@@ -66,9 +66,9 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.k: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.keys))
         self.v: Any = self.mma_other_pv.make_fragment_B(outputs.partition_B(halves))
         self.other_p: Any = self.mma_other_pv.make_fragment_A(outputs.partition_A(self.smem_p))
-        self.acc_s: Any = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((Q_TILE, KV_TILE)), Float32)
+        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((Q_TILE, KV_TILE)), Float32)
         self.acc_o: Any = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((Q_TILE, kernel.half)), Float32)
-        self.p_regs: Any = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), kernel.mma_dtype)
+        self.p_regs = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), kernel.mma_dtype)
         self.neg_row_max, self.row_sum, self.correction = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
 
     @cute.jit

@@ -41,7 +41,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.q: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
         self.p: Any = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
         self.partition_kv(scores, outputs)
-        self.acc_s: Any = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
+        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
         self.acc_o: Any = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((kernel.value_dim, kernel.rows)), Float32)
         # of the rows that a thread has, two of each eight
         self.neg_row_max, self.row_sum, self.correction = (

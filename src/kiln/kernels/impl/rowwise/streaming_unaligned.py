@@ -50,7 +50,7 @@ class StreamedEdges:
         problem, config, n = kernel.problem, kernel.config, tensors.n
         self._kernel, self._period, self._first = kernel, problem.period, line % problem.period
         begin = tensors.lead + self._first * tensors.skew
-        self.span: Any = Span(begin, n, problem.width)
+        self.span = Span(begin, n, problem.width)
         self.rows: Any = (tensors.rows - self._first + (problem.period - 1)) // problem.period
         """Rows with this alignment."""
         self.before: Any = (begin + self.span.head) // problem.width & (problem.alignment - 1)
@@ -69,7 +69,7 @@ class StreamedEdges:
         self._columns = [self._register(x) for x in tensors.columns]
         for x, register in zip(tensors.columns, self._columns, strict=True):
             self._copy(x.iterator + select_(self._pred, self._column, Int32(0)), register, self._pred)
-        self.accs: Any = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
+        self.accs = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
         for register in self.accs:
             register.fill(0.0)
         return tensors._replace(sources=self._sources, outs=self._outs, rows=self.rows)

@@ -43,11 +43,11 @@ class Candidates:
         self.capacity, rows = max(WARP, self.lanes), kernel.config.rows
         self.each: Any = self.capacity // self.lanes
         self.warps: int = max(1, self.lanes // WARP)
-        self.counts: Any = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
+        self.counts = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
         pairs = cute.make_tensor(
             arch.alloc_smem(Int64, self.capacity * rows, 8), cute.make_layout((self.capacity, rows))
         )
-        self.pairs: Any = pairs[None, within]
+        self.pairs = pairs[None, within]
         self.maxima: Any = None
         if not kernel.resident:
             layout = cute.make_layout((_CHUNKS, kernel.config.threads), stride=(kernel.config.threads, 1))

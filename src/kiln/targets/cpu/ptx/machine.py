@@ -234,7 +234,7 @@ class Machine:
         inner = outer.if_(condition)
         self.b = inner
         self._expand(statement)
-        self.b: Any = outer
+        self.b = outer
         for name, value in self.values.items():
             if before.get(name) is value:
                 continue

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....native import Array, Ptr, atomic, i32, i64, local, native, ref, struct, u64, volatile
 from ...host.call_context import COUNTS_STEPS, STOP_STEPS, STOP_TIMEOUT, STOPS, Context
 from ...host.libc import clock_gettime, pthread_create, pthread_join, sem_init, sem_post, sem_timedwait
@@ -14,9 +12,9 @@ from .schedule_order import launching
 REALTIME, MONOTONIC, PROCESS_CPU_TIME = 0, 1, 2
 SECOND = 1_000_000_000
 
-timeout: Any = launching.variable("timeout", i64)
+timeout = launching.variable("timeout", i64)
 """The time limit of a launch in milliseconds, which Python sets; 0 for none."""
-max_steps: Any = launching.variable("max_steps", i64)
+max_steps = launching.variable("max_steps", i64)
 """The step limit of a launch, which Python sets; 0 for none."""
 
 

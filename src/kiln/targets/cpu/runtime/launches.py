@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....hardware.limits import BLOCK, GRID
 from ....native import Array, Fn, Ptr, atomic, i32, i64, inline, local, native, ref, struct, u32, u64
 from ...host.call_context import COUNTS_STEPS, MAX_ARGS, MEMORY_FAULT, Context
@@ -28,7 +26,7 @@ MAX_RESIDENT = 4096
 """Blocks of a launch that are resident together if the kernel spins on memory; past that, each cluster on its own."""
 NEVER = (1 << 64) - 1
 
-workers: Any = launching.variable("workers", i32, 1)
+workers = launching.variable("workers", i32, 1)
 """The OS threads that a launch may use, which Python sets."""
 
 

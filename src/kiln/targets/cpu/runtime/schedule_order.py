@@ -7,12 +7,10 @@ threads there is.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....native import Library, Ptr, i32, i64, native, u32, u64
 
-launching: Any = Library("launch", prefix="kiln_cpu_", passes=0, opt=1)
-schedule: Any = launching.variable("schedule", i64)
+launching = Library("launch", prefix="kiln_cpu_", passes=0, opt=1)
+schedule = launching.variable("schedule", i64)
 """The seed; 0: threads and blocks run in order, and engines work at once."""
 
 

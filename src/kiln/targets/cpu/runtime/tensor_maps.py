@@ -7,8 +7,6 @@ place of a map is a fault.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....native import Array, Library, Ptr, i16, i32, i64, ref, size_of, struct, u8, u16, u64
 from ...host.libc import memcpy, memset
 from ...host.tensor_maps import KNOWN_BYTES, Finding, Request, broken_rule
@@ -16,7 +14,7 @@ from ...host.tensor_maps import KNOWN_BYTES, Finding, Request, broken_rule
 MAGIC = int.from_bytes(b"tensrmap", "little")
 MODES = 5
 
-accelerator: Any = Library("accelerator", prefix="kiln_cpu_")
+accelerator = Library("accelerator", prefix="kiln_cpu_")
 """Tensor maps and the copies that use them."""
 
 

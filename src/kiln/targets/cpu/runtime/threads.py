@@ -10,14 +10,12 @@ it has read what it wants, so 32 records are enough for any interleaving of mask
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....hardware.limits import MBARRIER_ARRIVALS
 from ....native import Library, Ptr, i32, i64, inline, local, native, popcount, ref, u32, u64
 from ...host.reports import fault, has_fault
 from .records import BARRIERS, COMPLETE, FREE, OPEN, TMEM_SLOT, WARP, Barrier, BlockRecord, FrameHeader, Meeting, Warp
 
-waiting: Any = Library("waiting", prefix="kiln_cpu_")
+waiting = Library("waiting", prefix="kiln_cpu_")
 
 ALL = 0xFFFFFFFF
 TMEM_LEAK = 14

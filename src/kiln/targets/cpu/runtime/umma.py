@@ -12,8 +12,6 @@ of products, this file those of fp4 with scale factors, and of integers.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....native import Library, Ptr, address, f32, f64, i16, i32, i64, inline, local, native, u8, u32, u64
 from ...host.reports import fault
 from .records import TMEM_COLUMNS, TMEM_SLOT, BlockRecord, Mma, Operation
@@ -59,7 +57,7 @@ operand (`OPERANDS`), its columns, and a descriptor or an address."""
 OPERANDS = ("D", "A", "B", "SFA", "SFB")
 D_OPERAND, A_OPERAND, B_OPERAND, SFA_OPERAND, SFB_OPERAND = range(len(OPERANDS))
 
-tcgen05: Any = Library("tcgen05", prefix="kiln_cpu_")
+tcgen05 = Library("tcgen05", prefix="kiln_cpu_")
 """Native code that kernels with tcgen05 operations call."""
 
 TYPES = {

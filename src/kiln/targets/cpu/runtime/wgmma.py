@@ -7,8 +7,6 @@ executed in order: when the last thread arrives or, under a schedule seed, at an
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....native import Library, Ptr, address, i32, i64, inline, local, native, ref, size_of, u32, u64
 from ...host.libc import free, malloc, memcpy
 from ...host.reports import fault
@@ -19,7 +17,7 @@ from .schedule_order import schedule
 from .tensor_core import A_IN_REGISTERS, multiply
 from .threads import ALL, COME_AGAIN, GO_ON, wait
 
-wgmmas: Any = Library("wgmma", prefix="kiln_cpu_")
+wgmmas = Library("wgmma", prefix="kiln_cpu_")
 DIFFERENT, OUTSIDE = range(2)
 """Reasons to refuse a WGMMA: operands differ between threads; an operand is not in shared memory."""
 

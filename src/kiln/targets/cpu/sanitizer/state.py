@@ -9,8 +9,6 @@ that a proxy fence has made visible to it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....hardware import limits
 from ....native import Array, Library, Ptr, i64, struct, u8, u32, u64
 from ..runtime.engine_table import ENGINES, GENERIC
@@ -496,6 +494,6 @@ class State:
     findings: Array[Finding, MAX_FINDINGS]
 
 
-detector: Any = Library("sanitizer", prefix="kiln_cpu_san_")
+detector = Library("sanitizer", prefix="kiln_cpu_san_")
 """The library of functions that instrumented code calls."""
-state: Any = detector.variable("state", State)
+state = detector.variable("state", State)

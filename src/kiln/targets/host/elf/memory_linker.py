@@ -7,8 +7,6 @@ symbol. Every offset of the file is checked before it is followed.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....native import Library, Ptr, address, extern, i32, i64, local, native, ref, size_of, struct, u8, u32, u64
 from ..libc import calloc, dlsym, memcpy
 from . import format as elf
@@ -60,7 +58,7 @@ class Module:
     unload_count: u64
 
 
-machine: Any = Library("machine", prefix="kiln_").variable("machine", i32)
+machine = Library("machine", prefix="kiln_").variable("machine", i32)
 """ELF's number of the machine that this is compiled for; written into the archive."""
 
 

@@ -7,7 +7,6 @@ kiln verify kernel.py            check it against reference_fn
 kiln tune kernel.py              choose a tile
 """
 
-from typing import Any
 import cutlass
 import torch
 from cutlass import cute
@@ -106,4 +105,4 @@ def flops_bytes(m, n, k, dtype):
     return 2 * m * n * k, (m * k + n * k + m * n) * getattr(torch, dtype).itemsize
 
 
-baselines: Any = {"torch": reference_fn}
+baselines = {"torch": reference_fn}

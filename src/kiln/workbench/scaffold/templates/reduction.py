@@ -6,7 +6,6 @@ kiln verify kernel.py            check it against reference_fn
 kiln bench kernel.py             time it beside the baselines
 """
 
-from typing import Any
 import cutlass
 import torch
 from cutlass import cute
@@ -57,4 +56,4 @@ def flops_bytes(m, n, dtype):
     return m * n, m * n * getattr(torch, dtype).itemsize + 4 * m
 
 
-baselines: Any = {"torch": reference_fn}
+baselines = {"torch": reference_fn}

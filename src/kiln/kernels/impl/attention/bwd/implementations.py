@@ -104,8 +104,8 @@ class Sm80BackwardLaunch(BackwardLaunch):
         super().__init__(dtype, head_dims[1])
         make = functools.partial(Sm80BackwardKernel, dtype, head_dims, config, masks, score_mod=score_mod)
         joint = max(map(padded_head_dim, head_dims)) <= _MAX_JOINT_HEAD_DIM
-        self.dkv: Any = [make(False, True, True)] if joint else [make(False, True, False), make(False, False, True)]
-        self.dq: Any = make(True, True, False)
+        self.dkv = [make(False, True, True)] if joint else [make(False, True, False), make(False, False, True)]
+        self.dq = make(True, True, False)
 
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
         kv, q_do, rest = (x.k, x.v), (x.q, x.dout), (scalars, stream)
@@ -124,10 +124,8 @@ class Sm90BackwardLaunch(BackwardLaunch):
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims[1], config.tile_m)
         padded = sm90_config.padded_head_dim(head_dims)
-        self.kernel: Any = Sm90BackwardKernel(
-            dtype, padded, config, masks, deterministic, varlen, has_seqused_k, score_mod
-        )
-        self.dq: Any = DqKernel(self.kernel, head_dims[0])
+        self.kernel = Sm90BackwardKernel(dtype, padded, config, masks, deterministic, varlen, has_seqused_k, score_mod)
+        self.dq = DqKernel(self.kernel, head_dims[0])
 
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
         early_dq = None if x.additions is None or self.kernel.varlen else x.dq

@@ -38,16 +38,16 @@ class BackwardMma:
         for acc in (self.acc_ds_u, self.acc_p_w):
             if acc is not None:
                 acc.fill(0.0)
-        self.load: Any = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
-        self.load_transposed: Any = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), kernel.dtype)
+        self.load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
+        self.load_transposed = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), kernel.dtype)
         down, across, first = ldmatrix_lanes(thread)
         widths = (kernel.padded, kernel.padded_v)
-        self.resident: Any = [
+        self.resident = [
             SmemMatrices(x, down, (tile_m, n), first, kernel.config.warps).stage(0)
             for x, n in zip(smem_resident, widths)
         ]
-        self.streamed_columns: Any = [SmemMatrices(x, across, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
-        self.streamed_rows: Any = [SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
+        self.streamed_columns = [SmemMatrices(x, across, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
+        self.streamed_rows = [SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
 
     def compute_s(self, stage: Any) -> None:
         """Compute S = X U^T."""

@@ -39,7 +39,7 @@ class BackwardMma:
         self.mma_s_regs: Any = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
         self.mma_dkv: Any = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
         self.mma_dq: Any = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
-        self.operands_in_regs: Any = [
+        self.operands_in_regs = [
             cute.make_rmem_tensor(((2, 2, 2), 1, head_dim // 16), kernel.dtype)
             for _ in range(kernel.config.operands_in_regs)
         ]

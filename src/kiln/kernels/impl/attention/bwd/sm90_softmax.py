@@ -109,7 +109,7 @@ class SharedDs(TransposedScores):
     ) -> None:
         super().__init__(kernel, mma, thread, smem.lse_delta, scalars)
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), kernel.dtype)
-        self.copy: Any = cute.make_tiled_copy_C(atom, mma.mma_s)
+        self.copy = cute.make_tiled_copy_C(atom, mma.mma_s)
         shape = (WARPGROUP_ROWS, kernel.config.tile_m, DS_STAGES)
         self.smem_ds: Any = self.copy.get_slice(thread).partition_D(
             cute.local_tile(transposed(smem.ds), shape, (group, 0, 0))

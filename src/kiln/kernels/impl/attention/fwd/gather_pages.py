@@ -57,4 +57,4 @@ class GatherPages:
         return head_number // heads, head_number % heads, number % self.head_vectors * self.vector
 
 
-gather_pages_kernel: Any = functools.lru_cache(maxsize=64)(GatherPages)
+gather_pages_kernel = functools.lru_cache(maxsize=64)(GatherPages)

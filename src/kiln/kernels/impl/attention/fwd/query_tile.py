@@ -23,8 +23,8 @@ class QueryTile:
         self, kv_dtype: Any, head_dims: tuple[int, int], config: Any, group_size: int = 1, out_dtype: Any = None
     ) -> None:
         self.kv_dtype, self.is_fp8 = kv_dtype, kv_dtype.width == 8
-        self.dtype: Any = Float16 if self.is_fp8 else kv_dtype
-        self.out_dtype: Any = out_dtype or self.dtype
+        self.dtype = Float16 if self.is_fp8 else kv_dtype
+        self.out_dtype = out_dtype or self.dtype
         pack = 16 // kv_dtype.width
         self.dim, self.dim_v = (dim // pack for dim in head_dims)
         self.padded, self.padded_v = padded_head_dim(self.dim), padded_head_dim(self.dim_v)

@@ -149,7 +149,7 @@ class Sm90ForwardKernel:
         self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
         """Whether Q's descriptors are computed in each step, not kept in uniform registers."""
         # page lookups take some registers
-        self.registers: Any = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
+        self.registers = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
 
     # --- layouts and launch ---
 

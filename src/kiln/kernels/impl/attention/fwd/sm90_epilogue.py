@@ -48,8 +48,8 @@ class Sm90Epilogue:
     ) -> None:  # fmt: skip
         self.kernel, self.mma, self.softmax, self.warpgroup = kernel, mma, softmax, warpgroup
         self.smem_o, self.outputs, self.tensors = smem_o, outputs, tensors
-        self.barrier: Any = pipeline.NamedBarrier(1 + warpgroup, _WARPGROUP)
-        self.stores: Any = pipeline.PipelineTmaStore.create(num_stages=1)
+        self.barrier = pipeline.NamedBarrier(1 + warpgroup, _WARPGROUP)
+        self.stores = pipeline.PipelineTmaStore.create(num_stages=1)
 
     @cute.jit
     def finish(self, work: Work):

@@ -28,12 +28,10 @@ class AttentionMma:
             self.q: Any = self.mma_qk.make_fragment_A(qk.partition_A(smem_q))
         self.k: Any = self.mma_qk.make_fragment_B(qk.partition_B(smem_k))
         self.v: Any = self.mma_pv.make_fragment_B(pv.partition_B(smem_v))
-        self.acc_s: Any = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((WARPGROUP_M, tile_n)), Float32)
-        self.acc_o: Any = cute.make_rmem_tensor(
-            self.mma_pv.partition_shape_C((WARPGROUP_M, kernel.head_dim_v)), Float32
-        )
+        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((WARPGROUP_M, tile_n)), Float32)
+        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((WARPGROUP_M, kernel.head_dim_v)), Float32)
         values, k = ((4, 2, 2), 32) if kernel.is_fp8 else ((2, 2, 2), 16)
-        self.p: Any = cute.make_rmem_tensor((values, 1, tile_n // k), kernel.dtype)
+        self.p = cute.make_rmem_tensor((values, 1, tile_n // k), kernel.dtype)
 
     def load_q(self) -> None:
         """Load Q into registers."""

@@ -112,7 +112,7 @@ class Sm90Softmax(OnlineSoftmax):
         self.dtype, self.is_fp8 = kernel.dtype, kernel.is_fp8
         self.tile_scales, self.tile_scale = tile_scales, cute.make_rmem_tensor((1,), Float32)
         self.correction, self.thread_max = (cute.make_rmem_tensor((_ROWS,), Float32) for _ in range(2))
-        self.raised: Any = cute.make_rmem_tensor((1,), Boolean)
+        self.raised = cute.make_rmem_tensor((1,), Boolean)
 
     def scale(self) -> Any:
         return self.tile_scale[0] if self.tile_scales else self.scale_log2

@@ -117,4 +117,4 @@ class TransposeV:
                 cute.autovec_copy(fragment, vector_at(out, (layer, element, head, first + column)))
 
 
-transpose_v_kernel: Any = functools.lru_cache(maxsize=64)(TransposeV)
+transpose_v_kernel = functools.lru_cache(maxsize=64)(TransposeV)
