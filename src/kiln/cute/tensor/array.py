@@ -35,6 +35,9 @@ from .tensor_ssa import TensorSSA
 
 _LARGE = 1024
 """Bytes of an array in shared memory from which on it is aligned as TMA and MMA operands with any swizzle are."""
+_BOX = 128
+"""The alignment of TMA boxes. A program that asks for it may unswizzle by offsets in the array, which counts on a swizzle
+atom of 1024 bytes at its start."""
 
 
 class Array:
@@ -78,7 +81,9 @@ class Array:
         if space is AddressSpace.smem:
             if tracing.require("cutlass.Array()").function.kind != "kernel":
                 raise runtime_error("an Array in shared memory is allocated outside a kernel")
-            alignment = max(alignment or (_LARGE if size >= _LARGE else 16), own)
+            if size >= _LARGE and (alignment is None or alignment >= _BOX):
+                alignment = max(alignment or 0, _LARGE)
+            alignment = max(alignment or 16, own)
             made = cute.alloc_smem(size, alignment, cute.ptr_type(dtype.mlir_type, "smem", alignment))
         elif space is AddressSpace.rmem:
             alignment = max(alignment or 16, own)

@@ -88,8 +88,10 @@ _PAGES = {
 """Pages of the knowledge base by rule."""
 _OF_EXITS = ("barrier-exited", "lanes-exited")
 """Rules that a thread which a fault of tensor memory has ended breaks, too."""
-_PLAIN_RULES = ("bounds", "uninitialized", "read-only", "alignment")
+_PLAIN_RULES = ("bounds", "read-only", "alignment")
 """Rules of launches that are checked by default: an access that breaks one is not made, or made up."""
+_MILD_BY_DEFAULT = ("uninitialized", "barrier-exited")
+"""Rules that launches checked by default warn of: kernels read shared memory for rows past the end, without effect."""
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -121,11 +123,11 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             sanitizing.tried(detector.tried)
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
-        mild = (*native.WARNINGS, "barrier-exited") if sanitizer.plain else native.WARNINGS
+        mild = (*native.WARNINGS, *_MILD_BY_DEFAULT) if sanitizer.plain else native.WARNINGS
         for warning in [finding for finding in found if finding.rule in mild]:
             found.remove(warning)
             text = f"{warning}\nmore: kiln kb show {warning.page}" if warning.page else str(warning)
-            warnings.warn(text, DSLWarning, stacklevel=2)
+            warnings.warn(f"{text}\n{sanitizing.OFF}" if sanitizer.plain else text, DSLWarning, stacklevel=2)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
         if isinstance(failure, TensorMemoryFault):
