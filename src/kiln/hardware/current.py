@@ -42,6 +42,11 @@ def compiling_with(options: CompileOptions, target: str | None = None) -> Iterat
         _chosen.options, _chosen.target = before
 
 
+def compiled_for() -> Target:
+    """Return the target of the compilation this thread is in, or the one in force."""
+    return _chosen.target or get_target()
+
+
 def architecture(
     options: CompileOptions | None = None, target: Target | None = None, default: str = DEFAULT
 ) -> Architecture:
@@ -84,4 +89,4 @@ def _name() -> str:
 
 def _on_gpu(target: Target | None = None) -> bool:
     """Return whether programs run on a GPU of this machine."""
-    return not cuda_is_host_memory and not (target or _chosen.target or get_target()).on_host and driver.available()
+    return not cuda_is_host_memory and not (target or compiled_for()).on_host and driver.available()

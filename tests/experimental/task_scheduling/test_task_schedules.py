@@ -1,3 +1,4 @@
+# pyright: reportUnhashable=false
 """Groups, blocks, dependent grids, launch control, pictures, and tasks that wait for each other."""
 
 from __future__ import annotations

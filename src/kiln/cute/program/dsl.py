@@ -20,7 +20,6 @@ from ...base_dsl.operators import min as min_
 from ...base_dsl.promises import Kinds
 from ...base_dsl.scf import ScfDSL
 from ...base_dsl.source_context import return_span
-from ...base_dsl.target import target_name
 from ...base_dsl.traced_function import TracedFunction
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric
 from ...hardware import current, features
@@ -90,7 +89,7 @@ class CuteDSL(ScfDSL):
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
         """Attach the layout of each array to the argument that is its address, for the sanitizer."""
-        if not sanitizing.kinds() and not (target_name() == "cpu" and sanitizing.checks()):
+        if not sanitizing.kinds() and not (sanitizing.checks() and current.compiled_for().name == "cpu"):
             return
         attributes = [
             {} if text is None else {"cute.layout": ir.StringAttr.get(text)}
