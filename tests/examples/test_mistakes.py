@@ -61,6 +61,11 @@ def said_by(mistake: Mistake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return "".join(shown).replace(f"{folder}/", "")
 
 
+def _without_threads(text: str) -> str:
+    """Return the text without the threads it names, and how many: they depend on the schedule."""
+    return re.sub(r"thread (\d+|\(.*?\))|\(\d+ times\)", "thread", text)
+
+
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_what_is_said(mistake, tmp_path, monkeypatch):
     if "torch" in mistake.program:
@@ -69,18 +74,17 @@ def test_what_is_said(mistake, tmp_path, monkeypatch):
             pytest.skip("there is a GPU")
     monkeypatch.setenv("KILN_CHECKS", "first")
     monkeypatch.setenv("KILN_CPU_OPT", "0")
-    monkeypatch.setenv("KILN_CPU_THREADS", "1")  # the first thread that a message names is the same each time
     monkeypatch.setattr(scalar, "_printed", [])
     said = said_by(mistake, tmp_path, monkeypatch)
     assert PACKAGE not in re.sub(r"^.*DSLWarning.*$", "", said, flags=re.MULTILINE)
     if mistake.expected == [NOTHING]:
         assert said == ""
         return
-    lines = re.sub(r"0x[0-9a-f]+", "0x...", said)
+    lines = _without_threads(re.sub(r"0x[0-9a-f]+", "0x...", said))
     for line in mistake.expected:
         if re.fullmatch(r" *[\^~]*", line) and sys.version_info < (3, 11):
             continue  # it knows no columns
-        assert line.removeprefix("DSLWarning: ") in lines, said
+        assert _without_threads(line.removeprefix("DSLWarning: ")) in lines, said
 
 
 def test_there_are_forty():

@@ -115,7 +115,7 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
     if compilation.options.gpu_arch:  # without one, kernels of every GPU run here
         _require_tensor_memory(compilation.module, arch)
     with compilation.stage("limits"):
-        needs = check_limits(compilation.module, arch)
+        needs = check_limits(compilation.module, arch, emulated=True)
     expansion = KernelExpansion(compilation.module, handlers, "the CPU target", arch=arch, needs=needs)
     if "banks" in kinds:
         from .bank_counter import BankCounter  # most programs run without

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     _View = TypeVar("_View", bound=OpView)
 
 
-def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
+def check_limits(module: ir.Module, arch: Architecture, emulated: bool = False) -> dict[str, Needs]:
     """Refuse launches that no GPU of an architecture takes, and return the needs of each kernel.
 
-    The module is as the front end made it; allocations of shared memory get their `OFFSET`.
+    The module is as the front end made it; allocations of shared memory get their `OFFSET`. Where the kernel is
+    `emulated`, instructions that the architecture lacks run.
     """
     launches: dict[str, list[cute.Launch]] = {}
     inside: dict[str, list[ir.Operation]] = {}
@@ -48,7 +49,7 @@ def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
     for name, ops in launches.items():
         needs = found.get(name, Needs())
         for op in ops:
-            _check_launch(op, name, needs, arch, inside.get(name, []))
+            _check_launch(op, name, needs, arch, [] if emulated else inside.get(name, []))
             _warn_of_blocks(op, name, arch.generation)
             _warn_of_columns(op, name, _those(inside.get(name, []), Tcgen05Alloc))
         _check_registers(inside.get(name, []), ops, needs)
