@@ -95,7 +95,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
     assert np.array_equal(np.signbit(got[number]), np.signbit(want[number]))
 
 
-@pytest.mark.quick(16)
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_every_number(source: Any, target: Any):

@@ -35,7 +35,7 @@ def test_results_in_tensors_of_pytorch():
         check_results("MXFP8", "cpu")
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", FIRST)
 def test_clean_under_the_sanitizer(name: str):
     example = case(name)
@@ -69,7 +69,7 @@ REGISTERS = {"attention": 176}
 _COUNTED = re.compile(r"UTC[HQIO]MMA|UTCBAR|UTCCP|LDTM|STTM|UTMALDG|UTMASTG|UGETNEXTWORKID")
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @needs_nvdisasm
 @pytest.mark.parametrize("name", FIRST)
 def test_machine_code(name: str):

@@ -70,7 +70,7 @@ def test_maps_equal_those_of_atoms(seed):
     np.testing.assert_array_equal(out[1], out[2])
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_maps_equal_those_of_atoms(seed):
     """Types, 2 and 3 modes, padded rows, swizzles: by hand and from a view, the bytes are those of the atom's map."""

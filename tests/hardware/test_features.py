@@ -38,7 +38,7 @@ def test_a_feature_has_the_ptx_version_of_its_forms(name):
     assert max(feature.ptx, known, 86) == first
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.skipif(toolchain.find("ptxas") is None, reason="there is no ptxas")
 @pytest.mark.parametrize("target", TARGETS)
 def test_ptxas_takes_and_refuses_what_the_table_says(target):

@@ -199,7 +199,7 @@ def streamed(name, n, dtype):
     return compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1))
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", STREAMED if LONG else ["rms_norm", "layer_norm"])
 @pytest.mark.parametrize(
     ("n", "dtype"),

@@ -119,7 +119,7 @@ def results(module: ir.Module) -> list[int]:
     return [native(n) for n in (0, 1, 2, 5, 9)]
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("most", [2, 3, 8, 20])
 @pytest.mark.parametrize("kind", BODIES)
 def test_parts_compute_what_the_whole_does(kind: str, most: int) -> None:

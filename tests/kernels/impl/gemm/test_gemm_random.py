@@ -10,7 +10,7 @@ import random_gemms
 SEEDS = range(40 if os.environ.get("KILN_LONG_TESTS") else 2)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", random_gemms.KINDS)
 def test_random_gemms(kind, seed):

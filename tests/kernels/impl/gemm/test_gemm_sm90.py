@@ -359,7 +359,7 @@ def test_odd_numbers_of_epilogue_tiles(monkeypatch):
     assert not found
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("config", "seed"),
     [
@@ -691,7 +691,7 @@ if LONG:
     ]
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
 def test_mmas_do_not_wait_for_each_other(dtype, layout, options):

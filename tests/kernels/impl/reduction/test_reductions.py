@@ -86,7 +86,7 @@ def test_nan_comes_first(name):
     check(name, x, 0)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float64, np.int8, np.uint8, np.int64])
 def test_types(dtype):
     x = np.abs(RNG.standard_normal((3, 130)) * 20).astype(dtype)

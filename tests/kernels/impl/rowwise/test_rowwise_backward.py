@@ -34,7 +34,7 @@ def check_norms(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, config: Any =
         close(got, value, tolerance)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("rows", "n", "config"),
     [

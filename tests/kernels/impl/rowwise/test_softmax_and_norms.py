@@ -60,7 +60,7 @@ def test_norms(n):
     )
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "config",
     [

@@ -96,7 +96,7 @@ INTEGERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("shape", "a_type", "b_type", "how"), INTEGERS)
 def test_products_of_narrow_integers(shape, a_type, b_type, how):
     m, n, k = map(int, shape.replace("m", "").replace("n", " ").replace("k", " ").split())

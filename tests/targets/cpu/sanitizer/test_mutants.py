@@ -32,7 +32,7 @@ def test_nothing_is_found_in_right_programs(program: str, tmp_path: Path) -> Non
         assert not findings, "\n".join(map(str, findings))
 
 
-@pytest.mark.quick(14)
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("program", mutation.programs() if ALL else PROGRAMS)
 def test_mutants_are_detected(program: str, tmp_path: Path) -> None:
     missed: list[str] = []

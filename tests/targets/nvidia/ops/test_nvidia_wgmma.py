@@ -102,7 +102,7 @@ if os.environ.get("KILN_LONG_TESTS"):  # nothing that the code of those above do
     ]  # fmt: skip
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @needs_nvdisasm
 @pytest.mark.parametrize(("kind", "second", "sums", "n", "options"), CASES)
 def test_a_main_loop_is_products_and_addresses(kind, second, sums, n, options):
