@@ -17,6 +17,7 @@ import importlib.util
 import operator
 import os
 import sys
+import threading
 import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
@@ -30,11 +31,16 @@ from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
 from .static_key import Met, static_key
 
 
+_SYSCONFIG_LOCK = threading.Lock()
+"""The first calls of sysconfig fill one table, without a lock: two threads at once fail on Python 3.11."""
+
+
 @functools.lru_cache(maxsize=2)
 def _dirs(*kinds: str) -> tuple[str, ...]:
     import sysconfig
 
-    return tuple(os.path.realpath(sysconfig.get_path(kind)) + os.sep for kind in kinds)
+    with _SYSCONFIG_LOCK:
+        return tuple(os.path.realpath(sysconfig.get_path(kind)) + os.sep for kind in kinds)
 
 
 _STANDARD = ("stdlib", "platstdlib")
