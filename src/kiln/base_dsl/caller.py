@@ -29,6 +29,10 @@ class Caller:
         """Learn from a call of a compiled function with these arguments, and handle the next one like it."""
 
     def learn_jit(
-        self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any]
-    ) -> None:
-        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged."""
+        self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any],
+        weaker: bool,
+    ) -> None:  # fmt: skip
+        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged.
+
+        `weaker`: the code makes less of the arguments than their specialised keys say.
+        """
