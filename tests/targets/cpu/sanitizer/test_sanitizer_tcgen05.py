@@ -162,7 +162,10 @@ FAULTS = [
 
 @pytest.mark.parametrize(("text", "wrong"), FAULTS, ids=[wrong for _, wrong in FAULTS])
 def test_faults_of_the_cpu_target_under_the_sanitizer(text, wrong):
-    """Each is a fault without the sanitizer, too; the kernel without `wrong` is right (`test_right_lifetimes`)."""
+    """Each is a fault without the sanitizer, too, but for freed columns, of which the CPU target only warns.
+
+    The kernel without `wrong` is right (`test_right_lifetimes`).
+    """
     group = 2 if "pair" in wrong else 1
     options = {"grid": 2, "cluster": (2, 1, 1)} if group == 2 else {}
     with pytest.raises(TensorMemoryFault, match=text):
