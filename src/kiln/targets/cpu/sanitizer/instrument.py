@@ -124,6 +124,8 @@ class KernelFacts:
     lone: bool = False
     swizzled: bool = False
     """Whether it has a swizzled tensor in shared memory."""
+    loads: bool = False
+    """Whether it loads from tensor memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,6 +236,7 @@ class Instrumentation:
         Values are followed through register arrays: a copy from register to register does not wait.
         """
         loads = [*Tcgen05Ld.all_in(func), *Tcgen05LdRed.all_in(func)]
+        self.facts[func.attributes["sym_name"].value].loads = bool(loads)
         if not loads:
             return
         readers: dict[ir.Value, list[ir.Value]] = {}
