@@ -111,7 +111,7 @@ def _rms_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float)
     return dx, _or_empty(x, dw)
 
 
-rms_norm = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x weight eps", {"dx": "x", "dw": "weight"})
+rms_norm: Operator = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x weight eps", {"dx": "x", "dw": "weight"})
 """RMSNorm along the last axis."""
 
 
@@ -126,7 +126,7 @@ def _layer_norm_backward(
     return dx, _or_empty(x, dw), _or_empty(x, db)
 
 
-layer_norm = _differentiable(
+layer_norm: Operator = _differentiable(
     _layer_norm, _layer_norm_backward, _SAME, "x weight bias eps", {"dx": "x", "dw": "weight", "db": "bias"}
 )
 """LayerNorm along the last axis."""
@@ -140,7 +140,7 @@ def _softmax_backward(dy: Tensor, y: Tensor) -> Tensor:
     return kernels.softmax_backward(dy.contiguous(), y.contiguous())
 
 
-softmax = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
+softmax: Operator = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
 """Softmax along the last axis."""
 
 
@@ -162,7 +162,7 @@ def _fused_add_rms_norm_backward(
     return dx, _or_empty(summed, dw)
 
 
-fused_add_rms_norm = _differentiable(
+fused_add_rms_norm: Operator = _differentiable(
     _fused_add_rms_norm, _fused_add_rms_norm_backward, _NORM_AND_SUM, "summed weight eps",
     {"dx": "summed", "dw": "weight"}, ("dx", "dx", "dw"),
 )  # fmt: skip
@@ -185,7 +185,7 @@ def _fused_add_layer_norm_backward(
     return dx, _or_empty(summed, dw), _or_empty(summed, db)
 
 
-fused_add_layer_norm = _differentiable(
+fused_add_layer_norm: Operator = _differentiable(
     _fused_add_layer_norm, _fused_add_layer_norm_backward, _NORM_AND_SUM, "summed weight bias eps",
     {"dx": "summed", "dw": "weight", "db": "bias"}, ("dx", "dx", "dw", "db"),
 )  # fmt: skip
@@ -205,9 +205,9 @@ def _gated(name: str) -> Operator:
     return _differentiable(forward, backward, _SAME, "gate up", {"dgate": "gate", "dup": "up"})
 
 
-swiglu = _gated("swiglu")
+swiglu: Operator = _gated("swiglu")
 """silu(gate) * up."""
-geglu = _gated("geglu")
+geglu: Operator = _gated("geglu")
 """gelu(gate) * up."""
 
 
@@ -228,7 +228,7 @@ def _rotary_gradients(
     return (rotary_embedding(dy, cos, sin, interleaved, positions, not conjugate),)
 
 
-rotary_embedding = Operator(
+rotary_embedding: Operator = Operator(
     "kiln::rotary_embedding",
     _rotary,
     outputs={"y": _like},
@@ -268,7 +268,7 @@ _ACTIVATION_BACKWARD = {
 }
 """The gradient of the input of an activation."""
 
-linear = Operator(
+linear: Operator = Operator(
     "kiln::linear",
     _linear,
     outputs={"y": _linear_like},

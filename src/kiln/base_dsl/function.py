@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .compiler import CompileOptions
+    from .parameters import Parameters
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -76,7 +77,7 @@ class JitFunction(TracedFunction[P, R_co]):
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         super().__init__(dsl, function, preprocess)
-        self._compiled: dict[Hashable, tuple[CompiledFunction, Dependencies]] = {}
+        self._compiled: dict[Hashable, tuple[CompiledFunction[Any], Dependencies]] = {}
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
@@ -117,7 +118,7 @@ class JitFunction(TracedFunction[P, R_co]):
 
     def _specialize(
         self, key: Hashable, nodes: list[Node], arguments: dict[str, Any]
-    ) -> tuple[CompiledFunction, Dependencies]:
+    ) -> tuple[CompiledFunction[Any], Dependencies]:
         with gc_paused:
             traced = self._trace(nodes, arguments)
             # before anything else happens that another thread could make use of
@@ -158,7 +159,7 @@ class JitFunction(TracedFunction[P, R_co]):
 
     def compile(
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
-    ) -> CompiledFunction:
+    ) -> CompiledFunction[Any]:
         """Trace and compile one specialisation."""
         stack_guard.check()
         with gc_paused:
@@ -169,7 +170,7 @@ class JitFunction(TracedFunction[P, R_co]):
     def _compile_traced(
         self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None,
         target: str | None,
-    ) -> CompiledFunction:  # fmt: skip
+    ) -> CompiledFunction[Any]:  # fmt: skip
         own = self.function.__code__.co_filename.startswith(_PACKAGE)
         with sanitizing.unchecked() if own else contextlib.nullcontext():
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
@@ -212,11 +213,11 @@ class CompiledFunction(Generic[R_co]):
         target: str,
     ) -> None:  # fmt: skip
         self.source = source
-        self.parameters = source.parameters
+        self.parameters: Parameters = source.parameters
         self.executable = executable
         self.function_name: str = traced.entry
         self.names = names
-        self.keys = {
+        self.keys: dict[str, Hashable] = {
             name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)
         }
         self.static: dict[str, Any] = {
@@ -235,10 +236,13 @@ class CompiledFunction(Generic[R_co]):
             or (self.static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
         ]
         """The names of the arguments that calls pass: all but Constexpr. An argument that was None keeps its place."""
-        self.ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
+        self.ambient: dict[str, Callable[[], Any]] = {
+            name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient
+        }
         self._key_tuple = tuple(node.key for node in nodes)
         self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
         self._struct = slot_struct("".join(node.formats for node in nodes))
+        self.slot_bytes: int
         offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
         self.results_at: int = offsets[len(traced.argument_types)] if traced.result_types else 0
         self._result_struct = slot_struct("".join(number_format(kind) for kind in traced.result_kinds))

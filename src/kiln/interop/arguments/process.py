@@ -106,9 +106,9 @@ class Process:
 
 PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 
-calls = Library("calls", prefix="kiln_", passes=1, opt=1)
+calls: Library = Library("calls", prefix="kiln_", passes=1, opt=1)
 """The code that every process needs."""
-programs = Library("programs", prefix="kiln_", passes=0, opt=1)
+programs: Library = Library("programs", prefix="kiln_", passes=0, opt=1)
 """The code that only the kernel library needs."""
 process = calls.variable("process", Process)
 

@@ -157,7 +157,7 @@ class Changed(NamedTuple):
 class Launch(NamedTuple):
     """A launch of compiled code."""
 
-    compiled: CompiledFunction
+    compiled: CompiledFunction[Any]
     leaves: list[Any]
     patches: tuple[Changed, ...]
 
@@ -168,7 +168,7 @@ class Program:
     __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
 
     def __init__(self, steps: Sequence[Call | Launch], result: Any, address_of: Callable[[Any], int]) -> None:
-        self.steps = tuple(steps)
+        self.steps: tuple[Call | Launch, ...] = tuple(steps)
         self.result: Value | list[Value] = result
         """A list for a tuple."""
         self.device: int | None = None
@@ -309,7 +309,7 @@ class _Current(threading.local):
 
 
 _current = _Current()
-recording = fork_safe.Count()
+recording: fork_safe.Count = fork_safe.Count()
 """The number of open recorders in all threads: while there is one, native code repeats nothing."""
 
 
@@ -382,7 +382,7 @@ class Recorder:
             self._begins[first] = (place, before + further)
 
     def launched(
-        self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
+        self, compiled: CompiledFunction[Any], leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
     ) -> None:
         """Note a launch.
 

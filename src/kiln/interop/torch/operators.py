@@ -91,7 +91,8 @@ class Operator:
             raise type_error(f"an operator is called namespace::name, not {name!r}")
         if vmap not in (None, "leading"):
             raise type_error(f"op() got vmap={vmap!r}", 'pass vmap="leading", or leave it out')
-        self.name, self._function = name, function
+        self.name = name
+        self._function = function
         self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
         self._backward, self._save = backward, tuple(save)
         self._tags = tuple(tags)

@@ -182,7 +182,7 @@ class State:
     results: Array[u64, OUTPUTS]
 
 
-operator_library = Library("torch", prefix="kiln_")
+operator_library: Library = Library("torch", prefix="kiln_")
 torch = operator_library.variable("torch", Torch)
 
 

@@ -202,7 +202,8 @@ class KernelFunction:
 
     def __init__(self, function: Callable[..., Any], parameters: _Parameters) -> None:
         functools.update_wrapper(self, function)
-        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__name__: str = function.__name__
+        self.__qualname__ = function.__qualname__
         self._function = function
         self._parameters = parameters
         self._programs: dict[Any, Program | None] = {}

@@ -28,10 +28,11 @@ from .runtime.record_access import Fields
 from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
+    from ...dialects.declaration import OpView
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
-INDICES = {
+INDICES: dict[type[OpView], str] = {
     cute.ThreadIdx: "thread_idx", cute.BlockIdx: "block_idx", cute.BlockDim: "block_dim", cute.GridDim: "grid_dim",
 }  # fmt: skip
 """Operations that return thread and block indices and dimensions, and the names of these."""
