@@ -19,7 +19,7 @@ from typing import Any
 
 from ...base_dsl import packages
 from ..core.command_line import EXIT, progress, report_errors
-from ..core.options import flag, option
+from ..core.options import Parser, flag, option
 from ..core.runners import Inline, Local
 from ..core.text import did_you_mean
 from . import claims, devlog
@@ -35,7 +35,7 @@ _NO_PAGES = (
 
 @report_errors
 def main(argv: Sequence[str]) -> int:
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     try:
         packages.load("yaml")
     except ImportError:
@@ -189,8 +189,8 @@ def _log(args: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln kb",
         description="Search the knowledge base, measure its claims anew, and add to it.",
         epilog="Exit status: 0 all is well; 1 a claim does not hold, the index is not current, or nothing was found; "
