@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "kiln"
 WORKBENCH = "kiln.workbench"
 
 OPTIONAL = {
-    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", "rich_argparse", "shtab", ".serve_cuda.marks",
+    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", "rich_argparse", "shtab", "sqlite3", ".serve_cuda.marks",
     ".serve_cuda.flex_attention", ".serve_cuda.torch_cuda",
 }  # fmt: skip
 """Packages that may be missing, and the modules of the workbench that import one of them."""
