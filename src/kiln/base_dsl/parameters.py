@@ -21,7 +21,7 @@ class Parameters:
         self, function: types.FunctionType, read: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     ) -> None:
         self.function, self._read = function, read
-        self.signature = inspect.signature(function, follow_wrapped=False)
+        self.signature: inspect.Signature = inspect.signature(function, follow_wrapped=False)
         self._annotations: dict[str, Any] | None = None
         self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}
         self._judged: list[tuple[int, str, Any]] | None = None
