@@ -31,7 +31,7 @@ _MAX_LESSONS = 8
 """The number of calls of a function from which native code learns types of arguments; it need not know all."""
 _MAX_PLANS = 16
 """The number of times a plan is made anew because classes changed without effect."""
-_MAX_CANDIDATES = 8
+_MAX_CANDIDATES = 16
 """The number of specialisations that native code tries."""
 _STRONGEST = 1 << 30
 
