@@ -10,6 +10,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from drawing import Picture, save
 
+import kiln.cute as cute
+from kiln.cute.pictures.draw import layout_svg, tv_svg
+
 LESSONS = Path(__file__).parents[1] / "learn"
 
 
@@ -110,11 +113,55 @@ def race(name: str) -> Picture:
     return p
 
 
+def rows(name: str) -> str:
+    """Draw a row-major matrix."""
+    return layout_svg(cute.make_layout((4, 8), stride=(8, 1)), title="(4,8):(8,1)")
+
+
+def tiles(name: str) -> str:
+    """Draw the same matrix, cut into tiles."""
+    return layout_svg(cute.zipped_divide(cute.make_layout((4, 8), stride=(8, 1)), (2, 4)))
+
+
+def threads(name: str) -> str:
+    """Draw which thread of eight holds which elements of a tile."""
+    orders = (cute.make_ordered_layout((2, 4), order=(1, 0)), cute.make_ordered_layout((2, 2), order=(1, 0)))
+    tile, thread_values = cute.make_layout_tv(*orders)
+    return tv_svg(thread_values, tile)
+
+
+def coalescing(name: str) -> Picture:
+    """Draw the sectors that eight lanes touch: neighbours, far apart, and with vectors of 16 bytes."""
+    p = Picture(740, 330, alt(name))
+    cases = (
+        ("coalesced: 8 lanes, 1 sector", [lane / 8 for lane in range(8)], 1 / 8, "green"),
+        ("stride of 8 floats: 8 lanes, 8 sectors, 7/8 wasted", [float(lane) for lane in range(8)], 1 / 8, "red"),
+        ("16-byte vectors: 8 lanes, 4 sectors, all used", [lane / 2 for lane in range(8)], 1 / 2, "green"),
+    )
+    for row, (title, starts, wide, color) in enumerate(cases):
+        y = 14 + row * 108
+        p.text(10, y, title, anchor="start", bold=True)
+        for sector in range(8):
+            x = 10 + sector * 90
+            used = any(sector <= start < sector + 1 for start in starts)
+            p.box(x, y + 60, 86, 26, color if used else "soft", f"sector {sector}", size=11)
+        for lane, start in enumerate(starts):
+            x = 10 + start * 90 + wide * 86 / 2
+            at = 60 + lane * 86
+            p.box(at - 26, y + 12, 52, 20, "blue", f"lane {lane}", size=10.5)
+            p.line(at, y + 32, x, y + 60, color="muted", wide=1)
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
     "02-stages": stages,
     "03-race": race,
+    "04-rows": rows,
+    "04-tiles": tiles,
+    "04-threads": threads,
+    "05-coalescing": coalescing,
 }
 
 

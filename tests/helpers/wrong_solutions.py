@@ -55,5 +55,29 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ),
         ("THREADS >> (k + 1)", "THREADS >> (k + 2)", "block_sums of 128 elements"),
     ),
+    (4, 1): (
+        ("stride=(n + extra, 1)", "stride=(n, 1)", "padded(4, 8, 3) is (4,8):(8,1): coordinate (1, 0)"),
+        ("stride=(1, n)", "stride=(1, m)", "transposed(4, 8)"),
+        ("stride=((4, 2 * n), (1, 8))", "stride=((4, 8), (1, 2 * m))", "tile_by_tile(4, 8)"),
+    ),
+    (4, 2): (
+        ("(m_tile, n_tile))", "(n_tile, m_tile))", "number_tiles of a matrix (8, 24)"),
+        ("cute.local_tile(x, TILE, (m_tile, n_tile))", "x", "number_tiles of a matrix (8, 24)"),
+        ("tile[thread] = number", "tile[0, thread] = number", "the sanitizer reports"),
+    ),
+    (5, 1): (
+        ("if (i + 1) * VECTOR <= cute.size(y):", "if i * VECTOR < cute.size(y):", "memory in kernel fused_kernel"),
+        ("for k in range(i * VECTOR, cute.size(y)):", "for k in range(0):", "fused of 3 elements"),
+        ("VECTOR = 4", "VECTOR = 1", "expected  '16 bytes'"),
+    ),
+    (5, 2): (
+        ("thread // COLUMNS, thread % COLUMNS", "thread % ROWS, thread // ROWS", "got       32"),
+        ("thread // COLUMNS, thread % COLUMNS", "thread // COLUMNS, thread // ROWS", "add_column of a matrix (4, 32)"),
+        (
+            "thread // COLUMNS, thread % COLUMNS",
+            "thread // COLUMNS, thread % COLUMNS + 1",
+            "add_column of a matrix (4, 32)",
+        ),
+    ),
 }
 """By lesson and exercise, three each."""

@@ -11,6 +11,7 @@ import pytest
 from doc_examples import run_page
 
 from kiln.base_dsl.diagnostics import DSLBaseError
+from kiln.cute.layout.leaf import LayoutError
 from kiln.workbench.learn.checking import exercises
 from kiln.workbench.learn.lessons import Lesson, lessons, notebook
 
@@ -28,7 +29,7 @@ def _as_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("lesson", ALL, ids=lambda lesson: lesson.path.stem)
 @pytest.mark.usefixtures("in_order")
 def test_every_cell_of_a_lesson(lesson: Lesson, tmp_path, capsys, monkeypatch):
-    assert run_page(lesson.path, tmp_path, capsys, monkeypatch, DSLBaseError) >= 2
+    assert run_page(lesson.path, tmp_path, capsys, monkeypatch, (DSLBaseError, LayoutError)) >= 2
 
 
 @pytest.mark.parametrize("lesson", ALL, ids=lambda lesson: lesson.path.stem)
