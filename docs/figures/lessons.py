@@ -153,6 +153,26 @@ def coalescing(name: str) -> Picture:
     return p
 
 
+def butterfly(name: str) -> Picture:
+    """Draw a sum over eight lanes by shuffles; the numbers in the boxes are computed."""
+    p = Picture(700, 330, alt(name))
+    values = [3, 1, 4, 1, 5, 9, 2, 6]
+    for row, step in enumerate((0, 4, 2, 1)):
+        if step:
+            values = [values[lane] + values[lane ^ step] for lane in range(8)]
+        y = 34 + row * 84
+        p.text(8, y + 15, f"step {step}" if step else "begin", anchor="start", size=12, color="muted")
+        for lane in range(8):
+            x = 80 + lane * 76
+            if step:
+                p.line(x + 25, y - 52, x + 25, y, color="line")
+                p.line(80 + (lane ^ step) * 76 + 25, y - 52, x + 25, y, color="strong", wide=1)
+            p.box(x, y, 50, 30, "green" if row == 3 else "blue", str(values[lane]), mono=True, size=14)
+    for lane in range(8):
+        p.text(105 + lane * 76, 16, f"lane {lane}", size=11, color="muted")
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -162,6 +182,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "04-tiles": tiles,
     "04-threads": threads,
     "05-coalescing": coalescing,
+    "06-butterfly": butterfly,
 }
 
 

@@ -61,7 +61,7 @@ def run_page(
                     exec(run, program.__dict__)
                 said = f"{type(failure.value).__name__}: {failure.value}"
                 said = re.sub(rf"{re.escape(str(folder))}/line_\d+\.py", "cell.py", said)
-                said = re.sub(r"0x[0-9a-f]{8,}", "0x...", said)
+                said = re.sub(r"0x[0-9a-f]{10,}", "0x...", said)
                 for line in example.expected.splitlines():
                     assert line in said, where
                 continue

@@ -79,5 +79,16 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
             "add_column of a matrix (4, 32)",
         ),
     ),
+    (6, 1): (
+        ("mine.fill(0)", "mine.fill(1)", "rms_norm of a matrix (3, 70)"),
+        ("squares / n + EPS", "squares / (32 * VALUES) + EPS", "rms_norm of a matrix (3, 70)"),
+        ("    mine.fill(0)\n", "", "memory in kernel rms_norm_kernel"),
+    ),
+    (6, 2): (
+        ("    cute.arch.sync_threads()\n", "", "race in kernel row_max_kernel"),
+        ("    if lane == 0:\n        partial[warp] = largest\n", "    partial[0] = largest\n", "the sanitizer reports"),
+        ("    largest = cute.arch.warp_reduction_max(largest)\n",
+         "    if lane < 16:\n        largest = cute.arch.warp_reduction_max(largest)\n", "deadlock in kernel row_max_kernel"),
+    ),
 }
 """By lesson and exercise, three each."""
