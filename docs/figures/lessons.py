@@ -173,6 +173,17 @@ def butterfly(name: str) -> Picture:
     return p
 
 
+def plain(name: str) -> str:
+    """Draw a tile of eight rows of eight banks."""
+    return layout_svg(cute.make_layout((8, 8), stride=(8, 1)))
+
+
+def swizzled(name: str) -> str:
+    """Draw the same tile with a swizzle."""
+    layout = cute.make_layout((8, 8), stride=(8, 1))
+    return layout_svg(cute.make_composed_layout(cute.make_swizzle(3, 0, 3), 0, layout))
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -183,6 +194,8 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "04-threads": threads,
     "05-coalescing": coalescing,
     "06-butterfly": butterfly,
+    "07-plain": plain,
+    "07-swizzled": swizzled,
 }
 
 

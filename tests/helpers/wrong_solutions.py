@@ -87,8 +87,25 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
     (6, 2): (
         ("    cute.arch.sync_threads()\n", "", "race in kernel row_max_kernel"),
         ("    if lane == 0:\n        partial[warp] = largest\n", "    partial[0] = largest\n", "the sanitizer reports"),
-        ("    largest = cute.arch.warp_reduction_max(largest)\n",
-         "    if lane < 16:\n        largest = cute.arch.warp_reduction_max(largest)\n", "deadlock in kernel row_max_kernel"),
+        (
+            "    largest = cute.arch.warp_reduction_max(largest)\n",
+            "    if lane < 16:\n        largest = cute.arch.warp_reduction_max(largest)\n",
+            "deadlock in kernel row_max_kernel",
+        ),
+    ),
+    (7, 1): (
+        ("SWIZZLE = (4, 0, 5)", "SWIZZLE = (0, 0, 5)", "S<0,0,5>: bank conflicts"),
+        ("SWIZZLE = (4, 0, 5)", "SWIZZLE = (4, 0, 4)", "S<4,0,4>: bank conflicts"),
+        ("SWIZZLE = (4, 0, 5)", "SWIZZLE = (2, 2, 3)", "wavefronts"),
+    ),
+    (7, 2): (
+        ("    cute.arch.sync_threads()\n", "", "race in kernel transpose_kernel"),
+        ("cute.make_swizzle(5, 0, 5)", "cute.make_swizzle(0, 0, 5)", "transpose of a matrix (32, 32): bank conflicts"),
+        (
+            "i, j = m_tile * TILE + warp + k, n_tile * TILE + lane",
+            "i, j = m_tile * TILE + warp, n_tile * TILE + lane",
+            "transpose of a matrix (32, 32)",
+        ),
     ),
 }
 """By lesson and exercise, three each."""
