@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from drawing import Picture, save
 
 import kiln.cute as cute
+from kiln import Float16, Float32
+from kiln.cute.nvgpu import warp
 from kiln.cute.pictures.draw import layout_svg, tv_svg
 
 LESSONS = Path(__file__).parents[1] / "learn"
@@ -184,6 +186,12 @@ def swizzled(name: str) -> str:
     return layout_svg(cute.make_composed_layout(cute.make_swizzle(3, 0, 3), 0, layout))
 
 
+def fragment(name: str) -> str:
+    """Draw the accumulator of one `mma.sync`."""
+    atom = cute.make_mma_atom(warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16)))
+    return tv_svg(atom.tv_layout_C, (16, 8), title="C of m16n8k16: lane T, value V")
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -196,6 +204,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "06-butterfly": butterfly,
     "07-plain": plain,
     "07-swizzled": swizzled,
+    "08-fragment": fragment,
 }
 
 

@@ -107,5 +107,15 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
             "transpose of a matrix (32, 32)",
         ),
     ),
+    (8, 1): (
+        ("lane // 4 +", "lane % 8 +", "place(lane=1, value=0)"),
+        ("8 * (value // 2)", "value // 2", "place(lane=0, value=2)"),
+        ("lane % 4 * 2 + value % 2", "lane % 4 + 4 * (value % 2)", "place(lane=0, value=1)"),
+    ),
+    (8, 2): (
+        ("stride=(0, 1)", "stride=(1, 0)", "gemm with M, N, K = 16, 8, 16"),
+        ("(0, n))", "(0, 0))", "gemm with M, N, K = 32, 24, 48"),
+        ("cute.where(v > 0, v, 0)", "v", "expected  0.0"),
+    ),
 }
 """By lesson and exercise, three each."""
