@@ -22,16 +22,17 @@ from ..lowering.builder import Builder, constant_value, int_type, operations, pt
 from ..lowering.expansion import AnyOp
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.memory import alignment_of
-from .passes import coroutines
+from .passes import coroutines, lane_updates
 from .runtime import record_access, scheduler
 from .runtime.record_access import Fields
 from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
+    from ...dialects.declaration import OpView
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
-INDICES = {
+INDICES: dict[type[OpView], str] = {
     cute.ThreadIdx: "thread_idx", cute.BlockIdx: "block_idx", cute.BlockDim: "block_dim", cute.GridDim: "grid_dim",
 }  # fmt: skip
 """Operations that return thread and block indices and dimensions, and the names of these."""
@@ -232,6 +233,8 @@ class Expander(host.Expander):
         write: bool, value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """Return the address of an access; in an instrumented build it is checked first."""
+        if lane_updates.UPDATE in op.attributes:
+            self.pause(op, b, "update by all lanes")
         sanitizer, banks = self.module.sanitizer, self.module.banks
         if sanitizer is None and banks is None:
             return address
@@ -307,11 +310,13 @@ class Expander(host.Expander):
 
     def let_others_run(self, op: AnyOp, b: Builder, what: str) -> None:
         """Suspend without waiting, at a load that a loop may repeat until another thread changes the memory."""
-        if not _in_open_loop(op):
-            return
-        frame = self.frame_of(op)
-        self.function.spins = True
-        Fields(b, frame, FrameHeader).store("site", b.i32(self.site_of(op, what)))
+        if _in_open_loop(op):
+            self.function.spins = True
+            self.pause(op, b, what)
+
+    def pause(self, op: AnyOp, b: Builder, what: str) -> None:
+        """Let the other threads run once."""
+        Fields(b, self.frame_of(op), FrameHeader).store("site", b.i32(self.site_of(op, what)))
         self.suspend(b)
 
     def stop_if_asked(self, op: AnyOp, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:

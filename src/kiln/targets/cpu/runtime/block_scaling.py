@@ -24,7 +24,7 @@ from .tensor_core import (
     split_all,
 )
 
-warp_mmas = Library("warp_mma", prefix="kiln_cpu_")
+warp_mmas: Library = Library("warp_mma", prefix="kiln_cpu_")
 
 TYPES = INPUTS[E4M3 : E2M1 + 1]
 """Types of the elements of A and B; their places are bits of `kind`."""

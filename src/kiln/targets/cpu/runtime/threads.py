@@ -15,7 +15,7 @@ from ....native import Library, Ptr, i32, i64, inline, local, native, popcount, 
 from ...host.reports import fault, has_fault
 from .records import BARRIERS, COMPLETE, FREE, OPEN, TMEM_SLOT, WARP, Barrier, BlockRecord, FrameHeader, Meeting, Warp
 
-waiting = Library("waiting", prefix="kiln_cpu_")
+waiting: Library = Library("waiting", prefix="kiln_cpu_")
 
 ALL = 0xFFFFFFFF
 TMEM_LEAK = 15

@@ -54,10 +54,10 @@ operand (`OPERANDS`), its columns, and a descriptor or an address."""
 OPERANDS = ("D", "A", "B", "SFA", "SFB")
 D_OPERAND, A_OPERAND, B_OPERAND, SFA_OPERAND, SFB_OPERAND = range(len(OPERANDS))
 
-tcgen05 = Library("tcgen05", prefix="kiln_cpu_")
+tcgen05: Library = Library("tcgen05", prefix="kiln_cpu_")
 """Native code that kernels with tcgen05 operations call."""
 
-TYPES = {
+TYPES: dict[int, tuple[str | None, ...]] = {
     OF_F16: ("f16", "bf16"),
     OF_TF32: (None, None, "tf32"),
     OF_I8: ("u8", "s8"),

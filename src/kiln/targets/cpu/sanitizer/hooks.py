@@ -35,7 +35,9 @@ class Hooks:
     """Calls of the detector that the expansion of an operation adds to an instrumented build."""
 
     def __init__(self, x: Expander, op: AnyOp, sanitizer: Instrumentation) -> None:
-        self.x, self.op, self.sanitizer = x, op, sanitizer
+        self.x = x
+        self.op = op
+        self.sanitizer = sanitizer
 
     def _call(self, b: Builder, name: str, *arguments: Any) -> None:
         if self.x.function.is_kernel:

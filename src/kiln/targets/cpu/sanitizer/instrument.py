@@ -87,7 +87,7 @@ class Instrumentation:
         self.kinds: tuple[str, ...] = tuple(kinds)
         self.plain: bool = BOUNDS in self.kinds
         """Whether only bounds and unset shared memory are looked for."""
-        self.bits = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
+        self.bits: int = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
         if self.plain:
             self.bits |= 1 << KINDS.index("memory") | PLAIN
         self.sites: list[SanitizedSite] = []

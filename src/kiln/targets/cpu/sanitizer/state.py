@@ -86,10 +86,10 @@ _RULES_OF_KIND = {
     ),
     "numeric": ("not-finite", "index-overflow", "zero-division", "negative-shift"),
 }  # fmt: skip
-KIND_OF_RULE = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
-RULES = tuple(KIND_OF_RULE)
+KIND_OF_RULE: dict[str, str] = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
+RULES: tuple[str, ...] = tuple(KIND_OF_RULE)
 """All rules; `Finding.rule` is an index."""
-RULE = {name: number for number, name in enumerate(RULES)}
+RULE: dict[str, int] = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 64  # bits of a word
 WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load")
 """Rules that are warnings, not findings: public programs break them, and GPUs tolerate it (ptxas adds a missing
@@ -500,6 +500,6 @@ class State:
     findings: Array[Finding, MAX_FINDINGS]
 
 
-detector = Library("sanitizer", prefix="kiln_cpu_san_")
+detector: Library = Library("sanitizer", prefix="kiln_cpu_san_")
 """The library of functions that instrumented code calls."""
 state = detector.variable("state", State)
