@@ -92,7 +92,8 @@ def script(path: Path, folder: str) -> Path:
 
 
 def arch_of(program: dict[str, Any]) -> str:
-    return re.sub(r"\d$", r"\g<0>a", program["arch"])
+    """Return a program's architecture with the features that are its own alone, which sm_90 was the first to have."""
+    return re.sub(r"sm_(9|1\d)\d$", r"\g<0>a", program["arch"])
 
 
 def compile_program(examples: Path, program: dict[str, Any]) -> Captured:
