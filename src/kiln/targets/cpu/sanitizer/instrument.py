@@ -28,11 +28,12 @@ from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
-from .schedules import FURTHER
+from .report_facts import Argument, KernelInfo, ReportFacts, SanitizedSite, SharedView, layout_leaves, swizzled_layout
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
     ENGINE_SHIFT,
+    FURTHER,
     GLOBAL,
     KINDS,
     MAX_LEAVES,
@@ -46,68 +47,6 @@ from .state import (
 
 if TYPE_CHECKING:
     from ..expand import Expander, Expansion, FunctionState
-
-
-@dataclasses.dataclass(frozen=True)
-class SanitizedSite:
-    """A place in the program that the detector can name."""
-
-    what: str
-    """"read", "write", "barrier", ..."""
-    span: Span | None
-    calls: tuple[Span, ...]
-    kernel: str
-    memory: str = ""
-    """What it accesses: the name of an argument or of an allocation."""
-    start: int = 0
-    """Where the allocation starts in shared memory; -1: at the dynamic part."""
-    element: str = ""
-    element_bits: int = 0
-    swizzle: str = ""
-    """The swizzle through which it accesses shared memory."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Argument:
-    """A kernel's argument that points to memory."""
-
-    name: str
-    element: str
-    element_bits: int
-    layout: str | None
-    space: str
-
-
-@dataclasses.dataclass(frozen=True)
-class SharedView:
-    """A tensor in shared memory: the bytes it covers, counted from the start of the static or of the dynamic part."""
-
-    tensor: Argument
-    start: int
-    end: int
-    dynamic: bool
-
-
-@dataclasses.dataclass
-class KernelInfo:
-    """The description of a kernel for reports."""
-
-    name: str
-    arguments: list[Argument | None]
-    views: list[SharedView] = dataclasses.field(default_factory=list)
-    dynamic_start: int = 0
-    """Where dynamic shared memory starts, from the start of the block's shared memory."""
-
-    def view_at(self, offset: int) -> tuple[SharedView, int] | None:
-        """Return the smallest tensor at a byte of a block's shared memory, and how far into it that is."""
-        found: tuple[SharedView, int] | None = None
-        for view in self.views:
-            inside = offset - view.start - (self.dynamic_start if view.dynamic else 0)
-            if 0 <= inside < view.end - view.start and (
-                found is None or view.end - view.start < found[0].end - found[0].start
-            ):
-                found = view, inside
-        return found
 
 
 @dataclasses.dataclass
@@ -169,18 +108,14 @@ class AccessedMemory(NamedTuple):
 _DYNAMIC_END = 0x7FFF_FFFF
 
 
-class Instrumentation:
+class Instrumentation(ReportFacts):
     """The instrumented build of one module."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        self.kinds: tuple[str, ...] = tuple(kinds)
-        self.plain: bool = BOUNDS in self.kinds
-        """Whether only bounds and unset shared memory are looked for."""
+        super().__init__(kinds)
         self.bits: int = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
         if self.plain:
             self.bits |= 1 << KINDS.index("memory") | PLAIN
-        self.sites: list[SanitizedSite] = []
-        self.kernels: list[KernelInfo] = []
         self.granule = 4
         """The largest power of two that divides the address and size of every access, at most 4."""
         self.engines = 1
@@ -743,29 +678,6 @@ def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, l
         return value, []
     leaves = [b.extract(value, int_type(w), n + 1) for n, w in enumerate(widths)]
     return b.extract(value, ptr_type(), 0), [_resized(b, leaf, 64) for leaf in leaves]
-
-
-_LEAF = re.compile(r"\?(?:\{[^}]*\})?|-?\d+")
-
-
-_SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
-
-
-def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
-    """Return the swizzle S<b,m,s> of a layout's text, or None, and the layout that it is composed with."""
-    found = _SWIZZLED.fullmatch(layout or "")
-    if found is None:
-        return None, layout
-    bits, base, shift, plain = found.groups()
-    return (int(bits), int(base), int(shift)), plain
-
-
-def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
-    """Return the leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
-    if layout is None or layout.count(":") != 1 or "o" in layout or "@" in layout or "E" in layout:
-        return None
-    shape, stride = (_LEAF.findall(part) for part in layout.split(":"))
-    return (shape, stride) if len(shape) == len(stride) else None
 
 
 def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
