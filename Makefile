@@ -91,7 +91,7 @@ clean:
 	@touch .venv/.installed $@
 
 # What the site needs. Sphinx 9 runs on Python 3.11 and later.
-.venv/.docs: .venv/.dev
+.venv/.docs: pyproject.toml | .venv/bin/python
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "The site needs Python 3.11 or newer; choose one with: make clean; make PYTHON=python3.12 docs" >&2; exit 1; }
 	$(PIP) -e '.[docs]'

@@ -10,6 +10,7 @@ import kiln  # noqa: E402
 project, author = "Kiln", "the Kiln authors"
 version = release = kiln.__version__
 html_title = "Kiln"
+smartquotes = False
 
 extensions = [
     "myst_nb",
@@ -21,6 +22,7 @@ extensions = [
     "kiln_files",
     "kiln_api",
     "kiln_commands",
+    "kiln_gallery",
 ]
 exclude_patterns = ["_ext", "_static", "figures", "reference/examples", "knowledge/cases"]
 suppress_warnings = [

@@ -61,28 +61,95 @@ SPEEDS = (
 )  # fmt: skip
 
 
+class Shown(NamedTuple):
+    """A kernel of the gallery: its name, what it does, its source, the page that tells how to call it, and a speed."""
+
+    title: str
+    text: str
+    source: str
+    page: str
+    speed: Speed
+
+
+_KERNELS = "../src/kiln/kernels"
+GALLERY = (
+    Shown(
+        "GEMM", "TMA, WGMMA, two consumer warpgroups, persistent CTAs; any epilogue you write as a function.",
+        f"{_KERNELS}/impl/gemm/sm90.py", "kernels.md#gemm", SPEEDS[0],
+    ),
+    Shown(
+        "Grouped GEMM", "Experts of a mixture in one launch, with any number of rows each.",
+        f"{_KERNELS}/impl/gemm/sm90_grouped.py", "kernels.md#grouped-gemm",
+        Speed(
+            "64 groups of 128 rows, bf16, N 4096, K 2048", "gemm_grouped", "Grouped GEMM, bfloat16, sustained",
+            ("64", "128 uneven", "4096", "2048"), "PyTorch", ("PyTorch TFLOP/s", "Kiln TFLOP/s"), "TFLOP/s",
+        ),
+    ),
+    Shown(
+        "Attention", "One pass with online softmax, roles for warps, causal masks and windows, GQA, varlen.",
+        f"{_KERNELS}/impl/attention/fwd/sm90.py", "kernels.md#attention", SPEEDS[2],
+    ),
+    Shown(
+        "Attention backward", "dQ, dK and dV of every mask that the forward has.",
+        f"{_KERNELS}/impl/attention/bwd/sm90.py", "kernels.md#attention", SPEEDS[3],
+    ),
+    Shown(
+        "MLA decode", "Multi-head latent attention on a paged cache of compressed KV.",
+        f"{_KERNELS}/impl/mla/sm90.py", "kernels.md#mla", SPEEDS[4],
+    ),
+    Shown(
+        "Softmax", "Rows in registers, one read and one write of each element.",
+        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", "kernels.md#row-wise-kernels", SPEEDS[5],
+    ),
+    Shown(
+        "RMSNorm", "The same skeleton as softmax, with a weight, a residual or fp8 output on request.",
+        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", "kernels.md#row-wise-kernels",
+        Speed(
+            "RMSNorm, bf16, 16384 x 8192", "memory_bound", "Row-wise kernels, forward",
+            ("rms_norm", "16384", "8192", "bfloat16"), "PyTorch", ("torch us", "Kiln us"), "us",
+        ),
+    ),
+)  # fmt: skip
+"""What the gallery shows."""
+
+
 def _results() -> ModuleType:
     spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+class Measured(NamedTuple):
+    """The numbers of a row, how many times as fast Kiln is, and the day."""
+
+    peer: float
+    ours: float
+    ratio: float
+    date: str
+
+
+def measured(speed: Speed) -> Measured:
+    """Return what the data say about a row."""
+    page = _results().parse((ROOT / "docs" / "data" / f"{speed.page}.md").read_text())
+    (found,) = [known for known in page.tables if known.title == speed.table]
+    (row,) = [cells for cells in found.rows if cells[: len(speed.row)] == speed.row]
+    peer, ours = (float(row[found.columns.index(column)].split(" ")[0]) for column in speed.columns)
+    date, gpu = found.environment.split(", ")[:2]
+    if gpu != "NVIDIA H200":
+        raise ValueError(f"{speed.page}.md, {speed.table}: measured on {gpu}, the table says H200")
+    return Measured(peer, ours, ours / peer if speed.unit == "TFLOP/s" else peer / ours, date)
+
+
 def table(docs: str) -> str:
     """Return the table as Markdown, with links to the pages of `docs`/data."""
-    results = _results()
     lines = ["| on one H200 | peer | Kiln | | measured |", "|---|--:|--:|--:|---|"]
     for each in SPEEDS:
-        page = results.parse((ROOT / "docs" / "data" / f"{each.page}.md").read_text())
-        (found,) = [known for known in page.tables if known.title == each.table]
-        (row,) = [cells for cells in found.rows if cells[: len(each.row)] == each.row]
-        peer, ours = (row[found.columns.index(column)].split(" ")[0] for column in each.columns)
-        date, gpu = found.environment.split(", ")[:2]
-        assert gpu == "NVIDIA H200", gpu
-        ratio = float(ours) / float(peer) if each.unit == "TFLOP/s" else float(peer) / float(ours)
-        cells = f"{each.peer} {peer}", f"{ours} {each.unit}", f"{ratio:.2f}x", f"[{date}]({docs}data/{each.page}.md)"
-        lines.append(f"| {each.what} | {' | '.join(cells)} |")
+        found = measured(each)
+        numbers = f"{each.peer} {found.peer:g}", f"{found.ours:g} {each.unit}", f"{found.ratio:.2f}x"
+        lines.append(f"| {' | '.join([each.what, *numbers, f'[{found.date}]({docs}data/{each.page}.md)'])} |")
     return "\n".join(lines)
 
 

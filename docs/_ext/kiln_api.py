@@ -8,6 +8,8 @@ link to their entries.
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import inspect
 import re
 import sys
@@ -16,12 +18,19 @@ from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.ext.autodoc.mock import mock
 from sphinx.util.docutils import SphinxDirective
 
 DOCS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DOCS.parent / "tools"))
 
 import api_pages  # noqa: E402
+
+if importlib.util.find_spec("torch") is None:  # the reference describes kiln.torch where PyTorch is not installed, too
+    with mock(["torch"]):
+        importlib.import_module("torch")
+        importlib.import_module("kiln.torch")
+        importlib.import_module("kiln.nn")
 
 
 class KilnApi(SphinxDirective):

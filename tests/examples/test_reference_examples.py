@@ -15,23 +15,22 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "reference" / "examples").glob("*.md"))
 WITHOUT = {
     "kiln.cute": 2,
-    "kiln.cute.arch": 25,
+    "kiln.cute.arch": 15,
     "kiln.cute.nvgpu": 2,
-    "kiln.cute.nvgpu.cpasync": 12,
-    "kiln.cute.nvgpu.tcgen05": 12,
-    "kiln.cute.nvgpu.warpgroup": 4,
+    "kiln.cute.nvgpu.cpasync": 8,
+    "kiln.cute.nvgpu.tcgen05": 11,
     "kiln.cute.runtime": 1,
-    "kiln.cute.testing": 6,
-    "kiln.kernels": 34,
-    "kiln.nn": 11,
-    "kiln.pipeline": 7,
-    "kiln.testing": 7,
-    "kiln.torch": 11,
-    "kiln.utils": 12,
+    "kiln.cute.testing": 2,
+    "kiln.kernels": 13,
+    "kiln.nn": 5,
+    "kiln.pipeline": 1,
+    "kiln.testing": 3,
+    "kiln.torch": 8,
+    "kiln.utils": 5,
     "kiln.utils.blockscaled_layout": 7,
-    "kiln.utils.schedulers": 10,
-    "kiln.utils.sm100": 24,
-    "kiln.utils.sm90": 8,
+    "kiln.utils.schedulers": 9,
+    "kiln.utils.sm100": 23,
+    "kiln.utils.sm90": 1,
 }
 """How many public functions of a module have no example yet. Numbers only shrink."""
 
@@ -47,7 +46,7 @@ def tool() -> ModuleType:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_example_runs(page: Path, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("KILN_CPU_OPT", "0")
-    if page.stem in ("kernels", "torch"):
+    if page.stem == "torch":
         pytest.importorskip("torch")
     text = page.read_text()
     if ">>> " not in text:
