@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import linecache
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from drawing import Picture, save
 
+import kiln
 import kiln.cute as cute
 from kiln import Float16, Float32
+from kiln.cute.kernel_ranges import RangeTrace
 from kiln.cute.nvgpu import warp
 from kiln.cute.pictures.draw import layout_svg, tv_svg
 
@@ -24,6 +33,20 @@ def alt(name: str) -> str:
     found = re.search(rf"\{{image\}} pictures/{name}\.light\.svg\n:alt: (.+)\n", lesson)
     assert found is not None, f"no lesson shows {name}, or it has no :alt:"
     return found[1]
+
+
+def program(number: int, *words: str) -> dict[str, Any]:
+    """Run the code cells of a lesson in which one of these words occurs, on the CPU target, and return their names."""
+    text = next(LESSONS.glob(f"{number:02}-*.md")).read_text()
+    made: dict[str, Any] = {"__name__": f"lesson_{number}"}
+    with tempfile.TemporaryDirectory() as folder, kiln.target("cpu"), contextlib.redirect_stdout(io.StringIO()):
+        for i, code in enumerate(re.findall(r"^```\{code-cell\}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)):
+            if any(word in code for word in words):
+                file = Path(folder) / f"cell_{i}.py"
+                file.write_text(code)
+                linecache.getlines(str(file))  # the source is looked up when a function is first called
+                exec(compile(code, str(file), "exec"), made)
+    return made
 
 
 def machine(name: str) -> Picture:
@@ -98,14 +121,14 @@ def race(name: str) -> Picture:
     p = Picture(720, 250, alt(name))
     for row, (title, offset) in enumerate((("without a barrier", 0), ("with sync_threads()", 125))):
         p.text(10, offset + 18, title, anchor="start", bold=True)
-        for warp in range(2):
-            y = offset + 34 + warp * 40
-            p.text(10, y + 15, f"warp {warp}", anchor="start", size=12)
+        for number in range(2):
+            y = offset + 34 + number * 40
+            p.text(10, y + 15, f"warp {number}", anchor="start", size=12)
             p.line(70, y + 15, 700, y + 15)
-            write = (250 if warp == 0 else 90) if row == 0 else (230 if warp == 0 else 90)
+            write = (250 if number == 0 else 90) if row == 0 else (230 if number == 0 else 90)
             read = write + 110 if row == 0 else 420
             p.box(write, y, 100, 30, "blue", "write", size=12)
-            early = row == 0 and warp == 1
+            early = row == 0 and number == 1
             p.box(read, y, 100, 30, "red" if early else "green", "read: too early" if early else "read", size=12)
         if row:
             p.box(352, offset + 28, 14, 82, "orange")
@@ -192,6 +215,29 @@ def fragment(name: str) -> str:
     return tv_svg(atom.tv_layout_C, (16, 8), title="C of m16n8k16: lane T, value V")
 
 
+def timeline(name: str) -> Picture:
+    """Draw what a producer and a consumer do, as a trace of the CPU target has it."""
+    relay = program(9, "import numpy", "def relay_kernel")["relay"]
+    x = np.zeros((6, 32), np.float32)
+    p = Picture(720, 230, alt(name))
+    for k, count in enumerate((1, 3)):
+        with kiln.target("cpu"), RangeTrace() as trace:
+            relay(x, x.copy(), count)
+        top = 14 + k * 112
+        p.text(10, top, f"{count} stage{'s' * (count > 1)}", anchor="start", bold=True)
+        for warp_number, who in enumerate(("producer", "consumer")):
+            y = top + 16 + warp_number * 36
+            p.text(10, y + 14, who, anchor="start", size=12)
+            p.line(84, y + 14, 710, y + 14)
+        begins = sorted((event.time, event.warp, event.name) for event in trace.events() if event.begins)
+        for place, (_, warp_number, what) in enumerate(begins):
+            y = top + 16 + warp_number * 36
+            row = sum(own == warp_number for _, own, _ in begins[:place])
+            p.box(88 + place * 52, y, 48, 28, "blue" if what == "load" else "green", f"{what[:4]} {row}", size=10.5)
+    p.text(710, 222, "order recorded on the CPU target, not durations", anchor="end", size=11, color="muted")
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -205,6 +251,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "07-plain": plain,
     "07-swizzled": swizzled,
     "08-fragment": fragment,
+    "09-timeline": timeline,
 }
 
 

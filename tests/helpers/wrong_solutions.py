@@ -117,5 +117,23 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ("(0, n))", "(0, 0))", "gemm with M, N, K = 32, 24, 48"),
         ("cute.where(v > 0, v, 0)", "v", "expected  0.0"),
     ),
+    (9, 1): (
+        ("cp_async_wait_group(1)", "cp_async_wait_group(2)", "the sanitizer reports"),
+        (
+            "        cute.arch.cp_async_wait_group(1)\n        cute.arch.sync_warp()\n",
+            "        cute.arch.cp_async_wait_group(1)\n",
+            "race in kernel total_kernel",
+        ),
+        ("tile % 2]\n        cute.arch.sync_warp()\n", "tile % 2]\n", "race in kernel total_kernel"),
+    ),
+    (9, 2): (
+        ("            stage.release()\n", "", "deadlock in kernel column_sums_kernel"),
+        (
+            "            total += buffers[31 - lane, stage.index]\n            stage.release()\n",
+            "            stage.release()\n            total += buffers[31 - lane, stage.index]\n",
+            "race in kernel",
+        ),
+        ("31 - lane, stage.index", "31 - lane, 0", "column_sums of 2 rows"),
+    ),
 }
 """By lesson and exercise, three each."""
