@@ -130,7 +130,7 @@ class NumericNode(Node):
     def __init__(self, kind: type[Numeric], value: Any) -> None:
         self.kind = kind
         self.value = value
-        self.key = kind
+        self.key: type[Numeric] = kind
         self.formats: str = number_format(kind)
 
     def types(self) -> list[ir.Type]:
@@ -226,7 +226,7 @@ def _address(pointer: Any) -> int:
 class ValuesNode(Node):
     """An object in a trace that consists of MLIR values, or has some in its attributes."""
 
-    key = ()
+    key: tuple[()] = ()
 
     def __init__(self, values: list[ir.Value], rebuild: Callable[[Iterator[ir.Value]], Any]) -> None:
         self._values, self._rebuild = values, rebuild
@@ -248,7 +248,9 @@ class GroupNode(Node):
     """Whether reports name its parts (`x[0]`), and not only the whole."""
 
     def __init__(self, tag: Any, children: list[Node], make: Callable[[list[Any]], Any]) -> None:
-        self.children, self._make, self._tag = children, make, tag
+        self.children = children
+        self._make = make
+        self._tag = tag
         self.formats: str = "".join(c.formats for c in children)
 
     @property

@@ -62,7 +62,7 @@ class Entry(NamedTuple):
     data: dict[str, bytes]
 
 
-compilations = 0
+compilations: int = 0
 """The number of modules this process has compiled or loaded: timed code must not add to it."""
 
 

@@ -19,7 +19,7 @@ class Parameters:
 
     def __init__(self, function: types.FunctionType) -> None:
         self.function = function
-        self.signature = inspect.signature(function, follow_wrapped=False)
+        self.signature: inspect.Signature = inspect.signature(function, follow_wrapped=False)
         self._annotations: dict[str, Any] | None = None
         self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}
         self._judged: list[tuple[int, str, Any]] | None = None

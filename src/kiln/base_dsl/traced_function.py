@@ -71,7 +71,9 @@ class TracedFunction(Generic[P, R_co]):
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.name: str = function.__name__
-        self.dsl, self.function, self.preprocess = dsl, function, preprocess
+        self.dsl = dsl
+        self.function = function
+        self.preprocess = preprocess
         self.name_prefix: str | None = None
         self._made_of = _made_of(function)
         self._parameters = Parameters(function)
@@ -116,7 +118,9 @@ class TracedFunction(Generic[P, R_co]):
             print(rewritten_source(self.function))
         return rewrite(self.function)
 
-    __code__, __defaults__, __kwdefaults__ = map(_of_function, ("__code__", "__defaults__", "__kwdefaults__"))
+    __code__: types.CodeType = _of_function("__code__")
+    __defaults__: tuple[Any, ...] | None = _of_function("__defaults__")
+    __kwdefaults__: dict[str, Any] | None = _of_function("__kwdefaults__")
 
     def set_name_prefix(self, prefix: str, **_: Any) -> Self:
         """Put a prefix before the names of what is compiled from this function."""

@@ -102,7 +102,7 @@ class RangeTrace:
             driver.call("cuCtxSynchronize")
             data = driver.read_memory(self.address, _SIZE)
         found: list[RangeEvent] = []
-        self.lost = 0
+        self.lost: int = 0
         for slot, count in enumerate(struct.unpack_from(f"<{WARPS}i", data)):
             self.lost += max(0, count - EVENTS)
             for number in range(max(0, count - EVENTS), count):
@@ -118,7 +118,7 @@ _open: RangeTrace | None = None
 
 @contextlib.contextmanager
 def kernel_range(name: str) -> Iterator[None]:
-    """Record the body as a range of this name in a trace (`kiln profile --prof_type trace`); otherwise do nothing."""
+    """Record the body as a range of this name in a trace (`kiln profile --prof-type trace`); otherwise do nothing."""
     if not isinstance(name, str):
         raise type_error(f'range() takes a name, got {name!r}: write range("load")')
     trace = _open

@@ -146,7 +146,7 @@ class SymbolNode(NumericNode):
 
     def __init__(self, symbol: SymInt) -> None:
         super().__init__(Int64 if symbol.width == 64 else Int32, 0)
-        self.key = SymbolKey(self.kind)
+        self.key: SymbolKey = SymbolKey(self.kind)
         self._divisibility = symbol.divisibility
 
     def leaves(self) -> list[Any]:
@@ -221,7 +221,7 @@ def shape_node(value: Any) -> Node:
 class AddressNode(Node):
     """An untyped address, `ctypes.c_void_p`, which fits compiled code that takes a pointer."""
 
-    key = "an address"
+    key: str = "an address"
 
     def __init__(self, address: int) -> None:
         self._address = address
@@ -246,12 +246,12 @@ class StreamNode(Node):
     """A stream, passed as its handle."""
 
     formats = "Q"
-    key = "a stream"
+    key: str = "a stream"
 
     def __init__(self, handle: int | None, stream: Any, ambient: bool = False) -> None:
         self._handle = handle
         self._stream = stream  # its handle is invalid when it is gone
-        self.ambient = current_stream if ambient else None
+        self.ambient: Callable[[], Any] | None = current_stream if ambient else None
         """Returns what to pass where a call leaves the stream out."""
 
     def types(self) -> list[ir.Type]:

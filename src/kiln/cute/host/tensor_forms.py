@@ -50,7 +50,9 @@ class TensorSignature:
     def __init__(
         self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool, counted: bool
     ) -> None:
-        self.dtype, self.memspace, self.alignment = dtype, memspace, alignment
+        self.dtype: Any = dtype
+        self.memspace: AddressSpace = memspace
+        self.alignment: int = alignment
         self.shape: tuple[Any, ...] = shape
         self.stride: tuple[Any, ...] = stride
         self.readonly: bool = readonly
@@ -180,14 +182,14 @@ class Form:
     __slots__ = ("argument_record", "shape", "signature", "strides", "tail")
 
     def __init__(self, found: TensorSignature, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        self.signature = found
+        self.signature: TensorSignature = found
         self.shape: tuple[int, ...] = shape
         """The extents, all of them numbers."""
         self.strides: tuple[int, ...] = strides
         self.tail: tuple[int, ...] = found.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
         device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
-        self.argument_record = plan.ArgumentRecord(
+        self.argument_record: plan.ArgumentRecord = plan.ArgumentRecord(
             found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""

@@ -644,7 +644,7 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
 
 
 def recast_tensor(
-    src: TracedTensor, dtype: type[D], swizzle_: Any = None, *, loc: Any = None, ip: Any = None
+    src: Tensor[Any], dtype: type[D], swizzle_: Any = None, *, loc: Any = None, ip: Any = None
 ) -> TracedTensor[D]:
     """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
     if not isinstance(src, TracedTensor):

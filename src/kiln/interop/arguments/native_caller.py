@@ -71,7 +71,7 @@ class NativeCaller(Caller):
     def wait(self) -> None:
         loading.engine()
 
-    def learn_compiled(self, compiled: CompiledFunction, values: Iterable[Any]) -> None:
+    def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[Any]) -> None:
         plans = _plans_of(compiled)
         engine = loading.loaded()
         if plans.lessons >= _MAX_LESSONS or engine is None:
@@ -88,7 +88,11 @@ class NativeCaller(Caller):
                 compiled.for_caller = made
 
     def learn_jit(
-        self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any]
+        self,
+        function: JitFunction[..., Any],
+        compiled: CompiledFunction[Any],
+        dependencies: Dependencies,
+        values: Iterable[Any],
     ) -> None:
         plans = _plans_of(compiled)
         moved = dependencies.moved and plans.count < _MAX_PLANS
@@ -116,7 +120,7 @@ class NativeCaller(Caller):
 class _Plans:
     """The plans of a compiled function."""
 
-    def __init__(self, compiled: CompiledFunction) -> None:
+    def __init__(self, compiled: CompiledFunction[Any]) -> None:
         self.lessons = self.count = 0
         """From how many calls native code learned types of arguments, and how many plans were made."""
         self.specialization = b""
@@ -142,7 +146,7 @@ class _Plans:
             return None
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return None
-        planner = Planner(exact, compiled.target)
+        planner = Planner(exact, compiled.target, compiled.written_slots)
         ambient = [name for name in compiled.ambient if name not in names]
         records = self._records(caller, names, ambient, planner)
         if records is None:
@@ -191,7 +195,7 @@ class _Plans:
         return records
 
 
-def _plans_of(compiled: CompiledFunction) -> _Plans:
+def _plans_of(compiled: CompiledFunction[Any]) -> _Plans:
     if compiled.learned is None:
         compiled.learned = _Plans(compiled)
     return compiled.learned
@@ -258,7 +262,7 @@ def _is_immutable(value: Any) -> bool:
     return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)
 
 
-def result_kind(compiled: CompiledFunction) -> int | None:
+def result_kind(compiled: CompiledFunction[Any]) -> int | None:
     """Return what native code returns (`plan.NO_RESULT`, ...), or None if that needs Python."""
     if not compiled.has_results:
         return plan.NO_RESULT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import cache, sanitizing, settings
@@ -53,8 +53,8 @@ class CpuExecutable(Executable):
         self.object = data
         self.timings: dict[str, float] = {}
         """Seconds each stage of the compilation took."""
-        self.sites = tuple(sites)
-        self.artifacts = artifacts
+        self.sites: tuple[Site, ...] = tuple(sites)
+        self.artifacts: Artifacts = artifacts
         self.sanitizer = sanitizer
         self.instrumented: bool = sanitizer is not None or banks is not None
         others: list[Library] = []
@@ -81,9 +81,9 @@ class CpuExecutable(Executable):
 
             self.call = watched(self.call, sanitizer)
         if not self.instrumented:  # calls may be made by native code
-            self.report = functools.partial(_report, self.sites)
+            self.report: Callable[[int], None] | None = functools.partial(_report, self.sites)
         if LAUNCH in library.parts:
-            self.guards = launch_settings.guards()
+            self.guards: Sequence[Guard] = launch_settings.guards()
         signals.install()  # others may have come before it
 
     def portable(self, ptx: bool = True) -> Portable | None:

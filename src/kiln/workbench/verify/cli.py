@@ -298,7 +298,9 @@ class Check:
     """One kind of check of one problem, for `pytest.mark.parametrize`: `run` fails as an assertion does."""
 
     def __init__(self, case: Case, problem: Problem, kind: str) -> None:
-        self.case, self.problem, self.kind = case, problem, kind
+        self.case = case
+        self.problem = problem
+        self.kind = kind
 
     def __str__(self) -> str:
         fields = "-".join(str(value) for value in self.problem.values())
@@ -341,7 +343,7 @@ def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[Check]:
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    parser = _parser()
+    parser = make_parser()
     args = command_line.parse(parser, argv)
     runner = make_runner(args)
     with runner:
@@ -406,7 +408,7 @@ def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
     return EXIT.FAILED if status else EXIT.GOOD
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = command_line.arguments(
         "kiln verify",
         "Check a kernel against its reference: several kinds of data, odd extents, other strides, determinism, "

@@ -12,7 +12,7 @@ from ....native import Library, Ptr, i32, i64, inline, local, native, u32, u64
 from .records import PAYLOAD
 from .tensor_core import NONE, SPECIAL, to_f32
 
-warp_mmas = Library("warp_mma", prefix="kiln_cpu_")
+warp_mmas: Library = Library("warp_mma", prefix="kiln_cpu_")
 
 TYPES = {"e4m3": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2), "e2m3": (2, 3), "e2m1": (2, 1)}
 """Bits of exponent and fraction of the elements of A and B; their places are bits of `kind`."""
