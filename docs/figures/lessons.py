@@ -23,6 +23,7 @@ from kiln import Float16, Float32
 from kiln.cute.kernel_ranges import RangeTrace
 from kiln.cute.nvgpu import warp
 from kiln.cute.pictures.draw import layout_svg, tv_svg
+from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 
 LESSONS = Path(__file__).parents[1] / "learn"
 
@@ -238,6 +239,13 @@ def timeline(name: str) -> Picture:
     return p
 
 
+def boxes(name: str) -> str:
+    """Draw the boxes of a tensor, and one in shared memory."""
+    tensor = cute.make_layout((100, 72), stride=(72, 1))
+    smem = tile_layout(tensor, Float16, (32, 64), None)
+    return tma_svg(tensor, Float16, smem, (32, 64))
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -252,6 +260,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "07-swizzled": swizzled,
     "08-fragment": fragment,
     "09-timeline": timeline,
+    "10-boxes": boxes,
 }
 
 

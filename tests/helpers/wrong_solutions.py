@@ -135,5 +135,19 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ),
         ("31 - lane, stage.index", "31 - lane, 0", "column_sums of 2 rows"),
     ),
+    (10, 1): (
+        ('    cute.arch.fence_proxy("async.shared", space="cta")\n', "", "race in kernel double_kernel"),
+        ("    cute.arch.mbarrier_wait(full, 0)\n", "", "the sanitizer reports"),
+        ("cute.size_in_bytes(Float32, load.smem_layout))", "512)", "1024 arrived"),
+    ),
+    (10, 2): (
+        ("        tiled_mma.set(warpgroup.Field.ACCUMULATE, True)\n", "", "gemm with M, N, K = 64, 32, 64: element"),
+        ("    warpgroup.wait_group(0)\n", "", "the sanitizer reports"),
+        (
+            "    tiled_mma.set(warpgroup.Field.ACCUMULATE, False)\n",
+            "    tiled_mma.set(warpgroup.Field.ACCUMULATE, True)\n",
+            "the sanitizer reports",
+        ),
+    ),
 }
 """By lesson and exercise, three each."""
