@@ -246,6 +246,28 @@ def boxes(name: str) -> str:
     return tma_svg(tensor, Float16, smem, (32, 64))
 
 
+def staircase(name: str) -> Picture:
+    """Draw the TFLOP/s of the steps, from the table of the lesson."""
+    text = next(LESSONS.glob("11-*.md")).read_text()
+    speeds = re.findall(r"^\| (\d|cuBLAS) \| (\d+) \|", text, re.MULTILINE)
+    date = re.search(r"\(H200, (\d{4}-\d\d-\d\d)", text)
+    assert date is not None
+    p = Picture(720, 330, alt(name))
+    new = {"2": "WGMMA", "3": "pipeline", "4": "roles", "5": "TMA stores", "6": "persistent,\nclusters"}
+    for grid in range(0, 801, 200):
+        y = 270 - grid * 0.3
+        p.line(50, y, 710, y, color="line" if grid == 0 else "soft", wide=1)
+        p.text(44, y, str(grid), anchor="end", size=11, color="muted")
+    for place, (step, speed) in enumerate(speeds):
+        x, high = 64 + place * 108, int(speed) * 0.3
+        p.box(x, 270 - high, 88, high, "blue" if step != "cuBLAS" else "orange")
+        p.text(x + 44, 260 - high, speed, bold=True)
+        p.text(x + 44, 284, f"step {step}" if step != "cuBLAS" else step, size=12)
+        p.text(x + 44, 306, new.get(step, ""), size=11, color="muted")
+    p.text(50, 14, f"TFLOP/s, f16 GEMM, 4096 cubed, H200, {date[1]}", anchor="start", size=12, color="muted")
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -261,6 +283,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "08-fragment": fragment,
     "09-timeline": timeline,
     "10-boxes": boxes,
+    "11-staircase": staircase,
 }
 
 
