@@ -150,15 +150,22 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ),
     ),
     (11, 1): (
-        ("inside % GROUP\n    column = inside // GROUP", "inside // n_tiles\n    column = inside % n_tiles", "the tile number 1"),
+        (
+            "inside % GROUP\n    column = inside // GROUP",
+            "inside // n_tiles\n    column = inside % n_tiles",
+            "the tile number 1",
+        ),
         ("band * GROUP + inside % GROUP", "inside % GROUP", "8 by 6 tiles: nobody computes"),
         ("divmod(number, GROUP * n_tiles)", "divmod(number, GROUP * m_tiles)", "8 by 6 tiles: nobody computes"),
     ),
     (11, 2): (
         ("smem_b[None, stage.index]", "smem_b[None, 0]", "gemm with M, N, K = 64, 32, 192"),
         ("gmem_b[None, k]", "gmem_b[None, 0]", "gemm with M, N, K = 64, 32, 192: element"),
-        ("                cute.copy(load_b, gmem_b[None, k], smem_b[None, stage.index], tma_bar_ptr=stage.barrier)\n", "",
-         "were expected and"),
+        (
+            "                cute.copy(load_b, gmem_b[None, k], smem_b[None, stage.index], tma_bar_ptr=stage.barrier)\n",
+            "",
+            "were expected and",
+        ),
     ),
 }
 """By lesson and exercise, three each."""
