@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test seeds replay choices lint format types clean
 
 demo: .venv/.installed
-	$(BIN)/python -m kiln run examples/hello_world.py
+	@$(BIN)/python -m kiln tour
 
 # Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
 STAGE  ?= quick
@@ -63,8 +63,9 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml | .venv/bin/python
-	$(PIP) -e .
-	$(BIN)/python tools/native_objects.py --here
+	@echo "Installing Kiln into .venv: a minute or two, the first time"
+	@$(PIP) -e .
+	@$(BIN)/python tools/native_objects.py --here > /dev/null
 	@touch $@
 
 # The development install holds everything the plain one does. torch's build for the CPU is a version of its own on x86-64,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -14,6 +17,67 @@ from kiln.workbench.main import VERBS, main, module_of
 def test_every_verb_is_a_module_with_a_main():
     for verb in VERBS:
         assert callable(module_of(verb).main)
+        assert module_of(verb).make_parser().prog == f"kiln {verb}"
+
+
+def test_help_has_colours_on_a_terminal(monkeypatch, capsys):
+    pytest.importorskip("rich_argparse")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["--help"]) == 0 and "\x1b[" not in capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert main(["--help"]) == 0 and "\x1b[36mverify" in capsys.readouterr().out
+    for words in (["devices", "--help"], ["kb", "show", "--help"], ["new", "--help"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "\x1b[36m" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["--help"]) == 0 and "\x1b[" not in capsys.readouterr().out
+
+
+def test_brackets_in_help_are_text(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with pytest.raises(SystemExit):
+        main(["devices", "--help"])
+    assert "lock [base|max|MHZ]" in capsys.readouterr().out
+
+
+def test_a_mistyped_verb_is_told_what_was_meant(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prog.py").write_text("print(1)\n")
+    assert main(["verfy"]) == 2 and "did you mean 'verify'?" in capsys.readouterr().err
+    assert main(["prog.py"]) == 2 and "to run it: kiln run prog.py" in capsys.readouterr().err
+    assert main(["version"]) == 0 and capsys.readouterr().out == f"kiln {kiln.__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_verbs_and_options(shell, tmp_path, capsys):
+    pytest.importorskip("shtab")
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(verb in script for verb in VERBS) and all(word in script for word in ("prof-type", "sanitize", "kinds"))
+    if shutil.which(shell) is None:
+        return
+    file = tmp_path / "kiln.completion"
+    file.write_text(script)
+    assert subprocess.run([shell, "-n", file], capture_output=True, check=False).returncode == 0
+    if shell == "bash":
+        complete = "COMP_WORDS=(kiln kb s); COMP_CWORD=2; _shtab_kiln kiln s; echo ${COMPREPLY[*]}"
+        done = subprocess.run([shell, "-c", f". {file}; {complete}"], capture_output=True, text=True, check=False)
+        assert done.stdout.split() == ["search", "show"], done.stderr
+
+
+def test_completion_without_shtab_says_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 3 and "pip install shtab" in capsys.readouterr().err
+
+
+def test_the_tour_finds_a_race_mends_it_and_names_the_page(capsys):
+    assert main(["tour"]) == 0
+    said = capsys.readouterr().out
+    order = ["@cute.kernel", "race in kernel", "sync_threads", "the result is right", "found nothing", "Go on with"]
+    assert [said.index(each) for each in order] == sorted(said.index(each) for each in order)
+    assert "Traceback" not in said and tempfile.gettempdir() + "/" not in said and len(said.splitlines()) < 50
 
 
 def test_help_lists_every_verb(capsys):

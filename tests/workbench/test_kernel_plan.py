@@ -208,10 +208,10 @@ def test_a_package_of_plans_has_a_command_line(tmp_path, monkeypatch, capsys):
     assert run("--help") == 0 and run("mla_decode") == 2
     assert "did you mean 'mla_decode_v2'?" in capsys.readouterr().err
     where = f"{folder / 'mla_decode_v2.py'}:MlaDecode"
-    assert run("mla_decode_v2", "--b=16", "--prof_type=ncu", "--check", "--lines", "3") == 0
+    assert run("mla_decode_v2", "--b=16", "--prof-type=ncu", "--check", "--lines", "3") == 0
     assert called == [
         ("verify", [where, "--set", "b=16", "--quick"]),
-        ("profile", [where, "--set", "b=16", "--lines", "3", "--prof_type", "ncu"]),
+        ("profile", [where, "--set", "b=16", "--lines", "3", "--prof-type", "ncu"]),
     ]
     del called[:]
     statuses["verify"] = 1
@@ -223,4 +223,6 @@ def test_a_package_of_plans_has_a_command_line(tmp_path, monkeypatch, capsys):
     assert ended.value.code == 0
     assert called == [("bench", [where, "--set", "b=4", "--set", "t=8"])]
     with pytest.raises(SystemExit):
-        run("mla_decode_v2", "--prof_type=fast")
+        run("mla_decode_v2", "--prof-type=fast")
+    del called[:]
+    assert run("mla_decode_v2", "--prof_type=static") == 0 and called[0][1][-2:] == ["--prof-type", "static"]

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "kiln"
 WORKBENCH = "kiln.workbench"
 
 OPTIONAL = {
-    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", ".serve_cuda.marks",
+    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", "rich_argparse", "shtab", "sqlite3", ".serve_cuda.marks",
     ".serve_cuda.flex_attention", ".serve_cuda.torch_cuda",
 }  # fmt: skip
 """Packages that may be missing, and the modules of the workbench that import one of them."""
@@ -21,6 +21,7 @@ SLOW = {
     "rich.console": "100 ms",
     "rich.markdown": "150 ms",
     "rich.progress": "200 ms",
+    "rich.syntax": "150 ms: pygments",
     "rich.table": "130 ms",
     "rich.text": "with rich.console",
     "kiln.kernels": "250 ms: the kernel library",
@@ -28,6 +29,7 @@ SLOW = {
     "kiln.kernels.impl.gemm": "with kiln.kernels",
     "kiln.measure.comparison": "numpy",
     ".core.library_cases": "kiln.kernels",
+    ".core.text": "5 ms: difflib, of the 180 that `kiln --help` takes",
     ".inspect.highlight": "100 ms: pygments",
 }
 """Modules that a verb loads when it needs them, and what they cost."""

@@ -25,6 +25,9 @@ class Caller:
     def wait(self) -> None:
         """Wait until the preparation is done, once a function is compiled. Calls never wait."""
 
+    def note_write(self, value: Any) -> None:
+        """Tell the framework of an array that compiled code writes to it, if the framework counts writes."""
+
     def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[Any]) -> None:
         """Learn from a call of a compiled function with these arguments, and handle the next one like it."""
 

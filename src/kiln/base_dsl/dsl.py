@@ -165,6 +165,10 @@ class BaseDSL(ArgumentRules):
 
         return cache.compile_module(get_target(target), module, entry, options)
 
+    def written_arguments(self, module: ir.Module, entry: str) -> frozenset[int]:
+        """Return the numbers of the arguments of a host function that are known to be written to. None by default."""
+        return frozenset()
+
     def check_arguments(
         self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
     ) -> ir.Value | None:

@@ -89,6 +89,7 @@ class JitFunction(TracedFunction[P, R_co]):
                     found = self._compiled.get((target_key(), *quick[0]))
                     if found is not None and found[1].unchanged():
                         self.dsl.caller.learn_jit(self, *found, args)
+                        found[0].note_writes(args)
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
         except Exception as failure:
@@ -114,6 +115,7 @@ class JitFunction(TracedFunction[P, R_co]):
             with gc_paused:
                 stale.check(self.name, found[0].__mlir__ or "", self._trace(nodes, arguments).module)
         self.dsl.caller.learn_jit(self, *found, arguments.values())
+        found[0].note_writes(list(arguments.values()))
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
 
     def _specialize(
@@ -173,9 +175,10 @@ class JitFunction(TracedFunction[P, R_co]):
     ) -> CompiledFunction[Any]:  # fmt: skip
         own = self.function.__code__.co_filename.startswith(_PACKAGE)
         with sanitizing.unchecked() if own else contextlib.nullcontext():
+            written = self.dsl.written_arguments(traced.module, traced.entry)  # before passes change the module
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
-        compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
+        compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name(), written)
         if options is not None:
             compiled.for_tvm_ffi, compiled.host_target = options.enable_tvm_ffi, options.host_target
         return compiled
@@ -207,10 +210,14 @@ class CompiledFunction(Generic[R_co]):
 
     __slots__ = ("__dict__", "__weakref__", "for_caller")
     __kiln_static__ = True
+    written_slots: frozenset[int] = frozenset()
+    """The offsets of slots with addresses of arrays that the code is known to write to."""
+    written_paths: Sequence[tuple[int, ...]] = ()
+    """Where these arrays are among the arguments: the number of one, then indices into tuples and lists."""
 
     def __init__(
         self, source: JitFunction[..., Any], names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
-        target: str,
+        target: str, written: frozenset[int],
     ) -> None:  # fmt: skip
         self.source = source
         self.parameters: Parameters = source.parameters
@@ -244,6 +251,9 @@ class CompiledFunction(Generic[R_co]):
         self._struct = slot_struct("".join(node.formats for node in nodes))
         self.slot_bytes: int
         offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
+        if written:
+            self.written_slots = frozenset(offsets[number] for number in written)
+            self.written_paths = _written_paths(nodes, written)
         self.results_at: int = offsets[len(traced.argument_types)] if traced.result_types else 0
         self._result_struct = slot_struct("".join(number_format(kind) for kind in traced.result_kinds))
         self.result_kinds: list[Any] = traced.result_kinds
@@ -267,8 +277,11 @@ class CompiledFunction(Generic[R_co]):
             if not kwargs and not self.static:
                 quick = self.parameters.quick(self.source.dsl, args)
                 if quick is not None and quick[0] == self._key_tuple:
+                    self.note_writes(args)
                     return self.run_leaves(quick[1])
-            nodes = self._fitted(self._bind(args, kwargs))
+            arguments = self._bind(args, kwargs)
+            nodes = self._fitted(arguments)
+            self.note_writes(list(arguments.values()))
             return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
         except DSLBaseError as failure:
             shown = _shown(failure, self.call_signature())
@@ -395,6 +408,14 @@ class CompiledFunction(Generic[R_co]):
                 break
             before += len(_FORMATS.findall(formats))
 
+    def note_writes(self, values: Sequence[Any]) -> None:
+        """Tell frameworks which of the arrays among all arguments of a call are written to."""
+        for path in self.written_paths:
+            value: Any = values
+            for place in path:
+                value = value[place] if isinstance(value, (tuple, list)) else None
+            self.source.dsl.caller.note_write(value)
+
     @functools.cached_property
     def _launches_on(self) -> Target:
         return get_target(self.target)
@@ -468,6 +489,26 @@ class CompiledFunction(Generic[R_co]):
     def artifacts(self) -> Mapping[str, Any]:
         """Every artefact by name, rendered when first used."""
         return self.executable.artifacts
+
+
+def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple[int, ...]]:
+    """Return the paths (see `CompiledFunction.written_paths`) of arrays whose address is a leaf in `written`."""
+    found: list[tuple[int, ...]] = []
+    before = 0
+
+    def walk(node: Node, path: tuple[int, ...]) -> None:
+        nonlocal before
+        if isinstance(node, GroupNode):
+            for place, child in enumerate(node.children):
+                walk(child, (*path, place))
+        else:
+            if before in written:
+                found.append(path)
+            before += len(node.types())
+
+    for number, node in enumerate(nodes):
+        walk(node, (number,))
+    return found
 
 
 def _as_tvm_ffi_says(name: str, why: str) -> str:

@@ -118,7 +118,7 @@ _open: RangeTrace | None = None
 
 @contextlib.contextmanager
 def kernel_range(name: str) -> Iterator[None]:
-    """Record the body as a range of this name in a trace (`kiln profile --prof_type trace`); otherwise do nothing."""
+    """Record the body as a range of this name in a trace (`kiln profile --prof-type trace`); otherwise do nothing."""
     if not isinstance(name, str):
         raise type_error(f'range() takes a name, got {name!r}: write range("load")')
     trace = _open

@@ -40,7 +40,7 @@ def assert_(cond: Any, msg: str | None = None) -> None:
 
 
 def range(name: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager for kernels: a range of this name in a trace (`kiln profile --prof_type trace`)."""
+    """Return a context manager for kernels: a range of this name in a trace (`kiln profile --prof-type trace`)."""
     return kernel_range(name)
 
 

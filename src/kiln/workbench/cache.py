@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 from kiln.base_dsl import cache, cache_folder, settings
 
+from .core.options import Parser
+
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kiln cache", description=__doc__)
-    actions = "info: print where the cache is and what it holds; clear: empty it"
-    parser.add_argument("action", choices=["info", "clear"], help=actions)
-    action = parser.parse_args(argv).action
+    action = make_parser().parse_args(argv).action
     name = settings.get("CUTE_DSL_CACHE_DIR")
     why = cache_folder.unusable(name)
     if why is not None:
@@ -29,6 +28,13 @@ def main(argv: Sequence[str]) -> int:
         times = [status.st_mtime for _, status in found]
         print(f"used between {_date(min(times))} and {_date(max(times))}")
     return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="kiln cache", description=__doc__)
+    actions = "info: print where the cache is and what it holds; clear: empty it"
+    parser.add_argument("action", choices=["info", "clear"], help=actions)
+    return parser
 
 
 def _date(seconds: float) -> str:

@@ -22,7 +22,7 @@ from kiln.measure.timers import GpuTimer
 
 from .core import text
 from .core.command_line import EXIT
-from .core.options import flag, option
+from .core.options import Parser, flag, option
 
 _ACTIONS = ("measure", "lock", "unlock")
 _COLUMNS = (
@@ -45,7 +45,17 @@ _COLUMNS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    args = make_parser().parse_args(argv)
+    try:
+        action, *words = args.what if args.what and args.what[0] in _ACTIONS else ["show", *args.what]
+        return _show(words, args.json) if action == "show" else _act(action, words, args)
+    except devices.DeviceTableError as wrong:
+        print(wrong, file=sys.stderr)
+        return EXIT.BAD_USE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln devices",
         description="Show known GPUs, TFLOP/s dense; those of this machine are marked by their number. "
         "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` locks its clock, `unlock` unlocks it.",
@@ -54,13 +64,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("what", nargs="*", metavar=actions, help="devices to show, or what to do")
     option(parser, "--gpu N", "the number of a GPU of this machine (0)", type=int, default=0)
     flag(parser, "--json", "print JSON")
-    args = parser.parse_args(argv)
-    try:
-        action, *words = args.what if args.what and args.what[0] in _ACTIONS else ["show", *args.what]
-        return _show(words, args.json) if action == "show" else _act(action, words, args)
-    except devices.DeviceTableError as wrong:
-        print(wrong, file=sys.stderr)
-        return EXIT.BAD_USE
+    return parser
 
 
 # --- showing ---------------------------------------------------------------------------------------------------------

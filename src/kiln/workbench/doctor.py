@@ -26,6 +26,7 @@ from kiln.base_dsl import packages
 from kiln.base_dsl.target import target_names
 from kiln.hardware import devices, toolchain
 from kiln.workbench.core import environment, tuned_file
+from kiln.workbench.core.options import Parser
 
 PROBE_ANSWER = "42"
 """The output of `kiln.workbench.doctor_probe` if the compiler works."""
@@ -47,13 +48,7 @@ class Finding:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="kiln doctor",
-        description="Say what this machine has for Kiln, and how to get what is missing. "
-        "The exit status is 0 if the CPU target works.",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    args = parser.parse_args(argv)
+    args = make_parser().parse_args(argv)
     findings = examine()
     works = any((finding.group, finding.name, finding.state) == ("targets", "cpu", "ok") for finding in findings)
     if args.json:
@@ -61,6 +56,16 @@ def main(argv: Sequence[str]) -> int:
     else:
         show(findings)
     return 0 if works else 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="kiln doctor",
+        description="Say what this machine has for Kiln, and how to get what is missing. "
+        "The exit status is 0 if the CPU target works.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    return parser
 
 
 def examine() -> list[Finding]:

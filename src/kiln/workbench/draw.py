@@ -19,12 +19,12 @@ from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 from kiln.cute.pictures.tensor_memory import mma_svg, tcgen05_op
 
 from .core.command_line import EXIT
-from .core.options import flag, option
+from .core.options import Parser, flag, option
 
 
 def main(argv: Sequence[str]) -> int:
     """Draw the layout on the command line; bad use if the text is no layout, or cannot be drawn or written."""
-    parser = _parser()
+    parser = make_parser()
     args = parser.parse_args(argv)
     if args.tma is None and (args.smem is not None or args.swizzle is not None or args.multicast != 1):
         parser.error("--smem, --swizzle and --multicast belong to --tma TILE")
@@ -72,8 +72,8 @@ def _picture(args: argparse.Namespace) -> str:
     return (layout_latex if latex else layout_svg)(layout, title=args.title)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln draw",
         description="Draw a layout (mode 0 down, mode 1 across, the offset in every cell), the TMA copies of a "
         "tensor's tiles (--tma), or an operand of WGMMA in shared memory (--operand).",

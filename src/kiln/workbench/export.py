@@ -21,7 +21,7 @@ from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_p
 
 from .core import command_line
 from .core.contracts import ContractError
-from .core.options import flag, option
+from .core.options import Parser, flag, option
 
 _TYPES = {
     "bool": "Boolean", "bf16": "BFloat16", "tf32": "TFloat32", "f8e4m3": "Float8E4M3FN", "f8e5m2": "Float8E5M2",
@@ -43,22 +43,7 @@ value that is compiled in."""
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kiln export", description=_DESCRIPTION)
-    parser.add_argument("function", metavar="FILE.py:FUNCTION")
-    name_help = (
-        "the prefix of all names; by default that of the file without lib, or in a folder that of the function. "
-        "mylib::NAME also names PyTorch's operator, which is else kiln::NAME"
-    )
-    result_help = "a parameter that is a result: y=x is like x, y=x.0,n,64 has these extents"
-    option(parser, "--arg TYPE", "a parameter; once for each", action="append", default=[])
-    option(parser, "--archs", "architectures, such as sm_80,sm_90a,cpu; by default what this machine has", default="")
-    option(parser, "-o --output", "a folder, an object (.o) or a shared library (.so)", default=".")
-    option(parser, "--name", name_help, default="")
-    option(parser, "--entry-points", "calling conventions, of c,tvm_ffi,torch,jax; by default c", default="c")
-    option(parser, "--result NAME=INPUT", result_help, action="append", default=[])
-    option(parser, "--host", "another machine for the host's part, such as linux-aarch64", default="")
-    option(parser, "--options", "options of cute.compile", default="")
-    flag(parser, "--no-ptx", "leave out the PTX that later GPUs could run")
+    parser = make_parser()
     args = parser.parse_args(argv)
     path, colon, name = args.function.rpartition(":")
     if not colon:
@@ -80,6 +65,26 @@ def main(argv: Sequence[str]) -> int:
         return command_line.EXIT.BAD_USE
     print("\n".join(written))
     return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="kiln export", description=_DESCRIPTION)
+    parser.add_argument("function", metavar="FILE.py:FUNCTION")
+    name_help = (
+        "the prefix of all names; by default that of the file without lib, or in a folder that of the function. "
+        "mylib::NAME also names PyTorch's operator, which is else kiln::NAME"
+    )
+    result_help = "a parameter that is a result: y=x is like x, y=x.0,n,64 has these extents"
+    option(parser, "--arg TYPE", "a parameter; once for each", action="append", default=[])
+    option(parser, "--archs", "architectures, such as sm_80,sm_90a,cpu; by default what this machine has", default="")
+    option(parser, "-o --output", "a folder, an object (.o) or a shared library (.so)", default=".")
+    option(parser, "--name", name_help, default="")
+    option(parser, "--entry-points", "calling conventions, of c,tvm_ffi,torch,jax; by default c", default="c")
+    option(parser, "--result NAME=INPUT", result_help, action="append", default=[])
+    option(parser, "--host", "another machine for the host's part, such as linux-aarch64", default="")
+    option(parser, "--options", "options of cute.compile", default="")
+    flag(parser, "--no-ptx", "leave out the PTX that later GPUs could run")
+    return parser
 
 
 def _module(path: Path) -> Any:

@@ -16,7 +16,6 @@ A plan is a Case: `kiln verify row_sums.py` and all other verbs take it.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import importlib
@@ -35,7 +34,7 @@ from ..hardware.occupancy import BARRIERS, REGISTERS_PER_THREAD, occupancy
 from ..testing import dry_run
 from .core import loading, text
 from .core.artifacts import write_artifacts
-from .core.options import flag, option
+from .core.options import Parser, flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -259,7 +258,7 @@ class KernelPlan:
         return Path(inspect.getfile(cls)).parent.name if stem in ("__init__", "__main__") else stem
 
     def benchmark_kernel_argparse(self, argv: Sequence[str] | None = None) -> None:
-        """Run the command line of one plan (its fields, `--check`, `--prof_type`) and exit with the verb's status."""
+        """Run the command line of one plan (its fields, `--check`, `--prof-type`) and exit with the verb's status."""
         raise SystemExit(_command_line(type(self), sys.argv[1:] if argv is None else argv, self.problem))
 
 
@@ -284,7 +283,7 @@ def _knows_its_plan(plan: Callable[..., CuteKernel]) -> Callable[..., CuteKernel
 
 
 def main(package: str, argv: Sequence[str] | None = None) -> int:
-    """Run `python -m PACKAGE NAME --b=32 --prof_type=ncu --check` for the plans in a package; return the exit status.
+    """Run `python -m PACKAGE NAME --b=32 --prof-type=ncu --check` for the plans in a package; return the exit status.
 
     Its `__main__.py` is `raise SystemExit(kiln.workbench.kernel_plan.main(__package__))`.
     """
@@ -292,7 +291,7 @@ def main(package: str, argv: Sequence[str] | None = None) -> int:
     names = dict(_modules(package))
     if not words or words[0].startswith("-"):
         asked = bool(words) and words[0] in ("-h", "--help")
-        usage = f"usage: python -m {package} KERNEL [--FIELD=VALUE ...] [--check] [--prof_type=...]\n\nkernels:"
+        usage = f"usage: python -m {package} KERNEL [--FIELD=VALUE ...] [--check] [--prof-type=...]\n\nkernels:"
         print(usage, *sorted(names), sep="\n  ", file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
     if words[0] not in names:
@@ -331,13 +330,12 @@ def _modules(package: str) -> Iterator[tuple[str, str]]:
 
 
 def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str, Any], prog: str | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=prog, description=(kind.__doc__ or "").strip().partition("\n")[0] or None)
+    parser = Parser(prog=prog, description=(kind.__doc__ or "").strip().partition("\n")[0] or None)
     for field in dataclasses.fields(kind):
         option(parser, f"--{field.name} VALUE", f"by default {problem.get(field.name, field.default)}")
     flag(parser, "--check", "verify the kernel first")
-    option(
-        parser, "--prof_type", "the kind of profile; disabled: the time only", choices=PROF_TYPES, default="disabled"
-    )
+    kind_of_profile = "the kind of profile; disabled: the time only"
+    option(parser, "--prof-type", kind_of_profile, "--prof_type", choices=PROF_TYPES, default="disabled")
     args, rest = parser.parse_known_args(argv)
     where = f"{Path(inspect.getfile(kind)).resolve()}:{kind.__name__}"
     chosen = {name: json.dumps(value) if not isinstance(value, str) else value for name, value in problem.items()}
@@ -350,7 +348,7 @@ def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str
             return status
     if args.prof_type == "disabled":
         return _verb("bench")([*words, *rest, *(["--no-verify"] if args.check else [])])
-    return _verb("profile")([*words, *rest, "--prof_type", args.prof_type])
+    return _verb("profile")([*words, *rest, "--prof-type", args.prof_type])
 
 
 def _verb(name: str) -> Callable[[Sequence[str]], int]:

@@ -1,8 +1,8 @@
 """The `kiln` command: picks a verb and hands it the rest of the command line.
 
 A verb is a module or a package of `kiln.workbench` with the verb's name (`MODULES` has the exceptions). It has a
-function `main(argv) -> int`, which takes the words after the verb and returns the exit status. To add a verb, write it
-and give it a line in `VERBS`.
+function `main(argv) -> int`, which takes the words after the verb and returns the exit status, and a function
+`make_parser()`. To add a verb, write it and give it a line in `VERBS`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from typing import Any
 
 import kiln
 
+from .core.options import coloured
+
 VERBS = {
     "bench": "time a kernel beside its reference and baselines",
     "cache": "show what the cache of compiled code holds, or empty it",
+    "completion": "print a script with which bash, zsh or fish completes kiln's verbs and options",
     "devices": "show known GPUs, measure what this machine's reach, lock their clocks",
     "doctor": "show what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
@@ -27,11 +30,13 @@ VERBS = {
     "import": "make a package of somebody's program, a KernelBench or a GPU MODE problem",
     "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "kb": "search what is known about kernels, measure its claims anew, add to it",
+    "learn": "learn to write kernels: lessons that run without a GPU, and exercises that are checked",
     "new": "make a folder with a kernel that works, its test and its benchmark",
     "opt": "run passes of a target on the text of a module, and print it",
     "profile": "show where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
     "report": "show what the journals of a folder say: rooflines, sweeps, tuning, failures; one page, or CSV",
     "run": "run a Python program with `cutlass` served by Kiln",
+    "tour": "20 seconds: a race that the CPU target finds, its fix, and what to read next",
     "tune": "find the fastest config of a kernel for a problem",
     "verify": "check a kernel: data, shapes, strides, races, self-deception",
 }
@@ -50,11 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb in ("-h", "--help", "help"):
         print(usage())
         return 0
-    if verb in ("-V", "--version"):
+    if verb in ("-V", "--version", "version"):
         print(f"kiln {kiln.__version__}")
         return 0
     if verb not in VERBS:
-        print(f"kiln: no verb {verb!r}; there are: {', '.join(VERBS)}", file=sys.stderr)
+        from .core.text import did_you_mean
+
+        meant = did_you_mean(verb, VERBS)
+        if os.path.isfile(verb):
+            meant = f"to run it: kiln run {verb}"
+        print(f"kiln: no verb {verb!r}; {f'{meant} ' if meant else ''}there are: {', '.join(VERBS)}", file=sys.stderr)
         return 2
     # Only the chosen verb is imported: some of them load a compiler.
     try:
@@ -89,6 +99,8 @@ def module_of(verb: str) -> Any:
 
 
 def usage() -> str:
+    """Return the help of the command itself, with colours on a terminal."""
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {what}" for name, what in VERBS.items())
+    verb, plain = ("\x1b[36m", "\x1b[0m") if coloured() else ("", "")
+    verbs = "\n".join(f"  {verb}{name:<{width}}{plain}  {what}" for name, what in VERBS.items())
     return f"usage: kiln VERB [...]\n\n{verbs}\n\n`kiln VERB --help` tells more; `kiln --version` prints the version."

@@ -11,20 +11,13 @@ from kiln import DSLBaseError
 from kiln.base_dsl.target import Target, get_target
 from kiln.hardware.architectures import DEFAULT, Arch
 
-from .core.options import option
+from .core.options import Parser, option
 
 TARGETS = ("nvidia", "cpu")
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="kiln opt",
-        description="Run passes on a module of MLIR and print the module. Without --pass, list the passes.",
-    )
-    option(parser, "--pass NAME[,NAME]", "the passes to run, in order", dest="passes", default="")
-    option(parser, "--target", "the target whose passes they are (nvidia)", choices=TARGETS, default="nvidia")
-    option(parser, "--arch", f"the GPU architecture to lower for ({DEFAULT})", default=DEFAULT)
-    parser.add_argument("file", nargs="?", help="the text of a module; - for standard input")
+    parser = make_parser()
     args = parser.parse_args(argv)
     target = get_target(args.target)
     names = [name.strip().replace("_", "-") for name in args.passes.split(",") if name.strip()]
@@ -46,6 +39,18 @@ def main(argv: Sequence[str]) -> int:
         print(f"kiln opt: {failure}", file=sys.stderr)
         return 1
     return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="kiln opt",
+        description="Run passes on a module of MLIR and print the module. Without --pass, list the passes.",
+    )
+    option(parser, "--pass NAME[,NAME]", "the passes to run, in order", dest="passes", default="")
+    option(parser, "--target", "the target whose passes they are (nvidia)", choices=TARGETS, default="nvidia")
+    option(parser, "--arch", f"the GPU architecture to lower for ({DEFAULT})", default=DEFAULT)
+    parser.add_argument("file", nargs="?", help="the text of a module; - for standard input")
+    return parser
 
 
 def listing(target: Target) -> str:

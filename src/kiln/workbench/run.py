@@ -24,7 +24,7 @@ from types import ModuleType, TracebackType
 from kiln import _alias
 
 from . import serve_cuda
-from .core.options import option
+from .core.options import Parser, option
 
 STARTUP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "startup")
 _TARGETS = ("cpu", "nvidia")
@@ -33,7 +33,7 @@ _STDIN = "<stdin>"
 
 def main(argv: Sequence[str]) -> int:
     options, program = split(argv)
-    parser = _parser()
+    parser = make_parser()
     args = parser.parse_args(options)
     if program in (["-m"], ["-c"]):
         parser.error(f"argument expected for the {program[0]} option")
@@ -62,8 +62,8 @@ def _say_what_was_tried(process: int) -> None:
         print(f"kiln run: the sanitizer found nothing under {tried}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln run",
         usage="kiln run [--target {cpu,nvidia}] [--sanitize[=KINDS]] (PROGRAM.py | -m MODULE | -c CODE | -) [ARGS ...]",
         description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "

@@ -68,6 +68,26 @@ def test_each_set_of_extents_is_checked_once(runs, taker):
     main(np.zeros(32, np.float32))
 
 
+def test_a_read_out_of_bounds_is_a_warning(runs):
+    @cute.kernel
+    def shift(x: cute.Tensor, y: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        y[thread] = x[thread + 1]
+
+    @cute.jit
+    def main(x: cute.Tensor, y: cute.Tensor):
+        shift(x, y).launch(grid=1, block=32)
+
+    memory, y = np.full(33, 7, np.float32), np.zeros(32, np.float32)
+    with pytest.warns(DSLWarning, match=r"reads x\[32\](.|\n)*kb show zeros-by-predicate"):
+        main(memory[:32], y)
+    assert (y[:31] == 7).all()
+    assert y[31] == 0
+    with kiln.sanitize(), pytest.raises(SanitizerError, match=r"reads x\[32\]"):
+        main(memory[:32], y)
+    assert len(runs) == 1
+
+
 def test_compiled_functions_are_checked(runs):
     compiled = cute.compile(filling(), np.zeros(32, np.float32))
     assert not runs

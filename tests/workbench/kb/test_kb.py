@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,78 @@ def test_c16_every_row_of_the_error_table_is_found(capsys):
     assert kb.main(["--folder", str(ROOT), "search", "sigmoid"]) == 0
     assert "docs/reference/troubleshooting.md:" in capsys.readouterr().out
     assert kb.main(["--folder", str(ROOT), "search", "xyzzy"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("vectorized loads", "sixteen-byte-accesses.md"),
+        ("coalescing", "sixteen-byte-accesses.md"),
+        ("race", "missing-barrier.md"),
+        ("Race conditions?", "missing-barrier.md"),
+        ("tcgen05", "blackwell.md"),
+        ("sigmoid", "api-core.md"),
+        ("bank conflicts", "swizzle-instead-of-padding.md"),
+        ("how do I hide latency", "cp-async-ring.md"),
+        ("matmul tile size", "larger-tiles-read-less.md"),
+        ("split-K", "equal-shares.md"),
+    ],
+)
+def test_the_right_page_comes_first(words, page, places):
+    pytest.importorskip("sqlite3")
+    assert search.search(places, words.split())[0].path.name == page
+
+
+@pytest.fixture(scope="module")
+def places():
+    return list(search.places(ROOT))
+
+
+def test_words_that_are_no_query_of_sqlite_are_words(places):
+    for words in (['"'], ["AND"], ["*"], ["(a OR"], ["cp.async*"], ["a:b"], ["--"], ["NEAR(x"]):
+        search.search(places, words)
+    assert search.search(places, ["::"]) == []
+
+
+def test_a_page_is_found_by_other_words_in_its_head_and_by_the_start_of_a_word(project, tmp_path):
+    project(change=lambda text: text.replace("arch: sm_80+", "also: doubling, duplication\narch: sm_80+"))
+    assert kb_pages.pages(tmp_path)[0].head["also"] == "doubling, duplication"
+    for word in ("duplications", "dupli"):
+        assert [place.title for place in search.search(search.places(tmp_path), [word])] == ["Twice"]
+
+
+def test_search_without_full_text_search_finds_parts_of_words(places, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
+    found = search.search(places, ["barrier", "missing"])
+    assert "missing-barrier.md" in [place.path.name for place in found[:4]]
+
+
+def test_reading_needs_no_yaml(tmp_path, monkeypatch, capsys):
+    """What the wheel has is read without the extra `workbench`; what checks or writes pages names it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert kb.main(["search", "race"]) == 0 and kb.main(["show", "missing-barrier"]) == 0
+    assert "## Mechanism" in capsys.readouterr().out
+    assert kb.main(["examples", "--goal", "basics"]) == 0
+    assert kb.main(["show", "mising-barrier"]) == 2 and "did you mean 'missing-barrier'?" in capsys.readouterr().err
+    for words in (["index", "--check"], ["check"], ["new", "x"]):
+        assert kb.main(["--folder", str(ROOT), *words]) == 3
+        assert "pip install PyYAML" in capsys.readouterr().err
+
+
+def test_a_wheel_has_the_pages_where_they_are_looked_for(tmp_path, monkeypatch, capsys):
+    assert '"docs" = "kiln/workbench/kb/docs"' in (ROOT / "pyproject.toml").read_text()
+    installed = tmp_path / "site-packages/kiln/workbench/kb"
+    shutil.copytree(ROOT / "docs/knowledge", installed / "docs/knowledge")
+    monkeypatch.setattr(kb_pages, "__file__", str(installed / "pages.py"))
+    monkeypatch.chdir(tmp_path)
+    assert kb.main(["search", "race"]) == 0
+    assert "site-packages/kiln/workbench/kb/docs/knowledge/anti-patterns/missing-barrier.md" in capsys.readouterr().out
+
+
+def test_pages_of_the_documentation_are_shown_too(capsys):
+    assert kb.main(["--folder", str(ROOT), "show", "sanitizer"]) == 0
+    assert "# The sanitizer" in capsys.readouterr().out
 
 
 def test_kilns_own_pages_are_found_from_elsewhere(tmp_path, monkeypatch, capsys):

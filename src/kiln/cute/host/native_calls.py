@@ -12,7 +12,7 @@ from ..layout.offset_width import INT32_MAX, ROOM
 from ..tensor.pointer import AddressSpace, element_bits, natural_alignment
 from . import runtime
 from .arguments import PointerNode, StreamNode, annotation_kind
-from .arrays import dlpack_type, introduce_array, numpy_type
+from .arrays import dlpack_type, introduce_array, note_write, numpy_type
 from .runtime import DynamicLeaf, RuntimePointer, RuntimeTensor, TensorSignature
 from .stream import handle_attribute
 
@@ -45,6 +45,9 @@ class CuteCaller(NativeCaller):
     def is_array_key(self, key: Any) -> bool:
         return isinstance(key, TensorSignature)
 
+    def note_write(self, value: Any) -> None:
+        note_write(value._keep if type(value) is RuntimeTensor else value)
+
     def introduce(self, engine: Engine, value: Any) -> None:
         kind = type(value)
         if isinstance(value, (tuple, list)):
@@ -53,7 +56,7 @@ class CuteCaller(NativeCaller):
         elif kind not in self._introduced:
             self._introduced.add(kind)
             if kind is RuntimeTensor or kind is RuntimePointer:
-                engine.add_prepared(kind, "_argument_record")
+                engine.add_prepared(kind, "_argument_record", "_keep")
             elif not introduce_array(engine, kind):
                 attribute = handle_attribute(value)
                 if attribute is not None:
@@ -77,8 +80,10 @@ def _tensor_record(found: TensorSignature, planner: Planner) -> bytes | None:
     flags |= 0 if planner.has_array or planner.target == "cpu" else plan.LAUNCHES
     flags |= 0 if found.counted or planner.exact else plan.UNCOUNTED
     planner.has_array = True
+    slot = planner.slot(found.formats)
+    flags |= plan.WRITTEN if slot in planner.written else 0
     return plan.record(
-        plan.ArrayRecord, plan.ARRAY, planner.slot(found.formats), leaves, signature=planner.reference(found),
+        plan.ArrayRecord, plan.ARRAY, slot, leaves, signature=planner.reference(found),
         words=struct.calcsize("<" + found.formats) // 8, rank=len(found.shape), dlpack=dlpack,
         element=planner.reference(found.dtype), other_element=planner.reference(stored),
         devices=_devices(found, planner), alignment=found.alignment - 1, flags=flags, numpy=numpy,

@@ -97,6 +97,11 @@ class CuteDSL(ScfDSL):
         ]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
+    def written_arguments(self, module: Any, entry: str) -> frozenset[int]:
+        from .written import written_arguments
+
+        return written_arguments(module, entry)
+
     def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
         """Add checks that symbols which several tensors share have one value."""
         return symbols.check_shared(nodes, names, values)

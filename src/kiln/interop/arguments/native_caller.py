@@ -146,7 +146,7 @@ class _Plans:
             return None
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return None
-        planner = Planner(exact, compiled.target)
+        planner = Planner(exact, compiled.target, compiled.written_slots)
         ambient = [name for name in compiled.ambient if name not in names]
         records = self._records(caller, names, ambient, planner)
         if records is None:

@@ -8,10 +8,11 @@ from .cpython import Object
 
 @struct
 class PreparedType:
-    """A type of prepared arguments, and the slot in which an instance keeps its argument record."""
+    """A type of prepared arguments, and the slots in which an instance keeps its argument record and its array."""
 
     type: Ptr[Object]
     slot: u64
+    array_slot: u64
 
 
 @struct
@@ -30,6 +31,10 @@ class ArrayType:
     """
     bits: u64
     refused: u64
+    counted: u64
+    """A flag of arrays whose framework counts writes to them; 0 without."""
+    count_write: Fn[[Ptr[u64]], None]
+    """Counts a write, given where the array points to its implementation."""
 
 
 @struct

@@ -30,6 +30,7 @@ from ...base_dsl.typing import Boolean, Constexpr, Numeric
 from ...cute.host.stream import current_stream
 from ...cute.tensor.tensor import Tensor
 from ..arguments import plan
+from ..arguments.program import version
 from . import reader
 from .dispatch import Kernel, OutputRule, dispatcher, keep_text, text_of
 from .schema import EXTENT_RULE, Extent, Input, extents, schema
@@ -332,8 +333,7 @@ class Operator:
         known = [*outputs.values(), *(tensor for _, tensor in written)]
         if known and not (self._returns and self._outputs) and not any(tensor.numel() for tensor in known):
             return made  # all outputs are empty
-        for _, tensor in written:
-            torch.autograd.graph.increment_version(tensor)
+        versions = [version(tensor) for _, tensor in written]
         with _on(next(iter(kinds), None)):
             passed = inputs | outputs | {name: current_stream() for name in self._streams}
             positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
@@ -345,6 +345,9 @@ class Operator:
             else:
                 returned = self._function._run_in_python(*positional, **named)
                 self._kernel.learn([self._output_rule(name, x) for name, x in outputs.items()])
+        for (_, tensor), before in zip(written, versions):
+            if version(tensor) == before:  # the call did not tell: only the program knows that it writes there
+                torch.autograd.graph.increment_version(tensor)
         return returned if self._returns and self._outputs else made
 
     def _refuse_writing(self, name: str, x: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ Candidates take turns in workers; ratios are of times of the same round. Everyth
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import subprocess
@@ -258,7 +259,7 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
 # --- the verb --------------------------------------------------------------------------------------------------------
 
 
-def parser() -> Any:
+def make_parser() -> argparse.ArgumentParser:
     made = command_line.arguments("kiln bench", "Time a kernel beside its reference and baselines.", several=True)
     how = made.add_argument_group("how to measure")
     peers = "what to compare with: reference, torch.compile, names of `baselines`, all (the default), or none"
@@ -276,7 +277,7 @@ def parser() -> Any:
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    args = command_line.parse(parser(), argv)
+    args = command_line.parse(make_parser(), argv)
     with contextlib.ExitStack() as workers:
 
         def there(where: str) -> Case:

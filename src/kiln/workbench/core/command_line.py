@@ -28,7 +28,7 @@ from ...hardware.architectures import DEFAULT
 from . import environment, loading, tuned_file
 from .cases import Case, Problem, arch_fits
 from .contracts import ContractError
-from .options import flag, option
+from .options import Parser, flag, option
 from .runners import InfrastructureLost
 from .text import near_path
 
@@ -63,7 +63,7 @@ _ENVIRONMENT = {"target": "KILN_TARGET", "arch": "CUTE_DSL_ARCH"}
 def arguments(prog: str, description: str, several: bool = False) -> argparse.ArgumentParser:
     """Return a parser with the arguments of every verb that takes a Case, or with `several` some Cases."""
     epilog = "Fields of the problem are options, too: --m 512 --dtype float16."
-    parser = argparse.ArgumentParser(prog=prog, description=description, allow_abbrev=False, epilog=epilog)
+    parser = Parser(prog=prog, description=description, allow_abbrev=False, epilog=epilog)
     about = "a contract: a file, `pkg.module`, or either with `:Plan`"
     parser.add_argument("case", metavar="CASE", nargs="+" if several else None, help=about)
     run = parser.add_argument_group("what to run")

@@ -1,16 +1,58 @@
-"""Declares the options of a command line, a line each."""
+"""Declares command lines: parsers whose help is coloured on terminals, and their options, a line each."""
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
 from typing import Any
 
 
-def option(parser: Any, names: str, help: str, **settings: Any) -> None:
-    """Add an option that takes a value: `option(parser, "-o --output FILE", "the file to write")`."""
+def coloured(stream: Any = None) -> bool:
+    """Return whether a stream, by default standard output, shows colours: a terminal, or whatever FORCE_COLOR says."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream or sys.stdout).isatty()
+
+
+def _formatter(prog: str, raw: bool = False) -> argparse.HelpFormatter:
+    if coloured():
+        try:
+            import rich_argparse
+        except ModuleNotFoundError:
+            pass
+        else:
+            kind = rich_argparse.RawDescriptionRichHelpFormatter if raw else rich_argparse.RichHelpFormatter
+            made: Any = kind(prog)
+            made.text_markup = made.help_markup = False  # brackets in our texts are no markup
+            return made
+    return (argparse.RawDescriptionHelpFormatter if raw else argparse.HelpFormatter)(prog)
+
+
+def raw_formatter(prog: str) -> argparse.HelpFormatter:
+    """Return a formatter that keeps the lines of descriptions: a parser's `formatter_class`."""
+    return _formatter(prog, raw=True)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a command line whose help has colours on a terminal."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _formatter, **settings})
+
+
+def option(parser: Any, names: str, help: str, also: str = "", **settings: Any) -> None:
+    """Add an option that takes a value: `option(parser, "-o --output FILE", "the file to write")`.
+
+    `also` is another spelling, which the help does not show.
+    """
     words = names.split()
     flags = [word for word in words if word.startswith("-")]
     metavar = " ".join(words[len(flags) :])
-    parser.add_argument(*flags, help=help, **({"metavar": metavar} if metavar else {}), **settings)
+    made = parser.add_argument(*flags, help=help, **({"metavar": metavar} if metavar else {}), **settings)
+    if also:
+        hidden = {"dest": made.dest, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        parser.add_argument(also, **{**settings, **hidden})
 
 
 def flag(parser: Any, names: str, help: str) -> None:

@@ -19,7 +19,7 @@ from ...base_dsl.diagnostics import DSLBaseError
 from ...hardware.architectures import Arch
 from .. import run
 from ..core import command_line
-from ..core.options import flag, option
+from ..core.options import Parser, flag, option
 from . import capture, outline, page, resources
 from . import model as inspect_model
 from .capture import Subject
@@ -35,7 +35,7 @@ kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH]
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
     """Run the verb."""
-    parser = _parser()
+    parser = make_parser()
     args, program = _split(parser, argv)
     if not program or program == ["-m"]:
         parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
@@ -184,7 +184,7 @@ def names_case(where: str) -> bool:
 
 def _fields() -> argparse.ArgumentParser:
     """Return a parser for the words behind a Case: fields of its problem."""
-    parser = argparse.ArgumentParser(prog="kiln inspect", add_help=False, allow_abbrev=False)
+    parser = Parser(prog="kiln inspect", add_help=False, allow_abbrev=False)
     parser.add_argument("--set", action="append", default=[])
     return parser
 
@@ -208,8 +208,8 @@ def _split(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpar
     return args, [*first, *unknown, *theirs]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln inspect",
         usage=_USAGE,
         allow_abbrev=False,

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...base_dsl import packages
 from ..core.command_line import EXIT, progress, report_errors
-from ..core.options import flag, option
+from ..core.options import Parser, flag, option
 from ..core.runners import Inline, Local
 from ..core.text import did_you_mean
 from . import claims, devlog
@@ -28,19 +28,20 @@ from . import search as kb_search
 from .pages import PageError
 
 _NO_PAGES = (
-    "There is no knowledge base here: no docs/knowledge in this folder or above it, and this Kiln is installed without "
-    "its own. `kiln kb` knows Kiln's pages in a checkout; --folder names a project."
+    "There is no knowledge base here: no docs/knowledge in this folder or above it, and this copy of Kiln lacks its own "
+    "pages, which checkouts and wheels have. --folder names a project."
 )
 
 
 @report_errors
 def main(argv: Sequence[str]) -> int:
-    args = _parser().parse_args(argv)
-    try:
-        packages.load("yaml")
-    except ImportError:
-        print("kiln kb reads YAML: pip install 'kiln-dsl[workbench]' (PyYAML)", file=sys.stderr)
-        return EXIT.NOT_HERE
+    args = make_parser().parse_args(argv)
+    if args.do in (_index, _check, _new):
+        try:
+            packages.load("yaml")
+        except ImportError:
+            print(f"kiln kb {args.verb} reads heads of pages: pip install PyYAML", file=sys.stderr)
+            return EXIT.NOT_HERE
     folder = kb_pages.root(Path(args.folder) if args.folder else None)
     try:
         return args.do(args, folder)
@@ -74,17 +75,22 @@ def _excerpt(text: str, words: list[str]) -> str:
 
 
 def _show(args: argparse.Namespace, folder: Path) -> int:
-    folders = kb_pages.read_from(folder) or [folder]
-    has = [each for each in folders if any(args.name in (path.stem, path.name) for path in kb_pages.files(each))]
-    page = kb_pages.find((has or folders[::-1])[0], args.name)
-    body = page.text.split("---\n", 2)[2].strip()
+    folders = kb_pages.read_from(folder)
+    if not folders:
+        print(_NO_PAGES, file=sys.stderr)
+        return EXIT.NOT_HERE
+    known = [path for each in folders for path in kb_pages.files(each)]
+    docs = [path for each in folders for path in sorted((each / "docs").glob("**/*.md")) if path not in known]
+    path = kb_pages.path_of([*known, *docs], args.name, folders[-1])
+    text = path.read_text()
+    body = text.split("---\n", 2)[2].strip() if text.startswith("---\n") else text.strip()
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.markdown import Markdown
 
         Console().print(Markdown(body))
     else:
-        print(f"{kb_pages.shown(page.path)}\n\n{body}")
+        print(f"{kb_pages.shown(path)}\n\n{body}")
     return 0
 
 
@@ -189,8 +195,8 @@ def _log(args: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln kb",
         description="Search the knowledge base, measure its claims anew, and add to it.",
         epilog="Exit status: 0 all is well; 1 a claim does not hold, the index is not current, or nothing was found; "
@@ -206,7 +212,9 @@ def _parser() -> argparse.ArgumentParser:
 
     search = verb("search", _search, "find pages, documentation, errors and examples by words")
     search.add_argument("words", nargs="+", metavar="WORD")
-    verb("show", _show, "show a page").add_argument("name", metavar="NAME")
+    verb("show", _show, "show a page of the knowledge base or of the documentation").add_argument(
+        "name", metavar="NAME"
+    )
     index = verb("index", _index, "write the index of all pages")
     flag(index, "--check", "only say whether it is current")
     check = verb("check", _check, "measure the claims of pages anew, and write what was found into their tables")

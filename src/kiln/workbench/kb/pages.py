@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ KINDS = {
 }
 """Kinds of pages and their folders: what holds for any language, and what is about CuTe's."""
 FIELDS = ("title", "kind", "when", "arch", "metrics", "source", "status", "evidence")
+OPTIONAL_FIELDS = ("also",)
+"""`also`: other words for the subject of the page, which `kiln kb search` finds it by."""
 STATUSES = {
     "measured": "every claim was measured where it is about, and held",
     "unmeasured": "a claim has not been measured yet",
@@ -180,9 +182,11 @@ def root(start: Path | None = None) -> Path:
 
 
 def read_from(folder: Path) -> list[Path]:
-    """Return where to look things up: the project's knowledge base, and Kiln's own in a checkout."""
-    kiln = Path(__file__).resolve().parents[4]
-    return [each for each in dict.fromkeys((folder, kiln)) if (each / "docs" / "knowledge").is_dir()]
+    """Return where to look things up: the project's knowledge base, and Kiln's own, of the checkout or the wheel."""
+    here = Path(__file__).resolve()
+    return [
+        each for each in dict.fromkeys((folder, here.parents[4], here.parent)) if (each / "docs/knowledge").is_dir()
+    ]
 
 
 def files(folder: Path) -> list[Path]:
@@ -196,11 +200,16 @@ def pages(folder: Path) -> list[Page]:
 
 def find(folder: Path, name: str) -> Page:
     """Return a page by its name or path."""
-    matching = [path for path in files(folder) if name in (path.stem, path.name, shown(path))]
+    return read(path_of(files(folder), name, folder), folder)
+
+
+def path_of(paths: Sequence[Path], name: str, folder: Path) -> Path:
+    """Return the path with this name among those of pages in a folder."""
+    matching = [path for path in paths if name in (path.stem, path.name, shown(path))]
     if not matching:
-        hint = did_you_mean(name, [path.stem for path in files(folder)])
+        hint = did_you_mean(name, [path.stem for path in paths])
         raise PageError(f"there is no page {name!r}{f'; {hint}' if hint else ''}", folder / "docs" / "knowledge")
-    return read(matching[0], folder)
+    return matching[0]
 
 
 def read(path: Path, folder: Path) -> Page:
@@ -225,8 +234,9 @@ def read(path: Path, folder: Path) -> Page:
         return lines.get(where, lines.get(where[:1], 0)) + 2
 
     for name in head:
-        if name not in FIELDS:
-            raise PageError(f"{name!r} is not a field of pages; there are: {', '.join(FIELDS)}", path, line(name))
+        if name not in (*FIELDS, *OPTIONAL_FIELDS):
+            known = ", ".join((*FIELDS, *OPTIONAL_FIELDS))
+            raise PageError(f"{name!r} is not a field of pages; there are: {known}", path, line(name))
     missing = [name for name in FIELDS if head.get(name) in (None, "", [])]
     if missing:
         raise PageError(f"{missing[0]!r} is missing", path, line(missing[0]))

@@ -48,7 +48,7 @@ CONFLICTS_TIMEOUT = 20.0
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
     """Run `kiln profile CASE [CASE2]`, or `kiln profile --read FILE [--read FILE2]`."""
-    parser = _parser()
+    parser = make_parser()
     args = command_line.parse(parser, argv)
     console = command_line.console(args)
     if args.read:
@@ -85,13 +85,13 @@ def main(argv: Sequence[str]) -> int:
     return EXIT.NOT_HERE if any(each.missing for each in found) else EXIT.GOOD
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     described = "; ".join(f"{name}: {what}" for name, what in PROF_TYPES.items())
     parser = command_line.arguments("kiln profile", f"Say where the time of a kernel goes. {described}.", several=True)
     for action in parser._actions:
         if action.dest == "case":
             action.nargs, action.default, action.required = "*", [], False
-    option(parser, "--prof_type", "the kind of profile (static)", choices=PROF_TYPES, default="static")
+    option(parser, "--prof-type", "the kind of profile (static)", "--prof_type", choices=PROF_TYPES, default="static")
     flag(parser, "--check", "verify the kernel first")
     option(parser, "--kernel NAME", "show only kernels with this in their name", default="")
     option(parser, "--lines N", "how many source lines to show (10)", type=int, default=10)
@@ -108,7 +108,7 @@ def _verified(where: str, args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    own = {"--prof_type", "--lines", "--kernel"}
+    own = {"--prof-type", "--prof_type", "--lines", "--kernel"}
     words, skip = [], False
     for word in args.words:
         if not skip and word.partition("=")[0] not in {*own, "--check"}:
@@ -324,7 +324,7 @@ def _recorded(
         "profile", key_of("profile", case, problem, config, env, protocol), case.name, dict(problem),
         dict(config) if config else None, status, us=[total] * 3 if times else None, n=len(times), protocol=protocol,
         env=env, error={"type": asked, "message": why} if why else None,
-        again=command_line.again("profile", case, problem, f"--prof_type={asked}", config=config),
+        again=command_line.again("profile", case, problem, f"--prof-type={asked}", config=config),
         more={"prof_type": found.prof_type, "kernels": kernels, "source": case.digest()},
     )  # fmt: skip
     journal_of(case).append(record)

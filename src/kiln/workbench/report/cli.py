@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...base_dsl import packages
 from ..core.command_line import EXIT
-from ..core.options import option
+from ..core.options import Parser, option
 from ..core.records import Journal, Record
 from . import model as report_model
 from . import page
@@ -20,7 +20,7 @@ from . import page
 
 def main(argv: Sequence[str]) -> int:
     """Run the verb."""
-    parser = _parser()
+    parser = make_parser()
     args = parser.parse_args(argv)
     folder = Path(args.folder)
     if not folder.exists():
@@ -81,12 +81,12 @@ def _write(path: str, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     description = (
         "Show what the journals in a folder and below it (.kiln/records.jsonl) say, on one page that needs no network: "
         "rooflines, sweeps, the history of tuning, failures and how to repeat them, environments."
     )
-    parser = argparse.ArgumentParser(prog="kiln report", description=description)
+    parser = Parser(prog="kiln report", description=description)
     parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to look (the current folder)")
     option(parser, "-o --output FILE", "the page to write (report.html)")
     option(parser, "--csv FILE|-", "write one row for each record")

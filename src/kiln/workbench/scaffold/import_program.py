@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.command_line import EXIT, report_errors
 from ..core.contracts import ContractError
-from ..core.options import flag, option
+from ..core.options import Parser, flag, option
 from ..kb.pages import shown
 from .generated_files import class_name, docstring, is_name, literal, one_line, write_files
 from .program_source import Source, beside, parameters, read
@@ -35,7 +35,7 @@ _RUN_ONLY = {
 
 @report_errors
 def main(argv: Sequence[str]) -> int:
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     source = read(Path(args.file))
     named = {"reference": args.reference, "baseline": args.baseline}
     also = {role: read(Path(text.partition(":")[0])) for role, text in named.items() if _is_file(text)}
@@ -403,11 +403,11 @@ def _report(kind: str, source: Source, folder: Path, copies: Iterable[str], made
     print(*holes, f"next: kiln verify {shown(made)}", sep="\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     description = (
         "Make a package of a program: its source as it is, and a KernelPlan or a contract for the other verbs."
     )
-    parser = argparse.ArgumentParser(prog="kiln import", description=description)
+    parser = Parser(prog="kiln import", description=description)
     file_help = "a program with jit functions, a KernelBench or a GPU MODE problem; it is not run"
     parser.add_argument("file", metavar="FILE", help=file_help)
     option(parser, "--as NAME", "the package's name; by default the file's", dest="name")

@@ -12,7 +12,7 @@ from kiln.base_dsl import packages
 
 from ..core.command_line import EXIT, report_errors
 from ..core.contracts import ContractError
-from ..core.options import flag, option
+from ..core.options import Parser, flag, option, raw_formatter
 from ..verify import cli as verify
 from .generated_files import class_name, is_name, write_files
 
@@ -62,7 +62,7 @@ sys.exit(main(["{verb}", *sys.argv[1:]]))
 
 @report_errors
 def main(argv: Sequence[str]) -> int:
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     if not is_name(args.name):
         rule = "letters, digits and underscores, no digit first"
         raise ContractError(f"{args.name!r} is not a valid name of a kernel: {rule}")
@@ -107,11 +107,11 @@ def contents(name: str, kind: str) -> dict[str, str]:
     }
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln new",
         description="Make a folder with a kernel that works, its test and its benchmark.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=raw_formatter,
         epilog="kinds:\n" + "\n".join(f"  {kind:<12} {what}" for kind, what in KINDS.items()),
     )
     parser.add_argument("name", metavar="NAME", help="the name of the kernel and of its folder")

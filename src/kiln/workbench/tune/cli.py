@@ -68,7 +68,7 @@ def _silent(stage: str, done: int, total: int) -> None:
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
     """Run the verb."""
-    args = command_line.parse(_parser(), argv)
+    args = command_line.parse(make_parser(), argv)
     if args.replay:
         with Local() as runner:
             options = command_line.job_options(args.timeout)
@@ -109,7 +109,7 @@ def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Ru
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = command_line.arguments("kiln tune", "Find the fastest config for a problem, and write it to tuned.json.")
     how = parser.add_argument_group("how to tune")
     option(how, "--top N", "measure the N most promising configs (64)", type=_count, default=64)

@@ -343,7 +343,7 @@ def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[Check]:
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    parser = _parser()
+    parser = make_parser()
     args = command_line.parse(parser, argv)
     runner = make_runner(args)
     with runner:
@@ -408,7 +408,7 @@ def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
     return EXIT.FAILED if status else EXIT.GOOD
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = command_line.arguments(
         "kiln verify",
         "Check a kernel against its reference: several kinds of data, odd extents, other strides, determinism, "

@@ -41,8 +41,8 @@ from .threads import block_of_rank
 KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 """Kinds of MMAs; `Mma.kind` is a number of one."""
 OF_F16, OF_TF32, OF_F8, OF_I8, OF_MXF8, OF_MXF4, OF_NVF4 = range(len(KINDS))
-ACCUMULATE, A_IN_TENSOR_MEMORY, WS, SHIFTS_A = (1 << bit for bit in range(4))
-"""Bits of `Mma.flags`."""
+ACCUMULATE, A_IN_TENSOR_MEMORY, WS, SHIFTS_A, IN_FREED = (1 << bit for bit in range(5))
+"""Bits of `Mma.flags`. `refused` sets the last one, if an operand is in columns that were freed."""
 FIRST_CODE = 64
 """The first code for a refused MMA, of a byte: the bytes above it are numbers for the message (`ops/umma.py`)."""
 SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, CROSSES, LANE, COLUMN, OUTSIDE = range(
@@ -188,7 +188,7 @@ def crosses(block: Ptr[BlockRecord], mma: Ptr[Mma], descriptor: u64, along_mn: b
 
 @native
 def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32, columns: u32, lanes: u32) -> i64:
-    """Return 0, or the code of an address in tensor memory: its lane is not in `lanes`, or columns are not allocated
+    """Return 0, or the code of an address in tensor memory: its lane is not in `lanes`, or columns were not allocated
     in all CTAs."""
     lane, column = place >> 16 & 0x3FFF, place & 0xFFFF
     if lane & ~lanes != 0:
@@ -197,7 +197,10 @@ def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32
     first, last = column // TMEM_SLOT, (column + columns - 1) // TMEM_SLOT
     slots = ((u32(1) << (last - first + 1)) - 1) << first
     for cta in range(mma.cta_group):
-        found &= cta_of(block, mma, cta).tmem_used & slots == slots
+        there = cta_of(block, mma, cta)
+        found &= (there.tmem_used | there.tmem_freed) & slots == slots
+        if there.tmem_used & slots != slots:
+            mma.flags |= IN_FREED
     return i64(0) if found else about(mma, COLUMN, operand, place) | i64(columns) << COUNT_AT
 
 

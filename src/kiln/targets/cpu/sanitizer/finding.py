@@ -17,7 +17,8 @@ from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
 from . import state as native
-from .report_facts import Argument, ReportFacts, SanitizedSite, layout_leaves, swizzled_layout
+from .program_memory import Argument, SanitizedSite, layout_leaves, swizzled_layout
+from .report_facts import ReportFacts
 from .rule_messages import Case, Triple, explain, triple
 
 
@@ -48,6 +49,8 @@ class Finding:
     count: int
     """How often it happened at this pair of places."""
     notes: tuple[tuple[Span, str], ...] = ()
+    only_reads: bool = False
+    """Whether the access reads the memory, and writes none of it."""
 
     @property
     def page(self) -> str:
@@ -98,6 +101,9 @@ _PLAIN_RULES = ("bounds", "read-only", "alignment")
 """Rules of launches that are checked by default: an access that breaks one is not made, or made up."""
 _MILD_BY_DEFAULT = ("uninitialized", "barrier-exited")
 """Rules that launches checked by default warn of: kernels read shared memory for rows past the end, without effect."""
+_READS = ("read", "atomic read", "asynchronous copy from", "bulk copy from", "box from", "wgmma")
+"""Accesses that write nothing. Launches checked by default warn of those out of bounds: kernels load one element too
+many and never use it, which no GPU notices."""
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -129,8 +135,7 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             sanitizing.tried(detector.tried)
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
-        mild = (*native.WARNINGS, *_MILD_BY_DEFAULT) if sanitizer.plain else native.WARNINGS
-        for warning in [finding for finding in found if finding.rule in mild]:
+        for warning in [finding for finding in found if _is_mild(finding, sanitizer.plain)]:
             found.remove(warning)
             warning.warn(sanitizing.OFF if sanitizer.plain else "")
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
@@ -151,6 +156,13 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
 
     run.__dict__["call"] = call
     return run
+
+
+def _is_mild(finding: Finding, by_default: bool) -> bool:
+    """Return whether a finding is a warning: by the checks that are on by default more are than by the sanitizer."""
+    if finding.rule in native.WARNINGS:
+        return True
+    return by_default and (finding.rule in _MILD_BY_DEFAULT or (finding.rule == "bounds" and finding.only_reads))
 
 
 def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
@@ -314,7 +326,7 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
         kind, rule, f"{kind} in kernel {kernel}: {text}{times}", hint, kernel, site.span, site.calls,
         other_site.span if two_sided else None, block, thread, other_block if two_sided else None,
         other_thread if two_sided else None, memory.space, memory.tensor, memory.coordinate, memory.offset, record.count,
-        notes,
+        notes, site.what in _READS,
     )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ FURTHER = 3
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 
+USES_LOADS = 2
+"""An election, as a meeting of lanes that orders something (`barriers.meet`); 0 and 1 are those that do not, and do."""
 IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
 """Bits of a proxy fence (`memory_order.view`): which accesses see those of the generic proxy.
 
@@ -181,7 +183,8 @@ class Access:
 class Cell:
     """The last accesses to a few bytes.
 
-    In shared memory, `read.tid` DENSE means that `other` is a `Readers`: there are more than two.
+    In shared memory, `read.tid` DENSE means that `other` is a `Readers`: there are more than two. After a `cp.async`,
+    `atomic.tid` and `atomic.site` are the address that it reads.
     """
 
     write: Access
@@ -469,6 +472,9 @@ class State:
     scratch: u64
     value: u64  # address of the value of the next write, if known
     value_for: u64  # the address it is written to
+    source: u64  # what the next `cp.async` reads, how many bytes, and where it writes them
+    source_bytes: u32
+    source_for: u64
     objects: Array[Object, MAX_OBJECTS]
     object_count: u32
     findings_count: u32
