@@ -14,6 +14,7 @@ import math as python_math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .._support import lazy
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import context, ir
 from ..base_dsl.diagnostics import type_error
@@ -25,6 +26,7 @@ from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type
 from .layout.int_tuple import product
 from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, _meet, _operands, splat, where
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
     "copysign", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fma", "isfinite", "isinf", "isnan", "log",

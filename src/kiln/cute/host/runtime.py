@@ -157,7 +157,7 @@ class RuntimeTensor(_Passed):
 
     @property
     def data_ptr(self) -> int:
-        """The address."""
+        """The address of the first element."""
         return self._address
 
     @property
