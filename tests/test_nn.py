@@ -211,3 +211,36 @@ def test_products_under_autocast():
     assert y.dtype == torch.float16
     y.float().sum().backward()
     assert w.grad.dtype == torch.float32
+
+
+REFUSED = {
+    "rms_norm": (lambda x: nn.rms_norm(x.double()), "kiln.nn.rms_norm: x is torch.float64; it must be torch.float16, .* or torch.float32"),
+    "linear": (lambda x: nn.linear(x, x.long()), "kiln.nn.linear: weight is torch.int64"),
+    "mixed": (lambda x: nn.linear(x.half(), x), "kiln.nn.linear: x is torch.float16, weight is torch.float32; they must be of one type"),
+    "gated": (lambda x: nn.geglu(x, x.double()), "kiln.nn.geglu: up is torch.float64"),
+    "loss": (lambda x: nn.cross_entropy(x.int(), torch.zeros(4)), "kiln.nn.cross_entropy: logits is torch.int32"),
+    "attention": (lambda x: nn.attention(*[x[None, :, None]] * 3), "kiln.nn.attention: q is torch.float32; it must be torch.float16 or"),
+    "layer": (lambda x: nn.MultiheadAttention(16, 1)(*[x[None]] * 3), "kiln.nn.MultiheadAttention: query is torch.float32; it must be torch.float16 or torch.bfloat16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_types_that_a_layer_does_not_take_are_named(name):
+    """The error has the layer, the argument, its type, and those that are taken."""
+    call, text = REFUSED[name]
+    with pytest.raises(RuntimeError, match=text):
+        call(normal(4, 16))
+
+
+def test_attention_of_f32_under_autocast_has_gradients_in_f32():
+    ours, theirs = nn.MultiheadAttention(32, 2), torch.nn.MultiheadAttention(32, 2, batch_first=True)
+    ours.load_state_dict(theirs.state_dict())
+    x = normal(1, 6, 32)
+    with torch.autocast("cpu", torch.float16):
+        y = ours(x, x, x)[0]
+    assert y.dtype == torch.float16
+    y.float().square().sum().backward()
+    theirs(x, x, x, need_weights=False)[0].square().sum().backward()
+    for found, wanted in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert found.grad.dtype == torch.float32
+        close(found.grad, wanted.grad, 4 * max(1.0, float(wanted.grad.abs().max())))

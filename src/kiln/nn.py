@@ -1,15 +1,18 @@
 """Layers of PyTorch on the kernel library, which drop into a model, train, and compile.
 
 Their functions are operators `kiln::...` (`kiln.torch.op`). Weights have the shapes and names of `torch.nn`, so state
-dicts can be exchanged.
+dicts can be exchanged. Floating-point inputs are f16, bf16 or f32; those of attention are f16 or bf16, also by
+`torch.autocast`.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
 from .base_dsl import packages
+from .base_dsl.diagnostics import DSLBaseError
 
 try:
     packages.load("torch")
@@ -23,7 +26,7 @@ from . import kernels
 from .interop.torch.operators import Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
     "CrossEntropyLoss",
@@ -43,6 +46,54 @@ __all__ = [
     "softmax",
     "swiglu",
 ]
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+_FLOATS = (*_HALVES, torch.float32)
+
+
+def _wrong_type(layer: str, taken: Sequence[torch.dtype], **inputs: Any) -> Exception | None:
+    """Return the error for the first input whose type a layer does not take; None if there is none."""
+    for name, x in inputs.items():
+        if isinstance(x, Tensor) and x.dtype not in taken:
+            rule = ", ".join(map(str, taken[:-1])) + f" or {taken[-1]}"
+            autocast = f", or call it under torch.autocast({x.device.type!r}, torch.bfloat16)"
+            return RuntimeError(
+                f"kiln.nn.{layer}: {name} is {x.dtype}; it must be {rule}\n"
+                f"help: convert the layer and its inputs: .to({taken[-1]})" + (autocast if taken is _HALVES else "")
+            )
+    return None
+
+
+def _takes(taken: Sequence[torch.dtype], *, names: str, alike: int = 0) -> Callable[[Any], Any]:
+    """Decorate the function of an operator: where it fails, the error tells which types the inputs `names` must have.
+
+    The first `alike` of them are of one type.
+    """
+
+    def decorate(function: Any) -> Any:
+        parameters = list(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            try:
+                return function(*args)
+            except DSLBaseError:
+                inputs = dict(zip(parameters, args))
+                checked = {name: inputs[name] for name in names.split() if name in inputs}
+                layer = function.__name__.removeprefix("_")
+                wrong = _wrong_type(layer, taken, **checked)
+                kinds = {name: x.dtype for name, x in list(checked.items())[:alike] if isinstance(x, Tensor)}
+                if wrong is None and len(set(kinds.values())) > 1:
+                    given = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
+                    wrong = RuntimeError(f"kiln.nn.{layer}: {given}; they must be of one type")
+                if wrong is None:
+                    raise
+                raise wrong from None
+
+        return call
+
+    return decorate
 
 
 def _like(x: Tensor, *_: Any) -> Tensor:
@@ -102,6 +153,7 @@ _SAME = {"y": _like}
 """An output like the first input."""
 
 
+@_takes(_FLOATS, names="x weight")
 def _rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
     return kernels.rms_norm(x.contiguous(), weight, eps=eps)
 
@@ -111,10 +163,11 @@ def _rms_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float)
     return dx, _or_empty(x, dw)
 
 
-rms_norm = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x weight eps", {"dx": "x", "dw": "weight"})
+rms_norm: Operator = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x weight eps", {"dx": "x", "dw": "weight"})
 """RMSNorm along the last axis."""
 
 
+@_takes(_FLOATS, names="x weight bias")
 def _layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     return kernels.layer_norm(x.contiguous(), weight, bias, eps=eps)
 
@@ -126,12 +179,13 @@ def _layer_norm_backward(
     return dx, _or_empty(x, dw), _or_empty(x, db)
 
 
-layer_norm = _differentiable(
+layer_norm: Operator = _differentiable(
     _layer_norm, _layer_norm_backward, _SAME, "x weight bias eps", {"dx": "x", "dw": "weight", "db": "bias"}
 )
 """LayerNorm along the last axis."""
 
 
+@_takes(_FLOATS, names="x")
 def _softmax(x: Tensor) -> Tensor:
     return kernels.softmax(x.contiguous())
 
@@ -140,7 +194,7 @@ def _softmax_backward(dy: Tensor, y: Tensor) -> Tensor:
     return kernels.softmax_backward(dy.contiguous(), y.contiguous())
 
 
-softmax = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
+softmax: Operator = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
 """Softmax along the last axis."""
 
 
@@ -149,6 +203,7 @@ softmax = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
 _NORM_AND_SUM = {"y": _like, "summed": lambda x, residual, *_: _like(residual)}
 
 
+@_takes(_FLOATS, names="x residual weight")
 def _fused_add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
@@ -162,13 +217,14 @@ def _fused_add_rms_norm_backward(
     return dx, _or_empty(summed, dw)
 
 
-fused_add_rms_norm = _differentiable(
+fused_add_rms_norm: Operator = _differentiable(
     _fused_add_rms_norm, _fused_add_rms_norm_backward, _NORM_AND_SUM, "summed weight eps",
     {"dx": "summed", "dw": "weight"}, ("dx", "dx", "dw"),
 )  # fmt: skip
 """RMSNorm of x + residual, and that sum, which is rounded first."""
 
 
+@_takes(_FLOATS, names="x residual weight bias")
 def _fused_add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
@@ -185,7 +241,7 @@ def _fused_add_layer_norm_backward(
     return dx, _or_empty(summed, dw), _or_empty(summed, db)
 
 
-fused_add_layer_norm = _differentiable(
+fused_add_layer_norm: Operator = _differentiable(
     _fused_add_layer_norm, _fused_add_layer_norm_backward, _NORM_AND_SUM, "summed weight bias eps",
     {"dx": "summed", "dw": "weight", "db": "bias"}, ("dx", "dx", "dw", "db"),
 )  # fmt: skip
@@ -202,16 +258,18 @@ def _gated(name: str) -> Operator:
         return getattr(kernels, f"{name}_backward")(dy, gate, up)
 
     forward.__name__ = name
+    forward = _takes(_FLOATS, names="gate up")(forward)
     return _differentiable(forward, backward, _SAME, "gate up", {"dgate": "gate", "dup": "up"})
 
 
-swiglu = _gated("swiglu")
+swiglu: Operator = _gated("swiglu")
 """silu(gate) * up."""
-geglu = _gated("geglu")
+geglu: Operator = _gated("geglu")
 """gelu(gate) * up."""
 
 
-def _rotary(
+@_takes(_FLOATS, names="x cos sin")
+def _rotary_embedding(
     x: Tensor,
     cos: Tensor,
     sin: Tensor,
@@ -228,9 +286,9 @@ def _rotary_gradients(
     return (rotary_embedding(dy, cos, sin, interleaved, positions, not conjugate),)
 
 
-rotary_embedding = Operator(
+rotary_embedding: Operator = Operator(
     "kiln::rotary_embedding",
-    _rotary,
+    _rotary_embedding,
     outputs={"y": _like},
     backward=_rotary_gradients,
     save=("cos", "sin", "interleaved", "positions", "conjugate"),
@@ -241,6 +299,7 @@ rotary_embedding = Operator(
 # --- linear ----------------------------------------------------------------------------------------------------------
 
 
+@_takes(_FLOATS, names="x weight bias", alike=2)
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "") -> Tensor:
     rows = x.reshape(-1, x.shape[-1])
     y = kernels.gemm(rows, weight.T, bias=bias, activation=activation or None)
@@ -268,7 +327,7 @@ _ACTIVATION_BACKWARD = {
 }
 """The gradient of the input of an activation."""
 
-linear = Operator(
+linear: Operator = Operator(
     "kiln::linear",
     _linear,
     outputs={"y": _linear_like},
@@ -281,6 +340,7 @@ linear = Operator(
 # --- loss ------------------------------------------------------------------------------------------------------------
 
 
+@_takes(_FLOATS, names="logits")
 def _cross_entropy(
     logits: Tensor, target: Tensor, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> tuple[Tensor, Tensor]:
@@ -337,6 +397,7 @@ def _attention_options(
     }  # fmt: skip
 
 
+@_takes(_HALVES, names="q k v", alike=3)
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float = 0.0, softcap: float = 0.0, left: int = -1,
     right: int = -1, starts_q: Tensor | None = None, starts_k: Tensor | None = None, longest_q: int = 0,
@@ -454,7 +515,7 @@ def attention(
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear`, with an activation ("relu", "silu" or "gelu") in the same kernel."""
+    """`torch.nn.Linear` in f16, bf16 or f32, with an activation ("relu", "silu" or "gelu") in the same kernel."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, activation: str = "", **options: Any
@@ -473,21 +534,21 @@ class Linear(nn.Linear):
 
 
 class RMSNorm(nn.RMSNorm):
-    """`torch.nn.RMSNorm` along the last axis."""
+    """`torch.nn.RMSNorm` along the last axis, in f16, bf16 or f32."""
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, torch.finfo(x.dtype).eps if self.eps is None else self.eps)
 
 
 class LayerNorm(nn.LayerNorm):
-    """`torch.nn.LayerNorm` along the last axis."""
+    """`torch.nn.LayerNorm` along the last axis, in f16, bf16 or f32."""
 
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.weight, self.bias, self.eps)
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` with the batch first, in f16 or bf16.
+    """`torch.nn.MultiheadAttention` with the batch first, in f16 or bf16 (f32 by `torch.autocast`).
 
     It has no dropout, no mask but the causal one, and returns no attention weights.
     """
@@ -512,12 +573,15 @@ class MultiheadAttention(nn.MultiheadAttention):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in projected)
+        wrong = _wrong_type("MultiheadAttention", _HALVES, query=q, key=k, value=v)
+        if wrong is not None:
+            raise wrong
         heads = attention(q, k, v, causal=is_causal)
         return linear(heads.flatten(-2), self.out_proj.weight, self.out_proj.bias), None
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
-    """`torch.nn.CrossEntropyLoss` of logits along the last axis."""
+    """`torch.nn.CrossEntropyLoss` of logits (f16, bf16 or f32) along the last axis; the loss is f32."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         options = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}

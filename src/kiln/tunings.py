@@ -40,7 +40,8 @@ class Tuned:
     """The entries of `tuned.json` for one program, read once, when first needed."""
 
     def __init__(self, file: str | os.PathLike[str], validate: Any = None, case: str | None = None) -> None:
-        self.program, self.case = Path(file), case
+        self.program: Path = Path(file)
+        self.case = case
         self._validate = validate
         self._entries: list[dict[str, Any]] | None = None
         self._answers: dict[str, Any] = {}

@@ -122,7 +122,7 @@ def test_every_operation_says_what_it_does_and_has_a_builder(kind: type) -> None
     assert kind.__doc__
     source = Path(inspect.getfile(kind)).read_text()
     builder = kind.OPERATION_NAME.partition(".")[2]  # pyright: ignore[reportAttributeAccessIssue]
-    declared = f"\n{builder} = {kind.__name__}.build\n" in source
+    declared = f"\n{builder}: Build = {kind.__name__}.build\n" in source
     built = declared or f'"{kind.OPERATION_NAME}"' in source or kind.OPERATION_NAME in (  # pyright: ignore[reportAttributeAccessIssue]
         "cute.thread_idx", "cute.block_idx", "cute.block_dim", "cute.grid_dim", "cute.lane_idx", "cute.warp_idx",  # `index`
     )  # fmt: skip

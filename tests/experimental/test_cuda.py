@@ -7,6 +7,7 @@ import random
 import ml_dtypes
 import numpy as np
 import pytest
+from nvidia_testing import compile_for
 from tensor_map_cases import TYPES, program, random_case
 
 import kiln
@@ -182,3 +183,13 @@ def test_default_formats_of_narrow_types():
         assert (six.shared_storage_bytes, six.global_tx_bytes(), six.shared_storage_dtype) == (1024, 768, kiln.Uint8)
 
     f(aligned((8, 128), np.uint8))
+
+
+def test_the_address_of_a_map_is_not_taken_for_a_multiple_of_its_alignment():
+    """The parameters of sm_90 start at 0x210 in their constant bank: `or` of an address and 8 * tid is no sum there."""
+    case = random_case(0)
+    memory = np.zeros(case.elements, getattr(ml_dtypes, TYPES[case.dtype][0], TYPES[case.dtype][0]))
+    ptx = compile_for(program(case), memory, np.zeros((4, 16), np.int64), options="--keep-ptx").__ptx__
+    assert ptx.count(".param .align 128 .b8") == 4
+    assert "or.b64" not in ptx
+    assert ptx.count("ld.param.b64") - 2 == 4  # words of the four maps, besides pointer and stride of `out`

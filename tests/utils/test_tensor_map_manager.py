@@ -61,6 +61,56 @@ def test_a_map_that_is_edited_where_none_was():
         check(copier(SMEM, begins_elsewhere=True))
 
 
+def test_a_map_of_bytes_becomes_one_of_fp4():
+    """A map of Uint8 takes a matrix of twice as many columns of 4 bits; what lies outside of it is zero."""
+    rows, columns = 12, 32  # of fp4, 16 bytes; the tile has 16 rows of 32 bytes
+
+    @cute.kernel
+    def kernel(load, source, given: cute.Tensor, out: cute.Tensor, map_: cute.Tensor, layout: kiln.Constexpr):
+        smem = utils.SmemAllocator()
+        tile, full = smem.allocate_tensor(kiln.Uint8, layout, 128), smem.allocate_array(kiln.Int64, 1)
+        thread = cute.arch.thread_idx()[0]
+        if thread == 0:
+            cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.sync_threads()
+        manages = utils.TensorMapManager(GMEM, 128)
+        place = manages.get_tensormap_ptr(map_.iterator)
+        manages.init_tensormap_from_atom(load, place, 0)
+        manages.fence_tensormap_initialization()
+        narrow = cute.make_tensor(
+            cute.recast_ptr(given.iterator, dtype=kiln.Float4E2M1FN),
+            cute.make_layout((kiln.Int32(rows), kiln.Int32(columns)), stride=(kiln.Int32(2 * TILE[1]), 1)),
+        )
+        manages.update_tensormap((narrow,), (load,), (place,), 0, (None,))
+        manages.fence_tensormap_update(place)
+        parts = (cute.group_modes(x, 0, 2) for x in (tile, cute.local_tile(source, TILE, (0, 0))))
+        shared, of = cpasync.tma_partition(load, 0, cute.make_layout(1), *parts)
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(full, TILE[0] * TILE[1])
+        used = manages.get_tensormap_ptr(place, cute.AddressSpace.generic)
+        cute.copy(load, of, shared, tma_bar_ptr=full, tma_desc_ptr=used)
+        cute.arch.mbarrier_wait(full, 0)
+        for row in range(TILE[0]):
+            out[row, thread] = tile[row, thread]
+
+    @cute.jit
+    def launch(any_x: cute.Tensor, given: cute.Tensor, out: cute.Tensor, map_: cute.Tensor):
+        layout = cute.make_layout(TILE, stride=(TILE[1], 1))
+        load, source = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), any_x, layout, TILE)
+        kernel(load, source, given, out, map_, layout).launch(grid=1, block=32)
+
+    any_x, given, out = (aligned(TILE[0] * TILE[1], np.uint8).reshape(TILE) for _ in range(3))
+    given[:] = np.random.default_rng(2).integers(1, 256, TILE)
+    out[:] = 77
+    tensors = [from_dlpack(array, assumed_align=16) for array in (any_x, given, out)]
+    with kiln.target("cpu"), kiln.sanitize():
+        launch(*tensors, from_dlpack(aligned(16, np.int64), assumed_align=128))
+    wanted = np.zeros(TILE, np.uint8)
+    wanted[:rows, : columns // 2] = given[:rows, : columns // 2]
+    np.testing.assert_array_equal(out, wanted)
+
+
 @pytest.mark.skipif(codegen.ptxas_version() is None, reason="there is no ptxas")
 @pytest.mark.parametrize("mode", [GMEM, SMEM])
 def test_instructions_that_edit_maps(mode):

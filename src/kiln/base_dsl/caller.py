@@ -25,10 +25,21 @@ class Caller:
     def wait(self) -> None:
         """Wait until the preparation is done, once a function is compiled. Calls never wait."""
 
-    def learn_compiled(self, compiled: CompiledFunction, values: Iterable[Any]) -> None:
+    def note_write(self, value: Any) -> None:
+        """Tell the framework of an array that compiled code writes to it, if the framework counts writes."""
+
+    def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[Any]) -> None:
         """Learn from a call of a compiled function with these arguments, and handle the next one like it."""
 
     def learn_jit(
-        self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any]
+        self,
+        function: JitFunction[..., Any],
+        compiled: CompiledFunction[Any],
+        dependencies: Dependencies,
+        values: Iterable[Any],
+        weaker: bool,
     ) -> None:
-        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged."""
+        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged.
+
+        `weaker`: the code makes less of the arguments than their specialised keys say.
+        """

@@ -167,7 +167,7 @@ class Compilation:
     def __init__(self, module: ir.Module, name: str, options: CompileOptions | None = None) -> None:
         self.module = module
         self.name = name
-        self.options = options or CompileOptions()
+        self.options: CompileOptions = options or CompileOptions()
         self.timings: dict[str, float] = {}
         """Seconds spent in each stage."""
         self._dumps = settings.dumped() | self.options.kept()

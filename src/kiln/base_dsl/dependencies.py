@@ -30,7 +30,6 @@ from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
 from .static_key import Met, static_key
 
-
 _SYSCONFIG_LOCK = threading.Lock()
 """The first calls of sysconfig fill one table, without a lock: two threads at once fail on Python 3.11."""
 

@@ -68,7 +68,7 @@ class BaseDSL(ArgumentRules):
     name = "base"
     wraps = False
     """Whether integers may overflow on purpose: then nothing is assumed about their values."""
-    caller = Caller()
+    caller: Caller = Caller()
     """The native caller of the language's functions."""
 
     @classmethod
@@ -165,6 +165,10 @@ class BaseDSL(ArgumentRules):
 
         return cache.compile_module(get_target(target), module, entry, options)
 
+    def written_arguments(self, module: ir.Module, entry: str) -> frozenset[int]:
+        """Return the numbers of the arguments of a host function that are known to be written to. None by default."""
+        return frozenset()
+
     def check_arguments(
         self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
     ) -> ir.Value | None:
@@ -244,8 +248,12 @@ class Traced:
         self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type],
         result_kinds: list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
     ) -> None:  # fmt: skip
-        self.module, self.entry, self.argument_types = module, entry, argument_types
-        self.result_types, self.result_kinds, self.rebuild = result_types, result_kinds, rebuild
+        self.module = module
+        self.entry = entry
+        self.argument_types = argument_types
+        self.result_types = result_types
+        self.result_kinds = result_kinds
+        self.rebuild = rebuild
         self.returns_number = returns_number
         """Whether a single number is returned, by itself."""
 

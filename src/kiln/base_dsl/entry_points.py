@@ -16,15 +16,15 @@ settings.register(
     Setting("KILN_AOT_STRICT", TRUTH, False, "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.", truth),
 )  # fmt: skip
 
-_loaders: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
+_loaders: dict[str, Callable[[], Callable[[CompiledFunction[Any]], Any] | None]] = {}
 
 
-def register(name: str, load: Callable[[], Callable[[CompiledFunction], Any] | None]) -> None:
+def register(name: str, load: Callable[[], Callable[[CompiledFunction[Any]], Any] | None]) -> None:
     """Register an entry point. `load()` returns the function that wraps a compiled function, None if not installed."""
     _loaders[name] = load
 
 
-def through(name: str, compiled: CompiledFunction) -> Any:
+def through(name: str, compiled: CompiledFunction[Any]) -> Any:
     """Return a compiled function as a framework takes it; itself where there is no such framework."""
     wrap = _loaders[name]() if name in _loaders else None
     return compiled if wrap is None else wrap(compiled)

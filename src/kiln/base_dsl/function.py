@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .compiler import CompileOptions
+    from .parameters import Parameters
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -52,6 +53,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """Kiln's own files: the kernel library is not checked by default."""
 _MOST_SPECIALIZATIONS = 1024
 """The most specialisations a function keeps; then the oldest go."""
+_MOST_VARIANTS = 4
+"""The most variants that facts about values make of one specialisation, that without any facts included."""
 
 
 class JitFunction(TracedFunction[P, R_co]):
@@ -77,20 +80,28 @@ class JitFunction(TracedFunction[P, R_co]):
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         super().__init__(dsl, function, preprocess)
-        self._compiled: dict[Hashable, tuple[CompiledFunction, Dependencies]] = {}
+        self._compiled: dict[Hashable, tuple[CompiledFunction[Any], Dependencies]] = {}
+        self._variants: dict[Hashable, list[tuple[Hashable, ...]]] = {}
+        """By keys without facts about values: keys with facts for which code is compiled."""
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self.inline(args, kwargs)
         try:
             if not kwargs and not checks_stale():
-                quick = self.parameters.quick(self.dsl, args)
+                quick = self.parameters.quick(self.dsl, args, specialize=True)
                 if quick is not None:
                     found = self._compiled.get((target_key(), *quick[0]))
                     if found is not None and found[1].unchanged():
-                        self.dsl.caller.learn_jit(self, *found, args)
+                        self.dsl.caller.learn_jit(self, *found, args, found[0].key_tuple != quick[0])
+                        found[0].note_writes(args)
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
+        except DSLBaseError as failure:
+            shown = _shown(failure, "")
+            if shown is failure:
+                raise
+            raise shown from None
         except Exception as failure:
             shorten_traceback(failure)
             raise
@@ -105,31 +116,64 @@ class JitFunction(TracedFunction[P, R_co]):
         arguments = parameters.bind(args, kwargs)
         if stream is not None:
             arguments = {**arguments, AMBIENT_STREAM: stream}
-        nodes = parameters.nodes(self.dsl, arguments)
+        general = parameters.nodes(self.dsl, arguments)
+        nodes = [node.specialized() for node in general]
         key = (target_key(), *(node.key for node in nodes))
         found = self._compiled.get(key)
         if found is None or no_cache or not found[1].unchanged():
-            found = self._specialize(key, nodes, arguments)
+            found = self._specialize(key, nodes, general, arguments, no_cache)
         elif checks_stale():
             with gc_paused:
-                stale.check(self.name, found[0].__mlir__ or "", self._trace(nodes, arguments).module)
-        self.dsl.caller.learn_jit(self, *found, arguments.values())
+                fitted = _fitted(nodes, found[0].key_tuple) or nodes
+                stale.check(self.name, found[0].__mlir__ or "", self._trace(fitted, arguments).module)
+        self.dsl.caller.learn_jit(self, *found, arguments.values(), found[0].key_tuple != key[1:])
+        found[0].note_writes(list(arguments.values()))
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
 
     def _specialize(
-        self, key: Hashable, nodes: list[Node], arguments: dict[str, Any]
-    ) -> tuple[CompiledFunction, Dependencies]:
-        with gc_paused:
-            traced = self._trace(nodes, arguments)
-            # before anything else happens that another thread could make use of
-            dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
-            with compile_lock:
-                found = (self._compile_traced(traced, nodes, arguments, None, None), dependencies)
-                self._compiled.pop(key, None)
+        self,
+        key: tuple[Hashable, ...],
+        nodes: list[Node],
+        general: list[Node],
+        arguments: dict[str, Any],
+        no_cache: bool,
+    ) -> tuple[CompiledFunction[Any], Dependencies]:
+        """Return code for specialised arguments, and note it under their key. `general` are the arguments as they were."""
+        chosen, nodes = self._variant(key, nodes, general)
+        found = self._compiled.get(chosen)
+        if chosen == key or found is None or no_cache or not found[1].unchanged():
+            with gc_paused:
+                traced = self._trace(nodes, arguments)
+                # before anything else happens that another thread could make use of
+                dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
+                with compile_lock:
+                    found = (self._compile_traced(traced, nodes, arguments, None, None), dependencies)
+        with compile_lock:
+            for each in (chosen, key):
+                self._compiled.pop(each, None)
                 while len(self._compiled) >= _MOST_SPECIALIZATIONS:
                     del self._compiled[next(iter(self._compiled))]
-                self._compiled[key] = found
+                self._compiled[each] = found
         return found
+
+    def _variant(
+        self, key: tuple[Hashable, ...], nodes: list[Node], general: list[Node]
+    ) -> tuple[tuple[Hashable, ...], list[Node]]:
+        """Return the key and nodes to compile for: those of the call while few are compiled; then the strongest that fit,
+        or those without facts."""
+        without = (target_key(), *(node.key for node in general))
+        if key == without:
+            return key, nodes
+        with compile_lock:
+            if len(self._variants) >= _MOST_SPECIALIZATIONS:
+                self._variants.clear()
+            known = self._variants.setdefault(without, [])
+            if key not in known and len(known) < _MOST_VARIANTS - 1:
+                known.append(key)
+            if key in known:
+                return key, nodes
+            fitting = [(each, fitted) for each in known if (fitted := _fitted(nodes, each[1:])) is not None]
+        return max(fitting, key=lambda found: sum(node.strength for node in found[1]), default=(without, general))
 
     def retrace(self) -> None:
         """Forget all specialisations: the next call traces again.
@@ -139,6 +183,7 @@ class JitFunction(TracedFunction[P, R_co]):
         """
         with compile_lock:
             self._compiled.clear()
+            self._variants.clear()
             if hasattr(self, "for_caller"):
                 del self.for_caller
 
@@ -159,7 +204,7 @@ class JitFunction(TracedFunction[P, R_co]):
 
     def compile(
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
-    ) -> CompiledFunction:
+    ) -> CompiledFunction[Any]:
         """Trace and compile one specialisation."""
         stack_guard.check()
         with gc_paused:
@@ -170,15 +215,22 @@ class JitFunction(TracedFunction[P, R_co]):
     def _compile_traced(
         self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None,
         target: str | None,
-    ) -> CompiledFunction:  # fmt: skip
+    ) -> CompiledFunction[Any]:  # fmt: skip
         own = self.function.__code__.co_filename.startswith(_PACKAGE)
         with sanitizing.unchecked() if own else contextlib.nullcontext():
+            written = self.dsl.written_arguments(traced.module, traced.entry)  # before passes change the module
             executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
-        compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
+        compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name(), written)
         if options is not None:
             compiled.for_tvm_ffi, compiled.host_target = options.enable_tvm_ffi, options.host_target
         return compiled
+
+
+def _fitted(nodes: Sequence[Node], keys: Sequence[Hashable]) -> list[Node] | None:
+    """Return arguments as code compiled for these keys takes them; None if one does not fit."""
+    made = [node if node.key == key else node.fit(key) for node, key in zip(nodes, keys, strict=True)]
+    return [node for node in made if isinstance(node, Node)] if all(isinstance(x, Node) for x in made) else None
 
 
 class _Buffers(threading.local):
@@ -207,17 +259,21 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
     __slots__ = ("__dict__", "__weakref__", "for_caller")
     __kiln_static__ = True
+    written_slots: frozenset[int] = frozenset()
+    """The offsets of slots with addresses of arrays that the code is known to write to."""
+    written_paths: Sequence[tuple[int, ...]] = ()
+    """Where these arrays are among the arguments: the number of one, then indices into tuples and lists."""
 
     def __init__(
         self, source: JitFunction[..., Any], names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
-        target: str,
+        target: str, written: frozenset[int],
     ) -> None:  # fmt: skip
         self.source = source
-        self.parameters = source.parameters
+        self.parameters: Parameters = source.parameters
         self.executable = executable
         self.function_name: str = traced.entry
         self.names = names
-        self.keys = {
+        self.keys: dict[str, Hashable] = {
             name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)
         }
         self.static: dict[str, Any] = {
@@ -236,11 +292,18 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
             or (self.static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
         ]
         """The names of the arguments that calls pass: all but Constexpr. An argument that was None keeps its place."""
-        self.ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
-        self._key_tuple = tuple(node.key for node in nodes)
+        self.ambient: dict[str, Callable[[], Any]] = {
+            name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient
+        }
+        self.key_tuple: tuple[Hashable, ...] = tuple(node.key for node in nodes)
+        self.strength: int = sum(node.strength for node in nodes)
         self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
         self._struct = slot_struct("".join(node.formats for node in nodes))
+        self.slot_bytes: int
         offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
+        if written:
+            self.written_slots = frozenset(offsets[number] for number in written)
+            self.written_paths = _written_paths(nodes, written)
         self.results_at: int = offsets[len(traced.argument_types)] if traced.result_types else 0
         self._result_struct = slot_struct("".join(number_format(kind) for kind in traced.result_kinds))
         self.result_kinds: list[Any] = traced.result_kinds
@@ -263,9 +326,12 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         try:
             if not kwargs and not self.static:
                 quick = self.parameters.quick(self.source.dsl, args)
-                if quick is not None and quick[0] == self._key_tuple:
+                if quick is not None and quick[0] == self.key_tuple:
+                    self.note_writes(args)
                     return self.run_leaves(quick[1])
-            nodes = self._fitted(self._bind(args, kwargs))
+            arguments = self._bind(args, kwargs)
+            nodes = self._fitted(arguments)
+            self.note_writes(list(arguments.values()))
             return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
         except DSLBaseError as failure:
             shown = _shown(failure, self.call_signature())
@@ -392,6 +458,14 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
                 break
             before += len(_FORMATS.findall(formats))
 
+    def note_writes(self, values: Sequence[Any]) -> None:
+        """Tell frameworks which of the arrays among all arguments of a call are written to."""
+        for path in self.written_paths:
+            value: Any = values
+            for place in path:
+                value = value[place] if isinstance(value, (tuple, list)) else None
+            self.source.dsl.caller.note_write(value)
+
     @functools.cached_property
     def _launches_on(self) -> Target:
         return get_target(self.target)
@@ -493,6 +567,26 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
 
 _RESOURCES = ("registers", "spills", "shared memory", "local memory")
+
+
+def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple[int, ...]]:
+    """Return the paths (see `CompiledFunction.written_paths`) of arrays whose address is a leaf in `written`."""
+    found: list[tuple[int, ...]] = []
+    before = 0
+
+    def walk(node: Node, path: tuple[int, ...]) -> None:
+        nonlocal before
+        if isinstance(node, GroupNode):
+            for place, child in enumerate(node.children):
+                walk(child, (*path, place))
+        else:
+            if before in written:
+                found.append(path)
+            before += len(node.types())
+
+    for number, node in enumerate(nodes):
+        walk(node, (number,))
+    return found
 
 
 def _as_tvm_ffi_says(name: str, why: str) -> str:

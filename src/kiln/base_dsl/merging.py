@@ -46,7 +46,11 @@ class Mismatch(Exception):
 
     def __init__(self, path: str, first: object, second: object, why: str = "", hint: str = "") -> None:
         super().__init__(path)
-        self.path, self.first, self.second, self.why, self.hint = path, first, second, why, hint
+        self.path = path
+        self.first = first
+        self.second = second
+        self.why = why
+        self.hint = hint
 
 
 class ContainsItself(Mismatch):

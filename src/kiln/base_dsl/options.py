@@ -72,7 +72,10 @@ class StringCompileOption(CompileOption):
 class OptLevel(CompileOption):
     """Optimization level, 0 to 3."""
 
-    field, flag, kind, default = "opt_level", "--opt-level", int, 3
+    field: str = "opt_level"
+    flag: str = "--opt-level"
+    kind: type = int
+    default = 3
 
     def __init__(self, val: int) -> None:
         super().__init__(val)
@@ -88,13 +91,16 @@ class OptLevel(CompileOption):
 class EnableAssertions(BooleanCompileOption):
     """`cute.testing.assert_` is checked, on the host and on the device."""
 
-    field, flag = "enable_assertions", "--enable-assertions"
+    field: str = "enable_assertions"
+    flag: str = "--enable-assertions"
 
 
 class GenerateLineInfo(BooleanCompileOption):
     """Put source lines into the compiled code."""
 
-    field, flag, setting = "generate_line_info", "--generate-line-info", "CUTE_DSL_LINEINFO"
+    field: str = "generate_line_info"
+    flag: str = "--generate-line-info"
+    setting: str = "CUTE_DSL_LINEINFO"
 
 
 HOSTS = ("x86_64", "aarch64")
@@ -125,7 +131,8 @@ def parsed_host_target(text: str, said: str = "--host-target ") -> tuple[str, st
 class HostTarget(StringCompileOption):
     """The machine to compile host code for, ahead of time: `linux-aarch64`, or `llvm -mtriple=... [-mcpu=...]`."""
 
-    field, flag = "host_target", "--host-target"
+    field: str = "host_target"
+    flag: str = "--host-target"
 
     @classmethod
     def check(cls, value: Any) -> str:
@@ -138,7 +145,9 @@ class HostTarget(StringCompileOption):
 class EnableTVMFFI(BooleanCompileOption):
     """Take framework tensors as they are, through TVM-FFI's calling convention."""
 
-    field, flag, setting = "enable_tvm_ffi", "--enable-tvm-ffi", "CUTE_DSL_ENABLE_TVM_FFI"
+    field: str = "enable_tvm_ffi"
+    flag: str = "--enable-tvm-ffi"
+    setting: str = "CUTE_DSL_ENABLE_TVM_FFI"
 
 
 class FrontendNext(BooleanCompileOption):

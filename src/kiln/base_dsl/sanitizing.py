@@ -66,13 +66,13 @@ class _Requests(threading.local):
 
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
-open_requests = fork_safe.Count()
+open_requests: fork_safe.Count = fork_safe.Count()
 """How many threads have a request: without any, a call looks at nothing but the environment."""
 collected: list[Any] = []
 """All findings of this process, in order."""
 
 
-schedules = 0
+schedules: int = 0
 """The most schedules under which a launch of this process ran."""
 
 
@@ -121,7 +121,9 @@ def _default_checks() -> str:
 class Checks(StringCompileOption):
     """Which launches on the CPU target are checked: `off`, `first` or `always`, as `KILN_CHECKS` says."""
 
-    field, flag, setting = "checks", "--checks", "KILN_CHECKS"
+    field: str = "checks"
+    flag: str = "--checks"
+    setting: str = "KILN_CHECKS"
 
     @classmethod
     def check(cls, value: Any) -> str:

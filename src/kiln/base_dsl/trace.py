@@ -277,7 +277,7 @@ class _State(threading.local):
 _state = _State()
 state = _state
 """For code that runs for every value: calling `current` costs as much as the rest of it."""
-active = fork_safe.Count()
+active: fork_safe.Count = fork_safe.Count()
 """How many traces there are in all threads: native code reads it."""
 _ir: Any = None
 _create: Any = None

@@ -75,13 +75,15 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.name: str = function.__name__
-        self.dsl, self.function, self.preprocess = dsl, function, preprocess
+        self.dsl = dsl
+        self.function = function
+        self.preprocess = preprocess
         self.name_prefix: str | None = None
         self._made_of = _made_of(function)
-        self._parameters = Parameters(function)
+        self._parameters = Parameters(function, dsl.read_annotations)
         self._rewritten: types.FunctionType | None = None
         transient_sources.remember_callers(function)
-        self._own = frozenset((*vars(self), "_own", "_compiled"))
+        self._own = frozenset((*vars(self), "_own", "_compiled", "_variants"))
 
     def __kiln_content__(self) -> Any:
         """Return what keys of static values contain of it."""
@@ -96,7 +98,7 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
         now = _made_of(function)
         if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
             self._made_of = now
-            self._parameters = Parameters(self.function)
+            self._parameters = Parameters(self.function, self.dsl.read_annotations)
             self._rewritten = None
 
     @property
@@ -120,7 +122,9 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
             print(rewritten_source(self.function))
         return rewrite(self.function)
 
-    __code__, __defaults__, __kwdefaults__ = map(_of_function, ("__code__", "__defaults__", "__kwdefaults__"))
+    __code__: types.CodeType = _of_function("__code__")
+    __defaults__: tuple[Any, ...] | None = _of_function("__defaults__")
+    __kwdefaults__: dict[str, Any] | None = _of_function("__kwdefaults__")
 
     def _facts(self) -> tuple[str, str, str]:
         """Return the signature, the place and the first line of the docstring."""

@@ -373,7 +373,9 @@ class ExtractedValues:
     def __init__(
         self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None
     ) -> None:
-        self._extract, self.types, self.values = extract, types_, values
+        self._extract = extract
+        self.types = types_
+        self.values = values
 
     def maker(self, i: int) -> Callable[[], ir.Value]:
         """Return a function that gives value number i in the current block; the first call extracts them there."""

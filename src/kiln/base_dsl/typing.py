@@ -63,7 +63,10 @@ __all__ = [
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    Constexpr = Annotated[T, "known when compiling"]
+    from typing_extensions import TypeVar as _TypeVarWithDefault
+
+    _Known = _TypeVarWithDefault("_Known", default=Any)
+    Constexpr = Annotated[_Known, "known when compiling"]
     """An argument known when compiling: any Python object. `Constexpr[T]` also says its type."""
 else:
 

@@ -102,7 +102,7 @@ class RangeTrace:
             driver.call("cuCtxSynchronize")
             data = driver.read_memory(self.address, _SIZE)
         found: list[RangeEvent] = []
-        self.lost = 0
+        self.lost: int = 0
         for slot, count in enumerate(struct.unpack_from(f"<{WARPS}i", data)):
             self.lost += max(0, count - EVENTS)
             for number in range(max(0, count - EVENTS), count):

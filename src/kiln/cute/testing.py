@@ -116,10 +116,10 @@ def _fastest(
     return best
 
 
-class AutotunedFunction(JitFunction):
+class AutotunedFunction(JitFunction[..., Any]):
     """A host function that chooses its parameters by trying them. In a trace and for `compile`, the function itself."""
 
-    def __init__(self, function: JitFunction, tuning: autotune_jit) -> None:
+    def __init__(self, function: JitFunction[..., Any], tuning: autotune_jit) -> None:
         super().__init__(function.dsl, function.function, function.preprocess)
         self._tuning = tuning
         self._chosen: dict[Any, dict[str, Any]] = {}

@@ -8,7 +8,7 @@ The bindings have such classes, too (`kiln.mlir.ext`), but importing them takes 
 import functools
 import inspect
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ..base_dsl.trace import emit, emit_value
@@ -66,6 +66,8 @@ class _AlwaysSpeculatable(ir.ConditionallySpeculatable):
         return ir.Speculatability.Speculatable
 
 
+Build = Callable[..., Any]
+"""`OpView.build` of an operation: adds one, and returns its result, if it has one."""
 PURE = (_NoMemoryEffect, _AlwaysSpeculatable)
 """The traits of an operation that touches no memory, and may be removed or repeated."""
 

@@ -116,8 +116,13 @@ class TensorMap:
         self, map_: ir.Value, dtype: Any, box_dims: tuple[int, ...], swizzle: TensorMapSwizzle,
         tma_format: TensorMapDataFormat, element: str, steps: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        self._map, self.dtype, self.box_dims, self.swizzle = map_, dtype, box_dims, swizzle
-        self.tma_format, self.element, self._steps = tma_format, element, steps or (1,) * len(box_dims)
+        self._map = map_
+        self.dtype: Any = dtype
+        self.box_dims: tuple[int, ...] = box_dims
+        self.swizzle: TensorMapSwizzle = swizzle
+        self.tma_format: TensorMapDataFormat = tma_format
+        self.element: str = element
+        self._steps = steps or (1,) * len(box_dims)
 
     def get_ptr(self, *, loc: Any = None, ip: Any = None) -> RawPointer:
         """Return the address of the map, generic, in a kernel that has it as a parameter."""

@@ -12,7 +12,9 @@ from .architectures import Arch, meant
 class GPUArch(StringCompileOption):
     """The architecture to compile for, for example `sm_90a`."""
 
-    field, flag, setting = "gpu_arch", "--gpu-arch", "CUTE_DSL_ARCH"
+    field: str = "gpu_arch"
+    flag: str = "--gpu-arch"
+    setting: str = "CUTE_DSL_ARCH"
 
     def __init__(self, val: str) -> None:
         super().__init__(val)
@@ -28,13 +30,16 @@ class GPUArch(StringCompileOption):
 class PtxasOptions(StringCompileOption):
     """Flags for ptxas."""
 
-    field, flag = "ptxas_options", "--ptxas-options"
+    field: str = "ptxas_options"
+    flag: str = "--ptxas-options"
 
 
 class NvdisasmOptions(StringCompileOption):
     """Flags for nvdisasm."""
 
-    field, flag, default = "nvdisasm_options", "--nvdisasm-options", "-g -c"
+    field: str = "nvdisasm_options"
+    flag: str = "--nvdisasm-options"
+    default: str = "-g -c"
 
     def __init__(self, val: str = "-g -c") -> None:
         super().__init__(val)
@@ -43,19 +48,22 @@ class NvdisasmOptions(StringCompileOption):
 class KeepPTX(BooleanCompileOption):
     """Keep the PTX: a file, and `__ptx__` of the compiled function."""
 
-    field, flag = "keep_ptx", "--keep-ptx"
+    field: str = "keep_ptx"
+    flag: str = "--keep-ptx"
 
 
 class KeepCUBIN(BooleanCompileOption):
     """Keep the cubin: a file, and `__cubin__` of the compiled function."""
 
-    field, flag = "keep_cubin", "--keep-cubin"
+    field: str = "keep_cubin"
+    flag: str = "--keep-cubin"
 
 
 class KeepSASS(BooleanCompileOption):
     """Keep the SASS: a file, and `__sass__` of the compiled function."""
 
-    field, flag = "keep_sass", "--keep-sass"
+    field: str = "keep_sass"
+    flag: str = "--keep-sass"
 
 
 class LinkLibraries(StringCompileOption):
@@ -97,7 +105,8 @@ class DisableCuteExtCompile(BooleanCompileOption):
 class Iket(BooleanCompileOption):
     """Keep in-kernel tracing."""
 
-    field, flag = "iket", "iket"
+    field: str = "iket"
+    flag: str = "iket"
 
 
 register(

@@ -17,7 +17,8 @@ from .statistics import CONFIDENCE, Interval, Stopping
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .timers import Timer
+    from .clocks import Watch
+    from .timers import Batch, Timer
 
 FLAGS = {
     "noisy": "the interval of the median did not become as narrow as wanted",
@@ -183,7 +184,10 @@ class Series:
     ) -> None:
         if l2 not in timers.L2_STATES:
             raise ValueError(f"l2={l2!r}: it is one of {', '.join(timers.L2_STATES)}")
-        self.timer, self.l2, self.steady, self.effort = timer, l2, steady, effort
+        self.timer = timer
+        self.l2 = l2
+        self.steady = steady
+        self.effort = effort
         call = functools.partial(function, *arguments) if arguments else function
         call()  # compiles and loads
         if l2 == "rotate":
@@ -195,9 +199,9 @@ class Series:
         if us < 1e5:  # the first run of a process is slower
             us = min(us, *once.run(), *once.run())
         calls = effort.calls or round(min(256, max(1, effort.batch * 1e6 / max(us, 0.1))))
-        self.batch = timer.prepare(call, calls, l2)
+        self.batch: Batch = timer.prepare(call, calls, l2)
         self.compilations: int = timer.compilations()
-        self.watch = timer.watch()
+        self.watch: Watch = timer.watch()
         self.batches: list[list[float]] = []
 
     @property

@@ -222,7 +222,10 @@ class Variable:
     __kiln_static__ = True
 
     def __init__(self, library: Library, name: str, kind: Any, value: int) -> None:
-        self.library, self.name, self.kind, self.initial = library, name, kind, value
+        self.library = library
+        self.name = name
+        self.kind = kind
+        self.initial = value
 
     @property
     def symbol(self) -> str:
@@ -255,8 +258,11 @@ class Library:
     def __init__(self, name: str, prefix: str = "", passes: int = 2, opt: int = 2, small: bool = False) -> None:
         """Make a library whose IR is optimized at level `passes` and its code at level `opt` (0 to 3); `small` for
         size."""
-        self.name, self.prefix = name, prefix
-        self.passes, self.opt, self.small = passes, opt, small
+        self.name = name
+        self.prefix = prefix
+        self.passes = passes
+        self.opt = opt
+        self.small = small
         self.functions: list[Function] = []
         self.variables: list[Variable] = []
 

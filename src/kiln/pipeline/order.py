@@ -25,8 +25,11 @@ class PipelineOrder:
     def __init__(
         self, sync_object_full: MbarrierArray, depth: int, length: int, group_id: Any, state: PipelineState
     ) -> None:
-        self.sync_object_full, self.depth, self.length = sync_object_full, depth, length
-        self.group_id, self.state = group_id, state
+        self.sync_object_full = sync_object_full
+        self.depth = depth
+        self.length = length
+        self.group_id = group_id
+        self.state = state
 
     @staticmethod
     def create(

@@ -30,7 +30,8 @@ class WorkBroadcast:
     __kiln_immutable__ = True
 
     def __init__(self, memory: Any, pipe: PipelineAsync) -> None:
-        self.memory, self.pipe = memory, pipe
+        self.memory = memory
+        self.pipe = pipe
 
     @classmethod
     def create(cls, smem: Any, num_fields: int, consumer_warps: int, num_stages: int = 2) -> WorkBroadcast:

@@ -32,7 +32,8 @@ class BlockScaledBasicChunk:
     def __init__(self, sf_vec_size: int, major_mode: OperandMajorMode = OperandMajorMode.K) -> None:
         if sf_vec_size not in (16, 32):
             raise type_error(f"sf_vec_size is {sf_vec_size!r}", "16 or 32")
-        self.sf_vec_size, self.major_mode = sf_vec_size, major_mode
+        self.sf_vec_size = sf_vec_size
+        self.major_mode = major_mode
 
     @property
     def layout(self) -> Any:

@@ -299,8 +299,10 @@ class ContiguousGGSearchState(ValueParts):
     rows or columns end at `cur_boundary`, with those of the group."""
 
     def __init__(self, group: Any, start: Any, begin: Any, boundary: Any, first_tile: Any, end_tile: Any) -> None:
-        self.cur_group_idx, self.cur_start = Int32(group), Int32(start)
-        self._begin, self.cur_boundary = Int32(begin), Int32(boundary)
+        self.cur_group_idx: Int32 = Int32(group)
+        self.cur_start: Int32 = Int32(start)
+        self._begin = Int32(begin)
+        self.cur_boundary: Int32 = Int32(boundary)
         self._first_tile, self._end_tile = Int32(first_tile), Int32(end_tile)
 
 
@@ -348,8 +350,11 @@ class ContiguousGroupWorkTileInfo(ValueParts):
     """The tile of a CTA: its number along M, its first column, its group, and the columns up to the group's end."""
 
     def __init__(self, cta_coord_m: Any, coord_n: Any, group_idx: Any, distance_to_boundary: Any, valid: Any) -> None:
-        self.cta_coord_m, self.coord_n, self.group_idx = cta_coord_m, coord_n, group_idx
-        self.distance_to_boundary, self.is_valid_tile = distance_to_boundary, Boolean(valid)
+        self.cta_coord_m = cta_coord_m
+        self.coord_n = coord_n
+        self.group_idx = group_idx
+        self.distance_to_boundary = distance_to_boundary
+        self.is_valid_tile: Boolean = Boolean(valid)
 
 
 def make_contiguous_group_work_tile_info(group_count: Any, sTile_info: Any) -> ContiguousGroupWorkTileInfo:

@@ -85,7 +85,9 @@ class Slot:
     kind = "attribute"
 
     def __init__(self, owner: Any, key: Any, path: str) -> None:
-        self.owner, self.key, self.path = owner, key, path
+        self.owner: Any = owner
+        self.key: Any = key
+        self.path: str = path
 
     @property
     def container_path(self) -> str:

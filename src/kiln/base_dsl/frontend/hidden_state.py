@@ -43,7 +43,10 @@ class Namespace:
     def __init__(
         self, label: str, mapping: Mapping[str, Any], names: tuple[str, ...] | None, owner: type | None = None
     ) -> None:
-        self.label, self.mapping, self.owner, self.names = label, mapping, owner, names
+        self.label: str = label
+        self.mapping: Mapping[str, Any] = mapping
+        self.owner: type | None = owner
+        self.names: tuple[str, ...] | None = names
         """None: all that are there."""
         self.known: tuple[Any, ...] = self.now()
 
@@ -102,7 +105,7 @@ class CodeFacts:
 
     def __init__(self, code: types.CodeType) -> None:
         names = set(code.co_names)
-        self.rebinds = _rebound(code)
+        self.rebinds: frozenset[str] = _rebound(code)
         """Variables of functions around it that it rebinds."""
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):

@@ -35,7 +35,9 @@ class Misplaced(Exception):
 
     def __init__(self, node: ast.AST, message: str, hint: str) -> None:
         super().__init__(message)
-        self.node, self.message, self.hint = node, message, hint
+        self.node = node
+        self.message = message
+        self.hint = hint
 
 
 class Loop(ast.stmt):
@@ -45,7 +47,9 @@ class Loop(ast.stmt):
 
     def __init__(self, node: ast.For | ast.While, exits: tuple[str, ...], resets: tuple[str, ...]) -> None:
         super().__init__(node=node)  # pyright: ignore[reportCallIssue]
-        self.node, self.exits, self.resets = node, exits, resets
+        self.node = node
+        self.exits = exits
+        self.resets = resets
         ast.copy_location(self, node)
 
 

@@ -58,7 +58,7 @@ class LazyEffects:
                 if name in arm.__globals__:
                     roots.setdefault(name, arm.__globals__[name])
         own = frozenset(id(self._cells[name]) for name in self._writes if name in self._cells)
-        self.snapshot = Snapshot(sorted(roots.items(), key=lambda item: item[0]), own)
+        self.snapshot: Snapshot = Snapshot(sorted(roots.items(), key=lambda item: item[0]), own)
         self._before = self._save()
         self._arms: list[_LazyArm] = []
 

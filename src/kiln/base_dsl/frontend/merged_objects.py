@@ -41,7 +41,7 @@ class Watched:
 
     def look_again(self) -> None:
         """Record what the objects hold, after a region has given them its results."""
-        self.state = Snapshot(self._roots, code=False)
+        self.state: Snapshot = Snapshot(self._roots, code=False)
 
     def check(self) -> None:
         """Refuse a change."""

@@ -41,7 +41,7 @@ class DetachedBlock:
     """A block that is not yet part of a function."""
 
     def __init__(self, types: list[ir.Type]) -> None:
-        self.block = tracing.require("a region").detached_block(types)
+        self.block: ir.Block = tracing.require("a region").detached_block(types)
 
     def open(self) -> ir.InsertionPoint:
         """Return the insertion point at the end of the block."""
@@ -123,7 +123,11 @@ class WrongChoice(Exception):
         like: tuple[str, Any] | None = None, unset: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.error, self.promote, self.by_value, self.like, self.unset = error, promote, by_value, like, unset
+        self.error = error
+        self.promote = promote
+        self.by_value = by_value
+        self.like = like
+        self.unset = unset
 
 
 class region:
@@ -195,7 +199,7 @@ class Arm(ArmEnd):
     def __init__(
         self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]
     ) -> None:
-        self.block = DetachedBlock([])
+        self.block: DetachedBlock = DetachedBlock([])
         with self.block.open():
             self.result: Any = run()
         self.values: dict[str, Any] = scope.save(names)

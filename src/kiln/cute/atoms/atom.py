@@ -191,7 +191,8 @@ class CopyAtom(Atom, Drawn):
     def __str__(self) -> str:
         return f"Copy Atom\n  ThrID:         {self.thr_id}\n  TV Layout Src: {self.layout_src_tv}\n  TV Layout Dst: {self.layout_dst_tv}\n  Value type:    {type_name(self.value_type)}"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
@@ -281,7 +282,8 @@ class TiledCopy(CopyAtom):
     def __str__(self) -> str:
         return f"Tiled Copy\n  Tiler MN:        ({','.join(str(mode) for mode in wrap(self.tiler_mn))})\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def __kiln_static_key__(self) -> Any:
         return (*super().__kiln_static_key__(), str(self._layout_tv), str(self._tiler_mn))

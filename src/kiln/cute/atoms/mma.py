@@ -47,7 +47,7 @@ class MmaTrait(Trait):
     ) -> None:  # fmt: skip
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
-        self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
+        self.layouts_tv: dict[str, Layout] = dict(zip("ABC", layouts_tv, strict=True))
         self._values = {name: size(layout[1]) for name, layout in self.layouts_tv.items()}
         """The number of values of an operand that a thread holds."""
         self.types: dict[str, Any] = dict(zip("ABC", types, strict=True))
@@ -187,7 +187,8 @@ class MmaAtom(Atom, Drawn):
             f"  TV Layout A: {self.tv_layout_A}\n  TV Layout B: {self.tv_layout_B}\n  TV Layout C: {self.tv_layout_C}"
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def __kiln_static_key__(self) -> Any:
         trait = self._trait
@@ -313,7 +314,8 @@ class TiledMma(MmaAtom):
             f"  Permutation MNK: {_tiler_text(self.permutation_mnk)}\n{super().__str__()}"
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def __kiln_static_key__(self) -> Any:
         return (*super().__kiln_static_key__(), str(self._atom_layout_mnk), _tiler_text(self._permutation_mnk))

@@ -64,7 +64,11 @@ class TensorAtLaunch:
         self._recipes = [recipe_of(v, entry) for v in (self._pointer.ir_value(), *map(leaf_value, self._leaves))]
         self.whole: bool = None not in self._recipes
         self.layout_known: bool = None not in self._recipes[1:]
-        self.key = tuple(self._recipes), str(self._layout), self._pointer.dtype
+        self.key: tuple[tuple[Recipe | None, ...], str, Any] = (
+            tuple(self._recipes),
+            str(self._layout),
+            self._pointer.dtype,
+        )
 
     @property
     def _leaves(self) -> list[Any]:

@@ -30,7 +30,7 @@ class QueryDeviceWorkspaceFunc:
 
     name = "queryDeviceWorkspace"
 
-    def __init__(self, compiled: CompiledFunction, kernel: Any = None) -> None:
+    def __init__(self, compiled: CompiledFunction[Any], kernel: Any = None) -> None:
         if not isinstance(compiled, CompiledFunction):
             raise type_error(
                 f"QueryDeviceWorkspaceFunc of a {type(compiled).__name__}", "what cute.experimental.compile returned"

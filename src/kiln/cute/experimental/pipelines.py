@@ -313,7 +313,10 @@ class TMAStorePipeline:
     """
 
     def __init__(self, stages: int, arv_count: int, barrier_id: int, tma_warp_id: int, index: Any = 0) -> None:
-        self.stages, self.arv_count, self.barrier_id, self.tma_warp_id = stages, arv_count, barrier_id, tma_warp_id
+        self.stages = stages
+        self.arv_count = arv_count
+        self.barrier_id = barrier_id
+        self.tma_warp_id = tma_warp_id
         self.index = Int32(index)
         self._barrier = NamedBarrier(barrier_id, arv_count)
         self._groups = PipelineTmaStore.create(num_stages=stages)
@@ -352,7 +355,7 @@ class TMAStorePipeline:
     def release_advance(self) -> TMAStorePipeline:
         """Commit the stores of the buffer, and go to the next one."""
         self._in_tma_warp(self._groups.producer_commit)
-        self.index = (self.index + 1) % self.stages
+        self.index: Int32 = (self.index + 1) % self.stages
         return self
 
     def tail(self) -> TMAStorePipeline:

@@ -233,7 +233,7 @@ class _Compile(Compile):
             return _CompileWithWorkspace(*self._options)(function, *args, **kwargs)
 
 
-compile = _Compile()
+compile: _Compile = _Compile()
 
 
 def total_of_workspaces(run: Callable[[], Any]) -> Int64:

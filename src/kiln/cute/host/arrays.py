@@ -13,7 +13,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLWarning, type_error
 from ...base_dsl.numeric.meta import TYPES
 from ...hardware import current as hardware
 from ...interop.arguments import loading, plan
-from ...interop.arguments.torch_layout import tensor_layout
+from ...interop.arguments.torch_layout import tensor_layout, write_counter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,6 +197,12 @@ def _warn_of_gradients() -> None:
             DSLWarning,
             *place,
         )
+
+
+def note_write(x: Any) -> None:
+    """Tell autograd that a kernel writes to an array, if it is a tensor of torch with a version."""
+    if is_torch_tensor(type(x)) and not x.is_inference() and not hasattr(x, "fake_mode"):
+        sys.modules["torch"].autograd.graph.increment_version(x)
 
 
 def torch_address(x: Any) -> int:
@@ -400,7 +406,7 @@ def introduce_array(native: Engine, kind: type) -> bool:
             packages.without("torch records", "__dlpack_c_exchange_api__")
         if functions is None or layout is None:
             return False
-        native.add_array(kind, *functions, *layout)
+        native.add_array(kind, *functions, *layout, *write_counter())
     elif is_jax_array(kind) and not hardware.cuda_is_host_memory:
         from .jax_arrays import introduce_jax
 

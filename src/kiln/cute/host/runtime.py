@@ -190,7 +190,8 @@ class RuntimeTensor(_Passed):
             layout = f"{self.shape}:{self.stride}"
         return f"Tensor<0x{self._address:016x}@{self._memspace} o {layout}>"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     if not TYPE_CHECKING:
 
@@ -343,7 +344,8 @@ class SymInt:
     def __str__(self) -> str:
         return str(DynamicLeaf(self.width, self.divisibility))
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def __mul__(self, other: int) -> SymInt:
         return SymInt(self.width, divisibility=self.divisibility * abs(int(other)))
@@ -431,7 +433,8 @@ class FakeTensor(_Passed):
     def __str__(self) -> str:
         return f"FakeTensor<{self._signature.dtype.__name__}@{self._signature.memspace} o {self._signature.layout}>"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def _pattern(x: Any, what: str) -> Any:
@@ -588,7 +591,8 @@ class RuntimePointer(Pointer):
     def __str__(self) -> str:
         return f"Ptr<0x{self._address_value:016x}@{self._memspace}>"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def make_ptr(

@@ -199,7 +199,8 @@ class DsmemStoreTrait(CopyTrait):
                 f"num_bits_per_copy={bits} of an asynchronous store of elements of {width} bits",
                 "it takes 32, 64 or 128 bits, a whole number of elements",
             )
-        self.bits, self.values = bits, bits // width
+        self.bits = bits
+        self.values: int = bits // width
         layout = make_layout((1, self.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 

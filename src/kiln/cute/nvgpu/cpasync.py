@@ -108,7 +108,7 @@ class CpAsyncTrait(CopyTrait):
                 f"an asynchronous copy takes {' or '.join(map(str, allowed))} bits, a whole number of elements",
             )
         self.bits = bits
-        self.hints = hints or {}
+        self.hints: dict[str, Any] = hints or {}
         self.values: int = bits // width
         self.cache = "cg" if cache_mode is LoadCacheMode.GLOBAL else "ca"
         layout = make_layout((1, self.values), stride=(0, 1))

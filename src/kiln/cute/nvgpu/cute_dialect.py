@@ -11,7 +11,9 @@ class PtrType:
     """The type of a pointer, as programs name it: of what, in which memory, how aligned."""
 
     def __init__(self, value_type: Any, address_space: Any, alignment: Any = None) -> None:
-        self.value_type, self.address_space, self.alignment = value_type, address_space, alignment
+        self.value_type = value_type
+        self.address_space = address_space
+        self.alignment = alignment
 
     @classmethod
     def get(cls, value_type: Any, address_space: Any, alignment: Any = None) -> PtrType:

@@ -59,7 +59,9 @@ class MatrixDescriptor(TensorIterator):
         self._high = high
         self._offset = offset
         """The units of 16 bytes that are still to be added."""
-        self.dtype, self.major, self.swizzle = dtype, major, swizzle
+        self.dtype: Any = dtype
+        self.major: OperandMajorMode = major
+        self.swizzle: str = swizzle
 
     def moved(self, offset: Any) -> MatrixDescriptor:
         low, known = (self._low, offset) if isinstance(offset, int) else (self._low + Int32(offset), 0)

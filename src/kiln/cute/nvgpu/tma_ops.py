@@ -136,7 +136,7 @@ class CopyReduceBulkTensorTileS2GOp(TmaOp):
     """Combine the elements of a tensor in global memory with a tile in shared memory, each atomically."""
 
     def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
-        self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
+        self.reduction_kind: ReductionKind = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
         kind = self.reduction_kind.value
@@ -172,7 +172,9 @@ class KernelMap:
     """
 
     def __init__(self, base: ir.Value, sizes: Sequence[ir.Value], strides: Sequence[ir.Value]) -> None:
-        self.base, self.sizes, self.strides = base, list(sizes), list(strides)  # i64
+        self.base = base
+        self.sizes: list[Any] = list(sizes)
+        self.strides: list[Any] = list(strides)  # i64
 
     def values(self) -> list[ir.Value]:
         """Return all values."""
@@ -194,7 +196,9 @@ class TmaTrait(CopyTrait):
     def __init__(
         self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], ctas: int = 1
     ) -> None:
-        self.facts, self.map, self.images = facts, map_, images
+        self.facts = facts
+        self.map = map_
+        self.images = images
         self.smem_types: tuple[Any] = (value_type,)
         layout = make_layout((ctas, facts.values), stride=(facts.values if ctas > 1 else 0, 1))
         super().__init__(value_type, make_layout(ctas), layout, layout)

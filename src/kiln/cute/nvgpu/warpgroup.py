@@ -287,9 +287,13 @@ class WarpGroupMmaOp(MmaOp):
                     f"{name} of {dtype.__name__} with {what} {'MN'[what == 'B']}-major",
                     "the tensor cores transpose 16-bit elements only: others are K-major in shared memory",
                 )
-        self.a_dtype, self.b_dtype, self.acc_dtype = a_dtype, b_dtype, acc_dtype
-        self.shape_mnk = shape
-        self.a_src, self.a_major_mode, self.b_major_mode = a_src, a_major_mode, b_major_mode
+        self.a_dtype = a_dtype
+        self.b_dtype = b_dtype
+        self.acc_dtype = acc_dtype
+        self.shape_mnk: tuple[int, int, int] = shape
+        self.a_src = a_src
+        self.a_major_mode = a_major_mode
+        self.b_major_mode = b_major_mode
 
     def make_trait(self) -> WarpGroupMmaTrait:
         return WarpGroupMmaTrait(self)

@@ -93,7 +93,7 @@ class Compile:
             raise
 
 
-def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tuple[Any, ...]]:
+def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction[..., Any], tuple[Any, ...]]:
     """Return the jit function to compile, with `self` put before the arguments of a method."""
     if isinstance(function, types.MethodType):
         inner, more = _jit_function(function.__func__, args)
@@ -117,4 +117,4 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
     )
 
 
-compile = Compile()
+compile: Compile = Compile()

@@ -178,7 +178,15 @@ class Array:
         """Return the address as `!llvm.ptr`."""
         return self._pointer.to_llvm_ptr()
 
-    value = llvm_ptr = property(ir_value)
+    @property
+    def value(self) -> ir.Value:
+        """The address as `!llvm.ptr`."""
+        return self.ir_value()
+
+    @property
+    def llvm_ptr(self) -> ir.Value:
+        """The address as `!llvm.ptr`."""
+        return self.ir_value()
 
     def tensor(self) -> Tensor:
         """Return the elements as a tensor of CuTe."""

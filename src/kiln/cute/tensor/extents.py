@@ -48,7 +48,10 @@ class Extents:
     def __init__(
         self, layout: Layout, origin: tuple[Any, ...], sizes: tuple[Any, ...], root: tuple[Any, Any] | None = None
     ) -> None:
-        self.layout, self.origin, self.sizes, self.root = layout, origin, sizes, root
+        self.layout: Layout = layout
+        self.origin: tuple[Any, ...] = origin
+        self.sizes: tuple[Any, ...] = sizes
+        self.root: tuple[Any, Any] | None = root
 
     @staticmethod
     def of(layout: Any, iterator: Any = None) -> Extents | None:

@@ -67,11 +67,16 @@ class Tensor(Generic[E_co]):
     Inside a trace tensors are made by `make_tensor` and its relatives and arrive as arguments; outside, by
     `cute.runtime.from_dlpack`. `t[i, j]` is an element, `t[None, j]` a column, `t.load()` all elements as a vector.
     `Tensor[Float32]` in an annotation tells type checkers the type of elements; calls do not check it.
+    `Tensor["f16[m,n%8]@16"]` describes the argument: calls check it, and code is compiled for it.
     """
 
     __slots__ = ()
 
     def __class_getitem__(cls, parameters: Any) -> Any:
+        if isinstance(parameters, str):
+            from ..host.tensor_pattern import annotation_of
+
+            return annotation_of(parameters)
         return cls
 
     if TYPE_CHECKING:  # what tensors of a program have besides
@@ -644,7 +649,7 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
 
 
 def recast_tensor(
-    src: TracedTensor, dtype: type[D], swizzle_: Any = None, *, loc: Any = None, ip: Any = None
+    src: Tensor[Any], dtype: type[D], swizzle_: Any = None, *, loc: Any = None, ip: Any = None
 ) -> TracedTensor[D]:
     """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
     if not isinstance(src, TracedTensor):

@@ -358,7 +358,7 @@ class Registers:
     def __init__(self, pointer: Pointer, layout: Any, values: int) -> None:
         self.pointer = pointer
         self.values = values
-        self.offsets = _offsets(layout)
+        self.offsets: Sequence[Any] = _offsets(layout)
         """The offset of each value, call after call."""
         self._places = tuple(range(values))
         self._alignment = known_alignment(pointer, 0)

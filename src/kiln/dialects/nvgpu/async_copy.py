@@ -6,7 +6,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, OptionalAttr, Result, attributes
+from ..declaration import PURE, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I16, I32, I64, Pointer, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -42,14 +42,14 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.source, "source", "gmem")
 
 
-cp_async = CpAsync.build
+cp_async: Build = CpAsync.build
 
 
 class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit"):
     """Commit this thread's `cp.async` copies since the last commit as a group."""
 
 
-cp_async_commit = CpAsyncCommit.build
+cp_async_commit: Build = CpAsyncCommit.build
 
 
 class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
@@ -61,7 +61,7 @@ class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
         return _wrong_group_count(self)
 
 
-cp_async_wait = CpAsyncWait.build
+cp_async_wait: Build = CpAsyncWait.build
 
 
 class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"):
@@ -73,14 +73,14 @@ class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"
         return wrong_space(self.pointer, "mbarrier", "smem")
 
 
-cp_async_mbarrier_arrive = CpAsyncMbarrierArrive.build
+cp_async_mbarrier_arrive: Build = CpAsyncMbarrierArrive.build
 
 
 class CpAsyncBulkCommit(CuteNvgpu.Operation, name="cp_async_bulk_commit"):
     """Commit this thread's bulk copies since the last commit as a bulk group."""
 
 
-cp_async_bulk_commit = CpAsyncBulkCommit.build
+cp_async_bulk_commit: Build = CpAsyncBulkCommit.build
 
 
 class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
@@ -93,7 +93,7 @@ class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
         return _wrong_group_count(self)
 
 
-cp_async_bulk_wait = CpAsyncBulkWait.build
+cp_async_bulk_wait: Build = CpAsyncBulkWait.build
 
 
 def _wrong_bytes(value: ir.Value) -> str:
@@ -108,7 +108,7 @@ class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
     priority: one_of(*L2_PRIORITIES)
 
 
-cache_policy = CachePolicy.build
+cache_policy: Build = CachePolicy.build
 
 
 def optional(value: "ir.Value | None", bits: int) -> ir.Value:
@@ -201,7 +201,7 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
         )  # fmt: skip
 
 
-bulk_send = BulkSend.build
+bulk_send: Build = BulkSend.build
 
 
 class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
@@ -269,4 +269,4 @@ class StoreAsync(CuteNvgpu.Operation, name="store_async"):
         return wrong_space(self.target, "target", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
-store_async = StoreAsync.build
+store_async: Build = StoreAsync.build

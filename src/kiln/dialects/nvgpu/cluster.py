@@ -2,7 +2,7 @@
 
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Operand, OptionalAttr, Result
+from ..declaration import PURE, Build, Operand, OptionalAttr, Result
 from ..definition import I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -21,7 +21,7 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
     dim: one_of(0, 1, 2)
 
 
-cluster_index = ClusterIndex.build
+cluster_index: Build = ClusterIndex.build
 
 
 class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
@@ -31,14 +31,14 @@ class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
     aligned: OptionalAttr[ir.BoolAttr]
 
 
-cluster_arrive = ClusterArrive.build
+cluster_arrive: Build = ClusterArrive.build
 
 
 class ClusterWait(CuteNvgpu.Operation, name="cluster_wait", waits=True):
     """Wait until all threads of the cluster have arrived, with acquire order."""
 
 
-cluster_wait = ClusterWait.build
+cluster_wait: Build = ClusterWait.build
 
 
 class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
@@ -60,4 +60,4 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
         return wrong_space(self.pointer, "pointer", "smem")
 
 
-map_shared = MapShared.build
+map_shared: Build = MapShared.build

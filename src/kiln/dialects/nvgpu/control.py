@@ -3,7 +3,7 @@
 from ...base_dsl.trace import emit_value
 from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ...mlir import ir
-from ..declaration import PURE, Operand, Result, attributes
+from ..declaration import PURE, Build, Operand, Result, attributes
 from ..definition import I32, I64, int_type, one_of
 from .dialect import CuteNvgpu
 
@@ -30,7 +30,7 @@ class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
     duration: Operand[I32]
 
 
-nanosleep = Nanosleep.build
+nanosleep: Build = Nanosleep.build
 
 
 class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
@@ -49,7 +49,7 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
         return f"is to {count} registers: a multiple of {REGISTER_UNIT} from {least} to {most}"
 
 
-set_max_register = SetMaxRegister.build
+set_max_register: Build = SetMaxRegister.build
 
 
 class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
@@ -58,7 +58,7 @@ class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
     action: one_of("wait", "launch_dependents")
 
 
-grid_dependency = GridDependency.build
+grid_dependency: Build = GridDependency.build
 
 
 class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
@@ -67,4 +67,4 @@ class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE
     result: Result[I32]
 
 
-dynamic_smem_size = DynamicSmemSize.build
+dynamic_smem_size: Build = DynamicSmemSize.build

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit_value
 from ...mlir import context, ir
-from ..declaration import Operand, OptionalAttr, Result
+from ..declaration import Build, Operand, OptionalAttr, Result
 from ..definition import Pointer, int_type
 from .dialect import CuteNvgpu, wrong_space
 
@@ -28,7 +28,7 @@ class ClcTryCancel(CuteNvgpu.Operation, name="clc_try_cancel"):
         return wrong_space(self.response, "response", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
-clc_try_cancel = ClcTryCancel.build
+clc_try_cancel: Build = ClcTryCancel.build
 
 
 class ClcQueryCancel(CuteNvgpu.Operation, name="clc_query_cancel"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...hardware.limits import MBARRIER_ARRIVALS, MBARRIER_BYTES
 from ...mlir import ir
-from ..declaration import Operand, Operands, Result
+from ..declaration import Build, Operand, Operands, Result
 from ..definition import I1, I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -43,7 +43,7 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count)
 
 
-mbarrier_init = MbarrierInit.build
+mbarrier_init: Build = MbarrierInit.build
 
 
 class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
@@ -55,7 +55,7 @@ class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_inval = MbarrierInval.build
+mbarrier_inval: Build = MbarrierInval.build
 
 
 class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
@@ -75,7 +75,7 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
         return _wrong_mbarrier(self.pointer) or _wrong_arrivals(self.count) or _wrong_bytes(self.bytes)
 
 
-mbarrier_arrive = MbarrierArrive.build
+mbarrier_arrive: Build = MbarrierArrive.build
 
 
 class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
@@ -90,7 +90,7 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
         return _wrong_mbarrier(self.pointer) or _wrong_bytes(self.bytes)
 
 
-mbarrier_expect_tx = MbarrierExpectTx.build
+mbarrier_expect_tx: Build = MbarrierExpectTx.build
 
 
 class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True):
@@ -108,7 +108,7 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True)
         return _wrong_mbarrier(self.pointer) or ("has more than one limit" if len(self.limit) > 1 else "")
 
 
-mbarrier_try_wait = MbarrierTryWait.build
+mbarrier_try_wait: Build = MbarrierTryWait.build
 
 
 class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=True):
@@ -122,7 +122,7 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=Tru
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_test_wait = MbarrierTestWait.build
+mbarrier_test_wait: Build = MbarrierTestWait.build
 
 
 class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
@@ -135,4 +135,4 @@ class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
         return _wrong_mbarrier(self.pointer)
 
 
-mbarrier_wait = MbarrierWait.build
+mbarrier_wait: Build = MbarrierWait.build

@@ -5,7 +5,7 @@ from typing import Any
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
 from ..cute import element_bits
-from ..declaration import Operand, Result, attributes
+from ..declaration import Build, Operand, Result, attributes
 from ..definition import Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -122,7 +122,7 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
         return _wrong_access(self.modifiers, self.result.type, _OF_LOADS)
 
 
-ordered_load = OrderedLoad.build
+ordered_load: Build = OrderedLoad.build
 
 
 class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
@@ -136,7 +136,7 @@ class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
         return _wrong_access(self.modifiers, self.value.type, _OF_STORES)
 
 
-ordered_store = OrderedStore.build
+ordered_store: Build = OrderedStore.build
 
 
 class Prefetch(CuteNvgpu.Operation, name="prefetch"):
@@ -149,4 +149,4 @@ class Prefetch(CuteNvgpu.Operation, name="prefetch"):
         return wrong_space(self.pointer, "line", "gmem")
 
 
-prefetch = Prefetch.build
+prefetch: Build = Prefetch.build

@@ -10,7 +10,7 @@ from typing import Any
 from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
-from ..declaration import Operand, OptionalAttr, Result, attributes
+from ..declaration import Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I32, Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -217,7 +217,7 @@ class StMatrix(CuteNvgpu.Operation, name="stmatrix", waits=True):
         return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
-stmatrix = StMatrix.build
+stmatrix: Build = StMatrix.build
 
 
 class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes", waits=True):
@@ -235,4 +235,4 @@ class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes", waits=True):
         return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
 
 
-stmatrix_bytes = StMatrixBytes.build
+stmatrix_bytes: Build = StMatrixBytes.build

@@ -1,7 +1,7 @@
 """Barriers of a CTA and of a warp, and fences."""
 
 from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
-from ..declaration import Operand
+from ..declaration import Build, Operand
 from ..definition import I32, constant, one_of
 from .dialect import CuteNvgpu
 
@@ -37,7 +37,7 @@ class Barrier(CuteNvgpu.Operation, name="barrier", waits=True):
         return _wrong_barrier(self, least=0)
 
 
-barrier = Barrier.build
+barrier: Build = Barrier.build
 
 
 class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
@@ -50,7 +50,7 @@ class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
         return _wrong_barrier(self, least=1)
 
 
-barrier_arrive = BarrierArrive.build
+barrier_arrive: Build = BarrierArrive.build
 
 
 class SyncWarp(CuteNvgpu.Operation, name="sync_warp", waits=True):
@@ -62,7 +62,7 @@ class SyncWarp(CuteNvgpu.Operation, name="sync_warp", waits=True):
         return "has an empty mask: it has the bit of each thread that waits" if constant(self.mask) == 0 else ""
 
 
-sync_warp = SyncWarp.build
+sync_warp: Build = SyncWarp.build
 
 
 class Fence(CuteNvgpu.Operation, name="fence"):
@@ -71,4 +71,4 @@ class Fence(CuteNvgpu.Operation, name="fence"):
     kind: one_of(*FENCES)
 
 
-fence = Fence.build
+fence: Build = Fence.build

@@ -13,7 +13,7 @@ from typing import Any
 from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
 from ...mlir import context, ir
-from ..declaration import PURE, Operand, Operands, OptionalAttr, Result, attributes
+from ..declaration import PURE, Build, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I1, I16, I32, I64, Integer, Pointer, constant, int_type, one_of
 from . import tcgen05_descriptors, tensor_memory
 from .dialect import CuteNvgpu, wrong_space
@@ -51,7 +51,7 @@ class Tcgen05Alloc(CuteNvgpu.Operation, name="tcgen05_alloc", waits=True):
         return _wrong_columns(self.columns) or wrong_space(self.pointer, "address", "smem")
 
 
-tcgen05_alloc = Tcgen05Alloc.build
+tcgen05_alloc: Build = Tcgen05Alloc.build
 
 
 class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc", waits=True):
@@ -68,7 +68,7 @@ class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc", waits=True):
         return _wrong_columns(self.columns)
 
 
-tcgen05_dealloc = Tcgen05Dealloc.build
+tcgen05_dealloc: Build = Tcgen05Dealloc.build
 
 
 class Tcgen05RelinquishAllocPermit(CuteNvgpu.Operation, name="tcgen05_relinquish_alloc_permit", waits=True):
@@ -77,7 +77,7 @@ class Tcgen05RelinquishAllocPermit(CuteNvgpu.Operation, name="tcgen05_relinquish
     cta_group: CtaGroup
 
 
-tcgen05_relinquish_alloc_permit = Tcgen05RelinquishAllocPermit.build
+tcgen05_relinquish_alloc_permit: Build = Tcgen05RelinquishAllocPermit.build
 
 
 # --- MMA -------------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma"):
         return _wrong_idesc(self.idesc, self.kind, self.cta_group)
 
 
-tcgen05_mma = Tcgen05Mma.build
+tcgen05_mma: Build = Tcgen05Mma.build
 
 
 def _in_tensor_memory(a: ir.Value) -> bool:
@@ -204,7 +204,7 @@ class Tcgen05MmaWs(CuteNvgpu.Operation, name="tcgen05_mma_ws"):
         return _wrong_idesc(self.idesc, self.kind, 1, ws=True)
 
 
-tcgen05_mma_ws = Tcgen05MmaWs.build
+tcgen05_mma_ws: Build = Tcgen05MmaWs.build
 
 
 BLOCKS = {
@@ -240,7 +240,7 @@ class Tcgen05MmaBlockScale(CuteNvgpu.Operation, name="tcgen05_mma_block_scale"):
         return _wrong_idesc(self.idesc, self.kind, self.cta_group, self.block)
 
 
-tcgen05_mma_block_scale = Tcgen05MmaBlockScale.build
+tcgen05_mma_block_scale: Build = Tcgen05MmaBlockScale.build
 
 
 # --- copy, shift, commit ---------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Tcgen05Cp(CuteNvgpu.Operation, name="tcgen05_cp"):
     format: OptionalAttr[one_of("b6x16_p32", "b4x16_p64")]
 
 
-tcgen05_cp = Tcgen05Cp.build
+tcgen05_cp: Build = Tcgen05Cp.build
 
 
 class Tcgen05Shift(CuteNvgpu.Operation, name="tcgen05_shift"):
@@ -271,7 +271,7 @@ class Tcgen05Shift(CuteNvgpu.Operation, name="tcgen05_shift"):
     cta_group: CtaGroup
 
 
-tcgen05_shift = Tcgen05Shift.build
+tcgen05_shift: Build = Tcgen05Shift.build
 
 
 class Tcgen05Commit(CuteNvgpu.Operation, name="tcgen05_commit"):
@@ -290,7 +290,7 @@ class Tcgen05Commit(CuteNvgpu.Operation, name="tcgen05_commit"):
         return wrong_space(self.mbarrier, "mbarrier", "smem")
 
 
-tcgen05_commit = Tcgen05Commit.build
+tcgen05_commit: Build = Tcgen05Commit.build
 
 
 # --- registers -------------------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ class Tcgen05St(CuteNvgpu.Operation, name="tcgen05_st", waits=True):
         return _wrong_access(self.shape, self.repeat, self.split, self.value.type)
 
 
-tcgen05_st = Tcgen05St.build
+tcgen05_st: Build = Tcgen05St.build
 
 
 class Tcgen05Wait(CuteNvgpu.Operation, name="tcgen05_wait", waits=True):
@@ -405,7 +405,7 @@ class Tcgen05Wait(CuteNvgpu.Operation, name="tcgen05_wait", waits=True):
     kind: one_of("ld", "st")
 
 
-tcgen05_wait = Tcgen05Wait.build
+tcgen05_wait: Build = Tcgen05Wait.build
 
 
 class Tcgen05Fence(CuteNvgpu.Operation, name="tcgen05_fence"):
@@ -414,4 +414,4 @@ class Tcgen05Fence(CuteNvgpu.Operation, name="tcgen05_fence"):
     kind: one_of("before_thread_sync", "after_thread_sync")
 
 
-tcgen05_fence = Tcgen05Fence.build
+tcgen05_fence: Build = Tcgen05Fence.build

@@ -14,7 +14,7 @@ from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import context, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
-from ..declaration import PURE, Operand, OptionalAttr, Result, Type, attributes
+from ..declaration import PURE, Build, Operand, OptionalAttr, Result, Type, attributes
 from ..definition import I16, I64, Integer, Pointer, int_type, load, one_of
 from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
@@ -267,7 +267,7 @@ class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
         return _wrong_map(self.map)
 
 
-tensor_map_prefetch = TensorMapPrefetch.build
+tensor_map_prefetch: Build = TensorMapPrefetch.build
 
 
 # --- maps that kernels edit ------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish", waits=Tru
         return wrong_space(self.target, "target", "gmem") or wrong_space(self.source, "source", "smem")
 
 
-tensor_map_publish = TensorMapPublish.build
+tensor_map_publish: Build = TensorMapPublish.build
 
 
 SCOPES = ("cta", "cluster", "gpu", "sys")

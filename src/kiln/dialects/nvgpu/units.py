@@ -2,7 +2,7 @@
 
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, Result, attributes
+from ..declaration import PURE, Build, Operand, Result, attributes
 from ..definition import F32, I32, one_of
 from .dialect import CuteNvgpu
 
@@ -19,7 +19,7 @@ class Prmt(CuteNvgpu.Operation, name="prmt", traits=PURE):
     result: Result[I32]
 
 
-prmt = Prmt.build
+prmt: Build = Prmt.build
 
 
 class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
@@ -36,7 +36,7 @@ class Lop3(CuteNvgpu.Operation, name="lop3", traits=PURE):
         return "" if 0 <= table < 256 else f"has the table {table}: it has 8 bits"
 
 
-lop3 = Lop3.build
+lop3: Build = Lop3.build
 
 
 class Approx(CuteNvgpu.Operation, name="approx", traits=PURE):

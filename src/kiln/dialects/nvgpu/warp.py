@@ -8,7 +8,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
-from ..declaration import Operand, Result, attributes
+from ..declaration import Build, Operand, Result, attributes
 from ..definition import I1, I32, Emit, Integer, constant, int_type, one_of
 from .dialect import CuteNvgpu
 
@@ -119,7 +119,7 @@ class ElectOne(CuteNvgpu.Operation, name="elect_one", waits=True):
     result: Result[I1]
 
 
-elect_one = ElectOne.build
+elect_one: Build = ElectOne.build
 
 
 class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
@@ -129,4 +129,4 @@ class WarpUniform(CuteNvgpu.Operation, name="warp_uniform"):
     result: Result[I32]
 
 
-warp_uniform = WarpUniform.build
+warp_uniform: Build = WarpUniform.build

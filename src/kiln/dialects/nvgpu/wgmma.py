@@ -9,7 +9,7 @@ from typing import Any
 from ...hardware import mma_shapes
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Operand, OptionalAttr, Result, attributes
+from ..declaration import PURE, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I1, I64, Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -40,7 +40,7 @@ class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PUR
         return wrong_space(self.pointer, "operand", "smem")
 
 
-matrix_descriptor = MatrixDescriptor.build
+matrix_descriptor: Build = MatrixDescriptor.build
 
 
 class Wgmma(CuteNvgpu.Operation, name="wgmma"):
@@ -83,21 +83,21 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
         return wrong_space(self.d, "accumulator", "rmem") or (wrong_space(self.a, "A", "rmem") if in_registers else "")
 
 
-wgmma = Wgmma.build
+wgmma: Build = Wgmma.build
 
 
 class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence"):
     """Order register accesses before later WGMMAs. Between WGMMAs that accumulate into the same D none is needed."""
 
 
-wgmma_fence = WgmmaFence.build
+wgmma_fence: Build = WgmmaFence.build
 
 
 class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit"):
     """Commit the warpgroup's WGMMAs since the last commit as a group."""
 
 
-wgmma_commit = WgmmaCommit.build
+wgmma_commit: Build = WgmmaCommit.build
 
 
 class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait", waits=True):
@@ -110,7 +110,7 @@ class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait", waits=True):
         return "" if 0 <= count <= 7 else f"leaves {count} groups: 0 to 7"
 
 
-wgmma_wait = WgmmaWait.build
+wgmma_wait: Build = WgmmaWait.build
 
 
 class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):

@@ -61,12 +61,12 @@ class Tcgen05SmemSwizzle(enum.IntEnum):
 class S2TCopyMode:
     """Shapes of copies from shared to tensor memory, each with its multicast: `shape, multicast = S2TCopyMode.X`."""
 
-    S2T_128x128b = ("128x128b", None)
-    S2T_128x256b = ("128x256b", None)
-    S2T_4x256b = ("4x256b", None)
-    S2T_32x128b_WARPX4 = ("32x128b", "warpx4")
-    S2T_64x128b_WARPX2_01_23 = ("64x128b", "warpx2::01_23")
-    S2T_64x128b_WARPX2_02_13 = ("64x128b", "warpx2::02_13")
+    S2T_128x128b: tuple[str, None] = ("128x128b", None)
+    S2T_128x256b: tuple[str, None] = ("128x256b", None)
+    S2T_4x256b: tuple[str, None] = ("4x256b", None)
+    S2T_32x128b_WARPX4: tuple[str, str] = ("32x128b", "warpx4")
+    S2T_64x128b_WARPX2_01_23: tuple[str, str] = ("64x128b", "warpx2::01_23")
+    S2T_64x128b_WARPX2_02_13: tuple[str, str] = ("64x128b", "warpx2::02_13")
 
 
 _OPERANDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import Int8, Int32
+from ...base_dsl.typing import Int8, Int32, Numeric
 from ...cute.tensor.array import Array
 from ...cute.tensor.pointer import AddressSpace, element_bits
 from ...hardware.limits import TMEM_ALLOCATION
@@ -30,8 +30,11 @@ class SmemAllocation:
             num_bytes = (element_bits(dtype) * count + 7) // 8
         if alignment < 1 or alignment & (alignment - 1):
             raise type_error(f"the alignment of SmemAllocation({name!r}) is {alignment}", "a power of two")
-        self.name, self.num_bytes, self.alignment = name, num_bytes, alignment
-        self.dtype, self.count = dtype or Int8, count if dtype is not None else num_bytes
+        self.name = name
+        self.num_bytes = num_bytes
+        self.alignment = alignment
+        self.dtype: type[Numeric] = dtype or Int8
+        self.count: int = count if dtype is not None else num_bytes
         self._offset: int | None = None
 
     @property
@@ -48,7 +51,8 @@ class TmemAllocation:
     __kiln_static__ = True
 
     def __init__(self, name: str, num_columns: int) -> None:
-        self.name, self.num_columns = name, num_columns
+        self.name = name
+        self.num_columns = num_columns
         self._offset: int | None = None
 
     @property
@@ -177,7 +181,8 @@ class TmemAllocator:
     def compute_layout(self) -> None:
         """Give all allocations their first columns, in the order in which they were added."""
         for allocation in self._found:
-            allocation._offset, self.num_columns = self.num_columns, self.num_columns + allocation.num_columns
+            allocation._offset = self.num_columns
+            self.num_columns: int = self.num_columns + allocation.num_columns
         most = TMEM_ALLOCATION[1]
         if self.num_columns > most:
             raise type_error(f"{self.num_columns} columns of tensor memory are allocated", f"an SM has {most}")

@@ -34,9 +34,13 @@ class PipelineConfig:
     ) -> None:  # fmt: skip
         if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
             raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
-        self.kind, self.num_stages = kind, num_stages
-        self.producer_group, self.consumer_group = producer_group, consumer_group
-        self.num_bytes, self.cta_layout_vmnk, self.mcast_mode_mn = num_bytes, cta_layout_vmnk, mcast_mode_mn
+        self.kind = kind
+        self.num_stages = num_stages
+        self.producer_group = producer_group
+        self.consumer_group = consumer_group
+        self.num_bytes = num_bytes
+        self.cta_layout_vmnk = cta_layout_vmnk
+        self.mcast_mode_mn = mcast_mode_mn
         self.producer_signaling_threads = producer_signaling_threads
         self.consumer_signaling_threads = consumer_signaling_threads
         self.rest = rest

@@ -27,7 +27,9 @@ class TaskLocalVariable:
     __kiln_static__ = True
 
     def __init__(self, dtype: Any = None, default: Any = None, docs: str = "") -> None:
-        self.dtype, self.default, self.docs = dtype, default, docs
+        self.dtype = dtype
+        self.default = default
+        self.docs = docs
         self.slot = ""
 
     @classmethod
@@ -46,8 +48,13 @@ class StageInfo:
         self, loop_offset: Any = None, loop_start: Any = None, loop_end: Any = None, stage_idx: Any = None,
         barrier: Any = None, work_tile: Any = None, context: Any = None,
     ) -> None:  # fmt: skip
-        self.loop_offset, self.loop_start, self.loop_end = loop_offset, loop_start, loop_end
-        self.stage_idx, self.barrier, self.work_tile, self.context = stage_idx, barrier, work_tile, context
+        self.loop_offset = loop_offset
+        self.loop_start = loop_start
+        self.loop_end = loop_end
+        self.stage_idx = stage_idx
+        self.barrier = barrier
+        self.work_tile = work_tile
+        self.context = context
 
 
 class Work:
@@ -57,9 +64,11 @@ class Work:
 
     def __init__(self, function: Any, side: str, returns: Any, work_attrs: WorkAttr) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
-        self.function, self.side, self.attrs = function, side, work_attrs
+        self.function = function
+        self.side = side
+        self.attrs = work_attrs
         many = isinstance(returns, (tuple, list))
-        self.returns = () if returns is None else tuple(returns) if many else (returns,)
+        self.returns: tuple[Any, ...] = () if returns is None else tuple(returns) if many else (returns,)
         self.many = many
 
     @property
@@ -138,7 +147,9 @@ class MemoryResource(_Scheduled):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # `@dataclass` would compare fields, and take the hash away
-        cls.__eq__, cls.__hash__, cls.__repr__ = object.__eq__, object.__hash__, MemoryResource.__repr__
+        cls.__eq__ = object.__eq__
+        cls.__hash__ = object.__hash__
+        cls.__repr__ = MemoryResource.__repr__
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -174,7 +185,9 @@ class PipelineGroup(_Scheduled):
     pipeline_config = None
 
     def __init__(self, *, name: str, members: Any, mode: PipelineGroupMode) -> None:
-        self.name, self.members, self.mode = name, list(members), mode
+        self.name = name
+        self.members: list[Any] = list(members)
+        self.mode = mode
         for member in self.members:
             if member.pipeline_config is None:
                 raise type_error(f"member {member.name!r} of the pipeline group {name!r} has no pipeline_config")
@@ -202,7 +215,9 @@ class TileSchedulerConfig:
     __kiln_static__ = True
 
     def __init__(self, kind: str, params: Any, response_ptr: Any = None) -> None:
-        self.kind, self.params, self.response_ptr = kind, params, response_ptr
+        self.kind = kind
+        self.params = params
+        self.response_ptr = response_ptr
 
     @classmethod
     def create_static_persistent_tile_scheduler_params(cls, *, tile_scheduler_params: Any) -> TileSchedulerConfig:

@@ -21,7 +21,11 @@ class Call:
     __kiln_static__ = True
 
     def __init__(self, resource: Any, name: str, work: Any = None, args: tuple[Any, ...] = (), **kwargs: Any) -> None:
-        self.resource, self.name, self.work, self.args, self.kwargs = resource, name, work, args, kwargs
+        self.resource = resource
+        self.name = name
+        self.work = work
+        self.args = args
+        self.kwargs: dict[str, Any] = kwargs
 
     def __repr__(self) -> str:
         return f"{self.resource.name}.{self.name}()"
@@ -33,7 +37,8 @@ class Block:
     __kiln_static__ = True
 
     def __init__(self, kind: str, **facts: Any) -> None:
-        self.kind, self.facts = kind, facts
+        self.kind = kind
+        self.facts: dict[str, Any] = facts
         self.body: list[Call | Block] = []
 
     # the handle of a domain loop
@@ -61,7 +66,8 @@ class Token:
     __kiln_static__ = True
 
     def __init__(self, resource: Any, slot: str) -> None:
-        self.resource, self.slot = resource, slot
+        self.resource = resource
+        self.slot = slot
 
     @property
     def key(self) -> str:
@@ -76,7 +82,7 @@ class Schedule:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.root = Block("root")
+        self.root: Block = Block("root")
 
     def nodes(self) -> list[Call | Block]:
         """Return all operations and blocks, in the order of the source."""

@@ -30,9 +30,14 @@ class Task:
             )
         if warp_idx < 0 or num_warps < 1:
             raise type_error(f"task {name!r} has {num_warps} warps from {warp_idx} on", "at least one, from 0 on")
-        self.src_resources, self.dst_resources = list(src_resources), list(dst_resources)
-        self.warp_idx, self.num_warps, self.schedule = warp_idx, num_warps, schedule
-        self.num_registers, self.name, self.debug_print = num_registers, name or schedule.name, debug_print
+        self.src_resources: list[Any] = list(src_resources)
+        self.dst_resources: list[Any] = list(dst_resources)
+        self.warp_idx = warp_idx
+        self.num_warps = num_warps
+        self.schedule = schedule
+        self.num_registers = num_registers
+        self.name: str = name or schedule.name
+        self.debug_print = debug_print
 
     @property
     def warps(self) -> range:

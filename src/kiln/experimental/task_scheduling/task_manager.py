@@ -38,7 +38,8 @@ class Context:
     __kiln_static__ = True
 
     def __init__(self, smem_base: Any, tmem_ptr_i32: Any) -> None:
-        self.smem_base, self.tmem_ptr_i32 = smem_base, tmem_ptr_i32
+        self.smem_base = smem_base
+        self.tmem_ptr_i32 = tmem_ptr_i32
 
 
 class TaskManager:
@@ -52,7 +53,7 @@ class TaskManager:
     ) -> None:  # fmt: skip
         self.tasks: list[Task] = list(tasks)
         self.graph: dict[Any, Any] = dict(resource_dependency_graph)
-        self.smem_allocator = smem_allocator or SmemAllocator()
+        self.smem_allocator: SmemAllocator = smem_allocator or SmemAllocator()
         self.tmem_allocator = tmem_allocator
         if smem_allocator is None:
             self.smem_allocator.compute_layout()

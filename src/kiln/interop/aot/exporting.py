@@ -32,7 +32,7 @@ def version() -> str:
 
 
 def export_to_c(
-    compiled: CompiledFunction,
+    compiled: CompiledFunction[Any],
     file_path: Any,
     file_name: str = "",
     function_prefix: str = "",
@@ -134,7 +134,7 @@ def export(
     if host:
         parsed_host_target(host, "host=")
     common = [options, EnableTVMFFI(True) if "tvm_ffi" in conventions else None, HostTarget(host) if host else None]
-    compiled: list[CompiledFunction] = []
+    compiled: list[CompiledFunction[Any]] = []
     for arch in archs:
         chosen = [GPUArch(arch)] if arch not in ("", "cpu") else []
         target = {"": None, "cpu": "cpu"}.get(arch, "nvidia")
@@ -151,7 +151,7 @@ def export(
     return written
 
 
-def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
+def portable_of(compiled: CompiledFunction[Any], ptx: bool = True) -> Portable:
     """Return the code of a compiled function; refuses code that runs in this process only."""
     found = compiled.executable.portable(ptx)
     if found is None:
@@ -162,7 +162,9 @@ def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
     return found
 
 
-def object_and_header(compiled: Sequence[CompiledFunction], names: EntryPoints, ptx: bool = True) -> tuple[Object, str]:
+def object_and_header(
+    compiled: Sequence[CompiledFunction[Any]], names: EntryPoints, ptx: bool = True
+) -> tuple[Object, str]:
     """Return a function, compiled for one or more architectures, as an object, and its C header, if it has one."""
     targets = list(dict.fromkeys(each.target for each in compiled))
     signatures = [signature_of(each, targets) for each in compiled]

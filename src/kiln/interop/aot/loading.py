@@ -284,8 +284,8 @@ class LoadedFunction(CompiledFunction):
         streams = [f"{AMBIENT_STREAM}{number or ''}" for number in range(len(places))]
         source: Any = types.SimpleNamespace(dsl=DSL, name=name)
         self.source = source
-        self.parameters = _parameters(name, arguments)
-        self.executable = _Exported(name, about, address_of)
+        self.parameters: Parameters = _parameters(name, arguments)
+        self.executable: _Exported = _Exported(name, about, address_of)
         self.function_name = name
         self.names: list[Any] = [each["name"] for each in arguments]
         for before, (stream, place) in enumerate(zip(streams, places, strict=True)):
@@ -294,14 +294,16 @@ class LoadedFunction(CompiledFunction):
         self.keys: dict[Any, Any] = {each: keys[each] for each in self.names if each in keys}
         self.static: dict[Any, None] = {each["name"]: None for each in arguments if each["kind"] == "none"}
         self.passed: list[Any] = list(self.names)
-        self.ambient = dict.fromkeys(streams, current_stream)
-        self._key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
+        self.ambient: dict[str, Callable[[], Any]] = dict.fromkeys(streams, current_stream)
+        self.key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
+        self.strength = 0
         formats = "".join(_formats(key) for key in self.keys.values())
         self._struct = slot_struct(formats)
         self.find_address_leaf([(_formats(key), isinstance(key, TensorSignature)) for key in self.keys.values()])
-        self.slot_bytes: Any = max(about["slots"], self._struct.size)
-        self.results_at: Any = about["result"][1]
-        self.has_results = self.returns_number = about["result"][0] != plan.NO_RESULT
+        self.slot_bytes: int = max(about["slots"], self._struct.size)
+        self.results_at: int = about["result"][1]
+        self.has_results: bool = about["result"][0] != plan.NO_RESULT
+        self.returns_number: bool = self.has_results
         self.result_kinds: list[Any] = [_result_type(about["result"][0])] if self.has_results else []
         self._result_struct = slot_struct("".join(map(number_format, self.result_kinds)))
         self.static_result: None = None

@@ -12,7 +12,7 @@ _NOW = 2
 _END, _SET = 2, 0
 """SEEK_END, SEEK_SET"""
 
-runtime = Library("cute_dsl_runtime", prefix="CuteDSLRT_", passes=1, opt=1)
+runtime: Library = Library("cute_dsl_runtime", prefix="CuteDSLRT_", passes=1, opt=1)
 
 
 @extern

@@ -9,10 +9,23 @@ from __future__ import annotations
 from ...native import Array, Fn, Ptr, address, i32, i64, inline, local, native, ref, struct, u32, u64
 from . import cpython, plan
 from .cpython import Object
-from .plan import DYNAMIC64, EXACT, READONLY, STATIC, UNCOUNTED, ArgumentRecordHead, ArrayRecord
+from .plan import (
+    DYNAMIC64,
+    EXACT,
+    NOT_ALIGNED,
+    NOT_ALIGNED_ROWS,
+    NOT_WHOLE_VECTORS,
+    READONLY,
+    STATIC,
+    UNCOUNTED,
+    WRITTEN,
+    ArgumentRecordHead,
+    ArrayRecord,
+)
 from .process import ARRAYS, PREPARED, ArrayType, at, calls, process
 
 _INT32_MAX = (1 << 31) - 1
+VECTOR_BYTES = 16
 WRITEABLE = 0x400
 """NPY_ARRAY_WRITEABLE"""
 
@@ -133,7 +146,7 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
             out[0] = number
             out += 1
         leaf += 1
-    total = i64(0)
+    total, steps = i64(0), i64(0)
     for mode in range(rank):
         number, last = strides[mode], shape[mode] - 1
         if number < 0:
@@ -150,10 +163,25 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
         else:
             if (exact and number == 0) or not is_dynamic_leaf(leaf, number):
                 return False
+            steps |= number
             out[0] = number
             out += 1
         leaf += 1
-    return True
+    return is_no_more(record, where, steps, shape)
+
+
+@inline
+def is_no_more(record, where, steps, shape):
+    """Return whether an array is none of those for which there is a stronger specialisation."""
+    flags, in_elements, rest = record.flags, (i64(VECTOR_BYTES) >> record.shift) - 1, i64(1)
+    if flags & (NOT_ALIGNED | NOT_ALIGNED_ROWS | NOT_WHOLE_VECTORS) != 0:
+        if flags & NOT_ALIGNED != 0:
+            rest = i64(where) & (VECTOR_BYTES - 1)
+        elif flags & NOT_ALIGNED_ROWS != 0:
+            rest = steps & in_elements
+        else:
+            rest = shape[record.leading] & in_elements
+    return rest != 0
 
 
 @inline
@@ -217,6 +245,25 @@ def read_tensor(known: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]
     return True
 
 
+@inline
+def count_write(known, value):
+    """Count a write to an array of a registered type, if its framework counts writes to it."""
+    inner = Ptr[u64](Ptr(value) + known.inner)
+    if known.counted != 0 and Ptr[u64](Ptr(inner[0]) + known.bits)[0] & known.counted != 0:
+        known.count_write(inner)
+
+
+@calls.export
+def note_write(value: Ptr[Object]) -> None:
+    """Count a write to an object, if it is an array whose framework counts them."""
+    known = process.place
+    if value == None:
+        return
+    for number in range(ARRAYS):
+        if value.kind == known.arrays[number].type:
+            count_write(known.arrays[number], value)
+
+
 @native
 def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayType], place: Ptr[u64]) -> bool:
     """Read an array through its framework's DLPack functions. Returns whether it matches."""
@@ -229,7 +276,11 @@ def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayTy
         return False
     if tensor.rank != 0 and tensor.strides == None:  # compact, in old producers
         return False
-    return fit(record, tensor.data + tensor.offset, tensor.shape, tensor.strides, place)
+    if not fit(record, tensor.data + tensor.offset, tensor.shape, tensor.strides, place):
+        return False
+    if record.flags & WRITTEN != 0:
+        count_write(known, value)
+    return True
 
 
 @native
@@ -240,7 +291,12 @@ def take_array(record: Ptr[ArrayRecord], value: Ptr[Object], place: Ptr[u64]) ->
         return take_numpy(record, Ptr[NumpyArray](value), place)
     for number in range(PREPARED):
         if kind == known.prepared[number].type:
-            return take_prepared(record, value, known.prepared[number].slot, place)
+            if not take_prepared(record, value, known.prepared[number].slot, place):
+                return False
+            slot = known.prepared[number].array_slot
+            if record.flags & WRITTEN != 0 and slot != 0:
+                note_write(at(value, slot))
+            return True
     for number in range(ARRAYS):
         if kind == known.arrays[number].type:
             return take_tensor(record, value, known.arrays[number], place)

@@ -240,16 +240,19 @@ class Engine:
         """Set the slot in which instances of the numeric types, all subclasses of `kind`, keep their values."""
         self._process.number_slot = slot_offset(kind, slot)
 
-    def add_prepared(self, kind: type, slot: str) -> None:
-        """Register a type of prepared arguments, whose slot holds an argument record."""
+    def add_prepared(self, kind: type, slot: str, array_slot: str) -> None:
+        """Register a type of prepared arguments: `slot` holds an argument record, `array_slot` the array."""
         offset = slot_offset(kind, slot)
         if offset:
-            self._add("prepared", kind, offset)
+            self._add("prepared", kind, offset, slot_offset(kind, array_slot))
 
-    def add_array(self, kind: type, read: int, stream: int, inner: int, bits: int, refused: int) -> None:
-        """Register a type of arrays with DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`; `inner`,
-        `bits` and `refused` as in `ArrayType`."""
-        self._add("arrays", kind, read, stream, inner, bits, refused)
+    def add_array(
+        self, kind: type, read: int, stream: int, inner: int, bits: int, refused: int, counted: int = 0,
+        count_write: int = 0,
+    ) -> None:  # fmt: skip
+        """Register a type of arrays with DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`; the
+        others as in `ArrayType`."""
+        self._add("arrays", kind, read, stream, inner, bits, refused, counted, count_write)
 
     def add_programs(self, kind: type, slot: str) -> None:
         """Set the slot in which programs keep their native form, and load the native code that repeats them."""

@@ -64,7 +64,7 @@ class Jax:
     seen: Array[Seen, SEEN]
 
 
-reading = Library("jax_arrays", prefix="kiln_", passes=1, opt=1)
+reading: Library = Library("jax_arrays", prefix="kiln_", passes=1, opt=1)
 jax = reading.variable("jax", Jax)
 
 

@@ -33,6 +33,7 @@ _MAX_PLANS = 16
 """The number of times a plan is made anew because classes changed without effect."""
 _MAX_CANDIDATES = 8
 """The number of specialisations that native code tries."""
+_STRONGEST = 1 << 30
 
 
 class NativeCaller(Caller):
@@ -71,7 +72,7 @@ class NativeCaller(Caller):
     def wait(self) -> None:
         loading.engine()
 
-    def learn_compiled(self, compiled: CompiledFunction, values: Iterable[Any]) -> None:
+    def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[Any]) -> None:
         plans = _plans_of(compiled)
         engine = loading.loaded()
         if plans.lessons >= _MAX_LESSONS or engine is None:
@@ -88,11 +89,17 @@ class NativeCaller(Caller):
                 compiled.for_caller = made
 
     def learn_jit(
-        self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any]
+        self,
+        function: JitFunction[..., Any],
+        compiled: CompiledFunction[Any],
+        dependencies: Dependencies,
+        values: Iterable[Any],
+        weaker: bool,
     ) -> None:
         plans = _plans_of(compiled)
         moved = dependencies.moved and plans.count < _MAX_PLANS
-        if (plans.lessons >= _MAX_LESSONS and not moved) or not function.parameters.simple:
+        again = moved or (weaker and not plans.weaker)
+        if (plans.lessons >= _MAX_LESSONS and not again) or not function.parameters.simple:
             return
         engine, guards = loading.loaded(), choice_guards()
         if engine is None or guards is None:
@@ -100,7 +107,7 @@ class NativeCaller(Caller):
         plans.lessons += 1
         for value in values:
             self.introduce(engine, value)
-        if plans.plan_specialization(self, dependencies):
+        if plans.plan_specialization(self, dependencies, weaker):
             _install(engine)
             _look_at_devices(engine, compiled.target)
             guards = [Guard(guarding.IS_ZERO, tracing.active), *guards]
@@ -108,26 +115,32 @@ class NativeCaller(Caller):
             before = getattr(function, "for_caller", ())
             earlier = before[3:] if before and before[2] == key else ()
             kept = [plans, *(candidate for candidate in earlier if candidate is not plans)][:_MAX_CANDIDATES]
+            # those that also match what others are better for come last
+            kept.sort(key=lambda candidate: -candidate.strength if candidate.weaker else -_STRONGEST)
             addresses = [plan.address_of(candidate.specialization) for candidate in kept]
             words = plan.words([len(kept), plan.address_of(table), *addresses])
-            function.for_caller = (words, (guards, table), key, *kept)
+            function.for_caller = (words, (guards, table, plans), key, *kept)
 
 
 class _Plans:
     """The plans of a compiled function."""
 
-    def __init__(self, compiled: CompiledFunction) -> None:
+    def __init__(self, compiled: CompiledFunction[Any]) -> None:
         self.lessons = self.count = 0
         """From how many calls native code learned types of arguments, and how many plans were made."""
         self.specialization = b""
         """The plan for calls of the jit function that this was compiled from."""
+        self.weaker = False
+        """Whether that plan is also for arguments of which more is known than the code makes use of."""
+        self.strength: int = compiled.strength
         self._compiled = compiled
         self._kept: list[Any] = []
 
-    def plan_specialization(self, caller: NativeCaller, dependencies: Dependencies) -> bool:
+    def plan_specialization(self, caller: NativeCaller, dependencies: Dependencies, weaker: bool) -> bool:
         """Make the plan `specialization`, which is valid while nothing has changed. Returns whether there is one."""
-        if not self.specialization or dependencies.moved:
+        if not self.specialization or dependencies.moved or (weaker and not self.weaker):
             self.count += 1
+            self.weaker = self.weaker or weaker
             compiled = self._compiled
             guards = [*compiled.executable.guards, *dependencies.guards()]
             self.specialization = self.plan(caller, compiled.names, guards, exact=True) or self.specialization
@@ -142,7 +155,7 @@ class _Plans:
             return None
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return None
-        planner = Planner(exact, compiled.target)
+        planner = Planner(exact, compiled.target, compiled.written_slots, self.weaker)
         ambient = [name for name in compiled.ambient if name not in names]
         records = self._records(caller, names, ambient, planner)
         if records is None:
@@ -191,7 +204,7 @@ class _Plans:
         return records
 
 
-def _plans_of(compiled: CompiledFunction) -> _Plans:
+def _plans_of(compiled: CompiledFunction[Any]) -> _Plans:
     if compiled.learned is None:
         compiled.learned = _Plans(compiled)
     return compiled.learned
@@ -258,7 +271,7 @@ def _is_immutable(value: Any) -> bool:
     return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)
 
 
-def result_kind(compiled: CompiledFunction) -> int | None:
+def result_kind(compiled: CompiledFunction[Any]) -> int | None:
     """Return what native code returns (`plan.NO_RESULT`, ...), or None if that needs Python."""
     if not compiled.has_results:
         return plan.NO_RESULT

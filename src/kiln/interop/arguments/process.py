@@ -8,10 +8,11 @@ from .cpython import Object
 
 @struct
 class PreparedType:
-    """A type of prepared arguments, and the slot in which an instance keeps its argument record."""
+    """A type of prepared arguments, and the slots in which an instance keeps its argument record and its array."""
 
     type: Ptr[Object]
     slot: u64
+    array_slot: u64
 
 
 @struct
@@ -30,6 +31,10 @@ class ArrayType:
     """
     bits: u64
     refused: u64
+    counted: u64
+    """A flag of arrays whose framework counts writes to them; 0 without."""
+    count_write: Fn[[Ptr[u64]], None]
+    """Counts a write, given where the array points to its implementation."""
 
 
 @struct
@@ -106,9 +111,9 @@ class Process:
 
 PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 
-calls = Library("calls", prefix="kiln_", passes=1, opt=1)
+calls: Library = Library("calls", prefix="kiln_", passes=1, opt=1)
 """The code that every process needs."""
-programs = Library("programs", prefix="kiln_", passes=0, opt=1)
+programs: Library = Library("programs", prefix="kiln_", passes=0, opt=1)
 """The code that only the kernel library needs."""
 process = calls.variable("process", Process)
 

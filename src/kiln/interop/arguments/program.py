@@ -21,7 +21,7 @@ from ...native import Array, Fn, Ptr, i64, struct, u64
 from . import plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ...base_dsl.function import CompiledFunction
     from ...base_dsl.guards import Guard
@@ -108,6 +108,8 @@ class ProgramHead:
     """The most bytes of slots that a launch has, and the most arguments of a call."""
     address_of: Ptr
     """A Python function that returns the address of an array."""
+    written: u64
+    """A bit for each argument that a launch is known to write to."""
     steps: Array[Step, 0]
 
 
@@ -157,7 +159,7 @@ class Changed(NamedTuple):
 class Launch(NamedTuple):
     """A launch of compiled code."""
 
-    compiled: CompiledFunction
+    compiled: CompiledFunction[Any]
     leaves: list[Any]
     patches: tuple[Changed, ...]
 
@@ -165,10 +167,12 @@ class Launch(NamedTuple):
 class Program:
     """The recorded steps of a function for arguments of one key. `_native` holds the structures for native code."""
 
-    __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
+    __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps", "written")
 
-    def __init__(self, steps: Sequence[Call | Launch], result: Any, address_of: Callable[[Any], int]) -> None:
-        self.steps = tuple(steps)
+    def __init__(
+        self, steps: Sequence[Call | Launch], result: Any, arguments: int, address_of: Callable[[Any], int]
+    ) -> None:
+        self.steps: tuple[Call | Launch, ...] = tuple(steps)
         self.result: Value | list[Value] = result
         """A list for a tuple."""
         self.device: int | None = None
@@ -176,6 +180,10 @@ class Program:
         self.holds: Callable[[], bool] = _always
         """Whether everything but the arguments is as it was when recorded."""
         self.calls: int = 0
+        self.written: frozenset[int] = frozenset(
+            place for step in steps for place in _written_by(step) if place < arguments
+        )
+        """The registers of arguments that a launch is known to write to."""
         self._address_of = address_of
         self._keep: list[Any] = []
 
@@ -248,6 +256,7 @@ class Program:
             slot_bytes=slot_bytes,
             items=items,
             address_of=self._reference(self._address_of),
+            written=sum(1 << place for place in self.written if place < MOST_REGISTERS),
         )
         return bytes(head) + steps + b"".join(map(self._item, results))
 
@@ -294,6 +303,15 @@ class Program:
         return bytes(head) + patches
 
 
+def _written_by(step: Call | Launch) -> Iterator[int]:
+    """Return the registers whose arrays a step is known to write to; calls tell frameworks themselves."""
+    if isinstance(step, Launch):
+        written, (_, offsets) = step.compiled.written_slots, step.compiled.packed(step.leaves)
+        for patch in step.patches:
+            if patch.kind == ADDRESS and offsets[patch.leaf][0] in written:
+                yield patch.place
+
+
 _NUMBER_KINDS = {"f": NUMBER32, "d": NUMBER64}
 
 
@@ -309,7 +327,7 @@ class _Current(threading.local):
 
 
 _current = _Current()
-recording = fork_safe.Count()
+recording: fork_safe.Count = fork_safe.Count()
 """The number of open recorders in all threads: while there is one, native code repeats nothing."""
 
 
@@ -334,7 +352,7 @@ class Recorder:
         self._begins: dict[int, tuple[int, int]] = {}
         """By registers of views: the register of the array that each views, and how many bytes further it begins."""
         self._arguments = len(self._registers)
-        self._versions = [_version(x) for x in arrays]
+        self._versions = [version(x) for x in arrays]
         self._useless = ""
 
     def __enter__(self) -> Recorder:
@@ -361,7 +379,7 @@ class Recorder:
             register = len(self._registers)
             self._known[id(made)] = register
             self._registers.append(made)
-            self._versions.append(_version(made))
+            self._versions.append(version(made))
             self._steps.append(Call(function, items, tuple(kwargs), register))
         return made
 
@@ -371,7 +389,7 @@ class Recorder:
         function(*args)
         if items[0].kind == REGISTER:
             place = items[0].value
-            self._versions[place] = _version(self._registers[place])
+            self._versions[place] = version(self._registers[place])
         self._steps.append(Call(function, items, (), -1))
 
     def begins_in(self, view: Any, array: Any, further: int) -> None:
@@ -382,7 +400,7 @@ class Recorder:
             self._begins[first] = (place, before + further)
 
     def launched(
-        self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
+        self, compiled: CompiledFunction[Any], leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
     ) -> None:
         """Note a launch.
 
@@ -426,12 +444,13 @@ class Recorder:
             return None
         if not any(isinstance(step, Launch) for step in self._steps):
             return None
-        if any(_version(x) != seen for x, seen in zip(self._registers, self._versions, strict=True)):
+        if any(version(x) != seen for x, seen in zip(self._registers, self._versions, strict=True)):
             return None  # something was written to past the recorder
         items = [self._result_item(x) for x in result] if type(result) is tuple else self._result_item(result)
         if items is None or (isinstance(items, list) and None in items):
             return None
-        return Program(*_without_unused(self._steps, items, self._arguments), address_of)
+        steps, items = _without_unused(self._steps, items, self._arguments)
+        return Program(steps, items, self._arguments, address_of)
 
     def _result_item(self, value: Any) -> Value | None:
         if value is None:
@@ -469,7 +488,7 @@ def _without_unused(steps: list[Call | Launch], result: Any, arguments: int) -> 
     return [moved_step(step) for step in reversed(kept)], renumbered
 
 
-def _version(x: Any) -> Any:
+def version(x: Any) -> Any:
     """Return how often an array was written to, where its library counts that."""
     try:
         return getattr(x, "_version", None)

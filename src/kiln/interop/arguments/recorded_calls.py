@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from ...native import Array, Fn, Ptr, address, assign, f32, f64, i32, i64, inline, local, native, ref, struct, u8, u64
 from . import cpython, plan, program
-from .arrays import DESCRIBED_RANK, TENSOR, ArrayFacts, describe_array, read_array, return_none, stream_of
+from .arrays import DESCRIBED_RANK, TENSOR, ArrayFacts, describe_array, note_write, read_array, return_none, stream_of
 from .cpython import Object
 from .plan import Guards
 from .planned_calls import NO_MATCH, guards_hold
@@ -456,6 +456,12 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
             break
         step = Ptr[Step](Ptr(step) + step.size)
         left -= 1
+    written, place = head.written, i64(0)
+    while written != 0:
+        if written & 1 != 0:
+            note_write(state.objects[place])
+        written >>= 1
+        place += 1
     if left == 0:
         result = results(head, state)
     cpython.decref_all(ref(state.objects)[first], state.count - first)  # the arrays that were made

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...base_dsl import packages
@@ -45,6 +46,34 @@ def tensor_layout() -> TensorLayout | None:
         packages.without("torch records", reason)
         return None
     return layout
+
+
+BUMP_VERSION = "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"
+"""Raises the version of a tensor, by which autograd finds that a saved tensor was changed."""
+
+
+@functools.lru_cache(maxsize=1)
+def write_counter() -> tuple[int, int]:
+    """Return the dispatch key of tensors with a version, and the address of the C++ function that raises it.
+
+    Both are 0, with a line in the log, where that could not be proved.
+    """
+    import torch
+
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        bump = getattr(library, BUMP_VERSION)
+        tensor = torch.zeros(1)
+        handle, before = ctypes.c_uint64(tensor._cdata), tensor._version
+        bump.restype, bump.argtypes = None, [ctypes.c_void_p]
+        bump(ctypes.addressof(handle))
+        if tensor._version != before + 1:
+            raise ProbeError(f"bump_version makes version {tensor._version} of {before}")
+        counted = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView).raw_repr()
+    except (AttributeError, OSError, ProbeError, RuntimeError) as reason:
+        packages.without("torch versions", reason)
+        return 0, 0
+    return counted, ctypes.cast(bump, ctypes.c_void_p).value or 0
 
 
 def examples() -> list[Any]:

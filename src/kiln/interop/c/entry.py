@@ -66,7 +66,7 @@ class CModule:
     function: Ptr
 
 
-entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1, small=True)
+entry: Library = Library("aot", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def unload(function: Ptr[Function], module: Ptr[CModule]) -> i32:
 
 # --- in place of parts that need a process with Kiln ------------------------------------------------------------------
 
-unguarded = Library("unguarded", prefix="kiln_cpu_", passes=0, opt=0)
+unguarded: Library = Library("unguarded", prefix="kiln_cpu_", passes=0, opt=0)
 
 
 @unguarded.export

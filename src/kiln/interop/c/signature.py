@@ -119,7 +119,7 @@ def c_number(name: str) -> str:
     return "uint16_t" if "16" in name else "uint8_t"
 
 
-def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Signature:
+def signature_of(compiled: CompiledFunction[Any], targets: Sequence[str] = ()) -> Signature:
     """Return the signature of an exported function, with arrays of all `targets`. Refuses arguments that only Python
     can pass."""
     planner = Planner(False, compiled.target)
@@ -157,7 +157,7 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
 
 
 def _described(
-    compiled: CompiledFunction, key: Any, planner: Planner, targets: Sequence[str]
+    compiled: CompiledFunction[Any], key: Any, planner: Planner, targets: Sequence[str]
 ) -> tuple[dict[str, Any], bytes] | None:
     """Return metadata and the record of arguments of a key, or None if exported code cannot take them."""
     if isinstance(key, TensorSignature):

@@ -50,7 +50,7 @@ class Call:
 
 
 BUCKETS = 256
-xla_library = Library("xla", prefix="kiln_")
+xla_library: Library = Library("xla", prefix="kiln_")
 known = xla_library.variable("xla_calls", Array[u64, BUCKETS])
 """Lists of calls by the lowest bits of their keys."""
 loader = xla_library.variable("xla_loader", u64)

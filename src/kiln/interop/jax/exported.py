@@ -82,7 +82,7 @@ class Reading:
     stream: u64
 
 
-xla_entry = Library("aot_xla", prefix="kiln_aot_", passes=1, opt=1, small=True)
+xla_entry: Library = Library("aot_xla", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

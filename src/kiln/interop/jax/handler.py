@@ -70,7 +70,7 @@ class Source(NamedTuple):
     major: tuple[int, ...] = ()
 
 
-def add(compiled: CompiledFunction, sources: Sequence[Source]) -> HandledCall | None:
+def add(compiled: CompiledFunction[Any], sources: Sequence[Source]) -> HandledCall | None:
     """Add a compiled function to the handler; None if only Python can call it."""
     found = getattr(compiled, "for_caller", None)
     if found is None:
@@ -84,7 +84,11 @@ class HandledCall:
     """A compiled function as the handler knows it, without addresses of this process."""
 
     def __init__(self, name: str, target: str, module: str, found: bytes, sources: Sequence[Source]) -> None:
-        self.name, self.target, self.module, self.plan, self.sources = name, target, module, found, sources
+        self.name = name
+        self.target = target
+        self.module = module
+        self.plan = found
+        self.sources = sources
         contents = [module, target, repr(list(map(tuple, sources)))]
         self.key: bytes = hashlib.sha256("\0".join(contents).encode()).digest()
 

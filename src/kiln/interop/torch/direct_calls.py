@@ -64,7 +64,7 @@ class DirectCall:
     """Null for an input without a default."""
 
 
-direct_library = Library("torch_direct", prefix="kiln_")
+direct_library: Library = Library("torch_direct", prefix="kiln_")
 direct = direct_library.variable("direct", Direct)
 
 

@@ -79,7 +79,7 @@ class AddressInfo:
     place: Ptr
 
 
-torch_entry = Library("aot_torch", prefix="kiln_aot_", passes=1, opt=1, small=True)
+torch_entry: Library = Library("aot_torch", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @extern

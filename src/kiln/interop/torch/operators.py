@@ -27,9 +27,10 @@ from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
 from ...base_dsl.typing import Boolean, Constexpr, Numeric
+from ...cute.host.arguments import is_tensor_annotation
 from ...cute.host.stream import current_stream
-from ...cute.tensor.tensor import Tensor
 from ..arguments import plan
+from ..arguments.program import version
 from . import reader
 from .dispatch import Kernel, OutputRule, dispatcher, keep_text, text_of
 from .schema import EXTENT_RULE, Extent, Input, extents, schema
@@ -91,7 +92,8 @@ class Operator:
             raise type_error(f"an operator is called namespace::name, not {name!r}")
         if vmap not in (None, "leading"):
             raise type_error(f"op() got vmap={vmap!r}", 'pass vmap="leading", or leave it out')
-        self.name, self._function = name, function
+        self.name = name
+        self._function = function
         self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
         self._backward, self._save = backward, tuple(save)
         self._tags = tuple(tags)
@@ -331,8 +333,7 @@ class Operator:
         known = [*outputs.values(), *(tensor for _, tensor in written)]
         if known and not (self._returns and self._outputs) and not any(tensor.numel() for tensor in known):
             return made  # all outputs are empty
-        for _, tensor in written:
-            torch.autograd.graph.increment_version(tensor)
+        versions = [version(tensor) for _, tensor in written]
         with _on(next(iter(kinds), None)):
             passed = inputs | outputs | {name: current_stream() for name in self._streams}
             positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
@@ -344,6 +345,9 @@ class Operator:
             else:
                 returned = self._function._run_in_python(*positional, **named)
                 self._kernel.learn([self._output_rule(name, x) for name, x in outputs.items()])
+        for (_, tensor), before in zip(written, versions):
+            if version(tensor) == before:  # the call did not tell: only the program knows that it writes there
+                torch.autograd.graph.increment_version(tensor)
         return returned if self._returns and self._outputs else made
 
     def _refuse_writing(self, name: str, x: torch.Tensor) -> None:
@@ -511,9 +515,9 @@ def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
         rest = [part for part in inner if part is not type(None)]
         found = _kind(parameter, rest[0]) if len(rest) == 1 else None
         return found and found + "?"
-    if annotation is Tensor or annotation is torch.Tensor:
+    if is_tensor_annotation(annotation) or annotation is torch.Tensor:
         return "Tensor" + ("?" if parameter.default is None else "")
-    if origin in (list, tuple) and inner and inner[0] is Tensor:
+    if origin in (list, tuple) and inner and is_tensor_annotation(inner[0]):
         return "Tensor[]"
     has_default = parameter.default is not parameter.empty
     if Constexpr in (annotation, origin) or (annotation is None and has_default):

@@ -12,6 +12,7 @@ from ...native import Array, Fn, Library, Ptr, address, assign, i32, i64, local,
 from ..arguments import plan
 from ..arguments.arrays import DLTensor
 from ..arguments.cpython import Object
+from ..arguments.torch_layout import BUMP_VERSION
 from ..tvm_ffi.reader import ARRAY, BOOL, DL_TENSOR, FLOAT, INT, NONE, Argument, ArrayObject
 
 INPUTS, OUTPUTS, PARAMETERS, TENSORS, LISTS, RANK, CANDIDATES = 24, 8, 33, 32, 4, 8, 8
@@ -70,7 +71,7 @@ FUNCTIONS = {
 }  # fmt: skip
 """Symbols of the stable C interface, by fields of `Torch`."""
 WRITING = {
-    "bump": "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE",
+    "bump": BUMP_VERSION,
     "is_inference": "_ZN2at6native12is_inferenceERKNS_6TensorE", "in_inference": "_ZN3c1013InferenceMode10is_enabledEv",
     "grad_enabled": "_ZN3c108GradMode10is_enabledEv", "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
 }  # fmt: skip
@@ -182,7 +183,7 @@ class State:
     results: Array[u64, OUTPUTS]
 
 
-operator_library = Library("torch", prefix="kiln_")
+operator_library: Library = Library("torch", prefix="kiln_")
 torch = operator_library.variable("torch", Torch)
 
 

@@ -15,7 +15,7 @@ TVM_FFI = {
 }  # fmt: skip
 """TVM-FFI's symbols, by fields of `Function`."""
 
-tvm_entry = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1, small=True)
+tvm_entry: Library = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

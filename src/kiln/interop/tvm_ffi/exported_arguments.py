@@ -66,7 +66,7 @@ KINDS = {
 }  # fmt: skip
 """Names of arguments in messages, by TVM-FFI's type indices."""
 
-arguments = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1, small=True)
+arguments: Library = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

@@ -46,7 +46,7 @@ class KilnFunction(tvm_ffi.Function):
         return f"<KilnFunction {self.compiled.call_signature()}>"
 
 
-def of(compiled: CompiledFunction) -> Any:
+def of(compiled: CompiledFunction[Any]) -> Any:
     """Return a compiled function as one of TVM-FFI's; itself where there is no native code to take the calls."""
     engine = loading.engine()
     if engine is None:

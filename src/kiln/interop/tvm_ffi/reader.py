@@ -70,7 +70,7 @@ class FunctionHandle:
     """Returns the stream that the caller's framework works on, given a device's type and number."""
 
 
-tvm_ffi_library = Library("tvm_ffi", prefix="kiln_")
+tvm_ffi_library: Library = Library("tvm_ffi", prefix="kiln_")
 
 
 @native

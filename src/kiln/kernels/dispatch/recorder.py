@@ -21,7 +21,7 @@ from ...base_dsl.dependencies import Dependencies
 from ...base_dsl.guards import Guard
 from ...base_dsl.numeric.meta import TYPES
 from ...base_dsl.static_key import Met, static_key
-from ...cute.host.arrays import introduce_array
+from ...cute.host.arrays import introduce_array, note_write
 from ...interop.arguments import loading, plan
 from ...interop.arguments import program as call_program
 from ...interop.arguments.program import Passed, Program, Recorder
@@ -202,7 +202,8 @@ class KernelFunction:
 
     def __init__(self, function: Callable[..., Any], parameters: _Parameters) -> None:
         functools.update_wrapper(self, function)
-        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__name__: str = function.__name__
+        self.__qualname__ = function.__qualname__
         self._function = function
         self._parameters = parameters
         self._programs: dict[Any, Program | None] = {}
@@ -220,11 +221,15 @@ class KernelFunction:
         with target.device(device):
             if sanitizing.kinds() or not target.launches() or not call.arrays or call.unexpected_array:
                 self._check(call)
+                self._note_writes(None, call)
                 return self._function(*positional, **options)
             key = call.key()
             program = self._programs.get(key, _UNKNOWN)
             if program is _UNKNOWN or (program is not None and not program.holds()):
-                return self._record(key, call, device)
+                result = self._record(key, call, device)
+                self._note_writes(self._programs.get(key), call)
+                return result
+            self._note_writes(program, call)
             if program is None:
                 return self._function(*positional, **options)
             result = program.run(call.arrays, call.numbers, arrays.stream_of(call.arrays[0]))
@@ -249,6 +254,11 @@ class KernelFunction:
         self._programs.clear()
         if hasattr(self, "_native"):
             self._native[0].clear()
+
+    def _note_writes(self, program: Program | None, call: _CallArguments) -> None:
+        """Tell frameworks which arrays a call writes to."""
+        for place in call.written if program is None else program.written:
+            note_write(call.arrays[place])
 
     # -- recording ---------------------------------------------------------------------------------------
 

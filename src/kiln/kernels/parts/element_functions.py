@@ -12,7 +12,7 @@ from ...base_dsl.static_key import static_key
 from ...cute.tensor.tensor_ssa import TensorSSA, VectorTruthError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
 
 def key_of(value: Any) -> Any:
@@ -31,7 +31,7 @@ class Functions:
         self.functions = functions
         some = functions if branching is True else branching or ()
         self.branching: tuple[bool, ...] = tuple(any(one is function for one in some) for function in functions)
-        self.key = (self.branching, *map(static_key, functions))
+        self.key: tuple[Hashable, ...] = (self.branching, *map(static_key, functions))
         """The key: equal for equal functions."""
         self._hash = hash(self.key)
 

@@ -53,8 +53,14 @@ class KvProducer:
     def __init__(
         self, kernel: Any, scheduler: Any, broadcast: Any, q: Any, k: Any, v: Any, smem: Any, page_table: Any
     ) -> None:
-        self.kernel, self.scheduler, self.broadcast = kernel, scheduler, broadcast
-        self.q, self.k, self.v, self.smem, self.page_table = q, k, v, smem, page_table
+        self.kernel = kernel
+        self.scheduler = scheduler
+        self.broadcast = broadcast
+        self.q = q
+        self.k = k
+        self.v = v
+        self.smem = smem
+        self.page_table = page_table
         self.heads_per_kv_head: Any = scheduler.heads // k.tensor.shape[2]
 
     @cute.jit

@@ -21,7 +21,9 @@ class PageTable:
     __kiln_immutable__ = True
 
     def __init__(self, table: Any, page_size: int, num_pages: Any) -> None:
-        self.table, self.page_size, self.num_pages = table, page_size, num_pages
+        self.table = table
+        self.page_size = page_size
+        self.num_pages = num_pages
 
     @cute.jit
     def page(self, row: Any):
@@ -142,11 +144,13 @@ class PagedKv:
     __kiln_immutable__ = True
 
     def __init__(self, tile: Any, pages: PageTable, thread: Any, k: Any, v: Any, smem_k: Any, smem_v: Any) -> None:
-        self.copy_k, self.copy_v = (_PagedCopy(tile, pages, thread, padded) for padded in (tile.padded, tile.padded_v))
+        self.copy_k: _PagedCopy = _PagedCopy(tile, pages, thread, tile.padded)
+        self.copy_v: _PagedCopy = _PagedCopy(tile, pages, thread, tile.padded_v)
         self.one_lookup: Any = self.copy_k.rows_at_once == self.copy_v.rows_at_once
         self.pages_k: Any = self.copy_k.page_fragment()
         self.pages_v: Any = self.pages_k if self.one_lookup else self.copy_v.page_fragment()
-        self.k, self.v = (k, smem_k, tile.dim), (v, smem_v, tile.dim_v)
+        self.k: tuple[Any, Any, Any] = (k, smem_k, tile.dim)
+        self.v: tuple[Any, Any, Any] = (v, smem_v, tile.dim_v)
 
     def look_up(self, kv_tile: Any) -> None:
         """Find the pages of a tile."""

@@ -52,8 +52,10 @@ class OnlineSoftmax:
     """
 
     def __init__(self, rows: int, scale_log2: Any, p_log2_max: float | None = None) -> None:
-        self.scale_log2, self.p_log2_max = scale_log2, p_log2_max
-        self.neg_row_max, self.row_sum = (cute.make_rmem_tensor((rows,), Float32) for _ in range(2))
+        self.scale_log2 = scale_log2
+        self.p_log2_max = p_log2_max
+        self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
+        self.row_sum: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
 
     def scale(self) -> Any:
         """Return the scale of scores, in powers of two."""

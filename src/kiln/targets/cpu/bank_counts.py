@@ -52,7 +52,7 @@ class State:
     buckets: Array[u32, BUCKETS]
 
 
-counter = Library("banks", prefix="kiln_cpu_banks_")
+counter: Library = Library("banks", prefix="kiln_cpu_banks_")
 state = counter.variable("state", State)
 
 

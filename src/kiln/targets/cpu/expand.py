@@ -22,16 +22,17 @@ from ..lowering.builder import Builder, constant_value, int_type, operations, pt
 from ..lowering.expansion import AnyOp
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.memory import alignment_of
-from .passes import coroutines
+from .passes import coroutines, lane_updates
 from .runtime import record_access, scheduler
 from .runtime.record_access import Fields
 from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
+    from ...dialects.declaration import OpView
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
-INDICES = {
+INDICES: dict[type[OpView], str] = {
     cute.ThreadIdx: "thread_idx", cute.BlockIdx: "block_idx", cute.BlockDim: "block_dim", cute.GridDim: "grid_dim",
 }  # fmt: skip
 """Operations that return thread and block indices and dimensions, and the names of these."""
@@ -191,15 +192,20 @@ class Expander(host.Expander):
 
     def divided_by_zero(self, op: AnyOp, b: Builder) -> None:
         """Report a division by zero: a fault in host code; a warning or finding in kernels, since a GPU goes on."""
-        sanitizer, module = self.module.sanitizer, self.module
+        sanitizer = self.module.sanitizer
         if not self.function.is_kernel:
             super().divided_by_zero(op, b)
         elif sanitizer is not None and "numeric" in sanitizer.kinds:
-            sanitizer.call(module, b, "divided", sanitizer.site(op, self, "division"))
+            sanitizer.call(self.module, b, "divided", sanitizer.site(op, self, "division"))
         else:
-            site = module.site(op, "division", "integer division or modulo by zero", self.function.kernel)
-            module.declare(WARN, [ptr_type(), *[int_type(32)] * 7], [])
-            b.call(WARN, [], [self.function.context, b.i32(site), *self.function.where(b)])
+            result = "a GPU goes on, with all bits of the result set"
+            self.warn(op, b, "integer division or modulo by zero", result)
+
+    def warn(self, op: AnyOp, b: Builder, what: str, result: str) -> None:
+        """Let a kernel warn of what a thread does wrong, and say what a GPU makes of it."""
+        site = self.module.site(op, "warning", f"{what}\n{result}", self.function.kernel)
+        self.module.declare(WARN, [ptr_type(), *[int_type(32)] * 7], [])
+        b.call(WARN, [], [self.function.context, b.i32(site), *self.function.where(b)])
 
     def shifts_by(self, op: AnyOp, amount: ir.Value, b: Builder) -> None:
         """Report a shift by a negative amount: a fault in host code, a finding in sanitized kernels. A GPU goes on."""
@@ -227,6 +233,8 @@ class Expander(host.Expander):
         write: bool, value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """Return the address of an access; in an instrumented build it is checked first."""
+        if lane_updates.UPDATE in op.attributes:
+            self.pause(op, b, "update by all lanes")
         sanitizer, banks = self.module.sanitizer, self.module.banks
         if sanitizer is None and banks is None:
             return address
@@ -302,11 +310,13 @@ class Expander(host.Expander):
 
     def let_others_run(self, op: AnyOp, b: Builder, what: str) -> None:
         """Suspend without waiting, at a load that a loop may repeat until another thread changes the memory."""
-        if not _in_open_loop(op):
-            return
-        frame = self.frame_of(op)
-        self.function.spins = True
-        Fields(b, frame, FrameHeader).store("site", b.i32(self.site_of(op, what)))
+        if _in_open_loop(op):
+            self.function.spins = True
+            self.pause(op, b, what)
+
+    def pause(self, op: AnyOp, b: Builder, what: str) -> None:
+        """Let the other threads run once."""
+        Fields(b, self.frame_of(op), FrameHeader).store("site", b.i32(self.site_of(op, what)))
         self.suspend(b)
 
     def stop_if_asked(self, op: AnyOp, b: Builder, steps: Callable[[Builder], ir.Value] | None) -> None:

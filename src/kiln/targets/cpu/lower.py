@@ -33,7 +33,7 @@ from .ops import (
     warp,
     wgmma,
 )  # fmt: skip
-from .passes import matrix_fusion
+from .passes import lane_updates, matrix_fusion
 
 if TYPE_CHECKING:
     from ..host.expand import FunctionState as HostFunction
@@ -54,6 +54,8 @@ class KernelExpansion(expand.Expansion):
         assert isinstance(state, FunctionState)
         x = Expander(self, state)
         work = find_work(x, state.operation)
+        if state.is_kernel:
+            lane_updates.mark(op for op, _, _ in work.operations)
         tasks = begin(x, work)
         fuses = state.is_kernel and self.sanitizer is None and self.banks is None
         matrices = [task for task in tasks if fuses and task.name in matrix_fusion.OPERATIONS]

@@ -77,7 +77,8 @@ def report(address: int, sites: Sequence[Site], explain: Explain | None = None) 
         raise failure
     if warned is not None:
         place = (warned.span.filename, warned.span.line) if warned.span else ("", 0)
-        message = f"{warned.message}{where}: a GPU goes on, with all bits of the result set"
+        what, _, result = warned.message.partition("\n")
+        message = f"{what}{where}: {result}"
         warnings.warn_explicit(message, DSLWarning, *place, registry=_warned)
 
 

@@ -276,6 +276,7 @@ class Library:
             imports = imports or {}
             undefined = undefined_symbols(data)
             needed = undefined.difference(imports, *(other.addresses for other in others))
+            self.parts: list[Part]
             self.parts, rest = needed_parts(parts, needed)
             missing = sorted(itertools.filterfalse(has_symbol, rest))
             if missing:

@@ -7,7 +7,7 @@ from ...native import Fn, Library, Ptr, address, atomic, i32, i64, inline, nativ
 from .call_context import FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
 from .libc import fclose, free, malloc, memcpy, open_memstream, signal
 
-reports = Library("reports", prefix="kiln_cpu_", passes=0, opt=0)
+reports: Library = Library("reports", prefix="kiln_cpu_", passes=0, opt=0)
 stop = reports.variable("stop", i32)
 """Why all loops and kernels have to stop."""
 watchers = reports.variable("watchers", i32)

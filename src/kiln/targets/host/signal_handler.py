@@ -27,7 +27,7 @@ _WORDS = (
     " `kiln run --sanitize` finds the line\n",
 )
 
-signals = Library("signals", prefix="kiln_cpu_", passes=0, opt=0)
+signals: Library = Library("signals", prefix="kiln_cpu_", passes=0, opt=0)
 key = signals.variable("signal_key", u32)
 previous = signals.variable("signal_previous", Array[u64, 2 * len(SIGNALS)])
 """The handler and its flags that were there before, of each signal."""

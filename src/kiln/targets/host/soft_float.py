@@ -12,7 +12,7 @@ from ...base_dsl.numeric.formats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ...base_dsl.typing import BFloat16, Float16, Int128, Uint128
 from ...native import Library, f32, f64, i32, inline, leading_zeros, u16, u32, u64
 
-floats = Library("soft_float")
+floats: Library = Library("soft_float")
 
 _TYPES = {"f16": Float16, "bf16": BFloat16, "f32": f32, "f64": f64}
 _FORMATS = {"f16": FLOAT16, "bf16": BFLOAT16, "f32": FLOAT32, "f64": FLOAT64}

@@ -11,7 +11,7 @@ class Site(NamedTuple):
     """A place in the user's program that can fail at run time."""
 
     kind: str
-    """"division", "shift", "range", "assert", "launch", or what a thread waits for there."""
+    """"division", "shift", "range", "assert", "launch", "warning", or what a thread waits for there."""
     message: str
     span: Span | None
     calls: tuple[Span, ...]

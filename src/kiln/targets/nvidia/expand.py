@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
@@ -144,7 +144,7 @@ def device_type(type_: ir.Type) -> ir.Type:
 class Expander(lowering.Expander):
     """What a handler may use: the module's and the kernel's state."""
 
-    builder = DeviceBuilder
+    builder: ClassVar[type[DeviceBuilder]] = DeviceBuilder
     target = "the NVIDIA target"
 
     module: Expansion

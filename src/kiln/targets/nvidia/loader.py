@@ -131,7 +131,7 @@ class Driver:
 
 _FUNCTIONS = "".join(f"{name}\0" for name in Driver.__kiln_fields__ if name != "ready")
 """The names of the driver's functions, in the order of their fields."""
-loading = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1, small=True)
+loading: Library = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1, small=True)
 driver = loading.variable("driver", Driver)
 finding = loading.variable("finding", u64)
 """A lock that is held while the driver is looked for."""

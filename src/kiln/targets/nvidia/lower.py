@@ -179,14 +179,22 @@ def _attributes(module: ir.Module, expansion: Expansion, facts: list[LaunchFacts
             func.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get(list(fact.cluster))
 
 
+_TENSOR_MAP = (
+    "{llvm.byval = !llvm.array<128 x i8>, llvm.align = 16 : i64, llvm.alignstack = 128 : i64, nvvm.grid_constant}"
+)
+"""The attributes of a tensor map that is passed by value, in constant memory: without `grid_constant` LLVM would copy it.
+
+`alignstack` becomes `.align 128`, the alignment among the parameters. They begin in a constant bank where ptxas wants
+(sm_90: at 0x210), so that no address is known to be a multiple of more than 16: LLVM would add offsets with `or`.
+"""
+
+
 def _pass_by_value(func: ir.Operation, arguments: list[int]) -> None:
-    """Pass tensor maps by value, in constant memory: without `grid_constant` LLVM would copy them."""
+    """Pass tensor maps by value."""
     count = len(func.regions[0].blocks[0].arguments)
     arg_attrs = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [ir.DictAttr.get({})] * count
     for number in arguments:
-        arg_attrs[number] = ir.Attribute.parse(
-            "{llvm.byval = !llvm.array<128 x i8>, llvm.align = 128 : i64, nvvm.grid_constant}"
-        )
+        arg_attrs[number] = ir.Attribute.parse(_TENSOR_MAP)
     func.attributes["arg_attrs"] = ir.ArrayAttr.get(arg_attrs)
 
 

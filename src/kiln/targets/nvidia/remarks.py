@@ -50,7 +50,8 @@ class About:
         cubin: bytes,
         artifacts: Mapping[str, Any],
     ) -> None:
-        self.resources, self.artifacts = resources, artifacts
+        self.resources = resources
+        self.artifacts = artifacts
         self._make = functools.lru_cache(maxsize=1)(functools.partial(collect, kernels, resources, cubin))
 
     @property

@@ -104,7 +104,10 @@ class Kernels:
         about: About | None = None,
         code: object = None,
     ) -> None:
-        self.infos, self.arch, self.sites, self._host_sites = tuple(infos), arch, tuple(sites), tuple(host_sites)
+        self.infos: tuple[KernelInfo, ...] = tuple(infos)
+        self.arch = arch
+        self.sites: tuple[Site, ...] = tuple(sites)
+        self._host_sites = tuple(host_sites)
         self.pending: dict[int, BaseException] = {}
         """The pending exception of each thread's call."""
         self._about, self._code = about, code  # the table is part of the code, which must not go before this

@@ -66,7 +66,7 @@ class NvidiaExecutable(Executable):
         from .parts import PARTS
 
         self.code = code
-        self.artifacts = artifacts
+        self.artifacts: Artifacts = artifacts
         self.timings: dict[str, float] = {}
         """Seconds each stage of the compilation took."""
         if code.kernels:
@@ -86,9 +86,9 @@ class NvidiaExecutable(Executable):
         prints = any(kernel.prints for kernel in code.kernels)
         self.kernels = kernels
         report = _reporter(kernels, code.host_sites)
-        self.call = _caller(self.address, report, prints, library)
+        self.call: Callable[[int], None] = _caller(self.address, report, prints, library)
         if not prints:
-            self.report = report
+            self.report: Callable[[int], None] | None = report
 
         self._about = about
         if options.remark_filter:

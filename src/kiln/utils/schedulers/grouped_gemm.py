@@ -81,7 +81,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
             )
         self.group_count = group_count
         self.params = tile_sched_params
-        self.cluster_tile_shape_mnk = tile
+        self.cluster_tile_shape_mnk: tuple[int, int, int] = tile
         self.search_state = search_state
 
     def _find(self, cluster: Any, problem_shape_mnkl: Any) -> GroupSearchResult:
@@ -91,7 +91,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
             Int32(cluster), Int32(self.group_count), state.group_idx, state.first_cluster,
             problem_shape_mnkl, self.cluster_tile_shape_mnk, self.params.raster_along_m,
         )  # fmt: skip
-        self.search_state = GroupedGemmGroupSearchState(group, first)
+        self.search_state: GroupedGemmGroupSearchState = GroupedGemmGroupSearchState(group, first)
         return GroupSearchResult(group, *place, *shape, found=group < self.group_count)
 
     def delinearize_z(

@@ -47,7 +47,9 @@ class SingleTileScheduler:
     """
 
     def __init__(self, tile_shape_mn: tuple[int, int], split_k: int, folds_batches: bool = False) -> None:
-        self.tile_shape_mn, self.split_k, self.folds_batches = tile_shape_mn, split_k, folds_batches
+        self.tile_shape_mn = tile_shape_mn
+        self.split_k = split_k
+        self.folds_batches = folds_batches
 
     def grid(self, d: Any) -> tuple[Any, Any, int]:
         """Return the grid for a result (M, N, L)."""
@@ -97,11 +99,14 @@ class PersistentTileScheduler:
         self, tile_shape_mn: tuple[int, int], cluster_shape_mn: tuple[int, int], raster_group: int, num_clusters: int,
         batched: bool = True,
     ) -> None:  # fmt: skip
-        self.tile_shape_mn, self.cluster_shape_mn = tile_shape_mn, cluster_shape_mn
-        self.raster_group, self.num_clusters, self.batched = raster_group, num_clusters, batched
+        self.tile_shape_mn = tile_shape_mn
+        self.cluster_shape_mn = cluster_shape_mn
+        self.raster_group = raster_group
+        self.num_clusters = num_clusters
+        self.batched = batched
 
     @jit
-    def grid(self, d: Any):
+    def grid(self, d: Any) -> tuple[Any, Any, int]:
         """Return the grid for a result (M, N, L)."""
         return *self.cluster_shape_mn, min(self.num_tiles((d, ())), self.num_clusters)
 
@@ -172,7 +177,7 @@ class SplitKTileScheduler(PersistentTileScheduler):
         self.split_k_cluster = split_k_cluster
         self.reduces_later = reduces_later
 
-    def grid(self, d: Any):
+    def grid(self, d: Any) -> tuple[Any, Any, int]:
         return self.num_tiles((d, ())) * self.split_k_cluster, d.shape[2] if self.reduces_later else 1, 1
 
     def cluster(self) -> tuple[int, int, int] | None:

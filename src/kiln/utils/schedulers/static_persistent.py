@@ -56,8 +56,8 @@ class PersistentTileSchedulerParams(ValueParts):
             raise type_error(f"swizzle_size is {swizzle_size!r}", "at least 1, known when compiling")
         if not isinstance(raster_along_m, bool):
             raise type_error(f"raster_along_m is {raster_along_m!r}", "True or False, known when compiling")
-        self.problem_shape_ntile_mnl = problem_shape_ntile_mnl
-        self.cluster_shape_mnk = cluster
+        self.problem_shape_ntile_mnl: tuple[Any, Any, Any] = problem_shape_ntile_mnl
+        self.cluster_shape_mnk: tuple[int, int, int] = cluster
         self.swizzle_size = swizzle_size
         self.raster_along_m = raster_along_m
         along_m, along_n = (ceil_div(problem_shape_ntile_mnl[i], cluster[i]) for i in (0, 1))
@@ -108,7 +108,7 @@ class StaticPersistentTileScheduler(ValueParts):
         cta_id_in_cluster: Any, num_tiles_executed: Any,
     ) -> None:  # fmt: skip
         self.params = params
-        self.num_persistent_clusters = Int32(num_persistent_clusters)
+        self.num_persistent_clusters: Int32 = Int32(num_persistent_clusters)
         self._current_work_linear_idx = Int32(current_work_linear_idx)
         self.cta_id_in_cluster = cta_id_in_cluster
         self._num_tiles_executed = Int32(num_tiles_executed)

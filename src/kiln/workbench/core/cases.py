@@ -62,7 +62,7 @@ class Case:
         self._listings: dict[str, list[tuple[dict[str, Any], Any]]] = {}
         self._names = names
         self._of_plan = of_plan
-        self.sources = source_closure.source_files(Path(file)) if file else {}
+        self.sources: dict[Path, bytes] = source_closure.source_files(Path(file)) if file else {}
         self.arch: str | None = names.get("arch")
         self.tolerance: Any = names.get("tolerance")
         self.baselines: dict[str, Callable[..., Any]] = dict(names.get("baselines") or {})
@@ -71,7 +71,7 @@ class Case:
         self.nondeterministic: bool = bool(names.get("nondeterministic"))
         self.streams: bool = bool(names.get("streams"))
         self._check_declarations()
-        self.problems = self._all_problems()
+        self.problems: list[Problem] = self._all_problems()
 
     def __repr__(self) -> str:
         return f"<Case {self.name}: {self.where}>"

@@ -52,7 +52,9 @@ class ContractError(Exception):
 
     def __init__(self, message: str, file: str | os.PathLike[str] | None = None, line: int | None = None) -> None:
         super().__init__(message)
-        self.message, self.file, self.line = message, str(file) if file else None, line
+        self.message = message
+        self.file: str | None = str(file) if file else None
+        self.line = line
 
     def __str__(self) -> str:
         place = f"{near_path(self.file)}:{self.line or 1}: " if self.file else ""

@@ -70,10 +70,14 @@ class Ray(Runner):
         project: Path | None = None,
         ship_kiln: bool = False,
     ) -> None:
-        self.timeout, self.memory, self.project = timeout, memory, project
+        self.timeout = timeout
+        self.memory = memory
+        self.project = project
         self._ray = _import_ray()
         self._own = not self._ray.is_initialized()
         self._connect(address, ship_kiln)
+        self.nodes: list[dict[str, Any]]
+        self.left_out: list[str]
         self.nodes, self.left_out = self._ask_nodes()
         for why in self.left_out:
             print(f"left out: {why}", file=sys.stderr)

@@ -88,8 +88,8 @@ class Journal:
     """`records.jsonl` in a folder, created with the first record. Any number of processes may write to it."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        self.file = self.folder / "records.jsonl"
+        self.folder: Path = Path(folder)
+        self.file: Path = self.folder / "records.jsonl"
 
     def append(self, record: Record) -> None:
         """Write a record; once this returns, it survives the end of the process and of the machine."""

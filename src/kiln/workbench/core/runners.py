@@ -118,7 +118,8 @@ class Local(Runner):
             raise ValueError(f"jobs={jobs}: at least one is needed")
         if gpus is None:
             gpus = [0] if driver.available() else []
-        self.timeout, self.memory = timeout, memory
+        self.timeout = timeout
+        self.memory = memory
         self._slots = [_Slot(None) for _ in range(jobs)] + [_Slot(str(gpu)) for gpu in gpus]
         self.timers: int = max(1, len(gpus))
         self._failed_starts = 0

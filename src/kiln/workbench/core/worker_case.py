@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ class WorkerCase(cases.Case):
     def __init__(self, declared: Mapping[str, Any], runner: Runner, options: Mapping[str, Any]) -> None:
         for name in _DECLARATIONS:
             setattr(self, name, declared[name])
-        self.problems = [cases.Problem(problem) for problem in declared["problems"]]
-        self.baselines = dict.fromkeys(declared["baselines"], self._not_loaded)
-        self.sources = source_closure.source_files(Path(declared["file"])) if declared["file"] else {}
+        self.problems: list[cases.Problem] = [cases.Problem(problem) for problem in declared["problems"]]
+        self.baselines: dict[str, Callable[..., Any]] = dict.fromkeys(declared["baselines"], self._not_loaded)
+        self.sources: dict[Path, bytes] = (
+            source_closure.source_files(Path(declared["file"])) if declared["file"] else {}
+        )
         self.runner = runner
         """The runner whose worker has loaded it."""
         self._has_configs, self._options = declared["has_configs"], options

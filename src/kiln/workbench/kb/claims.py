@@ -267,7 +267,7 @@ class ClaimCheck:
         self.folder = folder
         every = [(page, claim) for page in pages for claim in page.claims]
         wanted = [each for each in every if not metrics or each[1].metric.partition(":")[0] in metrics]
-        self.results = [(page, Result(claim)) for page, claim in wanted]
+        self.results: list[tuple[Page, Result]] = [(page, Result(claim)) for page, claim in wanted]
         self._jobs: dict[str, dict[str, Any]] = {}
         self._users: dict[str, list[tuple[Result, str]]] = {}
         here = device()

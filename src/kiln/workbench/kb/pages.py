@@ -47,7 +47,9 @@ class PageError(Exception):
 
     def __init__(self, message: str, path: Path, line: int = 1) -> None:
         super().__init__(message)
-        self.message, self.path, self.line = message, path, line
+        self.message = message
+        self.path = path
+        self.line = line
 
     def __str__(self) -> str:
         return f"{shown(self.path)}:{self.line}: {self.message}"

@@ -23,7 +23,8 @@ class Device:
 
     def __init__(self, model: Model) -> None:
         limits = model.generation
-        self.major, self.minor = model.capability
+        self.major: int = model.capability[0]
+        self.minor: int = model.capability[1]
         self.name: str = f"Kiln host memory as sm_{limits.number}"
         self.multi_processor_count: int = model.sm_count
         self.L2_cache_size: int = model.l2_cache
@@ -32,7 +33,8 @@ class Device:
         self.max_threads_per_multi_processor: int = limits.threads
         self.max_blocks_per_multi_processor: int = limits.blocks
         self.max_threads_per_block: int = limits.threads_per_block
-        self.regs_per_multiprocessor = self.regs_per_block = limits.registers
+        self.regs_per_multiprocessor: int = limits.registers
+        self.regs_per_block: int = limits.registers
         self.warp_size: int = limits.warp
 
     @property

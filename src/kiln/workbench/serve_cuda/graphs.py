@@ -115,7 +115,7 @@ def _record_compiled_calls(on: bool) -> None:
         return
     _let_python_call()
 
-    def record(self: CompiledFunction, leaves: list[Any]) -> Any:
+    def record(self: CompiledFunction[Any], leaves: list[Any]) -> Any:
         graph = _capturing
         if graph is None or threading.get_ident() != _thread:
             return plain(self, leaves)
@@ -174,7 +174,7 @@ class graph:
     ) -> None:
         self.cuda_graph = cuda_graph
         self.pool = pool
-        self.stream = streams.StreamContext(stream or streams.Stream())
+        self.stream: streams.StreamContext = streams.StreamContext(stream or streams.Stream())
 
     def __enter__(self) -> None:
         self.stream.__enter__()

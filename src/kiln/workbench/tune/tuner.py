@@ -93,20 +93,26 @@ class Tuner:
         report: Callable[[str, int, int], None] = lambda stage, done, total: None,
         journal: Journal | None = None,
     ) -> None:
-        self.case, self.settings, self.runner, self.timing = case, settings, runner, timing or runner
+        self.case = case
+        self.settings = settings
+        self.runner = runner
+        self.timing: Runner = timing or runner
         self.report = report
-        self.journal = journal or journal_of(case)
+        self.journal: Journal = journal or journal_of(case)
         self.env: dict[str, Any] = _environment(settings.target, self.timing)
         self.model: str = str(self.env["gpu"] or "cpu")
         self.on_gpu: bool = settings.target != "cpu" and self.env["gpu"] is not None
         self.times: bool = self.on_gpu or settings.target == "cpu"
         there = getattr(self.timing, "arch", None)
         if there is not None and settings.arch is None:
-            settings = self.settings = dataclasses.replace(settings, arch=there)
+            settings = dataclasses.replace(settings, arch=there)
+        self.settings: Settings = settings
+        self.device: Device
+        self.arch: str
         self.device, self.arch = _device_and_arch(case, settings, self.on_gpu)
         self.started: float = time.time()
         self.deadline: float | None = None if settings.budget is None else time.monotonic() + settings.budget
-        self.result = Tuning(case)
+        self.result: Tuning = Tuning(case)
         self._locks = ConfigLocks(self.journal)
         self._known: dict[str, Record] = {}
         self._size = -1

@@ -60,7 +60,9 @@ class Watch:
         for owner, name, plain in self._restore:
             setattr(owner, name, plain)
         new = [thread for thread in threading.enumerate() if thread not in self._threads and thread.is_alive()]
-        self.left = [thread for thread in new if not thread.name.startswith("kiln:")]  # threads of Kiln's compiler
+        self.left: list[threading.Thread] = [
+            thread for thread in new if not thread.name.startswith("kiln:")
+        ]  # threads of Kiln's compiler
 
     def complaints(self, case: Case) -> dict[str, str]:
         """Return the checks that failed, each with what was seen."""

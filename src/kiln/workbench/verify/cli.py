@@ -306,7 +306,9 @@ class Check:
     """One kind of check of one problem, for `pytest.mark.parametrize`: `run` fails as an assertion does."""
 
     def __init__(self, case: Case, problem: Problem, kind: str) -> None:
-        self.case, self.problem, self.kind = case, problem, kind
+        self.case = case
+        self.problem = problem
+        self.kind = kind
 
     def __str__(self) -> str:
         fields = "-".join(str(value) for value in self.problem.values())

@@ -209,7 +209,8 @@ class Zone:
 
     def __init__(self, like: Any, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -> None:
         """Create a zone; elements are `strides` apart, the first is `shift` elements after an aligned address."""
-        self.shape, self.strides = tuple(shape), tuple(strides)
+        self.shape: tuple[int, ...] = tuple(shape)
+        self.strides: tuple[int, ...] = tuple(strides)
         size = like.element_size() if is_torch(like) else like.itemsize
         span = size * (shift + 1 + sum((n - 1) * step for n, step in zip(shape, strides) if n))
         total = -(-(2 * _ZONE + _ALIGNMENT + span) // size) * size

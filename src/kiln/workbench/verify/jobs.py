@@ -27,7 +27,7 @@ from ..core.opened_case import opened
 from ..core.worker import described, status_of
 from . import cheating, input_arrays, judge, lost_inputs
 
-LAYOUT_KINDS = {"strided": ("transposed", "rows apart"), "shifted": ("shifted",)}
+LAYOUT_KINDS: dict[str, tuple[str, ...]] = {"strided": ("transposed", "rows apart"), "shifted": ("shifted",)}
 
 REFUSALS = (CantImplementError, DSLBaseError, ValueError, NotImplementedError, AssertionError)
 FAULTS = (DSLUserCodeRuntimeError, DSLCudaRuntimeError, CompilerDiagnosticError)

@@ -108,7 +108,8 @@ class Verdict(notebook.Shown):
     """The results of all checks of a Case."""
 
     def __init__(self, case: Case, where: str) -> None:
-        self.case, self.where = case, where
+        self.case = case
+        self.where = where
         self.checks: list[Result] = []
         self.problems: list[tuple[Problem, dict[str, Any]]] = []
         """Each problem with its description on this machine (`jobs.describe`)."""

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tcgen05_testing
 from kernel_testing import asm, run, runs
 from mma_cases import elements_of
 from tcgen05_testing import (
@@ -26,11 +27,11 @@ from tcgen05_testing import (
 
 import kiln
 from kiln import cute
-from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError, DSLWarning
 from kiln.cute import arch
 from kiln.dialects.nvgpu import definitions, tcgen05
 from kiln.dialects.nvgpu import tensor_memory as tmem
-from kiln.dialects.nvgpu.tcgen05_descriptors import tcgen05_matrix_descriptor
+from kiln.dialects.nvgpu.tcgen05_descriptors import instruction_descriptor, tcgen05_matrix_descriptor
 from kiln.targets.cpu.faults import TensorMemoryFault
 from kiln.targets.cpu.runtime import tensor_memory as runtime
 from kiln.targets.cpu.runtime.deadlock_report import DeadlockFault
@@ -356,6 +357,70 @@ def test_an_allocation_waits_for_columns():
 
     for (out,) in runs(kernel, np.full(1, 9, np.int32), block=64):
         assert out[0] == 0
+
+
+@cute.jit
+def write_zeros(address, multiplies: bool):
+    """Copy zeros to the first columns, or let an MMA write them, and wait."""
+    smem, full = arch.alloc_smem(cute.Int32, 4096, 1024), mbarriers(1)
+    words_, t = cute.make_tensor(smem, cute.make_layout(4096)), arch.thread_idx()[0]
+    for i in range(cute.Int32(32)):
+        words_[i * 128 + t] = 0
+    if t == 0:
+        arch.mbarrier_init(full, 1)
+    arch.fence_view_async_shared()
+    arch.sync_threads()
+    if t == 0:
+        at = tcgen05.tcgen05_matrix_descriptor(smem.ir_value(), 2048, 128, "none")
+        if multiplies:
+            idesc, adds = instruction_descriptor("f16", "f16", "f16", "f32", 128, 16), cute.Boolean(False).ir_value()
+            tcgen05.tcgen05_mma(address.ir_value(), at, at, word(idesc), adds, kind="f16", cta_group=1)
+        else:
+            tcgen05.tcgen05_cp(address.ir_value(), at, shape="128x256b", cta_group=1)
+        commit(full)
+    wait(full, 0)
+
+
+LATE = {
+    "ld": lambda at: load(lanes_of_warp(at), "32x32b", 1),
+    "st": lambda at: store(lanes_of_warp(at), [arch.thread_idx()[0]], "32x32b", 1),
+    "cp": lambda at: write_zeros(at, multiplies=False),
+    "mma": lambda at: write_zeros(at, multiplies=True),
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_freed_columns_can_be_accessed_until_they_are_allocated_again(late):
+    """As on a GPU, where a public program does so; a warning names the rule and the line."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        t, place = arch.thread_idx()[0], holder()
+        address = allocate(place, 32)
+        store(lanes_of_warp(address), [t + 7] * 32, "32x32b", 32)
+        tcgen05.tcgen05_wait(kind="st")
+        arch.sync_threads()
+        if t < 32:
+            tcgen05.tcgen05_dealloc(address.ir_value(), word(32), cta_group=1)
+        arch.sync_threads()
+        LATE[late](address)
+        tcgen05.tcgen05_wait(kind="st")
+        out[t, 0] = load(lanes_of_warp(address), "32x32b", 1)[0]
+        out[t, 1] = load(lanes_of_warp(address) + 31, "32x32b", 1)[0]
+        arch.sync_threads()
+        again = allocate(place, 32)
+        out[t, 2] = load(lanes_of_warp(again), "32x32b", 1)[0]
+        free(again, 32)
+
+    lane = np.arange(128)
+    first = {"ld": lane + 7, "st": lane}.get(late, 0 * lane)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for (out,) in runs(kernel, np.zeros((128, 3), np.int32), block=128, schedules=SEEDS):
+            np.testing.assert_array_equal(out, np.stack([first, lane + 7, np.full(128, -1)], 1))
+    text = f"tcgen05.{late} accesses columns of tensor memory that the CTA has freed (kernel kernel, block (0, 0, 0)"
+    assert said and all(warning.category is DSLWarning and text in str(warning.message) for warning in said)
+    assert said[0].filename == (tcgen05_testing.__file__ if late in ("ld", "st") else __file__) and said[0].lineno
 
 
 @pytest.mark.parametrize("first", [0, 1])

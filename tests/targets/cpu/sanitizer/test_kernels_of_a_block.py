@@ -447,6 +447,39 @@ def case_row_maxima(wrong: bool) -> Any:
     return found(run_row_maxima, part, y, 50, wrong), np.array_equal(y, x[:, :50].argmax(1))
 
 
+# --- all lanes copy a scale factor to shared memory --------------------------------------------------------------------
+
+
+@cute.kernel
+def scaled_rows(x: cute.Tensor, scales: cute.Tensor, y: cute.Tensor, wrong: Constexpr):
+    """Every lane copies the scale factor of the rows by `cp.async`; what lies behind the last one is zero."""
+    t, _, _ = cute.arch.thread_idx()
+    atom = cute.make_copy_atom(cpasync.CopyG2SOp(), Float32, num_bits_per_copy=32)
+    shared_scales = shared(Float32, 1, 4)
+    for stage in range(4):
+        which = stage + t % 2 if wrong else stage
+        inside = cute.make_rmem_tensor(1, cute.Boolean)
+        inside[0] = stage < 3
+        cute.copy(atom, scales[(None, which)], shared_scales[(None, stage)], pred=inside)
+    cute.arch.cp_async_commit_group()
+    cute.arch.cp_async_wait_group(0)
+    cute.arch.sync_threads()
+    for stage in range(4):
+        y[t, stage] = x[t, stage] * shared_scales[0, stage]
+
+
+@cute.jit
+def run_scaled_rows(x: cute.Tensor, scales: cute.Tensor, y: cute.Tensor, wrong: Constexpr):
+    shaped = cute.make_tensor(scales.iterator, cute.make_layout((1, 5)))
+    scaled_rows(x, shaped, y, wrong).launch(grid=1, block=WARP)
+
+
+def case_scaled_rows(wrong: bool) -> Any:
+    x, y = integers(WARP, 4).astype(np.float32), np.zeros((WARP, 4), np.float32)
+    scales = np.float32([2, 4, 8, 16, 32])
+    return found(run_scaled_rows, x, scales, y, wrong), np.array_equal(y, x * np.float32([2, 4, 8, 0]))
+
+
 CASES = {
     case_stencil: "race",
     case_warp_sums: "race",
@@ -461,6 +494,7 @@ CASES = {
     case_pairs: "",
     case_neighbours: "",
     case_row_maxima: "",
+    case_scaled_rows: "race",
 }
 """What is wrong with the wrong ones, where one word says it."""
 

@@ -187,61 +187,61 @@ class _StBase(_TmemOp):
 class Ld32x32bOp(_LdBase):
     """Load 32 lanes, N columns: a thread has one lane."""
 
-    shape = _Shape(32, 32, 1)
+    shape: _Shape = _Shape(32, 32, 1)
 
 
 class Ld16x64bOp(_LdBase):
     """Load 16 lanes, 2 N columns."""
 
-    shape = _Shape(16, 64, 1)
+    shape: _Shape = _Shape(16, 64, 1)
 
 
 class Ld16x128bOp(_LdBase):
     """Load 16 lanes, 4 N columns."""
 
-    shape = _Shape(16, 128, 2)
+    shape: _Shape = _Shape(16, 128, 2)
 
 
 class Ld16x256bOp(_LdBase):
     """Load 16 lanes, 8 N columns: registers are those of an accumulator of `mma.sync`."""
 
-    shape = _Shape(16, 256, 4)
+    shape: _Shape = _Shape(16, 256, 4)
 
 
 class Ld16x32bx2Op(_LdBase):
     """Load 16 lanes, N columns for the first 16 threads and the next N for the others."""
 
-    shape = _Shape(16, 64, 1)
+    shape: _Shape = _Shape(16, 64, 1)
 
 
 class St32x32bOp(_StBase):
     """Store 32 lanes, N columns: a thread has one lane."""
 
-    shape = _Shape(32, 32, 1)
+    shape: _Shape = _Shape(32, 32, 1)
 
 
 class St16x64bOp(_StBase):
     """Store 16 lanes, 2 N columns."""
 
-    shape = _Shape(16, 64, 1)
+    shape: _Shape = _Shape(16, 64, 1)
 
 
 class St16x128bOp(_StBase):
     """Store 16 lanes, 4 N columns."""
 
-    shape = _Shape(16, 128, 2)
+    shape: _Shape = _Shape(16, 128, 2)
 
 
 class St16x256bOp(_StBase):
     """Store 16 lanes, 8 N columns: registers are those of an accumulator of `mma.sync`."""
 
-    shape = _Shape(16, 256, 4)
+    shape: _Shape = _Shape(16, 256, 4)
 
 
 class St16x32bx2Op(_StBase):
     """Store 16 lanes, N columns of the first 16 threads and the next N of the others."""
 
-    shape = _Shape(16, 64, 1)
+    shape: _Shape = _Shape(16, 64, 1)
 
 
 class LdRed32x32bOp(Ld32x32bOp):
@@ -255,7 +255,8 @@ class LdRed32x32bOp(Ld32x32bOp):
         if not isinstance(redOp, TmemLoadRedOp):
             names = ", ".join(each.name for each in TmemLoadRedOp)
             raise type_error(f"redOp of {type(self).__name__} is {redOp!r}", f"TmemLoadRedOp: {names}")
-        self.redOp, self.nan = redOp, nan
+        self.redOp = redOp
+        self.nan = nan
 
 
 class LdRed16x32bx2Op(Ld16x32bx2Op):
@@ -270,7 +271,9 @@ class LdRed16x32bx2Op(Ld16x32bx2Op):
         if not isinstance(redOp, TmemLoadRedOp):
             names = ", ".join(each.name for each in TmemLoadRedOp)
             raise type_error(f"redOp of {type(self).__name__} is {redOp!r}", f"TmemLoadRedOp: {names}")
-        self.redOp, self.nan, self.half_split_off = redOp, nan, half_split_off
+        self.redOp = redOp
+        self.nan = nan
+        self.half_split_off = half_split_off
 
 
 class TmemCopyTrait(CopyTrait):
@@ -282,7 +285,7 @@ class TmemCopyTrait(CopyTrait):
         memory = make_layout((32, op.shape.registers * op.repeat.value * 32 * 32), stride=(0, 1))
         sides = [recast_layout(bits, 1, side) for side in (memory, registers)]
         self.op = op
-        self.memory_side = sides[0]
+        self.memory_side: Layout = sides[0]
         if isinstance(op, _StBase):
             sides.reverse()
         super().__init__(value_type, make_layout(32), *sides)

@@ -32,7 +32,8 @@ class UmmaDescriptor(MatrixDescriptor):
     def __str__(self) -> str:
         return "!cute_nvgpu.smem_desc"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def _emit(pointer: ir.Value, leading: int, stride: int, swizzle: str) -> ir.Value:

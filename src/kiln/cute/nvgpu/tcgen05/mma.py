@@ -518,7 +518,7 @@ class MmaI8Op(MmaOp):
 
     kind = "i8"
     descriptive_name = "tcgen05 I8 MMA Operation"
-    admissible_archs = ("sm_100a", "sm_110a")
+    admissible_archs: tuple[str, str] = ("sm_100a", "sm_110a")
     _TYPES = (Int8, Uint8)
 
     def __init__(
@@ -541,7 +541,8 @@ class BlockScaledMmaOp(MmaOp):
                 f"sf_dtype of {type(self).__name__} is {type_text(sf_dtype)}",
                 f"one of {', '.join(t.__name__ for t in self._SCALE_TYPES)}",
             )
-        self.sf_dtype, self.sf_vec_size = sf_dtype, sf_vec_size
+        self.sf_dtype = sf_dtype
+        self.sf_vec_size = sf_vec_size
         super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk, cta_group, a_src, a_major_mode, b_major_mode)
 
     def _scale_factors(self) -> tuple[str, int]:
@@ -624,7 +625,7 @@ class SM103MmaMXF4Op(MmaMXF4Op):
     """`MmaMXF4Op` of sm_103 with K = 96."""
 
     descriptive_name = "tcgen05 SM103 MXF4 BlockScaled MMA Operation"
-    admissible_archs = ("sm_103a", "sm_103f")
+    admissible_archs: tuple[str, str] = ("sm_103a", "sm_103f")
     _K = 96
 
 
@@ -632,5 +633,5 @@ class SM103MmaMXF4NVF4Op(MmaMXF4NVF4Op):
     """`MmaMXF4NVF4Op` of sm_103 with K = 96."""
 
     descriptive_name = "tcgen05 SM103 MXF4NVF4 BlockScaled MMA Operation"
-    admissible_archs = ("sm_103a", "sm_103f")
+    admissible_archs: tuple[str, str] = ("sm_103a", "sm_103f")
     _K = 96

@@ -313,8 +313,11 @@ class MmaSM120BlockScaledOp(MmaOp):
                 raise type_error(
                     f"{what} of {name} is {type_text(value)}", f"it is {' or '.join(t.__name__ for t in known)}"
                 )
-        self.a_dtype, self.b_dtype, self.acc_dtype, self.sf_type = a_dtype, b_dtype, acc_dtype, sf_type
-        self.shape_mnk = (16, 8, self._K)
+        self.a_dtype = a_dtype
+        self.b_dtype = b_dtype
+        self.acc_dtype = acc_dtype
+        self.sf_type = sf_type
+        self.shape_mnk: tuple[int, int, int] = (16, 8, self._K)
 
     @property
     def ptx_scale_type(self) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from .... import BFloat16, Float8E4M3FN, Float16
+from .... import BFloat16, Float8E4M3FN, Float16, cute
 from ...dispatch.arrays import require
 from ...dispatch.problem import Problem, peak_name
 
 if TYPE_CHECKING:
     from ...parts.element_functions import Functions
 
-ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
+ELEMENTS: dict[str, type[cute.Numeric]] = {"float16": Float16, "bfloat16": BFloat16}
 """Element types of outputs, by the names that array libraries give them."""
-ALL_ELEMENTS = {**ELEMENTS, "float8_e4m3fn": Float8E4M3FN}
+ALL_ELEMENTS: dict[str, type[cute.Numeric]] = {**ELEMENTS, "float8_e4m3fn": Float8E4M3FN}
 """Element types of Q, K and V."""
 MAX_GRID_Z = 65535
 """CUDA's limit on the last extent of a grid, which counts sequences times KV splits."""

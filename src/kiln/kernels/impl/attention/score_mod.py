@@ -82,6 +82,8 @@ class ScoreMod:
     def __init__(self, has_alibi: bool = False, functions: Functions | None = None) -> None:
         self.has_alibi = has_alibi
         traced = [] if functions is None else [_traced(x) for x in functions.functions]
+        self.function: Callable[..., Any] | None
+        self.derivative: Callable[..., Any] | None
         self.function, self.derivative = (*traced, None, None)[:2]
 
     def __bool__(self) -> bool:

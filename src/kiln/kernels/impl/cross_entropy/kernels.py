@@ -178,8 +178,10 @@ class LossReduction:
     """Rows that a thread reads at a time."""
 
     def __init__(self, target: Any, adds_losses: bool, counts_rows: bool, overlaps: bool) -> None:
-        self.target, self.overlaps = target, overlaps
-        self.adds_losses, self.counts_rows = adds_losses, counts_rows
+        self.target = target
+        self.overlaps = overlaps
+        self.adds_losses = adds_losses
+        self.counts_rows = counts_rows
 
     @cute.jit
     def __call__(self, addresses: Any, rows: Int32, ignore_index: Int64, stream: Int64):
@@ -234,8 +236,12 @@ class CrossEntropyBackward:
     def __init__(
         self, dtype: Any, out: Any, width: int, exact: bool, threads: int, vectors: int, loss: Loss, counter: LossReduction | None
     ) -> None:  # fmt: skip
-        self.dtype, self.out, self.width, self.exact = dtype, out, width, exact
-        self.threads, self.vectors = threads, vectors
+        self.dtype = dtype
+        self.out = out
+        self.width = width
+        self.exact = exact
+        self.threads = threads
+        self.vectors = vectors
         self.loss = loss
         self.counter: Any = counter
 

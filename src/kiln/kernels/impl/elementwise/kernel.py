@@ -42,7 +42,7 @@ class Elementwise:
         """Modes beside the innermost."""
         self.whole = whole
         """Whether every thread has all its elements."""
-        self.index = Int64 if wide else Int32
+        self.index: type[Int64] | type[Int32] = Int64 if wide else Int32
         """The type of element indices."""
         self.config = config
 

@@ -95,7 +95,8 @@ class GroupedGemmCall(GemmCall):
     def allocate(self, shape: tuple[int, ...]) -> None:
         out_shape = shape[1:] if self.contiguous else shape
         self.add_out(self.out, self.out_dtype, out_shape, [out_shape])
-        (out,) = self.computed = self.outs
+        self.computed: list[Any] = self.outs
+        (out,) = self.outs
         arrays.require(
             arrays.strides(out)[-1] == 1 or out.shape[-1] == 1 or 0 in shape,
             f"grouped_gemm: out has strides {arrays.strides(out)}; its rows must be contiguous",

@@ -43,7 +43,7 @@ class MultistageGemm(Implementation):
     repeats = True
     kernel: type[MultistageGemmKernel]
     epilogue = Sm80Epilogue
-    warp_shape_mn = (16, 16)
+    warp_shape_mn: tuple[int, int] = (16, 16)
     """M and N that a warp covers with one step of its MMA."""
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:

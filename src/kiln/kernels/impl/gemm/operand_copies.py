@@ -51,7 +51,7 @@ class OperandCopy:
             self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((1, width)))
         else:
             layout = cute.make_layout((lanes, rows_of_threads), stride=(1, lanes))
-            self.copy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((width, 1)))
+            self.copy: cute.TiledCopy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((width, 1)))
 
     def start(self, tensor: Any, stages: Any, tile: Any, thread: Any) -> Any:
         """Return the address of the first K tile of a row of tiles, which all threads share and `copy_tile` takes."""

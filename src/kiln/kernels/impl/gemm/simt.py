@@ -75,7 +75,7 @@ class SimtFragments:
         """Allocate the fragments of two steps, and return how many steps a K tile has."""
         part = mma.get_slice(thread)
         self.source: Any = part.partition_B(stages) if self.side else part.partition_A(stages)  # (1, M or N, K, stage)
-        self.fragment = cute.make_rmem_tensor((1, cute.size(self.source, mode=[1]), 2), Float32)
+        self.fragment: cute.Tensor = cute.make_rmem_tensor((1, cute.size(self.source, mode=[1]), 2), Float32)
         return self.shape[1]
 
     def load(self, step: int, stage: Any) -> None:

@@ -98,8 +98,9 @@ class OperandFragments:
             self.registers = cute.make_rmem_tensor((8, cute.size(self.source, mode=[1]), steps), Uint16)
             return steps
         make = cute.make_tiled_copy_B if self.side else cute.make_tiled_copy_A
-        self.copy = make(self._atom(), mma).get_slice(thread)
-        self.source, self.registers = self.copy.partition_S(stages), self.copy.retile(self.fragment)
+        self.copy: cute.ThrCopy = make(self._atom(), mma).get_slice(thread)
+        self.source: cute.Tensor = self.copy.partition_S(stages)
+        self.registers: cute.Tensor = self.copy.retile(self.fragment)
         return steps
 
     def load(self, step: int, stage: Any) -> None:

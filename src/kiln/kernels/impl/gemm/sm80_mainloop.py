@@ -31,7 +31,8 @@ class MultistageGemmKernel:
         self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue,
         smem_bytes: int,
     ) -> None:  # fmt: skip
-        self.a, self.b = a, b
+        self.a = a
+        self.b = b
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
@@ -192,7 +193,7 @@ class StageCopier:
         self.stages = stages
         self.tile_k = tile_k
         self.split_k = split_k
-        self.pipe = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
+        self.pipe: pipeline.PipelineAsync = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
 
     @cute.jit
     def prologue(

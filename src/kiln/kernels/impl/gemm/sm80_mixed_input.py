@@ -199,7 +199,8 @@ class GroupScales:
 
     def __init__(self, group_size: int, config: Sm80GemmConfig) -> None:
         self.group_size = group_size
-        _, self.columns, self.tile_k = config.tile_shape_mnk
+        self.columns: int = config.tile_shape_mnk[1]
+        self.tile_k: int = config.tile_shape_mnk[2]
         self.chunk: int = min(group_size, self.tile_k)
         self.shape: tuple[int, int, int] = (_scale_columns(config), self.tile_k // self.chunk, config.stages)
         self.threads: int = config.threads
@@ -208,13 +209,13 @@ class GroupScales:
         self, acc: RegisterAccumulator, acc_shape: tuple[int, int], scales: Any, smem: Any, tile_n: Any, thread: Any
     ) -> None:
         """Allocate accumulators of a group; `smem` is for the stages of scales."""
-        self.stages = cute.make_tensor(cute.recast_ptr(smem, dtype=Float32), cute.make_layout(self.shape))
+        self.stages: cute.Tensor = cute.make_tensor(cute.recast_ptr(smem, dtype=Float32), cute.make_layout(self.shape))
         self.scales = scales
         self.first_column: Any = tile_n * self.columns
         self.thread = thread
-        self.group_acc = cute.make_rmem_tensor_like(acc.fragment)  # ((2 rows, 2 columns), columns, rows)
+        self.group_acc: cute.Tensor = cute.make_rmem_tensor_like(acc.fragment)  # ((2 rows, 2 columns), columns, rows)
         self.coords: Any = acc.partition(cute.make_identity_tensor(acc_shape))
-        self.loaded = cute.make_rmem_tensor((2, cute.size(acc.fragment, mode=[1]), self.shape[1]), Float32)
+        self.loaded: cute.Tensor = cute.make_rmem_tensor((2, cute.size(acc.fragment, mode=[1]), self.shape[1]), Float32)
 
     def copy_tile(self, k_tile: Any, stage: Any, exists: Any) -> None:
         """Begin to copy the scales of a K tile into a stage."""

@@ -58,7 +58,8 @@ class Sm90GemmKernel:
     ) -> None:  # fmt: skip
         # TMA rounds f32 to TF32; tensor cores would truncate.
         a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
-        self.a, self.b = (b, a) if config.swap_ab else (a, b)
+        self.a: Operand = b if config.swap_ab else a
+        self.b: Operand = a if config.swap_ab else b
         self.batched = batched
         self.promoted = promoted
         self.scales = scales

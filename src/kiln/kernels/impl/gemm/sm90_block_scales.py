@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32, cute, min, range_constexpr
+from .... import Float32, Int32, cute, min, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import cpasync
 from .problem import SCALE_BLOCK
@@ -31,12 +31,13 @@ class BlockScaleLoader:
         self.row_scales: Any = row_scales[None, None, tile.batch]  # (M, K / 128)
         self.column_scales: Any = column_scales[None, None, tile.batch_b]  # (N / 128, K / 128)
         self.counts: tuple[int, int] = config.scales_per_stage
-        self.lane = lane = arch.lane_idx()
+        lane = arch.lane_idx()
+        self.lane: Int32 = lane
         (m, n, _), (rows, columns) = config.tile_shape_mnk, config.scales_per_stage
         first = tile.row_start + tile.m * m + lane
-        self.rows = [min(first + i, self.row_scales.shape[0] - 1) for i in range(0, rows, LANES)]
+        self.rows: list[Int32] = [min(first + i, self.row_scales.shape[0] - 1) for i in range(0, rows, LANES)]
         block = (tile.n * n + lane * (n // columns)) // SCALE_BLOCK
-        self.column = min(block, self.column_scales.shape[0] - 1)
+        self.column: Int32 = min(block, self.column_scales.shape[0] - 1)
 
     @cute.jit
     def load(self, k: Any, stage: cute.Tensor):
@@ -59,11 +60,12 @@ class BlockScales:
 
     def __init__(self, thr_mma: Any, config: Sm90GemmConfig, stages: Any) -> None:
         self.stages = stages  # (rows, then columns; stages)
-        self.num_rows, self.num_columns = config.scales_per_stage
+        self.num_rows: int = config.scales_per_stage[0]
+        self.num_columns: int = config.scales_per_stage[1]
         coords = thr_mma.partition_C(cute.make_identity_tensor(config.tile_shape_mnk[:2]))
         atoms = cute.size(coords, mode=[1])  # ((2, 2, columns / 8), rows / 64, 1)
         self.rows: list[Any] = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * atoms)]
-        self.registers = cute.make_rmem_tensor((len(self.rows) + self.num_columns,), Float32)
+        self.registers: cute.Tensor = cute.make_rmem_tensor((len(self.rows) + self.num_columns,), Float32)
 
     def load(self, stage: Any) -> None:
         """Load the scales of a stage."""

@@ -74,10 +74,13 @@ class TmaStoreEpilogue:
         reduces_rows: bool = False,
     ) -> None:  # fmt: skip
         self.tile_mn: tuple[int, int] = config.tile_shape_mnk[:2]
-        self.warpgroups_per_tile, self.warpgroups = config.warpgroups_per_tile, config.mma_warpgroups
+        self.warpgroups_per_tile: int = config.warpgroups_per_tile
+        self.warpgroups: int = config.mma_warpgroups
         self.stages: int = config.epi_stages
         self.epi_tile_n = epi_tile_n
-        self.fused, self.transposed, self.ragged = input_widths is not None, config.transpose_out, row_width > 0
+        self.fused: bool = input_widths is not None
+        self.transposed: bool = config.transpose_out
+        self.ragged: bool = row_width > 0
         least = _LEAST_STEP if self.transposed or self.ragged else _STEP
         scarce = self.fused and config.acc_registers(False) > _MANY_ACCUMULATORS
         self.step: int = math.gcd(epi_tile_n, least) if scarce else epi_tile_n
@@ -85,7 +88,9 @@ class TmaStoreEpilogue:
         self.out_types = out_types
         self.combine = combine
         self.out_width: Any = 128 // max(kind.width for kind in out_types)
-        self.input_widths = (1,) * len(input_widths or ()) if self.transposed else input_widths or ()
+        self.input_widths: tuple[int, ...] | tuple[int, ...] | tuple[()] = (
+            (1,) * len(input_widths or ()) if self.transposed else input_widths or ()
+        )
         self.row_width = row_width
         self.reduces_rows = reduces_rows
         self.epi_tiles_n: int = self.tile_mn[1] // epi_tile_n

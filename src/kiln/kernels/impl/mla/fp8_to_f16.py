@@ -48,13 +48,18 @@ class Fp8Converter:
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Sm90MlaKernel, buffers: MlaBuffers, pipe: Any, pipe_raw: Any) -> None:
-        self.kernel, self.pipe, self.pipe_raw = kernel, pipe, pipe_raw
+        self.kernel = kernel
+        self.pipe = pipe
+        self.pipe_raw = pipe_raw
         kv, raw = buffers.kv, buffers.loaded_kv
         # halves and RoPE columns, with their sources
         halves = cute.make_tensor(kv.iterator, kernel.tile_layout(kernel.half, kernel.halves).outer)
         raw_halves = cute.make_tensor(raw.iterator, raw_layout(kernel.half, 2))
         rope = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), kv)
-        self.tiles = (halves, raw_halves), (rope, cute.domain_offset((0, 0, 2 * kernel.tiles), raw))
+        self.tiles: tuple[tuple[cute.Tensor, cute.Tensor], tuple[Any, Any]] = (
+            (halves, raw_halves),
+            (rope, cute.domain_offset((0, 0, 2 * kernel.tiles), raw)),
+        )
 
     def process_tile(self, count: Any) -> None:
         """Convert KV tile `count`, in the order in which its warpgroup needs it."""

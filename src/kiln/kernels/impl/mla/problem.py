@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from .... import BFloat16, Float8E4M3FN, Float8E5M2
+from .... import BFloat16, Float8E4M3FN, Float8E5M2, cute
 from ...dispatch.arrays import require
 from ...dispatch.problem import Problem, peak_name
 from ..attention.problem import ELEMENTS
 
-CACHE_DTYPES = {"float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
+CACHE_DTYPES: dict[str, type[cute.Numeric]] = {"float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
 PAGE_SIZE = 64
 """Keys of a page."""
 

@@ -59,15 +59,18 @@ class Sm90MlaKernel(MlaKernel):
         self.qk_parts: list[tuple[int, int]] = (
             [*halves, (ROPE_PART, 1)] if cache_dtype is None else [halves[0], (ROPE_PART, 1), halves[1]]
         )
-        self.qk_tiles = self.q_tiles = 2 * self.tiles + 1
+        self.q_tiles: int = 2 * self.tiles + 1
+        self.qk_tiles: int = self.q_tiles
         if cache_dtype is None:
             self.early, self.release_at = min(-(-early * self.tiles // 4), 2 * self.tiles), self.qk_tiles
         else:
-            self.early, self.release_at = (0, self.tiles, self.tiles + 1)[-(-early // 4)], self.tiles + 1
+            self.early: int = (0, self.tiles, self.tiles + 1)[-(-early // 4)]
+            self.release_at: int = self.tiles + 1
         # With four warpgroups a thread has at most 128 registers at launch: MMAs of 256 columns do not fit.
         self.pv_columns: int = self.half if cache_dtype is None else 128 if self.half % 128 == 0 else 64
         if cache_dtype is not None:
-            self.threads, self.registers = THREADS + WARPGROUP, FP8_REGISTERS
+            self.threads: int = THREADS + WARPGROUP
+            self.registers: tuple[int, int, int] = FP8_REGISTERS
 
     # --- how tiles lie ---
 

@@ -157,17 +157,21 @@ class MlaKernel:
     __kiln_immutable__ = True
     q_tiles = 1
     """Tiles in which TMA loads Q."""
-    threads, registers = THREADS, REGISTERS
+    threads: int = THREADS
+    registers: tuple[int, ...] = REGISTERS
     produce: Any
     """What a producer warp does: (warp, TMA atom and tensor of Q, those of KV, buffers, pipes, tensors, work)."""
     compute: Any
     """What another warp does: (warp, buffers, pipes, tensors, work)."""
 
     def __init__(self, dtype: Any, value_dim: int, tile_rows: int, cache_dtype: Any, ways: int) -> None:
-        self.dtype, self.value_dim, self.tile_rows = dtype, value_dim, tile_rows
-        self.cache_dtype, self.ways = cache_dtype, ways
+        self.dtype = dtype
+        self.value_dim = value_dim
+        self.tile_rows = tile_rows
+        self.cache_dtype = cache_dtype
+        self.ways = ways
         # MMA inputs: 8-bit floats convert to f16 without loss
-        self.mma_dtype = dtype if cache_dtype is None else Float16
+        self.mma_dtype: Any | type[Float16] = dtype if cache_dtype is None else Float16
 
     def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
         """Return layout and shape of the tiles in which TMA loads Q and KV."""

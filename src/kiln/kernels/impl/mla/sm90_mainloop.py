@@ -53,23 +53,36 @@ class MlaWarpgroup(ConsumerWarpgroup):
     def __init__(
         self, kernel: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
     ) -> None:
-        self.kernel, self.group, self.kv_scale, self.pipe = kernel, group, kv_scale, pipe
-        self.scale = scale if kv_scale is None else nonzero_scale(scale * kv_scale[0])
-        self.smem_neg_max, self.smem_row_sum, self.q_scales = buffers.neg_row_max, buffers.row_sum, buffers.q_scales
-        self.queries, self.loaded_q, self.keys = buffers.q, buffers.loaded_q, buffers.kv
+        self.kernel = kernel
+        self.group = group
+        self.kv_scale = kv_scale
+        self.pipe = pipe
+        self.scale: Any | Float32 = scale if kv_scale is None else nonzero_scale(scale * kv_scale[0])
+        self.smem_neg_max: cute.Tensor = buffers.neg_row_max
+        self.smem_row_sum: cute.Tensor = buffers.row_sum
+        self.q_scales: Any = buffers.q_scales
+        self.queries: cute.Tensor = buffers.q
+        self.loaded_q: cute.Tensor = buffers.loaded_q
+        self.keys: cute.Tensor = buffers.kv
         halves = cute.make_tensor(self.keys.iterator, kernel.v_layout(kernel.halves).outer)
         self.smem_p: Any = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), self.keys)
         thread = arch.thread_idx()[0] % WARPGROUP
-        self.mma_qk, self.mma_pv, self.mma_other_pv = kernel.mma_qk(), kernel.mma_pv(True), kernel.mma_pv(False)
+        self.mma_qk: cute.TiledMma = kernel.mma_qk()
+        self.mma_pv: cute.TiledMma = kernel.mma_pv(True)
+        self.mma_other_pv: cute.TiledMma = kernel.mma_pv(False)
         scores, outputs = self.mma_qk.get_slice(thread), self.mma_other_pv.get_slice(thread)
         self.q: Any = self.mma_qk.make_fragment_A(scores.partition_A(self.queries))
         self.k: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.keys))
         self.v: Any = self.mma_other_pv.make_fragment_B(outputs.partition_B(halves))
         self.other_p: Any = self.mma_other_pv.make_fragment_A(outputs.partition_A(self.smem_p))
-        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((Q_TILE, KV_TILE)), Float32)
+        self.acc_s: cute.Tensor[Float32] = cute.make_rmem_tensor(
+            self.mma_qk.partition_shape_C((Q_TILE, KV_TILE)), Float32
+        )
         self.acc_o: Any = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((Q_TILE, kernel.half)), Float32)
-        self.p_regs = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), kernel.mma_dtype)
-        self.neg_row_max, self.row_sum, self.correction = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
+        self.p_regs: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), kernel.mma_dtype)
+        self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((2,), Float32)
+        self.row_sum: cute.Tensor = cute.make_rmem_tensor((2,), Float32)
+        self.correction: cute.Tensor = cute.make_rmem_tensor((2,), Float32)
 
     @cute.jit
     def convert_q(self):

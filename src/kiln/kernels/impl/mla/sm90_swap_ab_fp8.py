@@ -48,9 +48,11 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         across, each = KV_TILE // 2, KV_TILE * KV_TILE // 2
         # pairs of columns: eight, of which a row of a column tile has four times as many; rows, stages
         layout = cute.make_layout((8, across // 8, KV_TILE, self.kernel.stages), stride=(1, 8, across, each))
-        self.pairs = cute.make_tensor(place, layout)
-        self.held = [cute.make_rmem_tensor((16,), Uint16) for _ in range(2)]
-        self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.kernel.mma_dtype) for _ in range(self.ahead)]
+        self.pairs: cute.Tensor = cute.make_tensor(place, layout)
+        self.held: list[cute.Tensor] = [cute.make_rmem_tensor((16,), Uint16) for _ in range(2)]
+        self.operands: list[cute.Tensor] = [
+            cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.kernel.mma_dtype) for _ in range(self.ahead)
+        ]
 
     @cute.jit
     def convert_q(self):

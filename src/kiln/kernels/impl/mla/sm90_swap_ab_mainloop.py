@@ -31,24 +31,36 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     def __init__(
         self, kernel: Sm90MlaSwapAbKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
     ) -> None:
-        self.kernel, self.group, self.pipe, self.scale, self.kv_scale = kernel, group, pipe, scale, kv_scale
-        self.smem_max, self.smem_row_sum, self.smem_neg_max = buffers.row_max, buffers.row_sum, buffers.neg_row_max
-        self.smem_q, self.loaded_q, self.q_scales = buffers.q, buffers.loaded_q, buffers.q_scales
-        self.smem_kv, self.smem_p = buffers.kv, buffers.p
+        self.kernel = kernel
+        self.group = group
+        self.pipe = pipe
+        self.scale = scale
+        self.kv_scale = kv_scale
+        self.smem_max: cute.Tensor = buffers.row_max
+        self.smem_row_sum: cute.Tensor = buffers.row_sum
+        self.smem_neg_max: cute.Tensor = buffers.neg_row_max
+        self.smem_q: cute.Tensor = buffers.q
+        self.loaded_q: cute.Tensor = buffers.loaded_q
+        self.q_scales: Any = buffers.q_scales
+        self.smem_kv: cute.Tensor = buffers.kv
+        self.smem_p: cute.Tensor = buffers.p
         thread = arch.thread_idx()[0] % WARPGROUP
+        self.mma_qk: cute.TiledMma
+        self.mma_pv: cute.TiledMma
         self.mma_qk, self.mma_pv = self.tiled_mmas()
         scores, outputs = self.mma_qk.get_slice(thread), self.mma_pv.get_slice(thread)
         self.q: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
         self.p: Any = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
         self.partition_kv(scores, outputs)
-        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
+        self.acc_s: cute.Tensor = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
         self.acc_o: Any = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((kernel.value_dim, kernel.rows)), Float32)
         # of the rows that a thread has, two of each eight
-        self.neg_row_max, self.row_sum, self.correction = (
-            cute.make_rmem_tensor((kernel.rows // 4,), Float32) for _ in range(3)
-        )
+        self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((kernel.rows // 4,), Float32)
+        self.row_sum: cute.Tensor = cute.make_rmem_tensor((kernel.rows // 4,), Float32)
+        self.correction: cute.Tensor = cute.make_rmem_tensor((kernel.rows // 4,), Float32)
         # accumulators in the memory of the last KV tiles: column, row, stage
-        words, self.at_once = kernel.tile_bytes // 4, min(kernel.rows, kernel.tile_bytes // 4 // KV_TILE)
+        words = kernel.tile_bytes // 4
+        self.at_once: int = min(kernel.rows, kernel.tile_bytes // 4 // KV_TILE)
         self.smem_acc: Any = self.memory(Float32, (KV_TILE, self.at_once), words)
         # the same memory as words of a key
         self.words: Any = self.memory(Int32, (words // KV_TILE, KV_TILE), words)

@@ -196,7 +196,10 @@ class Reduction:
 
     def __init__(self, spec: ReductionSpecialisation) -> None:
         self.spec = spec
-        self.operation, self.threads, self.lanes, self.width = spec.operation, spec.threads, spec.lanes, spec.width
+        self.operation: Operation = spec.operation
+        self.threads: int = spec.threads
+        self.lanes: int = spec.lanes
+        self.width: int = spec.width
 
     def sources(self, addresses: Any) -> list[Any]:
         """Return the pointers of elements, and of positions where states are read."""

@@ -167,7 +167,7 @@ class RowKernel:
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
-        self.config = problem.config
+        self.config: RowwiseConfig = problem.config
         self.width: int = problem.width
         self.resident: bool = problem.vectors > 0
         self.vectors: int = problem.vectors or 4

@@ -9,6 +9,8 @@ from ....cute import arch
 from ...parts.vectors import as_f32
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .row_kernel import RowKernel
 
 SM_REGISTERS, RESERVED_REGISTERS = 65536, 32
@@ -102,13 +104,15 @@ class ResidentPart(RowPart):
     ) -> None:
         self._kernel, self._registers, self._smem = kernel, registers, smem
         self._unit, self._units = unit, units
-        self.count, self.width = kernel.vectors, kernel.width
+        self.count: int = kernel.vectors
+        self.width: int = kernel.width
         ahead = (_COLUMN_PREFETCH if self.count <= 4 else _COLUMN_PREFETCH // 2) // max(1, len(columns))
         self._many_columns = self.count * len(columns) > _COLUMN_PREFETCH
         self._columns = PrefetchedColumns(
             columns, self.count, max(1, ahead), lambda x, v: kernel.read_vector(x, unit, units, v), lambda x: as_f32(x.load())
         )  # fmt: skip
-        self.columns, self.prefetch = self._columns.values, self._columns.prefetch
+        self.columns: Callable[[int], list[Any]] = self._columns.values
+        self.prefetch: Callable[..., None] = self._columns.prefetch
 
     @property
     def in_registers(self) -> bool:  # type: ignore[override]

@@ -50,7 +50,7 @@ class StreamedEdges:
         problem, config, n = kernel.problem, kernel.config, tensors.n
         self._kernel, self._period, self._first = kernel, problem.period, line % problem.period
         begin = tensors.lead + self._first * tensors.skew
-        self.span = Span(begin, n, problem.width)
+        self.span: Span = Span(begin, n, problem.width)
         self.rows: Any = (tensors.rows - self._first + (problem.period - 1)) // problem.period
         """Rows with this alignment."""
         self.before: Any = (begin + self.span.head) // problem.width & (problem.alignment - 1)
@@ -65,11 +65,12 @@ class StreamedEdges:
         """Read the columns, clear the accumulators and return the tensors with the vectors of the CTA's rows as
         matrices."""
         self._sources, self._outs = ([self.vectors(x) for x in group] for group in (tensors.sources, tensors.outs))
-        self.present, self.coming = ([self._register(x) for x in self._sources] for _ in range(2))
+        self.present: list[Any] = [self._register(x) for x in self._sources]
+        self.coming: list[Any] = [self._register(x) for x in self._sources]
         self._columns = [self._register(x) for x in tensors.columns]
         for x, register in zip(tensors.columns, self._columns, strict=True):
             self._copy(x.iterator + select_(self._pred, self._column, Int32(0)), register, self._pred)
-        self.accs = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
+        self.accs: list[cute.Tensor] = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
         for register in self.accs:
             register.fill(0.0)
         return tensors._replace(sources=self._sources, outs=self._outs, rows=self.rows)

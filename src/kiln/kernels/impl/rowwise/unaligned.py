@@ -78,7 +78,7 @@ class UnalignedRowKernel(VectorAccess):
     """The kernel of a row function for unaligned rows."""
 
     def __init__(self, function: type[RowKernel], problem: UnalignedRowProblem) -> None:
-        self.function = function(problem)
+        self.function: RowKernel = function(problem)
         self.problem = problem
         self.config: Any = problem.config
         self.width: int = problem.width

@@ -41,7 +41,8 @@ class AccessedPart(RowPart):
 
     def __init__(self, access: Any, unit: Any, units: Any) -> None:
         self._access, self._unit, self._units = access, unit, units
-        self.count, self.width = access.problem.vectors, access.problem.width
+        self.count: int = access.problem.vectors
+        self.width: int = access.problem.width
 
     def in_row(self, v: int) -> Any:
         return self._access.in_row(self._unit, self._units, v)

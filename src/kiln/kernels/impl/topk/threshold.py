@@ -39,15 +39,17 @@ class Candidates:
     __kiln_static__ = True
 
     def __init__(self, kernel: Any, within: Any) -> None:
-        self.kernel, self.lanes = kernel, kernel.config.row_threads
-        self.capacity, rows = max(WARP, self.lanes), kernel.config.rows
+        self.kernel = kernel
+        self.lanes: int = kernel.config.row_threads
+        self.capacity: int = max(WARP, self.lanes)
+        rows = kernel.config.rows
         self.each: Any = self.capacity // self.lanes
         self.warps: int = max(1, self.lanes // WARP)
-        self.counts = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
+        self.counts: cute.Tensor = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
         pairs = cute.make_tensor(
             arch.alloc_smem(Int64, self.capacity * rows, 8), cute.make_layout((self.capacity, rows))
         )
-        self.pairs = pairs[None, within]
+        self.pairs: cute.Tensor = pairs[None, within]
         self.maxima: Any = None
         if not kernel.resident:
             layout = cute.make_layout((_CHUNKS, kernel.config.threads), stride=(kernel.config.threads, 1))

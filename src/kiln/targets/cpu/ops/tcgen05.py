@@ -109,6 +109,14 @@ def _may_fail(x: Expander, op: AnyOp, b: Builder, why: ir.Value, what: str) -> N
     x.end(failed)
 
 
+def _may_be_late(x: Expander, op: AnyOp, b: Builder, why: ir.Value, what: str) -> None:
+    """End the thread with a fault if a code is not 0, or warn if it only says that the CTA has freed the columns."""
+    freed = b.compare("eq", why, tensor_memory.FREED)
+    result = "a GPU goes on with what they hold until they are allocated again; free them after all accesses"
+    x.warn(op, b.if_(freed), f"{what} accesses columns of tensor memory that the CTA has freed", result)
+    _may_fail(x, op, b, b.select(freed, b.i64(0), why), what)
+
+
 # --- allocation ------------------------------------------------------------------------------------------------------
 
 
@@ -139,22 +147,14 @@ def _alloc(x: Expander, op: tcgen05.Tcgen05Alloc, b: Builder) -> None:
     alloc(x, op, b, op.pointer, op.columns, op.cta_group)
 
 
-_LATE = 256
-"""Rounds of the scheduler by which columns are freed late, without the sanitizer. A public attention program frees them
-while MMAs of another warp still use them, which a GPU tolerates until another CTA takes the columns."""
-
-
 def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.Value, cta_group: int) -> None:
-    """Free tensor memory of a warp's block."""
-    frame = _frame(x, op, cta_group)
+    """Free tensor memory of a warp's block. Accesses after this are an error under the sanitizer, else a warning."""
+    frame, sanitizer = _frame(x, op, cta_group), x.module.sanitizer
     meeting = meet_word(x, op, b, "tcgen05_dealloc", b.i32(-1), address)
-    operands = [frame, address, columns, b.i32(cta_group)]
-    if x.module.sanitizer is not None:
+    operands = [frame, address, columns, b.i32(cta_group), b.i32(sanitizer is None or sanitizer.plain)]
+    if sanitizer is not None:
         first = b.if_(b.compare("eq", meeting.load("computed"), 0))
         hooks_of(x, op).tensor_freed(first, address, columns, cta_group)
-    else:
-        later, _ = b.for_(b.i32(0), b.i32(_LATE), b.i32(1))
-        x.suspend(later)
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_dealloc", operands, int_type(64)), "tcgen05.dealloc")
     leave(b, meeting)
 
@@ -222,7 +222,7 @@ def issue_mma(
     record.store("site", _site(x, op, "tcgen05.mma"))
     for number in range(8):
         b.store(masks[number] if number < len(masks) else b.i32(0), record.at("masks", 4 * number))
-    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_mma", [frame, memory], int_type(64)), "tcgen05.mma")
+    _may_be_late(x, op, b, x.call(b, "kiln_cpu_tcgen05_mma", [frame, memory], int_type(64)), "tcgen05.mma")
     hooks_of(x, op).tensor_mma(b, memory)
 
 
@@ -259,7 +259,7 @@ def cp(
     """Copy rows of shared memory to tensor memory."""
     form = tensor_memory.copy_form(shape, format_, cta_group)
     operands = [_frame(x, op, cta_group), address, descriptor, b.i32(form)]
-    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_cp", operands, int_type(64)), "tcgen05.cp")
+    _may_be_late(x, op, b, x.call(b, "kiln_cpu_tcgen05_cp", operands, int_type(64)), "tcgen05.cp")
     hooks_of(x, op).tensor_copy(b, address, descriptor, form)
 
 
@@ -267,7 +267,7 @@ def cp(
 def shift(x: Expander, op: AnyOp, b: Builder, address: ir.Value, cta_group: int) -> None:
     """Shift columns of tensor memory down by a lane."""
     operands = [_frame(x, op, cta_group), address, b.i32(cta_group)]
-    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_shift", operands, int_type(64)), "tcgen05.shift")
+    _may_be_late(x, op, b, x.call(b, "kiln_cpu_tcgen05_shift", operands, int_type(64)), "tcgen05.shift")
     hooks_of(x, op).tensor_shift(b, address, cta_group)
 
 
@@ -328,7 +328,7 @@ def load(
     name, memory = "tcgen05_ld" if reduction is None else "tcgen05_ld_red", _registers(x, op, count)
     operands = [frame, address, b.i32(form), *([] if reduction is None else [b.i32(reduction)]), memory]
     what = name.replace("_", ".")
-    _may_fail(x, op, b, x.call(b, f"kiln_cpu_{name}", operands, int_type(64)), what)
+    _may_be_late(x, op, b, x.call(b, f"kiln_cpu_{name}", operands, int_type(64)), what)
     meeting = _together(x, op, b, name, address)
     _accessed(x, op, b, meeting, address, form, stores=False)
     leave(b, meeting)
@@ -359,7 +359,7 @@ def store(
     leave(b, meeting)
     b.store(value, memory, 4)
     operands = [frame, address, b.i32(form), memory]
-    _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_st", operands, int_type(64)), "tcgen05.st")
+    _may_be_late(x, op, b, x.call(b, "kiln_cpu_tcgen05_st", operands, int_type(64)), "tcgen05.st")
 
 
 @HANDLERS.expands(tcgen05.Tcgen05St)

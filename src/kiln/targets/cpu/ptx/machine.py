@@ -40,7 +40,10 @@ class Machine:
     def __init__(
         self, x: Expander, op: ir.Operation, b: Builder, registers: dict[str, str], instructions: Mapping[str, Any]
     ) -> None:
-        self.x, self.op, self.b, self.instructions = x, op, b, instructions
+        self.x = x
+        self.op = op
+        self.b = b
+        self.instructions = instructions
         self.types = registers
         self.values: dict[str, ir.Value] = {}
         self.cells: dict[str, tuple[ir.Value, int]] | None = None
@@ -234,7 +237,7 @@ class Machine:
         inner = outer.if_(condition)
         self.b = inner
         self._expand(statement)
-        self.b = outer
+        self.b: Builder = outer
         for name, value in self.values.items():
             if before.get(name) is value:
                 continue

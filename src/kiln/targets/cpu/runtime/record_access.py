@@ -17,7 +17,9 @@ class Fields:
     """A C structure at an address."""
 
     def __init__(self, b: Builder, address: ir.Value, kind: type[ctypes.Structure]) -> None:
-        self.b, self.address, self.kind = b, address, kind
+        self.b = b
+        self.address = address
+        self.kind = kind
 
     def at(self, name: str, extra: int = 0) -> ir.Value:
         return self.b.byte_gep(self.address, getattr(self.kind, name).offset + extra)

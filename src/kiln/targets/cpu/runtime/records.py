@@ -224,6 +224,7 @@ class BlockRecord:
     warpgroups: Array[Warpgroup, WARPS * WARP // WARPGROUP]
     canceled: u32  # clusters whose work this one has taken; kept in its first block
     tmem_used: u32  # slots of tensor memory that are allocated, as bits
+    tmem_freed: u32  # slots that were freed, and not allocated again
     tmem_starts: u32  # slots in which an allocation starts
     tmem_least: u32  # slots of the smallest allocation so far; 0: none
     tmem_relinquished: u32

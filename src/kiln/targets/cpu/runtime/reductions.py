@@ -18,7 +18,7 @@ U32, S32, U64, S64, F16, F32, F64, BF16, F32_FTZ, TF32, TF32_FTZ, PACKED = 2, 3,
 """Element types, by the driver's numbers."""
 ADD, MIN, MAX, INC, DEC, AND, OR, XOR = range(1, 9)
 """Reductions, as `Operation.reduction`; 0: none."""
-REDUCED = {
+REDUCED: dict[int, tuple[int, ...]] = {
     ADD: (U32, S32, U64, F32, F16, BF16, F32_FTZ), MIN: (U32, S32, U64, S64, F16, BF16), MAX: (U32, S32, U64, S64, F16, BF16),
     INC: (U32,), DEC: (U32,), AND: (U32, S32, U64, S64), OR: (U32, S32, U64, S64), XOR: (U32, S32, U64, S64),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ....native import Library, Ptr, i32, i64, native, u32, u64
 
-launching = Library("launch", prefix="kiln_cpu_", passes=0, opt=1)
+launching: Library = Library("launch", prefix="kiln_cpu_", passes=0, opt=1)
 schedule = launching.variable("schedule", i64)
 """The seed; 0: threads and blocks run in order, and engines work at once."""
 

@@ -81,7 +81,7 @@ class Shuffled:
     def __init__(self, b: Builder, block_dim: list[ir.Value]) -> None:
         self.sizes = block_dim
         self.random: Any = b.alloca(int_type(64))
-        self.order = _Order(b, b.product(block_dim))
+        self.order: _Order = _Order(b, b.product(block_dim))
 
     def threads(self, expansion: Expansion, b: Builder, block: ir.Value) -> tuple[Builder, list[ir.Value]]:
         """Open a loop over the threads of a block in the order of its number, and return its body and the thread

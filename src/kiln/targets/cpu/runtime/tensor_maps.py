@@ -14,7 +14,7 @@ from ...host.tensor_maps import KNOWN_BYTES, Finding, Request, broken_rule
 MAGIC = int.from_bytes(b"tensrmap", "little")
 MODES = 5
 
-accelerator = Library("accelerator", prefix="kiln_cpu_")
+accelerator: Library = Library("accelerator", prefix="kiln_cpu_")
 """Tensor maps and the copies that use them."""
 
 

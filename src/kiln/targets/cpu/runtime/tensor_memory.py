@@ -4,7 +4,7 @@ A block's tensor memory is `BlockRecord.tmem`: 128 lanes of 512 cells of 32 bits
 31 and the column in the others. `dialects/nvgpu/tensor_memory.py` says which cells an operation accesses.
 
 Operations of a warp (alloc, dealloc, ld, st) return 0, a code for why they are refused, or AGAIN: suspend, and call
-again.
+again. Freed columns keep what they hold until they are allocated again, and may be accessed as on a GPU: FREED.
 """
 # pyright: reportReturnType=false, reportArgumentType=false
 
@@ -17,15 +17,16 @@ from .engine_table import TCGEN05_QUEUE, TCGEN05_ST_QUEUE
 from .engines import ARRIVAL, GROUP, give, nothing
 from .records import TMEM_COLUMNS, TMEM_SLOT, WARP, BlockRecord, FrameHeader, Mma, Operation
 from .threads import ALL, TMEM_LEAK, peer_of, wait
-from .umma import multiply, refused, relative, tcgen05
+from .umma import IN_FREED, multiply, refused, relative, tcgen05
 
 SLOTS = TMEM_COLUMNS // TMEM_SLOT
 POISON = 0xFF
 """The byte that memory has after an allocation: cells are NaN in every float type."""
-AGAIN = 1
+AGAIN, FREED = 1, 2
+"""Suspend, and call again; columns that the CTA has freed: the operation is carried out, and worth a warning."""
 (
     MISSING, DIFFERENT, SIZE, GROWS, RELINQUISHED, PAIR_SIZE, NOT_ALLOCATED, COLUMNS, OWNER, LANE, OUTSIDE, RECEIVER, LEAK,
-) = range(2, 15)  # fmt: skip
+) = range(3, 16)  # fmt: skip
 """Codes for refused operations: a byte, with further numbers in bits 8 to 31 and from bit 32 on (`ops/tcgen05.py`)."""
 assert LEAK == TMEM_LEAK
 
@@ -33,6 +34,12 @@ assert LEAK == TMEM_LEAK
 @inline
 def code(why, first=0, second=0):
     return i64(why) | i64(u32(first) & 0xFFFFFF) << 8 | i64(second) << 32
+
+
+@inline
+def is_refused(why):
+    """Return whether a code says that an operation is not carried out."""
+    return why & 255 > FREED
 
 
 # --- allocation ------------------------------------------------------------------------------------------------------
@@ -74,6 +81,7 @@ def is_size(columns):
 def take(block: Ptr[BlockRecord], start: u32, count: u32, site: i32) -> None:
     """Allocate slots of a block; their contents are arbitrary."""
     block.tmem_used |= slots_mask(start, count)
+    block.tmem_freed &= ~slots_mask(start, count)
     block.tmem_starts |= u32(1) << start
     block.tmem_least = count
     block.tmem_site = site
@@ -160,8 +168,11 @@ def allocate_for_pair(frame: Ptr[FrameHeader], columns: u32, site: i32, fault_si
 
 
 @tcgen05.export
-def tcgen05_dealloc(frame: Ptr[FrameHeader], place: u32, columns: u32, cta_group: u32) -> i64:
-    """Free columns of the block of a warp whose lanes have met; the blocks of a pair each free their own."""
+def tcgen05_dealloc(frame: Ptr[FrameHeader], place: u32, columns: u32, cta_group: u32, keeps: u32) -> i64:
+    """Free columns of the block of a warp whose lanes have met; the blocks of a pair each free their own.
+
+    Without `keeps`, later accesses to them are refused.
+    """
     block, meeting = frame.block, frame.meeting
     if meeting.computed != 0:
         return 0
@@ -179,6 +190,8 @@ def tcgen05_dealloc(frame: Ptr[FrameHeader], place: u32, columns: u32, cta_group
         return code(NOT_ALLOCATED, columns, place)
     block.tmem_used &= ~mask
     block.tmem_starts &= ~mask
+    if keeps != 0:
+        block.tmem_freed |= mask
     if cta_group == 2:
         even_of(block).pair.turn += 1
     meeting.computed = 1
@@ -228,16 +241,20 @@ def columns_of(form):
 
 
 @inline
-def not_allocated(block, column, count):
-    """Return whether some of the columns are not allocated."""
+def wrong_columns(block, column, count):
+    """Return COLUMNS if some of the columns were never allocated, FREED if some are freed, else 0."""
     first, last = column // TMEM_SLOT, (column + count - 1) // TMEM_SLOT
-    mask = slots_mask(first, last - first + 1)
-    return column + count > TMEM_COLUMNS or block.tmem_used & mask != mask
+    mask, why = slots_mask(first, last - first + 1), i64(0)
+    if column + count > TMEM_COLUMNS or (block.tmem_used | block.tmem_freed) & mask != mask:
+        why = code(COLUMNS, column, count)
+    elif block.tmem_used & mask != mask:
+        why = code(FREED)
+    return why
 
 
 @native
 def refused_access(frame: Ptr[FrameHeader], place: u32, form: u32) -> i64:
-    """Return why a warp cannot access tensor memory; 0 if it can."""
+    """Return why a warp cannot, or should not, access tensor memory; 0 if it can."""
     block, shape = frame.block, form & 15
     column, lane, count = place & 0xFFFF, place >> 16, columns_of(form)
     warp, high = frame.thread // WARP, u32(32) if shape == 0 else u32(16)
@@ -245,12 +262,11 @@ def refused_access(frame: Ptr[FrameHeader], place: u32, form: u32) -> i64:
         return code(OWNER, lane, warp)
     if lane % high != 0:
         return code(LANE, lane, high)
-    if not_allocated(block, column, count):
-        return code(COLUMNS, column, count)
-    split = form >> SPLIT_SHIFT
-    if shape == 4 and not_allocated(block, column + split, count):
-        return code(COLUMNS, column + split, count)
-    return 0
+    why = wrong_columns(block, column, count)
+    if shape == 4 and not is_refused(why):
+        other = wrong_columns(block, column + (form >> SPLIT_SHIFT), count)
+        why = other if other != 0 else why
+    return why
 
 
 @inline
@@ -288,7 +304,7 @@ def cell(block, lane, column):
 def tcgen05_ld(frame: Ptr[FrameHeader], place: u32, form: u32, registers: Ptr[u32]) -> i64:
     """Load the registers of a thread; return 0 or why not."""
     why = refused_access(frame, place, form)
-    if why != 0:
+    if is_refused(why):
         return why
     block, thread = frame.block, frame.thread % WARP
 
@@ -305,7 +321,7 @@ def tcgen05_ld(frame: Ptr[FrameHeader], place: u32, form: u32, registers: Ptr[u3
         for_each_register(place, form, thread, plain)
     else:
         for_each_register(place, form, thread, packed)
-    return 0
+    return why
 
 
 OF_F32, OF_U32, OF_S32 = range(3)
@@ -335,7 +351,7 @@ def less(a, b, type_):
 def tcgen05_ld_red(frame: Ptr[FrameHeader], place: u32, form: u32, reduction: u32, registers: Ptr[u32]) -> i64:
     """Load the registers of a thread, and then the reduction of its columns; return 0 or why not."""
     why = tcgen05_ld(frame, place, form, registers)
-    if why == 0:
+    if not is_refused(why):
         count, type_ = repeats(form), reduction & 3
         best, has, special = u32(0), False, False
         for number in range(count):
@@ -379,7 +395,7 @@ def store_registers(operation: Ptr[Operation]) -> None:
 def tcgen05_st(frame: Ptr[FrameHeader], place: u32, form: u32, registers: Ptr[u32]) -> i64:
     """Issue a store of the registers of a thread; return 0 or why not."""
     why = refused_access(frame, place, form)
-    if why == 0:
+    if not is_refused(why):
         bytes_ = u64(chosen(REGISTERS, form & 15) * repeats(form)) * 4
 
         def more(operation):
@@ -469,15 +485,13 @@ def copy_rows(operation: Ptr[Operation]) -> None:
 
 @inline
 def refused_columns(block, place, count, cta_group):
-    """Return why an operation of one or two blocks cannot access columns of all lanes; 0 if it can."""
-    why, column = i64(0), place & 0xFFFF
+    """Return why an operation of one or two blocks cannot, or should not, access columns of all lanes; 0 if it can."""
+    why = wrong_columns(block, place & 0xFFFF, count)
     if place >> 16 != 0:
         why = code(LANE, place >> 16, 128)
-    elif not_allocated(block, column, count):
-        why = code(COLUMNS, column, count)
-    elif cta_group == 2:  # a launch refuses clusters that are no pairs
-        if not_allocated(peer_of(block), column, count):
-            why = code(COLUMNS, column, count)
+    elif cta_group == 2 and not is_refused(why):  # a launch refuses clusters that are no pairs
+        other = wrong_columns(peer_of(block), place & 0xFFFF, count)
+        why = other if other != 0 else why
     return why
 
 
@@ -487,7 +501,7 @@ def tcgen05_cp(frame: Ptr[FrameHeader], place: u32, descriptor: u64, form: u32) 
     block, shape = frame.block, form & 15
     why = refused_columns(block, place, 4 * chosen(PIECES, shape), form >> GROUP_SHIFT)
     descriptor = relative(address(block.smem), descriptor)
-    if why == 0:
+    if not is_refused(why):
         size, last = u32(address(block) - address(block.smem)), u32(0)
         for row in range(chosen(ROWS, shape)):
             for piece in range(chosen(PIECES, shape)):
@@ -530,7 +544,7 @@ def tcgen05_shift(frame: Ptr[FrameHeader], place: u32, cta_group: u32) -> i64:
     why = refused_columns(frame.block, place & 0xFFFF, u32(SHIFTED), cta_group)
     if lane % 32 != 0 or lane >= TMEM_LANES:
         why = code(LANE, lane, 32)
-    if why == 0:
+    if not is_refused(why):
 
         def more(operation):
             operation.tmem_address = place
@@ -546,6 +560,8 @@ def tcgen05_mma(frame: Ptr[FrameHeader], mma: Ptr[Mma]) -> i64:
     why = refused(frame.block, mma)
     if why == 0:
         give(frame, TCGEN05_QUEUE, GROUP, multiply, extra=Ptr(mma), extra_bytes=size_of(Mma))
+        if mma.flags & IN_FREED != 0:
+            why = code(FREED)
     return why
 
 

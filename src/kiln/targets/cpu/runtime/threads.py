@@ -15,10 +15,10 @@ from ....native import Library, Ptr, i32, i64, inline, local, native, popcount, 
 from ...host.reports import fault, has_fault
 from .records import BARRIERS, COMPLETE, FREE, OPEN, TMEM_SLOT, WARP, Barrier, BlockRecord, FrameHeader, Meeting, Warp
 
-waiting = Library("waiting", prefix="kiln_cpu_")
+waiting: Library = Library("waiting", prefix="kiln_cpu_")
 
 ALL = 0xFFFFFFFF
-TMEM_LEAK = 14
+TMEM_LEAK = 15
 """The code of a fault: tensor memory is allocated when its block ends (`tensor_memory.py`)."""
 GO_ON, SUSPEND, COME_AGAIN = 0, 1, 2
 """What a thread does after it arrived at a barrier: continue, suspend, or suspend and call again."""

@@ -17,7 +17,7 @@ from .schedule_order import schedule
 from .tensor_core import A_IN_REGISTERS, multiply
 from .threads import ALL, COME_AGAIN, GO_ON, wait
 
-wgmmas = Library("wgmma", prefix="kiln_cpu_")
+wgmmas: Library = Library("wgmma", prefix="kiln_cpu_")
 DIFFERENT, OUTSIDE = range(2)
 """Reasons to refuse a WGMMA: operands differ between threads; an operand is not in shared memory."""
 

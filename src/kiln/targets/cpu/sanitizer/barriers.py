@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from ....native import Ptr, inline, native, popcount, ref, size_of, u32, u64
 from ...host.libc import memcpy, memset
+from ..runtime.engine_table import TCGEN05_LD
 from .clocks import acquire, clock_drop, clock_hold, clock_new, numbers, ordered, release, release_into
 from .memory import lesser, raise_to
 from .memory_order import fenced_barrier
 from .reporting import about, report, report_alone
-from .state import BARRIERS, RULE, Arrival, BarrierSlot, Meeting, detector, state
+from .state import BARRIERS, RULE, USES_LOADS, Arrival, BarrierSlot, Meeting, detector, state
 
 _NONE = 0xFFFF_FFFF
 
@@ -172,14 +173,21 @@ def find_meeting(mask: u32) -> Ptr[Meeting]:
 
 @detector.export
 def meet(mask: u32, site: u32, orders: u32) -> None:
-    """A lane arrives at a meeting of the lanes of a mask; `orders`: the meeting orders memory."""
+    """A lane arrives at a meeting of the lanes of a mask; `orders`: the meeting orders memory.
+
+    USES_LOADS is an election, whose mask is not the program's. Who is elected arrives at an mbarrier after all lanes
+    came, and so after they have used what they loaded from tensor memory.
+    """
     st = state.place
     thread = st.current
     local = st.tid % st.per_block
     lane = local & 31
+    elects = orders == USES_LOADS
+    if elects and st.thread_array[st.tid - lane].loaded == 0:
+        return
     left = st.per_block - (local & ~u32(31))
     lanes = u32(_NONE) if left >= 32 else (u32(1) << left) - 1
-    if mask & (u32(1) << lane) == 0:
+    if mask & (u32(1) << lane) == 0 and not elects:
         report_alone("lanes-mask", site, 0, 0, mask, lane)
     alive = lanes
     if st.exits != 0:
@@ -188,7 +196,8 @@ def meet(mask: u32, site: u32, orders: u32) -> None:
                 other = st.tid - lane + i
                 if st.thread_array[other].exited != 0:
                     alive &= ~(u32(1) << i)
-                    report(RULE["lanes-exited"], site, site, st.group, other, 0, 0, mask, i)
+                    if not elects:
+                        report(RULE["lanes-exited"], site, site, st.group, other, 0, 0, mask, i)
     slot = find_meeting(mask)
     if slot.arrived == 0:
         slot.mask = mask
@@ -196,13 +205,16 @@ def meet(mask: u32, site: u32, orders: u32) -> None:
         slot.who = st.tid
         clock_drop(slot.clock)
         slot.clock = clock_new()
-    elif slot.site != site:
+    elif slot.site != site and not elects:
         report(RULE["lanes-site"], site, slot.site, st.group, slot.who, 0, 0, mask)
     slot.arrived += 1
     if orders != 0:
-        if st.sequential == 0 or thread.fenced == 0:
+        if elects or st.sequential == 0 or thread.fenced == 0:
             slot.clock.unfenced = 1
-        release(slot.clock)
+        if elects:
+            raise_to(ref(numbers(slot.clock))[TCGEN05_LD * st.threads + st.tid], thread.own[TCGEN05_LD])
+        else:
+            release(slot.clock)
         clock_hold(slot.clock)
         thread.pending = slot.clock
     if slot.arrived >= popcount(mask & alive):

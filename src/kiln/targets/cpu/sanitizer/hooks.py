@@ -13,7 +13,7 @@ from ...lowering.expansion import AnyOp
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, TCGEN05_ST, THREAD, WGMMA
 from ..runtime.record_access import Fields, block_of
 from ..runtime.records import Barrier, BlockRecord, FrameHeader
-from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS
+from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS, USES_LOADS
 
 if TYPE_CHECKING:
     from ..expand import Expander
@@ -35,7 +35,9 @@ class Hooks:
     """Calls of the detector that the expansion of an operation adds to an instrumented build."""
 
     def __init__(self, x: Expander, op: AnyOp, sanitizer: Instrumentation) -> None:
-        self.x, self.op, self.sanitizer = x, op, sanitizer
+        self.x = x
+        self.op = op
+        self.sanitizer = sanitizer
 
     def _call(self, b: Builder, name: str, *arguments: Any) -> None:
         if self.x.function.is_kernel:
@@ -72,14 +74,18 @@ class Hooks:
 
     def meet(self, b: Builder, mask: ir.Value, what: str) -> None:
         """Before a meeting of lanes."""
-        # the mask of an election is not the program's: it is all lanes
         if what != "elect":
             self._call(b, "meet", mask, self._site(what), int(what in _ORDERING))
+        elif self._loads_tensor_memory():
+            self._call(b, "meet", mask, 0, USES_LOADS)
 
     def met(self, b: Builder, what: str) -> None:
         """After a meeting of lanes: shuffles and votes do not order memory."""
-        if what in _ORDERING:
+        if what in _ORDERING or (what == "elect" and self._loads_tensor_memory()):
             self._call(b, "passed")
+
+    def _loads_tensor_memory(self) -> bool:
+        return self.sanitizer.facts[self.x.function.name].loads
 
     # -- accesses ----------------------------------------------------------------------------------------
 
@@ -189,6 +195,7 @@ class Hooks:
     ) -> tuple[ir.Value, ir.Value]:
         """Before a `cp.async`; returns the addresses to use."""
         self.sanitizer.use(COPY)
+        self._call(b, "copies", target, source, bytes_)
         target = self.access(b, target, size, write=True, alignment=size, engine=COPY, what="asynchronous copy to")
         return target, self.access(b, source, bytes_, write=False, engine=COPY, what="asynchronous copy from")
 

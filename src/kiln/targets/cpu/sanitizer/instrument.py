@@ -6,13 +6,10 @@ argument of the kernel, an allocation), which gives an access its bounds and its
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
-import linecache
-import re
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
@@ -22,17 +19,20 @@ from ....dialects import cute
 from ....dialects.nvgpu.tcgen05 import Tcgen05Ld, Tcgen05LdRed
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
-from ...lowering.builder import Builder, constant_values, int_type, ptr_type, terminator
+from ...lowering.builder import Builder, constant_values, int_type, ptr_type
 from ...lowering.expansion import AnyOp
 from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
-from .schedules import FURTHER
+from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays
+from .program_memory import AccessedMemory, Allocation
+from .report_facts import Argument, KernelInfo, ReportFacts, SanitizedSite, SharedView, layout_leaves, swizzled_layout
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
     ENGINE_SHIFT,
+    FURTHER,
     GLOBAL,
     KINDS,
     MAX_LEAVES,
@@ -46,68 +46,6 @@ from .state import (
 
 if TYPE_CHECKING:
     from ..expand import Expander, Expansion, FunctionState
-
-
-@dataclasses.dataclass(frozen=True)
-class SanitizedSite:
-    """A place in the program that the detector can name."""
-
-    what: str
-    """"read", "write", "barrier", ..."""
-    span: Span | None
-    calls: tuple[Span, ...]
-    kernel: str
-    memory: str = ""
-    """What it accesses: the name of an argument or of an allocation."""
-    start: int = 0
-    """Where the allocation starts in shared memory; -1: at the dynamic part."""
-    element: str = ""
-    element_bits: int = 0
-    swizzle: str = ""
-    """The swizzle through which it accesses shared memory."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Argument:
-    """A kernel's argument that points to memory."""
-
-    name: str
-    element: str
-    element_bits: int
-    layout: str | None
-    space: str
-
-
-@dataclasses.dataclass(frozen=True)
-class SharedView:
-    """A tensor in shared memory: the bytes it covers, counted from the start of the static or of the dynamic part."""
-
-    tensor: Argument
-    start: int
-    end: int
-    dynamic: bool
-
-
-@dataclasses.dataclass
-class KernelInfo:
-    """The description of a kernel for reports."""
-
-    name: str
-    arguments: list[Argument | None]
-    views: list[SharedView] = dataclasses.field(default_factory=list)
-    dynamic_start: int = 0
-    """Where dynamic shared memory starts, from the start of the block's shared memory."""
-
-    def view_at(self, offset: int) -> tuple[SharedView, int] | None:
-        """Return the smallest tensor at a byte of a block's shared memory, and how far into it that is."""
-        found: tuple[SharedView, int] | None = None
-        for view in self.views:
-            inside = offset - view.start - (self.dynamic_start if view.dynamic else 0)
-            if 0 <= inside < view.end - view.start and (
-                found is None or view.end - view.start < found[0].end - found[0].start
-            ):
-                found = view, inside
-        return found
 
 
 @dataclasses.dataclass
@@ -124,63 +62,24 @@ class KernelFacts:
     lone: bool = False
     swizzled: bool = False
     """Whether it has a swizzled tensor in shared memory."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Allocation:
-    """Bytes of static or dynamic shared memory."""
-
-    start: int
-    end: int
-    name: str
+    loads: bool = False
+    """Whether it loads from tensor memory."""
 
 
 Origin = tuple[str, Any]
 
 
-class AccessedMemory(NamedTuple):
-    """The memory of an access, as far as it is known when compiling."""
-
-    origin: str
-    """"argument", "shared", "private" or "unknown"."""
-    source: Any
-    """The number of the argument, the allocation, or the address of the register array."""
-    space: str
-    element: str
-    element_bits: int
-    low: int = 0
-    """Where the allocation in shared memory starts, or the number of the argument plus 1."""
-    high: int = 0x7FFF_FFFF
-    name: str = ""
-    start: int = 0
-
-    @property
-    def space_flags(self) -> int:
-        return SHARED if self.origin == "shared" else SPACE_OF.get(self.space, 0)
-
-    @property
-    def site_fields(self) -> dict[str, Any]:
-        """The fields of the `SanitizedSite` of an access."""
-        return {
-            "memory": self.name, "start": self.start, "element": self.element, "element_bits": self.element_bits
-        }  # fmt: skip
-
-
 _DYNAMIC_END = 0x7FFF_FFFF
 
 
-class Instrumentation:
+class Instrumentation(ReportFacts):
     """The instrumented build of one module."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        self.kinds: tuple[str, ...] = tuple(kinds)
-        self.plain: bool = BOUNDS in self.kinds
-        """Whether only bounds and unset shared memory are looked for."""
-        self.bits = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
+        super().__init__(kinds)
+        self.bits: int = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
         if self.plain:
             self.bits |= 1 << KINDS.index("memory") | PLAIN
-        self.sites: list[SanitizedSite] = []
-        self.kernels: list[KernelInfo] = []
         self.granule = 4
         """The largest power of two that divides the address and size of every access, at most 4."""
         self.engines = 1
@@ -212,7 +111,7 @@ class Instrumentation:
                 arguments.append(None)
                 continue
             info = cute.info(value.type)
-            name = _name(value.location) or f"argument {len(arguments)}"
+            name = location_name(value.location) or f"argument {len(arguments)}"
             bits = cute.element_bits(info.element)
             arguments.append(Argument(name, str(info.element), bits, info.layout, info.space))
         name = func.attributes["sym_name"].value
@@ -220,7 +119,7 @@ class Instrumentation:
         self.kernels.append(KernelInfo(name, arguments))
         self.facts[name] = KernelFacts()
         for op in Wgmma.all_in(func):
-            for array in (*_register_arrays(op.d), *_register_arrays(op.a)):
+            for array in (*register_arrays(op.d), *register_arrays(op.a)):
                 array.owner.operation.attributes[MULTIPLIED] = ir.UnitAttr.get(func.context)
         if "race" in self.kinds:
             self._watch_loads(expansion, func)
@@ -234,11 +133,12 @@ class Instrumentation:
         Values are followed through register arrays: a copy from register to register does not wait.
         """
         loads = [*Tcgen05Ld.all_in(func), *Tcgen05LdRed.all_in(func)]
+        self.facts[func.attributes["sym_name"].value].loads = bool(loads)
         if not loads:
             return
         readers: dict[ir.Value, list[ir.Value]] = {}
         for read in cute.Load.all_in(func):
-            for array in _register_arrays(read.memory):
+            for array in register_arrays(read.memory):
                 readers.setdefault(array, []).append(read.result)
         for load in loads:
             load.attributes[LOADED] = ir.UnitAttr.get(func.context)
@@ -251,7 +151,7 @@ class Instrumentation:
             for use in value.uses:
                 user = use.owner.operation
                 store = cute.Store.of(user)
-                arrays = _register_arrays(store.target) if store is not None else []
+                arrays = register_arrays(store.target) if store is not None else []
                 for array in arrays:
                     array.owner.operation.attributes[LOADED] = ir.UnitAttr.get(func.context)
                     todo += readers.get(array, [])
@@ -284,7 +184,7 @@ class Instrumentation:
     def allocated(self, op: AnyOp, value: ir.Value, start: int, size: int | None) -> None:
         """Record an allocation of shared memory; without a size, all dynamic shared memory."""
         span, _ = source_span(op.location)
-        name = _assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
+        name = assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
         end = _DYNAMIC_END if size is None else start + size
         self._allocations[value] = Allocation(start, end, name)
 
@@ -302,7 +202,7 @@ class Instrumentation:
         bits = cute.element_bits(info.element)
         last = sum((int(s) - 1) * int(d) for s, d in zip(*leaves, strict=True))
         span, _ = source_span(op.location)
-        name = _assigned_name(span) or allocation.name
+        name = assigned_name(span) or allocation.name
         tensor = Argument(name, str(info.element), bits, info.layout, "smem")
         start = allocation.start + offset
         dynamic = allocation.end == _DYNAMIC_END
@@ -343,11 +243,11 @@ class Instrumentation:
         for _ in range(256):
             if value in self._seen_through:
                 return self._seen_through[value]
-            sources = [s for s in _passed_on(value) if s not in seen]
+            sources = [s for s in passed_on(value) if s not in seen]
             if not sources:
                 return None
             if len(sources) > 1:
-                if len(seen) > _MOST_MERGES:
+                if len(seen) > MOST_MERGES:
                     return None
                 found = {self._swizzle_of(source, (*seen, value)) for source in sources if source != value}
                 return found.pop() if len(found) == 1 else None
@@ -358,7 +258,7 @@ class Instrumentation:
         """Record a register array."""
         self._private[value] = size
         if MULTIPLIED in op.attributes:
-            self._multiplied[value] = _assigned_name(source_span(op.location)[0])
+            self._multiplied[value] = assigned_name(source_span(op.location)[0])
         if LOADED in op.attributes:
             self._loaded.add(value)
 
@@ -382,7 +282,7 @@ class Instrumentation:
             if isinstance(address.owner, ir.Block):
                 break
             op = address.owner.operation
-            name = _assigned_name(source_span(op.location)[0])
+            name = assigned_name(source_span(op.location)[0])
             if name or not len(op.operands):
                 return name
             address = op.operands[0]
@@ -390,7 +290,7 @@ class Instrumentation:
 
     def name_at(self, span: Span | None) -> str:
         """Return the variable that the statement at a source line assigns, if it is one name."""
-        return _assigned_name(span)
+        return assigned_name(span)
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -418,11 +318,11 @@ class Instrumentation:
                 if info is not None and number < len(self.kernels[info].arguments):
                     return "argument", number
                 break
-            sources = _passed_on(value)
+            sources = passed_on(value)
             if not sources:
                 break
             if len(sources) > 1 and not first:
-                if len(seen) > _MOST_MERGES:
+                if len(seen) > MOST_MERGES:
                     break
                 found = [self._origin(x, source, seen=(*seen, value)) for source in sources]
                 known = {(o[0], id(o[1]) if o[0] == "shared" else o[1]): o for o in found if o[0] != "again"}
@@ -458,7 +358,7 @@ class Instrumentation:
             self.granule: int = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
-        if self.plain and not write and _is_only_printed(op):
+        if self.plain and not write and is_only_printed(op):
             flags |= NO_INIT
         facts = self.facts[x.function.name]
         looks = facts.swizzled and flags & SHARED and memory.space != "dsmem"
@@ -625,57 +525,6 @@ class Instrumentation:
         return each.if_(each.compare("ne", runs, 0))
 
 
-def _is_only_printed(op: AnyOp) -> bool:
-    """Return whether what an operation loads is only printed: a program may show what nobody has written."""
-    todo, printed = list(op.operation.results), False
-    while todo:
-        for use in todo.pop().uses:
-            user = use.owner.operation
-            if user.name == "cute.printf":
-                printed = True
-            elif user.name.startswith(("arith.ext", "arith.trunc", "vector.extract", "builtin.unrealized")):
-                todo += list(user.results)
-            else:
-                return False
-    return printed
-
-
-_MOVING = {
-    "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",
-    "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
-}  # fmt: skip
-"""Operations whose result points into the memory of their first operand; a tensor's address comes first."""
-_MOST_MERGES = 8
-
-
-def _passed_on(value: ir.Value) -> list[ir.Value]:
-    """Return the values that an address may be derived from; a loop's initial value comes first."""
-    if isinstance(value.owner, ir.Block):
-        block, number = value.owner, ir.BlockArgument(value).arg_number
-        parent = block.owner.operation
-        if parent.name == "scf.for" and number:
-            return [parent.operands[number + 2], terminator(block).operands[number - 1]]
-        if parent.name == "scf.while":
-            before, after = (region.blocks[0] for region in parent.regions)
-            if block == after:
-                return [terminator(before).operands[number + 1]]
-            return [parent.operands[number], terminator(after).operands[number]]
-        return []
-    op = value.owner.operation
-    if op.name in _MOVING:
-        return [op.operands[0]]
-    if op.name == "llvm.insertvalue":
-        return [op.operands[1] if list(op.attributes["position"]) == [0] else op.operands[0]]  # pyright: ignore[reportArgumentType]
-    if op.name in ("scf.for", "scf.while", "scf.if"):
-        number = list(op.results).index(value)
-        if op.name == "scf.for":
-            return [op.operands[number + 3], terminator(op.regions[0].blocks[0]).operands[number]]
-        if op.name == "scf.while":
-            return [terminator(op.regions[0].blocks[0]).operands[number + 1]]
-        return [terminator(region.blocks[0]).operands[number] for region in op.regions]
-    return []
-
-
 MULTIPLIED = "kiln.multiplied"
 """An attribute of register arrays that WGMMAs use."""
 
@@ -692,19 +541,6 @@ _REGISTER_MOVES = {
 """Operations that only rename registers: they do not wait for a load of their operand."""
 _ORDER_NOTHING = ("arith.", "math.", "vector.", "cute.load")
 """Between two uses with only such operations between them nothing can be ordered."""
-
-
-def _register_arrays(address: ir.Value) -> list[ir.Value]:
-    """Return the register arrays that an address may point into."""
-    seen, todo, found = set[ir.Value](), [address], list[ir.Value]()
-    while todo:
-        value = todo.pop()
-        if value not in seen:
-            seen.add(value)
-            todo += _passed_on(value)
-            if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "cute.alloc_rmem":
-                found.append(value)
-    return found
 
 
 def _launches_together(module: ir.Module) -> bool:
@@ -745,29 +581,6 @@ def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, l
     return b.extract(value, ptr_type(), 0), [_resized(b, leaf, 64) for leaf in leaves]
 
 
-_LEAF = re.compile(r"\?(?:\{[^}]*\})?|-?\d+")
-
-
-_SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
-
-
-def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
-    """Return the swizzle S<b,m,s> of a layout's text, or None, and the layout that it is composed with."""
-    found = _SWIZZLED.fullmatch(layout or "")
-    if found is None:
-        return None, layout
-    bits, base, shift, plain = found.groups()
-    return (int(bits), int(base), int(shift)), plain
-
-
-def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
-    """Return the leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
-    if layout is None or layout.count(":") != 1 or "o" in layout or "@" in layout or "E" in layout:
-        return None
-    shape, stride = (_LEAF.findall(part) for part in layout.split(":"))
-    return (shape, stride) if len(shape) == len(stride) else None
-
-
 def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
     """Return the bytes of a tensor, from its first element to the end of its last (i64); 0 if not known."""
     found = layout_leaves(layout)
@@ -781,25 +594,3 @@ def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]
         last = b.binary("addi", last, b.binary("maxsi", step, 0))
     total = b.binary("muli", b.binary("addi", last, 1), bits)
     return b.binary("divui", b.binary("addi", total, 7), 8)
-
-
-def _name(location: ir.Location) -> str:
-    location = ir.Location.from_attr(location.attr, location.context)
-    return location.name_str if isinstance(location, ir.NameLoc) else ""
-
-
-def _assigned_name(span: Span | None) -> str:
-    """Return the variable that the statement at a source line assigns, if it is one name."""
-    if span is None:
-        return ""
-    text = linecache.getline(span.filename, span.line).strip()
-    try:
-        statement = ast.parse(text).body
-    except SyntaxError:
-        found = re.match(r"(\w+)\s*=[^=]", text)
-        return found.group(1) if found else ""
-    if len(statement) == 1 and isinstance(statement[0], ast.Assign) and len(statement[0].targets) == 1:
-        target = statement[0].targets[0]
-        if isinstance(target, ast.Name):
-            return target.id
-    return ""

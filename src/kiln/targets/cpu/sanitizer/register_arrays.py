@@ -28,7 +28,8 @@ class RegisterPlace:
     """An address in a register tensor: the sum of some offsets."""
 
     def __init__(self, array: RegisterArray, terms: tuple[tuple[ir.Value, int], ...] = ()) -> None:
-        self.array, self.terms = array, terms
+        self.array = array
+        self.terms = terms
 
     def moved(self, offset: ir.Value, bits: int) -> RegisterPlace:
         return RegisterPlace(self.array, (*self.terms, (offset, bits)))

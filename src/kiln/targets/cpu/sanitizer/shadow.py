@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, i64, inline, native, ref, size_of, u8, u32, u64
-from ..runtime.engine_table import GENERIC
+from ..runtime.engine_table import COPY, GENERIC
 from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
@@ -143,7 +143,8 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
     # those of one proxy are in one order, those of different ones are not
     alike = atomic and other_atomic and (engine >= GENERIC) == (other >= st.threads * GENERIC)
     if unordered and not alike:
-        if not (writes and cell.write.site == site and writes_what_is_there(address)):
+        same = writes_what_is_there(address) or (engine == COPY and copies_the_same(cell, address))
+        if not (writes and cell.write.site == site and same):
             rule = u32(RULE["write-write"]) if writes else u32(RULE["write-read"])
             if other_atomic:
                 rule = u32(RULE["atomic"])
@@ -161,6 +162,8 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
             copy(cell.atomic, cell.write)
         if not atomic:
             cell.atomic.clock = 0
+        if engine == COPY:
+            cell.atomic.tid, cell.atomic.site = source_of(address)
         set_access(cell.write, clock, me | (u32(atomic) << 31), site, group)
         cell.read.clock = 0
         cell.other.clock = 0
@@ -169,6 +172,28 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
             report(RULE["uninitialized"], site, site, group, me, address, size)
         if not atomic:
             record_read(cell, me, clock, site, shared)
+
+
+@inline
+def source_of(address):
+    """Return the address that the current `cp.async` copies to a cell from, in two halves.
+
+    It is 1 where the copy writes zeros, and 0 if it writes both.
+    """
+    st = state.place
+    offset, source = address - st.source_for, u64(0)
+    if offset >= st.source_bytes:
+        source = u64(1)
+    elif offset + (u64(1) << st.shift) <= st.source_bytes:
+        source = st.source + offset
+    return u32(source), u32(source >> 32)
+
+
+@native
+def copies_the_same(cell: Ptr[Cell], address: u64) -> bool:
+    """Return whether the current `cp.async` copies the bytes to a cell that the last one copied there."""
+    low, high = source_of(address)
+    return (low | high) != 0 and cell.atomic.clock == 0 and cell.atomic.tid == low and cell.atomic.site == high
 
 
 @native
@@ -370,6 +395,15 @@ def writes(address: u64, value: u64) -> None:
     st = state.place
     st.value = value
     st.value_for = address
+
+
+@detector.export
+def copies(address: u64, source: u64, size: u32) -> None:
+    """The next access is that of a `cp.async` of `size` bytes at `source`."""
+    st = state.place
+    st.source = source
+    st.source_bytes = size
+    st.source_for = address
 
 
 @detector.export

@@ -19,9 +19,13 @@ PLAIN = 1 << 16
 """A bit beside those of the kinds: bounds and unset shared memory alone, without clocks."""
 PLAIN_ACCESSES = 1 << 26
 """How many accesses of a launch are checked then; those that kernel code checks itself do not count."""
+FURTHER = 3
+"""Schedules of a launch besides the first, with the seeds 1, 2, ..."""
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 
+USES_LOADS = 2
+"""An election, as a meeting of lanes that orders something (`barriers.meet`); 0 and 1 are those that do not, and do."""
 IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
 """Bits of a proxy fence (`memory_order.view`): which accesses see those of the generic proxy.
 
@@ -84,10 +88,10 @@ _RULES_OF_KIND = {
     ),
     "numeric": ("not-finite", "index-overflow", "zero-division", "negative-shift"),
 }  # fmt: skip
-KIND_OF_RULE = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
-RULES = tuple(KIND_OF_RULE)
+KIND_OF_RULE: dict[str, str] = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
+RULES: tuple[str, ...] = tuple(KIND_OF_RULE)
 """All rules; `Finding.rule` is an index."""
-RULE = {name: number for number, name in enumerate(RULES)}
+RULE: dict[str, int] = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 64  # bits of a word
 WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load")
 """Rules that are warnings, not findings: public programs break them, and GPUs tolerate it (ptxas adds a missing
@@ -179,7 +183,8 @@ class Access:
 class Cell:
     """The last accesses to a few bytes.
 
-    In shared memory, `read.tid` DENSE means that `other` is a `Readers`: there are more than two.
+    In shared memory, `read.tid` DENSE means that `other` is a `Readers`: there are more than two. After a `cp.async`,
+    `atomic.tid` and `atomic.site` are the address that it reads.
     """
 
     write: Access
@@ -467,6 +472,9 @@ class State:
     scratch: u64
     value: u64  # address of the value of the next write, if known
     value_for: u64  # the address it is written to
+    source: u64  # what the next `cp.async` reads, how many bytes, and where it writes them
+    source_bytes: u32
+    source_for: u64
     objects: Array[Object, MAX_OBJECTS]
     object_count: u32
     findings_count: u32
@@ -494,6 +502,6 @@ class State:
     findings: Array[Finding, MAX_FINDINGS]
 
 
-detector = Library("sanitizer", prefix="kiln_cpu_san_")
+detector: Library = Library("sanitizer", prefix="kiln_cpu_san_")
 """The library of functions that instrumented code calls."""
 state = detector.variable("state", State)

@@ -7,7 +7,7 @@ Python reads and writes files by them (`objects.py`, `shared_library.py`), nativ
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....native import Array, i64, struct, u8, u16, u32, u64
 
@@ -144,16 +144,16 @@ ABSOLUTE = {X86_64: 1, AARCH64: 257}
 """The relocation of a machine that is an address of 64 bits."""
 
 
-def with_branch(word, steps):
+def with_branch(word: Any, steps: Any) -> Any:
     """Return an AArch64 instruction with another offset in words; for native values and Python's."""
     return word & 0xFC000000 | steps & 0x3FFFFFF
 
 
-def with_page(word, pages):
+def with_page(word: Any, pages: Any) -> Any:
     """Return an AArch64 `adrp` with another offset in pages; for native values and Python's."""
     return word & 0x9F00001F | (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
 
 
-def with_low_bits(word, address, shift):
+def with_low_bits(word: Any, address: Any, shift: Any) -> Any:
     """Return an AArch64 instruction with the low 12 bits of an address; for native values and Python's."""
     return word & 0xFFC003FF | (address & 0xFFF) >> shift << 10

@@ -97,7 +97,10 @@ class File:
         if data[4:6] != b"\x02\x01":
             raise NotElf("is no 64-bit little-endian ELF file")
         head = elf.Header.from_buffer_copy(data)
-        self.data, self.kind, self.machine, count = data, head.kind, head.machine, head.section_count
+        self.data = data
+        self.kind: int = head.kind
+        self.machine: int = head.machine
+        count = head.section_count
         ends = [head.sections + head.section_bytes * count, head.segments + head.segment_bytes * head.segment_count]
         if head.section_bytes != ctypes.sizeof(elf.SectionHeader) and count:
             raise NotElf("is damaged: its section headers have another size than those of ELF")
@@ -260,7 +263,7 @@ class Names:
     """A table of names."""
 
     def __init__(self) -> None:
-        self.data = bytearray(b"\0")
+        self.data: bytearray = bytearray(b"\0")
         self._known = {"": 0}
 
     def at(self, name: str) -> int:

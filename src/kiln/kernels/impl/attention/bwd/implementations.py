@@ -73,8 +73,10 @@ class BackwardLaunch:
     """All kernels of a call: preprocess, dsinks, and those of a subclass's `main`."""
 
     def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
-        self.dtype, self.tile_m = dtype, tile_m
-        self.preprocess, self.sinks = BackwardPreprocess(dtype, head_dim_v, tile_m), SinkBackward(tile_m)
+        self.dtype = dtype
+        self.tile_m = tile_m
+        self.preprocess: BackwardPreprocess = BackwardPreprocess(dtype, head_dim_v, tile_m)
+        self.sinks: SinkBackward = SinkBackward(tile_m)
 
     @cute.jit
     def __call__(
@@ -104,8 +106,10 @@ class Sm80BackwardLaunch(BackwardLaunch):
         super().__init__(dtype, head_dims[1])
         make = functools.partial(Sm80BackwardKernel, dtype, head_dims, config, masks, score_mod=score_mod)
         joint = max(map(padded_head_dim, head_dims)) <= _MAX_JOINT_HEAD_DIM
-        self.dkv = [make(False, True, True)] if joint else [make(False, True, False), make(False, False, True)]
-        self.dq = make(True, True, False)
+        self.dkv: list[Sm80BackwardKernel] = (
+            [make(False, True, True)] if joint else [make(False, True, False), make(False, False, True)]
+        )
+        self.dq: Sm80BackwardKernel = make(True, True, False)
 
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
         kv, q_do, rest = (x.k, x.v), (x.q, x.dout), (scalars, stream)
@@ -124,8 +128,10 @@ class Sm90BackwardLaunch(BackwardLaunch):
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims[1], config.tile_m)
         padded = sm90_config.padded_head_dim(head_dims)
-        self.kernel = Sm90BackwardKernel(dtype, padded, config, masks, deterministic, varlen, has_seqused_k, score_mod)
-        self.dq = DqKernel(self.kernel, head_dims[0])
+        self.kernel: Sm90BackwardKernel = Sm90BackwardKernel(
+            dtype, padded, config, masks, deterministic, varlen, has_seqused_k, score_mod
+        )
+        self.dq: DqKernel = DqKernel(self.kernel, head_dims[0])
 
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
         early_dq = None if x.additions is None or self.kernel.varlen else x.dq
@@ -148,7 +154,8 @@ class Sm90Hd256BackwardLaunch(BackwardLaunch):
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims[1], config.tile_m)
         key = (dtype, sm90_hd256_config.padded_head_dims(head_dims), config, masks, varlen, has_seqused_k, score_mod)
-        self.dkv, self.dq = Sm90Hd256DkDvKernel(*key), Sm90Hd256DqKernel(*key)
+        self.dkv: Sm90Hd256DkDvKernel = Sm90Hd256DkDvKernel(*key)
+        self.dq: Sm90Hd256DqKernel = Sm90Hd256DqKernel(*key)
 
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
         kv, q_do, rest = (x.k, x.v), (x.q, x.dout), (scalars, schedule, stream)

@@ -38,7 +38,9 @@ class BackwardPreprocess:
     there are any, are filled with zeros."""
 
     def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
-        self.dtype, self.head_dim, self.tile_m = dtype, head_dim_v, tile_m
+        self.dtype = dtype
+        self.head_dim = head_dim_v
+        self.tile_m = tile_m
         self.lanes: int = 1 << (head_dim_v // VECTOR - 1).bit_length()
         self.ways: int = _THREADS // self.lanes
         self.thread_rows: int = min(_MAX_ROWS, self.lanes)  # each row of a CTA is read and written by a thread

@@ -69,11 +69,16 @@ class Sm80BackwardKernel(QueryTile):
         score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims, config)
-        masks_right, masks_left, self.has_softcap = masks
+        masks_right = masks[0]
+        masks_left = masks[1]
+        self.has_softcap: bool = masks[2]
         self.score_mod = score_mod
-        self.computes_dq, self.computes_ds_u, self.computes_p_w = computes_dq, computes_ds_u, computes_p_w
+        self.computes_dq = computes_dq
+        self.computes_ds_u = computes_ds_u
+        self.computes_p_w = computes_p_w
         # in the order of the streamed rows
-        self.masks_before, self.masks_after = (masks_left, masks_right) if computes_dq else (masks_right, masks_left)
+        self.masks_before: bool = masks_left if computes_dq else masks_right
+        self.masks_after: bool = masks_right if computes_dq else masks_left
 
     @cute.jit
     def __call__(

@@ -11,6 +11,8 @@ from ....parts.online_softmax import softcap_tanh
 from ..fwd.sm80_mma import SmemMatrices, flat8, ldmatrix_lanes, multiply_block, pipelined
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .sm80 import Sm80BackwardKernel
 
 
@@ -23,31 +25,37 @@ class BackwardMma:
 
     def __init__(self, kernel: Sm80BackwardKernel, thread: Any, smem_resident: Any, smem_streamed: Any) -> None:
         tile_m, tile_n = kernel.config.tile_m, kernel.config.tile_n
-        self.mma, self.dtype, self.n_blocks = kernel.mma(), kernel.dtype, tile_n // 16
+        self.mma: cute.TiledMma = kernel.mma()
+        self.dtype: type[cute.Numeric] = kernel.dtype
+        self.n_blocks: int = tile_n // 16
         self.k_blocks: tuple[int, int] = (kernel.padded // 16, kernel.padded_v // 16)
 
         def accumulator(columns: int) -> Any:
             return cute.make_rmem_tensor(self.mma.partition_shape_C((tile_m, columns)), Float32)
 
-        self.acc_s, self.acc_dp = (accumulator(tile_n) for _ in range(2))
-        self.ds, self.p = (cute.make_rmem_tensor((8, 1, self.n_blocks), kernel.dtype) for _ in range(2))
-        self.acc_ds_u, self.acc_p_w = (
-            accumulator(columns) if wanted else None
-            for columns, wanted in ((kernel.padded, kernel.computes_ds_u), (kernel.padded_v, kernel.computes_p_w))
-        )
+        self.acc_s: cute.Tensor = accumulator(tile_n)
+        self.acc_dp: cute.Tensor = accumulator(tile_n)
+        self.ds: cute.Tensor = cute.make_rmem_tensor((8, 1, self.n_blocks), kernel.dtype)
+        self.p: cute.Tensor = cute.make_rmem_tensor((8, 1, self.n_blocks), kernel.dtype)
+        self.acc_ds_u: cute.Tensor | None = accumulator(kernel.padded) if kernel.computes_ds_u else None
+        self.acc_p_w: cute.Tensor | None = accumulator(kernel.padded_v) if kernel.computes_p_w else None
         for acc in (self.acc_ds_u, self.acc_p_w):
             if acc is not None:
                 acc.fill(0.0)
-        self.load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
-        self.load_transposed = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), kernel.dtype)
+        self.load: cute.CopyAtom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), kernel.dtype)
+        self.load_transposed: cute.CopyAtom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), kernel.dtype)
         down, across, first = ldmatrix_lanes(thread)
         widths = (kernel.padded, kernel.padded_v)
-        self.resident = [
+        self.resident: list[Callable[[int, int], Any]] = [
             SmemMatrices(x, down, (tile_m, n), first, kernel.config.warps).stage(0)
             for x, n in zip(smem_resident, widths)
         ]
-        self.streamed_columns = [SmemMatrices(x, across, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
-        self.streamed_rows = [SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)]
+        self.streamed_columns: list[SmemMatrices] = [
+            SmemMatrices(x, across, (tile_n, n)) for x, n in zip(smem_streamed, widths)
+        ]
+        self.streamed_rows: list[SmemMatrices] = [
+            SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)
+        ]
 
     def compute_s(self, stage: Any) -> None:
         """Compute S = X U^T."""
@@ -96,10 +104,14 @@ class BackwardSoftmax:
     """Turns S into P and dP into dS. Queries are rows of the scores in the dQ kernel, columns in the dK/dV kernel."""
 
     def __init__(self, kernel: Sm80BackwardKernel, mma: BackwardMma, scalars: Any) -> None:
-        self.kernel, self.mma, self.scalars = kernel, mma, scalars
-        self.pairs, self.queries_are_rows = kernel.config.tile_n // 8, kernel.computes_dq
+        self.kernel = kernel
+        self.mma = mma
+        self.scalars = scalars
+        self.pairs: int = kernel.config.tile_n // 8
+        self.queries_are_rows: bool = kernel.computes_dq
         count = 2 if self.queries_are_rows else 2 * self.pairs
-        self.neg_lse, self.delta = (cute.make_rmem_tensor((count,), Float32) for _ in range(2))
+        self.neg_lse: cute.Tensor = cute.make_rmem_tensor((count,), Float32)
+        self.delta: cute.Tensor = cute.make_rmem_tensor((count,), Float32)
         has_derivative = kernel.has_softcap or kernel.score_mod.function is not None
         self.derivative: Any = cute.make_rmem_tensor(mma.acc_s.shape, Float32) if has_derivative else None
 

@@ -111,7 +111,8 @@ class Sm90BackwardKernel(BackwardTiles):
         deterministic: bool, varlen: bool = False, has_seqused_k: bool = False, score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
         super().__init__(dtype, config, masks, varlen, has_seqused_k, score_mod)
-        self.head_dim, self.deterministic = head_dim, deterministic
+        self.head_dim = head_dim
+        self.deterministic = deterministic
         self.waits_for_v: bool = self.lengths_vary or config.operands_in_regs > 0
         """Whether V is needed before the first GEMM."""
         self.splits_dq_by_elements: bool = head_dim == WARPGROUPS * WARPGROUP_ROWS

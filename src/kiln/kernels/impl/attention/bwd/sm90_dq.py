@@ -44,7 +44,9 @@ class DqWriter:
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Sm90BackwardKernel, mma: BackwardMma, smem: Smem, group: Any, thread: Any) -> None:
-        self.columns, self.acc_dq, self.group = kernel.dq_columns, mma.acc_dq, group
+        self.columns: int = kernel.dq_columns
+        self.acc_dq: cute.Tensor = mma.acc_dq
+        self.group = group
         self.start: Any = smem.dq[None, 0].iterator + (group * (WARPGROUP_ROWS * kernel.dq_columns) + thread * 4)
 
     def write(self, step: Any) -> None:
@@ -68,7 +70,11 @@ class DqAdder:
     def __init__(
         self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, smem: Any, dq_acc: Any, additions: Any
     ) -> None:
-        self.kernel, self.scheduler, self.smem, self.dq_acc, self.additions = kernel, scheduler, smem, dq_acc, additions
+        self.kernel = kernel
+        self.scheduler = scheduler
+        self.smem = smem
+        self.dq_acc = dq_acc
+        self.additions = additions
 
     @cute.jit
     def run(self, which: Int32, broadcast: Any):
@@ -150,8 +156,10 @@ class DqTranspose:
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Sm90BackwardKernel, lane: Any) -> None:
-        self.kernel, self.lane = kernel, lane
-        self.row_blocks, self.column_blocks = kernel.config.tile_m // _ROW_BLOCK, kernel.head_dim // _COLUMN_BLOCK
+        self.kernel = kernel
+        self.lane = lane
+        self.row_blocks: int = kernel.config.tile_m // _ROW_BLOCK
+        self.column_blocks: int = kernel.head_dim // _COLUMN_BLOCK
 
     def load(self, start: Any, row_block: Any, column_block: Any, fragment: Any) -> None:
         """Load a thread's part of a block."""
@@ -200,7 +208,11 @@ class DqConverter:
     def __init__(
         self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, dq_acc: Any, additions: Any, dq: Any
     ) -> None:
-        self.kernel, self.scheduler, self.dq_acc, self.additions, self.dq = kernel, scheduler, dq_acc, additions, dq
+        self.kernel = kernel
+        self.scheduler = scheduler
+        self.dq_acc = dq_acc
+        self.additions = additions
+        self.dq = dq
 
     @cute.jit
     def run(self, broadcast: Any):
@@ -281,7 +293,8 @@ class DqKernel:
     """The kernel that adds up and converts dQ accumulators: a CTA has a query tile of a head."""
 
     def __init__(self, kernel: Sm90BackwardKernel, head_dim: int) -> None:
-        self.backward, self.head_dim = kernel, head_dim
+        self.backward = kernel
+        self.head_dim = head_dim
 
     @cute.jit
     def __call__(

@@ -168,12 +168,13 @@ class ScoreMma:
     """
 
     def __init__(self, dtype: Any, thread: Any, tile: Any, columns: int, dims_in_regs: int) -> None:
-        self.mma, self.mma_regs = (make_wgmma(dtype, columns, a_in_regs=in_regs) for in_regs in (False, True))
-        self.a = self.mma.make_fragment_A(self.mma.get_slice(thread).partition_A(tile))
+        self.mma: cute.TiledMma = make_wgmma(dtype, columns, a_in_regs=False)
+        self.mma_regs: cute.TiledMma = make_wgmma(dtype, columns, a_in_regs=True)
+        self.a: cute.Tensor = self.mma.make_fragment_A(self.mma.get_slice(thread).partition_A(tile))
         self.blocks_in_regs: int = min(dims_in_regs, cute.size(tile, mode=[1])) // 16
         if self.blocks_in_regs:
             first = cute.local_tile(tile, (WARPGROUP_ROWS, 16 * self.blocks_in_regs), (0, 0))
-            self.a_regs = cute.make_rmem_tensor(((2, 2, 2), 1, self.blocks_in_regs), dtype)
+            self.a_regs: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, self.blocks_in_regs), dtype)
             load_a_operand(self.mma_regs, thread, first, self.a_regs)
 
     def b_operand(self, thread: Any, stages: Any) -> Any:
@@ -203,8 +204,8 @@ class GradientMma:
         head_dim = cute.size(stages, mode=[1])
         self.mma: Any = make_wgmma(dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
         self.b: Any = self.mma.make_fragment_B(self.mma.get_slice(thread).partition_B(transposed(stages)))
-        self.acc = cute.make_rmem_tensor(self.mma.partition_shape_C((WARPGROUP_ROWS, head_dim)), Float32)
-        self.a = cute.make_rmem_tensor(((2, 2, 2), 1, columns // 16), dtype)
+        self.acc: cute.Tensor = cute.make_rmem_tensor(self.mma.partition_shape_C((WARPGROUP_ROWS, head_dim)), Float32)
+        self.a: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, columns // 16), dtype)
         self.acc.fill(0.0)
         self.a.fill(0.0)  # what a step computes is multiplied in the next one; before the first there is nothing
 

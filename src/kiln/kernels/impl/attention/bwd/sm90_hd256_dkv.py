@@ -32,11 +32,11 @@ class WarpgroupMma:
 
     def __init__(self, kernel: Sm90Hd256DkDvKernel, thread: Any, a: Any, b: Any, gradient_b: Any) -> None:
         tile_m = kernel.config.tile_m
-        self.scores = ScoreMma(kernel.dtype, thread, a, tile_m, kernel.config.kv_dims_in_regs)
+        self.scores: ScoreMma = ScoreMma(kernel.dtype, thread, a, tile_m, kernel.config.kv_dims_in_regs)
         self.b: Any = self.scores.b_operand(thread, b)
         self.acc_s: Any = self.scores.accumulator(tile_m)
-        self.gradient = GradientMma(kernel.dtype, thread, gradient_b, tile_m)
-        self.p = self.gradient.a
+        self.gradient: GradientMma = GradientMma(kernel.dtype, thread, gradient_b, tile_m)
+        self.p: cute.Tensor = self.gradient.a
 
     def issue_scores(self, stage: Any) -> None:
         """Issue S^T = K Q^T, or dP^T = V dO^T."""

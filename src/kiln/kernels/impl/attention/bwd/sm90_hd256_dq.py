@@ -30,11 +30,13 @@ class DqMma:
     def __init__(self, kernel: Sm90Hd256DqKernel, thread: Any, smem: Smem, group: Any) -> None:
         tile_n, dtype, (k, v) = kernel.config.tile_n, kernel.dtype, smem.streamed
         q, do = (cute.local_tile(x, (WARPGROUP_ROWS, cute.size(x, mode=[1])), (group, 0)) for x in smem.resident)
-        self.s = ScoreMma(dtype, thread, q, tile_n, kernel.config.q_dims_in_regs)
-        self.dp = ScoreMma(dtype, thread, do, tile_n, 0)
-        self.k, self.v = (self.s.b_operand(thread, x) for x in (k, v))
-        self.acc_s, self.acc_dp = (self.s.accumulator(tile_n) for _ in range(2))
-        self.dq = GradientMma(dtype, thread, k, tile_n)
+        self.s: ScoreMma = ScoreMma(dtype, thread, q, tile_n, kernel.config.q_dims_in_regs)
+        self.dp: ScoreMma = ScoreMma(dtype, thread, do, tile_n, 0)
+        self.k: cute.Tensor = self.s.b_operand(thread, k)
+        self.v: cute.Tensor = self.s.b_operand(thread, v)
+        self.acc_s: cute.Tensor = self.s.accumulator(tile_n)
+        self.acc_dp: cute.Tensor = self.s.accumulator(tile_n)
+        self.dq: GradientMma = GradientMma(dtype, thread, k, tile_n)
 
 
 class QueryScores(BackwardScores):

@@ -34,28 +34,33 @@ class BackwardMma:
 
     def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Any) -> None:
         head_dim, tile_m = kernel.head_dim, kernel.config.tile_m
-        self.kernel, self.thread, self.smem = kernel, thread, smem
+        self.kernel = kernel
+        self.thread = thread
+        self.smem = smem
         self.mma_s: Any = make_wgmma(kernel.dtype, tile_m)
         self.mma_s_regs: Any = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
         self.mma_dkv: Any = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
         self.mma_dq: Any = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
-        self.operands_in_regs = [
+        self.operands_in_regs: list[cute.Tensor] = [
             cute.make_rmem_tensor(((2, 2, 2), 1, head_dim // 16), kernel.dtype)
             for _ in range(kernel.config.operands_in_regs)
         ]
         s, dkv = (x.get_slice(thread) for x in (self.mma_s, self.mma_dkv))
-        self.q, self.do = (self.mma_s.make_fragment_B(s.partition_B(x)) for x in (smem.q, smem.do))
-        self.q_transposed, self.do_transposed = (
-            self.mma_dkv.make_fragment_B(dkv.partition_B(transposed(x))) for x in (smem.q, smem.do)
-        )
+        self.q: cute.Tensor = self.mma_s.make_fragment_B(s.partition_B(smem.q))
+        self.do: cute.Tensor = self.mma_s.make_fragment_B(s.partition_B(smem.do))
+        self.q_transposed: cute.Tensor = self.mma_dkv.make_fragment_B(dkv.partition_B(transposed(smem.q)))
+        self.do_transposed: cute.Tensor = self.mma_dkv.make_fragment_B(dkv.partition_B(transposed(smem.do)))
 
         def accumulator(mma: Any, columns: int) -> Any:
             return cute.make_rmem_tensor(mma.partition_shape_C((_ROWS, columns)), Float32)
 
-        self.acc_s, self.acc_dp = (accumulator(self.mma_s, tile_m) for _ in range(2))
-        self.acc_dk, self.acc_dv = (accumulator(self.mma_dkv, head_dim) for _ in range(2))
+        self.acc_s: cute.Tensor = accumulator(self.mma_s, tile_m)
+        self.acc_dp: cute.Tensor = accumulator(self.mma_s, tile_m)
+        self.acc_dk: cute.Tensor = accumulator(self.mma_dkv, head_dim)
+        self.acc_dv: cute.Tensor = accumulator(self.mma_dkv, head_dim)
         self.acc_dq: Any = accumulator(self.mma_dq, kernel.dq_columns)
-        self.p, self.ds = (cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype) for _ in range(2))
+        self.p: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype)
+        self.ds: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype)
 
     def warpgroup_operands(self, group: Any) -> WarpgroupOperands:
         """Return the operands of a warpgroup. In a loop, make them from a number that exists there only: fewer

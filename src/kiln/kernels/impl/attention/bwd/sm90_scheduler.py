@@ -76,9 +76,16 @@ class BackwardTileScheduler:
     def __init__(
         self, kernel: BackwardTiles, q: Any, k: Any, tensors: Any, tiles: Any, scalars: Any, schedule: Any
     ) -> None:
-        self.kernel, self.tensors, self.tiles, self.scalars, self.schedule = kernel, tensors, tiles, scalars, schedule
-        self.seqlen_q, self.seqlen_k, self.layers = q.shape[0], k.shape[0], k.shape[3]
-        self.heads, self.group_size = (q if kernel.computes_dq else k).shape[2], q.shape[2] // k.shape[2]
+        self.kernel = kernel
+        self.tensors = tensors
+        self.tiles = tiles
+        self.scalars = scalars
+        self.schedule = schedule
+        self.seqlen_q: Int32 = q.shape[0]
+        self.seqlen_k: Int32 = k.shape[0]
+        self.layers: Int32 = k.shape[3]
+        self.heads: Int32 = (q if kernel.computes_dq else k).shape[2]
+        self.group_size: Int32 = q.shape[2] // k.shape[2]
 
     def batch(self) -> Any:
         """Return the number of sequences."""
@@ -230,7 +237,8 @@ class KvTileBroadcast:
     __kiln_immutable__ = True
 
     def __init__(self, broadcast: pipeline.WorkBroadcast) -> None:
-        self.broadcast, self.pipe = broadcast, broadcast.pipe
+        self.broadcast = broadcast
+        self.pipe: pipeline.PipelineAsync = broadcast.pipe
 
     @classmethod
     def create(cls, smem: Any, consumer_warps: int) -> KvTileBroadcast:

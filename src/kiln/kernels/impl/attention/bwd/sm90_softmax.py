@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..... import Float32, cute
+from ..... import Float32, Int32, cute
 from .....cute import arch
 from .....cute.nvgpu import warp
 from ....parts.online_softmax import softcap_tanh
@@ -22,7 +22,9 @@ class BackwardScores:
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Any, mma: Any, scalars: Any) -> None:
-        self.kernel, self.mma, self.scalars = kernel, mma, scalars
+        self.kernel = kernel
+        self.mma = mma
+        self.scalars = scalars
         self.has_derivative: Any | bool = kernel.has_softcap or kernel.score_mod.function is not None
 
     def softcap(self) -> None:
@@ -58,7 +60,9 @@ class TransposedScores(BackwardScores):
 
     def __init__(self, kernel: Any, mma: Any, thread: Any, lse_delta: Any, scalars: Any) -> None:
         super().__init__(kernel, mma, scalars)
-        self.lse_delta, self.blocks, self.first_query = lse_delta, kernel.config.tile_m // 16, thread % 4 * 4
+        self.lse_delta = lse_delta
+        self.blocks: int = kernel.config.tile_m // 16
+        self.first_query: Int32 = thread % 4 * 4
 
     def row_values(self, which: int, k: int, stage: Any) -> Any:
         """Return LSE (0) or delta (1) of the four of 16 queries that a thread holds: two of eight, then two of the next
@@ -109,7 +113,7 @@ class SharedDs(TransposedScores):
     ) -> None:
         super().__init__(kernel, mma, thread, smem.lse_delta, scalars)
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), kernel.dtype)
-        self.copy = cute.make_tiled_copy_C(atom, mma.mma_s)
+        self.copy: cute.TiledCopy = cute.make_tiled_copy_C(atom, mma.mma_s)
         shape = (WARPGROUP_ROWS, kernel.config.tile_m, DS_STAGES)
         self.smem_ds: Any = self.copy.get_slice(thread).partition_D(
             cute.local_tile(transposed(smem.ds), shape, (group, 0, 0))

@@ -63,12 +63,18 @@ class BackwardTiles:
     def __init__(
         self, dtype: Any, config: Any, masks: tuple[bool, bool, bool], varlen: bool, has_seqused_k: bool, score_mod: Any
     ) -> None:
-        self.dtype, self.config, self.score_mod = dtype, config, score_mod
-        self.masks_right, self.masks_left, self.has_softcap = masks
-        self.varlen, self.lengths_vary = varlen, varlen or has_seqused_k
+        self.dtype = dtype
+        self.config = config
+        self.score_mod = score_mod
+        self.masks_right: bool = masks[0]
+        self.masks_left: bool = masks[1]
+        self.has_softcap: bool = masks[2]
+        self.varlen = varlen
+        self.lengths_vary: bool = varlen or has_seqused_k
         # in the order of the streamed rows
         before_after = (self.masks_left, self.masks_right) if self.computes_dq else (self.masks_right, self.masks_left)
-        self.masks_before, self.masks_after = before_after
+        self.masks_before: bool = before_after[0]
+        self.masks_after: bool = before_after[1]
 
     @property
     def streamed_rows(self) -> int:

@@ -34,7 +34,10 @@ class CombineRows:
     rows are."""
 
     def __init__(self, dtype: Any, head_dim: int, lanes: int, ways: int) -> None:
-        self.dtype, self.head_dim, self.lanes, self.ways = dtype, head_dim, lanes, ways
+        self.dtype = dtype
+        self.head_dim = head_dim
+        self.lanes = lanes
+        self.ways = ways
 
     def partial_row(self, partials: Any, split: Any) -> Any:
         """Return the partial row of a split."""

@@ -21,7 +21,9 @@ class GatherPages:
     not written."""
 
     def __init__(self, dtype: Any, head_dim: int, page_size: int) -> None:
-        self.dtype, self.page_size, self.vector = dtype, page_size, 128 // dtype.width
+        self.dtype = dtype
+        self.page_size = page_size
+        self.vector: int = 128 // dtype.width
         self.head_vectors: Any = head_dim // self.vector
 
     @cute.jit

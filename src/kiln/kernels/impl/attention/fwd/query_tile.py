@@ -22,14 +22,20 @@ class QueryTile:
     def __init__(
         self, kv_dtype: Any, head_dims: tuple[int, int], config: Any, group_size: int = 1, out_dtype: Any = None
     ) -> None:
-        self.kv_dtype, self.is_fp8 = kv_dtype, kv_dtype.width == 8
-        self.dtype = Float16 if self.is_fp8 else kv_dtype
-        self.out_dtype = out_dtype or self.dtype
+        self.kv_dtype = kv_dtype
+        self.is_fp8: bool = kv_dtype.width == 8
+        self.dtype: type[Float16] | Any = Float16 if self.is_fp8 else kv_dtype
+        self.out_dtype: Any | type[Float16] = out_dtype or self.dtype
         pack = 16 // kv_dtype.width
-        self.dim, self.dim_v = (dim // pack for dim in head_dims)
-        self.padded, self.padded_v = padded_head_dim(self.dim), padded_head_dim(self.dim_v)
-        self.head_dim_v, self.o_columns, self.q_columns = head_dims[1], pack * self.padded_v, pack * self.padded
-        self.config, self.group_size = config, group_size
+        self.dim: int = head_dims[0] // pack
+        self.dim_v: int = head_dims[1] // pack
+        self.padded: int = padded_head_dim(self.dim)
+        self.padded_v: int = padded_head_dim(self.dim_v)
+        self.head_dim_v: int = head_dims[1]
+        self.o_columns: int = pack * self.padded_v
+        self.q_columns: int = pack * self.padded
+        self.config = config
+        self.group_size = group_size
 
     def adjacent_columns(self) -> list[tuple[int, list[tuple[int, int]]]]:
         """Return the adjacent output columns of a row that a thread holds: the first, relative to the thread's first,

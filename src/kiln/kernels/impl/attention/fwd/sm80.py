@@ -79,8 +79,12 @@ class Sm80ForwardKernel(QueryTile):
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims, config, group_size, out_dtype)
         self.q_dtype: Any = q_dtype or dtype
-        self.masks_right, self.masks_left, self.has_softcap = masks
-        self.split_kv, self.page_size, self.score_mod = split_kv, page_size, score_mod
+        self.masks_right: bool = masks[0]
+        self.masks_left: bool = masks[1]
+        self.has_softcap: bool = masks[2]
+        self.split_kv = split_kv
+        self.page_size = page_size
+        self.score_mod = score_mod
 
     @cute.jit
     def __call__(

@@ -21,7 +21,10 @@ class Sm80Epilogue:
     __kiln_immutable__ = True
 
     def __init__(self, tile: QueryTile, sinks: Any, head: Any, v_descale: Any = None) -> None:
-        self.tile, self.sinks, self.head, self.v_descale = tile, sinks, head, v_descale
+        self.tile = tile
+        self.sinks = sinks
+        self.head = head
+        self.v_descale = v_descale
 
     @cute.jit
     def _normalize(self, softmax: Any, number: int, row: Int32, counts_sink: Any = True):

@@ -24,22 +24,28 @@ class Sm80Mma:
 
     def __init__(self, tile: QueryTile, thread: Any, smem_q: Any, smem_k: Any, smem_v: Any) -> None:
         config = tile.config
-        self.mma, self.m_tiles, self.dtype = tile.mma(), config.m_tiles, tile.dtype
-        self.acc_o, self.acc_s = (
-            cute.make_rmem_tensor(self.mma.partition_shape_C((config.tile_m, columns)), Float32)
-            for columns in (tile.o_columns, config.tile_n)
+        self.mma: cute.TiledMma = tile.mma()
+        self.m_tiles: int = config.m_tiles
+        self.dtype: type[cute.Numeric] = tile.dtype
+        self.acc_o: cute.Tensor = cute.make_rmem_tensor(
+            self.mma.partition_shape_C((config.tile_m, tile.o_columns)), Float32
         )
-        self.p = cute.make_rmem_tensor((8, self.m_tiles, config.tile_n // 16), tile.dtype)
+        self.acc_s: cute.Tensor[Float32] = cute.make_rmem_tensor(
+            self.mma.partition_shape_C((config.tile_m, config.tile_n)), Float32
+        )
+        self.p: cute.Tensor = cute.make_rmem_tensor((8, self.m_tiles, config.tile_n // 16), tile.dtype)
         k_blocks, v_blocks, n_blocks = tile.padded // 16, tile.padded_v // 16, config.tile_n // 16
-        self.q = cute.make_rmem_tensor((8, self.m_tiles, tile.q_columns // 16), tile.dtype)
-        self.k = cute.make_rmem_tensor((4, 2, n_blocks, k_blocks), tile.dtype)
-        self.v = cute.make_rmem_tensor((4, 2, v_blocks, n_blocks), tile.dtype)
-        self.load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), tile.dtype)
-        self.load_transposed = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), tile.dtype)
+        self.q: cute.Tensor = cute.make_rmem_tensor((8, self.m_tiles, tile.q_columns // 16), tile.dtype)
+        self.k: cute.Tensor = cute.make_rmem_tensor((4, 2, n_blocks, k_blocks), tile.dtype)
+        self.v: cute.Tensor = cute.make_rmem_tensor((4, 2, v_blocks, n_blocks), tile.dtype)
+        self.load: cute.CopyAtom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), tile.dtype)
+        self.load_transposed: cute.CopyAtom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), tile.dtype)
         down, across, first = ldmatrix_lanes(thread)
-        self.q_matrix = SmemMatrices(smem_q, down, (config.tile_m, tile.q_columns), first, config.warps).stage(0)
-        self.k_matrices = SmemMatrices(smem_k, across, (config.tile_n, tile.padded))
-        self.v_matrices = SmemMatrices(smem_v, down, (config.tile_n, tile.padded_v))
+        self.q_matrix: Callable[[int, int], Any] = SmemMatrices(
+            smem_q, down, (config.tile_m, tile.q_columns), first, config.warps
+        ).stage(0)
+        self.k_matrices: SmemMatrices = SmemMatrices(smem_k, across, (config.tile_n, tile.padded))
+        self.v_matrices: SmemMatrices = SmemMatrices(smem_v, down, (config.tile_n, tile.padded_v))
 
     def qk(self, stage: Any) -> None:
         """Compute S = Q K^T."""
@@ -116,9 +122,11 @@ class SmemMatrices:
     apart."""
 
     def __init__(self, tile: Any, lane: Any, shape: tuple[int, int], first: Any = 0, repeat: int = 1) -> None:
-        self.dtype = tile.element_type
+        self.dtype: type[cute.Numeric] = tile.element_type
         self.row: int = math.gcd(shape[1], 64)  # elements of a row of smem
-        self.rows, self.size, self.repeat = shape[0], shape[0] * shape[1], repeat
+        self.rows: int = shape[0]
+        self.size: int = shape[0] * shape[1]
+        self.repeat = repeat
         self.start: Any = tile.iterator + first * (16 * self.row)
         self.offset: Any = tile.layout.inner(lane[0] * self.row + lane[1] * 8)
 

@@ -19,8 +19,12 @@ class Sm80Softmax(OnlineSoftmax):
 
     def __init__(self, tile: QueryTile, mma: Sm80Mma, scale_log2: Any) -> None:
         super().__init__(2 * tile.config.m_tiles, scale_log2)
-        self.acc_s, self.acc_o, self.p_operand, self.dtype = mma.acc_s, mma.acc_o, mma.p, tile.dtype
-        self.pairs, self.o_columns = tile.config.tile_n // 8, tile.o_columns
+        self.acc_s: cute.Tensor = mma.acc_s
+        self.acc_o: cute.Tensor = mma.acc_o
+        self.p_operand: cute.Tensor = mma.p
+        self.dtype: type[cute.Numeric] = tile.dtype
+        self.pairs: int = tile.config.tile_n // 8
+        self.o_columns: int = tile.o_columns
         self.rows: list[tuple[int, int]] = [(half, m) for m in range(tile.config.m_tiles) for half in range(2)]
 
     def reset(self) -> None:

@@ -63,9 +63,8 @@ class PingpongTurns:
 
     def __init__(self, config: Sm90AttentionConfig, group: Any) -> None:
         count = config.consumer_warpgroups
-        self.this_turn, self.next_turn = (
-            pipeline.NamedBarrier(1 + count + x, 2 * WARPGROUP) for x in (group, (group + 1) % count)
-        )
+        self.this_turn: pipeline.NamedBarrier = pipeline.NamedBarrier(1 + count + group, 2 * WARPGROUP)
+        self.next_turn: pipeline.NamedBarrier = pipeline.NamedBarrier(1 + count + (group + 1) % count, 2 * WARPGROUP)
 
     def wait(self) -> None:
         """Wait for this warpgroup's turn."""
@@ -118,15 +117,24 @@ class Sm90ForwardKernel:
         separate_o: bool, group_size: int = 1, varlen: bool = False, has_seqused_k: bool = False, page_size: int = 0,
         out_dtype: Any = None, score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
-        self.dtype, self.config, self.separate_o = dtype, config, separate_o
-        self.is_fp8, self.out_dtype = dtype.width == 8, dtype if out_dtype is None else out_dtype
+        self.dtype = dtype
+        self.config = config
+        self.separate_o = separate_o
+        self.is_fp8: bool = dtype.width == 8
+        self.out_dtype: type[cute.Numeric] = dtype if out_dtype is None else out_dtype
         # in smem; TMA fills what arrays do not have with zeros
-        self.head_dim, self.head_dim_v = (padded_head_dim(dim, dtype.width) for dim in head_dims)
-        self.masks_right, self.masks_left, self.has_softcap = masks
-        self.group_size, self.varlen, self.score_mod = group_size, varlen, score_mod
+        self.head_dim: int = padded_head_dim(head_dims[0], dtype.width)
+        self.head_dim_v: int = padded_head_dim(head_dims[1], dtype.width)
+        self.masks_right: bool = masks[0]
+        self.masks_left: bool = masks[1]
+        self.has_softcap: bool = masks[2]
+        self.group_size = group_size
+        self.varlen = varlen
+        self.score_mod = score_mod
         self.lengths_vary: bool = varlen or has_seqused_k or page_size > 0
         # rows of a TMA load: a KV tile, or the part of it that is in one page; transposed V is not paged
-        self.page_size, self.box_k = page_size, math.gcd(page_size, config.tile_n)
+        self.page_size = page_size
+        self.box_k: int = math.gcd(page_size, config.tile_n)
         self.box_v: int = config.tile_n if self.is_fp8 else self.box_k
         self.separate_v_producer: bool = self.box_v < config.tile_n
         """Many small loads: one producer warp for Q and K, another for V."""
@@ -149,7 +157,9 @@ class Sm90ForwardKernel:
         self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
         """Whether Q's descriptors are computed in each step, not kept in uniform registers."""
         # page lookups take some registers
-        self.registers = (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
+        self.registers: tuple[int, int] | tuple[int, int] = (
+            (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
+        )
 
     # --- layouts and launch ---
 

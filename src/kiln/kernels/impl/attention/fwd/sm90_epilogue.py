@@ -46,10 +46,15 @@ class Sm90Epilogue:
         self, kernel: Sm90ForwardKernel, mma: AttentionMma, softmax: Sm90Softmax, warpgroup: Any, smem_o: Any,
         outputs: Outputs, tensors: AttentionTensors,
     ) -> None:  # fmt: skip
-        self.kernel, self.mma, self.softmax, self.warpgroup = kernel, mma, softmax, warpgroup
-        self.smem_o, self.outputs, self.tensors = smem_o, outputs, tensors
-        self.barrier = pipeline.NamedBarrier(1 + warpgroup, _WARPGROUP)
-        self.stores = pipeline.PipelineTmaStore.create(num_stages=1)
+        self.kernel = kernel
+        self.mma = mma
+        self.softmax = softmax
+        self.warpgroup = warpgroup
+        self.smem_o = smem_o
+        self.outputs = outputs
+        self.tensors = tensors
+        self.barrier: pipeline.NamedBarrier = pipeline.NamedBarrier(1 + warpgroup, _WARPGROUP)
+        self.stores: pipeline.PipelineTmaStore = pipeline.PipelineTmaStore.create(num_stages=1)
 
     @cute.jit
     def finish(self, work: Work):

@@ -18,20 +18,27 @@ class AttentionMma:
     and waited for elsewhere."""
 
     def __init__(self, kernel: Sm90ForwardKernel, thread: Any, smem_q: Any, smem_k: Any, smem_v: Any) -> None:
-        tile_n, self.rematerialize_q = kernel.config.tile_n, kernel.rematerialize_q
-        self.mma_qk, self.mma_pv = kernel.mma_qk(), kernel.mma_pv()
+        tile_n = kernel.config.tile_n
+        self.rematerialize_q: Any | bool = kernel.rematerialize_q
+        self.mma_qk: cute.TiledMma = kernel.mma_qk()
+        self.mma_pv: cute.TiledMma = kernel.mma_pv()
         qk, pv = (mma.get_slice(thread) for mma in (self.mma_qk, self.mma_pv))
         if kernel.config.q_in_regs:
             self.q = self.mma_qk.make_fragment_A(qk.partition_shape_A((WARPGROUP_M, kernel.head_dim)))
-            self.thread, self.smem_q = thread, smem_q
+            self.thread = thread
+            self.smem_q = smem_q
         else:
             self.q: Any = self.mma_qk.make_fragment_A(qk.partition_A(smem_q))
         self.k: Any = self.mma_qk.make_fragment_B(qk.partition_B(smem_k))
         self.v: Any = self.mma_pv.make_fragment_B(pv.partition_B(smem_v))
-        self.acc_s = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((WARPGROUP_M, tile_n)), Float32)
-        self.acc_o = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((WARPGROUP_M, kernel.head_dim_v)), Float32)
+        self.acc_s: cute.Tensor[Float32] = cute.make_rmem_tensor(
+            self.mma_qk.partition_shape_C((WARPGROUP_M, tile_n)), Float32
+        )
+        self.acc_o: cute.Tensor = cute.make_rmem_tensor(
+            self.mma_pv.partition_shape_C((WARPGROUP_M, kernel.head_dim_v)), Float32
+        )
         values, k = ((4, 2, 2), 32) if kernel.is_fp8 else ((2, 2, 2), 16)
-        self.p = cute.make_rmem_tensor((values, 1, tile_n // k), kernel.dtype)
+        self.p: cute.Tensor = cute.make_rmem_tensor((values, 1, tile_n // k), kernel.dtype)
 
     def load_q(self) -> None:
         """Load Q into registers."""

@@ -47,8 +47,13 @@ class QueryTileScheduler:
         self, kernel: Sm90ForwardKernel, seqlen_q: Any, seqlen_k: Any, heads: Any, batch: Any,
         tensors: AttentionTensors, scalars: AttentionScalars,
     ) -> None:  # fmt: skip
-        self.kernel, self.seqlen_q, self.seqlen_k, self.heads, self.batch = kernel, seqlen_q, seqlen_k, heads, batch
-        self.tensors, self.scalars = tensors, scalars
+        self.kernel = kernel
+        self.seqlen_q = seqlen_q
+        self.seqlen_k = seqlen_k
+        self.heads = heads
+        self.batch = batch
+        self.tensors = tensors
+        self.scalars = scalars
         self.tile_queries: int = kernel.config.tile_m // kernel.group_size
 
     @cute.jit

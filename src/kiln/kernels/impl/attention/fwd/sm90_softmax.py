@@ -43,8 +43,12 @@ class ScoreTile:
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Sm90ForwardKernel, acc_s: Any, scalars: Any, alibi_slopes: Any, descaled: bool) -> None:
-        self.kernel, self.acc_s, self.scalars, self.alibi_slopes = kernel, acc_s, scalars, alibi_slopes
-        self.descaled, self.qk_descale = descaled, cute.make_rmem_tensor((1,), Float32)
+        self.kernel = kernel
+        self.acc_s = acc_s
+        self.scalars = scalars
+        self.alibi_slopes = alibi_slopes
+        self.descaled = descaled
+        self.qk_descale: cute.Tensor = cute.make_rmem_tensor((1,), Float32)
 
     def _descale(self, scale: Any) -> Any:
         return scale * self.qk_descale[0] if self.descaled else scale
@@ -107,12 +111,18 @@ class Sm90Softmax(OnlineSoftmax):
 
     def __init__(self, kernel: Sm90ForwardKernel, mma: AttentionMma, scale_log2: Any, tile_scales: bool) -> None:
         super().__init__(_ROWS, scale_log2, 5.0 if kernel.is_fp8 else 0.0)
-        self.acc_s, self.acc_o, self.p_operand = mma.acc_s, mma.acc_o, mma.p
-        self.tile_n, self.head_dim_v = kernel.config.tile_n, kernel.head_dim_v
-        self.dtype, self.is_fp8 = kernel.dtype, kernel.is_fp8
-        self.tile_scales, self.tile_scale = tile_scales, cute.make_rmem_tensor((1,), Float32)
-        self.correction, self.thread_max = (cute.make_rmem_tensor((_ROWS,), Float32) for _ in range(2))
-        self.raised = cute.make_rmem_tensor((1,), Boolean)
+        self.acc_s: cute.Tensor[Float32] = mma.acc_s
+        self.acc_o: cute.Tensor = mma.acc_o
+        self.p_operand: cute.Tensor = mma.p
+        self.tile_n: int = kernel.config.tile_n
+        self.head_dim_v: int = kernel.head_dim_v
+        self.dtype: type[cute.Numeric] = kernel.dtype
+        self.is_fp8: bool = kernel.is_fp8
+        self.tile_scales = tile_scales
+        self.tile_scale: cute.Tensor = cute.make_rmem_tensor((1,), Float32)
+        self.correction: cute.Tensor = cute.make_rmem_tensor((_ROWS,), Float32)
+        self.thread_max: cute.Tensor = cute.make_rmem_tensor((_ROWS,), Float32)
+        self.raised: cute.Tensor = cute.make_rmem_tensor((1,), Boolean)
 
     def scale(self) -> Any:
         return self.tile_scale[0] if self.tile_scales else self.scale_log2

@@ -33,7 +33,10 @@ class TransposeV:
     KV tiles of `tile_n` keys reach."""
 
     def __init__(self, dtype: Any, head_dim: int, tile_n: int, page_size: int = 0) -> None:
-        self.dtype, self.head_dim, self.tile_n, self.page_size = dtype, head_dim, tile_n, page_size
+        self.dtype = dtype
+        self.head_dim = head_dim
+        self.tile_n = tile_n
+        self.page_size = page_size
 
     @cute.jit
     def __call__(

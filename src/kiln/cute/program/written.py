@@ -1,0 +1,81 @@
+"""Which arguments of a host function its kernels write to, as far as the IR shows it.
+
+Frameworks that count writes to their arrays are told (`interop/arguments/arrays.py`): autograd then refuses a gradient
+from a saved tensor that a kernel has overwritten. Neither inline PTX nor
+arithmetic with addresses as integers is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base_dsl.bindings import ir
+from ...dialects.cute.grid import Launch
+
+_WRITES = {
+    ("cute.store", 1), ("cute_nvgpu.atomic_rmw", 0), ("cute_nvgpu.atomic_cas", 0), ("cute_nvgpu.ordered_store", 0),
+    ("cute_nvgpu.bulk_store", 0), ("cute_nvgpu.tma_store", 0),
+}  # fmt: skip
+"""Operations that write, with the operand whose memory they write to."""
+_MOVES = {
+    "cute.int_to_ptr", "cute.ptr_to_int", "cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
+    "cute.through", "cute_nvgpu.tensor_map_encode", "cute_nvgpu.tensor_map_address",
+}  # fmt: skip
+"""Operations whose result leads to the memory of their first operand."""
+
+
+def written_arguments(module: ir.Module, entry: str) -> frozenset[int]:
+    """Return the numbers of the arguments of the host function `entry` whose memory its kernels write to."""
+    functions = {op.attributes["sym_name"].value: op.operation for op in module.body.operations}
+    arguments = functions[entry].regions[0].blocks[0].arguments
+    return frozenset(n for n, value in enumerate(arguments) if not _is_short(value) and _is_written(value, functions))
+
+
+def _is_short(value: ir.Value) -> bool:
+    """Return whether a value cannot be an address: most arguments are extents of 32 bits."""
+    return isinstance(value.type, ir.IntegerType) and value.type.width < 64
+
+
+def _is_written(root: ir.Value, functions: dict[str, ir.Operation]) -> bool:
+    """Return whether an operation writes to the memory that a pointer, or an address, leads to."""
+    waiting, seen = [root], {root}
+    while waiting:
+        for use in waiting.pop().uses:
+            op, number = use.owner.operation, use.operand_number
+            if (op.name, number) in _WRITES:
+                return True
+            for value in _leads_to(op, number, functions):
+                if value not in seen:
+                    seen.add(value)
+                    waiting.append(value)
+    return False
+
+
+def _leads_to(op: ir.Operation, number: int, functions: dict[str, ir.Operation]) -> list[Any]:
+    """Return the values through which the memory of an operand can be reached, too."""
+    name = op.name
+    if name in _MOVES:
+        return [op.result] if number == 0 else []
+    if name == "builtin.unrealized_conversion_cast":  # the arguments of a launch
+        launches = [Launch.of(use.owner.operation) for use in op.result.uses]
+        kernels = [functions[str(launch.kernel)] for launch in launches if launch is not None]
+        blocks = [kernel.regions[0].blocks[0].arguments for kernel in kernels]
+        return [arguments[number] for arguments in blocks if number < len(arguments)]
+    if name == "arith.select":
+        return [op.result]
+    if name == "scf.for" and number >= 3:
+        return [op.regions[0].blocks[0].arguments[number - 2], op.results[number - 3]]
+    if name == "scf.while":
+        return [op.regions[0].blocks[0].arguments[number]]
+    if name == "scf.condition":
+        around = op.parent
+        return [around.regions[1].blocks[0].arguments[number - 1], around.results[number - 1]] if number else []
+    if name == "scf.yield":
+        around = op.parent
+        if around.name == "scf.if":
+            return [around.results[number]]
+        if around.name == "scf.for":
+            return [around.regions[0].blocks[0].arguments[number + 1], around.results[number]]
+        if around.name == "scf.while":
+            return [around.regions[0].blocks[0].arguments[number]]
+    return []
