@@ -90,7 +90,9 @@ def drawn(svg: str, theme: str) -> str:
         return svg
     colors = THEMES["dark"]
     svg = re.sub(r'(<rect width="\d+" height="\d+" fill=")#ffffff', rf"\g<1>{colors['paper']}", svg)
-    svg = re.sub(r'(<text [^>]*font-weight="bold")', rf'\1 fill="{colors["ink"]}"', svg)
+    svg = re.sub(r'(<text (?![^>]*fill=)[^>]*text-anchor="start")', rf'\1 fill="{colors["ink"]}"', svg)
+    svg = re.sub(r'(fill="none" stroke=")#333333', rf"\g<1>{colors['ink']}", svg)
+    svg = svg.replace('fill="#000000" text-anchor="start"', f'fill="{colors["ink"]}" text-anchor="start"')
     return svg.replace('fill="#777777"', f'fill="{colors["muted"]}"')
 
 

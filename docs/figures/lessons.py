@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import linecache
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from drawing import Picture, save
 
+import kiln
 import kiln.cute as cute
 from kiln import Float16, Float32
+from kiln.cute.kernel_ranges import RangeTrace
 from kiln.cute.nvgpu import warp
 from kiln.cute.pictures.draw import layout_svg, tv_svg
+from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 
 LESSONS = Path(__file__).parents[1] / "learn"
 
@@ -24,6 +34,20 @@ def alt(name: str) -> str:
     found = re.search(rf"\{{image\}} pictures/{name}\.light\.svg\n:alt: (.+)\n", lesson)
     assert found is not None, f"no lesson shows {name}, or it has no :alt:"
     return found[1]
+
+
+def program(number: int, *words: str) -> dict[str, Any]:
+    """Run the code cells of a lesson in which one of these words occurs, on the CPU target, and return their names."""
+    text = next(LESSONS.glob(f"{number:02}-*.md")).read_text()
+    made: dict[str, Any] = {"__name__": f"lesson_{number}"}
+    with tempfile.TemporaryDirectory() as folder, kiln.target("cpu"), contextlib.redirect_stdout(io.StringIO()):
+        for i, code in enumerate(re.findall(r"^```\{code-cell\}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)):
+            if any(word in code for word in words):
+                file = Path(folder) / f"cell_{i}.py"
+                file.write_text(code)
+                linecache.getlines(str(file))  # the source is looked up when a function is first called
+                exec(compile(code, str(file), "exec"), made)
+    return made
 
 
 def machine(name: str) -> Picture:
@@ -192,6 +216,58 @@ def fragment(name: str) -> str:
     return tv_svg(atom.tv_layout_C, (16, 8), title="C of m16n8k16: lane T, value V")
 
 
+def timeline(name: str) -> Picture:
+    """Draw what a producer and a consumer do, as a trace of the CPU target has it."""
+    relay = program(9, "import numpy", "def relay_kernel")["relay"]
+    x = np.zeros((6, 32), np.float32)
+    p = Picture(720, 230, alt(name))
+    for k, count in enumerate((1, 3)):
+        with kiln.target("cpu"), RangeTrace() as trace:
+            relay(x, x.copy(), count)
+        top = 14 + k * 112
+        p.text(10, top, f"{count} stage{'s' * (count > 1)}", anchor="start", bold=True)
+        for warp_number, who in enumerate(("producer", "consumer")):
+            y = top + 16 + warp_number * 36
+            p.text(10, y + 14, who, anchor="start", size=12)
+            p.line(84, y + 14, 710, y + 14)
+        begins = sorted((event.time, event.warp, event.name) for event in trace.events() if event.begins)
+        for place, (_, warp_number, what) in enumerate(begins):
+            y = top + 16 + warp_number * 36
+            row = sum(own == warp_number for _, own, _ in begins[:place])
+            p.box(88 + place * 52, y, 48, 28, "blue" if what == "load" else "green", f"{what[:4]} {row}", size=10.5)
+    p.text(710, 222, "order recorded on the CPU target, not durations", anchor="end", size=11, color="muted")
+    return p
+
+
+def boxes(name: str) -> str:
+    """Draw the boxes of a tensor, and one in shared memory."""
+    tensor = cute.make_layout((100, 72), stride=(72, 1))
+    smem = tile_layout(tensor, Float16, (32, 64), None)
+    return tma_svg(tensor, Float16, smem, (32, 64))
+
+
+def staircase(name: str) -> Picture:
+    """Draw the TFLOP/s of the steps, from the table of the lesson."""
+    text = next(LESSONS.glob("11-*.md")).read_text()
+    speeds = re.findall(r"^\| (\d|cuBLAS) \| (\d+) \|", text, re.MULTILINE)
+    date = re.search(r"\(H200, (\d{4}-\d\d-\d\d)", text)
+    assert date is not None
+    p = Picture(720, 330, alt(name))
+    new = {"2": "WGMMA", "3": "pipeline", "4": "roles", "5": "TMA stores", "6": "persistent,\nclusters"}
+    for grid in range(0, 801, 200):
+        y = 270 - grid * 0.3
+        p.line(50, y, 710, y, color="line" if grid == 0 else "soft", wide=1)
+        p.text(44, y, str(grid), anchor="end", size=11, color="muted")
+    for place, (step, speed) in enumerate(speeds):
+        x, high = 64 + place * 108, int(speed) * 0.3
+        p.box(x, 270 - high, 88, high, "blue" if step != "cuBLAS" else "orange")
+        p.text(x + 44, 260 - high, speed, bold=True)
+        p.text(x + 44, 284, f"step {step}" if step != "cuBLAS" else step, size=12)
+        p.text(x + 44, 306, new.get(step, ""), size=11, color="muted")
+    p.text(50, 14, f"TFLOP/s, f16 GEMM, 4096 cubed, H200, {date[1]}", anchor="start", size=12, color="muted")
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -205,6 +281,9 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "07-plain": plain,
     "07-swizzled": swizzled,
     "08-fragment": fragment,
+    "09-timeline": timeline,
+    "10-boxes": boxes,
+    "11-staircase": staircase,
 }
 
 

@@ -117,5 +117,55 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ("(0, n))", "(0, 0))", "gemm with M, N, K = 32, 24, 48"),
         ("cute.where(v > 0, v, 0)", "v", "expected  0.0"),
     ),
+    (9, 1): (
+        ("cp_async_wait_group(1)", "cp_async_wait_group(2)", "the sanitizer reports"),
+        (
+            "        cute.arch.cp_async_wait_group(1)\n        cute.arch.sync_warp()\n",
+            "        cute.arch.cp_async_wait_group(1)\n",
+            "race in kernel total_kernel",
+        ),
+        ("tile % 2]\n        cute.arch.sync_warp()\n", "tile % 2]\n", "race in kernel total_kernel"),
+    ),
+    (9, 2): (
+        ("            stage.release()\n", "", "deadlock in kernel column_sums_kernel"),
+        (
+            "            total += buffers[31 - lane, stage.index]\n            stage.release()\n",
+            "            stage.release()\n            total += buffers[31 - lane, stage.index]\n",
+            "race in kernel",
+        ),
+        ("31 - lane, stage.index", "31 - lane, 0", "column_sums of 2 rows"),
+    ),
+    (10, 1): (
+        ('    cute.arch.fence_proxy("async.shared", space="cta")\n', "", "race in kernel double_kernel"),
+        ("    cute.arch.mbarrier_wait(full, 0)\n", "", "the sanitizer reports"),
+        ("cute.size_in_bytes(Float32, load.smem_layout))", "512)", "1024 arrived"),
+    ),
+    (10, 2): (
+        ("        tiled_mma.set(warpgroup.Field.ACCUMULATE, True)\n", "", "gemm with M, N, K = 64, 32, 64: element"),
+        ("    warpgroup.wait_group(0)\n", "", "the sanitizer reports"),
+        (
+            "    tiled_mma.set(warpgroup.Field.ACCUMULATE, False)\n",
+            "    tiled_mma.set(warpgroup.Field.ACCUMULATE, True)\n",
+            "the sanitizer reports",
+        ),
+    ),
+    (11, 1): (
+        (
+            "inside % GROUP\n    column = inside // GROUP",
+            "inside // n_tiles\n    column = inside % n_tiles",
+            "the tile number 1",
+        ),
+        ("band * GROUP + inside % GROUP", "inside % GROUP", "8 by 6 tiles: nobody computes"),
+        ("divmod(number, GROUP * n_tiles)", "divmod(number, GROUP * m_tiles)", "8 by 6 tiles: nobody computes"),
+    ),
+    (11, 2): (
+        ("smem_b[None, stage.index]", "smem_b[None, 0]", "gemm with M, N, K = 64, 32, 192"),
+        ("gmem_b[None, k]", "gmem_b[None, 0]", "gemm with M, N, K = 64, 32, 192: element"),
+        (
+            "                cute.copy(load_b, gmem_b[None, k], smem_b[None, stage.index], tma_bar_ptr=stage.barrier)\n",
+            "",
+            "were expected and",
+        ),
+    ),
 }
 """By lesson and exercise, three each."""

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-INSTALLED = Path(__file__).with_name("lessons")
-"""Where a wheel has the lessons."""
+INSTALLED = Path(__file__).parents[1] / "kb" / "docs" / "learn"
+"""Where a wheel has the lessons, among the pages of `kiln kb`."""
 CHECKOUT = Path(__file__).parents[4] / "docs" / "learn"
 
 _HEAD = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
