@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 VERSIONS = [f"3.{minor}" for minor in range(10, 15)]
 TOOLS = ("build>=1.2", "twine>=6", "readme_renderer[md]>=44")
-TESTS = ("tests/cute/layout/test_int_tuple.py", "tests/cute/tensor/test_iterators.py", "tests/test_vocabulary.py")
+TESTS = ("tests/cute/layout/test_int_tuple.py", "tests/cute/tensor/test_iterators.py", "tests/base_dsl/test_options.py")
 IN_SDIST = (
     "src/kiln/__init__.py",
     "tests/conftest.py",
