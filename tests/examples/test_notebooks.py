@@ -11,7 +11,7 @@ from notebook_cells import Program, code_cells
 import kiln
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
-NAMES = ["composed_layouts", "data_types", "layouts", "printing", "tensors", "vectors"]
+NAMES = ["composed_layouts", "data_types", "printing", "tensors", "vectors"]
 
 
 def test_every_notebook_is_there():

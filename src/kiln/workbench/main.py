@@ -30,6 +30,7 @@ VERBS = {
     "import": "make a package of somebody's program, a KernelBench or a GPU MODE problem",
     "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "kb": "search what is known about kernels, measure its claims anew, add to it",
+    "learn": "learn to write kernels: lessons that run without a GPU, and exercises that are checked",
     "new": "make a folder with a kernel that works, its test and its benchmark",
     "opt": "run passes of a target on the text of a module, and print it",
     "profile": "show where the time of a kernel goes: machine code, ncu, nsys, ranges inside it",
