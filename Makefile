@@ -66,6 +66,7 @@ types: .venv/.dev
 SPHINX := $(BIN)/python -m sphinx -q -j $(WORKERS) -W --keep-going
 docs: .venv/.docs
 	$(SPHINX) -b html docs build/docs
+	$(BIN)/python tools/site_check.py build/docs
 
 docs-serve: docs
 	$(BIN)/python -m http.server --directory build/docs $(if $(PORT),$(PORT),8000)
