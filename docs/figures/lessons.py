@@ -268,6 +268,22 @@ def staircase(name: str) -> Picture:
     return p
 
 
+def mask(name: str) -> Picture:
+    """Draw which tiles of scores a causal mask skips, masks and leaves alone."""
+    p = Picture(560, 290, alt(name))
+    p.text(180, 14, "key tiles", bold=True)
+    p.text(14, 150, "q", bold=True)
+    for i in range(6):
+        for j in range(6):
+            color, word = ("green", "whole") if j < i else ("orange", "mask") if j == i else ("soft", "skip")
+            p.box(34 + j * 50, 30 + i * 42, 46, 38, color, word, size=11)
+    legend = (("green", "computed, no mask"), ("orange", "computed, masked"), ("soft", "never loaded"))
+    for i, (color, words) in enumerate(legend):
+        p.box(360, 60 + i * 40, 30, 26, color)
+        p.text(400, 73 + i * 40, words, anchor="start", size=12)
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -284,6 +300,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "09-timeline": timeline,
     "10-boxes": boxes,
     "11-staircase": staircase,
+    "12-mask": mask,
 }
 
 

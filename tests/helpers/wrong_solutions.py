@@ -160,5 +160,15 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ("                cute.copy(load_b, gmem_b[None, k], smem_b[None, stage.index], tma_bar_ptr=stage.barrier)\n", "",
          "were expected and"),
     ),
+    (12, 1): (
+        ("l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)", "l1 + l2", "merge of 3 and 7 keys: l"),
+        ("max(m1, m2)", "m1", "keys: m"),
+        ("o1 * np.exp(m1 - m)", "o1 * np.exp(m - m1)", "keys: o"),
+    ),
+    (12, 2): (
+        ("kiln.max(row - window + 1, 0)", "0", "window_attention with window=1"),
+        ("acc * scale + p", "acc + p", "window_attention with window="),
+        ("kiln.max(row - window + 1, 0)", "row - window + 1", "memory in kernel window_kernel"),
+    ),
 }
 """By lesson and exercise, three each."""
