@@ -24,6 +24,7 @@ from kiln.cute.kernel_ranges import RangeTrace
 from kiln.cute.nvgpu import warp
 from kiln.cute.pictures.draw import layout_svg, tv_svg
 from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
+from kiln.cute.pictures.tensor_memory import accumulator_svg
 
 LESSONS = Path(__file__).parents[1] / "learn"
 
@@ -284,6 +285,11 @@ def mask(name: str) -> Picture:
     return p
 
 
+def tensor_memory(name: str) -> str:
+    """Draw the accumulator of a tcgen05 MMA in tensor memory."""
+    return accumulator_svg(128, 64, 1)
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -301,6 +307,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "10-boxes": boxes,
     "11-staircase": staircase,
     "12-mask": mask,
+    "13-tensor-memory": tensor_memory,
 }
 
 

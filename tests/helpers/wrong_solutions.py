@@ -170,5 +170,15 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ("acc * scale + p", "acc + p", "window_attention with window="),
         ("kiln.max(row - window + 1, 0)", "row - window + 1", "memory in kernel window_kernel"),
     ),
+    (13, 1): (
+        ("columns = 32\n", "columns = 1\n", "columns_to_allocate(8, 1)"),
+        ("    if columns > 512:\n", "    if columns > 1024:\n", "expected  'ValueError'"),
+        ("row // 32, row % 32", "row % 4, row // 4", "reader_of(31)"),
+    ),
+    (13, 2): (
+        ("        cute.arch.mbarrier_wait(done, step % 2)\n", "", "the sanitizer reports"),
+        ("mbarrier_wait(done, step % 2)", "mbarrier_wait(done, 0)", "gemm with K = 192"),
+        ("        mma.set(tcgen05.Field.ACCUMULATE, True)\n", "", "gemm with K = 192: element"),
+    ),
 }
 """By lesson and exercise, three each."""
