@@ -290,6 +290,23 @@ def tensor_memory(name: str) -> str:
     return accumulator_svg(128, 64, 1)
 
 
+def ship(name: str) -> Picture:
+    """Draw what becomes of a kernel with a contract."""
+    p = Picture(720, 250, alt(name))
+    p.box(260, 70, 200, 110, "blue", "your file:\nkernel\nreference, inputs,\ncost, configs", size=13)
+    left = ("verify: is it right?", "profile: what does it need?", "bench: how fast?", "tune: which config?")
+    for i, words in enumerate(left):
+        y = 16 + i * 58
+        p.box(10, y, 180, 40, "green", words, size=12)
+        p.arrow(258, 125, 192, y + 20, color="muted")
+    right = ("PyTorch: operator,\ngradient, torch.compile", "JAX: jit, grad, vmap", "one .so for C,\nwithout Python")
+    for i, words in enumerate(right):
+        y = 24 + i * 76
+        p.box(530, y, 180, 50, "orange", words, size=12)
+        p.arrow(462, 125, 528, y + 25, color="muted")
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -308,6 +325,7 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "11-staircase": staircase,
     "12-mask": mask,
     "13-tensor-memory": tensor_memory,
+    "14-ship": ship,
 }
 
 

@@ -150,15 +150,22 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ),
     ),
     (11, 1): (
-        ("inside % GROUP\n    column = inside // GROUP", "inside // n_tiles\n    column = inside % n_tiles", "the tile number 1"),
+        (
+            "inside % GROUP\n    column = inside // GROUP",
+            "inside // n_tiles\n    column = inside % n_tiles",
+            "the tile number 1",
+        ),
         ("band * GROUP + inside % GROUP", "inside % GROUP", "8 by 6 tiles: nobody computes"),
         ("divmod(number, GROUP * n_tiles)", "divmod(number, GROUP * m_tiles)", "8 by 6 tiles: nobody computes"),
     ),
     (11, 2): (
         ("smem_b[None, stage.index]", "smem_b[None, 0]", "gemm with M, N, K = 64, 32, 192"),
         ("gmem_b[None, k]", "gmem_b[None, 0]", "gemm with M, N, K = 64, 32, 192: element"),
-        ("                cute.copy(load_b, gmem_b[None, k], smem_b[None, stage.index], tma_bar_ptr=stage.barrier)\n", "",
-         "were expected and"),
+        (
+            "                cute.copy(load_b, gmem_b[None, k], smem_b[None, stage.index], tma_bar_ptr=stage.barrier)\n",
+            "",
+            "were expected and",
+        ),
     ),
     (12, 1): (
         ("l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)", "l1 + l2", "merge of 3 and 7 keys: l"),
@@ -179,6 +186,20 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ("        cute.arch.mbarrier_wait(done, step % 2)\n", "", "the sanitizer reports"),
         ("mbarrier_wait(done, step % 2)", "mbarrier_wait(done, 0)", "gemm with K = 192"),
         ("        mma.set(tcgen05.Field.ACCUMULATE, True)\n", "", "gemm with K = 192: element"),
+    ),
+    (14, 1): (
+        ("3 * n * 4", "2 * n * 4", "flops_bytes(1)"),
+        ("rng.standard_normal(n, np.float32), rng", "np.zeros(n, np.float32), rng", "many numbers are equal"),
+        ("result = 2 * x + y", "result = x + y", "reference_fn of get_inputs(1)"),
+    ),
+    (14, 2): (
+        ("cute.SymInt()", "cute.SymInt(divisibility=4)", "called with 1 elements: its status"),
+        (
+            "(make_fake_compact_tensor(Float32, (n,))",
+            "(make_fake_compact_tensor(Float32, (128,))",
+            "writes past the end",
+        ),
+        ('folder / "libscale.so"', 'folder / "libother.so"', "folder/libscale.so"),
     ),
 }
 """By lesson and exercise, three each."""
