@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # Byte code is kept, wherever this runs: tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test seeds replay choices lint format types clean
+.PHONY: demo test seeds replay choices lint format types docs docs-serve docs-linkcheck clean
 
 demo: .venv/.installed
 	@$(BIN)/python -m kiln tour
@@ -54,8 +54,20 @@ format: .venv/.dev
 types: .venv/.dev
 	$(BIN)/pyright --threads $(WORKERS)
 
+# The site, in build/docs. Warnings are errors; nothing is loaded from another site.
+SPHINX := $(BIN)/python -m sphinx -q -j $(WORKERS) -W --keep-going
+docs: .venv/.docs
+	$(SPHINX) -b html docs build/docs
+
+docs-serve: docs
+	$(BIN)/python -m http.server --directory build/docs $(if $(PORT),$(PORT),8000)
+
+# Try the links to other sites, where there is a network.
+docs-linkcheck: .venv/.docs
+	$(SPHINX) -b linkcheck docs build/docs-links
+
 clean:
-	rm -rf .venv
+	rm -rf .venv build
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -77,6 +89,13 @@ clean:
 	  || echo "== NO TORCH: $(TORCH)+cpu cannot be installed here, so the tests that need it will be skipped" >&2
 	$(BIN)/python tools/native_objects.py --here
 	@touch .venv/.installed $@
+
+# What the site needs. Sphinx 9 runs on Python 3.11 and later.
+.venv/.docs: pyproject.toml | .venv/bin/python
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "The site needs Python 3.11 or newer; choose one with: make clean; make PYTHON=python3.12 docs" >&2; exit 1; }
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 # What the stage `ray` needs: two nodes of a cluster on this machine.
 .venv/.ray: .venv/.dev

@@ -35,6 +35,8 @@ PAGES = {
         ),
     ),
 }  # fmt: skip
+SITE = (*(module for _, modules in PAGES.values() for module in modules), "kiln.kernels", "kiln.torch", "kiln.nn")
+"""The modules whose functions and classes the site documents."""
 _HIDDEN = {"self", "cls", "loc", "ip"}
 _SIMPLE = (bool, int, float, str, type(None))
 
@@ -53,23 +55,62 @@ def page(name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(module: Any) -> list[str]:
+def public(module_name: str) -> list[tuple[str, Any]]:
+    """Return the public functions and classes of a module that have a docstring, in alphabetical order."""
+    module = importlib.import_module(module_name)
     later = [name for table in ("_PLACES", "_LAZY_NAMES") for name in getattr(module, table, ())]  # loaded when used
-    names = getattr(module, "__all__", None) or [name for name in {*dir(module), *later} if not name.startswith("_")]
-    rows: list[str] = []
-    for name in sorted(names, key=lambda name: (name.lower(), name)):
+    names = getattr(module, "__all__", None) or {name for name in {*dir(module), *later} if not name.startswith("_")}
+    found: list[tuple[str, Any]] = []
+    for name in sorted({*names}, key=lambda name: (name.lower(), name)):
         value = getattr(module, name, None)
         if not callable(value) or not (getattr(value, "__module__", "") or "").startswith("kiln"):
             continue
+        if value.__doc__ if isinstance(value, type) else inspect.getdoc(value):
+            found.append((name, value))
+    return found
+
+
+def examples() -> dict[str, list[tuple[str, str]]]:
+    """Return the example of each function, by its full name: blocks with their languages.
+
+    They stand in `docs/reference/examples/*.md`, where a heading names the module (`## cute.arch`) and one below it
+    the functions that the blocks after it show (`### barrier, sync_threads`).
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for path in sorted((ROOT / "docs" / "reference" / "examples").glob("*.md")):
+        module, names = "", list[str]()
+        for part in re.finditer(r"^(##+) ([^\n]*)$|^```(\w+)\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL):
+            level, heading, language, code = part.groups()
+            if level == "##":
+                module, names = heading, []
+            elif level:
+                names = heading.split(", ")
+            else:
+                for name in names:
+                    found.setdefault(f"kiln.{module}.{name}", []).append((language, code))
+    return found
+
+
+def found(name: str) -> Any:
+    """Return a function by its full name, `kiln.cute.arch.barrier`."""
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
+
+
+def _rows(module: Any) -> list[str]:
+    rows: list[str] = []
+    for name, value in public(module.__name__):
         text = _first(value.__doc__ if isinstance(value, type) else inspect.getdoc(value))
         if text:
-            call = f"{name}{_parameters(value)}"
-            rows.append(f"| `{call}` | {text} |".replace("\n", " "))
+            rows.append(f"| `{name}{parameters(value)}` | {text} |".replace("\n", " "))
     return rows
 
 
-def _parameters(value: Any) -> str:
-    """Names and plain defaults; annotations and other defaults print differently from one Python to the next."""
+def parameters(value: Any, types: bool = False) -> str:
+    """Return names and plain defaults; annotations and other defaults print differently from one Python to the next.
+
+    With `types` an annotation that is written as a string, and is not `Any`, is shown too.
+    """
     plain = isinstance(value, type) and (
         issubclass(value, (enum.Enum, Exception, int)) or getattr(value, "_is_protocol", False)
     )
@@ -92,7 +133,8 @@ def _parameters(value: Any) -> str:
         default = (
             "" if each.default is each.empty else f"={each.default!r}" if type(each.default) in _SIMPLE else "=..."
         )
-        shown.append(f"{star}{each.name}{default}")
+        kind = each.annotation if types and isinstance(each.annotation, str) and each.annotation != "Any" else ""
+        shown.append(f"{star}{each.name}{': ' if kind else ''}{kind}{default}")
     return f"({', '.join(shown)})"
 
 

@@ -92,7 +92,8 @@ def script(path: Path, folder: str) -> Path:
 
 
 def arch_of(program: dict[str, Any]) -> str:
-    return re.sub(r"\d$", r"\g<0>a", program["arch"])
+    """Return a program's architecture with the features that are its own alone, which sm_90 was the first to have."""
+    return re.sub(r"sm_(9|1\d)\d$", r"\g<0>a", program["arch"])
 
 
 def compile_program(examples: Path, program: dict[str, Any]) -> Captured:
@@ -104,22 +105,32 @@ def compile_program(examples: Path, program: dict[str, Any]) -> Captured:
         return compile_subject(Subject(words), arch_of(program), sass=False)
 
 
+def is_compiled(found: Captured) -> bool:
+    """Return whether ptxas compiled all kernels of a program.
+
+    Without results its check fails, and some programs ask for a GPU; other errors come before the last kernel.
+    """
+    expected = not found.failure or found.failure.startswith(("AssertionError", "DSLCudaRuntimeError"))
+    return expected and any("registers" in kernel for one in found.compiled for kernel in one.kernels)
+
+
+def failure(examples: Path, found: Captured) -> str:
+    """Return why a program was not compiled, in a line for a table."""
+    said = (found.failure.splitlines() or ["nothing was compiled"])[0]
+    return said.replace(f"{examples}/", "")[:160].replace("|", "/")
+
+
 def add(examples: Path, program: dict[str, Any], found: Captured) -> None:
     """Add a program's row to the table."""
     used = [kernel for one in found.compiled for kernel in one.kernels if "registers" in kernel]
     registers = max((kernel["registers"] for kernel in used), default=None)
     spills = sum(kernel["spill_stores"] + kernel["spill_loads"] for kernel in used) if used else None
-    # a program's check fails without results, and some ask for a GPU; other errors come before all kernels are compiled
-    compiled = used and (not found.failure or found.failure.startswith(("AssertionError", "DSLCudaRuntimeError")))
+    compiled = is_compiled(found)
     recorded = [each["instructions"] for each in program.get("kernels", ()) if kinds(each["instructions"])]
     compared = [min((differences(one.ptx, there) for one in found.compiled), key=len) for there in recorded if compiled]
     same = None if not compared else "different" if any(compared) else "equal"
-    words = "; ".join(each for some in compared for each in some)
-    if not compiled:
-        words = (found.failure.splitlines() or ["nothing was compiled"])[0].replace(f"{examples}/", "")[:160]
-    PROGRAMS.add(
-        program["path"], arch_of(program), "yes" if compiled else "no", registers, spills, same, words.replace("|", "/")
-    )
+    words = "; ".join(each for some in compared for each in some) if compiled else failure(examples, found)
+    PROGRAMS.add(program["path"], arch_of(program), "yes" if compiled else "no", registers, spills, same, words)
 
 
 def main() -> int:

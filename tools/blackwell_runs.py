@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
 
+from blackwell_programs import script as as_script  # noqa: E402  # pyright: ignore[reportMissingImports]
 from results import Page, Table  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 PROGRAMS = Table(
@@ -56,13 +57,11 @@ def run(examples: Path, path: str, args: str, timeout: float, sanitized: bool = 
     variables = {"PYTHONPATH": os.pathsep.join((str(examples), str(script.parent)))}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
-        if script.suffix == ".ipynb":
-            script = _as_script(script, Path(folder))
         command = [sys.executable, "-m", "kiln", "run", "--target", "cpu"]
         command += ["--sanitize"] if sanitized else []
         try:
             done = subprocess.run(
-                [*command, str(script), *shlex.split(args)], cwd=folder, env=os.environ | variables, timeout=timeout,
+                [*command, str(as_script(script, folder)), *shlex.split(args)], cwd=folder, env=os.environ | variables, timeout=timeout,
                 capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
             )  # fmt: skip
             passed, text = done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -70,15 +69,6 @@ def run(examples: Path, path: str, args: str, timeout: float, sanitized: bool = 
             passed, text = False, f"no end in {timeout:.0f} s"
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Run(passed, text, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-
-
-def _as_script(notebook: Path, folder: Path) -> Path:
-    """Write the code cells of a notebook as a program."""
-    cells = [cell["source"] for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
-    code = ("".join(line for line in cell if not line.lstrip().startswith(("%", "!"))) for cell in cells)
-    made = folder / f"{notebook.stem}.py"
-    made.write_text("\n\n".join(code))
-    return made
 
 
 def main() -> None:

@@ -267,6 +267,53 @@ def test_without_nvml_the_clock_is_unknown(monkeypatch):
         nvml.Gpu("GPU-0")
 
 
+class Pynvml:
+    """As much of nvidia-ml-py as is used, of a GPU that tells its clocks and refuses the rest."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    class NVMLError(Exception):
+        value = 4
+
+        def __str__(self):
+            return "Insufficient Permissions"
+
+    def __getattr__(self, name):
+        def refuse(*_):
+            raise self.NVMLError
+
+        return refuse
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        return uuid
+
+    def nvmlDeviceGetClockInfo(self, handle, kind):
+        return {"GPU-0": {1: 1980, 2: 3201}}[handle][kind]
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+        return 4
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return ["this one"]
+
+
+def test_readings_have_what_the_gpu_tells(monkeypatch):
+    monkeypatch.setattr(nvml, "library", Pynvml)
+    gpu = nvml.Gpu("GPU-0")
+    assert gpu.reading() == nvml.Reading(1980, 3201, None, None, nvml.POWER & 4, 1)
+    assert gpu.joules() is gpu.base_clock() is nvml.driver_version() is None
+    with pytest.raises(nvml.NvmlError, match="nvmlDeviceSetGpuLockedClocks: Insufficient Permissions") as refused:
+        gpu.lock(1500)
+    assert refused.value.permission
+
+
+def test_without_its_package_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(nvml, "library", lambda: None)
+    monkeypatch.setattr(nvml.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(nvml.NvmlError, match="pip install nvidia-ml-py"):
+        nvml.Gpu("GPU-0")
+
+
 def test_a_child_gives_the_clock_free_when_its_holder_is_killed(tmp_path):
     """The holder is killed while it holds the clock; the child writes instead of asking NVML."""
     program = f"""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kiln.cute.host import argument_text
 from kiln.workbench import export, main
 from kiln.workbench.core.contracts import ContractError
 
@@ -79,7 +80,7 @@ def described(rng: random.Random) -> str:
     """A text like those that --arg takes."""
     extents = ["n", "m", "n%16", "n%0", "4", "0", "²", "k%3", "n%" + "9" * 30, "_", "-1", "", " n", "n %4", "1" * 5000]
     alignments = ["", "", "@16", "@3", "@0", "@1", "@99999999999999999999", "@", "@²", "@-1", "@4096"]
-    types = [*export._TYPES, "f33", "stream", "x"]
+    types = [*argument_text.ELEMENTS, "f33", "stream", "x"]
     pieces = [*types, *"nm%019,[]@* (){}:'\"\0\n²é_\\", "9" * 5000, "None", "1e999", "lambda"]
     if rng.random() < 0.3:
         return "".join(rng.choice(pieces) for _ in range(rng.randint(1, 8)))

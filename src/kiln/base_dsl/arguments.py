@@ -66,9 +66,16 @@ class Node:
         """Return the leaves of a value that exists in a trace."""
         return []
 
+    strength: int = 0
+    """How much the key says about the value beyond what it must: of two keys that fit a value, the stronger is better."""
+
     def fit(self, expected: Hashable) -> Node | str:
         """Return this argument as code compiled for the key `expected` takes it, or why it cannot ("": by keys)."""
         return ""
+
+    def specialized(self) -> Node:
+        """Return the argument with the facts about its value in its key that make code faster; the same leaves."""
+        return self
 
     def adapter(self) -> Callable[[Any], Any] | None:
         """Return what makes of an element in a call's tuple what it was in the one that was compiled for; None: as it is."""
@@ -282,6 +289,17 @@ class GroupNode(Node):
             children.append(fitted)
         return GroupNode(tag, children, self._make)
 
+    @property
+    def strength(self) -> int:  # type: ignore[override]
+        return sum(c.strength for c in self.children)
+
+    def specialized(self) -> Node:
+        """Return the group with all elements specialised."""
+        made = [c.specialized() for c in self.children]
+        if all(a is b for a, b in zip(made, self.children, strict=True)):
+            return self
+        return GroupNode(self._tag, made, self._make)
+
     def adapter(self) -> Callable[[Any], Any] | None:
         """A plain tuple, which is all that TVM-FFI knows, becomes the named tuple."""
         kind, parts = self._tag, [child.adapter() for child in self.children]
@@ -393,14 +411,24 @@ class ArgumentRules:
         """Return a node for a kind of value of this language, or None."""
         return None
 
+    def read_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+        """Return the annotations of a function's parameters as the rules know them; they may depend on each other."""
+        return annotations
+
     def seen_as(self, annotation: Any) -> Callable[[Any], Any] | None:
         """Return the function from a value in a trace to what a parameter annotated so gets; None: the value itself."""
         return None
 
-    def quick(self, kind: type, annotation: Any) -> Quick | None:
+    def check(self, value: Any, annotation: Any, path: str, owner: str = "") -> None:
+        """Raise an error for a value that an annotation excludes."""
+        if self.breaks(value, annotation):
+            raise promises.broken(value, annotation, path, owner)
+
+    def quick(self, kind: type, annotation: Any, specialize: bool = False) -> Quick | None:
         """Return a function from values of exactly this type to (key, leaves), without a node; None if there is none.
 
-        For a value it may return None: then the node decides. It must agree with the node.
+        For a value it may return None: then the node decides. It must agree with the node, or with what the node's
+        `specialized` gives.
         """
         if annotation is not None and self.is_static_annotation(annotation):
             return lambda value: (static_key(value), ())
@@ -425,8 +453,7 @@ class ArgumentRules:
     def node(self, value: Any, annotation: Any, path: str) -> Node:
         """Return the node of an argument."""
         if annotation is not None:
-            if self.breaks(value, annotation):
-                raise promises.broken(value, annotation, path)
+            self.check(value, annotation, path)
             if self.is_static_annotation(annotation):
                 if is_dynamic(value):
                     raise type_error(

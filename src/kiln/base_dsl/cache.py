@@ -77,23 +77,36 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
             watcher.made(entry, executable)
         return executable
     wanted = settings.dumped() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
-    if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or wanted:
+    if wanted:
         return target.compile(module, entry, options)
-    folder = directory()
+    return loaded_or_made(
+        lambda: key(target, module, entry, options),
+        lambda found: target.deserialize(found, module, entry, options),
+        lambda: target.compile(module, entry, options),
+        target.serialize,
+    )
+
+
+def loaded_or_made(
+    name: Callable[[], str], use: Callable[[Entry], Loaded], make: Callable[[], Loaded],
+    entry_of: Callable[[Loaded], Entry | None],
+) -> Loaded:  # fmt: skip
+    """Return `use(entry)` of the entry with a name; where there is none, `make()`, which is stored as `entry_of` says."""
+    folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
-        return target.compile(module, entry, options)
-    name = key(target, module, entry, options)
-    found = load(name, folder)
+        return make()
+    named = name()
+    found = load(named, folder)
     if found is not None:
         try:
-            return target.deserialize(found, module, entry, options)
+            return use(found)
         except Exception as reason:  # an entry is never a reason to fail
-            logger().warning("cache entry %s cannot be used: %s", name, reason)
-    executable = target.compile(module, entry, options)
-    made = target.serialize(executable)
-    if made is not None:
-        store(name, made, folder)
-    return executable
+            logger().warning("cache entry %s cannot be used: %s", named, reason)
+    made = make()
+    entry = entry_of(made)
+    if entry is not None:
+        store(named, entry, folder)
+    return made
 
 
 def keeping(
@@ -130,12 +143,19 @@ def keeping(
     return finish
 
 
-def key(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> str:
-    """Return the name of the entry for a module."""
+def key(target: Target, module: ir.Module, entry: str, options: CompileOptions | None, build: str = "") -> str:
+    """Return the name of the entry for a module; `build` names one of several builds of it."""
     digest = blake2b(_MAGIC, digest_size=32)
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)  # a twentieth of the time of printing it
-    facts = (target.fingerprint(options), (options or CompileOptions()).key(), entry, sources_hash(), _versions())
+    facts = (
+        target.fingerprint(options),
+        (options or CompileOptions()).key(),
+        entry,
+        build,
+        sources_hash(),
+        _versions(),
+    )
     for part in (repr(facts).encode(), bytecode.getvalue()):
         digest.update(struct.pack("<Q", len(part)))
         digest.update(part)

@@ -37,5 +37,9 @@ class Caller:
         compiled: CompiledFunction[Any],
         dependencies: Dependencies,
         values: Iterable[Any],
+        weaker: bool,
     ) -> None:
-        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged."""
+        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged.
+
+        `weaker`: the code makes less of the arguments than their specialised keys say.
+        """

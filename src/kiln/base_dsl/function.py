@@ -53,6 +53,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """Kiln's own files: the kernel library is not checked by default."""
 _MOST_SPECIALIZATIONS = 1024
 """The most specialisations a function keeps; then the oldest go."""
+_MOST_VARIANTS = 4
+"""The most variants that facts about values make of one specialisation, that without any facts included."""
 
 
 class JitFunction(TracedFunction[P, R_co]):
@@ -78,20 +80,27 @@ class JitFunction(TracedFunction[P, R_co]):
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         super().__init__(dsl, function, preprocess)
         self._compiled: dict[Hashable, tuple[CompiledFunction[Any], Dependencies]] = {}
+        self._variants: dict[Hashable, list[tuple[Hashable, ...]]] = {}
+        """By keys without facts about values: keys with facts for which code is compiled."""
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self.inline(args, kwargs)
         try:
             if not kwargs and not checks_stale():
-                quick = self.parameters.quick(self.dsl, args)
+                quick = self.parameters.quick(self.dsl, args, specialize=True)
                 if quick is not None:
                     found = self._compiled.get((target_key(), *quick[0]))
                     if found is not None and found[1].unchanged():
-                        self.dsl.caller.learn_jit(self, *found, args)
+                        self.dsl.caller.learn_jit(self, *found, args, found[0].key_tuple != quick[0])
                         found[0].note_writes(args)
                         return found[0].run_leaves(quick[1])
             return self._call(args, kwargs)
+        except DSLBaseError as failure:
+            shown = _shown(failure, "")
+            if shown is failure:
+                raise
+            raise shown from None
         except Exception as failure:
             shorten_traceback(failure)
             raise
@@ -106,32 +115,64 @@ class JitFunction(TracedFunction[P, R_co]):
         arguments = parameters.bind(args, kwargs)
         if stream is not None:
             arguments = {**arguments, AMBIENT_STREAM: stream}
-        nodes = parameters.nodes(self.dsl, arguments)
+        general = parameters.nodes(self.dsl, arguments)
+        nodes = [node.specialized() for node in general]
         key = (target_key(), *(node.key for node in nodes))
         found = self._compiled.get(key)
         if found is None or no_cache or not found[1].unchanged():
-            found = self._specialize(key, nodes, arguments)
+            found = self._specialize(key, nodes, general, arguments, no_cache)
         elif checks_stale():
             with gc_paused:
-                stale.check(self.name, found[0].__mlir__ or "", self._trace(nodes, arguments).module)
-        self.dsl.caller.learn_jit(self, *found, arguments.values())
+                fitted = _fitted(nodes, found[0].key_tuple) or nodes
+                stale.check(self.name, found[0].__mlir__ or "", self._trace(fitted, arguments).module)
+        self.dsl.caller.learn_jit(self, *found, arguments.values(), found[0].key_tuple != key[1:])
         found[0].note_writes(list(arguments.values()))
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
 
     def _specialize(
-        self, key: Hashable, nodes: list[Node], arguments: dict[str, Any]
+        self,
+        key: tuple[Hashable, ...],
+        nodes: list[Node],
+        general: list[Node],
+        arguments: dict[str, Any],
+        no_cache: bool,
     ) -> tuple[CompiledFunction[Any], Dependencies]:
-        with gc_paused:
-            traced = self._trace(nodes, arguments)
-            # before anything else happens that another thread could make use of
-            dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
-            with compile_lock:
-                found = (self._compile_traced(traced, nodes, arguments, None, None), dependencies)
-                self._compiled.pop(key, None)
+        """Return code for specialised arguments, and note it under their key. `general` are the arguments as they were."""
+        chosen, nodes = self._variant(key, nodes, general)
+        found = self._compiled.get(chosen)
+        if chosen == key or found is None or no_cache or not found[1].unchanged():
+            with gc_paused:
+                traced = self._trace(nodes, arguments)
+                # before anything else happens that another thread could make use of
+                dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
+                with compile_lock:
+                    found = (self._compile_traced(traced, nodes, arguments, None, None), dependencies)
+        with compile_lock:
+            for each in (chosen, key):
+                self._compiled.pop(each, None)
                 while len(self._compiled) >= _MOST_SPECIALIZATIONS:
                     del self._compiled[next(iter(self._compiled))]
-                self._compiled[key] = found
+                self._compiled[each] = found
         return found
+
+    def _variant(
+        self, key: tuple[Hashable, ...], nodes: list[Node], general: list[Node]
+    ) -> tuple[tuple[Hashable, ...], list[Node]]:
+        """Return the key and nodes to compile for: those of the call while few are compiled; then the strongest that fit,
+        or those without facts."""
+        without = (target_key(), *(node.key for node in general))
+        if key == without:
+            return key, nodes
+        with compile_lock:
+            if len(self._variants) >= _MOST_SPECIALIZATIONS:
+                self._variants.clear()
+            known = self._variants.setdefault(without, [])
+            if key not in known and len(known) < _MOST_VARIANTS - 1:
+                known.append(key)
+            if key in known:
+                return key, nodes
+            fitting = [(each, fitted) for each in known if (fitted := _fitted(nodes, each[1:])) is not None]
+        return max(fitting, key=lambda found: sum(node.strength for node in found[1]), default=(without, general))
 
     def retrace(self) -> None:
         """Forget all specialisations: the next call traces again.
@@ -141,6 +182,7 @@ class JitFunction(TracedFunction[P, R_co]):
         """
         with compile_lock:
             self._compiled.clear()
+            self._variants.clear()
             if hasattr(self, "for_caller"):
                 del self.for_caller
 
@@ -182,6 +224,12 @@ class JitFunction(TracedFunction[P, R_co]):
         if options is not None:
             compiled.for_tvm_ffi, compiled.host_target = options.enable_tvm_ffi, options.host_target
         return compiled
+
+
+def _fitted(nodes: Sequence[Node], keys: Sequence[Hashable]) -> list[Node] | None:
+    """Return arguments as code compiled for these keys takes them; None if one does not fit."""
+    made = [node if node.key == key else node.fit(key) for node, key in zip(nodes, keys, strict=True)]
+    return [node for node in made if isinstance(node, Node)] if all(isinstance(x, Node) for x in made) else None
 
 
 class _Buffers(threading.local):
@@ -246,7 +294,8 @@ class CompiledFunction(Generic[R_co]):
         self.ambient: dict[str, Callable[[], Any]] = {
             name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient
         }
-        self._key_tuple = tuple(node.key for node in nodes)
+        self.key_tuple: tuple[Hashable, ...] = tuple(node.key for node in nodes)
+        self.strength: int = sum(node.strength for node in nodes)
         self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
         self._struct = slot_struct("".join(node.formats for node in nodes))
         self.slot_bytes: int
@@ -276,7 +325,7 @@ class CompiledFunction(Generic[R_co]):
         try:
             if not kwargs and not self.static:
                 quick = self.parameters.quick(self.source.dsl, args)
-                if quick is not None and quick[0] == self._key_tuple:
+                if quick is not None and quick[0] == self.key_tuple:
                     self.note_writes(args)
                     return self.run_leaves(quick[1])
             arguments = self._bind(args, kwargs)

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 class Parameters:
     """The parameters of a function, to which calls are bound."""
 
-    def __init__(self, function: types.FunctionType) -> None:
-        self.function = function
+    def __init__(
+        self, function: types.FunctionType, read: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    ) -> None:
+        self.function, self._read = function, read
         self.signature: inspect.Signature = inspect.signature(function, follow_wrapped=False)
         self._annotations: dict[str, Any] | None = None
         self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}
@@ -28,22 +30,27 @@ class Parameters:
             p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in self.signature.parameters.values()
         )
         self.names: list[str] = list(self.signature.parameters)
-        self._quick: list[dict[type, Quick | None]] = [{} for _ in self.names]
+        self._quick: tuple[list[dict[type, Quick | None]], ...] = ([{} for _ in self.names], [{} for _ in self.names])
 
-    def quick(self, rules: ArgumentRules, args: tuple[Any, ...]) -> tuple[tuple[Hashable, ...], list[Any]] | None:
-        """Return (keys, leaves) of positional arguments, if each is of a kind that needs no node; else None."""
+    def quick(
+        self, rules: ArgumentRules, args: tuple[Any, ...], specialize: bool = False
+    ) -> tuple[tuple[Hashable, ...], list[Any]] | None:
+        """Return (keys, leaves) of positional arguments, if each is of a kind that needs no node; else None.
+
+        With `specialize` the keys are those of specialised nodes.
+        """
         if not self.simple or len(args) != len(self.names):
             return None
         keys: list[Hashable] = []
         leaves: list[Any] = []
-        for known, value in zip(self._quick, args, strict=True):
+        for known, value in zip(self._quick[specialize], args, strict=True):
             kind = type(value)
             try:
                 convert = known[kind]
             except KeyError:
                 annotation = self._annotation_for(value, self.names[len(keys)])
                 broken = annotation is not None and (rules.judges_values(annotation) or rules.breaks(value, annotation))
-                convert = known[kind] = None if broken else rules.quick(kind, annotation)
+                convert = known[kind] = None if broken else rules.quick(kind, annotation, specialize)
             found = convert(value) if convert is not None else None
             if found is None:
                 return None
@@ -60,7 +67,7 @@ class Parameters:
                 found[name], optional = promises.without_none(annotation)
                 if optional:
                     self._may_be_none.add(name)
-            self._annotations = found
+            self._annotations = found if self._read is None else self._read(found)
         return self._annotations
 
     def _annotation_for(self, value: Any, name: str, *, takes_none: bool = False) -> Any:
@@ -112,8 +119,7 @@ class Parameters:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
         if getattr(value, "value_type", None) is annotation:
             return  # a pointer to such a number, as members of a structure in shared memory are
-        if rules.breaks(value, annotation):
-            raise promises.broken(value, annotation, path, self.function.__name__)
+        rules.check(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
             for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, value))):
                 if inner is not None:
@@ -159,8 +165,8 @@ class Parameters:
             annotation = self._annotation_for(value, name, takes_none=name in takes_none)
             kind = self._kind(name)
             named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-            if named and annotation is not None and rules.breaks(value, annotation):
-                raise promises.broken(value, annotation, name, self.function.__name__)
+            if named and annotation is not None:
+                rules.check(value, annotation, name, self.function.__name__)
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 children = [rules.node(v, annotation, f"{name}[{i}]") for i, v in enumerate(value)]
                 nodes.append(GroupNode(tuple, children, tuple))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from .cells import contents
-from .diagnostics import type_error
+from .diagnostics import DSLBaseError, Span, type_error
 from .tree import is_mlir_value
 from .typing import Constexpr, Numeric
 
@@ -180,6 +180,12 @@ def annotations_of(owner: Any) -> dict[str, Any]:
         if isinstance(annotation, str):
             try:
                 annotation = eval(annotation, namespace, local)
+            except DSLBaseError as wrong:  # it is Kiln's, and wrong
+                if not isinstance(owner, type):
+                    wrong.span = Span(
+                        owner.__code__.co_filename, owner.__code__.co_firstlineno, function=owner.__name__
+                    )
+                raise
             except Exception:
                 if "Constexpr" not in annotation:
                     continue

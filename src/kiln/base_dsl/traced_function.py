@@ -76,10 +76,10 @@ class TracedFunction(Generic[P, R_co]):
         self.preprocess = preprocess
         self.name_prefix: str | None = None
         self._made_of = _made_of(function)
-        self._parameters = Parameters(function)
+        self._parameters = Parameters(function, dsl.read_annotations)
         self._rewritten: types.FunctionType | None = None
         transient_sources.remember_callers(function)
-        self._own = frozenset((*vars(self), "_own", "_compiled"))
+        self._own = frozenset((*vars(self), "_own", "_compiled", "_variants"))
 
     def __kiln_content__(self) -> Any:
         """Return what keys of static values contain of it."""
@@ -94,7 +94,7 @@ class TracedFunction(Generic[P, R_co]):
         now = _made_of(function)
         if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
             self._made_of = now
-            self._parameters = Parameters(self.function)
+            self._parameters = Parameters(self.function, self.dsl.read_annotations)
             self._rewritten = None
 
     @property

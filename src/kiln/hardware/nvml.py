@@ -1,12 +1,14 @@
-"""NVML by ctypes: clocks, power, throttle reasons and processes of a GPU, without a package."""
+"""NVML by `nvidia-ml-py`: clocks, power, throttle reasons and processes of a GPU.
+
+The package is optional (extras `cuda` and `workbench`). Without it, or without a driver, clocks are unknown.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import functools
+import importlib.util
 from typing import Any, NamedTuple
 
-_SM, _MEMORY, _TEMPERATURE_OF_GPU = 1, 2, 0
 _NO_PERMISSION = 4
 POWER = 0x4 | 0x80
 """Reasons of low clocks: the power limit, by software or by the supply."""
@@ -35,34 +37,31 @@ class Reading(NamedTuple):
     """Processes that have a context on it, this one included."""
 
 
-class _Process(ctypes.Structure):
-    _fields_ = [
-        ("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("instance", ctypes.c_uint), ("compute", ctypes.c_uint),
-    ]  # fmt: skip
-
-
 @functools.lru_cache(maxsize=1)
-def library() -> ctypes.CDLL | None:
-    """Return NVML, initialized; None if it is not installed."""
+def library() -> Any:
+    """Return the module `pynvml`, initialized; None if it is not installed, or finds no NVML."""
     try:
-        found = ctypes.CDLL("libnvidia-ml.so.1")
-        return None if found.nvmlInit_v2() else found
-    except (OSError, AttributeError):
+        import pynvml
+    except ImportError:
         return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
 
 
-def call(name: str, *arguments: Any) -> None:
-    """Call a function; an error it returns is raised."""
+def call(name: str, *arguments: Any) -> Any:
+    """Call a function of NVML and return its result; an error is raised as `NvmlError`."""
     nvml = library()
     if nvml is None:
+        if importlib.util.find_spec("pynvml") is None:
+            raise NvmlError("nvidia-ml-py, which reads NVML, is not on this machine: pip install nvidia-ml-py")
         raise NvmlError("NVML (libnvidia-ml.so.1) is not on this machine, or does not start")
     try:
-        status = getattr(nvml, name)(*arguments)
-    except AttributeError:
-        raise NvmlError(f"NVML has no {name}: the driver is older than CUDA 12") from None
-    if status:
-        nvml.nvmlErrorString.restype = ctypes.c_char_p
-        raise NvmlError(f"{name}: {nvml.nvmlErrorString(status).decode()}", status)
+        return getattr(nvml, name)(*arguments)
+    except nvml.NVMLError as refused:
+        raise NvmlError(f"{name}: {refused}", refused.value) from None
 
 
 class Gpu:
@@ -70,42 +69,36 @@ class Gpu:
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
-        self._handle = ctypes.c_void_p()
-        call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self._handle))
+        self._handle = call("nvmlDeviceGetHandleByUUID", uuid)
 
-    def _number(self, name: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int | None:
-        """Return what a function writes; None where the GPU does not tell."""
-        value = kind()
+    def _number(self, name: str, *arguments: Any) -> int | None:
+        """Return what a function returns; None where the GPU does not tell."""
         try:
-            call(name, self._handle, *arguments, ctypes.byref(value))
+            return call(name, self._handle, *arguments)
         except NvmlError:
             return None
-        return value.value
 
     def reading(self) -> Reading:
         """Return what it says now; takes some tens of microseconds."""
-        milliwatts = self._number("nvmlDeviceGetPowerUsage")
-        reasons = self._number("nvmlDeviceGetCurrentClocksEventReasons", kind=ctypes.c_ulonglong)
+        nvml, milliwatts = library(), self._number("nvmlDeviceGetPowerUsage")
+        reasons = self._number("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # its name before CUDA 12.2
-            reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)
+            reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons")
         return Reading(
-            self._number("nvmlDeviceGetClockInfo", _SM),
-            self._number("nvmlDeviceGetClockInfo", _MEMORY),
+            self._number("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            self._number("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
             None if milliwatts is None else milliwatts / 1e3,
-            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_OF_GPU),
+            self._number("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             reasons or 0,
             self.processes(),
         )
 
     def processes(self) -> int:
         """Return the number of processes with a context on it; their ids may be of another namespace."""
-        room = ctypes.c_uint(64)
-        listed = (_Process * 64)()
         try:
-            call("nvmlDeviceGetComputeRunningProcesses_v3", self._handle, ctypes.byref(room), listed)
+            return len(call("nvmlDeviceGetComputeRunningProcesses", self._handle))
         except NvmlError:
             return 0
-        return room.value
 
     def power_limit(self) -> float | None:
         """Return the power limit in watts."""
@@ -114,16 +107,16 @@ class Gpu:
 
     def joules(self) -> float | None:
         """Return the energy used since the driver was loaded; the counter advances about ten times a second."""
-        used = self._number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
+        used = self._number("nvmlDeviceGetTotalEnergyConsumption")
         return None if used is None else used / 1e3
 
     def highest_clock(self) -> int | None:
         """Return the highest SM clock in MHz."""
-        return self._number("nvmlDeviceGetMaxClockInfo", _SM)
+        return self._number("nvmlDeviceGetMaxClockInfo", library().NVML_CLOCK_SM)
 
     def base_clock(self) -> int | None:
         """Return the base SM clock in MHz, NVML's default applications clock."""
-        return self._number("nvmlDeviceGetDefaultApplicationsClock", _SM)
+        return self._number("nvmlDeviceGetDefaultApplicationsClock", library().NVML_CLOCK_SM)
 
     def lock(self, mhz: int) -> None:
         """Hold the clock of the SMs, for all processes and until `unlock`; needs an administrator."""
@@ -136,9 +129,7 @@ class Gpu:
 
 def driver_version() -> str | None:
     """Return the version of the driver, as in "580.65.06"."""
-    text = ctypes.create_string_buffer(96)
     try:
-        call("nvmlSystemGetDriverVersion", text, len(text))
+        return call("nvmlSystemGetDriverVersion")
     except NvmlError:
         return None
-    return text.value.decode()

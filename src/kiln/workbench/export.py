@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
-import math
 import re
 import sys
 import warnings
@@ -16,23 +15,13 @@ from typing import Any
 import kiln
 from kiln import _alias
 from kiln.base_dsl.diagnostics import DSLBaseError
-from kiln.cute import SymInt
+from kiln.cute.host import argument_text
 from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_ptr
 
 from .core import command_line
 from .core.contracts import ContractError
 from .core.options import Parser, flag, option
 
-_TYPES = {
-    "bool": "Boolean", "bf16": "BFloat16", "tf32": "TFloat32", "f8e4m3": "Float8E4M3FN", "f8e5m2": "Float8E5M2",
-    **{f"f{bits}": f"Float{bits}" for bits in (16, 32, 64)}, **{f"i{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-_ARGUMENT = re.compile(r"([a-z0-9]+)(?:\[([^\]]*)\]|(\*))?(?:@([^\]@]*))?")
-_EXTENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:%(.*))?")
-_MOST_EXTENT = (1 << 63) - 1
-_MOST_ALIGNMENT = 1 << 30
-_MOST_MODES = 32
 _DESCRIPTION = """\
 Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor
 Kiln, with a header for C. --arg describes its parameters in order. `f32[m,n%16]` is a row-major tensor: a number is a
@@ -114,31 +103,22 @@ def _from_program(path: Path, function: Any) -> Callable[..., list[str]]:
 
 def _argument(text: str, symbols: dict[str, Any]) -> Any:
     """Return the argument that --arg describes; `symbols` are the named extents so far."""
-    found = _ARGUMENT.fullmatch(re.sub(r"\s", "", text))
     if text.strip() == "stream":
         return make_fake_stream()
-    if found is None or found[1] not in _TYPES:
+    try:
+        found = argument_text.described(text, symbols)
+    except argument_text.WrongText as wrong:
+        raise ContractError(f"--arg {_shown(text)}: {wrong}") from None
+    if found is None:
         return _value(text)
-    kind, align = getattr(kiln, _TYPES[found[1]]), None
-    if found[4] is not None:
-        align = _number(found[4], text, "an alignment", _MOST_ALIGNMENT)
-        least = max(1, kind.width // 8)
-        if found[2] is None and not found[3]:
-            raise ContractError(f"--arg {text}: a number has no address: @{found[4]} is for tensors and pointers")
-        if align & (align - 1) or align < least:
-            rule = f"an alignment is a power of two, {least} or more for {found[1]}"
-            raise ContractError(f"--arg {text}: {rule}, and not {align}")
-    if found[2] is not None:
-        shape = tuple(_extent(part, text, symbols) for part in found[2].split(",")) if found[2] else ()
-        if len(shape) > _MOST_MODES:
-            raise ContractError(f"--arg {text}: {len(shape)} extents, and a tensor has {_MOST_MODES} at most")
-        if math.prod(each for each in shape if isinstance(each, int)) > _MOST_EXTENT:
-            raise ContractError(f"--arg {text}: more elements than 64 bits count")
-        order = tuple(reversed(range(len(shape))))
-        return make_fake_compact_tensor(kind, shape, stride_order=order, assumed_align=align)
-    if found[3]:
-        return make_ptr(kind, 0, assumed_align=align)
-    return kind(0)
+    if found.shape is not None:
+        order = tuple(reversed(range(len(found.shape))))
+        return make_fake_compact_tensor(found.dtype, found.shape, stride_order=order, assumed_align=found.alignment)
+    return make_ptr(found.dtype, 0, assumed_align=found.alignment) if found.is_pointer else found.dtype(0)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) < 80 else f"{text[:77]}..."
 
 
 def _value(text: str) -> Any:
@@ -148,17 +128,8 @@ def _value(text: str) -> Any:
             warnings.simplefilter("error", SyntaxWarning)
             return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, SyntaxWarning, TypeError, MemoryError, RecursionError):
-        shown = text if len(text) < 80 else f"{text[:77]}..."
-        types = f"f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}"
-        raise ContractError(f"--arg {shown}: this is neither a type ({types}) nor a Python value") from None
-
-
-def _number(digits: str, text: str, what: str, most: int) -> int:
-    """Return a positive number in --arg."""
-    if not re.fullmatch("[0-9]{1,19}", digits) or not 0 < int(digits) <= most:
-        shown = text if len(text) < 80 else f"{text[:77]}..."
-        raise ContractError(f"--arg {shown}: {what} is a number from 1 to {most}, and not {digits[:20]!r}")
-    return int(digits)
+        types = f"f32, f16[m,n%16], i32*, stream; elements {', '.join(argument_text.ELEMENTS)}"
+        raise ContractError(f"--arg {_shown(text)}: this is neither a type ({types}) nor a Python value") from None
 
 
 def _result(text: str) -> tuple[str, Any]:
@@ -167,18 +138,3 @@ def _result(text: str) -> tuple[str, Any]:
         raise ContractError(f"--result {text}: write NAME=INPUT, or NAME=EXTENT,EXTENT")
     extents = [int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in made.split(",")]
     return name, extents[0] if len(extents) == 1 and isinstance(extents[0], str) and "." not in made else tuple(extents)
-
-
-def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
-    if part[:1].isdigit():
-        return _number(part, text, "an extent", _MOST_EXTENT)
-    found = _EXTENT.fullmatch(part)
-    if found is None:
-        raise ContractError(f"--arg {text}: {part!r} is not an extent: write a number, a name, or a name%16")
-    has_multiple = found[2] is not None
-    multiple = _number(found[2], text, f"the divisor of {found[1]}", _MOST_ALIGNMENT) if has_multiple else 1
-    symbol = symbols.setdefault(found[1], SymInt(divisibility=multiple))
-    if has_multiple and multiple != symbol.divisibility:
-        where = f"and of {symbol.divisibility} where it was named first: write {part} there"
-        raise ContractError(f"--arg {text}: {found[1]} is a multiple of {multiple} here, {where}")
-    return symbol

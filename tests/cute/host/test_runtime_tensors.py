@@ -29,14 +29,14 @@ def traced(t, capsys) -> str:
 
 
 def test_static_and_implicit_layouts(capsys):
-    a = np.zeros((30, 20, 32), np.float32)
+    a = aligned((30, 20, 32), np.float32)
     t = from_dlpack(a)
     assert t.shape == (30, 20, 32) and t.stride == (640, 32, 1) and t.element_type is kiln.Float32
     assert str(t.memspace) == "generic" and t.leading_dim == 2
     assert str(t) == f"Tensor<0x{a.ctypes.data:016x}@generic o (30, 20, 32):(640, 32, 1)>"
     assert traced(t, capsys) == "tensor<ptr<f32, generic> o (30,20,32):(640,32,1)>"
-    assert traced(a, capsys) == "tensor<ptr<f32, generic> o (?,?,?):(?{i64},?{i64},1)>"
-    assert traced(a.transpose(2, 0, 1), capsys) == "tensor<ptr<f32, generic> o (?,?,?):(1,?{i64},?{i64})>"
+    assert traced(a[..., 1:], capsys) == "tensor<ptr<f32, generic> o (?,?,?):(?{i64},?{i64},1)>"
+    assert traced(a.transpose(2, 0, 1)[1:], capsys) == "tensor<ptr<f32, generic> o (?,?,?):(1,?{i64},?{i64})>"
     assert traced(from_dlpack(aligned((4, 4), np.float16), assumed_align=16), capsys) == (
         "tensor<ptr<f16, generic, align<16>> o (4,4):(4,1)>"
     )

@@ -161,6 +161,37 @@ def test_a_build_that_fails_is_no_reason_to_fail(monkeypatch, caplog):
     assert (x == 1).all()
 
 
+def test_the_checked_build_is_kept_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CUTE_DSL_DISABLE_FILE_CACHING", raising=False)
+    (tmp_path / "cache").mkdir(mode=0o700)
+    said: list[str] = []
+    for _ in range(2):
+
+        @cute.kernel
+        def turn(x: cute.Tensor):
+            thread, _, _ = cute.arch.thread_idx()
+            tile = cute.make_tensor(cute.arch.alloc_smem(Float32, 32), cute.make_layout(32))
+            if thread > 0:
+                tile[thread] = x[thread]
+            cute.arch.sync_threads()
+            x[thread + 1] = tile[thread]
+
+        @cute.jit
+        def main(x: cute.Tensor):
+            turn(x).launch(grid=1, block=32)
+
+        with (
+            pytest.warns(DSLWarning, match="reads tile, element 0 .*nobody has written") as warned,
+            pytest.raises(SanitizerError) as failure,
+        ):
+            main(np.zeros(32, np.float32))
+        said += [f"{warned[0].filename}:{warned[0].lineno}: {warned[0].message}", str(failure.value)]
+        monkeypatch.setattr("kiln.targets.cpu.lower.lower", None)  # the second time nothing is compiled
+    assert said[:2] == said[2:]
+    assert said[0].startswith(f"{__file__}:")
+
+
 def test_bad_values(monkeypatch):
     with pytest.raises(kiln.DSLRuntimeError, match="off, first, always"):
         cute.compile(filling(), np.zeros(32, np.float32), options="--checks sometimes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -39,20 +40,25 @@ from .arrays import (
 )
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, SymInt, TensorSignature
 from .stream import HANDLES, current_stream, handle_of
+from .tensor_forms import array_variants
+from .tensor_pattern import TensorPattern, pattern_of, read_annotations
+
+__all__ = ["read_annotations"]
 
 
 class TensorNode(Node):
-    """A tensor passed from Python."""
+    """A tensor passed from Python. `bare`: it is an array, of which its user said nothing."""
 
     key: TensorSignature
     is_array = True
 
     def __init__(
         self, found: TensorSignature, leaves: tuple[int, ...] | None, array: Array | None, alignment: int = 0,
-        symbols: list[tuple[Any, str]] | None = None,
+        symbols: list[tuple[Any, str]] | None = None, *, bare: bool = False,
     ) -> None:  # fmt: skip
         self.key = found
         self.symbols = symbols
+        self._bare = bare
         self.formats: str = found.formats
         self._leaves, self._array, self._alignment = leaves, array, alignment
 
@@ -66,6 +72,17 @@ class TensorNode(Node):
                 "it describes an argument for cute.compile; call the compiled function with real tensors",
             )
         return list(self._leaves)
+
+    @property
+    def strength(self) -> int:  # type: ignore[override]
+        return self.key.strength
+
+    def specialized(self) -> Node:
+        """Return a bare array as one whose alignment and divisibility are known."""
+        if not self._bare or self._leaves is None:
+            return self
+        found = array_variants(self.key).of(self._leaves)
+        return self if found is self.key else TensorNode(found, self._leaves, self._array, self._alignment)
 
     def fit(self, expected: Hashable) -> Node | str:
         """Return this tensor as an argument of the expected signature, or why it does not fit."""
@@ -264,9 +281,44 @@ class StreamNode(Node):
         return Int64._make(next(values))
 
 
+def check_described(value: Any, annotation: Any, path: str, owner: str) -> None:
+    """Raise an error for a tensor that is not as its annotation describes it."""
+    pattern = pattern_of(annotation)
+    if pattern is None:
+        return
+    pattern.check(value, path, owner)
+    array = _array_of(value)
+    if array is not None:
+        reason = pattern.signature(array).misfit(array, natural_alignment(array.dtype))
+        if reason:
+            raise pattern.refusal(path, reason, owner)
+
+
+def _array_of(value: Any) -> Array | None:
+    """Return the array of an argument: a bare one, or that of a tensor; None if it is no array."""
+    if type(value) is RuntimeTensor:
+        return value._array
+    return read_array(value) if is_array(type(value)) and not isinstance(value, Tensor) else None
+
+
+def _described_node(array: Array, pattern: TensorPattern) -> Node:
+    """Return an array that fits a description, as code for the description takes it."""
+    _check_device(array.device)
+    alignment = natural_alignment(array.dtype)
+    runtime._check_address(array, alignment)
+    found = pattern.signature(array)
+    leaves = found.leaves_of(array.address, array.shape, array.strides)
+    return TensorNode(found, leaves, array, alignment, pattern.symbols)
+
+
 def argument_node(value: Any, annotation: Any) -> Node | None:
     """Return the node of a value of this language, or None."""
     kind = type(value)
+    pattern = pattern_of(annotation)
+    if pattern is not None:
+        array = _array_of(value)
+        if array is not None:
+            return _described_node(array, pattern)
     if kind is RuntimeTensor:
         _check_device(value._array.device)
         found, leaves = value._argument
@@ -315,7 +367,8 @@ def array_node(x: Any) -> Node:
     found, leaves = _array_argument(
         array.dtype, array.address, array.shape, array.strides, array.device, array.readonly
     )
-    return TensorNode(found, leaves, array, alignment)
+    has_memory = array.address != 0 or 0 in array.shape  # torch's fake tensors have none
+    return TensorNode(found, leaves, array, alignment, bare=has_memory)
 
 
 def _array_argument(
@@ -343,14 +396,21 @@ def _array_argument(
 _array_signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
-def quick_array(kind: type) -> Callable[[Any], Any] | None:
+def quick_array(kind: type, specialize: bool) -> Callable[[Any], Any] | None:
     """Return a function from arrays of numpy or torch to (key, leaves), without a node; None for other types."""
     numpy = packages.loaded("numpy")
     if numpy is not None and kind is numpy.ndarray:
-        return _quick_numpy
-    if is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter"):
-        return _quick_torch
-    return None
+        read = _quick_numpy
+    elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter"):
+        read = _quick_torch
+    else:
+        return None
+    return functools.partial(_quick_specialized, read) if specialize else read
+
+
+def _quick_specialized(read: Callable[[Any], Any], x: Any) -> Any:
+    found = read(x)
+    return None if found is None else (array_variants(found[0]).of(found[1]), found[1])
 
 
 # The signature and leaves of an array, by its dtype, shape and strides: calls repeat them, so only the address is new.
@@ -413,17 +473,24 @@ def seen_as(annotation: Any) -> Callable[[Any], Any] | None:
 
 def as_tensors(parameters: Parameters, args: Sequence[Any]) -> list[Any]:
     """Return the arguments of a kernel with the arrays that are annotated as tensors as tensors."""
-    kinds = [parameters.annotation(name) is Tensor for name in parameters.names]
+    kinds = [is_tensor_annotation(parameters.annotation(name)) for name in parameters.names]
     found = zip(args, [*kinds, *[False] * (len(args) - len(kinds))])
     return [a.tensor() if tensor and isinstance(a, arrays_in_trace.Array) else a for a, tensor in found]
 
 
+def is_tensor_annotation(annotation: Any) -> bool:
+    """Return whether an annotation is `Tensor`, with or without a description."""
+    return annotation is Tensor or pattern_of(annotation) is not None
+
+
 def annotation_kind(annotation: Any) -> str:
-    """Return "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None) or ""."""
+    """Return "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None), "described" (a tensor
+    with a description) or ""."""
     known = _known.get(id(annotation))
     if known is not None and known[0] is annotation:  # the entry keeps the annotation, so the id is not reused
         return known[1]
     kind = "static" if is_constexpr(annotation) else "shape" if _is_shape_like(annotation) else ""
+    kind = "described" if pattern_of(annotation) is not None else kind
     _known[id(annotation)] = (annotation, kind)
     return kind
 
@@ -457,6 +524,8 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
     """Return the kinds of values that an annotation of this language allows; None for other annotations."""
     if annotation_kind(annotation) == "shape":
         return _SHAPES
+    if annotation_kind(annotation) == "described":
+        return frozenset((TENSOR,))
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         members = [promises.kinds_promised(member, kinds_promised) for member in typing.get_args(annotation)]
         found = promises.union_of(members)

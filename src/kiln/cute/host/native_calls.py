@@ -15,6 +15,7 @@ from .arguments import PointerNode, StreamNode, annotation_kind
 from .arrays import dlpack_type, introduce_array, note_write, numpy_type
 from .runtime import DynamicLeaf, RuntimePointer, RuntimeTensor, TensorSignature
 from .stream import handle_attribute
+from .tensor_forms import WHOLE_VECTORS, array_variants, signature
 
 if TYPE_CHECKING:
     from ...interop.arguments.engine import Engine
@@ -28,10 +29,11 @@ class CuteCaller(NativeCaller):
         self._introduced: set[type] = set()
 
     def record(self, key: Any, annotation: Any, planner: Planner) -> bytes | None:
-        if annotation is not None and annotation_kind(annotation) == "shape":
+        kind = "" if annotation is None else annotation_kind(annotation)
+        if kind == "shape":
             return None
         if isinstance(key, TensorSignature):
-            return _tensor_record(key, planner)
+            return _tensor_record(key, planner, planner.exact and kind != "described")
         if isinstance(key, runtime.PointerSignature):
             found, _ = runtime.pointer_signature(*key)
             return plan.record(
@@ -63,20 +65,24 @@ class CuteCaller(NativeCaller):
                     engine.add_stream(kind, attribute)
 
 
-def _tensor_record(found: TensorSignature, planner: Planner) -> bytes | None:
+def _tensor_record(found: TensorSignature, planner: Planner, exact: bool) -> bytes | None:
+    """Return the record of a tensor. Without `exact`, arrays match that fit the signature, whatever theirs is."""
     if len(found.shape) > plan.MAX_RANK:
         return None
     leaves = b"".join(bytes(_leaf(leaf)) for leaf in (*found.shape, *found.stride))
     stored = Float32 if found.dtype is TFloat32 else found.dtype
     dlpack, numpy, leading = dlpack_type(stored), numpy_type(stored), -1
     limit = INT32_MAX if found.promised and len(found.formats) > 1 else (1 << 63) - 1
-    if planner.exact:
-        limit = ROOM
+    more = 0
+    limit = ROOM if planner.exact else limit
+    if exact:
         stored = found.dtype
-        leading = _leading_of_array_signature(found)
-        if leading is None:  # no array has this signature by itself
-            dlpack = numpy = leading = -1
-    flags = (plan.EXACT if planner.exact else 0) | (plan.READONLY if found.readonly else 0)
+        leading, level = _level_of_array_signature(found)
+        if level is None:  # no array has this signature by itself
+            dlpack = numpy = -1
+        elif not planner.weaker:
+            more = _STRONGER[level]
+    flags = more | (plan.EXACT if exact else 0) | (plan.READONLY if found.readonly else 0)
     flags |= 0 if planner.has_array or planner.target == "cpu" else plan.LAUNCHES
     flags |= 0 if found.counted or planner.exact else plan.UNCOUNTED
     planner.has_array = True
@@ -97,18 +103,24 @@ def _leaf(leaf: Any) -> plan.Leaf:
     return plan.Leaf(plan.STATIC, leaf)
 
 
-def _leading_of_array_signature(found: TensorSignature) -> int | None:
-    """Return the leading mode (-1: none) of the signature of a plain array (`_array_argument`); None for others."""
-    ones = [mode for mode, d in enumerate(found.stride) if d == 1 and not isinstance(d, DynamicLeaf)]
-    leading = ones[0] if len(ones) == 1 else -1
-    steps = (d for mode, d in enumerate(found.stride) if mode != leading and (isinstance(d, DynamicLeaf) or d != 0))
-    plain = (
-        len(ones) < 2
-        and found.alignment == natural_alignment(found.dtype)
-        and all(extent == DynamicLeaf(32, 1) for extent in found.shape)
-        and all(step == DynamicLeaf(64, 1) for step in steps)
-    )
-    return leading if plain else None
+_STRONGER = (plan.NOT_ALIGNED, plan.NOT_ALIGNED_ROWS, plan.NOT_WHOLE_VECTORS, 0)
+"""By level of a bare array's signature: the flag by which arrays of the next level do not match."""
+
+
+def _level_of_array_signature(found: TensorSignature) -> tuple[int, int | None]:
+    """Return the leading mode (-1: none) of a bare array's signature (`_array_argument`) and what it knows (`PLAIN`,
+    ...); None for signatures of no bare array."""
+    extents = tuple(DynamicLeaf(32, 1) for _ in found.shape)
+    steps = tuple(DynamicLeaf(64, 1) if isinstance(d, DynamicLeaf) else d for d in found.stride)
+    ones = [mode for mode, d in enumerate(steps) if d == 1]
+    if len(ones) > 1 or any(isinstance(d, int) and d > 1 for d in steps):
+        return -1, None
+    plain = signature(found.dtype, found.memspace, natural_alignment(found.dtype), extents, steps, found.readonly)
+    variants = array_variants(plain)
+    known = [level for level, each in enumerate(variants.levels) if each is found]
+    if not known:
+        return -1, None
+    return variants.leading, known[-1] if variants.divisor else WHOLE_VECTORS
 
 
 def _devices(found: TensorSignature, planner: Planner) -> int:

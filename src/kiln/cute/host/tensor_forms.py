@@ -17,7 +17,7 @@ from ..deferred_dialects import cute
 from ..layout.layout import fast_layout
 from ..layout.offset_width import INT32_MAX, broken_promise, extent_width
 from ..tensor.extents import extents_of
-from ..tensor.pointer import AddressSpace, Pointer
+from ..tensor.pointer import AddressSpace, Pointer, element_bits
 from ..tensor.tensor import TracedTensor
 from .arrays import Array
 
@@ -63,6 +63,11 @@ class TensorSignature:
         """Whether 32-bit extents promise 32-bit offsets, see `offset_width`."""
         self.counted: bool = counted
         """Whether 32-bit extents promise fewer than 2**31 elements, too. A fake tensor promises that of each extent."""
+
+    @property
+    def strength(self) -> int:
+        """How much is known of the address and of the dynamic leaves."""
+        return self.alignment.bit_length() + sum(leaf.divisibility.bit_length() for leaf in self._dynamic)
 
     @property
     def layout(self) -> str:
@@ -174,6 +179,52 @@ def signature(
     if found is None:
         found = _signatures.setdefault(key, TensorSignature(*key))
     return found
+
+
+VECTOR_BYTES = 16
+"""Bare arrays are specialised for addresses, strides and extents that are multiples of this."""
+PLAIN, ALIGNED, ALIGNED_ROWS, WHOLE_VECTORS = range(4)
+"""What is known of a bare array: nothing; its address is a multiple of 16 bytes; so are its strides (each row begins
+at such an address); so is the extent of the leading mode. Each level has what the one before has."""
+
+
+class ArrayVariants:
+    """The signatures of bare arrays that differ only in what is known of them."""
+
+    def __init__(self, plain: TensorSignature) -> None:
+        bits = element_bits(plain.dtype)
+        self.leading: int = next((i for i, d in enumerate(plain.stride) if type(d) is int and d == 1), -1)
+        self.divisor: int = 8 * VECTOR_BYTES // bits if self.leading >= 0 and bits & (bits - 1) == 0 else 0
+        """The elements in 16 bytes; 0 where nothing is gained: no mode is contiguous."""
+        self._plain, self._strides_at = plain, 1 + len(plain.shape)
+        self.levels: list[TensorSignature] = [self._level(level) for level in range(WHOLE_VECTORS + 1)]
+
+    def _level(self, level: int) -> TensorSignature:
+        plain = self._plain
+        if level == PLAIN or not self.divisor:
+            return plain
+        by = [self.divisor if level >= WHOLE_VECTORS and i == self.leading else 1 for i in range(len(plain.shape))]
+        extents = tuple(DynamicLeaf(s.width, d) for s, d in zip(plain.shape, by, strict=True))
+        step = self.divisor if level >= ALIGNED_ROWS else 1
+        strides = tuple(DynamicLeaf(d.width, step) if isinstance(d, DynamicLeaf) else d for d in plain.stride)
+        alignment = max(plain.alignment, VECTOR_BYTES)
+        return signature(plain.dtype, plain.memspace, alignment, extents, strides, plain.readonly)
+
+    def of(self, leaves: Sequence[int]) -> TensorSignature:
+        """Return the signature of an array with these leaves: its address, its extents and its dynamic strides."""
+        divisor = self.divisor
+        if not divisor or leaves[0] % VECTOR_BYTES:
+            return self._plain
+        for stride in leaves[self._strides_at :]:
+            if stride % divisor:
+                return self.levels[ALIGNED]
+        return self.levels[ALIGNED_ROWS if leaves[1 + self.leading] % divisor else WHOLE_VECTORS]
+
+
+@functools.cache
+def array_variants(plain: TensorSignature) -> ArrayVariants:
+    """Return the variants of a bare array's signature."""
+    return ArrayVariants(plain)
 
 
 class Form:

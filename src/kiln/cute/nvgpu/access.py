@@ -61,7 +61,10 @@ def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
 
 def say_alignment(bytes_: int) -> str:
     """Return how a program states the alignment of an address."""
-    return f"say it: from_dlpack(x, assumed_align={bytes_}), mark_compact_shape_dynamic(divisibility=...), .align({bytes_})"
+    return (
+        f"pass an array whose address and rows are multiples of {bytes_} bytes, or say that they are: "
+        f"from_dlpack(x, assumed_align={bytes_}), mark_compact_shape_dynamic(divisibility=...), .align({bytes_})"
+    )
 
 
 def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> None:

@@ -153,16 +153,23 @@ class CuteDSL(ScfDSL):
     def own_promise(self, annotation: Any) -> Kinds | None:
         return host_arguments.kinds_promised(annotation)
 
+    def read_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+        return host_arguments.read_annotations(annotations)
+
+    def check(self, value: Any, annotation: Any, path: str, owner: str = "") -> None:
+        super().check(value, annotation, path, owner)
+        host_arguments.check_described(value, annotation, path, owner)
+
     def node(self, value: Any, annotation: Any, path: str) -> Node:
         if annotation is not None:
             if host_arguments.annotation_kind(annotation) == "shape" and not self.breaks(value, annotation):
                 return host_arguments.shape_node(value)
         return super().node(value, annotation, path)
 
-    def quick(self, kind: type, annotation: Any) -> Quick | None:
-        if annotation is not None and host_arguments.annotation_kind(annotation) == "shape":
+    def quick(self, kind: type, annotation: Any, specialize: bool = False) -> Quick | None:
+        if annotation is not None and host_arguments.annotation_kind(annotation) in ("shape", "described"):
             return None
-        return super().quick(kind, annotation) or host_arguments.quick_array(kind)
+        return super().quick(kind, annotation, specialize) or host_arguments.quick_array(kind, specialize)
 
     @overload
     def jit(self, function: Callable[P, R], /) -> JitFunction[P, R]: ...

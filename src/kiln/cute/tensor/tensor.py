@@ -67,11 +67,16 @@ class Tensor(Generic[E_co]):
     Inside a trace tensors are made by `make_tensor` and its relatives and arrive as arguments; outside, by
     `cute.runtime.from_dlpack`. `t[i, j]` is an element, `t[None, j]` a column, `t.load()` all elements as a vector.
     `Tensor[Float32]` in an annotation tells type checkers the type of elements; calls do not check it.
+    `Tensor["f16[m,n%8]@16"]` describes the argument: calls check it, and code is compiled for it.
     """
 
     __slots__ = ()
 
     def __class_getitem__(cls, parameters: Any) -> Any:
+        if isinstance(parameters, str):
+            from ..host.tensor_pattern import annotation_of
+
+            return annotation_of(parameters)
         return cls
 
     if TYPE_CHECKING:  # what tensors of a program have besides

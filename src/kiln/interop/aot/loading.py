@@ -295,7 +295,8 @@ class LoadedFunction(CompiledFunction):
         self.static: dict[Any, None] = {each["name"]: None for each in arguments if each["kind"] == "none"}
         self.passed: list[Any] = list(self.names)
         self.ambient: dict[str, Callable[[], Any]] = dict.fromkeys(streams, current_stream)
-        self._key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
+        self.key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
+        self.strength = 0
         formats = "".join(_formats(key) for key in self.keys.values())
         self._struct = slot_struct(formats)
         self.find_address_leaf([(_formats(key), isinstance(key, TensorSignature)) for key in self.keys.values()])

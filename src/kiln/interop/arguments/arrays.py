@@ -9,10 +9,23 @@ from __future__ import annotations
 from ...native import Array, Fn, Ptr, address, i32, i64, inline, local, native, ref, struct, u32, u64
 from . import cpython, plan
 from .cpython import Object
-from .plan import DYNAMIC64, EXACT, READONLY, STATIC, UNCOUNTED, WRITTEN, ArgumentRecordHead, ArrayRecord
+from .plan import (
+    DYNAMIC64,
+    EXACT,
+    NOT_ALIGNED,
+    NOT_ALIGNED_ROWS,
+    NOT_WHOLE_VECTORS,
+    READONLY,
+    STATIC,
+    UNCOUNTED,
+    WRITTEN,
+    ArgumentRecordHead,
+    ArrayRecord,
+)
 from .process import ARRAYS, PREPARED, ArrayType, at, calls, process
 
 _INT32_MAX = (1 << 31) - 1
+VECTOR_BYTES = 16
 WRITEABLE = 0x400
 """NPY_ARRAY_WRITEABLE"""
 
@@ -133,7 +146,7 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
             out[0] = number
             out += 1
         leaf += 1
-    total = i64(0)
+    total, steps = i64(0), i64(0)
     for mode in range(rank):
         number, last = strides[mode], shape[mode] - 1
         if number < 0:
@@ -150,10 +163,25 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
         else:
             if (exact and number == 0) or not is_dynamic_leaf(leaf, number):
                 return False
+            steps |= number
             out[0] = number
             out += 1
         leaf += 1
-    return True
+    return is_no_more(record, where, steps, shape)
+
+
+@inline
+def is_no_more(record, where, steps, shape):
+    """Return whether an array is none of those for which there is a stronger specialisation."""
+    flags, in_elements, rest = record.flags, (i64(VECTOR_BYTES) >> record.shift) - 1, i64(1)
+    if flags & (NOT_ALIGNED | NOT_ALIGNED_ROWS | NOT_WHOLE_VECTORS) != 0:
+        if flags & NOT_ALIGNED != 0:
+            rest = i64(where) & (VECTOR_BYTES - 1)
+        elif flags & NOT_ALIGNED_ROWS != 0:
+            rest = steps & in_elements
+        else:
+            rest = shape[record.leading] & in_elements
+    return rest != 0
 
 
 @inline

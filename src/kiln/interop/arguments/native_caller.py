@@ -33,6 +33,7 @@ _MAX_PLANS = 16
 """The number of times a plan is made anew because classes changed without effect."""
 _MAX_CANDIDATES = 8
 """The number of specialisations that native code tries."""
+_STRONGEST = 1 << 30
 
 
 class NativeCaller(Caller):
@@ -93,10 +94,12 @@ class NativeCaller(Caller):
         compiled: CompiledFunction[Any],
         dependencies: Dependencies,
         values: Iterable[Any],
+        weaker: bool,
     ) -> None:
         plans = _plans_of(compiled)
         moved = dependencies.moved and plans.count < _MAX_PLANS
-        if (plans.lessons >= _MAX_LESSONS and not moved) or not function.parameters.simple:
+        again = moved or (weaker and not plans.weaker)
+        if (plans.lessons >= _MAX_LESSONS and not again) or not function.parameters.simple:
             return
         engine, guards = loading.loaded(), choice_guards()
         if engine is None or guards is None:
@@ -104,7 +107,7 @@ class NativeCaller(Caller):
         plans.lessons += 1
         for value in values:
             self.introduce(engine, value)
-        if plans.plan_specialization(self, dependencies):
+        if plans.plan_specialization(self, dependencies, weaker):
             _install(engine)
             _look_at_devices(engine, compiled.target)
             guards = [Guard(guarding.IS_ZERO, tracing.active), *guards]
@@ -112,9 +115,11 @@ class NativeCaller(Caller):
             before = getattr(function, "for_caller", ())
             earlier = before[3:] if before and before[2] == key else ()
             kept = [plans, *(candidate for candidate in earlier if candidate is not plans)][:_MAX_CANDIDATES]
+            # those that also match what others are better for come last
+            kept.sort(key=lambda candidate: -candidate.strength if candidate.weaker else -_STRONGEST)
             addresses = [plan.address_of(candidate.specialization) for candidate in kept]
             words = plan.words([len(kept), plan.address_of(table), *addresses])
-            function.for_caller = (words, (guards, table), key, *kept)
+            function.for_caller = (words, (guards, table, plans), key, *kept)
 
 
 class _Plans:
@@ -125,13 +130,17 @@ class _Plans:
         """From how many calls native code learned types of arguments, and how many plans were made."""
         self.specialization = b""
         """The plan for calls of the jit function that this was compiled from."""
+        self.weaker = False
+        """Whether that plan is also for arguments of which more is known than the code makes use of."""
+        self.strength: int = compiled.strength
         self._compiled = compiled
         self._kept: list[Any] = []
 
-    def plan_specialization(self, caller: NativeCaller, dependencies: Dependencies) -> bool:
+    def plan_specialization(self, caller: NativeCaller, dependencies: Dependencies, weaker: bool) -> bool:
         """Make the plan `specialization`, which is valid while nothing has changed. Returns whether there is one."""
-        if not self.specialization or dependencies.moved:
+        if not self.specialization or dependencies.moved or (weaker and not self.weaker):
             self.count += 1
+            self.weaker = self.weaker or weaker
             compiled = self._compiled
             guards = [*compiled.executable.guards, *dependencies.guards()]
             self.specialization = self.plan(caller, compiled.names, guards, exact=True) or self.specialization
@@ -146,7 +155,7 @@ class _Plans:
             return None
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return None
-        planner = Planner(exact, compiled.target, compiled.written_slots)
+        planner = Planner(exact, compiled.target, compiled.written_slots, self.weaker)
         ambient = [name for name in compiled.ambient if name not in names]
         records = self._records(caller, names, ambient, planner)
         if records is None:

@@ -196,6 +196,9 @@ TYPED = 15
 EXACT, READONLY, LAUNCHES, UNCOUNTED, WRITTEN = 1, 2, 4, 8, 16
 """Flags of arrays: only the compiled signature itself matches; memory may be read-only; kernels run on its device; the
 number of elements has no limit; kernels are known to write to it."""
+NOT_ALIGNED, NOT_ALIGNED_ROWS, NOT_WHOLE_VECTORS = 32, 64, 128
+"""Flags of arrays, at most one: another specialisation is for arrays whose address, whose strides, or whose leading
+extent is a multiple of 16 bytes."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Kinds of leaves."""
 NO_ARRAY = -1
@@ -286,9 +289,11 @@ class ArgumentRecord:
 class Planner:
     """Assigns the slots of one plan and keeps the objects that its records refer to."""
 
-    def __init__(self, exact: bool, target: str, written: frozenset[int] = frozenset()) -> None:
+    def __init__(self, exact: bool, target: str, written: frozenset[int] = frozenset(), weaker: bool = False) -> None:
         self.exact = exact
         """Whether only arguments match that would have been compiled to the same keys."""
+        self.weaker = weaker
+        """Whether arrays match, too, of which more is known than the keys say."""
         self.target = target
         self.written = written
         """The offsets of slots with addresses of arrays that kernels are known to write to."""

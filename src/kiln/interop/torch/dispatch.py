@@ -276,7 +276,7 @@ class Kernel:
             return
         with self._lock:
             self._kept.append(held)  # a call may be using it until the process ends
-            self._outputs[id(held[3])] = self._described(rules)
+            self._outputs[id(held[1][2])] = self._described(rules)  # of the plans that the call made or used
             record.plans = 0
             for place, candidate in enumerate(held[3 : 3 + reader.CANDIDATES]):
                 found = self._outputs.get(id(candidate))

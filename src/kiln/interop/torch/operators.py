@@ -27,8 +27,8 @@ from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
 from ...base_dsl.typing import Boolean, Constexpr, Numeric
+from ...cute.host.arguments import is_tensor_annotation
 from ...cute.host.stream import current_stream
-from ...cute.tensor.tensor import Tensor
 from ..arguments import plan
 from ..arguments.program import version
 from . import reader
@@ -515,9 +515,9 @@ def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
         rest = [part for part in inner if part is not type(None)]
         found = _kind(parameter, rest[0]) if len(rest) == 1 else None
         return found and found + "?"
-    if annotation is Tensor or annotation is torch.Tensor:
+    if is_tensor_annotation(annotation) or annotation is torch.Tensor:
         return "Tensor" + ("?" if parameter.default is None else "")
-    if origin in (list, tuple) and inner and inner[0] is Tensor:
+    if origin in (list, tuple) and inner and is_tensor_annotation(inner[0]):
         return "Tensor[]"
     has_default = parameter.default is not parameter.empty
     if Constexpr in (annotation, origin) or (annotation is None and has_default):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..host.exported import Portable
     from ..host.jit import Library
     from .bank_counter import BankCounter
-    from .sanitizer.instrument import Instrumentation
+    from .sanitizer.report_facts import ReportFacts
 
 CHECKED_OPT = 0
 """The optimization level of builds with default checks, which run once or a few times."""
@@ -43,7 +43,7 @@ class CpuExecutable(Executable):
         data: bytes,
         sites: Sequence[Site],
         artifacts: Artifacts,
-        sanitizer: Instrumentation | None = None,
+        sanitizer: ReportFacts | None = None,
         banks: BankCounter | None = None,
     ) -> None:
         from ..host.call_context import WRAPPER
@@ -173,14 +173,32 @@ class CpuTarget(Target):
             return
         from . import checks
 
-        def build() -> Any:
+        def made() -> CpuExecutable:
             from ..host import jit
             from .lower import lower
 
             compilation = Compilation(cache.clone_module(source), entry, options)
             text, expansion = lower(compilation, current.architecture(compilation.options, self), (sanitizing.BOUNDS,))
             data = jit.emit_object(jit.optimize(text, CHECKED_OPT), CHECKED_OPT)
-            return CpuExecutable(data, expansion.sites, Artifacts(), expansion.sanitizer).call
+            return CpuExecutable(data, expansion.sites, Artifacts(), expansion.sanitizer)
+
+        def loaded(found: Entry) -> CpuExecutable:
+            from .sanitizer.report_facts import ReportFacts
+
+            sanitizer = ReportFacts.decoded((sanitizing.BOUNDS,), found.facts["sanitizer"])
+            return CpuExecutable(found.data["object"], _sites(found), Artifacts(), sanitizer)
+
+        def entry_of(checked: CpuExecutable) -> Entry:
+            assert checked.sanitizer is not None
+            facts = {
+                "sites": [cache.encode_site(site) for site in checked.sites],
+                "sanitizer": checked.sanitizer.encoded(),
+            }
+            return Entry(facts, {"object": checked.object})
+
+        def build() -> Any:
+            name = functools.partial(cache.key, self, source, entry, options, "checked")
+            return cache.loaded_or_made(name, loaded, made, entry_of).call
 
         checks.install(executable, build, checks.extent_places(source, entry), wanted == "always")
 
@@ -228,10 +246,14 @@ class CpuTarget(Target):
         make = cache.lazy_artifacts(self, module, entry_name, options)
         for name in entry.facts["artifacts"]:
             artifacts.add(name, lambda name=name: make(name))
-        sites = [cache.decode_site(Site, facts) for facts in entry.facts["sites"]]
-        executable = CpuExecutable(entry.data["object"], sites, artifacts)
+        executable = CpuExecutable(entry.data["object"], _sites(entry), artifacts)
         self._check(executable, module, entry_name, options)
         return executable
+
+
+def _sites(entry: Entry) -> list[Site]:
+    """Return the places that can fail of a cached executable."""
+    return [cache.decode_site(Site, facts) for facts in entry.facts["sites"]]
 
 
 def _opt_level(options: CompileOptions) -> int:

@@ -105,6 +105,9 @@ def gemm(*wrong: str):
             if "used late" in wrong:
                 total += loaded
         out[t] = total
+        if "freed before the last MMA" in wrong:
+            if t == 32:
+                mma(address, a, b, accumulate=False)
         if "freed too early" in wrong:
             more = load(lanes_of_warp(address), "32x32b", 1)
             out[t] = more[0]
@@ -182,6 +185,7 @@ WRONG = [
     ({("tmem-unwaited", "tensor")}, ("no wait for loads", "used late", "no barrier before")),
     ({("read-write", "tensor")}, ("no barrier after", "no barrier before")),
     ({("read-write", "tensor")}, ("freed too early",)),
+    ({("write-write", "tensor")}, ("freed before the last MMA",)),
 ]
 
 

@@ -8,9 +8,9 @@ import pytest
 import kiln
 from kiln import Float32, Int32, cute
 from kiln.targets.cpu.runtime import parts
-from kiln.targets.cpu.sanitizer import schedules
+from kiln.targets.cpu.sanitizer import state
 
-ALL = 1 + schedules.FURTHER
+ALL = 1 + state.FURTHER
 
 
 @cute.kernel
@@ -35,7 +35,7 @@ def test_what_only_another_schedule_shows_is_found():
     (finding,) = report.findings
     assert finding.rule == "bounds"
     seed = int(finding.hint.partition("KILN_CPU_SEED=")[2].split()[0])
-    assert 1 <= seed <= schedules.FURTHER
+    assert 1 <= seed <= state.FURTHER
     assert (count[0], y[0]) == (4, 1)  # what the first schedule has done, once
     assert f"1 finding(s) under {seed + 1} schedules" in str(report)
     try:

@@ -267,18 +267,22 @@ def to_f16(total: i64, exponent: i32) -> u32:
 
 @native
 def special_sum(
-    k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], ec: i32, sc: u32, gc: i32
+    k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], stride: u32, ec: i32,
+    sc: u32, gc: i32,
 ) -> u32:  # fmt: skip
-    """Return the class of a sum: 1 or 2 for positive or negative infinity, 3 for NaN, 0 if all terms are finite."""
+    """Return the class of a sum: 1 or 2 for positive or negative infinity, 3 for NaN, 0 if all terms are finite.
+
+    Elements of B lie `stride` apart.
+    """
     found = u32(0)
     if ec == SPECIAL:
         found = u32(3) if sc != 0 else u32(1) - u32(gc)
     for i in range(k):
-        a_special, b_special = ea[i] == SPECIAL, eb[i * COLUMNS] == SPECIAL
+        a_special, b_special = ea[i] == SPECIAL, eb[i * stride] == SPECIAL
         if a_special or b_special:
-            none = (a_special and sa[i] != 0) or (b_special and sb[i * COLUMNS] != 0)
-            zero = ea[i] == NONE or eb[i * COLUMNS] == NONE
-            found |= u32(3) if none or zero else u32(1) - u32(ga[i] ^ gb[i * COLUMNS])
+            none = (a_special and sa[i] != 0) or (b_special and sb[i * stride] != 0)
+            zero = ea[i] == NONE or eb[i * stride] == NONE
+            found |= u32(3) if none or zero else u32(1) - u32(ga[i] ^ gb[i * stride])
     return found
 
 
@@ -300,7 +304,7 @@ def load_c(exchange, d, accumulate, row, size, wide, n, line, c):
 
 
 @inline
-def largest_exponents(k, n, ea, own, eb, ec, largest):
+def largest_exponents(k, n, ea, own, eb, stride: int, ec, largest):
     """Find the largest exponent among the terms of each sum of a row."""
     for column in range(n):
         largest[column] = ec[column]
@@ -308,34 +312,34 @@ def largest_exponents(k, n, ea, own, eb, ec, largest):
         for column in range(n):
             most = largest[column]
             for i in TOGETHER:
-                most = max(most, ea[own + first + i] + eb[(first + i) * COLUMNS + column])
+                most = max(most, ea[own + first + i] + eb[(first + i) * stride + column])
             largest[column] = most
 
 
 @inline
-def add_near(k, n, fraction, fa, own, fb, largest, total, power):
+def add_near(k, n, fraction, fa, own, fb, stride: int, largest, total, power):
     """Add the products of a row in f32, which is exact there."""
     for column in range(n):
         power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
     for first in range(u32(0), k, len(TOGETHER)):
-        into = total + (first >> 4) * COLUMNS
+        into = total + (first >> 4) * stride
         for column in range(n):
             sum_, to_point = into[column], Ptr[f32](power)[column]
             for i in TOGETHER:
-                sum_ += truncated(fa[own + first + i] * fb[(first + i) * COLUMNS + column] * to_point)
+                sum_ += truncated(fa[own + first + i] * fb[(first + i) * stride + column] * to_point)
             into[column] = sum_
 
 
 @inline
-def add_far(k, n, a, own, b, largest, total):
+def add_far(k, n, a, own, b, stride: int, largest, total):
     """Add the products of a row as significands that are shifted right."""
     (ea, sa, ga), (eb, sb, gb) = a, b
     for first in range(u32(0), k, len(TOGETHER)):
-        into = total + (first >> 4) * COLUMNS
+        into = total + (first >> 4) * stride
         for column in range(n):
             sum_, most = into[column], largest[column]
             for i in TOGETHER:
-                at = (first + i) * COLUMNS + column
+                at = (first + i) * stride + column
                 lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
                 sign = ga[own + first + i] ^ gb[at]
                 term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
@@ -387,26 +391,27 @@ def add_scales(n, row_scale, column_scales, c, scale):
 
 @inline
 def multiply_rows(
-    exchange, d, accumulate, rows, n, k, fraction, wide, special, near, a, b, down=None, scale_factors=None
+    exchange, d, accumulate, rows, n, k, fraction, wide, special, near, a, b, down=None, scale_factors=None,
+    stride: int = COLUMNS,
 ):  # fmt: skip
     """Compute `rows` rows of D, of `n` columns.
 
-    `a` and `b` have exponents, significands, signs and, with `near`, elements as f32. `exchange(d, row, size, n, line,
-    out=)` loads and stores a row. C is divided by 2^`down`. `scale_factors` are (rows, columns): exponents of those
-    of rows, and `columns(d, row)` for those of columns; SPECIAL is one that is NaN.
+    `a` and `b` have exponents, significands, signs and, with `near`, elements as f32; B has rows of `stride`.
+    `exchange(d, row, size, n, line, out=)` loads and stores a row. C is divided by 2^`down`. `scale_factors` are (rows,
+    columns): exponents of those of rows, and `columns(d, row)` for those of columns; SPECIAL is one that is NaN.
     """
     (ea, sa, ga, fa), (eb, sb, gb, fb) = a, b
     size = u32(4) if wide else u32(2)
     point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
     shifts = (max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0)))
     kept = u32(min(fraction, i32(23)))
-    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i32, 2 * COLUMNS)
-    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
-    scale, value, power = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
-    scales, exponent = local(i32, COLUMNS), local(i32, COLUMNS)
+    line, largest, total = local(u32, stride), local(i32, stride), local(i32, 2 * stride)
+    ec, sc, gc = local(i32, stride), local(u32, stride), local(i32, stride)
+    scale, value, power = local(u64, stride), local(f64, stride), local(u32, stride)
+    scales, exponent = local(i32, stride), local(i32, stride)
     c = (ec, sc, gc)
     for column in range(n):
-        total[COLUMNS + column] = 0
+        total[stride + column] = 0
     for row in range(rows):
         own = row * k
         c_special = load_c(exchange, d, accumulate, row, size, wide, n, line, c)
@@ -416,23 +421,23 @@ def multiply_rows(
         if scale_factors is not None:
             of_rows, of_columns = scale_factors
             c_special |= add_scales(n, of_rows[row], of_columns(d, row), c, scales)
-        largest_exponents(k, n, ea, own, eb, ec, largest)
+        largest_exponents(k, n, ea, own, eb, stride, ec, largest)
         for column in range(n):
             total[column] = 0
         if k > 16:
             for column in range(n):
-                total[COLUMNS + column] = 0
+                total[stride + column] = 0
         if near:
-            add_near(k, n, fraction, fa, own, fb, largest, total, power)
+            add_near(k, n, fraction, fa, own, fb, stride, largest, total, power)
         else:
-            add_far(k, n, (ea, sa, ga), own, (eb, sb, gb), largest, total)
+            add_far(k, n, (ea, sa, ga), own, (eb, sb, gb), stride, largest, total)
         for column in range(n):
             exponent[column] = largest[column] - fraction
             if scale_factors is not None:
                 exponent[column] = largest[column] - fraction + scales[column]
 
         def exact(column, type_):
-            both = type_(total[column]) + type_(total[COLUMNS + column])
+            both = type_(total[column]) + type_(total[stride + column])
             return both + type_(c_term(column, largest, c, shifts))
 
         if wide:
@@ -443,7 +448,7 @@ def multiply_rows(
         if (special | c_special) != 0:
             for column in range(n):
                 a_row, b_column = (ea + own, sa + own, ga + own), (eb + column, sb + column, gb + column)
-                found = special_sum(k, *a_row, *b_column, ec[column], sc[column], gc[column])
+                found = special_sum(k, *a_row, *b_column, u32(stride), ec[column], sc[column], gc[column])
                 if scale_factors is not None:
                     found = u32(3) if scales[column] >= SPECIAL - (1 << 10) else found
                 if found != 0:

@@ -6,22 +6,21 @@ seed. Tensor memory of a block is `block.tmem`, and `threads.peer_of(block)` is 
 D lies in blocks of up to 64 lanes, one after the other: a block has rows of D in its lanes, and all columns or, in the
 layouts B, E and G, a part of them. An A in tensor memory, and scale factors, are read from the lanes of the warp that
 D's row is in. `dialects/nvgpu/tcgen05_definitions.py` defines all of it in plain Python; `tensor_core.py` has the sums
-of products, this file those of fp4 with scale factors, and of integers.
+of products, `block_scaling.py` those of fp4 with scale factors, this file those of integers.
 """
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
-from ....native import Library, Ptr, address, f32, f64, i16, i32, i64, inline, local, native, u8, u32, u64
+from ....native import Library, Ptr, address, f32, i16, i32, i64, inline, local, native, u8, u32, u64
 from ...host.reports import fault
+from .block_scaling import TERMS, multiply_fp4_rows, scale_exponent, scale_significand, twice
 from .records import TMEM_COLUMNS, TMEM_SLOT, BlockRecord, Mma, Operation
 from .tensor_core import (
     COLUMNS,
     E2M1,
     E3M2,
     INPUTS,
-    NONE,
-    SPECIAL,
     K,
     as_floats,
     bytes_of,
@@ -29,10 +28,8 @@ from .tensor_core import (
     fraction_of,
     integers,
     is_far,
-    load_c,
     multiply_rows,
     read,
-    round_to_f32,
     split_all,
     take,
 )
@@ -79,7 +76,7 @@ TYPE_NUMBERS = tuple(
 """Types of A and B by their codes in instruction descriptors, 4 bits for each; by kind."""
 BLOCK = 64
 """Most rows of D in a block of lanes."""
-FP4_K, FP4_SCALES = 96, 6
+FP4_K, FP4_SCALES = 96, TERMS
 
 
 # --- descriptors -----------------------------------------------------------------------------------------------------
@@ -436,23 +433,6 @@ def scale_byte(mma, of, place, lane_group, row, number, rows):
     return (word >> ((number & 3) * 8)) & 255
 
 
-@inline
-def scale_exponent(byte, exact):
-    """Return the exponent of a scale factor: of ue4m3 (`exact`), or of ue8m0; SPECIAL for NaN, NONE for zero."""
-    number = byte & 127
-    field_ = number >> 3
-    narrow = i32(max(field_, u32(1))) - 7
-    narrow = i32(SPECIAL) if number == 127 else i32(NONE) if number == 0 else narrow
-    wide = i32(SPECIAL) if byte == 255 else i32(byte) - 127
-    return narrow if exact else wide
-
-
-@inline
-def scale_significand(byte, exact):
-    """Return the significand of a scale factor, with three bits behind the point."""
-    return ((byte & 7) | (u32(byte & 0x78 != 0) << 3)) if exact else u32(8)
-
-
 # --- floats ----------------------------------------------------------------------------------------------------------
 
 
@@ -530,104 +510,62 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 
 @native
 def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
-    """Carry out an MMA of the kinds mxf4 or mxf4nvf4; return 1 if an operand is not in shared memory.
-
-    A term is an exact product of 16 elements times two scale factors, with the exponents of these. In units of 2^-35 of
-    the largest exponent it has less than 47 bits: 12 of the product (of elements times 2), 8 of the scale factors.
-    """
+    """Carry out an MMA of the kinds mxf4 or mxf4nvf4; return 1 if an operand is not in shared memory."""
     k, n = depth_of(mma), columns_of(mma)
-    per, scales, terms = u32(32), scales_of(mma), depth_of(mma) // 16
+    per, scales = u32(32), scales_of(mma)
     share = mma.vector // 16  # terms that have the same scale factor
     raw, b, a = local(u32, COLUMNS * FP4_K), local(i16, COLUMNS * FP4_K), local(i16, BLOCK * FP4_K)
     exponents, significands = local(i32, 4 * FP4_SCALES * COLUMNS), local(i32, 4 * FP4_SCALES * COLUMNS)
-    term, at_term = local(i32, FP4_SCALES * COLUMNS), local(i32, FP4_SCALES * COLUMNS)
-    line, largest, total = local(u32, COLUMNS), local(i32, COLUMNS), local(i64, COLUMNS)
-    ec, sc, gc = local(i32, COLUMNS), local(u32, COLUMNS), local(i32, COLUMNS)
-    scale, value, nan = local(u64, COLUMNS), local(f64, COLUMNS), local(u32, COLUMNS)
     outside, a_descriptor = local(u32, 1), relative(address(block.smem), mma.a)
     exact = mma.idesc >> 23 & 1 == 0
-    c = (ec, sc, gc)
 
     def take_fp4(place, at, step, raw):
         take_packed(place, 4, 32, at, step, raw)
 
-    def twice(bits, negate):
-        """Return an e2m1 times 2: 0, 1, 2, 3, 4, 6, 8 or 12, or minus that."""
-        size = (u64(0xC8643210) >> u64((bits & 7) * 4)) & 15
-        return -i32(size) if (bits >> 3 & 1) ^ negate != 0 else i32(size)
-
     outside[0] = read_b(mma, block, k, per, take_fp4, raw)
     for row in range(k):
         for column in range(n):
-            b[row * COLUMNS + column] = i16(twice(raw[row * COLUMNS + column], mma.idesc >> 14 & 1))
+            b[row * COLUMNS + column] = twice(raw[row * COLUMNS + column], mma.idesc >> 14 & 1)
 
     def of_block(of, d, columns, first_row, first_column, rows):
         outside[0] |= read_a(mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, k, per, take_fp4, take_fp4, raw)
         for i in range(rows * k):
-            a[i] = i16(twice(raw[i], mma.idesc >> 13 & 1))
+            a[i] = twice(raw[i], mma.idesc >> 13 & 1)
         for group in range(u32(4)):
             for number in range(scales):
                 for column in range(columns):
                     byte = scale_byte(mma, of, mma.sfb, group, column, (mma.idesc >> 4 & 3) + number, n)
                     at = (group * FP4_SCALES + number) * COLUMNS + column
                     exponents[at] = scale_exponent(byte, exact)
-                    significands[at] = i32(scale_significand(byte, exact))
-        for row in range(rows):
-            group = lane_at(d, row) >> 5
-            special = load_c(exchange, d, mma.flags & ACCUMULATE, row, u32(4), True, columns, line, c)
-            for column in range(columns):
-                largest[column] = ec[column]
-                nan[column] = 0
-            for number in range(terms):
-                at, own = (group * FP4_SCALES + number // share) * COLUMNS, row * k + number * 16
-                byte = scale_byte(
-                    mma, of, mma.sfa, group, first_row + row, (mma.idesc >> 29 & 3) + number // share, u32(128)
-                )
-                x, x_size = scale_exponent(byte, exact), i32(scale_significand(byte, exact))
-                first = b + (number * 16 * COLUMNS + first_column)
-                for column in range(columns):
-                    dot = i16(0)
-                    for i in tuple(range(16)):
-                        dot = i16(dot + a[own + i] * first[i * COLUMNS + column])
-                    y = exponents[at + column]
-                    size = i32(dot) * (x_size * significands[at + column])
-                    term[number * COLUMNS + column] = size
-                    at_term[number * COLUMNS + column] = x + y
-                    largest[column] = max(largest[column], x + y if size != 0 else i32(NONE))
-                    nan[column] |= u32((x == SPECIAL) | (y == SPECIAL))
-            for column in range(columns):
-                sum_ = shifted(i64(u64(sc[column]) << 12), largest[column] - ec[column], gc[column])
-                for number in range(terms):
-                    size = term[number * COLUMNS + column]
-                    sign = size >> 31
-                    raised = i64((size ^ sign) - sign) << 27
-                    sum_ += shifted(raised, largest[column] - at_term[number * COLUMNS + column], sign)
-                total[column] = sum_
-                largest[column] = largest[column] - 35
-                special |= nan[column]
+                    significands[at] = scale_significand(byte, exact)
 
-            def exact_sum(column, type_):
-                return type_(total[column])
+        def of_row(row, number):
+            number += mma.idesc >> 29 & 3
+            byte = scale_byte(mma, of, mma.sfa, lane_at(d, row) >> 5, first_row + row, number, u32(128))
+            return scale_exponent(byte, exact), scale_significand(byte, exact)
 
-            round_to_f32(columns, exact_sum, u32(23), largest, scale, value, line)
-            if special != 0:
-                for column in range(columns):
-                    if nan[column] != 0 or (ec[column] == SPECIAL and sc[column] != 0):
-                        line[column] = 0x7FFFFFFF
-                    elif ec[column] == SPECIAL:
-                        line[column] = 0x7F800000 | (u32(gc[column]) & 0x80000000)
-            exchange(d, row, u32(4), columns, line, out=True)
+        def of_columns(row):
+            at = (lane_at(d, row) >> 5) * FP4_SCALES * COLUMNS
+            return exponents + at, significands + at
+
+        multiply_fp4_rows(
+            exchange,
+            d,
+            mma.flags & ACCUMULATE,
+            rows,
+            columns,
+            k,
+            share,
+            a,
+            b + first_column,
+            of_row,
+            of_columns,
+            COLUMNS,
+        )
 
     if outside[0] == 0:
         for_each_block(mma, block, of_block)
     return outside[0]
-
-
-@inline
-def shifted(size, lower, sign):
-    """Return a size shifted right, negative where `sign` is -1."""
-    found = size >> i64(min(max(lower, i32(0)), i32(63)))
-    return (found ^ i64(sign)) - i64(sign)
 
 
 # --- integers --------------------------------------------------------------------------------------------------------

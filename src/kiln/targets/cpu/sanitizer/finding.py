@@ -17,10 +17,8 @@ from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
 from . import state as native
-from .instrument import Instrumentation
-from .program_memory import Argument, SanitizedSite, layout_leaves, swizzled_layout
+from .report_facts import Argument, ReportFacts, SanitizedSite, layout_leaves, swizzled_layout
 from .rule_messages import Case, Triple, explain, triple
-from .schedules import FURTHER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +59,19 @@ class Finding:
         return _PAGES.get(self.rule, "")
 
     def __str__(self) -> str:
-        lines = [f"{self.span}: {self.message}" if self.span else self.message]
-        if self.span:
-            lines.append(self.span.snippet())
-        for span, text in self.notes:
-            lines += [f"{span}: note: {text}", span.snippet()]
-        if self.hint:
-            lines.append(f"help: {self.hint}")
-        return "\n".join(line for line in lines if line)
+        lines = [f"{self.span}: {self.message}", self.span.snippet()] if self.span else [self.message]
+        return "\n".join(line for line in [*lines, *self._explanation()] if line)
+
+    def _explanation(self) -> list[str]:
+        lines = [line for span, text in self.notes for line in (f"{span}: note: {text}", span.snippet())]
+        return [*lines, f"help: {self.hint}"] if self.hint else lines
+
+    def warn(self, footer: str = "") -> None:
+        """Show the finding as a warning at the kernel's line, which Python adds to the text."""
+        page = f"more: kiln kb show {self.page}" if self.page else ""
+        text = "\n".join(line for line in [self.message, *self._explanation(), page, footer] if line)
+        place = (self.span.filename, self.span.line) if self.span else ("<unknown>", 0)
+        warnings.warn_explicit(text, DSLWarning, *place, registry=_warned)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as a dict for JSON."""
@@ -81,6 +84,8 @@ class Finding:
         return made
 
 
+_warned: dict[Any, int] = {}
+"""Warnings that were shown: Python shows each once."""
 _PAGES = {
     **dict.fromkeys(("write-read", "read-write", "write-write", "uninitialized"), "missing-barrier"),
     "proxy": "no-fence-before-the-store", "unfenced": "no-fence-before-wgmma", "in-flight": "accumulators-touched-in-flight",
@@ -102,7 +107,7 @@ _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
 
-def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable[[int], None]:
+def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[int], None]:
     """Return the call of an instrumented executable: what was found is delivered when it returns or fails."""
     from .library import lock, state
 
@@ -116,7 +121,7 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             seed = seed_variable()
             detector.seed, detector.tried = ctypes.addressof(seed), 1
             # a seed that somebody chose is the one that is meant
-            detector.further = FURTHER if calls < _TRIED_CALLS and seed.value == 0 else 0
+            detector.further = native.FURTHER if calls < _TRIED_CALLS and seed.value == 0 else 0
             calls += 1
             chosen = seed.value
             failure: Exception | None = None
@@ -131,8 +136,7 @@ def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
         for warning in [finding for finding in found if _is_mild(finding, sanitizer.plain)]:
             found.remove(warning)
-            text = f"{warning}\nmore: kiln kb show {warning.page}" if warning.page else str(warning)
-            warnings.warn(f"{text}\n{sanitizing.OFF}" if sanitizer.plain else text, DSLWarning, stacklevel=2)
+            warning.warn(sanitizing.OFF if sanitizer.plain else "")
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
         if isinstance(failure, TensorMemoryFault):
@@ -234,7 +238,7 @@ def _swizzled(offset: int, bits: int, base: int, shift: int) -> int:
 class _Memory:
     """The memory a finding is about."""
 
-    def __init__(self, record: native.Finding, site: SanitizedSite, sanitizer: Instrumentation) -> None:
+    def __init__(self, record: native.Finding, site: SanitizedSite, sanitizer: ReportFacts) -> None:
         self.space, self.tensor, self.text = "", site.memory, site.memory or "memory"
         self.coordinate: tuple[int, ...] | None = None
         self.offset: int | None = None
@@ -294,7 +298,7 @@ class _Memory:
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
-def _words(record: native.Finding, sanitizer: Instrumentation) -> Finding:
+def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     rule = native.RULES[record.rule]
     kind = native.KIND_OF_RULE[rule]
     site, other_site = sanitizer.sites[record.site], sanitizer.sites[record.other_site]

@@ -26,21 +26,13 @@ from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
 from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays
-from .program_memory import (
-    AccessedMemory,
-    Allocation,
-    Argument,
-    KernelInfo,
-    SanitizedSite,
-    SharedView,
-    layout_leaves,
-    swizzled_layout,
-)
-from .schedules import FURTHER
+from .program_memory import AccessedMemory, Allocation
+from .report_facts import Argument, KernelInfo, ReportFacts, SanitizedSite, SharedView, layout_leaves, swizzled_layout
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
     ENGINE_SHIFT,
+    FURTHER,
     GLOBAL,
     KINDS,
     MAX_LEAVES,
@@ -80,18 +72,14 @@ Origin = tuple[str, Any]
 _DYNAMIC_END = 0x7FFF_FFFF
 
 
-class Instrumentation:
+class Instrumentation(ReportFacts):
     """The instrumented build of one module."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        self.kinds: tuple[str, ...] = tuple(kinds)
-        self.plain: bool = BOUNDS in self.kinds
-        """Whether only bounds and unset shared memory are looked for."""
+        super().__init__(kinds)
         self.bits: int = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
         if self.plain:
             self.bits |= 1 << KINDS.index("memory") | PLAIN
-        self.sites: list[SanitizedSite] = []
-        self.kernels: list[KernelInfo] = []
         self.granule = 4
         """The largest power of two that divides the address and size of every access, at most 4."""
         self.engines = 1

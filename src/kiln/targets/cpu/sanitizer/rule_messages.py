@@ -11,7 +11,7 @@ from ..runtime import engine_table
 from . import state as native
 
 if TYPE_CHECKING:
-    from .program_memory import SanitizedSite
+    from .report_facts import SanitizedSite
 
 Triple = tuple[int, int, int]
 

@@ -18,8 +18,6 @@ from ..runtime.interruption import processor_time
 from .memory import greater
 from .state import Log, Write, detector, state
 
-FURTHER = 3
-"""Schedules besides the first, with the seeds 1, 2, ..."""
 _QUICK = 20_000_000
 """Nanoseconds of processor time; longer launches are not repeated, however busy the machine is."""
 _MOST = 64 << 20

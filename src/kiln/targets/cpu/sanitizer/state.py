@@ -19,6 +19,8 @@ PLAIN = 1 << 16
 """A bit beside those of the kinds: bounds and unset shared memory alone, without clocks."""
 PLAIN_ACCESSES = 1 << 26
 """How many accesses of a launch are checked then; those that kernel code checks itself do not count."""
+FURTHER = 3
+"""Schedules of a launch besides the first, with the seeds 1, 2, ..."""
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 

@@ -1,0 +1,148 @@
+"""Sphinx extension: the reference, by autodoc from signatures and docstrings.
+
+The directive `kiln-api MODULE` documents every public name of a module, classes with their methods. Below a function
+stands its example from `docs/reference/examples`, which the tests run. Names in the tables of `reference/api-*.md`
+link to their entries.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.ext.autodoc.mock import mock
+from sphinx.util.docutils import SphinxDirective
+
+DOCS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(DOCS.parent / "tools"))
+
+import api_pages  # noqa: E402
+
+if importlib.util.find_spec("torch") is None:  # the reference describes kiln.torch where PyTorch is not installed, too
+    with mock(["torch"]):
+        importlib.import_module("torch")
+        importlib.import_module("kiln.torch")
+        importlib.import_module("kiln.nn")
+
+
+class KilnApi(SphinxDirective):
+    """Entries of all public names of a module, by autodoc; `:only: functions` leaves classes out."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        module = self.arguments[0]
+        lines: list[str] = []
+        for name, value in api_pages.public(module):
+            kind, options = "function", ()
+            if isinstance(value, type) and (first := _first_place(value)) != (module, name):
+                place = ".".join(first)
+                lines += [f".. py:data:: {module}.{name}", "", f"   The same as :py:class:`{place}`.", ""]
+                continue
+            if isinstance(value, type):
+                kind = "exception" if issubclass(value, BaseException) else "class"
+                options = ("   :members:",) if _has_methods(value) else ()
+            elif not inspect.isroutine(value):
+                kind = "data"
+                options = ("   :no-value:", "   :annotation:")
+            lines += [f".. auto{kind}:: {module}.{name}", *options, ""]
+        return self.parse_text_to_nodes("\n".join(["```{eval-rst}", *lines, "```"]))
+
+
+@functools.cache
+def _first_place(value: type) -> tuple[str, str]:
+    """Return the module and name under which a class is documented: the first of the site that has it."""
+    for module in api_pages.SITE:
+        for name, other in api_pages.public(module):
+            if other is value:
+                return module, name
+    raise LookupError(value)
+
+
+def _has_methods(value: type) -> bool:
+    return (getattr(value, "__module__", "") or "").startswith("kiln") and not issubclass(value, (int, BaseException))
+
+
+def _signature(app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
+    """Return names, types and plain defaults: what autodoc prints has `Any` everywhere and parameters of the compiler."""
+    shown = api_pages.parameters(value, types=True)
+    if what in ("method", "function") and shown:
+        return shown.replace("(self, ", "(").replace("(self)", "()"), None
+    return (shown, None) if what == "class" else (signature, None)
+
+
+def _markdown_to_rst(lines: list[str]) -> list[str]:
+    """Turn a docstring, which is written as Markdown is, into reStructuredText."""
+    parts = re.split(r"(:\w+:`[^`]*`|``[^`]+``|`[^`]+`)", "\n".join(lines))
+    for i, part in enumerate(parts):
+        if i % 2 == 0:
+            parts[i] = re.sub(r"([*|])", r"\\\1", re.sub(r"(\w)_(?=\W|$)", r"\1\\_", part))
+        elif not part.startswith((":", "``")):
+            parts[i] = f"`{part}`"
+    return "".join(parts).split("\n")
+
+
+def _docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    text = _paragraphs(_markdown_to_rst(lines))
+    if (example := EXAMPLES.get(name) or EXAMPLES.get(SAME.get(id(value), ""))) is not None:
+        text += ["", "Example:", ""]
+        for language, code in example:
+            text += [f".. code-block:: {language}", "", *(f"   {line}" for line in code.splitlines()), ""]
+    lines[:] = text
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    """Indented lines inside a paragraph are continued text, or a list's; keep them from being taken for quotations."""
+    out: list[str] = []
+    for line in lines:
+        item = re.match(r"\s*([-*]|\d+\.) ", line)
+        if out and out[-1].strip() and line.strip() and not item and ".." not in line[:6]:
+            before = len(out[-1]) - len(out[-1].lstrip())
+            if not re.match(r"\s*([-*]|\d+\.) ", out[-1]) and not out[-1].lstrip().startswith(".."):
+                line = " " * before + line.lstrip()
+        elif item and out and out[-1].strip() and not re.match(r"\s*([-*]|\d+\.) ", out[-1]):
+            out.append("")
+        out.append(line)
+    return out
+
+
+def _link_tables(app: Any, doctree: nodes.document) -> None:
+    """Make the names in the tables of the overview pages links to their entries."""
+    docname = app.env.docname
+    if not re.match(r"reference/api-", docname):
+        return
+    for section in doctree.findall(nodes.section):
+        module = f"kiln.{section[0].astext()}"
+        if module not in api_pages.SITE:
+            continue
+        for row in section.findall(nodes.row):
+            for code in row[0].findall(nodes.literal):
+                name = re.match(r"\w+", code.astext())
+                if name is None or isinstance(code.parent, addnodes.pending_xref):
+                    continue
+                link = addnodes.pending_xref(
+                    "", refdomain="py", reftype="obj", reftarget=f"{module}.{name[0]}", refdoc=docname, refexplicit=True
+                )
+                code.replace_self(link)
+                link.append(code)
+
+
+EXAMPLES = api_pages.examples()
+SAME = {id(api_pages.found(name)): name for name in EXAMPLES if not name.startswith(("kiln.torch", "kiln.nn"))}
+"""The name under which the example of a function stands, which may have several."""
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.add_directive("kiln-api", KilnApi)
+    app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-process-docstring", _docstring)
+    app.connect("doctree-read", _link_tables)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
