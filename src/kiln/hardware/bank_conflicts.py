@@ -63,10 +63,12 @@ class Report(notebook.Shown):
 
     @property
     def places(self) -> list[SharedAccess]:
+        """The accesses by source line, most conflicts first."""
         return _merged(self._accesses)
 
     @property
     def wavefronts(self) -> int:
+        """The passes over the banks that all accesses took."""
         return sum(one.wavefronts for one in self._accesses)
 
     @property

@@ -57,10 +57,12 @@ class Comparison(notebook.Shown):
 
     @property
     def low(self) -> float:
+        """The lower end of the confidence interval."""
         return self._second().low
 
     @property
     def high(self) -> float:
+        """The upper end of the confidence interval."""
         return self._second().high
 
     @property
