@@ -24,6 +24,7 @@ from kiln.cute.kernel_ranges import RangeTrace
 from kiln.cute.nvgpu import warp
 from kiln.cute.pictures.draw import layout_svg, tv_svg
 from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
+from kiln.cute.pictures.tensor_memory import accumulator_svg
 
 LESSONS = Path(__file__).parents[1] / "learn"
 
@@ -268,6 +269,44 @@ def staircase(name: str) -> Picture:
     return p
 
 
+def mask(name: str) -> Picture:
+    """Draw which tiles of scores a causal mask skips, masks and leaves alone."""
+    p = Picture(560, 290, alt(name))
+    p.text(180, 14, "key tiles", bold=True)
+    p.text(14, 150, "q", bold=True)
+    for i in range(6):
+        for j in range(6):
+            color, word = ("green", "whole") if j < i else ("orange", "mask") if j == i else ("soft", "skip")
+            p.box(34 + j * 50, 30 + i * 42, 46, 38, color, word, size=11)
+    legend = (("green", "computed, no mask"), ("orange", "computed, masked"), ("soft", "never loaded"))
+    for i, (color, words) in enumerate(legend):
+        p.box(360, 60 + i * 40, 30, 26, color)
+        p.text(400, 73 + i * 40, words, anchor="start", size=12)
+    return p
+
+
+def tensor_memory(name: str) -> str:
+    """Draw the accumulator of a tcgen05 MMA in tensor memory."""
+    return accumulator_svg(128, 64, 1)
+
+
+def ship(name: str) -> Picture:
+    """Draw what becomes of a kernel with a contract."""
+    p = Picture(720, 250, alt(name))
+    p.box(260, 70, 200, 110, "blue", "your file:\nkernel\nreference, inputs,\ncost, configs", size=13)
+    left = ("verify: is it right?", "profile: what does it need?", "bench: how fast?", "tune: which config?")
+    for i, words in enumerate(left):
+        y = 16 + i * 58
+        p.box(10, y, 180, 40, "green", words, size=12)
+        p.arrow(258, 125, 192, y + 20, color="muted")
+    right = ("PyTorch: operator,\ngradient, torch.compile", "JAX: jit, grad, vmap", "one .so for C,\nwithout Python")
+    for i, words in enumerate(right):
+        y = 24 + i * 76
+        p.box(530, y, 180, 50, "orange", words, size=12)
+        p.arrow(462, 125, 528, y + 25, color="muted")
+    return p
+
+
 PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "00-machine": machine,
     "01-index": index,
@@ -284,6 +323,9 @@ PICTURES: dict[str, Callable[[str], Picture | str]] = {
     "09-timeline": timeline,
     "10-boxes": boxes,
     "11-staircase": staircase,
+    "12-mask": mask,
+    "13-tensor-memory": tensor_memory,
+    "14-ship": ship,
 }
 
 

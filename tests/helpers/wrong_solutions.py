@@ -167,5 +167,39 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
             "were expected and",
         ),
     ),
+    (12, 1): (
+        ("l1 * np.exp(m1 - m) + l2 * np.exp(m2 - m)", "l1 + l2", "merge of 3 and 7 keys: l"),
+        ("max(m1, m2)", "m1", "keys: m"),
+        ("o1 * np.exp(m1 - m)", "o1 * np.exp(m - m1)", "keys: o"),
+    ),
+    (12, 2): (
+        ("kiln.max(row - window + 1, 0)", "0", "window_attention with window=1"),
+        ("acc * scale + p", "acc + p", "window_attention with window="),
+        ("kiln.max(row - window + 1, 0)", "row - window + 1", "memory in kernel window_kernel"),
+    ),
+    (13, 1): (
+        ("columns = 32\n", "columns = 1\n", "columns_to_allocate(8, 1)"),
+        ("    if columns > 512:\n", "    if columns > 1024:\n", "expected  'ValueError'"),
+        ("row // 32, row % 32", "row % 4, row // 4", "reader_of(31)"),
+    ),
+    (13, 2): (
+        ("        cute.arch.mbarrier_wait(done, step % 2)\n", "", "the sanitizer reports"),
+        ("mbarrier_wait(done, step % 2)", "mbarrier_wait(done, 0)", "gemm with K = 192"),
+        ("        mma.set(tcgen05.Field.ACCUMULATE, True)\n", "", "gemm with K = 192: element"),
+    ),
+    (14, 1): (
+        ("3 * n * 4", "2 * n * 4", "flops_bytes(1)"),
+        ("rng.standard_normal(n, np.float32), rng", "np.zeros(n, np.float32), rng", "many numbers are equal"),
+        ("result = 2 * x + y", "result = x + y", "reference_fn of get_inputs(1)"),
+    ),
+    (14, 2): (
+        ("cute.SymInt()", "cute.SymInt(divisibility=4)", "called with 1 elements: its status"),
+        (
+            "(make_fake_compact_tensor(Float32, (n,))",
+            "(make_fake_compact_tensor(Float32, (128,))",
+            "writes past the end",
+        ),
+        ('folder / "libscale.so"', 'folder / "libother.so"', "folder/libscale.so"),
+    ),
 }
 """By lesson and exercise, three each."""
