@@ -20,7 +20,7 @@ from .lessons import Lesson, lessons, notebook
 
 
 def main(argv: Sequence[str]) -> int:
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     found = {lesson.number: lesson for lesson in lessons()}
     if args.verb is None:
         return _list(list(found.values()))
@@ -112,7 +112,7 @@ def _found_folder(lesson: Lesson) -> Path:
     return Path(_folder(lesson)) if Path(_folder(lesson)).is_dir() else Path()
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kiln learn",
         description="Learn to write GPU kernels in fifteen lessons, without a GPU. Without a verb, list them.",
