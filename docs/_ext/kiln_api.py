@@ -34,7 +34,7 @@ if importlib.util.find_spec("torch") is None:  # the reference describes kiln.to
 
 
 class KilnApi(SphinxDirective):
-    """Entries of all public names of a module, by autodoc; `:only: functions` leaves classes out."""
+    """Entries of all public names of a module, by autodoc."""
 
     required_arguments = 1
 
