@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.command_line import EXIT
-from ..core.options import flag
+from ..core.options import Parser, flag
 from . import checking
 from .lessons import Lesson, lessons, notebook
 
@@ -113,7 +113,7 @@ def _found_folder(lesson: Lesson) -> Path:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="kiln learn",
         description="Learn to write GPU kernels in fifteen lessons, without a GPU. Without a verb, list them.",
     )
