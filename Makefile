@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # Byte code is kept, wherever this runs: tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test seeds replay choices lint format types docs docs-serve docs-linkcheck clean
+.PHONY: demo test seeds replay choices wheel release-check lint format types docs docs-serve docs-linkcheck clean
 
 demo: .venv/.installed
 	@$(BIN)/python -m kiln tour
@@ -43,6 +43,14 @@ replay: .venv/.dev
 choices: .venv/.dev
 	$(BIN)/python tools/replay/choices.py $(BASE) $(if $(ONLY),--only '$(ONLY)')
 
+# dist/: the sdist and the wheel. The check tries the wheel in an empty environment of each Python that is found (not in CI: 20 minutes
+# or more); ROOT names a system of Debian made by debootstrap, to try it there, too.
+wheel: .venv/.installed
+	$(BIN)/python tools/release.py build
+
+release-check: .venv/.installed
+	$(BIN)/python tools/release.py check $(if $(ROOT),--root '$(ROOT)') $(PYTHONS)
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,6 +66,7 @@ types: .venv/.dev
 SPHINX := $(BIN)/python -m sphinx -q -j $(WORKERS) -W --keep-going
 docs: .venv/.docs
 	$(SPHINX) -b html docs build/docs
+	$(BIN)/python tools/site_check.py build/docs
 
 docs-serve: docs
 	$(BIN)/python -m http.server --directory build/docs $(if $(PORT),$(PORT),8000)

@@ -56,7 +56,12 @@ html_show_sourcelink = True
 html_copy_source = True
 html_sidebars = {"index": [], "faq": [], "platforms": [], "release-notes": [], "gallery": []}
 html_theme_options = {
-    "logo": {"text": "Kiln", "image_light": "_static/kiln.svg", "image_dark": "_static/kiln.svg"},
+    "logo": {
+        "text": "Kiln",
+        "alt_text": "Kiln, front page",
+        "image_light": "_static/kiln.svg",
+        "image_dark": "_static/kiln.svg",
+    },
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,

@@ -3,9 +3,9 @@
     python tools/blackwell_runs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--timeout SECONDS] [--save]
 
 EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
-`args`, and in `odd` arguments of a size that is no multiple of its tiles, if it takes one. Each runs unchanged, with
+`arch`, `args`, and in `odd` arguments of a size that is no multiple of its tiles, if it takes one. Each runs unchanged, with
 `kiln run --target cpu`: with its arguments, with those of the odd size, and under the sanitizer. A run passes if the
-program ends with status 0. Seconds are those of the processor, compilation included.
+program ends with status 0 and has not skipped anything. Seconds are those of the processor, compilation included.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
 
+from blackwell_programs import arch_of  # noqa: E402  # pyright: ignore[reportMissingImports]
 from blackwell_programs import script as as_script  # noqa: E402  # pyright: ignore[reportMissingImports]
 from results import Page, Table  # noqa: E402  # pyright: ignore[reportMissingImports]
 
@@ -32,6 +33,10 @@ PROGRAMS = Table(
     "Run on the CPU target", ("program", "arguments", "check", "s", "odd size", "check there", "sanitizer")
 )
 PAGE = Page(__file__, "Public Blackwell programs, run", PROGRAMS)
+
+
+_SKIPPED = re.compile(r"^SKIP\b.*", re.MULTILINE)
+"""What programs print instead of running where the GPU is not theirs; their status is 0 then."""
 
 
 class Run(NamedTuple):
@@ -46,15 +51,18 @@ class Run(NamedTuple):
         """Pass, the first finding of the sanitizer, or the last line that the program wrote."""
         if self.passed:
             return "pass"
+        skipped = _SKIPPED.search(self.text)
+        if skipped:
+            return skipped[0]
         found = re.search(r"\n\S*?(\w+\.py:\d+): (race|memory|sync|numeric) in kernel \w+: (.*)", self.text)
         said = f"{found[1]}: {found[2]}: {found[3]}" if found else (self.text.strip().splitlines() or ["no output"])[-1]
         return said[:160].replace("|", "/")
 
 
-def run(examples: Path, path: str, args: str, timeout: float, sanitized: bool = False) -> Run:
-    """Run a program as its author would, from an empty folder."""
+def run(examples: Path, path: str, args: str, timeout: float, arch: str, sanitized: bool = False) -> Run:
+    """Run a program as its author would, from an empty folder, on the emulated GPU of an architecture."""
     script = examples / path
-    variables = {"PYTHONPATH": os.pathsep.join((str(examples), str(script.parent)))}
+    variables = {"PYTHONPATH": os.pathsep.join((str(examples), str(script.parent))), "CUTE_DSL_ARCH": arch}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "kiln", "run", "--target", "cpu"]
@@ -64,7 +72,8 @@ def run(examples: Path, path: str, args: str, timeout: float, sanitized: bool = 
                 [*command, str(as_script(script, folder)), *shlex.split(args)], cwd=folder, env=os.environ | variables, timeout=timeout,
                 capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
             )  # fmt: skip
-            passed, text = done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+            text = f"{done.stdout}\n{done.stderr}"
+            passed = done.returncode == 0 and not _SKIPPED.search(text)
         except subprocess.TimeoutExpired:
             passed, text = False, f"no end in {timeout:.0f} s"
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -84,10 +93,10 @@ def main() -> None:
         path, args, odd = program["path"], program.get("args", ""), program.get("odd")
         if options.only not in path:
             continue
-        where = options.examples.resolve(), path
-        plain = run(*where, args, options.timeout)
-        there = None if odd is None else run(*where, odd, options.timeout).verdict
-        sanitized = run(*where, args, options.timeout, sanitized=True).verdict
+        where, how = (options.examples.resolve(), path), (options.timeout, arch_of(program))
+        plain = run(*where, args, *how)
+        there = None if odd is None else run(*where, odd, *how).verdict
+        sanitized = run(*where, args, *how, sanitized=True).verdict
         PROGRAMS.add(path, args, plain.verdict, f"{plain.seconds:.0f}", odd, there, sanitized)
     PAGE.finish(options.save)
 

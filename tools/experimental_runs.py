@@ -43,8 +43,8 @@ def main() -> None:
         path, args = program["path"], program.get("args", "")
         if options.only not in path:
             continue
-        plain = running.run(examples, path, args, options.timeout)
-        sanitized = running.run(examples, path, args, options.timeout, sanitized=True)
+        given = examples, path, args, options.timeout, compiling.arch_of(program)
+        plain, sanitized = running.run(*given), running.run(*given, sanitized=True)
         found = compiling.compile_program(examples, program | {"args": shlex.split(args)})
         cubin = "yes" if compiling.is_compiled(found) else compiling.failure(examples, found)
         seconds = f"{plain.seconds:.0f}"

@@ -43,9 +43,8 @@ class KilnApi(SphinxDirective):
         lines: list[str] = []
         for name, value in api_pages.public(module):
             kind, options = "function", ()
-            if isinstance(value, type) and (first := _first_place(value)) != (module, name):
-                place = ".".join(first)
-                lines += [f".. py:data:: {module}.{name}", "", f"   The same as :py:class:`{place}`.", ""]
+            if (first := _first_places()[id(value)]) != (module, name):
+                lines += [f".. py:data:: {module}.{name}", "", f"   The same as :py:obj:`{'.'.join(first)}`.", ""]
                 continue
             if isinstance(value, type):
                 kind = "exception" if issubclass(value, BaseException) else "class"
@@ -58,13 +57,13 @@ class KilnApi(SphinxDirective):
 
 
 @functools.cache
-def _first_place(value: type) -> tuple[str, str]:
-    """Return the module and name under which a class is documented: the first of the site that has it."""
-    for module in api_pages.SITE:
-        for name, other in api_pages.public(module):
-            if other is value:
-                return module, name
-    raise LookupError(value)
+def _first_places() -> dict[int, tuple[str, str]]:
+    """Return the module and name under which an object is documented: its own module's, or the first that has it."""
+    places: dict[int, tuple[str, str]] = {}
+    for module in ("kiln.cute.math", *api_pages.SITE):
+        for name, value in api_pages.public(module):
+            places.setdefault(id(value), (module, name))
+    return places
 
 
 def _has_methods(value: type) -> bool:

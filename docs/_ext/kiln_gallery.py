@@ -42,7 +42,7 @@ class KilnGallery(SphinxDirective):
             words = f"{each.speed.what}: Kiln {found.ours}, {each.speed.peer} {found.peer} {each.speed.unit}, {better}"
             chart = bars([(each.speed.peer, found.peer), ("Kiln", found.ours)], each.speed.unit, words)
             lines += [f":::{{grid-item-card}} {each.title}", "", each.text, "", "```{raw} html", chart, "```", ""]
-            lines += [f"{each.speed.what}; {better}.", "+++"]
+            lines += [f"{each.speed.what}; {better}.", ""]
             links = [f"[source]({each.source})", f"[call it]({each.page})"]
             lines += [" · ".join([*links, f"[H200, {found.date}](data/{each.speed.page}.md)"]), ":::", ""]
         return self.parse_text_to_nodes("\n".join([*lines, "::::"]))

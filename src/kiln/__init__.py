@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 from ._support.gc_pause import gc_paused
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from ._support import unavailable
+from ._support import lazy, unavailable
 from .base_dsl.diagnostics import DSLCudaRuntimeError
 from .base_dsl.target import get_target
 from .hardware import driver
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "CUDA_VERSION",
     "checkCudaErrors",

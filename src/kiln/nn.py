@@ -11,6 +11,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from ._support import lazy
 from .base_dsl import packages
 from .base_dsl.diagnostics import DSLBaseError
 
@@ -28,6 +29,7 @@ from .interop.torch.operators import Operator
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "CrossEntropyLoss",
     "LayerNorm",

@@ -18,6 +18,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ._support import notebook
 from .base_dsl import sanitizing
 from .base_dsl.diagnostics import DSLRuntimeError
 from .base_dsl.sanitizing import KINDS, SanitizerError
@@ -26,8 +27,8 @@ from .base_dsl.target import Instrumented
 __all__ = ["KINDS", "Report", "SanitizerError", "Session", "report"]
 
 
-class Report:
-    """Findings, as text (`str`) and as JSON."""
+class Report(notebook.Shown):
+    """Findings, as text (`str`), as JSON, and in notebooks with the source lines."""
 
     def __init__(self, findings: list[Any], schedules: int = 0) -> None:
         self.findings = findings
@@ -48,10 +49,31 @@ class Report:
         return bool(self.findings)
 
     def __str__(self) -> str:
+        parts = [*map(str, self.findings), "\n".join([*self._more(), self._count()])]
+        return "\n\n".join(parts)
+
+    __repr__ = __str__
+
+    def _count(self) -> str:
         tried = f" under {sanitizing.schedules_text(self.schedules)}" if self.schedules else ""
-        if not self.findings:
-            return f"the sanitizer found nothing{tried}"
-        return "\n\n".join(map(str, self.findings)) + f"\n\n{len(self.findings)} finding(s){tried}"
+        found = f"{len(self.findings)} finding(s)" if self.findings else "the sanitizer found nothing"
+        return f"{found}{tried}"
+
+    def _more(self) -> list[str]:
+        """Return the commands that show pages of the knowledge base about the findings."""
+        pages = dict.fromkeys(finding.page for finding in self.findings if finding.page)
+        return [f"more: kiln kb show {page}" for page in pages]
+
+    def _as_html(self) -> str:
+        parts: list[str] = []
+        for finding in self.findings:
+            where = f"{finding.span}: " if finding.span else ""
+            parts.append(notebook.heading(f"{where}{finding.message}", finding.kind))
+            parts += [notebook.source(finding.span.snippet())] if finding.span and finding.span.snippet() else []
+            for span, text in finding.notes:
+                parts += [notebook.note(f"{span}: note: {text}"), notebook.source(span.snippet())]
+            parts += [notebook.note(f"help: {finding.hint}")] if finding.hint else []
+        return notebook.page(*parts, *map(notebook.note, self._more()), notebook.heading(self._count()))
 
     def json(self) -> str:
         """Return a JSON list of objects, one for each finding."""

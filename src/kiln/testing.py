@@ -7,6 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from ._support import lazy
 from .base_dsl.target import get_target, target
 from .hardware import current
 from .measure.timing import CantImplementError, JitArguments, benchmark, get_workspace_count
@@ -14,6 +15,7 @@ from .measure.timing import CantImplementError, JitArguments, benchmark, get_wor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "CantImplementError",
     "JitArguments",

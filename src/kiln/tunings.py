@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ._support import lazy
+
+__dir__ = lazy.listing(__name__)
 __all__ = ["FILE", "Tuned", "canonical", "distance", "nearest", "tuned"]
 
 FILE = "tuned.json"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._support import lazy
 from .base_dsl.diagnostics import type_error
 from .cute.tensor.tensor_ssa import TensorSSA
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["broadcast_to", "outerproduct"]
 
 

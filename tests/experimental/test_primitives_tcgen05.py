@@ -101,6 +101,72 @@ def test_products_and_tensor_memory():
     np.testing.assert_array_equal(out[2, :, :4].view(np.uint8), a[:, :16])
 
 
+@cute.kernel
+def shifted_products(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
+    """Compute A B in columns 0 to 15 with a shift of A after it, then the product of what A is then in 16 to 31."""
+    tx, warp = arch.thread_idx()[0], arch.warp_idx()
+    near_b = kiln.Array(kiln.Float16, N * 16, space=kiln.AddressSpace.smem, alignment=128)
+    holder = kiln.Array(kiln.Int32, 1, space=kiln.AddressSpace.smem)
+    bar = kiln.Array(kiln.Int64, 1, space=kiln.AddressSpace.smem)
+    if tx < N:
+        for k in kiln.range_constexpr(16):
+            near_b[tx // 8 * 128 + k // 8 * 64 + tx % 8 * 8 + k % 8] = b[tx, k]
+    if tx == 0:
+        prims.mbarrier_init(bar, 1)
+    prims.fence_mbarrier_init()
+    prims.fence_proxy(prims.Proxy.ASYNC_SHARED, space=prims.SharedSpace.shared_cta)
+    if warp == 0:
+        prims.tcgen05_alloc(holder, 64, group=prims.CTAGroup.CTA_1)
+        prims.tcgen05_relinquish_alloc_permit()
+    prims.barrier_cta_sync(0)
+    base = prims.TmemAddr(holder[0])
+    row = kiln.Vector.from_elements(tuple(a[tx, k] for k in range(16)), kiln.Float16).bitcast(kiln.Int32)
+    prims.tcgen05_st("32x32b", prims.make_tmem_ptr_from_warp_row_col(base, warp, 2 * N, kiln.Int32), row)
+    prims.tcgen05_wait(prims.Tcgen05Wait.STORE)
+    prims.tcgen05_fence(prims.Tcgen05Fence.BEFORE_THREAD_SYNC)
+    prims.barrier_cta_sync(0)
+    prims.tcgen05_fence("after_thread_sync")
+    if warp == 0:
+        desc_b = prims.Tcgen05SmemDesc.build(near_b, 128, 256)
+        half = prims.Tcgen05InstrDesc.build(c_dtype=kiln.Float32, n_dim=N, m_dim=128)
+        if prims.elect_sync():
+            there = (base + 2 * N).as_ptr(kiln.Float16)
+            for n in kiln.range_constexpr(2):
+                prims.tcgen05_mma(
+                    prims.Tcgen05MMAKind.F16, prims.CTAGroup.CTA_1, (base + n * N).as_ptr(kiln.Float32), there, desc_b,
+                    half, False, a_shift=n == 0,
+                )  # fmt: skip
+            prims.tcgen05_commit(bar)
+    while not prims.mbarrier_try_wait_parity(bar, 0):
+        pass
+    prims.tcgen05_fence("after_thread_sync")
+    place = prims.make_tmem_ptr(prims.TmemAddr.from_row_col(32 * warp, base.col_id), kiln.Float32)
+    found = prims.tcgen05_ld(prims.Tcgen05LdStShape.SHAPE_32X32B, place, num=2 * N)
+    prims.tcgen05_wait("load")
+    for column in kiln.range_constexpr(2 * N):
+        out[tx, column] = found[column]
+    prims.tcgen05_fence("before_thread_sync")
+    prims.barrier_cta_sync(0)
+    if warp == 0:
+        prims.tcgen05_dealloc(prims.make_tmem_ptr(holder[0], kiln.Int8), 64)
+
+
+@cute.jit
+def shifted_main(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
+    shifted_products(a, b, out).launch(grid=1, block=128)
+
+
+def test_a_shift_moves_rows_of_a_after_the_product():
+    """Lane i gets lane i + 1, but for the last of each 32 lanes: so a B200 does it, says a public program."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-4, 5, (rows, 16)).astype(np.float16) for rows in (128, N))
+    out = np.zeros((128, 2 * N), np.float32)
+    with kiln.target("cpu"), kiln.sanitize():
+        shifted_main(a, b, out)
+    moved = np.where((np.arange(128) % 32 == 31)[:, None], a, np.roll(a, -1, axis=0))
+    np.testing.assert_array_equal(out, np.hstack([x.astype(np.float32) @ b.astype(np.float32).T for x in (a, moved)]))
+
+
 def _e4m3(codes: np.ndarray) -> np.ndarray:
     exponent, mantissa = codes.astype(np.int64) >> 3, codes & 7
     return np.where(exponent == 0, mantissa / 512, (1 + mantissa / 8) * 2.0 ** (exponent - 7))

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from doc_examples import examples
 
@@ -100,14 +101,26 @@ def run(folder: Path) -> list[Message]:
     """Run pyright in its standard mode over all files of a folder, with this checkout as an installed package."""
     config = {"typeCheckingMode": "standard", "pythonVersion": "3.10", "include": ["."]}
     (folder / "pyrightconfig.json").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "-p", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
-    try:
-        report = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        raise RuntimeError(f"pyright did not run:\n{done.stdout}\n{done.stderr}") from None
+    report = _report(folder, "--pythonpath", sys.executable, "-p", str(folder))
     return [
         Message(d["file"], d["range"]["start"]["line"] + 1, d["message"], d.get("rule", ""), d["severity"])
         for d in report["generalDiagnostics"]
     ]
+
+
+def completeness(folder: Path) -> dict[str, Any]:
+    """Return what `pyright --verifytypes kiln` says of this checkout, run in an empty folder."""
+    return _report(folder, "--verifytypes", "kiln", "--ignoreexternal")["typeCompleteness"]
+
+
+def _report(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Run pyright in a folder, and return its report."""
+    # with --verifytypes it takes the first Python that it finds
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    command = [sys.executable, "-m", "pyright", "--outputjson", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    try:
+        return json.loads(done.stdout)
+    except json.JSONDecodeError:
+        raise RuntimeError(f"pyright did not run:\n{done.stdout}\n{done.stderr}") from None

@@ -6,6 +6,7 @@ of that line has; `reveal_type(x)  # Int32` says the type that an editor shows.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -82,3 +83,14 @@ def test_wrong_programs_are_marked_where_they_are_wrong(checked):
     assert errors.keys() == expected.keys()
     for line, words in expected.items():
         assert words in errors[line], f"line {line}: {errors[line]}"
+
+
+@pytest.mark.skipif(os.environ.get("KILN_LONG_TESTS", "") in ("", "0"), reason="half a minute of processor time")
+def test_nearly_all_types_are_known(tmp_path):
+    found = pyright_run.completeness(tmp_path)
+    unknown = [
+        f"{symbol['name']}: {symbol['diagnostics'][0]['message']}"
+        for symbol in found["symbols"]
+        if symbol["isExported"] and not symbol["isTypeKnown"] and symbol["diagnostics"]
+    ]
+    assert found["completenessScore"] >= 0.95, "\n".join(unknown)

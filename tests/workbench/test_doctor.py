@@ -37,6 +37,15 @@ def bare(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
 
 
+def test_optional_packages_are_listed_with_what_they_are_for(monkeypatch):
+    monkeypatch.setattr(packages, "is_here", lambda name: name == "yaml")
+    found = {one.name: one for one in doctor._optional()}
+    assert {"torch", "jax", "apache-tvm-ffi", "plotly", "optuna", "PyYAML", "shtab"} <= found.keys()
+    assert found["PyYAML"].state == "ok" and "kiln kb check" in found["PyYAML"].value
+    assert found["torch"].state == "missing" and found["torch"].remedy.startswith("pip install 'torch")
+    assert "kiln report" in found["plotly"].meaning
+
+
 @pytest.mark.usefixtures("bare")
 class TestToolchain:
     def test_nothing_there(self):

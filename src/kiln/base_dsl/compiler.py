@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .._support import lazy
 from . import settings
 from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
 from .log import logger
 from .options import CompileOptions
+
+__dir__ = lazy.listing(__name__)
 
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:

@@ -10,7 +10,7 @@ import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
-from .._support import fork_safe
+from .._support import fork_safe, lazy
 from . import merging, tree
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
@@ -32,6 +32,8 @@ from .typing import Numeric
 from .uncaught import is_users, shows_all_frames
 from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 from .value_trees import debug_print_mlir_values, set_dynamic_debug  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
+
+__dir__ = lazy.listing(__name__)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from .._support import stack_guard
+from .._support import notebook, stack_guard
 from .._support.gc_pause import gc_paused
 from . import entry_points, sanitizing, settings, stale, tree
 from . import trace as tracing
@@ -64,6 +64,7 @@ class JitFunction(TracedFunction[P, R_co]):
     """
 
     __slots__ = ("for_caller",)
+    _called = "@jit function"
 
     if TYPE_CHECKING:
 
@@ -249,7 +250,7 @@ class _Buffers(threading.local):
 _buffers = _Buffers()
 
 
-class CompiledFunction(Generic[R_co]):
+class CompiledFunction(notebook.Shown, Generic[R_co]):
     """A compiled specialization: call it with the arguments that are not Constexpr.
 
     `__mlir__`, `__llvm__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
@@ -523,6 +524,31 @@ class CompiledFunction(Generic[R_co]):
         file_path = object_file_path if file_path is None else file_path
         entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 
+    def _facts(self) -> tuple[str, list[tuple[str, ...]]]:
+        """Return the signature with what is compiled in, and the resources of each kernel."""
+        passed = [f"{name}: {_brief_key(self.keys.get(name))}" for name in self.passed if name != AMBIENT_STREAM]
+        compiled_in = [f"{name}={_brief(value)}" for name, value in self.static.items() if name not in self.passed]
+        with_values = f", compiled for {', '.join(compiled_in)}" if compiled_in else ""
+        signature = f"{self.source.name}({', '.join(passed)}) on the target {self.target}{with_values}"
+        rows = [
+            (str(one.registers), f"{one.spill_stores + one.spill_loads} B", f"{one.smem} B", f"{one.stack} B", name)
+            for name, one in self.resources.items()
+        ]
+        return signature, rows
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._facts()[0]}>"
+
+    def __str__(self) -> str:
+        signature, rows = self._facts()
+        wide = [f"{cells[-1]}: " + ", ".join(map("{} {}".format, _RESOURCES, cells[:-1])) for cells in rows]
+        return "\n".join([signature, *wide])
+
+    def _as_html(self) -> str:
+        signature, rows = self._facts()
+        found = notebook.table((*_RESOURCES, "kernel"), rows, numbers=len(_RESOURCES)) if rows else ""
+        return notebook.page(notebook.source(signature), found)
+
     def __getattr__(self, name: str) -> Any:
         kind = name[2:-2]
         if name == f"__{kind}__" and (kind == "mlir" or kind in settings.KEEPABLE):
@@ -538,6 +564,9 @@ class CompiledFunction(Generic[R_co]):
     def artifacts(self) -> Mapping[str, Any]:
         """Every artefact by name, rendered when first used."""
         return self.executable.artifacts
+
+
+_RESOURCES = ("registers", "spills", "shared memory", "local memory")
 
 
 def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple[int, ...]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
+from .._support import notebook
 from . import settings
 from . import trace as tracing
 from .diagnostics import DSLRuntimeError, Span, runtime_error, type_error
@@ -29,7 +31,7 @@ def _of_function(name: str) -> Any:
     return property(lambda self: getattr(self.function, name), lambda self, value: setattr(self.function, name, value))
 
 
-class TracedFunction(Generic[P, R_co]):
+class TracedFunction(notebook.Shown, Generic[P, R_co]):
     """A function of the language: rewritten when first needed.
 
     Its parts can be replaced, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
@@ -67,6 +69,8 @@ class TracedFunction(Generic[P, R_co]):
 
     __kiln_static__ = True
     __kiln_traced__ = True
+    _called = "function"
+    """What people call such a function."""
 
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
@@ -121,6 +125,26 @@ class TracedFunction(Generic[P, R_co]):
     __code__: types.CodeType = _of_function("__code__")
     __defaults__: tuple[Any, ...] | None = _of_function("__defaults__")
     __kwdefaults__: dict[str, Any] | None = _of_function("__kwdefaults__")
+
+    def _facts(self) -> tuple[str, str, str]:
+        """Return the signature, the place and the first line of the docstring."""
+        try:
+            signature = re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", str(self.parameters.signature)).replace("'", "")
+        except Exception:  # an annotation that cannot be resolved is reported when the function is called
+            signature = "(...)"
+        place = f"{self._called} at {self.span}"
+        return f"{self.name}{signature}", place, (self.function.__doc__ or "").strip().partition("\n")[0]
+
+    def __repr__(self) -> str:
+        signature, place, _ = self._facts()
+        return f"<{signature}, {place}>"
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, self._facts()))
+
+    def _as_html(self) -> str:
+        signature, place, about = self._facts()
+        return notebook.page(notebook.source(signature), notebook.note(place), notebook.note(about) if about else "")
 
     def set_name_prefix(self, prefix: str, **_: Any) -> Self:
         """Put a prefix before the names of what is compiled from this function."""

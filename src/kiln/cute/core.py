@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._support import lazy
 from .host.addresses import *  # noqa: F403
 from .layout import *  # noqa: F403
 from .layout.composed_layout import ComposedLayout as _ComposedLayout  # noqa: F401 - a name programs know
@@ -12,6 +13,8 @@ from .tensor.pointer import *  # noqa: F403
 from .tensor.structures import *  # noqa: F403
 from .tensor.tensor import *  # noqa: F403
 from .tensor.tensor_ssa import *  # noqa: F403
+
+__dir__ = lazy.listing(__name__)
 
 
 def _pack_shape(shape: Any, *, loc: Any = None, ip: Any = None) -> Any:

@@ -14,6 +14,7 @@ import math as python_math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .._support import lazy
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import context, ir
 from ..base_dsl.diagnostics import type_error
@@ -25,6 +26,7 @@ from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type
 from .layout.int_tuple import product
 from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, _meet, _operands, splat, where
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
     "copysign", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fma", "isfinite", "isinf", "isnan", "log",
@@ -119,144 +121,210 @@ def _on_host(op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | N
 
 
 def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return e to the power of x."""
+    """Return e to the power of x.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.exp", (x,), python_math.exp, fastmath, approx)
 
 
 def exp2(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return 2 to the power of x."""
+    """Return 2 to the power of x.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.exp2", (x,), lambda x: 2.0**x, fastmath, approx)
 
 
 def expm1(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return exp(x) - 1, exact for small x."""
+    """Return exp(x) - 1, exact for small x.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.expm1", (x,), python_math.expm1, fastmath, approx)
 
 
 def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the natural logarithm."""
+    """Return the natural logarithm.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.log", (x,), python_math.log, fastmath, approx)
 
 
 def log2(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the logarithm to base 2."""
+    """Return the logarithm to base 2.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.log2", (x,), python_math.log2, fastmath, approx)
 
 
 def log10(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the logarithm to base 10."""
+    """Return the logarithm to base 10.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.log10", (x,), python_math.log10, fastmath, approx)
 
 
 def log1p(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return log(1 + x), exact for small x."""
+    """Return log(1 + x), exact for small x.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.log1p", (x,), python_math.log1p, fastmath, approx)
 
 
 def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the sine of an angle in radians."""
+    """Return the sine of an angle in radians.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.sin", (x,), python_math.sin, fastmath, approx)
 
 
 def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the cosine of an angle in radians."""
+    """Return the cosine of an angle in radians.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.cos", (x,), python_math.cos, fastmath, approx)
 
 
 def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the tangent of an angle in radians."""
+    """Return the tangent of an angle in radians.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.tan", (x,), python_math.tan, fastmath, approx)
 
 
 def asin(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the arc sine."""
+    """Return the arc sine.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.asin", (x,), python_math.asin, fastmath, approx)
 
 
 def acos(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the arc cosine."""
+    """Return the arc cosine.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.acos", (x,), python_math.acos, fastmath, approx)
 
 
 def atan(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the arc tangent."""
+    """Return the arc tangent.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.atan", (x,), python_math.atan, fastmath, approx)
 
 
 def sinh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the hyperbolic sine."""
+    """Return the hyperbolic sine.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.sinh", (x,), python_math.sinh, fastmath, approx)
 
 
 def cosh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the hyperbolic cosine."""
+    """Return the hyperbolic cosine.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.cosh", (x,), python_math.cosh, fastmath, approx)
 
 
 def tanh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the hyperbolic tangent."""
+    """Return the hyperbolic tangent.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.tanh", (x,), python_math.tanh, fastmath, approx)
 
 
 def asinh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the inverse of the hyperbolic sine."""
+    """Return the inverse of the hyperbolic sine.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.asinh", (x,), python_math.asinh, fastmath, approx)
 
 
 def acosh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the inverse of the hyperbolic cosine."""
+    """Return the inverse of the hyperbolic cosine.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.acosh", (x,), python_math.acosh, fastmath, approx)
 
 
 def atanh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the inverse of the hyperbolic tangent."""
+    """Return the inverse of the hyperbolic tangent.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.atanh", (x,), python_math.atanh, fastmath, approx)
 
 
 def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the error function."""
+    """Return the error function.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.erf", (x,), python_math.erf, fastmath, approx)
 
 
 def erfc(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return 1 - erf(x), exact for large x."""
+    """Return 1 - erf(x), exact for large x.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.erfc", (x,), python_math.erfc, fastmath, approx)
 
 
 def cbrt(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the cube root."""
+    """Return the cube root.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply(
         "math.cbrt", (x,), lambda x: python_math.copysign(python_math.fabs(x) ** (1 / 3), x), fastmath, approx
     )
@@ -265,35 +333,50 @@ def cbrt(
 def floor(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the largest integer not above x, as a float."""
+    """Return the largest integer not above x, as a float.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.floor", (x,), python_math.floor, fastmath, approx)
 
 
 def ceil(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the smallest integer not below x, as a float."""
+    """Return the smallest integer not below x, as a float.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.ceil", (x,), python_math.ceil, fastmath, approx)
 
 
 def trunc(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return x without its fraction, as a float."""
+    """Return x without its fraction, as a float.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.trunc", (x,), python_math.trunc, fastmath, approx)
 
 
 def round(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the nearest integer, halves away from zero, as a float."""
+    """Return the nearest integer, halves away from zero, as a float.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.round", (x,), None, fastmath, approx)
 
 
 def roundeven(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the nearest integer, halves to even, as a float."""
+    """Return the nearest integer, halves to even, as a float.
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.roundeven", (x,), lambda x: float(_round(x)), fastmath, approx)
 
 
@@ -313,7 +396,10 @@ def sqrt(
 def rsqrt(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return 1 / sqrt(x)."""
+    """Return 1 / sqrt(x).
+
+    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    """
     return _apply("math.rsqrt", (x,), lambda v: 1.0 / python_math.sqrt(v), fastmath, approx)
 
 

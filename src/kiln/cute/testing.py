@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._support import lazy
 from ..base_dsl import settings
 from ..base_dsl import trace as tracing
 from ..base_dsl.batch import precompile
@@ -24,6 +25,7 @@ from .layout.tiling import zipped_divide
 from .program.dsl import DSL
 from .tensor.tensor import Tensor
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "CantImplementError", "JitArguments", "assert_", "autotune_jit", "benchmark", "convert", "get_workspace_count",
     "range", "tune",

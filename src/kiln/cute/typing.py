@@ -14,6 +14,7 @@ from .tensor.tensor import Tensor
 
 Int = IntTuple
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "AddressSpace", "ComposedLayout", "Coord", "Int", "IntTuple", "Layout", "Pointer", "Shape", "Stride", "Tensor", "Tile", "XTuple",
 ]  # fmt: skip

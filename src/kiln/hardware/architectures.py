@@ -205,7 +205,7 @@ Arch: Any = Architecture(
     },
     module=__name__,
 )
-"""The architectures Kiln compiles for: `Arch.sm_90a`, `Arch["sm_90a"]`. `Arch.sm_101a` is `Arch.sm_110a`."""
+Arch.__doc__ = "An architecture to compile for: `Arch.sm_90a`, `Arch['sm_90a']`. `Arch.sm_101a` is `Arch.sm_110a`."
 
 
 def generation_of(name: str) -> Generation:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from .._support import notebook
 from ..base_dsl import sanitizing, settings
 from ..base_dsl.diagnostics import Span
 
@@ -54,7 +55,7 @@ def _merged(accesses: Iterable[SharedAccess]) -> list[SharedAccess]:
     return sorted(found.values(), key=lambda one: (one.ideal - one.wavefronts, -one.wavefronts))
 
 
-class Report:
+class Report(notebook.Shown):
     """The places of a program where warps access shared memory, those that lose most first."""
 
     def __init__(self, accesses: list[SharedAccess]) -> None:
@@ -62,10 +63,12 @@ class Report:
 
     @property
     def places(self) -> list[SharedAccess]:
+        """The accesses by source line, most conflicts first."""
         return _merged(self._accesses)
 
     @property
     def wavefronts(self) -> int:
+        """The passes over the banks that all accesses took."""
         return sum(one.wavefronts for one in self._accesses)
 
     @property
@@ -80,40 +83,56 @@ class Report:
         return iter(self.places)
 
     def __str__(self) -> str:
-        import linecache
-
         places = self.places
         if not places:
-            return "no kernel accessed shared memory"
-        rows = [("lost", "wavefronts", "ideal", "accesses", "worst", "operation", "where")]
-        for one in places:
-            where = f"{_short(one.span.filename)}:{one.span.line}" if one.span else "?"
-            rows.append(
-                (
-                    str(one.wavefronts - one.ideal), str(one.wavefronts), str(one.ideal), str(one.accesses),
-                    f"{one.worst}-way", f"{one.operation} {one.width} B", f"{where} ({one.kernel})",
-                )
-            )  # fmt: skip
+            return _NOTHING
+        rows = [_HEAD, *map(_row, places)]
         widths = [max(len(row[column]) for row in rows) for column in range(7)]
         lines: list[str] = []
         for number, row in enumerate(rows):
             cells = [cell.rjust(width) for cell, width in zip(row[:5], widths)]
             cells += [cell.ljust(width) for cell, width in zip(row[5:], widths[5:])]
             lines.append("  ".join(cells).rstrip())
-            span = places[number - 1].span if number else None
-            source = linecache.getline(span.filename, span.line).strip() if span else ""
-            if source:
+            if number and (source := _source(places[number - 1])):
                 lines.append(" " * (sum(widths[:6]) + 14) + source)
+        return "\n".join([*lines, self._total()])
+
+    __repr__ = __str__
+
+    def _total(self) -> str:
         lost, total = self.conflicts, self.wavefronts
         share = f" ({100 * lost / total:.0f} %)" if total else ""
-        lines.append(f"{lost} of {total} wavefronts are lost to bank conflicts{share}")
-        return "\n".join(lines)
+        return f"{lost} of {total} wavefronts are lost to bank conflicts{share}"
+
+    def _as_html(self) -> str:
+        if not self.places:
+            return notebook.page(notebook.note(_NOTHING))
+        rows = [(*cells[:-1], f"{cells[-1]}\n{_source(one)}") for one in self.places for cells in [_row(one)]]
+        return notebook.page(notebook.table(_HEAD, rows, numbers=5), notebook.heading(self._total()))
 
     def json(self) -> str:
         """Return a JSON list of objects, one for each place."""
         import json
 
         return json.dumps([_as_dict(one) for one in self.places], indent=2)
+
+
+_NOTHING = "no kernel accessed shared memory"
+_HEAD = ("lost", "wavefronts", "ideal", "accesses", "worst", "operation", "where")
+
+
+def _row(one: SharedAccess) -> tuple[str, ...]:
+    where = f"{_short(one.span.filename)}:{one.span.line}" if one.span else "?"
+    return (
+        str(one.wavefronts - one.ideal), str(one.wavefronts), str(one.ideal), str(one.accesses),
+        f"{one.worst}-way", f"{one.operation} {one.width} B", f"{where} ({one.kernel})",
+    )  # fmt: skip
+
+
+def _source(one: SharedAccess) -> str:
+    import linecache
+
+    return linecache.getline(one.span.filename, one.span.line).strip() if one.span else ""
 
 
 def _short(path: str) -> str:

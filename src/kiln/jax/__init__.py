@@ -7,6 +7,7 @@
 `kiln/interop/jax` implements it.
 """
 
+from .._support import lazy as _lazy
 from ..base_dsl import packages as _packages
 
 try:
@@ -21,6 +22,7 @@ from ..interop.jax.spec import TensorSpec, cutlass_to_jax_dtype, jax_to_cutlass_
 
 _mark_internal(_jax.__path__[0] + "/")  # XLA traces deep inside JAX, for a line of the program
 
+__dir__ = _lazy.listing(__name__)
 __all__ = [
     "TensorSpec",
     "cutlass_call",

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from .._support import lazy
+
+__dir__ = lazy.listing(__name__)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .._support import notebook
 from . import statistics, timers
 from .measurement import BURST, NORMAL, SUSTAINED, Effort, Measurement, Series, measure
 from .statistics import Interval
@@ -28,7 +28,7 @@ _LEAST = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(notebook.Shown):
     """Measurements of one run, by name; the others are compared with the first.
 
     A ratio is a time divided by the first's, so below 1 is faster; `verdict` is about the other.
@@ -57,10 +57,12 @@ class Comparison:
 
     @property
     def low(self) -> float:
+        """The lower end of the confidence interval."""
         return self._second().low
 
     @property
     def high(self) -> float:
+        """The upper end of the confidence interval."""
         return self._second().high
 
     @property
@@ -68,8 +70,13 @@ class Comparison:
         """The verdict on the second; `verdicts` has the others."""
         return statistics.verdict(self._second())
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+    def _as_html(self) -> str:
+        rows: list[tuple[str, ...]] = []
+        for name, found in self.measurements.items():
+            ratio = self.ratios.get(name)
+            than = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else ""
+            rows.append((name, str(found), than, self.verdicts[name] if ratio else ""))
+        return notebook.page(notebook.table(("", "time", "ratio to the first", "verdict"), rows))
 
     def __str__(self) -> str:
         width = max(map(len, self.measurements))

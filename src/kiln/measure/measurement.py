@@ -92,6 +92,7 @@ class Measurement:
 
     @property
     def n(self) -> int:
+        """The number of samples."""
         return len(self.samples)
 
     @property
@@ -101,6 +102,7 @@ class Measurement:
 
     @property
     def watts(self) -> float | None:
+        """The power that the GPU drew while it was measured; None if it does not tell."""
         return self.clocks.watts
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._support import lazy
 from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync
 from .barriers import (
     MbarrierArray,
@@ -23,6 +24,7 @@ from .state import PipelineState, make_pipeline_state
 from .umma import PipelineAsyncUmma, PipelineTmaMultiConsumersAsync, PipelineTmaUmma, PipelineUmmaAsync
 from .work_broadcast import WorkBroadcast
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "Agent", "CooperativeGroup", "MbarrierArray", "NamedBarrier", "PipelineAsync", "PipelineAsyncUmma",
     "PipelineClcFetchAsync", "PipelineConsumer", "PipelineCpAsync", "PipelineCpAsyncGroups", "PipelineOp",

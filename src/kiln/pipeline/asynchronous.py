@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._support import notebook
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean
 from ..cute import arch
@@ -13,7 +14,7 @@ from ..cute.arch.warp import elected
 from ..cute.atoms.copying import guarded
 from ..cute.tensor.pointer import Pointer
 from .arrivals import Arrival, CopyArrival, ThreadArrival, TransactionArrival, WarpArrival
-from .barriers import MbarrierArray, agent_sync, alloc_reserved_mbarrier, in_cluster
+from .barriers import MbarrierArray, agent_sync, alloc_reserved_mbarrier, described, in_cluster
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .multicast import releases, sharers
 from .participants import PipelineConsumer, PipelineProducer
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 _ARRIVALS = {PipelineOp.AsyncThread: ThreadArrival, PipelineOp.AsyncLoad: CopyArrival}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class PipelineAsync:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PipelineAsync(notebook.Shown):
     """A pipeline of `num_stages` stages. A producer acquires a stage (waits until it is empty), fills and commits it; a
     consumer waits until it is full, uses and releases it. Both go through the stages in order.
 
@@ -46,6 +47,21 @@ class PipelineAsync:
     __kiln_immutable__ = True
     _PRODUCER: ClassVar[Arrival] = ThreadArrival()
     _CONSUMER: ClassVar[Arrival] = ThreadArrival(publishes=False)
+
+    def _sides(self) -> list[tuple[str, str, str]]:
+        """Return what producers and consumers signal, who arrives, and how often in a phase."""
+        sides = (("full", self.sync_object_full), ("empty", self.sync_object_empty))
+        return [(signals, *described(barrier)) for signals, barrier in sides]
+
+    def __str__(self) -> str:
+        sides = "; ".join(f"{signals} by {who}, arrivals: {arrivals}" for signals, who, arrivals in self._sides())
+        return f"{type(self).__name__} of {self.num_stages} stages; {sides}"
+
+    __repr__ = __str__
+
+    def _as_html(self) -> str:
+        title = f"{type(self).__name__} of {self.num_stages} stages"
+        return notebook.page(notebook.table(("a stage is", "by", "arrivals"), self._sides(), name=title))
 
     @classmethod
     def create(
@@ -181,14 +197,14 @@ def unless(token: Any, wait: Any) -> None:
         guarded(Boolean(token) == Boolean(False), wait)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineCpAsync(PipelineAsync):
     """A pipeline whose producers fill buffers with `cp.async`: a commit takes effect when their copies have arrived."""
 
     _PRODUCER = CopyArrival()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineTmaAsync(PipelineAsync):
     """A pipeline whose stages TMA fills: `producer_acquire` announces the bytes, and copies that get the stage's
     mbarrier (`producer_get_barrier`, `handle.barrier`) deliver them.

@@ -172,6 +172,15 @@ class MbarrierArray(SyncObject):
         return MbarrierArray(self._base.__new_from_mlir_values__(values), self._num_stages, self._arrival, self._group)
 
 
+def described(barrier: Any) -> tuple[str, str]:
+    """Return who arrives at a barrier of a pipeline, and how often until a phase is complete, for people."""
+    if not isinstance(barrier, MbarrierArray):
+        pending = getattr(barrier, "pending", None)
+        return type(barrier).__name__.lstrip("_"), "none" if pending is None else f"groups, {pending} may be pending"
+    bytes_too = f" and {barrier.tx_count} bytes" if barrier.tx_count != 0 else ""
+    return barrier.op.name, f"{barrier.arrive_count}{bytes_too}"
+
+
 def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: Any = None, ip: Any = None) -> Pointer:
     """Allocate shared memory for the mbarriers of a pipeline: `multiplier` for each stage."""
     return arch.alloc_smem(Int64, num_stages * multiplier, alignment=8)

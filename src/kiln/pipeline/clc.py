@@ -20,7 +20,7 @@ __all__ = ["PipelineClcFetchAsync"]
 ANSWER_BYTES = 16
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineClcFetchAsync(PipelineAsync):
     """A pipeline whose stages are answers of cluster launch control, written to every CTA of the cluster.
 

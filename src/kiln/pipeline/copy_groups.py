@@ -47,7 +47,7 @@ class _Implied(SyncObject):
         pass
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineCpAsyncGroups(PipelineAsync):
     """A pipeline in which all threads of a CTA fill every stage together with `cp.async`, and use it together.
 
@@ -80,7 +80,7 @@ class _BulkGroups(SyncObject):
         arch.cp_async_bulk_wait_group(self.pending, read=True)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineTmaStore(PipelineAsync):
     """A pipeline of stages that one warp stores with TMA. The thread that issues a store commits and waits for it; in
     other threads these methods do nothing.

@@ -37,7 +37,7 @@ def _shared_with(group: CooperativeGroup, enabled: bool, cta_layout_vmnk: Any, m
     return CooperativeGroup(group.agent, group.size * sharers(cta_layout_vmnk, mode)) if enabled else group
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineTmaUmma(PipelineAsync):
     """A pipeline whose stages TMA fills and MMAs of sm_100 read.
 
@@ -90,7 +90,7 @@ class PipelineTmaUmma(PipelineAsync):
         guarded(self.is_leader_cta, lambda: self.sync_object_full.arrive_and_expect_tx(state.index, bytes_))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineUmmaAsync(PipelineAsync):
     """A pipeline whose stages, usually accumulators in tensor memory, MMAs of sm_100 fill and threads read.
 
@@ -130,7 +130,7 @@ class PipelineUmmaAsync(PipelineAsync):
             state.advance()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineAsyncUmma(PipelineAsync):
     """A pipeline whose stages threads fill and MMAs of sm_100 read.
 
@@ -165,7 +165,7 @@ class PipelineAsyncUmma(PipelineAsync):
         return cls(full, empty, num_stages, *masks, group)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PipelineTmaMultiConsumersAsync(PipelineTmaUmma):
     """A pipeline whose stages TMA fills for two kinds of consumers: MMAs of sm_100, and threads.
 

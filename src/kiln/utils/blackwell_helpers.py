@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._support import lazy
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import (
     BFloat16,
@@ -35,6 +36,7 @@ from ..cute.nvgpu.warp import MmaSM120BlockScaledOp, StMatrix8x8x16bOp, StMatrix
 from .hopper_helpers import get_smem_layout_atom, sm90_get_smem_store_op
 from .layout_enum import LayoutEnum
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "check_gemm_tma_alignment", "cluster_shape_to_tma_atom_A", "cluster_shape_to_tma_atom_B",
     "cluster_shape_to_tma_atom_SFB", "compute_epilogue_tile_shape", "compute_epilogue_tile_size", "get_layoutSFA_TV",

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._support import lazy
 from ..base_dsl.diagnostics import type_error
 from ..cute import ceil_div, make_layout, size, tile_to_shape
 from ..cute.nvgpu.common import OperandMajorMode
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "BlockScaledBasicChunk", "make_smem_layout_sfa", "make_smem_layout_sfb", "make_tmem_layout_sfa",
     "make_tmem_layout_sfb", "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb", "tile_atom_to_shape_SF",

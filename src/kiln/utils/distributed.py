@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._support import lazy
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
 from ..cute import arch
 from ..cute.program.dsl import DSL
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "multimem_ld_reduce", "multimem_ld_reduce_4xf32", "multimem_red_add1", "multimem_st", "multimem_st_4xb32",
     "red_add1", "spin_lock_atom_cas_acquire_wait", "spin_lock_atom_cas_relaxed_wait",

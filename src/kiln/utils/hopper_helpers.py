@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._support import lazy
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, NumericMeta, TFloat32, Uint8
 from ..cute import ComposedLayout, CopyAtom, TiledMma, make_copy_atom, make_tiled_mma, size, tile_to_shape
@@ -20,6 +21,7 @@ from ..cute.nvgpu.warpgroup import (
 )
 from .layout_enum import LayoutEnum
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "SmemLayoutAtomKind", "compute_tile_shape_or_override", "get_smem_layout_atom", "make_smem_layout_a", "make_smem_layout_atom",
     "make_smem_layout_b", "make_smem_layout_epi", "make_trivial_tiled_mma", "sm90_get_smem_store_op",

@@ -11,6 +11,7 @@ import enum
 from typing import Any
 
 from .. import cute
+from .._support import lazy
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean, Int4, Int8, Int32, Uint8
 from ..cute.nvgpu import CopyUniversalOp, cpasync, tcgen05
@@ -20,6 +21,7 @@ from ..cute.tensor.tensor_ssa import TensorSSA
 from .blackwell_helpers import get_smem_store_op, get_tmem_load_op, make_smem_layout_a, make_smem_layout_b
 from .value_parts import ValueParts
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "ContiguousGGSearchState", "ContiguousGroupWorkTileInfo", "TransformMode", "compute_smem_layout",
     "contiguous_group_search", "create_initial_contiguous_group_search_state", "cvt_tensor_a", "epilog_gmem_copy_and_partition",

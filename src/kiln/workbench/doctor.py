@@ -77,6 +77,7 @@ def examine() -> list[Finding]:
         *_tools(),
         *_chips(),
         *_gpus(driver),
+        *_optional(),
         *_torch(),
         _cache(),
         *_tuned(),
@@ -165,6 +166,35 @@ def _run(module: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", module], env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
         capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False,
     )  # fmt: skip
+
+
+_OPTIONAL = {
+    "torch": ("torch", "tensors as arguments, operators, kiln.nn, and the templates for GPUs"),
+    "jax": ("jax", "kernels as functions of JAX, with jit, grad and vmap"),
+    "apache-tvm-ffi": ("tvm_ffi", "functions and tensors of TVM-FFI"),
+    "plotly": ("plotly", "figures of `kiln report`"),
+    "ncu-report": ("ncu_report", "hardware counters in `kiln profile --prof-type ncu`"),
+    "nvtx": ("nvtx", "named ranges in time lines of nsys"),
+    "optuna": ("optuna", "`kiln tune --search tpe`"),
+    "ray": ("ray", "`--ray`: verify and tune on several machines"),
+    "PyYAML": ("yaml", "`kiln kb check`, `new` and `index`; tasks of GPU MODE in `kiln import`"),
+    "rich-argparse": ("rich_argparse", "colours in `kiln VERB --help`"),
+    "shtab": ("shtab", "`kiln completion`"),
+}
+"""Optional packages: their modules, and what they are for."""
+
+
+def _optional() -> Iterator[Finding]:
+    for distribution, (module, purpose) in _OPTIONAL.items():
+        if not packages.is_here(module):
+            remedy = f"pip install '{requirement(distribution)}'"
+            yield Finding("optional", distribution, "missing", "not installed", f"it is for {purpose}", remedy)
+            continue
+        try:
+            version = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            version = "version unknown"
+        yield Finding("optional", distribution, "ok", f"{version}, for {purpose}")
 
 
 def _torch() -> Iterator[Finding]:

@@ -181,6 +181,17 @@ def test_elements_of_other_widths_and_modes(capsys):
     )
 
 
+def test_stale_code_is_looked_for_in_the_variant_that_runs(monkeypatch):
+    double = doubling()
+    pairs = [(x, y) for x in views().values() for y in views().values()]
+    monkeypatch.setenv("KILN_CHECK_STALE", "1")
+    for _ in range(2):
+        for x, y in pairs[:6]:
+            columns = min(x.shape[1], y.shape[1])
+            check(double, x[:, :columns], y[:, :columns])
+    assert len(variants(double)) == 4
+
+
 def test_what_is_said_explicitly_stays_as_it_is():
     double = doubling()
     x = views()[WHOLE_VECTORS]

@@ -1,5 +1,7 @@
 """Types that an editor shows in a program; the comment after each call says which."""
 
+from typing import Annotated
+
 import cutlass.cute as cute
 import numpy as np
 
@@ -67,6 +69,12 @@ def kernel(x: cute.Tensor, y: cute.Tensor[Float32], n: Int32, tile: Constexpr[in
         reveal_type(i)  # Int32
     for j in cutlass.range_constexpr(4):
         reveal_type(j)  # int
+
+
+@cute.jit
+def described(x: Annotated[cute.Tensor, "f16[m,n%8]@16"], w: Annotated[cute.Tensor[Float16], "f16[n]"]):
+    reveal_type(x[0, 0])  # Number
+    reveal_type(w[0])  # Float16
 
 
 @cute.jit

@@ -31,6 +31,30 @@ def test_templates_become_the_kernel_that_was_named(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_templates_for_numpy_have_the_same_kernels_and_no_torch(kind: str) -> None:
+    torch, numpy = (new.contents("tall_sum", kind, arrays)["kernel.py"] for arrays in ("torch", "numpy"))
+    compile(numpy, "kernel.py", "exec")
+    assert "torch" not in numpy and "cutlass" not in torch and "from kiln import cute" in torch
+    kernels = [ast.unparse(next(node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == "tall_sum"))
+               for text in (torch, numpy)]  # fmt: skip
+    assert kernels[0] == kernels[1]
+    assert "\nNext: " in torch and "\nNext: " in numpy
+
+
+def test_without_torch_the_kernel_is_for_numpy(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr(new.verify, "main", lambda argv: asked.append(argv) or 0)
+    monkeypatch.setattr(new.packages, "is_here", lambda name: name != "torch")
+    assert main(["new", "mine"]) == 0
+    assert "import numpy as np" in (tmp_path / "mine" / "kernel.py").read_text() and "--target=cpu" in asked[0]
+    said = capsys.readouterr().out
+    assert "kiln bench kernel.py --target=cpu" in said and "On a GPU it needs PyTorch" in said
+    assert main(["new", "other", "--arrays", "torch"]) == 3
+    assert "--arrays numpy" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["3rd", "a-b", "class", "", "a.b"])
 def test_bad_names(name: str, capsys) -> None:
     assert main(["new", name]) == 2
@@ -103,6 +127,7 @@ verify.make_runner = lambda args: runners.Inline()
 verify._shared = runners.Inline
 KINDS = ["--kinds=odd,strided,repeated"] if len(sys.argv) == 2 else []
 for kind in sys.argv[1:]:
+    assert main.main(["new", kind + "_np", "--kind", kind, "--arrays", "numpy"]) == 0, kind
     assert main.main(["new", kind + "_it", "--kind", kind]) == 0, kind
     path = f"{kind}_it/kernel.py"
     assert main.main(["verify", path, "--max-elements=2048", "--target=cpu", *KINDS]) == 0, kind

@@ -336,3 +336,21 @@ def test_compute_sanitizer_says_what_it_found(ends, status, tmp_path, monkeypatc
     out = types.SimpleNamespace(print=print)
     assert verb._compute_sanitizer({"where": "nothing"}, 10.0, out) == status
     assert capsys.readouterr().out == ("Invalid write of size 4\n" if ends else "compute-sanitizer: no errors\n")
+
+
+def test_problems_that_become_the_same_are_checked_once(write, capsys, tmp_path: Path) -> None:
+    sizes = "\nproblems = [dict(m=1 << 10, n=64), dict(m=1 << 12, n=64), dict(m=4, n=4)]\n"
+    path = write(GOOD + sizes)
+    status, out = run(capsys, path, "--kinds=normal,integers", "--max-elements=256")
+    assert status == 0, out
+    assert out.count("(2 problems, made smaller)") == 1 and out.count("  normal ") == 2
+    records = [record for record in Journal(tmp_path / ".kiln").read()[0] if "checks" in record.more]
+    assert [record.problem["m"] for record in records] == [1 << 10, 1 << 12, 4]  # each is known to be right
+
+
+def test_a_verdict_is_shown_in_notebooks_as_in_terminals(write) -> None:
+    case = wb.load(write(GOOD, ("np.maximum(x, 0, out=out)", "np.maximum(x, 1, out=out)")))
+    verdict = verb.verify(case, kinds=["normal"], seeds=1, runner=Inline())
+    bundle = verdict._repr_mimebundle_()
+    assert bundle["text/plain"] == str(verdict) == repr(verdict) and "FAILED" in bundle["text/plain"]
+    assert all(word in bundle["text/html"] for word in ("FAILED normal, seed 0", "again: kiln verify", "<table"))

@@ -113,10 +113,12 @@ class NumericMeta(type):
 
     @property
     def is_integer(cls) -> bool:
+        """Whether it is an integer type; Boolean is one."""
         return isinstance(cls, IntegerMeta)
 
     @property
     def is_float(cls) -> bool:
+        """Whether it is a float type."""
         return isinstance(cls, FloatMeta)
 
     def is_same_kind(cls, other: object) -> bool:
@@ -248,6 +250,7 @@ class FloatMeta(NumericMeta):
 
     @property
     def signed(cls) -> bool:
+        """Whether it has negative values."""
         return cls._format.signed
 
     @property
@@ -267,7 +270,7 @@ class FloatMeta(NumericMeta):
 
     @property
     def neg_inf(cls) -> float:
-        """Minus infinity."""
+        """Minus infinity (types without one saturate when it is converted to them)."""
         return -math.inf
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..._support import lazy
 from ...hardware.architectures import Arch
 from . import (
     arithmetic,
@@ -36,6 +37,7 @@ from .thread import *
 from .values import *
 from .warp import *
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["Arch"]
 __all__ += arithmetic.__all__
 __all__ += async_copy.__all__

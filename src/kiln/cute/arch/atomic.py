@@ -59,44 +59,76 @@ def atomic_rmw(
 
 
 def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Add to the element at a pointer; return its old value."""
+    """Add `val` to the element at a pointer atomically; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     return _rmw("atomic_add", "add", ptr, val, sem, scope)
 
 
 def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Replace the element at a pointer by the larger of it and `val`; return its old value."""
+    """Replace the element at a pointer by the larger of it and `val`; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     return _rmw("atomic_max", "max", ptr, val, sem, scope)
 
 
 def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Replace the element at a pointer by the smaller of it and `val`; return its old value."""
+    """Replace the element at a pointer by the smaller of it and `val`; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     return _rmw("atomic_min", "min", ptr, val, sem, scope)
 
 
 def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Combine by bitwise and; return the old value."""
+    """Combine the element at a pointer with `val` by bitwise and; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     return _rmw("atomic_and", "and", ptr, val, sem, scope)
 
 
 def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Combine by bitwise or; return the old value."""
+    """Combine the element at a pointer with `val` by bitwise or; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     return _rmw("atomic_or", "or", ptr, val, sem, scope)
 
 
 def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Combine by bitwise exclusive or; return the old value."""
+    """Combine the element at a pointer with `val` by bitwise exclusive or; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     return _rmw("atomic_xor", "xor", ptr, val, sem, scope)
 
 
 def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Replace the element; return its old value."""
+    """Replace the element at a pointer by `val`; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     return _rmw("atomic_exch", "exch", ptr, val, sem, scope)
 
 
 def atomic_cas(
     ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
 ) -> Number:
-    """Write `val` if the element equals `cmp`; return the old value."""
+    """Write `val` to a pointer if the element there equals `cmp`; return its old value.
+
+    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
+    cluster, sys).
+    """
     kernel_only("atomic_cas")
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     element = _element(ptr, val)

@@ -39,7 +39,10 @@ def mbarrier_arrive(
     mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False,
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Arrive at an mbarrier of this CTA, or of a CTA of the cluster."""
+    """Arrive `arrive_count` times at an mbarrier of this CTA, or of CTA `peer_cta_rank_in_cluster` of the cluster.
+
+    With `relaxed` the arrival orders no memory.
+    """
     _arrive("mbarrier_arrive", mbar_ptr, arrive_count, 0, peer_cta_rank_in_cluster, relaxed, scope)
 
 

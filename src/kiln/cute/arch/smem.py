@@ -17,7 +17,10 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
 ) -> Pointer:
-    """Return a pointer to new static shared memory for `size_in_elems` elements."""
+    """Return a pointer to new static shared memory for `size_in_elems` elements of `element_type`.
+
+    The size is known when compiling. `alignment` is in bytes, that of an element unless given.
+    """
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
         raise type_error(
@@ -33,7 +36,10 @@ def alloc_smem(
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Pointer:
-    """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's allocations."""
+    """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's allocations.
+
+    `element_type` is what it points to; `alignment` is in bytes, 1024 unless given.
+    """
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024
     made = cute.dynamic_smem(cute.ptr_type(element_type.mlir_type, "smem", alignment))

@@ -96,7 +96,7 @@ def shuffle_sync(
     value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
     loc: Any = None, ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return the value of lane `offset`."""
+    """Return the value of lane `offset`; `mask` has a bit for each lane that takes part."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -138,12 +138,12 @@ def warp_reduction(
 
 
 def warp_reduction_max(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
-    """Return the largest of the values of groups of lanes."""
+    """Return the largest `val` of groups of `threads_in_group` lanes, in every lane of the group."""
     return warp_reduction(val, op or _larger, threads_in_group=threads_in_group)
 
 
 def warp_reduction_sum(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
-    """Return the sum of the values of groups of lanes."""
+    """Return the sum of `val` over groups of `threads_in_group` lanes, in every lane of the group."""
     return warp_reduction(val, op or (lambda a, b: a + b), threads_in_group=threads_in_group)
 
 

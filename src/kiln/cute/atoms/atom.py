@@ -114,7 +114,7 @@ class Atom:
 
     @property
     def op(self) -> Any:
-        """The operation."""
+        """The operation of the hardware that the atom is made of."""
         return self._op
 
     @property

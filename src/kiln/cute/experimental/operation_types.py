@@ -29,6 +29,7 @@ OperationTypeEnum: Any = enum.Enum(
         *(f"SM107_{name}" for name in (*_MMA[4:], *_MMA[:4])),
     ],
 )  # fmt: skip
+OperationTypeEnum.__doc__ = "The kinds of operations by which copies and MMAs are chosen."
 
 TMA_LOADS = {
     OperationTypeEnum.SM90_TMA_LOAD: (False, False),

@@ -157,7 +157,7 @@ class RuntimeTensor(_Passed):
 
     @property
     def data_ptr(self) -> int:
-        """The address."""
+        """The address of the first element."""
         return self._address
 
     @property
@@ -371,17 +371,20 @@ class SymInt:
 
 
 def sym_int(width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """Return a symbolic extent or stride for `make_fake_tensor`."""
+    """Return a symbolic extent or stride for `make_fake_tensor`, of `width` bits.
+
+    It is a multiple of `divisibility`. Extents with the same `symbol` are equal in every call.
+    """
     return SymInt(width, divisibility=divisibility, symbol=symbol)
 
 
 def sym_int32(divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """Return a symbolic integer of 32 bits."""
+    """Return a symbolic integer of 32 bits, a multiple of `divisibility`; those of one `symbol` are equal."""
     return SymInt(32, divisibility=divisibility, symbol=symbol)
 
 
 def sym_int64(divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """Return a symbolic integer of 64 bits."""
+    """Return a symbolic integer of 64 bits, a multiple of `divisibility`; those of one `symbol` are equal."""
     return SymInt(64, divisibility=divisibility, symbol=symbol)
 
 
@@ -448,7 +451,10 @@ def _pattern(x: Any, what: str) -> Any:
 def make_fake_tensor(
     dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
 ) -> FakeTensor:
-    """Return the description of a tensor for `cute.compile`. Symbolic integers are dynamic extents and strides."""
+    """Return the description of a tensor for `cute.compile`. Symbolic integers are dynamic extents and strides.
+
+    `assumed_align` is the alignment in bytes that calls promise, that of an element unless given.
+    """
     shape, stride = _as_tuple(shape), _as_tuple(stride)
     if len(shape) != len(stride):
         raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
@@ -598,7 +604,11 @@ class RuntimePointer(Pointer):
 def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
 ) -> Pointer:
-    """Return a pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls that use it."""
+    """Return a pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls that use it.
+
+    `dtype` is the type of its elements, `assumed_align` the bytes that the address is known to be a multiple of (those
+    of an element unless given).
+    """
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
         raise type_error(f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
     if isinstance(value, ctypes.c_void_p):

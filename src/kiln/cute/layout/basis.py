@@ -115,7 +115,7 @@ class ScaledBasis:
 
     @property
     def value(self) -> Any:
-        """The scale."""
+        """The number that the basis vector is multiplied by."""
         return self._value
 
     @property

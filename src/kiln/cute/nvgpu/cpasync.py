@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._support import unavailable
+from ..._support import lazy, unavailable
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32
@@ -58,6 +58,7 @@ from .tma_ops import (
 )
 from .tma_partition import tma_partition
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "CopyBulkG2SMulticastOp", "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkS2SOp",
     "CopyBulkTensor2DGather4G2SMulticastOp", "CopyBulkTensor2DGather4G2SOp", "CopyBulkTensor2DScatter4S2GOp",

@@ -20,6 +20,7 @@ import enum
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..._support import lazy
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from ..tensor.iterator import TensorIterator
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "Field", "MmaF8Op", "MmaF16BF16Op", "MmaI8Op", "MmaTF32Op", "OperandMajorMode", "OperandSource", "SmemLayoutAtomKind",
     "commit_group", "fence", "make_smem_layout_atom", "wait_group",

@@ -168,7 +168,9 @@ def _svg(table: _Table, color: _Color) -> str:
     left, top = 18 + 8 * len(str(table.rows - 1)), 54
     title_wide = round(len(table.title) * 15 * 0.62) + 16
     full = (max(left + table.columns * width + 12, title_wide), top + table.rows * height + 12)
-    return document(full, table.title, _panel(table, color, left, top, width, height))
+    cell = "the thread and the value that own it" if color is _thread_color else "its offset"
+    about = f"A table of {table.rows} rows and {table.columns} columns; each cell has {cell}."
+    return document(full, table.title, _panel(table, color, left, top, width, height), about)
 
 
 def _cell_size(tables: Sequence[_Table]) -> tuple[int, int]:
@@ -178,13 +180,15 @@ def _cell_size(tables: Sequence[_Table]) -> tuple[int, int]:
     return max(30, round(longest * _FONT * 0.62) + 12), 15 * max(map(len, texts)) + 11
 
 
-def document(full: tuple[int, int], title: str, body: Sequence[str]) -> str:
+def document(full: tuple[int, int], title: str, body: Sequence[str], about: str) -> str:
+    """Return a picture; `title` and `about`, what it shows in words, are read to who cannot see it."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{full[0]}" height="{full[1]}" '
             f'role="img" viewBox="0 0 {full[0]} {full[1]}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
             f'font-size="{_FONT}" text-anchor="middle">',
             f"<title>{escape(title)}</title>",
+            f"<desc>{escape(about)}</desc>",
             f'<rect width="{full[0]}" height="{full[1]}" fill="#ffffff"/>',
             heading(8, 20, title),
             *body,
@@ -192,6 +196,11 @@ def document(full: tuple[int, int], title: str, body: Sequence[str]) -> str:
             "",
         ]
     )
+
+
+def in_words(lines: Sequence[str]) -> str:
+    """Return the lines above a picture as one text."""
+    return ". ".join(" ".join(line.split()) for line in lines) + "."
 
 
 def heading(x: int, y: int, text: str) -> str:
@@ -395,7 +404,13 @@ def atom_svg(x: Any, *, title: str | None = None) -> str:
         bottom = max(bottom, at[1] + p.table.rows * height)
     title = f"{type(x).__name__}, {x.size} threads" if title is None and hasattr(x, "size") else title
     title = type(x).__name__ if title is None else title
-    return document((max(right + 12, round(len(title) * 15 * 0.62) + 16), bottom + 12), title, body)
+    about = "; ".join(f"{p.table.title}, {p.table.rows} rows and {p.table.columns} columns" for p in placed)
+    return document(
+        (max(right + 12, round(len(title) * 15 * 0.62) + 16), bottom + 12),
+        title,
+        body,
+        f"Which thread and value hold each element: {about}.",
+    )
 
 
 def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis_labels: bool = True) -> str:

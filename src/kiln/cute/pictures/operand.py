@@ -13,7 +13,7 @@ from ..layout.swizzle import Swizzle
 from ..nvgpu.common import OperandMajorMode
 from ..nvgpu.matrix_descriptor import PIECE, SmemSwizzle, descriptor_offsets
 from ..tensor.pointer import element_bits
-from .draw import cell_color, document, heading
+from .draw import cell_color, document, heading, in_words
 from .smem import GREY, ROWS, Cell, Panel, arrow, check_type, memory_panel, rect, text_at
 
 __all__ = ["operand_svg"]
@@ -88,7 +88,7 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
         body += [f'<g transform="translate({x},{top})">', *panel.body, "</g>"]
     title = title or f"Operand of a WGMMA, {major.name}-major, swizzle {kind}"
     width = max(left + cores.width + 60 + memory.width + 16, *(round(8.2 * len(line)) + 24 for line in (*lines, title)))
-    return document((width, top + max(cores.height, memory.height) + 16), title, body)
+    return document((width, top + max(cores.height, memory.height) + 16), title, body, in_words(lines))
 
 
 def _core_panel(

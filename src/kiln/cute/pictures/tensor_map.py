@@ -20,7 +20,7 @@ from ..nvgpu.matrix_descriptor import PIECE
 from ..nvgpu.tensor_map import SWIZZLES, TensorMapFacts, describe, extents
 from ..nvgpu.tma_partition import order_of
 from ..tensor.pointer import element_bits
-from .draw import cell_color, document, heading
+from .draw import cell_color, document, heading, in_words
 from .smem import GREY, LINE, ROWS, Cell, Panel, check_type, lines_shown, memory_panel, rect, stroke, text_at
 
 __all__ = ["atom_svg", "tile_layout", "tma_svg"]
@@ -162,7 +162,7 @@ def _map_svg(
         left, bottom = left + panel.width + 60, max(bottom, top + panel.height)
     title = title or f"Tensor map, {dtype.__name__}, box {pretty_str(facts.box)}, swizzle {facts.swizzle}"
     wide = max([left - 40, *(round(8.2 * len(line)) + 24 for line in lines), round(9.4 * len(title)) + 16])
-    return document((wide, bottom + 16), title, body)
+    return document((wide, bottom + 16), title, body, in_words(lines))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ..atoms.mma import MmaAtom
 from ..layout.leaf import LayoutError
 from ..nvgpu.matrix_descriptor import PIECE
 from ..nvgpu.tcgen05.mma import BlockScaledMmaOp, MmaOp, OperandSource
-from .draw import cell_color, document, heading
+from .draw import cell_color, document, heading, in_words
 from .smem import GREY, Cell, Panel, memory_panel, rect, text_at
 
 __all__ = ["accumulator_svg", "mma_svg", "tcgen05_op"]
@@ -209,4 +209,4 @@ def _page(title: str, lines: list[str], rows: list[list[Panel]]) -> str:
             body += [f'<g transform="translate({x},{y})">', *panel.body, "</g>"]
             x += panel.width + 48
         y, right = y + max(panel.height for panel in panels), max(right, x - 48)
-    return document((right + 16, y + 16), title, body)
+    return document((right + 16, y + 16), title, body, in_words(lines))

@@ -224,6 +224,8 @@ DSL = CuteDSL()
 class KernelFunction(TracedFunction[P, "KernelLaunch"]):
     """A kernel. Called in a jit function it gives something to launch."""
 
+    _called = "@kernel"
+
     if TYPE_CHECKING:
 
         @overload

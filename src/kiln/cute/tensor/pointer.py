@@ -340,6 +340,7 @@ class Pointer(TensorIterator):
 
     @property
     def in_memory(self) -> bool:
+        """Whether loads and stores reach it; tensor memory they do not."""
         return self._memspace is not _TMEM
 
     @property
@@ -349,6 +350,7 @@ class Pointer(TensorIterator):
 
     @property
     def number_format(self) -> str:
+        """The conversion by which `printf` shows an element: "f" or "d"."""
         return "f" if self._dtype.is_float else "d"
 
     def moved(self, offset: Any) -> Pointer:

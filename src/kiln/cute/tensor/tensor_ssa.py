@@ -129,7 +129,7 @@ class TensorSSA:
 
     @property
     def value(self) -> ir.Value:
-        """The vector."""
+        """The elements as one value of an MLIR vector type."""
         return self._value
 
     def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:

@@ -258,6 +258,10 @@ def _masks(mask: Any) -> list[ir.Value]:
     return [i32(part) for part in parts]
 
 
+def _collector(op: Any) -> str | None:
+    return None if op is None else choice("collector_op", op, ("fill", "use", "lastuse", "discard"))
+
+
 def tcgen05_mma(
     kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, *, collector_op: Any = None,
     a_shift: bool | None = None, scale_input_d: int | None = None, write_disable_mask: Any = None, loc: Any = None,
@@ -269,13 +273,10 @@ def tcgen05_mma(
     `write_disable_mask` has a bit for each row that is not written.
     """
     kernel_only("tcgen05_mma")
-    collector = (
-        None if collector_op is None else choice("collector_op", collector_op, ("fill", "use", "lastuse", "discard"))
-    )
     nvgpu.tcgen05.tcgen05_mma(
         _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), *_masks(write_disable_mask),
-        kind=choice("kind", kind, ("f16", "tf32", "f8f6f4", "i8")), cta_group=_group(cta_group), collector=collector,
-        scale_input_d=scale_input_d, a_shift=a_shift or None,
+        kind=choice("kind", kind, ("f16", "tf32", "f8f6f4", "i8")), cta_group=_group(cta_group),
+        collector=_collector(collector_op), scale_input_d=scale_input_d, a_shift=a_shift or None,
     )  # fmt: skip
 
 
@@ -287,12 +288,10 @@ def tcgen05_mma_block_scale(
     kernel_only("tcgen05_mma_block_scale")
     how = choice("kind", kind, ("mxf8f6f4", "mxf4", "mxf4nvf4"))
     size = "block32" if scale_vec_size is None else choice("scale_vec_size", scale_vec_size, ("block16", "block32"))
-    collector = (
-        None if collector_op is None else choice("collector_op", collector_op, ("fill", "use", "lastuse", "discard"))
-    )
     nvgpu.tcgen05.tcgen05_mma_block_scale(
         _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), _tmem(scale_a), _tmem(scale_b), i1(enable_input_d),
-        kind=how, block=int(size.removeprefix("block")), cta_group=_group(cta_group), collector=collector,
+        kind=how, block=int(size.removeprefix("block")), cta_group=_group(cta_group),
+        collector=_collector(collector_op),
     )  # fmt: skip
 
 

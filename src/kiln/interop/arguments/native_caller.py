@@ -31,9 +31,8 @@ _MAX_LESSONS = 8
 """The number of calls of a function from which native code learns types of arguments; it need not know all."""
 _MAX_PLANS = 16
 """The number of times a plan is made anew because classes changed without effect."""
-_MAX_CANDIDATES = 8
+_MAX_CANDIDATES = 16
 """The number of specialisations that native code tries."""
-_STRONGEST = 1 << 30
 
 
 class NativeCaller(Caller):
@@ -115,8 +114,8 @@ class NativeCaller(Caller):
             before = getattr(function, "for_caller", ())
             earlier = before[3:] if before and before[2] == key else ()
             kept = [plans, *(candidate for candidate in earlier if candidate is not plans)][:_MAX_CANDIDATES]
-            # those that also match what others are better for come last
-            kept.sort(key=lambda candidate: -candidate.strength if candidate.weaker else -_STRONGEST)
+            # of plans that match the same arguments the strongest comes first
+            kept.sort(key=lambda candidate: -candidate.strength)
             addresses = [plan.address_of(candidate.specialization) for candidate in kept]
             words = plan.words([len(kept), plan.address_of(table), *addresses])
             function.for_caller = (words, (guards, table, plans), key, *kept)

@@ -85,9 +85,11 @@ class TensorSpec:
         return dataclasses.replace(self, layout=moved(self.layout), mode=moved(self.mode), divisibility=multiples)
 
     def order(self, rank: int) -> tuple[int, ...]:
+        """Return the axes of the array that the modes of the tensor are."""
         return tuple(range(rank)) if self.mode is None else self.mode
 
     def major(self, rank: int) -> tuple[int, ...]:
+        """Return the axes of the array by their strides."""
         return tuple(range(rank)) if self.layout is None else self.layout
 
     def fake(self, shape: Sequence[Any], dtype: Any, static: bool, on_host: bool, what: str) -> Any:

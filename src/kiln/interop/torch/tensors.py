@@ -86,7 +86,7 @@ class RandomInitConfig:
 
 @dataclasses.dataclass
 class ScalarInitConfig:
-    """One value."""
+    """Fill the tensor with one value."""
 
     value: float = 0.0
 

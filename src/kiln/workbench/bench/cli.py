@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..._support import notebook
 from ...base_dsl.diagnostics import DSLWarning
 from ...hardware import current, driver, nvml
 from ...hardware.devices import Model
@@ -99,7 +100,8 @@ def bench(
     if config == "tuned":
         config = tuned_file.tuned_config(case, case.problem(problem))
     candidates = [Candidate(KERNEL, case, KERNEL, config), *peers(case, against, config)]
-    found = timed(candidates, case.problem(problem), runner=runner, **options)
+    with command_line.progress(None, case.name, quiet=not notebook.is_here()) as advance:
+        found = timed(candidates, case.problem(problem), runner=runner, **{"progress": advance, **options})
     if found.comparison is None:
         raise RuntimeError(f"{case.name} could not be timed: {found.failed[KERNEL]['message']}")
     return found.comparison
@@ -194,13 +196,13 @@ def timed(
             in_workers = {each.name: _WorkerCandidate(each, runners[each.case.where]) for each in left}
             try:
                 for name, each in in_workers.items():
-                    progress(f"prepares {name}", 0)
+                    progress(f"compiling {name}", 0)
                     one = each.candidate
                     arguments = {"where": one.case.where, "what": one.what, "config": one.config}
                     ready = each.do("prepare", **arguments, **shared, workers=len(runners))
                     dtype = dtype or ready["dtype"]
                 least = model and work and model.least_us(*work, dtype, most=True)
-                order = {"rounds": rounds, "seed": seed, "after_each": lambda: progress("measures")}
+                order = {"rounds": rounds, "seed": seed, "after_each": lambda: progress("rounds measured")}
                 comparison = in_rounds(in_workers, at_least_us=least or 0.0, **order)
             except _Failed as reason:
                 if reason.worker_ended and not restarted:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..._support import notebook
 from ...base_dsl.target import get_target
 from ...hardware import current, driver
 from ...hardware.architectures import DEFAULT
@@ -295,10 +296,15 @@ def write_json(args: argparse.Namespace, data: Any) -> None:
 def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Callable[..., None]]:
     """Show progress on standard error; yield a function to call after each step, with the name of the next.
 
-    A terminal shows a bar; others get plain lines, the first after two seconds, then at most one in ten seconds.
+    A terminal shows a bar, and so does a notebook; others get plain lines, the first after two seconds, then at most
+    one in ten seconds.
     """
     if quiet:
         yield lambda text="", steps=1: None
+        return
+    if notebook.is_here():
+        with notebook.bar(total, what) as advance:
+            yield advance
         return
     if sys.stderr.isatty():
         from rich.console import Console
@@ -321,7 +327,8 @@ def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Call
         now = time.monotonic()
         if now > due:
             due = now + 10
-            print(f"{what}: {done}{f' of {total}' if total else ''} {text}".rstrip(), file=sys.stderr, flush=True)
+            count = f"{done} of {total}" if total else str(done or "")
+            print(f"{what}: {count} {text}".replace("  ", " ").rstrip(), file=sys.stderr, flush=True)
 
     yield say
 

@@ -70,7 +70,7 @@ def _environment() -> dict[str, Any]:
     gpu = cuda.gpus[0] if cuda.gpus else None
     return {
         # Between releases the version alone does not identify the compiler.
-        "kiln": kiln.__version__ + (f"+{cache.sources_hash()[:8]}" if "dev" in kiln.__version__ else ""),
+        "kiln": f"{kiln.__version__}+{cache.sources_hash()[:8]}",
         "python": platform.python_version(),
         "ptxas": ptxas.version() if ptxas else None,
         "gpu": gpu.name if gpu else None,

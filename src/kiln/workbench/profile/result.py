@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import linecache
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ..._support import notebook
 from ..core.text import near_path
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class KernelProfile:
 
 
 @dataclasses.dataclass
-class Profile:
+class Profile(notebook.Shown):
     """The profile of a Case, or the one in a report."""
 
     prof_type: str
@@ -146,8 +146,8 @@ class Profile:
     def __str__(self) -> str:
         return _text(self.tables())
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+    def _as_html(self) -> str:
+        return notebook.page(notebook.source(str(self)))
 
     def tables(self, lines: int = 10, kernel: str = "") -> list[RenderableType]:
         """Return what is shown of it, for rich to print."""

@@ -72,7 +72,8 @@ def main(argv: Sequence[str]) -> int:
             form = "write names with dots between them, as in my.kernels; it is made in the current folder"
             raise ContractError(f"--package {args.package}: {part!r} is not a valid name of a package: {form}")
     folder = Path(*parents, args.name)
-    files = contents(args.name, args.kind)
+    arrays = args.arrays or ("torch" if packages.is_here("torch") else "numpy")
+    files = contents(args.name, args.kind, arrays)
     there = [name for name in files if (folder / name).exists()]
     if there and not args.force:
         raise ContractError(f"{folder / there[0]} already exists; --force overwrites it")
@@ -80,17 +81,33 @@ def main(argv: Sequence[str]) -> int:
     for part in [*folder.parents][:-1]:
         (part / "__init__.py").touch()
     print("\n".join(f"wrote {folder / name}" for name in files), file=sys.stderr)
-    if not packages.is_here("torch"):
-        print("the kernel needs PyTorch: pip install torch", file=sys.stderr)
+    if not packages.is_here(arrays):
+        print("the kernel needs PyTorch: pip install torch, or start again with --arrays numpy", file=sys.stderr)
         return EXIT.NOT_HERE
-    # Small problems: templates are right, but this machine may lack a tool.
-    status = verify.main([str(folder / "kernel.py"), "--quick", "--max-elements=16384"])
+    # Small problems: templates are right, but this machine may lack a tool. Arrays of numpy are in host memory.
+    target = ["--target=cpu"] if arrays == "numpy" else []
+    status = verify.main([str(folder / "kernel.py"), "--quick", "--max-elements=16384", *target])
     if status == EXIT.GOOD:
-        print(f"\nIt works. Now:\n  cd {folder}\n  kiln verify kernel.py\n  kiln bench kernel.py")
+        words = " ".join(target)
+        verbs = "".join(f"\n  kiln {verb} kernel.py {words}".rstrip() for verb in ("verify", "bench"))
+        print(f"\nIt works. Now:\n  cd {folder}{verbs}")
+        if not packages.is_here("torch"):
+            print("On a GPU it needs PyTorch: pip install torch, then kiln new again with another name.")
     return status
 
 
-def contents(name: str, kind: str) -> dict[str, str]:
+def template(kind: str, arrays: str = "torch") -> str:
+    """Return the text of a kernel with its contract, for tensors of PyTorch or arrays of numpy."""
+    text = (TEMPLATES / f"{kind}.py").read_text()
+    if arrays == "torch":
+        return text
+    host = (TEMPLATES / "numpy" / f"{kind}.py").read_text()
+    begin = "@dataclass\nclass MyKernel(" if kind == "plan" else "def kernel_fn("
+    text = text[: text.index(begin)].replace("import torch\n", "import numpy as np\n") + host[host.index(begin) :]
+    return text if "Any]" in text else text.replace("from typing import Any\n", "")
+
+
+def contents(name: str, kind: str, arrays: str = "torch") -> dict[str, str]:
     """Return the files of a new kernel."""
     camel = class_name(name)
 
@@ -99,7 +116,7 @@ def contents(name: str, kind: str) -> dict[str, str]:
 
     return {
         "__init__.py": "",  # so that pytest takes the tests of two kernels for two modules
-        "kernel.py": renamed((TEMPLATES / f"{kind}.py").read_text()),
+        "kernel.py": renamed(template(kind, arrays)),
         "test_kernel.py": renamed(_TEST),
         "bench_kernel.py": renamed(_BENCH),
         "scripts/verify_kernel.py": _SCRIPT.format(verb="verify"),
@@ -116,6 +133,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="NAME", help="the name of the kernel and of its folder")
     option(parser, "--kind", "the template to start from (elementwise)", choices=KINDS, default="elementwise")
+    arrays = "what inputs and outputs are; by default torch if it is installed"
+    option(parser, "--arrays", arrays, choices=("torch", "numpy"))
     option(parser, "--package PKG", "make it part of a Python package, as in my.kernels")
     flag(parser, "--force", "overwrite existing files")
     return parser

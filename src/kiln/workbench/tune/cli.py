@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import tunings
+from ..._support import notebook
 from ..core import command_line, ray_runner, tuned_file, worker_case
 from ..core.cases import Case
 from ..core.command_line import EXIT
@@ -55,6 +56,8 @@ def tune(
     if runner is not None:
         return Tuner(case, asked, runner, report=report or _silent).tune(wanted)
     with contextlib.ExitStack() as ends:
+        if report is None and notebook.is_here():
+            report = ends.enter_context(_Progress(quiet=False))
         pair = tuner.local_runners(asked, jobs or os.cpu_count() or 1, gpus, memory)
         for one in dict.fromkeys(pair):
             ends.enter_context(one)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..._support import notebook
 from ...base_dsl.target import get_target
 from ...hardware import current
 from ..core import command_line, opened_case, ray_runner, worker_case
@@ -72,12 +73,16 @@ def verify(
     tolerance: dict[str, float] | None = None,
     runner: Runner | None = None,
     quick: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     record: bool = True,
     **more: Any,
 ) -> Verdict:
-    """Check a Case on problems: "all", a number, one problem or a list of them. Records go to its journal."""
+    """Check a Case on problems: "all", a number, one problem or a list of them. Records go to its journal.
+
+    Unless `quiet`, progress is shown; by default in notebooks only.
+    """
     case = load(case)
+    quiet = not notebook.is_here() if quiet is None else quiet
     seeds = [0] if quick else list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     kinds = tuple(kinds or (QUICK if quick else KINDS))
     if tolerance is not None:  # rtol and atol are about finite numbers
@@ -132,7 +137,10 @@ def _run(
                 verdict.checks.append(_result(case, tag, outcome, options))
                 continue
             asked = next(each for each in problems if dict(each) == outcome.job.arguments["problem"])
+            same = any(each["problem"] == outcome.result["problem"] for _, each in verdict.problems)
             verdict.problems.append((asked, outcome.result))
+            if same:  # two problems that were made smaller are one
+                continue
             verdict.checks += _left_out(outcome.result, options)
             for each in _checks_of(case, outcome.result, options, on_gpu):
                 common_arguments = {"where": case.where, "config": options.config, "tolerance": options.tolerance}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..._support import notebook
 from ..core.cases import Case, Problem
 from ..core.command_line import EXIT
 from ..core.text import fields_text
@@ -104,7 +104,7 @@ def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-class Verdict:
+class Verdict(notebook.Shown):
     """The results of all checks of a Case."""
 
     def __init__(self, case: Case, where: str) -> None:
@@ -136,8 +136,13 @@ class Verdict:
         """Return kind, status and details of each kind of check; a heading line begins each problem."""
         found: list[tuple[str, str, str]] = []
         for asked, described in self.problems:
+            same = [other for other, each in self.problems if each["problem"] == described["problem"]]
+            if asked is not same[0]:
+                continue
             fields = "".join(f" {name}={value}" for name, value in described["problem"].items())
             shrunk = " (made smaller)" if dict(asked) != described["problem"] else ""
+            if len(same) > 1:
+                shrunk = f" ({len(same)} problems, made smaller)"
             found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(described['inputs'])}; {self.where}"))
             mine = [check for check in self.checks if check.base == described["problem"]]
             for kind in KINDS:
@@ -157,13 +162,7 @@ class Verdict:
         if self.skipped:
             return f"skipped: {self.skipped}"
         lines = [f"  {kind:<14} {status:<8} {text}".rstrip() if kind else text for kind, status, text in self.lines()]
-        failures = self.failures
-        if failures:
-            full = _in_full(failures)
-            lines += ["", *(f"FAILED {each.report()}" for each in full)]
-            others = [each for each in distinct(failures) if each not in full]
-            lines += [f"also {each.kind} {each.variant}: {each.again}" for each in others]
-        return "\n".join(lines)
+        return "\n".join([*lines, *([""] if self.failures else []), *self._failed()])
 
     def print(self, out: Any, quiet: bool = False) -> None:
         """Print the verdict on a console of rich; `quiet` prints failures only."""
@@ -187,12 +186,32 @@ class Verdict:
             for line in [*lines, *([f"{len(failures) - 4} more"] if len(failures) > 4 else [])]:
                 out.print(Text.assemble(("also ", "bold red"), line))
 
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(kind)}<td>{escape(status)}<td>{escape(text)}" for kind, status, text in self.lines()
-        )
-        failure = f"<pre>{escape(self.failures[0].report())}</pre>" if self.failures else ""
-        return f"<table>{rows}</table>{failure}"
+    __repr__ = __str__
+
+    def _as_html(self) -> str:
+        if self.skipped:
+            return notebook.page(notebook.note(f"skipped: {self.skipped}"))
+        parts: list[str] = []
+        rows: list[tuple[str, str, str]] = []
+        for kind, status, text in [*self.lines(), ("", "", "")]:
+            if kind:
+                rows.append((kind, status, text))
+                continue
+            parts += [notebook.table(("check", "status", "details"), rows)] if rows else []
+            parts += [notebook.heading(text)] if text else []
+            rows = []
+        for line in self._failed():
+            parts.append(notebook.source(line))
+        return notebook.page(*parts)
+
+    def _failed(self) -> list[str]:
+        """Return the failures: the first in full, the others by their commands."""
+        full = _in_full(self.failures) if self.failures else []
+        others = [each for each in distinct(self.failures) if each not in full]
+        return [
+            *(f"FAILED {each.report()}" for each in full),
+            *(f"also {each.kind} {each.variant}: {each.again}" for each in others),
+        ]
 
 
 def _in_full(failures: Sequence[Result]) -> list[Result]:

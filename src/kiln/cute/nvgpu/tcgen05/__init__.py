@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...._support import lazy
 from ....base_dsl.diagnostics import type_error
 from ....base_dsl.typing import Int16
 from ...arch.values import kernel_only, pointer
@@ -16,6 +17,7 @@ from .mma import *
 from .mma import CtaGroup
 from .tensor_memory import find_tmem_tensor_col_offset
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["commit", "find_tmem_tensor_col_offset", "make_smem_layout_atom", "tile_to_mma_shape"]
 __all__ += copy.__all__
 __all__ += descriptors.__all__

@@ -44,8 +44,8 @@ _MESSAGES = {
         "clear bit 2, and give A without compression",
     ),
     umma.SHIFTED: (
-        "shifts the rows of A (.ashift), which the CPU target does not: the PTX manual leaves the direction open",
-        "write A to the lanes that it is read from",
+        "shifts the rows of A (.ashift), which is possible in tensor memory, with 128 rows in each CTA",
+        "write A to tensor memory, and let M be 128, or 256 for a pair of CTAs",
     ),
     umma.RESERVED: ("has reserved bits {} of the instruction descriptor set: they must be 0", _DESCRIPTOR),
     umma.SCALE_ID: (

@@ -12,6 +12,7 @@ of products, `block_scaling.py` those of fp4 with scale factors, this file those
 
 from __future__ import annotations
 
+from ....hardware.limits import TMEM_LANES
 from ....native import Library, Ptr, address, f32, i16, i32, i64, inline, local, native, u8, u32, u64
 from ...host.reports import fault
 from .block_scaling import TERMS, multiply_fp4_rows, scale_exponent, scale_significand, twice
@@ -45,7 +46,7 @@ FIRST_CODE = 64
 SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, CROSSES, LANE, COLUMN, OUTSIDE = range(
     FIRST_CODE, FIRST_CODE + 11
 )
-"""Codes: .sp and .ashift, which are not emulated; an instruction descriptor that names no instruction, or has reserved
+"""Codes: .sp, which is not emulated; .ashift where A has no 128 lanes of tensor memory; an instruction descriptor that names no instruction, or has reserved
 bits; a scale factor id that the kind has not; a pair without a second CTA; a wrong matrix descriptor; a row of an
 operand that leaves the line of its swizzle; an address with a wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
 KIND_AT, PAIR_AT, WS_AT, BLOCK_AT, OPERAND_AT, COUNT_AT, VALUE_AT = 8, 11, 12, 13, 16, 20, 32
@@ -77,6 +78,8 @@ TYPE_NUMBERS = tuple(
 BLOCK = 64
 """Most rows of D in a block of lanes."""
 FP4_K, FP4_SCALES = 96, TERMS
+A_COLUMNS = 8
+"""Columns of an A in tensor memory, of all kinds with an .ashift."""
 
 
 # --- descriptors -----------------------------------------------------------------------------------------------------
@@ -207,7 +210,8 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
     idesc, scaled = mma.idesc, mma.kind >= OF_MXF8
     if idesc >> 2 & 1 != 0:
         return about(mma, SPARSE, 0, idesc)
-    if mma.flags & SHIFTS_A != 0:
+    in_all_lanes = (mma.flags & A_IN_TENSOR_MEMORY != 0) & (rows_of(mma) == 128 * mma.cta_group)
+    if mma.flags & SHIFTS_A != 0 and not in_all_lanes:
         return about(mma, SHIFTED, 0, idesc)
     if wrong_instruction(mma):
         return about(mma, INSTRUCTION, 0, idesc)
@@ -237,7 +241,9 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
             elif crosses(block, mma, mma.a, idesc >> 15 & 1 != 0):
                 why = about(mma, CROSSES, A_OPERAND, mma.a >> 32)
         else:
-            why = wrong_place(block, mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(8), half)
+            why = wrong_place(
+                block, mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(A_COLUMNS), half
+            )
     if why == 0 and scaled:
         count, n = scales_of(mma), columns_of(mma)
         further = u32(4) if (idesc >> 29 & 3) + count > 4 else u32(0)
@@ -420,6 +426,22 @@ def for_each_block(mma, block, work):
             lane = number * rows + (mma.d >> 16 & 16)
             d = (of.tmem, lane, gap, mma.masks + cta * 4, mma.d & 0xFFFF)
             work(of, d, n, u32(0) if parts > 1 else number * rows, number * n if parts > 1 else u32(0), rows)
+
+
+@native
+def shift_a(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> None:
+    """Move the rows of A one lane down after an MMA with .ashift.
+
+    PTX does not say more; observed on a B200 (a public program says so): lane i gets lane i + 1, and the last of each 32
+    lanes stays as it is.
+    """
+    column = u32(mma.a) & 0xFFFF
+    for cta in range(mma.cta_group):
+        cells = cta_of(block, mma, cta).tmem + column
+        for lane in range(u32(TMEM_LANES)):
+            if lane % 32 != 31:
+                for each in range(u32(A_COLUMNS)):
+                    cells[lane * TMEM_COLUMNS + each] = cells[(lane + 1) * TMEM_COLUMNS + each]
 
 
 # --- scale factors ---------------------------------------------------------------------------------------------------
@@ -630,6 +652,8 @@ def multiply(operation: Ptr[Operation]) -> None:
         outside = multiply_fp4(mma, block)
     else:
         outside = multiply_floats(mma, block)
+    if mma.flags & SHIFTS_A != 0:
+        shift_a(mma, block)
     if outside != 0:
         index, size, thread, why = block.index, block.block_dim, operation.thread, local(i64, 1)
         why[0] = about(mma, OUTSIDE, 0, mma.idesc)

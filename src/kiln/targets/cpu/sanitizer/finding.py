@@ -17,7 +17,8 @@ from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
 from . import state as native
-from .report_facts import Argument, ReportFacts, SanitizedSite, layout_leaves, swizzled_layout
+from .program_memory import Argument, SanitizedSite, layout_leaves, swizzled_layout
+from .report_facts import ReportFacts
 from .rule_messages import Case, Triple, explain, triple
 
 

@@ -74,10 +74,9 @@ class Hooks:
 
     def meet(self, b: Builder, mask: ir.Value, what: str) -> None:
         """Before a meeting of lanes."""
-        if what != "elect":
-            self._call(b, "meet", mask, self._site(what), int(what in _ORDERING))
-        elif self._loads_tensor_memory():
-            self._call(b, "meet", mask, 0, USES_LOADS)
+        if what != "elect" or self._loads_tensor_memory():
+            orders = USES_LOADS if what == "elect" else int(what in _ORDERING)
+            self._call(b, "meet", mask, self._site(what), orders)
 
     def met(self, b: Builder, what: str) -> None:
         """After a meeting of lanes: shuffles and votes do not order memory."""

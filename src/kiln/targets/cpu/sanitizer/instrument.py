@@ -26,8 +26,17 @@ from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
 from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays
-from .program_memory import AccessedMemory, Allocation
-from .report_facts import Argument, KernelInfo, ReportFacts, SanitizedSite, SharedView, layout_leaves, swizzled_layout
+from .program_memory import (
+    AccessedMemory,
+    Allocation,
+    Argument,
+    KernelInfo,
+    SanitizedSite,
+    SharedView,
+    layout_leaves,
+    swizzled_layout,
+)
+from .report_facts import ReportFacts
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,

@@ -1,11 +1,75 @@
-"""The memory of an access: an allocation in shared memory, an argument, or registers."""
+"""The memory of a program, as reports name it: places that access it, arguments, and tensors in shared memory."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, NamedTuple
 
+from ....base_dsl.diagnostics import Span
 from .state import SHARED, SPACE_OF
+
+
+@dataclasses.dataclass(frozen=True)
+class SanitizedSite:
+    """A place in the program that the detector can name."""
+
+    what: str
+    """"read", "write", "barrier", ..."""
+    span: Span | None
+    calls: tuple[Span, ...]
+    kernel: str
+    memory: str = ""
+    """What it accesses: the name of an argument or of an allocation."""
+    start: int = 0
+    """Where the allocation starts in shared memory; -1: at the dynamic part."""
+    element: str = ""
+    element_bits: int = 0
+    swizzle: str = ""
+    """The swizzle through which it accesses shared memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """A kernel's argument that points to memory."""
+
+    name: str
+    element: str
+    element_bits: int
+    layout: str | None
+    space: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedView:
+    """A tensor in shared memory: the bytes it covers, counted from the start of the static or of the dynamic part."""
+
+    tensor: Argument
+    start: int
+    end: int
+    dynamic: bool
+
+
+@dataclasses.dataclass
+class KernelInfo:
+    """The description of a kernel for reports."""
+
+    name: str
+    arguments: list[Argument | None]
+    views: list[SharedView] = dataclasses.field(default_factory=list)
+    dynamic_start: int = 0
+    """Where dynamic shared memory starts, from the start of the block's shared memory."""
+
+    def view_at(self, offset: int) -> tuple[SharedView, int] | None:
+        """Return the smallest tensor at a byte of a block's shared memory, and how far into it that is."""
+        found: tuple[SharedView, int] | None = None
+        for view in self.views:
+            inside = offset - view.start - (self.dynamic_start if view.dynamic else 0)
+            if 0 <= inside < view.end - view.start and (
+                found is None or view.end - view.start < found[0].end - found[0].start
+            ):
+                found = view, inside
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,3 +107,26 @@ class AccessedMemory(NamedTuple):
         return {
             "memory": self.name, "start": self.start, "element": self.element, "element_bits": self.element_bits
         }  # fmt: skip
+
+
+_LEAF = re.compile(r"\?(?:\{[^}]*\})?|-?\d+")
+
+
+_SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
+
+
+def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
+    """Return the swizzle S<b,m,s> of a layout's text, or None, and the layout that it is composed with."""
+    found = _SWIZZLED.fullmatch(layout or "")
+    if found is None:
+        return None, layout
+    bits, base, shift, plain = found.groups()
+    return (int(bits), int(base), int(shift)), plain
+
+
+def layout_leaves(layout: str | None) -> tuple[list[str], list[str]] | None:
+    """Return the leaves of the shape and of the stride of a layout's text; None for layouts that are not plain."""
+    if layout is None or layout.count(":") != 1 or "o" in layout or "@" in layout or "E" in layout:
+        return None
+    shape, stride = (_LEAF.findall(part) for part in layout.split(":"))
+    return (shape, stride) if len(shape) == len(stride) else None

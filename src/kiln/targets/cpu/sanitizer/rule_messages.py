@@ -11,7 +11,7 @@ from ..runtime import engine_table
 from . import state as native
 
 if TYPE_CHECKING:
-    from .report_facts import SanitizedSite
+    from .program_memory import SanitizedSite
 
 Triple = tuple[int, int, int]
 

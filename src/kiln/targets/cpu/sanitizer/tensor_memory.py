@@ -390,6 +390,9 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
         if mma.vector != 0:
             read_scales(there, mma, mma.sfa, m, mma.idesc >> 29 & 3, u32(128), me, clock, scale_site)
             read_scales(there, mma, mma.sfb, n // parts, mma.idesc >> 4 & 3, n, me, clock, scale_site)
+        if mma.flags & umma.SHIFTS_A != 0:
+            at, count = u32(mma.a) & 0xFFFF, u32(umma.A_COLUMNS)
+            touch_lanes(there, u32(0), u32(128), at, count, me, clock, SHIFTED_IN, True, a_site)
 
 
 @native

@@ -6,67 +6,67 @@ no tensor cores yet.
 
 kiln verify kernel.py            check it against reference_fn
 kiln bench kernel.py             time it beside the baselines
+
+Next: see where the time goes, kiln profile kernel.py; then tensor cores, as in kiln new --kind gemm.
 """
 
-from typing import Any
 import math
+from typing import Any
 
-import cutlass
+import kiln
 import torch
-from cutlass import cute
+from kiln import cute
 
 QUERIES = 64
 KEYS = 32
 
 
 @cute.kernel
-def my_kernel(
-    q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, scale: cutlass.Float32, d: cutlass.Constexpr
-):
+def my_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, scale: kiln.Float32, d: kiln.Constexpr):
     thread, _, _ = cute.arch.thread_idx()
     block, head, _ = cute.arch.block_idx()
     row = block * QUERIES + thread
     layout = cute.make_layout((KEYS, d), stride=(d, 1))
-    sK = cute.make_tensor(cute.arch.alloc_smem(cutlass.Float32, KEYS * d, alignment=16), layout)
-    sV = cute.make_tensor(cute.arch.alloc_smem(cutlass.Float32, KEYS * d, alignment=16), layout)
+    sK = cute.make_tensor(cute.arch.alloc_smem(kiln.Float32, KEYS * d, alignment=16), layout)
+    sV = cute.make_tensor(cute.arch.alloc_smem(kiln.Float32, KEYS * d, alignment=16), layout)
 
-    query = cute.make_rmem_tensor(d, cutlass.Float32)
-    total = cute.make_rmem_tensor(d, cutlass.Float32)
+    query = cute.make_rmem_tensor(d, kiln.Float32)
+    total = cute.make_rmem_tensor(d, kiln.Float32)
     query.fill(0.0)
     total.fill(0.0)
     if row < q.shape[1]:
-        for i in cutlass.range_constexpr(d):
-            query[i] = q[head, row, i].to(cutlass.Float32) * scale
-    largest = cutlass.Float32(-3.0e38)  # not -inf: the difference to a score of -inf would be NaN
-    weights = cutlass.Float32(0)
+        for i in kiln.range_constexpr(d):
+            query[i] = q[head, row, i].to(kiln.Float32) * scale
+    largest = kiln.Float32(-3.0e38)  # not -inf: the difference to a score of -inf would be NaN
+    weights = kiln.Float32(0)
 
     for first in range(0, k.shape[1], KEYS):
-        for step in cutlass.range_constexpr(KEYS * d // QUERIES):
+        for step in kiln.range_constexpr(KEYS * d // QUERIES):
             key, i = (step * QUERIES + thread) // d, (step * QUERIES + thread) % d
             if first + key < k.shape[1]:
-                sK[key, i] = k[head, first + key, i].to(cutlass.Float32)
-                sV[key, i] = v[head, first + key, i].to(cutlass.Float32)
+                sK[key, i] = k[head, first + key, i].to(kiln.Float32)
+                sV[key, i] = v[head, first + key, i].to(kiln.Float32)
         cute.arch.sync_threads()
-        for key in range(cutlass.min(KEYS, k.shape[1] - first)):
-            score = cutlass.Float32(0)
-            for i in cutlass.range_constexpr(d):
+        for key in range(kiln.min(KEYS, k.shape[1] - first)):
+            score = kiln.Float32(0)
+            for i in kiln.range_constexpr(d):
                 score += query[i] * sK[key, i]
             larger = cute.arch.fmax(largest, score)
             shrink, weight = cute.math.exp(largest - larger), cute.math.exp(score - larger)
             weights = weights * shrink + weight
-            for i in cutlass.range_constexpr(d):
+            for i in kiln.range_constexpr(d):
                 total[i] = total[i] * shrink + weight * sV[key, i]
             largest = larger
         cute.arch.sync_threads()
 
     if row < q.shape[1]:
-        for i in cutlass.range_constexpr(d):
+        for i in kiln.range_constexpr(d):
             out[head, row, i] = (total[i] / weights).to(out.element_type)
 
 
 @cute.jit
-def launch(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, d: cutlass.Constexpr):
-    my_kernel(q, k, v, out, cutlass.Float32(1.0 / math.sqrt(d)), d).launch(
+def launch(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, d: kiln.Constexpr):
+    my_kernel(q, k, v, out, kiln.Float32(1.0 / math.sqrt(d)), d).launch(
         grid=(cute.ceil_div(q.shape[1], QUERIES), q.shape[0], 1), block=QUERIES
     )
 

@@ -2,10 +2,12 @@
 
 kiln verify kernel.py            check it against reference_fn
 kiln bench kernel.py             time it beside the baselines
+
+Next: write my_kernel and reference_fn, and verify again.
 """
 
 import torch
-from cutlass import cute
+from kiln import cute
 
 THREADS = 256
 

@@ -5,12 +5,14 @@ warps multiply them. Plain on purpose: no pipeline yet, no vector loads.
 
 kiln verify kernel.py            check it against reference_fn
 kiln tune kernel.py              choose a tile
+
+Next: a cp.async pipeline (kiln kb show cp-async-ring), then ldmatrix (kiln kb show ldmatrix-for-operands).
 """
 
-import cutlass
+import kiln
 import torch
-from cutlass import cute
-from cutlass.cute.nvgpu import warp
+from kiln import cute
+from kiln.cute.nvgpu import warp
 
 K_TILE = 32
 THREADS = 128
@@ -24,7 +26,7 @@ configs: dict[str, list[int]] = {"tile_m": [64, 128], "tile_n": [64, 128]}
 def fill(shared: cute.Tensor, source: cute.Tensor, first_row, first_column, thread):
     """Copy a tile of a matrix to shared memory, with zeros for what lies outside."""
     rows, columns = shared.shape
-    for step in cutlass.range_constexpr(rows * columns // THREADS):
+    for step in kiln.range_constexpr(rows * columns // THREADS):
         i = step * THREADS + thread
         row, column = i // columns, i % columns
         value = source.element_type(0)
@@ -39,8 +41,8 @@ def my_kernel(
     b: cute.Tensor,
     c: cute.Tensor,
     mma: cute.TiledMma,
-    tile_m: cutlass.Constexpr,
-    tile_n: cutlass.Constexpr,
+    tile_m: kiln.Constexpr,
+    tile_n: kiln.Constexpr,
 ):
     thread, _, _ = cute.arch.thread_idx()
     block_m, block_n, _ = cute.arch.block_idx()
@@ -57,7 +59,7 @@ def my_kernel(
     mine = mma.get_slice(thread)
     tCsA, tCsB = mine.partition_A(sA), mine.partition_B(sB)
     tCrA, tCrB = mma.make_fragment_A(tCsA), mma.make_fragment_B(tCsB)
-    accumulator = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), cutlass.Float32)
+    accumulator = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), kiln.Float32)
     accumulator.fill(0.0)
 
     for k in range(cute.ceil_div(a.shape[1], K_TILE)):
@@ -71,15 +73,15 @@ def my_kernel(
 
     # Where each value of the accumulator belongs in c.
     where = mine.partition_C(cute.make_identity_tensor((tile_m, tile_n)))
-    for i in cutlass.range_constexpr(cute.size(accumulator)):
+    for i in kiln.range_constexpr(cute.size(accumulator)):
         row, column = block_m * tile_m + where[i][0], block_n * tile_n + where[i][1]
         if row < c.shape[0] and column < c.shape[1]:
             c[row, column] = accumulator[i].to(c.element_type)
 
 
 @cute.jit
-def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, tile_m: cutlass.Constexpr, tile_n: cutlass.Constexpr):
-    op = warp.MmaF16BF16Op(a.element_type, cutlass.Float32, (16, 8, 16))
+def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, tile_m: kiln.Constexpr, tile_n: kiln.Constexpr):
+    op = warp.MmaF16BF16Op(a.element_type, kiln.Float32, (16, 8, 16))
     mma = cute.make_tiled_mma(op, (2, 2, 1), permutation_mnk=(32, 32, 16))
     my_kernel(a, b, c, mma, tile_m, tile_n).launch(
         grid=(cute.ceil_div(c.shape[0], tile_m), cute.ceil_div(c.shape[1], tile_n), 1), block=THREADS

@@ -3,13 +3,15 @@
 kiln verify kernel.py            check it against reference_fn
 kiln bench kernel.py             time it beside the baselines
 kiln tune kernel.py              choose among its tilings
+
+Next: add a tiling to _autotune_configs and tune again.
 """
 
 from dataclasses import dataclass
 
-import cutlass
+import kiln
 import torch
-from cutlass import cute
+from kiln import cute
 from kiln import workbench as wb
 
 
@@ -24,26 +26,26 @@ class RowTiling(wb.Tiling):
 
 
 @cute.kernel
-def my_kernel(x: cute.Tensor, y: cute.Tensor, warps: cutlass.Constexpr):
+def my_kernel(x: cute.Tensor, y: cute.Tensor, warps: kiln.Constexpr):
     thread, _, _ = cute.arch.thread_idx()
     row, _, _ = cute.arch.block_idx()
-    partial = cute.make_tensor(cute.arch.alloc_smem(cutlass.Float32, warps), cute.make_layout(warps))
+    partial = cute.make_tensor(cute.arch.alloc_smem(kiln.Float32, warps), cute.make_layout(warps))
 
-    total = cutlass.Float32(0)
+    total = kiln.Float32(0)
     for column in range(thread, x.shape[1], 32 * warps):
-        total += x[row, column].to(cutlass.Float32)
+        total += x[row, column].to(kiln.Float32)
     total = cute.arch.warp_reduction_sum(total)
     if thread % 32 == 0:
         partial[thread // 32] = total
     cute.arch.sync_threads()
     if thread == 0:
-        for warp in cutlass.range_constexpr(1, warps):
+        for warp in kiln.range_constexpr(1, warps):
             total += partial[warp]
         y[row] = total
 
 
 @cute.jit
-def launch(x: cute.Tensor, y: cute.Tensor, warps: cutlass.Constexpr):
+def launch(x: cute.Tensor, y: cute.Tensor, warps: kiln.Constexpr):
     my_kernel(x, y, warps).launch(grid=x.shape[0], block=32 * warps)
 
 
