@@ -59,16 +59,33 @@ def test_each_set_of_extents_is_checked_once(runs, taker):
     for extent in (32, 40, 32, 40, 40, 32):
         main(np.zeros(extent, np.float32))
     assert len(runs) == 2
-    with pytest.raises(SanitizerError, match=r"writes x\[30\]") as failure:
+    with pytest.warns(DSLWarning, match=r"writes x\[30\]") as said:
         main(np.zeros(30, np.float32))
     assert len(runs) == 3
-    assert failure.value.span is not None
-    assert failure.value.span.filename == __file__
-    assert OFF in failure.value.__notes__
+    assert OFF in str(said[0].message)
+    assert said[0].filename == __file__
     main(np.zeros(32, np.float32))
 
 
-def test_a_read_out_of_bounds_is_a_warning(runs):
+def test_what_is_a_warning_in_programs_is_an_error_in_tests(runs, monkeypatch):
+    wide = np.zeros(32, np.float32)
+    with pytest.warns(DSLWarning, match=r"writes x\[30\]"):
+        filling()(wide[:30])
+    assert wide.tolist() == [1] * 30 + [0, 0]  # such writes are left out
+    main = filling()
+    for _ in range(2):  # and checks go on
+        with pytest.warns(DSLWarning, match=r"writes x\[30\]"):
+            main(wide[:30])
+    assert wide.tolist() == [1] * 30 + [0, 0]
+    monkeypatch.delenv("KILN_CHECKS")  # pytest runs this
+    with pytest.raises(SanitizerError, match=r"writes x\[30\]") as failure:
+        filling()(wide[:30])
+    assert failure.value.span is not None
+    assert failure.value.span.filename == __file__
+    assert OFF in failure.value.__notes__
+
+
+def test_reads_out_of_bounds_give_zeros(runs):
     @cute.kernel
     def shift(x: cute.Tensor, y: cute.Tensor):
         thread, _, _ = cute.arch.thread_idx()
@@ -94,7 +111,7 @@ def test_compiled_functions_are_checked(runs):
     compiled(np.zeros(32, np.float32))
     compiled(np.zeros(32, np.float32))
     assert len(runs) == 1
-    with pytest.raises(SanitizerError):
+    with pytest.warns(DSLWarning, match=r"writes x\[31\]"):
         compiled(np.zeros(31, np.float32))
 
 
@@ -181,12 +198,10 @@ def test_the_checked_build_is_kept_on_disk(tmp_path, monkeypatch):
         def main(x: cute.Tensor):
             turn(x).launch(grid=1, block=32)
 
-        with (
-            pytest.warns(DSLWarning, match="reads tile, element 0 .*nobody has written") as warned,
-            pytest.raises(SanitizerError) as failure,
-        ):
+        with pytest.warns(DSLWarning, match="reads tile, element 0 .*nobody has written") as warned:
             main(np.zeros(32, np.float32))
-        said += [f"{warned[0].filename}:{warned[0].lineno}: {warned[0].message}", str(failure.value)]
+        assert len(warned) == 2
+        said += [f"{warning.filename}:{warning.lineno}: {warning.message}" for warning in warned]
         monkeypatch.setattr("kiln.targets.cpu.lower.lower", None)  # the second time nothing is compiled
     assert said[:2] == said[2:]
     assert said[0].startswith(f"{__file__}:")

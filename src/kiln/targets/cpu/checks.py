@@ -1,8 +1,9 @@
 """Launches that are checked by default: accesses out of bounds, and reads of shared memory that nobody has written.
 
 The first call of an executable, and the first with each new set of extents, runs a build that the sanitizer has
-instrumented for these two alone (`sanitizer.Instrumentation.plain`). It is compiled when it is first called, from the
-module as it was traced. `KILN_CHECKS` and the compile option `--checks` choose which calls are checked.
+instrumented for these two alone (`ReportFacts.plain`). So do all calls after one with an access out of bounds. The
+build is compiled when it is first called, from the module as it was traced, and kept on disk. `KILN_CHECKS` and the
+compile option `--checks` choose which calls are checked.
 """
 
 from __future__ import annotations
@@ -47,15 +48,17 @@ def extent_places(module: ir.Module, entry: str) -> list[Place]:
     return []
 
 
-def install(executable: Executable, build: Callable[[], Call], places: list[Place], always: bool) -> None:
-    """Let an executable run the checked build: at every call, if `always`, else where extents at some places are new."""
+def install(
+    executable: Executable, build: Callable[[], Call], places: list[Place], always: Callable[[], bool]
+) -> None:
+    """Let an executable run the checked build: at calls for which `always` holds, else where extents are new."""
     plain, report = executable.call, executable.report
     seen: set[bytes] = set()
     made: list[Call] = []
 
     def is_checked(address: int) -> bool:
         key = b"".join([string_at(address + offset, size) for offset, size in places])
-        if always:
+        if always():
             return True
         if key in seen or len(seen) >= _MOST_EXTENTS:
             return False

@@ -172,6 +172,7 @@ class CpuTarget(Target):
         if wanted == "off" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
             return
         from . import checks
+        from .sanitizer.report_facts import ReportFacts
 
         def made() -> CpuExecutable:
             from ..host import jit
@@ -183,8 +184,6 @@ class CpuTarget(Target):
             return CpuExecutable(data, expansion.sites, Artifacts(), expansion.sanitizer)
 
         def loaded(found: Entry) -> CpuExecutable:
-            from .sanitizer.report_facts import ReportFacts
-
             sanitizer = ReportFacts.decoded((sanitizing.BOUNDS,), found.facts["sanitizer"])
             return CpuExecutable(found.data["object"], _sites(found), Artifacts(), sanitizer)
 
@@ -198,9 +197,15 @@ class CpuTarget(Target):
 
         def build() -> Any:
             name = functools.partial(cache.key, self, source, entry, options, "checked")
-            return cache.loaded_or_made(name, loaded, made, entry_of).call
+            checked = cache.loaded_or_made(name, loaded, made, entry_of)
+            assert checked.sanitizer is not None
+            checked.sanitizer.strict = always
+            facts.append(checked.sanitizer)
+            return checked.call
 
-        checks.install(executable, build, checks.extent_places(source, entry), wanted == "always")
+        always, facts = wanted == "always", list[ReportFacts]()
+        goes_on = lambda: always or any(known.outside for known in facts)
+        checks.install(executable, build, checks.extent_places(source, entry), goes_on)
 
     def launch_guards(self) -> Sequence[Guard]:
         """Return guards that hold while the settings of launches are unchanged."""

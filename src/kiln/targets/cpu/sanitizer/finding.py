@@ -49,8 +49,6 @@ class Finding:
     count: int
     """How often it happened at this pair of places."""
     notes: tuple[tuple[Span, str], ...] = ()
-    only_reads: bool = False
-    """Whether the access reads the memory, and writes none of it."""
 
     @property
     def page(self) -> str:
@@ -101,9 +99,6 @@ _PLAIN_RULES = ("bounds", "read-only", "alignment")
 """Rules of launches that are checked by default: an access that breaks one is not made, or made up."""
 _MILD_BY_DEFAULT = ("uninitialized", "barrier-exited")
 """Rules that launches checked by default warn of: kernels read shared memory for rows past the end, without effect."""
-_READS = ("read", "atomic read", "asynchronous copy from", "bulk copy from", "box from", "wgmma")
-"""Accesses that write nothing. Launches checked by default warn of those out of bounds: kernels load one element too
-many and never use it, which no GPU notices."""
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -135,8 +130,9 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             sanitizing.tried(detector.tried)
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
-        for warning in [finding for finding in found if _is_mild(finding, sanitizer.plain)]:
+        for warning in [finding for finding in found if _is_mild(finding, sanitizer)]:
             found.remove(warning)
+            sanitizer.outside |= warning.rule == "bounds"
             warning.warn(sanitizing.OFF if sanitizer.plain else "")
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
@@ -158,11 +154,11 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
     return run
 
 
-def _is_mild(finding: Finding, by_default: bool) -> bool:
-    """Return whether a finding is a warning: by the checks that are on by default more are than by the sanitizer."""
+def _is_mild(finding: Finding, sanitizer: ReportFacts) -> bool:
+    """Return whether a finding is a warning. By the checks that are on by default more are than by the sanitizer."""
     if finding.rule in native.WARNINGS:
         return True
-    return by_default and (finding.rule in _MILD_BY_DEFAULT or (finding.rule == "bounds" and finding.only_reads))
+    return sanitizer.plain and (finding.rule in _MILD_BY_DEFAULT or (finding.rule == "bounds" and not sanitizer.strict))
 
 
 def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
@@ -326,7 +322,7 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
         kind, rule, f"{kind} in kernel {kernel}: {text}{times}", hint, kernel, site.span, site.calls,
         other_site.span if two_sided else None, block, thread, other_block if two_sided else None,
         other_thread if two_sided else None, memory.space, memory.tensor, memory.coordinate, memory.offset, record.count,
-        notes, site.what in _READS,
+        notes,
     )  # fmt: skip
 
 

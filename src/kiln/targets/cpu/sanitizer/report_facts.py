@@ -18,6 +18,10 @@ class ReportFacts:
         self.kinds: tuple[str, ...] = tuple(kinds)
         self.plain: bool = BOUNDS in self.kinds
         """Whether only bounds and unset shared memory are looked for."""
+        self.strict: bool = False
+        """Whether an access out of bounds is an error, where only these are looked for."""
+        self.outside: bool = False
+        """Whether a call made a warning of an access out of bounds."""
         self.sites: list[SanitizedSite] = []
         self.kernels: list[KernelInfo] = []
 
