@@ -10,6 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
+import browser
 import numpy as np
 import pytest
 from browser import dom_of, needs_chromium, result_of
@@ -560,6 +561,40 @@ def test_resources_as_a_table(product):
     used = product.compiled[0].kernels[0]
     assert found["registers"] == str(used["registers"]) and found["shared"] == "197632" and found["threads"] == "384"
     assert (found["blocks/SM"], found["occupancy"]) == ("1", "19 %")  # 12 of 64 warps
+
+
+@needs_ptxas
+def test_what_is_compiled_in_of_a_launch_is_known_without_one(product):
+    """A program may only compile: the block is in the PTX, and with it the occupancy; the grid is dynamic."""
+    waiting = dataclasses.replace(product, launches=[])
+    head, row = resources.resources([waiting]).splitlines()
+    found = dict(zip(head.replace("limited by", "limit").split(), re.split(r"\s{2,}", row)))
+    assert (found["threads"], found["blocks/SM"], found["occupancy"]) == ("384", "1", "19 %")
+    (kernel,) = inspect_model.build([waiting], "p")["units"][0]["kernels"]
+    assert kernel["grid"] is None and kernel["block"] == [384, 1, 1] and kernel["most_smem"] == 227 * 1024
+    ptx = ".visible .entry f(\n.param .u64 f_0\n)\n.reqntid 64, 2, 1\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{ret;}"
+    assert capture.static_launch(ptx, "f") == {"block": [64, 2, 1], "cluster": [2, 1, 1]}
+    assert capture.static_launch(ptx, "g") == {}
+
+
+@needs_chromium
+def test_on_a_phone_panes_are_tabs(page, monkeypatch):
+    monkeypatch.setattr(
+        browser, "_FLAGS", tuple(f for f in browser._FLAGS if "size" not in f) + ("--window-size=500,900",)
+    )
+    script = """
+      while (document.querySelector("#panes").hasAttribute("aria-busy")) await new Promise((done) => setTimeout(done, 50));
+      const shown = () => [...document.querySelectorAll(".pane")].map((pane) => pane.dataset.kind);
+      const press = (name) => [...document.querySelectorAll("#toggles button")].find((one) => one.textContent === name).click();
+      const first = shown(); press("PTX"); const second = shown(); press("PTX"); const third = shown();
+      press("Outline"); const outline = [shown(), document.querySelectorAll(".outline").length]; press("SASS"); press("Python");
+      return { first, second, third, outline, last: shown(), search: document.querySelector("#search-open").offsetWidth > 0,
+        wide: document.documentElement.scrollWidth <= innerWidth,
+        cards: [...document.querySelectorAll(".fact")].every((card) => card.getBoundingClientRect().right <= innerWidth) };
+    """
+    seen = json.loads(result_of(dom_of(page, script=script)))
+    assert (seen["first"], seen["second"], seen["third"], seen["last"]) == (["py"], ["ptx"], ["ptx"], ["py"])
+    assert seen["outline"] == [[], 1] and seen["search"] and seen["wide"] and seen["cards"]
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -111,6 +111,54 @@ def test_failures_are_grouped_by_reason():
     assert not report_model.build([old, dataclasses.replace(new, status="ok")])["cases"][0]["failures"]
 
 
+def verified(number, status, source, **more) -> Record:
+    error = {"type": "odd", "message": f"{number} of 9 elements are wrong", "line": None} if status != "ok" else None
+    more = {"checks": 9, "source": source, **more}
+    return Record("verify", f"v{number}{source}", "gemm", {"m": number}, None, status, env=ENV, error=error, more=more)
+
+
+def test_what_was_wrong_with_earlier_sources_is_not_a_failure_now():
+    records = [verified(1, "wrong", "old"), verified(2, "wrong", "old"), verified(1, "ok", "new")]
+    (case,) = report_model.build(records)["cases"]
+    assert (case["verified"], case["unverified"], case["failures"]) == ([1, 0], 1, [])
+    body = report_page.page(report_model.build(records), "here", "")
+    assert "1 not checked since the source changed" in body and "failed" not in body.split("<details")[0]
+    mended = report_page.page(report_model.build([*records, verified(2, "ok", "new")]), "here", "")
+    assert "not checked since" not in mended and ">right</b>" in mended
+    broken = report_page.page(report_model.build([*records, verified(2, "crash", "new")]), "here", "")
+    assert ">1 failed</b>" in broken and "Failures" in broken and "2 of 9 elements are wrong" in broken
+
+
+def test_times_of_the_cpu_target_are_marked_and_not_praised():
+    records = [bench({"m": m, "n": 1}, 10.0, peer=20.0) for m in (1, 2, 3)]
+    for record in records:
+        record.env = {**ENV, "gpu": None}
+        record.more["source"] = "new"
+    records[0].more["source"] = "old"
+    model = report_model.build(records)
+    assert model["cases"][0]["roofline"] is None
+    body = report_page.page(model, "here", "")
+    assert body.count(">CPU target</span>") == 3 and "times of the CPU target say nothing about a GPU" in body
+    assert 'class="faster"' not in body and '<span class="same">2.00x faster</span>' in body
+    assert "<b>2.00x</b>" not in body and body.count("<small>earlier source</small>") == 1
+
+
+def test_tuning_is_on_one_scale():
+    """Screening and the final comparison are other measurements: the first is drawn, the second chooses."""
+    screened = [tune(n, us=us) for n, us in enumerate((4.0, 5.0))]
+    finalists = [
+        {"place": n, "config": {"n": n}, "us": [us, us, us], "rounds": [us] * 20} for n, us in enumerate((9.0, 8.0))
+    ]
+    last = Record("tune", "final", "gemm", {"m": 8}, None, "ok", env=ENV, more={"finalists": finalists})
+    (tuning,) = report_model.build([*screened, last])["cases"][0]["tuning"]
+    assert (tuning["best"], tuning["chosen"], tuning["chosen_us"]) == (4.0, {"n": 1}, 8.0)
+    assert [(row["us"][1], row["compared"][1]) for row in tuning["rows"]] == [(4.0, 9.0), (5.0, 8.0)]
+    star = next(trace for trace in figures.history(tuning)["data"] if trace["name"] == "chosen")
+    assert star["y"] == [5.0]  # where it was screened
+    body = report_page.page(report_model.build([*screened, last]), "here", "")
+    assert "screened us" in body and "compared us" in body and "<span>chosen by tuning</span><b>8 " in body
+
+
 def test_rooflines_have_the_ceilings_of_their_gpu(model):
     found = model["cases"][0]["roofline"]
     assert len(found["points"]) == 8 and {point["who"] for point in found["points"]} == {"kernel", "peer"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...cute.pictures.draw import cell_color, document
+from ...cute.pictures.draw import cell_color, document, in_words
 from ...cute.pictures.smem import rect, text_at
 from .resources import PipelineGroup
 from .schedule_builder import Block, Call
@@ -103,7 +103,8 @@ def schedule_svg(tasks: list[Task], title: str = "tasks") -> str:
                 if other != number:
                     body.append(_arrow(x, y, x2, y2, resource))
     wide = _x(max((row.end for row in rows), default=1)) + 20
-    return document((wide, _TOP + len(rows) * _ROW + 10), title, body)
+    about = in_words(schedule_text(tasks).splitlines())
+    return document((wide, _TOP + len(rows) * _ROW + 10), title, body, about)
 
 
 def _x(place: int) -> int:

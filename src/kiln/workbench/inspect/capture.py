@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -118,8 +119,20 @@ class _Recorder(Watcher):
         if used := {name: executable.resources[name] for name in plain if name in executable.resources}:
             smem = {name: {"smem": each.static_smem, "dynamic": each.dynamic_smem} for name, each in used.items()}
             kernels = [{**plain[name], **dataclasses.asdict(each), **smem[name]} for name, each in used.items()]
+        for kernel in kernels:
+            kernel |= static_launch(made["ptx"], kernel["name"])
         arch = executable.code.arch.name
         self.compiled.append(Compiled(entry, arch, captured, made["llvm"], made["ptx"], sass, live, kernels))
+
+
+def static_launch(ptx: str, kernel: str) -> dict[str, list[int]]:
+    """Return the extents of a kernel's blocks and clusters that PTX states, where they are compiled in."""
+    head = re.search(rf"\.entry {re.escape(kernel)}\(.*?\{{", ptx, re.DOTALL)
+    found = {
+        name: re.search(rf"\.{directive} (\d+), (\d+), (\d+)", head.group() if head else "")
+        for name, directive in (("block", "reqntid"), ("cluster", "reqnctapercluster"))
+    }
+    return {name: [int(extent) for extent in match.groups()] for name, match in found.items() if match}
 
 
 def live_registers(cubin: bytes) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 from typing import Any
 
+from ...hardware.architectures import generation_of
 from ...hardware.occupancy import occupancy
 from ..core.text import table
 from ..report.model import words
@@ -13,10 +14,11 @@ from .capture import Captured
 
 
 def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a kernel with its first launch and its occupancy."""
+    """Return a kernel with its first launch, or what of it is compiled in, its occupancy, and the most shared memory."""
     launched = [one for one in launches if one["kernel"] == kernel["name"] and one["arch"] == arch]
     first = launched[0] if launched else {}
-    made = {**kernel, "launches": len(launched), **{name: first.get(name) for name in ("grid", "block", "cluster")}}
+    extents = {name: first.get(name) or kernel.get(name) for name in ("grid", "block", "cluster")}
+    made = {**kernel, "launches": len(launched), **extents, "most_smem": generation_of(arch).smem_per_block}
     made["file"] = os.path.basename(kernel["file"])
     if first:
         made["dynamic"] = first["smem"]

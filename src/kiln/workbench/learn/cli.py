@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.command_line import EXIT
-from ..core.options import flag
+from ..core.options import Parser, flag
 from . import checking
 from .lessons import Lesson, lessons, notebook
 
 
 def main(argv: Sequence[str]) -> int:
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     found = {lesson.number: lesson for lesson in lessons()}
     if args.verb is None:
         return _list(list(found.values()))
@@ -112,8 +112,8 @@ def _found_folder(lesson: Lesson) -> Path:
     return Path(_folder(lesson)) if Path(_folder(lesson)).is_dir() else Path()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
         prog="kiln learn",
         description="Learn to write GPU kernels in fifteen lessons, without a GPU. Without a verb, list them.",
     )

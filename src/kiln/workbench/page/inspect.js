@@ -10,6 +10,7 @@ let settled = false; // first jumps are at once
 let model, unit, base = null; // the function shown, and the one it is compared with
 let pinned = null, lit = null; // places, "file:line"
 const panes = [], outline = { shown: innerWidth >= 1800 }, ROW = 18;
+const narrow = matchMedia("(max-width: 700px)"); // panes are tabs
 
 async function unpacked() {
   const bytes = Uint8Array.from(atob($("model").textContent), (c) => c.charCodeAt(0));
@@ -91,7 +92,11 @@ function makePanes() {
     const [previous, next] = pane.root.querySelectorAll("header button");
     previous.onclick = () => step(pane, -1);
     next.onclick = () => step(pane, 1);
-    pane.code.onmouseover = (event) => { const row = rowAt(pane, event); if (row) light(row.place ?? pinned); };
+    pane.code.onmouseover = (event) => {
+      const row = rowAt(pane, event), line = event.target.closest(".line");
+      if (row) light(row.place ?? pinned);
+      if (line) line.title = line.scrollWidth > pane.code.clientWidth ? row.line.trim() : ""; // what does not fit
+    };
     pane.code.onmouseleave = () => light(pinned);
     pane.code.onclick = (event) => { const head = event.target.closest("button.cell"), row = rowAt(pane, event); if (head) nextBy(head.dataset.c); else if (row) { move(pane, pane.rows.indexOf(row), false); pin(row.place, pane); } };
     pane.ruler.onclick = (event) => { pane.code.scrollTop = (event.offsetY / pane.ruler.clientHeight) * pane.code.scrollHeight - pane.code.clientHeight / 2; };
@@ -111,7 +116,8 @@ function makeOutline() {
 }
 
 function showOutline(shown) {
-  outline.shown = shown;
+  if (narrow.matches && shown) alone(outline);
+  outline.shown = shown || (narrow.matches && !panes.some((pane) => pane.shown));
   outline.root.innerHTML = unit.outline.map(([title, items]) => `<h3>${title}</h3><ul>${items.map(([words, place, depth]) => {
     const text = `<span>${place ? place[1] : ""}</span>${escaped(words)}`, style = `style="padding-left:${6 + 12 * depth}px;${place ? `--hue:${hueOf(place.join(":"))}` : ""}"`;
     return place ? `<li><button data-p="${place.join(":")}" ${style}>${text}</button></li>` : `<li><p ${style}>${text}</p></li>`;
@@ -147,9 +153,15 @@ function splitter(left, right) {
 
 function show(pane, shown) {
   if (!pane.texts.length) return;
-  pane.shown = shown;
+  pane.shown = shown || narrow.matches;
+  if (narrow.matches) alone(pane); // tabs
   layOut();
   if (shown) render(pane);
+}
+
+function alone(shown) { // of the panes and the outline
+  for (const pane of panes) pane.shown = pane === shown;
+  outline.shown = shown === outline;
 }
 
 function layOut() {
@@ -315,7 +327,8 @@ function facts() {
     const old = base?.kernels.find((one) => one.name === kernel.name) ?? base?.kernels[0];
     const delta = (name) => { const by = old ? (kernel[name] ?? 0) - (old[name] ?? 0) : 0; return by ? ` <small class="${by > 0 ? "more" : "less"}">${by > 0 ? "+" : "−"}${Math.abs(by)}</small>` : ""; };
     const made = [fact("kernel", escaped(kernel.name), `${kernel.file}:${kernel.line}`)];
-    if (kernel.grid) made.push(fact("grid", by(kernel.grid), "blocks of the first launch"), fact("block", by(kernel.block), "threads of a block"));
+    made.push(kernel.grid ? fact("grid", by(kernel.grid), "blocks of the first launch") : fact("grid", "dynamic", "nothing was launched: its blocks are known at run time"));
+    if (kernel.block) made.push(fact("block", by(kernel.block), "threads of a block"));
     if (kernel.cluster?.some((n) => n > 1)) made.push(fact("cluster", by(kernel.cluster), "blocks of a cluster"));
     if (kernel.registers) {
       made.push(fact("registers", `${kernel.registers}${delta("registers")} <small>of 255</small>`, "registers of a thread", kernel.registers / 2.55));
@@ -324,7 +337,7 @@ function facts() {
       if (kernel.stack) made.push(fact("local memory", kib(kernel.stack), "bytes of each thread's own memory", undefined, true));
     }
     const shared = (kernel.smem ?? 0) + (kernel.dynamic ?? 0);
-    made.push(fact("shared memory", `${kib(shared)}${delta("dynamic")}`, "bytes of a block", shared / 2324.48));
+    made.push(fact("shared memory", `${kib(shared)}${delta("dynamic")} <small>of ${Math.floor(kernel.most_smem / 1024)} KiB</small>`, "bytes of a block, and the most it can have", (100 * shared) / kernel.most_smem));
     if (kernel.most_warps) made.push(fact("occupancy", `${Math.round((100 * kernel.warps) / kernel.most_warps)} <small>% · ${kernel.blocks} block${kernel.blocks === 1 ? "" : "s"} · ${escaped(kernel.limiter)}</small>`, `${kernel.warps} of ${kernel.most_warps} warps of an SM; limited by ${kernel.limiter}`, (100 * kernel.warps) / kernel.most_warps, !kernel.blocks));
     for (const message of kernel.messages ?? []) made.push(fact("ptxas", escaped(message.slice(0, 40)), message, undefined, true));
     return made.join("");
@@ -455,6 +468,8 @@ async function start() {
   makePanes();
   makeOutline();
   if (innerWidth < 1250) panes[1].shown = false;
+  if (narrow.matches) alone(panes[0]);
+  narrow.onchange = () => { if (narrow.matches) alone(panes.find((pane) => pane.shown) ?? panes[0]); layOut(); panes.filter((pane) => pane.shown).forEach(render); };
   model.units.forEach(prepare);
   $("unit").innerHTML = model.units.map((one, n) => `<option value="${n}">${escaped(one.name)}${one.config ? ` ${escaped(one.config)}` : ""}</option>`).join("");
   $("unit-label").hidden = model.units.length < 2;

@@ -17,14 +17,14 @@ function themed(layout) {
   const axes = Object.fromEntries(Object.keys({ xaxis: 1, yaxis: 1, ...layout }).filter((name) => /axis\d?$/.test(name)).map((name) => [name, axis(layout[name])]));
   return {
     ...layout, ...axes, font: { family: "system-ui, sans-serif", size: 12, color: ink }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { l: 56, r: 14, t: 12, b: 44 }, legend: { orientation: "h", y: 1.12, x: 0, font: { color: soft } }, hovermode: "closest", modebar: { bgcolor: "rgba(0,0,0,0)", color: edge, activecolor: soft },
+    margin: { l: 56, r: 14, t: 12, b: 44 }, legend: { orientation: "h", y: 1.03, yanchor: "bottom", x: 0, font: { color: soft } }, hovermode: "closest", modebar: { bgcolor: "rgba(0,0,0,0)", color: edge, activecolor: soft },
     hoverlabel: { bgcolor: colour("--panel"), bordercolor: edge, font: { color: ink } },
   };
 }
 
 function draw() {
   for (const [name, figure] of Object.entries(figures))
-    Plotly.react(name, figure.data, themed(figure.layout), { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["lasso2d", "select2d"] });
+    Plotly.react(name, figure.data, themed(figure.layout), { displaylogo: false, responsive: true, displayModeBar: innerWidth < 700 ? false : "hover", modeBarButtonsToRemove: ["lasso2d", "select2d"] });
   root.dataset.drawn = Object.keys(figures).length;
 }
 

@@ -82,7 +82,13 @@ def _ceiling(ceiling: dict[str, Any], low: float, high: float) -> tuple[list[Tra
         dotted = {**grey, "dash": "dot"}
         ends = [(max(low, peak / tbs), peak), (high, peak)]
         traces.append(_scatter("lines", ends, label, line=dotted) | by_name)
-        text = {"text": [label], "textposition": "top left", "textfont": {"size": 10}, "showlegend": False}
+        text = {
+            "text": [label],
+            "textposition": "top left",
+            "textfont": {"size": 10},
+            "showlegend": False,
+            "cliponaxis": False,
+        }
         traces.append(_scatter("text", [(high, peak)], **text))
     return traces, high
 
@@ -134,7 +140,7 @@ def history(tuning: dict[str, Any]) -> Figure:
     if timed:
         layout["yaxis"] = _axis("us", True, domain=[min(band + 0.04, 0.96) if statuses else 0, 1])
     if statuses:
-        layout["yaxis2"] = _axis("", domain=[0, max(band - 0.02, 0.05)], type="category", automargin=True)
+        layout["yaxis2"] = _axis("", domain=[0, max(band - 0.02, 0.05)], type="category", dtick=1, automargin=True)
     return {"data": traces, "layout": layout}
 
 
@@ -154,7 +160,7 @@ def _timed_configs(timed: list[Any], numbered: list[Any], chosen: Any) -> list[T
     steps = {"shape": "hv", "color": _HUES[0], "width": 2.5}
     hover = "%{text}<br>%{y:.4g} us<extra></extra>"
     return [
-        _scatter("markers", points, "measured", hover, text=texts, error_y=bars, marker=dot),
+        _scatter("markers", points, "screened", hover, text=texts, error_y=bars, marker=dot),
         _scatter("markers", stars, "chosen", f"{html.escape(words(chosen))}<extra>chosen</extra>", marker=star),
         _scatter("lines", bests, "best so far", line=steps),
     ]

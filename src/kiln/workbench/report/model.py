@@ -1,10 +1,13 @@
 """Returns what a journal says as one JSON value: results, sweeps, rooflines, the history of tuning, environments.
 
 cases     one for each Case: name, headline, results, sweeps, roofline, tuning, failures
-  results   the last bench of each problem and config: times, rates, flags, what it was compared with
+  verified  how many problems passed and failed with the present source; `unverified`: those checked with earlier ones
+  results   the last bench of each problem and config: times, rates, flags, what it was compared with, whether it is of
+            an earlier source
   sweeps    where problems differ in one field of numbers: field, fixed fields, series of points with intervals
   roofline  points of FLOPs per byte and TFLOP/s, and the ceilings of their GPUs
-  tuning    of each problem all that was tried, in order, with the best so far
+  tuning    of each problem all that was tried, in order, with the best so far; `us` is a config's time when it was
+            screened, `compared` its time in the final comparison
   failures  what did not end well, grouped by status and reason, with a command for one of each
 environments, statuses, flags: what occurred, with its meaning
 """
@@ -17,6 +20,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ... import tunings
 from ...hardware import devices
 from ...measure.measurement import FLAGS
 from ..core.records import STATUSES, Record
@@ -46,14 +50,23 @@ def _case(name: str, records: list[Record]) -> dict[str, Any]:
         last.pop(record.key, None)  # keeps the order of the journal
         last[record.key] = record
     # The last of several sources and versions counts.
-    results = [_result(record) for record in _newest(records, "bench")]
-    verified = collections.Counter(record.status == "ok" for record in _newest(records, "verify"))
-    tuning = _tuning([record for record in records if record.kind == "tune"])
+    results = [{**_result(record), "stale": not _is_of(record, records)} for record in _newest(records, "bench")]
+    checked = _newest(records, "verify")
+    present = [record for record in checked if _is_of(record, records)]
+    verified = collections.Counter(record.status == "ok" for record in present)
+    tuning = _tuning([record for record in records if record.kind == "tune" and _is_of(record, records)])
     return {
         "name": name, "records": len(records), "results": results, "verified": [verified[True], verified[False]],
+        "unverified": len(checked) - len(present),
         "sweeps": _sweeps(results), "roofline": _roofline(results), "tuning": tuning,
-        "failures": _failures(list(last.values())),
+        "failures": _failures([record for record in last.values() if _is_of(record, records)]),
     }  # fmt: skip
+
+
+def _is_of(record: Record, records: list[Record]) -> bool:
+    """Return whether a record is about the source of the last of these records; one without a source always is."""
+    newest = next((each.more["source"] for each in reversed(records) if "source" in each.more), None)
+    return record.more.get("source", newest) == newest
 
 
 def _newest(records: list[Record], kind: str) -> list[Record]:
@@ -144,7 +157,7 @@ def _speed(one: dict[str, Any], us: list[float]) -> float | None:
 def _roofline(results: list[dict[str, Any]]) -> dict[str, Any] | None:
     points: list[dict[str, Any]] = []
     for one in results:
-        if not (one["us"] and one["tflops"] and one["tbs"]):
+        if not (one["us"] and one["tflops"] and one["tbs"] and one["gpu"]):  # the CPU target has no roofline
             continue
         shared = {"name": words(one["problem"]), "x": one["tflops"] / one["tbs"], "gpu": one["gpu"]}
         points.append({"who": "kernel", "y": one["tflops"], "part": one["roofline"], **shared})
@@ -174,7 +187,10 @@ def _tuning(records: list[Record]) -> list[dict[str, Any]]:
 
 def _history(records: list[Record]) -> dict[str, Any]:
     tried: dict[str, dict[str, Any]] = {}
+    compared: dict[str, Any] = {}
     for record in records:
+        if "finalists" in record.more and record.status == "ok":
+            compared = {tunings.canonical(one["config"]): one["us"] for one in record.more["finalists"]}
         if record.config is None:  # a comparison of several
             continue
         key = json.dumps(record.config, sort_keys=True)
@@ -184,6 +200,8 @@ def _history(records: list[Record]) -> dict[str, Any]:
             "predicted": record.more.get("predicted_us") or before.get("predicted"), "flags": record.flags,
             "error": message_of(record), "again": record.again,
         }  # fmt: skip
+    for row in tried.values():
+        row["compared"] = compared.get(tunings.canonical(row["config"]))
     rows = sorted(tried.values(), key=lambda row: row["status"] in ("pruned", "ranked"))  # those were not tried
     best: float | None = None
     for row in rows:
@@ -193,14 +211,12 @@ def _history(records: list[Record]) -> dict[str, Any]:
     counts = collections.Counter(row["status"] for row in rows)
     decision = selection.decide(records)
     about = {"problem": records[0].problem, "gpu": records[-1].env.get("gpu"), "rows": rows, "counts": dict(counts)}
-    chosen, why = (decision.config, decision.why) if decision else (None, "")
-    return {**about, "best": best, "chosen": chosen, "why": why}
+    chosen, why, us = (decision.config, decision.why, decision.us[1]) if decision else (None, "", None)
+    return {**about, "best": best, "chosen": chosen, "chosen_us": us, "why": why}
 
 
 def _failures(records: list[Record]) -> list[dict[str, Any]]:
-    """Return failures of the present sources, grouped by reason; numbers in messages do not make another reason."""
-    newest = next((record.more["source"] for record in reversed(records) if "source" in record.more), None)
-    records = [record for record in records if record.more.get("source", newest) == newest]
+    """Return failures grouped by reason; numbers in messages do not make another reason."""
     groups: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
     for record in records:
         if record.status not in ("ok", "pruned", "ranked"):

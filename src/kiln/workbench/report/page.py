@@ -19,7 +19,7 @@ def page(model: dict[str, Any], where: str, script: str) -> str:
     """Return the page of a report (`model.build`); `script` is Plotly's."""
     drawn: dict[str, figures.Figure] = {}
     body = [_case(case, drawn, number) for number, case in enumerate(model["cases"])]
-    body += [_environments(model), _legend("Statuses", model["statuses"]), _legend("Flags", model["flags"])]
+    body += [_environments(model), _glossary(model)]
     torn = f" · {model['torn']} torn line{'s' if model['torn'] != 1 else ''} left out" if model["torn"] else ""
     about = f"{model['records']} records of {where}{torn} · {time.strftime('%Y-%m-%d %H:%M')}"
     return fill(
@@ -102,17 +102,19 @@ def _case(case: dict[str, Any], drawn: dict[str, figures.Figure], number: int) -
         picture("roofline", "Roofline", figures.roofline(case["roofline"]), about)
     for n, sweep in enumerate(case["sweeps"]):
         fixed = words(sweep["fixed"])
-        picture(f"sweep-{n}", f"Over {sweep['field']}", figures.sweep(sweep), f"with {fixed}" if fixed else "")
+        about = ", ".join(filter(None, [f"with {fixed}" if fixed else "", "" if sweep["gpu"] else _CPU_TIMES]))
+        picture(f"sweep-{n}", f"Over {sweep['field']}", figures.sweep(sweep), about)
     for n, tuning in enumerate(case["tuning"]):
         title = words(tuning["problem"])
-        about = f"{title}: each config in the order it was tried"
+        about = f"{title}: each config in the order it was tried, by its time when it was screened"
+        about += "" if tuning["gpu"] else f"; {_CPU_TIMES}"
         picture(f"tuning-{n}", "Tuning", figures.history(tuning), about)
         known = [row for row in tuning["rows"] if row["predicted"] and row["us"] and row["status"] == "ok"]
         if tuning["gpu"] and len(known) >= 3:  # predictions are for GPUs
             picture(f"predicted-{n}", "Predicted and measured", figures.predictions(tuning), title)
-    parts = [f'<h2 id="case-{number}">{_e(case["name"])}</h2>', _cards(case)]
+    parts = [f'<h2 id="case-{number}">{_e(case["name"])}</h2>', _cards(case), _failures(case)]
     parts += [f'<div class="pictures">{"".join(pictures)}</div>'] if pictures else []
-    parts += [_results(case), *(_tuned(tuning) for tuning in case["tuning"]), _failures(case)]
+    parts += [_results(case), *(_tuned(tuning) for tuning in case["tuning"])]
     return f'<section aria-labelledby="case-{number}">{"".join(parts)}</section>'
 
 
@@ -123,13 +125,16 @@ def _cards(case: dict[str, Any]) -> str:
 
 def _verified_card(case: dict[str, Any]) -> list[str]:
     passed, failed = case["verified"]
+    stale = f"{case['unverified']} not checked since the source changed" if case["unverified"] else ""
     if failed:
-        return [_card("verified", f"{failed} failed", f"{passed} passed", "bad")]
-    return [_card("verified", "right", "all that was checked last", "good")] if passed else []
+        return [_card("verified", f"{failed} failed", ", ".join(filter(None, [f"{passed} passed", stale])), "bad")]
+    if passed:
+        return [_card("verified", "right", stale or "all that was checked last", "" if stale else "good")]
+    return [_card("verified", "not now", stale)] if stale else []
 
 
 def _speed_cards(case: dict[str, Any]) -> list[str]:
-    timed = [result for result in case["results"] if result["us"]]
+    timed = [result for result in case["results"] if result["us"] and result["gpu"] and not result["stale"]]
     parts = [result["roofline"] for result in timed if result["roofline"]]
     cards: list[str] = []
     if parts:
@@ -143,6 +148,8 @@ def _speed_cards(case: dict[str, Any]) -> list[str]:
     for name, values in ratios.items():
         detail = f"{_times(min(values))} to {_times(max(values))}" if len(values) > 1 else "its time over ours"
         cards.append(_card(f"beside {name}", f"{_times(statistics.median_high(values))}x", detail))
+    if not timed and any(result["us"] and not result["gpu"] for result in case["results"]):
+        cards.append(_card("speed", "unknown", _CPU_TIMES))
     return cards
 
 
@@ -153,8 +160,12 @@ def _tuning_cards(case: dict[str, Any]) -> list[str]:
     if not counts:
         return []
     detail = ", ".join(f"{count} {_e(name)}" for name, count in counts.most_common(4))
-    bests = [tuning["best"] for tuning in case["tuning"] if tuning["best"]]
-    best = [_card("best of tuning", f"{_number(min(bests), 4)} <small>us</small>")] if bests else []
+    chosen = [(tuning["chosen_us"], tuning) for tuning in case["tuning"] if tuning["chosen_us"]]
+    best: list[str] = []
+    if chosen:
+        us, tuning = min(chosen, key=lambda pair: pair[0])
+        where = _e(words(tuning["chosen"])) + ("" if tuning["gpu"] else f"; {_CPU_TIMES}")
+        best = [_card("chosen by tuning", f"{_number(us, 4)} <small>us</small>", where)]
     return [_card("configs", str(counts.total()), detail), *best]
 
 
@@ -162,12 +173,20 @@ def _results(case: dict[str, Any]) -> str:
     if not case["results"]:
         return ""
     peers = list(dict.fromkeys(name for result in case["results"] for name in result["against"]))
-    head = ["problem", "config", "status", "us", "TFLOP/s", "TB/s", "roofline"]
+    head = ["problem", "config", "status", "on", "us", "TFLOP/s", "TB/s", "roofline"]
     head += [*(f"beside {_e(name)}" for name in peers), "clock", "flags"]
     rows = [_result_row(result, peers) for result in case["results"]]
     used = [n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)]  # without empty columns
-    left = sum(1 for n in used if n < 3)
+    left = sum(1 for n in used if n < 4)
     return _table([head[n] for n in used], [[row[n] for n in used] for row in rows], "Results", left)
+
+
+_CPU_TIMES = "times of the CPU target say nothing about a GPU"
+
+
+def _where(result: dict[str, Any]) -> str:
+    name = _e(result["gpu"]) if result["gpu"] else f'<span class="status mild" title="{_CPU_TIMES}">CPU target</span>'
+    return name + (" <small>earlier source</small>" if result["stale"] else "")
 
 
 def _result_row(result: dict[str, Any], peers: list[str]) -> list[str]:
@@ -176,11 +195,13 @@ def _result_row(result: dict[str, Any], peers: list[str]) -> list[str]:
         peer = result["against"].get(name) or {}
         verdict, ratio = str(peer.get("verdict")), peer.get("ratio")
         ours = {"faster": "slower", "slower": "faster"}.get(verdict, verdict)  # the verdict is about the other
-        beside.append(f'<span class="{_e(ours)}">{_times(ratio[1])}x {_e(ours)}</span>' if ratio else "")
+        kind = ours if result["gpu"] else "same"  # times of the CPU target are no praise and no blame
+        beside.append(f'<span class="{_e(kind)}">{_times(ratio[1])}x {_e(ours)}</span>' if ratio else "")
     return [
         _e(words(result["problem"])),
         _e(words(result["config"])),
         _status(result["status"]),
+        _where(result),
         _interval(result["us"]),
         _number(result["tflops"]),
         _number(result["tbs"]),
@@ -198,37 +219,57 @@ def _tuned(tuning: dict[str, Any]) -> str:
     rows: list[list[str]] = []
     for row in shown:
         slower = f"{_times(row['us'][1] / tuning['best'])}x" if row["us"] and tuning["best"] else ""
+        compared = _interval(row["compared"])
         star = '<span class="chosen" title="chosen">★</span> ' if row["config"] == tuning["chosen"] else ""
         config = star + _e(words(row["config"]))
-        times = [_interval(row["us"]), slower, _number(row["predicted"])]
+        times = [_interval(row["us"]), slower, compared, _number(row["predicted"])]
         rows.append([config, _status(row["status"]), _why(row["error"]), *times])
     hidden = len(good) + len(rest) - len(shown)
     title = f"Configs of {words(tuning['problem'])}" + (f" (and {hidden} more)" if hidden else "")
-    table = _table(["config", "status", "why", "us", "of the best", "predicted us"], rows, "", 3)
+    head = ["config", "status", "why", "screened us", "of the best", "compared us", "predicted us"]
+    used = [n for n in range(len(head)) if n < 2 or any(row[n] for row in rows)]
+    left = sum(1 for n in used if n < 3)
+    table = _table([head[n] for n in used], [[row[n] for n in used] for row in rows], "", left)
     why = f"<p>★ {_e(words(tuning['chosen']))}: {_e(tuning['why'])}</p>" if tuning["chosen"] else ""
     return f"<details><summary>{_e(title)}</summary>{why}{table}</details>"
 
 
 def _failures(case: dict[str, Any]) -> str:
+    """Return what failed, verification first, and folded below it what was refused or did not fit."""
+    found = sorted(case["failures"], key=lambda one: one["kind"] != "verify")
+    failed = [one for one in found if one["status"] in FAILED]
+    others = [one for one in found if one["status"] not in FAILED]
+    about = f"Not possible here: {sum(one['count'] for one in others)} records"
+    folded = f"<details><summary>{about}</summary>{_failure_table(others)}</details>" if others else ""
+    return (_failure_table(failed, "Failures") if failed else "") + folded
+
+
+def _failure_table(failures: list[dict[str, Any]], name: str = "") -> str:
     rows: list[list[str]] = []
-    for failure in case["failures"]:
+    for failure in failures:
         example = _e(words(failure["config"]) or words(failure["problem"]))
         again = _e(failure["again"])
         command = f'<code class="again" title="click, and copy: {again}">{again}</code>'
         reason = [_status(failure["status"]), _e(failure["kind"]), _why(failure["error"])]
         rows.append([*reason, example, command, str(failure["count"])])
     head = ["status", "verb", "why", "for example", "again", "records"]
-    return _table(head, rows, "What did not end well", 5) if rows else ""
+    return _table(head, rows, name, 5)
 
 
 def _environments(model: dict[str, Any]) -> str:
     names = ("gpu", "driver", "kiln", "ptxas", "python", "node", "protocol")
     rows = [[*(_e(env[name] or "none") for name in names), str(env["records"])] for env in model["environments"]]
-    return f"<h2>Environments</h2>{_table([*names, 'records'], rows, '', len(names))}"
+    table = _table([*names, "records"], rows, "", len(names))
+    return f"<details><summary>Environments</summary>{table}</details>"
+
+
+def _glossary(model: dict[str, Any]) -> str:
+    legends = _legend("Statuses", model["statuses"]) + _legend("Flags", model["flags"])
+    return f"<details><summary>What statuses and flags mean</summary>{legends}</details>"
 
 
 def _legend(title: str, meanings: list[list[Any]]) -> str:
     shown = _status if title == "Statuses" else lambda name: f"<code>{_e(name)}</code>"
     rows = [[shown(name), _e(meaning), str(count or "")] for name, count, meaning in meanings]
     head = ["status" if title == "Statuses" else "flag", "meaning", "records"]
-    return f"<h2>{title}</h2>{_table(head, rows, '', 2)}"
+    return _table(head, rows, title, 2)
