@@ -207,6 +207,41 @@ def test_c2_a_missing_barrier_is_told_with_both_lines(write, capsys, monkeypatch
     assert "kernel.py:12" in out
 
 
+UNGUARDED = """
+import numpy as np
+import kiln.cute as cute
+
+@cute.kernel
+def double(x: cute.Tensor, y: cute.Tensor):
+    i = cute.arch.block_idx()[0] * 32 + cute.arch.thread_idx()[0]
+    y[i] = x[i] * 2.0
+
+@cute.jit
+def host(x: cute.Tensor, y: cute.Tensor):
+    double(x, y).launch(grid=(x.shape[0] + 31) // 32, block=32)
+
+def kernel_fn(x):
+    y = np.empty_like(x)
+    host(x, y)
+    return y
+
+def reference_fn(x):
+    return x * 2
+
+def get_inputs(n=64):
+    return [np.random.rand(n).astype("float32")]
+"""
+
+
+def test_the_sanitizer_runs_with_odd_extents(write, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("KILN_CPU_OPT", "0")
+    status, out = run(capsys, write(UNGUARDED), "--kinds=sanitizer")
+    assert status == 1
+    assert "n+1" in out
+    assert "kernel.py:8" in out
+    assert "--n=65" in out
+
+
 def test_problems_are_made_smaller_without_a_gpu(write, capsys) -> None:
     path = write(GOOD)
     status, out = run(capsys, path, "--m=256", "--n=256", "--kinds=normal", "--max-elements=600")
