@@ -62,7 +62,10 @@ def public(module_name: str) -> list[tuple[str, Any]]:
     names = getattr(module, "__all__", None) or {name for name in {*dir(module), *later} if not name.startswith("_")}
     found: list[tuple[str, Any]] = []
     for name in sorted({*names}, key=lambda name: (name.lower(), name)):
-        value = getattr(module, name, None)
+        try:
+            value = getattr(module, name, None)
+        except ModuleNotFoundError:  # it needs a package that is not installed
+            continue
         if not callable(value) or not (getattr(value, "__module__", "") or "").startswith("kiln"):
             continue
         if value.__doc__ if isinstance(value, type) else inspect.getdoc(value):

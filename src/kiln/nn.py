@@ -87,8 +87,8 @@ def _takes(taken: Sequence[torch.dtype], *, names: str, alike: int = 0) -> Calla
                 wrong = _wrong_type(layer, taken, **checked)
                 kinds = {name: x.dtype for name, x in list(checked.items())[:alike] if isinstance(x, Tensor)}
                 if wrong is None and len(set(kinds.values())) > 1:
-                    given = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
-                    wrong = RuntimeError(f"kiln.nn.{layer}: {given}; they must be of one type")
+                    types = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
+                    wrong = RuntimeError(f"kiln.nn.{layer}: {types}; they must be of one type")
                 if wrong is None:
                     raise
                 raise wrong from None
