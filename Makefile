@@ -65,7 +65,8 @@ types: .venv/.dev
 # The site, in build/docs. Warnings are errors; nothing is loaded from another site.
 SPHINX := $(BIN)/python -m sphinx -q -j $(WORKERS) -W --keep-going
 docs: .venv/.docs
-	$(SPHINX) -b html docs build/docs
+	rm -rf build/docs
+	$(SPHINX) -b html -d build/docs-read docs build/docs
 	$(BIN)/python tools/site_check.py build/docs
 
 docs-serve: docs
@@ -73,7 +74,7 @@ docs-serve: docs
 
 # Try the links to other sites, where there is a network.
 docs-linkcheck: .venv/.docs
-	$(SPHINX) -b linkcheck docs build/docs-links
+	$(SPHINX) -b linkcheck -d build/docs-read docs build/docs-links
 
 clean:
 	rm -rf .venv build

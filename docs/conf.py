@@ -5,6 +5,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
+
 import kiln  # noqa: E402
 
 project, author = "Kiln", "the Kiln authors"
@@ -65,7 +66,7 @@ html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,
-    "collapse_navigation": True,  # a fifth of the build's time otherwise
+    "collapse_navigation": True,  # a whole tree on every page takes long to build
     "navigation_depth": 2,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc", "sourcelink"],

@@ -34,15 +34,19 @@ NOT_HERE = 3
 """The exit status of verbs that need a package or a device which is not there."""
 
 
+NEED_MORE = {"verify", "bench", "tune", "profile"}
+"""Verbs that need torch or a GPU; `kiln new` verifies what it makes."""
+
+
 def _needs_torch(program: Path) -> bool:
     return importlib.util.find_spec("torch") is None and "\nimport torch" in program.read_text()
 
 
 class Step:
-    """A command, and a pattern of what it prints; with `makes`, a file that it leaves behind."""
+    """A command, a pattern of what it prints, and its exit status; with `makes`, a file that it leaves behind."""
 
-    def __init__(self, name: str, *command: str, prints: str = "", makes: str = "") -> None:
-        self.name, self.command, self.prints, self.makes = name, command, prints, makes
+    def __init__(self, name: str, *command: str, prints: str = "", makes: str = "", status: int = 0) -> None:
+        self.name, self.command, self.prints, self.makes, self.status = name, command, prints, makes, status
 
     def failure(self, folder: Path) -> str:
         """Run it. Returns what is wrong, or nothing."""
@@ -50,7 +54,7 @@ class Step:
         text = done.stdout + done.stderr
         if done.returncode == NOT_HERE and self.makes.endswith("kernel.py") and _needs_torch(folder / self.makes):
             return "" if "pip install torch" in text else f"does not say that torch is missing\n{text[-2000:]}"
-        if done.returncode:
+        if done.returncode != self.status:
             return f"exit status {done.returncode}\n{text[-2000:]}"
         if not re.search(self.prints, text):
             return f"prints no {self.prints!r}\n{text[-2000:]}"
@@ -61,19 +65,20 @@ class Step:
 def steps(source: Path) -> list[Step]:
     """Return all steps; `source` has README.md and examples/."""
     python, kiln = sys.executable, str(Path(sys.executable).parent / "kiln")
-    first = re.findall(r"```python\n(import kiln.*?)```", (source / "README.md").read_text(), re.DOTALL)[0]
-    Path("prog.py").write_text(first)
+    first = re.findall(r"```python\n(.*?)```", (source / "README.md").read_text(), re.DOTALL)[0]
+    Path("race.py").write_text(first)
+    hello = str(source / "examples" / "hello_world.py")
     return [
         Step("object code", python, "-c", OBJECTS, prints="x86_64"),
         Step("version", kiln, "version", prints=r"kiln \d+\.\d+\.\d+"),
         Step("doctor", kiln, "doctor", prints="cpu"),
-        Step("first kernel of README.md", python, "prog.py", prints="."),
+        Step("first kernel of README.md", python, "race.py", prints="race in kernel subtract_first", status=1),
         Step("alias", python, "-c", ALIAS, prints=r"\(4,8\):\(1,4\)"),
-        Step("run", kiln, "run", "--target", "cpu", "prog.py", prints="."),
-        Step("sanitize", kiln, "run", "--target", "cpu", "--sanitize", "prog.py", prints="."),
+        Step("run", kiln, "run", "--target", "cpu", hello, prints="Hello"),
+        Step("sanitize", kiln, "run", "--target", "cpu", "--sanitize", hello, prints="Hello"),
         Step("tour", kiln, "tour", prints="race"),
         Step("draw", kiln, "draw", "(4,8):(8,1)", "-o", "layout.svg", makes="layout.svg"),
-        Step("inspect", kiln, "inspect", "prog.py", "--html", "page.html", makes="page.html"),
+        Step("inspect", kiln, "inspect", hello, "--html", "page.html", makes="page.html"),
         Step("kb search", kiln, "kb", "search", "vectorized loads", prints="Vectorized 16-byte accesses"),
         Step("kb search race", kiln, "kb", "search", "race condition", prints="Shared memory without a barrier"),
         *(Step(f"new {kind}", kiln, "new", f"my_{kind}", "--kind", kind, makes=f"my_{kind}/kernel.py") for kind in KINDS),
@@ -86,27 +91,32 @@ def steps(source: Path) -> list[Step]:
 
 def main() -> int:
     source = Path(sys.argv[1]).resolve()
-    os.environ.update(KILN_TARGET="cpu", CUTE_DSL_CACHE_DIR=tempfile.mkdtemp(), PYTHONSAFEPATH="1")
-    folder = Path(tempfile.mkdtemp())
-    os.chdir(folder)
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as folder:
+        os.environ.update(KILN_TARGET="cpu", CUTE_DSL_CACHE_DIR=cache, PYTHONSAFEPATH="1")
+        os.chdir(folder)
+        failed = failures(source, Path(folder))
+        os.chdir(source)
+    print("\n".join(failed), file=sys.stderr)
+    return bool(failed)
+
+
+def failures(source: Path, folder: Path) -> list[str]:
+    """Run all steps in a folder. Returns what is wrong."""
     failed: list[str] = []
     tried = steps(source)
-    verbs = set(re.findall(r"`kiln ([a-z]+)", (source / "README.md").read_text()))
-    untried = (
-        verbs - {step.command[1] for step in tried} - {"verify", "bench", "tune", "profile"}
-    )  # `kiln new` verifies; a GPU for the others
-    if untried:
-        failed.append(f"README.md has commands that are not tried: {', '.join(sorted(untried))}")
     if importlib.util.find_spec("torch") is not None:
         tried.append(Step("verify", tried[1].command[0], "verify", "my_elementwise/kernel.py", "--quick", prints="."))
+    verbs = set(re.findall(r"`kiln ([a-z]+)", (source / "README.md").read_text()))
+    untried = verbs - {step.command[1] for step in tried} - NEED_MORE
+    if untried:
+        failed.append(f"README.md has commands that are not tried: {', '.join(sorted(untried))}")
     for step in tried:
         start = time.perf_counter()
         wrong = step.failure(folder)
         print(f"  {'FAILED' if wrong else 'ok'}  {step.name} ({time.perf_counter() - start:.1f} s)", flush=True)
         if wrong:
             failed.append(f"{step.name}: {wrong}")
-    print("\n".join(failed), file=sys.stderr)
-    return bool(failed)
+    return failed
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ link to their entries.
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 import inspect
 import re
@@ -18,7 +17,6 @@ from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
-from sphinx.ext.autodoc.mock import mock
 from sphinx.util.docutils import SphinxDirective
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -26,20 +24,19 @@ sys.path.insert(0, str(DOCS.parent / "tools"))
 
 import api_pages  # noqa: E402
 
-if importlib.util.find_spec("torch") is None:  # the reference describes kiln.torch where PyTorch is not installed, too
-    with mock(["torch"]):
-        importlib.import_module("torch")
-        importlib.import_module("kiln.torch")
-        importlib.import_module("kiln.nn")
+NEED_TORCH = ("kiln.torch", "kiln.nn") if importlib.util.find_spec("torch") is None else ()
+"""Modules that cannot be imported here, and are left out of the reference."""
 
 
 class KilnApi(SphinxDirective):
-    """Entries of all public names of a module, by autodoc; `:only: functions` leaves classes out."""
+    """Entries of all public names of a module, by autodoc."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         module = self.arguments[0]
+        if module in NEED_TORCH:
+            return self.parse_text_to_nodes("This site was built without PyTorch: see the docstrings of the module.")
         lines: list[str] = []
         for name, value in api_pages.public(module):
             kind, options = "function", ()
@@ -60,7 +57,7 @@ class KilnApi(SphinxDirective):
 def _first_places() -> dict[int, tuple[str, str]]:
     """Return the module and name under which an object is documented: its own module's, or the first that has it."""
     places: dict[int, tuple[str, str]] = {}
-    for module in ("kiln.cute.math", *api_pages.SITE):
+    for module in ("kiln.cute.math", *(each for each in api_pages.SITE if each not in NEED_TORCH)):
         for name, value in api_pages.public(module):
             places.setdefault(id(value), (module, name))
     return places

@@ -1,8 +1,8 @@
 """Which arguments of a host function its kernels write to, as far as the IR shows it.
 
 Frameworks that count writes to their arrays are told (`interop/arguments/arrays.py`): autograd then refuses a gradient
-from a saved tensor that a kernel has overwritten. Neither inline PTX nor
-arithmetic with addresses as integers is looked at.
+from a saved tensor that a kernel has overwritten. Neither inline PTX nor arithmetic with addresses as integers is looked
+at.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _MOVES = {
 
 def written_arguments(module: ir.Module, entry: str) -> frozenset[int]:
     """Return the numbers of the arguments of the host function `entry` whose memory its kernels write to."""
-    functions = {op.attributes["sym_name"].value: op.operation for op in module.body.operations}
+    named = [op.operation for op in module.body.operations if "sym_name" in op.operation.attributes]
+    functions = {op.attributes["sym_name"].value: op for op in named}
     arguments = functions[entry].regions[0].blocks[0].arguments
     return frozenset(n for n, value in enumerate(arguments) if not _is_short(value) and _is_written(value, functions))
 
@@ -58,7 +59,8 @@ def _leads_to(op: ir.Operation, number: int, functions: dict[str, ir.Operation])
         return [op.result] if number == 0 else []
     if name == "builtin.unrealized_conversion_cast":  # the arguments of a launch
         launches = [Launch.of(use.owner.operation) for use in op.result.uses]
-        kernels = [functions[str(launch.kernel)] for launch in launches if launch is not None]
+        names = [str(launch.kernel) for launch in launches if launch is not None]
+        kernels = [functions[name] for name in names if name in functions]
         blocks = [kernel.regions[0].blocks[0].arguments for kernel in kernels]
         return [arguments[number] for arguments in blocks if number < len(arguments)]
     if name == "arith.select":
