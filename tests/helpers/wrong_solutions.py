@@ -53,7 +53,7 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
             "        if thread < step:\n            cute.arch.sync_threads()\n",
             "sync in kernel",
         ),
-        ("THREADS >> (k + 1)", "THREADS >> (k + 2)", "block_sums of 128 elements"),
+        ("THREADS >> (k + 1)", "THREADS >> (k + 2)", "block_totals of 128 elements"),
     ),
     (4, 1): (
         ("stride=(n + extra, 1)", "stride=(n, 1)", "padded(4, 8, 3) is (4,8):(8,1): coordinate (1, 0)"),
@@ -127,13 +127,13 @@ WRONG: dict[tuple[int, int], tuple[tuple[str, str, str], ...]] = {
         ("tile % 2]\n        cute.arch.sync_warp()\n", "tile % 2]\n", "race in kernel total_kernel"),
     ),
     (9, 2): (
-        ("            stage.release()\n", "", "deadlock in kernel column_sums_kernel"),
+        ("            stage.release()\n", "", "deadlock in kernel column_totals_kernel"),
         (
             "            total += buffers[31 - lane, stage.index]\n            stage.release()\n",
             "            stage.release()\n            total += buffers[31 - lane, stage.index]\n",
             "race in kernel",
         ),
-        ("31 - lane, stage.index", "31 - lane, 0", "column_sums of 2 rows"),
+        ("31 - lane, stage.index", "31 - lane, 0", "column_totals of 2 rows"),
     ),
     (10, 1): (
         ('    cute.arch.fence_proxy("async.shared", space="cta")\n', "", "race in kernel double_kernel"),

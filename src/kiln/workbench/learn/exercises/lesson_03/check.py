@@ -19,13 +19,13 @@ def _reverse(module: Any) -> None:
         same(case, x, expected)
 
 
-def _block_sums(module: Any) -> None:
+def _block_totals(module: Any) -> None:
     for blocks in (1, 3):
         x = np.random.default_rng(blocks).integers(-9, 10, 128 * blocks).astype(np.float32)
         out = np.full(blocks, np.nan, np.float32)
-        case = f"block_sums of {x.size} elements"
+        case = f"block_totals of {x.size} elements"
         with sanitized(case):
-            module.block_sums(x, out)
+            module.block_totals(x, out)
         same(case, out, x.reshape(blocks, 128).sum(axis=1))
 
 
@@ -40,7 +40,7 @@ EXERCISES = (
     ),
     Exercise(
         "a sum by a tree",
-        _block_sums,
+        _block_totals,
         (
             "In each step a thread reads what another thread wrote in the step before: one barrier for each step.",
             "The barrier stands outside the `if`: all threads have to reach it.",

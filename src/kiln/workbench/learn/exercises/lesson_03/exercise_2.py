@@ -8,7 +8,7 @@ THREADS = 128
 
 
 @cute.kernel
-def block_sums_kernel(x: cute.Tensor, out: cute.Tensor):
+def block_totals_kernel(x: cute.Tensor, out: cute.Tensor):
     """out[block] is the sum of THREADS elements of x. The length of x is a multiple of THREADS."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -26,5 +26,5 @@ def block_sums_kernel(x: cute.Tensor, out: cute.Tensor):
 
 
 @cute.jit
-def block_sums(x: cute.Tensor, out: cute.Tensor):
-    block_sums_kernel(x, out).launch(grid=cute.size(x) // THREADS, block=THREADS)
+def block_totals(x: cute.Tensor, out: cute.Tensor):
+    block_totals_kernel(x, out).launch(grid=cute.size(x) // THREADS, block=THREADS)

@@ -21,13 +21,13 @@ def _total(module: Any) -> None:
         same(case, y, x.sum(axis=0)[:95:-1])
 
 
-def _column_sums(module: Any) -> None:
+def _column_totals(module: Any) -> None:
     for rows in (1, 2, 7):
         x = np.random.default_rng(rows).integers(-9, 10, (rows, 32)).astype(np.float32)
         y = np.full(32, np.nan, np.float32)
-        case = f"column_sums of {rows} rows"
+        case = f"column_totals of {rows} rows"
         with sanitized(case):
-            module.column_sums(x, y)
+            module.column_totals(x, y)
         same(case, y, x.sum(axis=0)[::-1])
 
 
@@ -43,7 +43,7 @@ EXERCISES = (
     ),
     Exercise(
         "be the consumer",
-        _column_sums,
+        _column_totals,
         (
             "consumer.wait_and_advance() returns a handle of the full buffer: its number is handle.index.",
             "handle.release() says that the buffer may be filled again: after the last read of it.",

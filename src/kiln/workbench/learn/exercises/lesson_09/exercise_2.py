@@ -7,7 +7,7 @@ STAGES = 2
 
 
 @cute.kernel
-def column_sums_kernel(x: cute.Tensor, y: cute.Tensor):
+def column_totals_kernel(x: cute.Tensor, y: cute.Tensor):
     """y[lane] = the sum of column 31 - lane of x, a matrix of 32 columns. Warp 0 loads rows, warp 1 adds them up."""
     warp, lane = cute.arch.make_warp_uniform(cute.arch.warp_idx()), cute.arch.lane_idx()
     smem = utils.SmemAllocator()
@@ -35,5 +35,5 @@ def column_sums_kernel(x: cute.Tensor, y: cute.Tensor):
 
 
 @cute.jit
-def column_sums(x: cute.Tensor, y: cute.Tensor):
-    column_sums_kernel(x, y).launch(grid=1, block=64)
+def column_totals(x: cute.Tensor, y: cute.Tensor):
+    column_totals_kernel(x, y).launch(grid=1, block=64)
