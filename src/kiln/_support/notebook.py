@@ -56,7 +56,8 @@ def note(text: str) -> str:
 
 def source(text: str) -> str:
     """Return lines of a program."""
-    style = f"margin:3px 0;padding:5px 10px;background:{_SHADE};border-radius:5px;overflow-x:auto;font-size:12px"
+    style = f"margin:3px 0;padding:5px 10px;background:{_SHADE};border-radius:5px;overflow-x:auto;"
+    style += "font:12px/1.45 ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace"
     return f'<pre style="{style}">{escape(text)}</pre>'
 
 

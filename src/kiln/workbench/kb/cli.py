@@ -70,7 +70,8 @@ def _search(args: argparse.Namespace, folder: Path) -> int:
 def _excerpt(text: str, words: list[str]) -> str:
     skipped = ("```", "|--", "The whole program")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(skipped)]
-    best = max(lines, key=lambda line: sum(word.lower() in line.lower() for word in words), default="")
+    has = lambda line: (sum(word.lower() in line.lower() for word in words), not line.startswith("|"))
+    best = max(lines, key=has, default="")  # a sentence rather than a row of a table
     return best if len(best) <= 140 else best[:137] + "..."
 
 
