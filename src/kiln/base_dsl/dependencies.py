@@ -17,12 +17,12 @@ import importlib.util
 import operator
 import os
 import sys
-import threading
 import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from .._support import fork_safe
 from . import object_versions
 from .cells import contents
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
@@ -30,7 +30,7 @@ from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
 from .static_key import Met, static_key
 
-_SYSCONFIG_LOCK = threading.Lock()
+_SYSCONFIG_LOCK = fork_safe.lock()
 """The first calls of sysconfig fill one table, without a lock: two threads at once fail on Python 3.11."""
 
 

@@ -48,9 +48,7 @@ def extent_places(module: ir.Module, entry: str) -> list[Place]:
     return []
 
 
-def install(
-    executable: Executable, build: Callable[[], Call], places: list[Place], always: Callable[[], bool]
-) -> None:
+def install(executable: Executable, build: Callable[[], Call], places: list[Place], always: Callable[[], bool]) -> None:
     """Let an executable run the checked build: at calls for which `always` holds, else where extents are new."""
     plain, report = executable.call, executable.report
     seen: set[bytes] = set()
