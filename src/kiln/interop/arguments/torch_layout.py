@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from pathlib import Path
+import os
 from typing import Any, NamedTuple
 
 from ...base_dsl import packages
@@ -61,7 +61,7 @@ def write_counter() -> tuple[int, int]:
     import torch
 
     try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
         bump = getattr(library, BUMP_VERSION)
         tensor = torch.zeros(1)
         handle, before = ctypes.c_uint64(tensor._cdata), tensor._version
