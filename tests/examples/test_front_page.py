@@ -23,6 +23,7 @@ def speeds() -> ModuleType:
     return module
 
 
+@pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("page", [FRONT[0], *COME_FROM], ids=lambda page: page.stem)
 def test_every_example_of_the_page(page: Path, tmp_path, capsys, monkeypatch) -> None:
     run_page(page, tmp_path, capsys, monkeypatch, Exception)

@@ -45,8 +45,7 @@ INTERNALS = {
         "calls of operators go through PyTorch's dispatcher", since="2.10",
     ),
     "torch versions": Internal(
-        "torch", "autograd's bump_version, is_inference, InferenceMode, GradMode and requires_grad by their C++ names: interop/torch/reader.py, "
-        "interop/arguments/torch_layout.py",
+        "torch", "autograd's bump_version, is_inference, InferenceMode, GradMode and requires_grad by their C++ names: interop/torch/reader.py",
         "Python takes calls of operators that write to their inputs; exported ones are not registered; autograd is not told "
         "of tensors that other calls write to", since="2.6",
     ),

@@ -1,5 +1,6 @@
 """Bare arrays: code is specialised for 16-byte alignment and divisible extents, in at most four variants."""
 
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
 from __future__ import annotations
 
 import re

@@ -228,7 +228,11 @@ def test_several_launches_under_control_flow() -> None:
 @pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_shared_memory_is_one_per_block(workers: int) -> None:
-    """Each thread adds to a counter in shared memory; the last one publishes static and dynamic memory's sums."""
+    """Each thread adds to a counter in shared memory; the last one publishes static and dynamic memory's sums.
+
+    The address depends on the thread, as far as the compiler sees: lanes that update one word together would all store
+    the same (`passes/lane_updates.py`).
+    """
     source = (
         """
     func.func @k(%out: P<i32>) attributes {cute.kernel} {
@@ -245,12 +249,13 @@ def test_shared_memory_is_one_per_block(workers: int) -> None:
         "cute.store"(%z, %s, %z) : (i32, !cute.ptr<i32, "smem", 128>, i32) -> ()
         "cute.store"(%bx, %d, %z) : (i32, !cute.ptr<i32, "smem", 1024>, i32) -> ()
       }
-      %a = "cute.load"(%s, %z) : (!cute.ptr<i32, "smem", 128>, i32) -> i32
+      %own = arith.muli %tx, %z : i32
+      %a = "cute.load"(%s, %own) : (!cute.ptr<i32, "smem", 128>, i32) -> i32
       %b = arith.addi %a, %1 : i32
-      "cute.store"(%b, %s, %z) : (i32, !cute.ptr<i32, "smem", 128>, i32) -> ()
-      %x = "cute.load"(%d, %z) : (!cute.ptr<i32, "smem", 1024>, i32) -> i32
+      "cute.store"(%b, %s, %own) : (i32, !cute.ptr<i32, "smem", 128>, i32) -> ()
+      %x = "cute.load"(%d, %own) : (!cute.ptr<i32, "smem", 1024>, i32) -> i32
       %y = arith.addi %x, %tx : i32
-      "cute.store"(%y, %d, %z) : (i32, !cute.ptr<i32, "smem", 1024>, i32) -> ()
+      "cute.store"(%y, %d, %own) : (i32, !cute.ptr<i32, "smem", 1024>, i32) -> ()
       %at = "cute.ptr_to_int"(%s) : (!cute.ptr<i32, "smem", 128>) -> i64
       %mask = arith.constant 127 : i64
       %low = arith.andi %at, %mask : i64

@@ -21,8 +21,8 @@ ALL = lessons()
 
 @pytest.fixture(autouse=True)
 def _as_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """First launches are checked, as by default; code is not optimized, which takes most of the time."""
-    monkeypatch.setenv("KILN_CHECKS", "first")
+    """Launches are checked, as in a notebook; code is not optimized, which takes most of the time."""
+    monkeypatch.setenv("KILN_CHECKS", "always")
     monkeypatch.setenv("KILN_CPU_OPT", "0")
 
 

@@ -162,7 +162,7 @@ def test_profiles_are_tables_and_json():
     )
     second = Profile("ncu", "b", [KernelProfile("other", {"TC%": 50.0, "Registers/thread": 32})])
     assert "barrier 5, wait 2" in str(first) and "Duration (us)    2.00" in str(first)
-    assert first.lines[0].total == 7 and "<pre>" in first._repr_html_()
+    assert first.lines[0].total == 7 and "<pre" in first._repr_mimebundle_()["text/html"]
     assert KernelProfile.from_json(json.loads(json.dumps(first.to_json()))["kernels"][0]) == first.kernels[0]
     text = str(Profile("", "", []))
     assert text == ""
