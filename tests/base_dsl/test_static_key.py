@@ -430,6 +430,7 @@ def chain(length, last=3, closed=False):
     return first
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("length", [31, 32, 33, 20_000])
 def test_objects_deep_inside_others(length):
     """Keys go on where recursion would end, and a change at the end changes them."""

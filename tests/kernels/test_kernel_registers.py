@@ -79,6 +79,7 @@ def row_problem(kind, n, dtype, columns):
     return RowFunctionProblem("", kind, (layout,), (layout,), (TensorLayout.dense(dtype, n),) * columns, min)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", KINDS if LONG else FORWARD)
 @pytest.mark.parametrize(("n", "dtype"), SMALL + SIZES if LONG else SIZES)
 def test_rows(name, n, dtype):
@@ -162,6 +163,7 @@ def test_narrow_accesses_have_no_hints():
     assert "cache_hint" not in str(made.__ptx__)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", [*FORWARD, "softmax_backward"])
 @pytest.mark.parametrize(
     ("n", "dtype"),
@@ -338,6 +340,7 @@ TIGHT = {
 """Those with the fewest registers left: the others are in the long stage."""
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("name", "dtype", "n"),
     [(name, *width) for name in FUSED for width in (WIDTHS if LONG else TIGHT.get(name, ()))],

@@ -162,7 +162,7 @@ def test_compilations_are_counted(monkeypatch):
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     clock = timers.CpuTimer()
     before = clock.compilations()
-    target: Any = types.SimpleNamespace(compile=lambda *_: "code")
+    target: Any = types.SimpleNamespace(compile=lambda *_: "code", serialize=lambda _: None)
     assert cache.compile_module(target, None, "entry", None) == "code"  # type: ignore[arg-type]
     assert clock.compilations() == before + 1
 

@@ -83,7 +83,7 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
         lambda: key(target, module, entry, options),
         lambda found: target.deserialize(found, module, entry, options),
         lambda: target.compile(module, entry, options),
-        lambda made: target.serialize(made),
+        target.serialize,
     )
 
 

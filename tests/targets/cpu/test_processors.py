@@ -211,7 +211,7 @@ def test_code_that_computes_needs_no_symbol_that_is_nowhere(processor: tuple[str
     _check(computing(), processor)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize("processor", [(X86, "x86-64", ""), (ARM, "generic", "")], ids=lambda p: p[0].partition("-")[0])
 def test_code_of_the_runtime_needs_no_symbol_that_is_nowhere(processor: tuple[str, str, str]) -> None:
     _check(managing(), processor)

@@ -19,6 +19,7 @@ from kiln.targets.cpu.runtime import umma
 LONG = bool(os.environ.get("KILN_LONG_TESTS"))
 
 
+@pytest.mark.quick(50)
 @pytest.mark.parametrize("name", CASES)
 def test_random_operands(name):
     """Floats about 1 that are added to D, or any bits: NaN, infinities, subnormal numbers, scales at the ends."""
@@ -68,6 +69,7 @@ def small_integers(rng: np.random.Generator, type_: str, shape: tuple[int, int])
     return numbers, bits | (numbers < 0) << (exponent + fraction)
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("name", [name for name in CASES if name.rpartition("-")[2] in LAYOUTS])
 def test_small_integers_are_what_numpy_computes(name):
     """All elements of D, twice in a row: nothing is rounded, so that layouts alone can be wrong."""
