@@ -1,16 +1,18 @@
 """Run public CuTe DSL programs for Blackwell on the CPU target, each with its own check of its result.
 
-    python tools/blackwell_runs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--timeout SECONDS] [--save]
+    python tools/blackwell_runs.py EXAMPLES [--only TEXT] [--jobs N] [--timeout SECONDS] [--save]
 
-EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
-`arch`, `args`, and in `odd` arguments of a size that is no multiple of its tiles, if it takes one. Each runs unchanged, with
-`kiln run --target cpu`: with its arguments, with those of the odd size, and under the sanitizer. A run passes if the
-program ends with status 0 and has not skipped anything. Seconds are those of the processor, compilation included.
+EXAMPLES is the folder examples/python/CuTeDSL/cute of a checkout of NVIDIA/cutlass. Each line of `blackwell_runs.jsonl`
+is a program: `path`, `arch`, `args`, and in `odd` arguments of a size that is no multiple of its tiles, or of other
+multiples where it takes these only. Each runs unchanged, with `kiln run --target cpu`: with its arguments, with those of
+the odd size, and under the sanitizer. A run passes if the program ends with status 0 and has not skipped anything.
+Seconds are those of the processor, compilation included.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -19,8 +21,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -83,22 +86,30 @@ def run(examples: Path, path: str, args: str, timeout: float, arch: str, sanitiz
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("examples", type=Path, metavar="EXAMPLES")
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--only", default="", metavar="TEXT", help="only programs whose path has this text")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="run N programs at a time")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
     parser.add_argument("--save", action="store_true", help="write docs/data/blackwell_runs.md")
     options = parser.parse_args()
-    lines = [line for file in options.files for line in file.read_text().splitlines() if line.strip()]
-    for program in map(json.loads, lines):
-        path, args, odd = program["path"], program.get("args", ""), program.get("odd")
-        if options.only not in path:
-            continue
-        where, how = (options.examples.resolve(), path), (options.timeout, arch_of(program))
-        plain = run(*where, args, *how)
-        there = None if odd is None else run(*where, odd, *how).verdict
-        sanitized = run(*where, args, *how, sanitized=True).verdict
-        PROGRAMS.add(path, args, plain.verdict, f"{plain.seconds:.0f}", odd, there, sanitized)
+    programs = list(map(json.loads, Path(__file__).with_suffix(".jsonl").read_text().splitlines()))
+    if options.only:
+        programs = [program for program in programs if options.only in program["path"]]
+        PAGE.restore()  # the rows of other programs stay
+        PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if options.only not in row[0]]
+    tried = functools.partial(_tried, options.examples.resolve(), options.timeout)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for row in pool.map(tried, programs):
+            PROGRAMS.add(*row)
     PAGE.finish(options.save)
+
+
+def _tried(examples: Path, timeout: float, program: dict[str, Any]) -> tuple[Any, ...]:
+    """Run a program in all ways, and return its row."""
+    path, args, odd, arch = program["path"], program.get("args", ""), program.get("odd"), arch_of(program)
+    plain = run(examples, path, args, timeout, arch)
+    there = None if odd is None else run(examples, path, odd, timeout, arch).verdict
+    sanitized = run(examples, path, args, timeout, arch, sanitized=True).verdict
+    return path, args, plain.verdict, f"{plain.seconds:.0f}", odd, there, sanitized
 
 
 if __name__ == "__main__":
