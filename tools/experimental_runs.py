@@ -1,9 +1,9 @@
 """Run public CuTe DSL programs of `experimental` and `cute_ext` on the CPU target, and compile them for their GPUs.
 
-    python tools/experimental_runs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--timeout SECONDS] [--save]
+    python tools/experimental_runs.py EXAMPLES [--only TEXT] [--jobs N] [--timeout SECONDS] [--save]
 
-EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
-`arch`, the least architecture it is written for, and `args`. Each runs unchanged, with its own check of its result, once
+EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of `experimental_runs.jsonl` is a
+program: `path`, `arch`, the least architecture it is written for, and `args`. Each runs unchanged, with its own check of its result, once
 more under the sanitizer (`blackwell_runs.py` says how), and its kernels are compiled by ptxas and not launched
 (`blackwell_programs.py`).
 """
@@ -11,10 +11,13 @@ more under the sanitizer (`blackwell_runs.py` says how), and its kernels are com
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import shlex
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
@@ -32,24 +35,31 @@ PAGE = Page(__file__, "Public programs of experimental and cute_ext", PROGRAMS)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("examples", type=Path, metavar="EXAMPLES")
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--only", default="", metavar="TEXT", help="only programs whose path has this text")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="run N programs at a time")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
     parser.add_argument("--save", action="store_true", help="write docs/data/experimental_runs.md")
     options = parser.parse_args()
-    examples = options.examples.resolve()
-    lines = [line for file in options.files for line in file.read_text().splitlines() if line.strip()]
-    for program in map(json.loads, lines):
-        path, args = program["path"], program.get("args", "")
-        if options.only not in path:
-            continue
-        given = examples, path, args, options.timeout, compiling.arch_of(program)
-        plain, sanitized = running.run(*given), running.run(*given, sanitized=True)
-        found = compiling.compile_program(examples, program | {"args": shlex.split(args)})
-        cubin = "yes" if compiling.is_compiled(found) else compiling.failure(examples, found)
-        seconds = f"{plain.seconds:.0f}"
-        PROGRAMS.add(path, args, plain.verdict, seconds, sanitized.verdict, compiling.arch_of(program), cubin)
+    programs = list(map(json.loads, Path(__file__).with_suffix(".jsonl").read_text().splitlines()))
+    if options.only:
+        programs = [program for program in programs if options.only in program["path"]]
+        PAGE.restore()  # the rows of other programs stay
+        PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if options.only not in row[0]]
+    tried = functools.partial(_tried, options.examples.resolve(), options.timeout)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for row in pool.map(tried, programs):
+            PROGRAMS.add(*row)
     PAGE.finish(options.save)
+
+
+def _tried(examples: Path, timeout: float, program: dict[str, Any]) -> tuple[str, ...]:
+    """Run a program in both ways, compile it, and return its row."""
+    path, args, arch = program["path"], program.get("args", ""), compiling.arch_of(program)
+    plain = running.run(examples, path, args, timeout, arch)
+    sanitized = running.run(examples, path, args, timeout, arch, sanitized=True)
+    found = compiling.compile_program(examples, program | {"args": shlex.split(args)})
+    cubin = "yes" if compiling.is_compiled(found) else compiling.failure(examples, found)
+    return path, args, plain.verdict, f"{plain.seconds:.0f}", sanitized.verdict, arch, cubin
 
 
 if __name__ == "__main__":
