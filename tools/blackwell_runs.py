@@ -21,6 +21,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ PROGRAMS = Table(
     "Run on the CPU target", ("program", "arguments", "check", "s", "odd size", "check there", "sanitizer")
 )
 PAGE = Page(__file__, "Public Blackwell programs, run", PROGRAMS)
+Row = tuple[Any, ...]
 
 
 _SKIPPED = re.compile(r"^SKIP\b.*", re.MULTILINE)
@@ -84,26 +86,33 @@ def run(examples: Path, path: str, args: str, timeout: float, arch: str, sanitiz
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    PAGE.finish(run_listed(__file__, __doc__, PAGE, _tried))
+
+
+def run_listed(file: str, text: str | None, page: Page, tried: Callable[[Path, float, dict[str, Any]], Row]) -> bool:
+    """Try the programs of the list beside a tool, add the row of each to the one table of its page, and return `--save`."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("examples", type=Path, metavar="EXAMPLES")
     parser.add_argument("--only", default="", metavar="TEXT", help="only programs whose path has this text")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="run N programs at a time")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
-    parser.add_argument("--save", action="store_true", help="write docs/data/blackwell_runs.md")
+    parser.add_argument("--save", action="store_true", help=f"write docs/data/{page.path.name}")
     options = parser.parse_args()
-    programs = list(map(json.loads, Path(__file__).with_suffix(".jsonl").read_text().splitlines()))
+    programs = list(map(json.loads, Path(file).with_suffix(".jsonl").read_text().splitlines()))
+    order = [program["path"] for program in programs]
+    (table,) = page.tables
     if options.only:
         programs = [program for program in programs if options.only in program["path"]]
-        PAGE.restore()  # the rows of other programs stay
-        PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if options.only not in row[0]]
-    tried = functools.partial(_tried, options.examples.resolve(), options.timeout)
+        page.restore()  # the rows of other programs stay
+        table.rows[:] = [row for row in table.rows if options.only not in row[0]]
     with ProcessPoolExecutor(options.jobs) as pool:
-        for row in pool.map(tried, programs):
-            PROGRAMS.add(*row)
-    PAGE.finish(options.save)
+        for row in pool.map(functools.partial(tried, options.examples.resolve(), options.timeout), programs):
+            table.add(*row)
+    table.rows.sort(key=lambda row: order.index(row[0]))
+    return options.save
 
 
-def _tried(examples: Path, timeout: float, program: dict[str, Any]) -> tuple[Any, ...]:
+def _tried(examples: Path, timeout: float, program: dict[str, Any]) -> Row:
     """Run a program in all ways, and return its row."""
     path, args, odd, arch = program["path"], program.get("args", ""), program.get("odd"), arch_of(program)
     plain = run(examples, path, args, timeout, arch)

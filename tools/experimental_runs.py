@@ -10,12 +10,8 @@ more under the sanitizer (`blackwell_runs.py` says how), and its kernels are com
 
 from __future__ import annotations
 
-import argparse
-import functools
-import json
 import shlex
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +29,7 @@ PAGE = Page(__file__, "Public programs of experimental and cute_ext", PROGRAMS)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("examples", type=Path, metavar="EXAMPLES")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only programs whose path has this text")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="run N programs at a time")
-    parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
-    parser.add_argument("--save", action="store_true", help="write docs/data/experimental_runs.md")
-    options = parser.parse_args()
-    programs = list(map(json.loads, Path(__file__).with_suffix(".jsonl").read_text().splitlines()))
-    if options.only:
-        programs = [program for program in programs if options.only in program["path"]]
-        PAGE.restore()  # the rows of other programs stay
-        PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if options.only not in row[0]]
-    tried = functools.partial(_tried, options.examples.resolve(), options.timeout)
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for row in pool.map(tried, programs):
-            PROGRAMS.add(*row)
-    PAGE.finish(options.save)
+    PAGE.finish(running.run_listed(__file__, __doc__, PAGE, _tried))
 
 
 def _tried(examples: Path, timeout: float, program: dict[str, Any]) -> tuple[str, ...]:

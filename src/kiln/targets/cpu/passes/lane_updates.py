@@ -48,15 +48,15 @@ def _is_shared(memory: ir.Value) -> bool:
 
 def _loads_before(value: ir.Value, block: ir.Block) -> list[cute.Load]:
     """Return the loads in a block that a value is computed from."""
-    loads, todo, seen = list[cute.Load](), [value], 0
-    while todo and seen < _MOST_OPERATIONS:
-        owner = todo.pop().owner
+    loads, pending, seen = list[cute.Load](), [value], 0
+    while pending and seen < _MOST_OPERATIONS:
+        owner = pending.pop().owner
         if isinstance(owner, ir.Block) or owner.operation.block != block:
             continue
         seen += 1
         load = cute.Load.of(owner.operation)
         if load is None:
-            todo.extend(owner.operation.operands)
+            pending.extend(owner.operation.operands)
         else:
             loads.append(load)
     return loads
@@ -64,9 +64,9 @@ def _loads_before(value: ir.Value, block: ir.Block) -> list[cute.Load]:
 
 def _is_uniform(*values: ir.Value) -> bool:
     """Return whether values are known to be the same for all lanes of a warp."""
-    todo, seen = list(values), set[ir.Value]()
-    while todo:
-        value = todo.pop()
+    pending, seen = list(values), set[ir.Value]()
+    while pending:
+        value = pending.pop()
         if value in seen:
             continue
         seen.add(value)
@@ -76,7 +76,7 @@ def _is_uniform(*values: ir.Value) -> bool:
             continue
         if op.name not in _UNIFORM and not op.name.startswith("arith."):
             return False
-        todo.extend(op.operands)
+        pending.extend(op.operands)
         if op.name == "scf.for":
-            todo.extend(terminator(op.regions[0].blocks[0]).operands)
+            pending.extend(terminator(op.regions[0].blocks[0]).operands)
     return True
