@@ -208,6 +208,24 @@ def unchecked() -> Iterator[None]:
         _unchecked.depth -= 1
 
 
+_timed = threading.local()
+
+
+def is_timed() -> bool:
+    """Return whether this thread measures the time of calls, which are not checked by default then."""
+    return getattr(_timed, "yes", False)
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[None]:
+    """Run without default checks while open: for calls whose time is measured."""
+    before, _timed.yes = is_timed(), True
+    try:
+        yield
+    finally:
+        _timed.yes = before
+
+
 def deliver(findings: Sequence[Any], failure: Exception | None = None, by_default: bool = False) -> None:
     """Record the findings of a call; raise them if that was asked for, and those of default checks."""
     request = _requests.request
