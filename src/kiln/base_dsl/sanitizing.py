@@ -43,8 +43,9 @@ class SanitizerError(DSLUserCodeError):
             self.__notes__: list[str] = [*getattr(self, "__notes__", []), OFF]
 
     def text(self) -> str:
-        count = f"{len(self.findings)} findings" if len(self.findings) > 1 else "a finding"
-        return f"{count} of the sanitizer\n\n" + "\n\n".join(map(str, self.findings))
+        # The first line is all that a summary of tests shows.
+        more = [f"{len(self.findings)} findings of the sanitizer"] if len(self.findings) > 1 else []
+        return "\n\n".join([*map(str, self.findings), *more])
 
 
 class Request:

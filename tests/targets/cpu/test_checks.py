@@ -82,6 +82,7 @@ def test_what_is_a_warning_in_programs_is_an_error_in_tests(runs, monkeypatch):
         filling()(wide[:30])
     assert failure.value.span is not None
     assert failure.value.span.filename == __file__
+    assert str(failure.value).startswith(f"{__file__}:")  # the line that a summary of tests shows
     assert OFF in failure.value.__notes__
 
 
