@@ -159,6 +159,8 @@ def of_copies_and_mbarriers(x: cute.Tensor, out: cute.Tensor, states: cute.Tenso
     cluster = {"scope": prims.MBarrierScope.CLUSTER, "order": prims.MemOrder.ACQUIRE}
     while not prims.mbarrier_wait_parity(bars.subview(1), 0, "test", **cluster):
         pass
+    while not prims.mbarrier_try_wait_parity(bars.subview(1), 0, time_limit=None, **cluster):
+        pass
     while not prims.mbarrier_try_wait_timelimit(bars.subview(2), state, 1000, **cluster):
         pass
     rows = kiln.Pointer(near.data_ptr(), dtype=kiln.Float16) + (lane % 8) * 8

@@ -84,10 +84,10 @@ def mbarrier_try_wait_parity(
 ) -> Boolean:  # fmt: skip
     """Return whether the phase of a parity is complete; may wait for it, `time_limit` nanoseconds at most."""
     where = _barrier(addr, "mbarrier_try_wait_parity")
+    limit = () if time_limit is None else (Int32(time_limit),)
     if _acquires_cluster(scope, order):
-        return _wait(where, "try_wait.parity.acquire.cluster", Int32(phase), Int32(time_limit))
-    limit = () if time_limit is None else (i32(time_limit),)
-    return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where.ir_value(), i32(phase), *limit))
+        return _wait(where, "try_wait.parity.acquire.cluster", Int32(phase), *limit)
+    return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where.ir_value(), i32(phase), *map(i32, limit)))
 
 
 def _wait(where: Any, kind: str, *operands: Any) -> Boolean:
