@@ -1,6 +1,9 @@
 """Two-dimensional convolution on tensor cores: an implicit GEMM of NHWC images, f16 with f32 accumulators.
 
-    python examples/convolution.py
+    python examples/convolution.py               compare with numpy
+    kiln verify examples/convolution.py          check it: odd sizes, strides, races
+    kiln profile examples/convolution.py         registers, occupancy and instructions, without a GPU
+    kiln bench examples/convolution.py           time it beside PyTorch, on a GPU
 
 The one idea: *im2col is a layout*. A convolution is a GEMM with a row for each output pixel and a column for each
 filter. A row of its A matrix holds the patch of the image that the filter sees. Nobody has to write that matrix: with
@@ -144,6 +147,8 @@ def convolution_kernel(
 @cute.jit
 def launch(x: cute.Tensor, w: cute.Tensor, y: cute.Tensor, shape: Constexpr, stride: Constexpr, padding: Constexpr):
     filters, channels = shape[0], shape[3]
+    if min(x.iterator.alignment, w.iterator.alignment) < 16:
+        raise ValueError("x and w must begin at multiples of 16 bytes")
     shapes = (*x.shape[:3], channels), shape, (*y.shape[:3], filters)  # static where the filters say so
     x, w, y = (
         cute.make_tensor(t.iterator, cute.make_ordered_layout(extents, order=(3, 2, 1, 0)))
@@ -163,7 +168,9 @@ def output_size(x: Any, w: Any, stride: int, padding: int) -> tuple[int, int, in
 def convolution(x: Any, w: Any, y: Any, stride: int = 1, padding: int = 0) -> None:
     """y (N, P, Q, K) = x (N, H, W, C) convolved with w (K, R, S, C), all f16, contiguous and aligned to 16 bytes."""
     if x.shape[3] % VECTOR or x.shape[3] != w.shape[3]:
-        raise ValueError(f"x has {x.shape[3]} channels and w {w.shape[3]}; they must be equal, and a multiple of {VECTOR}")
+        raise ValueError(
+            f"x has {x.shape[3]} channels and w {w.shape[3]}; they must be equal, and a multiple of {VECTOR}"
+        )
     if tuple(y.shape) != output_size(x, w, stride, padding):
         raise ValueError(f"y has shape {tuple(y.shape)}; it must be {output_size(x, w, stride, padding)}")
     launch(x, w, y, tuple(w.shape), stride, padding)
@@ -174,6 +181,9 @@ def reference(x: np.ndarray, w: np.ndarray, stride: int, padding: int) -> np.nda
     image = np.pad(x.astype(np.float32), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(image, w.shape[1:3], axis=(1, 2))[:, ::stride, ::stride]
     return np.einsum("npqcrs,krsc->npqk", windows, w.astype(np.float32))
+
+
+# --- a check against numpy -------------------------------------------------------------------------------------------
 
 
 def main() -> None:
@@ -191,6 +201,45 @@ def main() -> None:
         want = reference(x, w, stride, padding)
         assert np.array_equal(y, want.astype(np.float16)), f"{image} by {filters}: wrong at {np.argwhere(y != want)[0]}"
         print(f"image {image}, filters {filters}, stride {stride}, padding {padding}: agrees with numpy")
+
+
+# --- the contract: what `kiln verify`, `kiln profile` and `kiln bench` take ------------------------------------------
+
+
+def kernel_fn(x, w, stride, padding):
+    import torch
+
+    y = torch.empty(output_size(x, w, stride, padding), dtype=x.dtype, device=x.device)
+    convolution(x.contiguous(), w.contiguous(), y, stride, padding)
+    return y
+
+
+def reference_fn(x, w, stride, padding):
+    import torch
+
+    y = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), stride=stride, padding=padding)
+    return y.permute(0, 2, 3, 1)
+
+
+def get_inputs(n=64, h=56, c=64, k=64, r=3, stride=1, padding=1):
+    import torch
+
+    shapes = (n, h, h, c), (k, r, r, c)
+    return [*(torch.randn(shape, dtype=torch.float16, device="cuda") for shape in shapes), stride, padding]
+
+
+problems = [
+    {},
+    {"h": 28, "c": 128, "k": 128},
+    {"h": 14, "c": 256, "k": 256},
+    {"c": 256, "k": 512, "r": 1, "stride": 2, "padding": 0},
+]
+arch = "sm_80+"
+
+
+def flops_bytes(n, h, c, k, r, stride, padding):
+    p = (h + 2 * padding - r) // stride + 1
+    return 2 * n * p * p * k * r * r * c, 2 * (n * h * h * c + k * r * r * c + n * p * p * k)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Count how many elements of an array fall into each bin, without conflicts between lanes.
 
-    python examples/histogram.py
+    python examples/histogram.py               compare with numpy
+    kiln verify examples/histogram.py          check it: odd sizes, strides, races
+    kiln profile examples/histogram.py         registers, occupancy and instructions, without a GPU
+    kiln bench examples/histogram.py           time it beside PyTorch, on a GPU
 
 The one idea is privatised bins. If all threads counted in global memory, they would queue for the popular bins. So each
 block counts in shared memory, and adds its counts to those of the others at the end. And each block has not one set of
@@ -28,6 +31,8 @@ from kiln import Constexpr, Float32, Int32, cute, utils
 THREADS = 512
 VECTORS = 4
 """Vectors of 16 bytes that a thread loads before it counts the first."""
+SMS = 132
+"""SMs of an H200; four blocks are launched for each."""
 SMEM_BYTES = 32 << 10
 """Shared memory for the bins of a block: four blocks of 512 threads fill an SM."""
 
@@ -85,8 +90,10 @@ def add_one(mine: cute.Tensor, b, bins: Constexpr):
 
 @cute.jit
 def histogram(x: cute.Tensor, counts: cute.Tensor, bin_of: Constexpr, bins: Constexpr, blocks: Int32):
-    """counts[b] += how many elements of x are in bin b = bin_of(element), for x of one mode."""
-    histogram_kernel(x, counts, bin_of, bins, 128 // x.element_type.width).launch(grid=blocks, block=THREADS)
+    """counts[b] += how many elements of x are in bin b = bin_of(element), for x of one mode, by at most `blocks` blocks."""
+    vector = 128 // x.element_type.width
+    tiles = cute.ceil_div(cute.size(x), VECTORS * THREADS * vector)
+    histogram_kernel(x, counts, bin_of, bins, vector).launch(grid=kiln.minimum(tiles, blocks), block=THREADS)
 
 
 def even_bins(low: float, high: float, bins: int) -> Callable[[Any], Any]:
@@ -106,6 +113,9 @@ def value_bins(v: Any) -> Any:
     return v.to(Int32)
 
 
+# --- a check against numpy -------------------------------------------------------------------------------------------
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     for bins in (10, 256, 1000):
@@ -116,7 +126,9 @@ def main() -> None:
             with kiln.target("cpu"):
                 histogram(x, counts, even_bins(-4.0, 4.0, bins), bins, 2)
             kept = x[(x >= -4) & (x <= 4)]
-            want = np.bincount(np.minimum((kept + np.float32(4)) * np.float32(bins / 8), bins - 1).astype(int), minlength=bins)
+            want = np.bincount(
+                np.minimum((kept + np.float32(4)) * np.float32(bins / 8), bins - 1).astype(int), minlength=bins
+            )
             assert np.array_equal(counts, want), f"{bins} bins, {count} elements"
     x = np.full(10_001, 7, np.uint8)  # the worst case: one bin
     counts = np.zeros(256, np.int32)
@@ -124,6 +136,38 @@ def main() -> None:
         histogram(x, counts, value_bins, 256, 2)
     assert np.array_equal(counts, np.bincount(x, minlength=256))
     print("float32 and uint8 agree with numpy")
+
+
+# --- the contract: what `kiln verify`, `kiln profile` and `kiln bench` take ------------------------------------------
+
+
+def kernel_fn(x, bins):
+    import torch
+
+    counts = torch.zeros(bins, dtype=torch.int32, device=x.device)
+    histogram(x.contiguous(), counts, even_bins(0.0, 1.0, bins), bins, 4 * SMS)
+    return counts
+
+
+def reference_fn(x, bins):
+    import torch
+
+    return torch.histc(x, bins, 0.0, 1.0).to(torch.int32)
+
+
+def get_inputs(count=1 << 26, bins=256):
+    import torch
+
+    return [torch.rand(count, device="cuda"), bins]
+
+
+problems = [{"count": 1 << 26, "bins": bins} for bins in (256, 4096)]
+tolerance = "exact"
+arch = "sm_80+"
+
+
+def flops_bytes(count, bins):
+    return 0, 4 * count
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Inclusive and exclusive prefix sums of a vector of any length, in one pass over memory.
 
-    python examples/scan.py
+    python examples/scan.py               compare with numpy
+    kiln verify examples/scan.py          check it: odd sizes, strides, races
+    kiln profile examples/scan.py         registers, occupancy and instructions, without a GPU
+    kiln bench examples/scan.py           time it beside PyTorch, on a GPU
 
 The one idea is decoupled look-back (Merrill and Garland, 2016). A sum over everything before an element seems to need
 two passes: one to add up the tiles, one to write the results. Here a block publishes the sum of its tile at once, and
@@ -183,6 +186,9 @@ def words(count: int, itemsize: int) -> int:
     return -(-count // tile_size(itemsize)) + 1
 
 
+# --- a check against numpy -------------------------------------------------------------------------------------------
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     for dtype in (np.int32, np.float32, np.float16):
@@ -196,6 +202,39 @@ def main() -> None:
                 want = np.cumsum(x, dtype=np.int64) - (0 if inclusive else x.astype(np.int64))
                 assert np.array_equal(y, want), f"{np.dtype(dtype).name}, {count} elements, inclusive={inclusive}"
         print(f"{np.dtype(dtype).name:8} inclusive and exclusive agree with numpy")
+
+
+# --- the contract: what `kiln verify`, `kiln profile` and `kiln bench` take ------------------------------------------
+
+
+def kernel_fn(x):
+    import torch
+
+    y = torch.empty_like(x, dtype=torch.float32 if x.is_floating_point() else torch.int32)
+    state = torch.empty(words(len(x), x.itemsize), dtype=torch.int64, device=x.device)
+    scan(x.contiguous(), y, state)
+    return y
+
+
+def reference_fn(x):
+    import torch
+
+    return torch.cumsum(x, 0, dtype=torch.float32 if x.is_floating_point() else torch.int32)
+
+
+def get_inputs(count=1 << 26, dtype="float32"):
+    import torch
+
+    return [torch.randn(count, device="cuda").mul(8).to(getattr(torch, dtype))]
+
+
+problems = [{"count": 1 << 26, "dtype": dtype} for dtype in ("int32", "float32")]
+nondeterministic = True  # which prefix a tile meets first is left to chance, and sums of floats round by their order
+arch = "sm_80+"
+
+
+def flops_bytes(count, dtype):
+    return count, count * (np.dtype(dtype).itemsize + 4)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Transpose a matrix: 16-byte accesses to global memory on both sides, and no bank conflicts between them.
 
-    python examples/transpose.py
+    python examples/transpose.py               compare with numpy
+    kiln verify examples/transpose.py          check it: odd sizes, strides, races
+    kiln profile examples/transpose.py         registers, occupancy and instructions, without a GPU
+    kiln bench examples/transpose.py           time it beside PyTorch, on a GPU
 
 The one idea is the swizzle. A block moves a square tile through shared memory. It writes rows of the tile, a vector of
 16 bytes for each thread, and reads columns, an element at a time. Without a swizzle all elements of a column lie in
@@ -79,6 +82,9 @@ def transpose(x: Any, y: Any) -> None:
     launch(x, y, 1 if any(extent % vector for extent in x.shape) else vector)
 
 
+# --- a check against numpy -------------------------------------------------------------------------------------------
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float16, np.uint8, np.float64):
@@ -90,6 +96,36 @@ def main() -> None:
             assert np.array_equal(y, x.T), f"{np.dtype(dtype).name} {shape}: not the transpose"
             assert report.conflicts == 0, report
         print(f"{np.dtype(dtype).name:8} agrees with numpy, no bank conflicts")
+
+
+# --- the contract: what `kiln verify`, `kiln profile` and `kiln bench` take ------------------------------------------
+
+
+def kernel_fn(x):
+    import torch
+
+    y = torch.empty(x.shape[::-1], dtype=x.dtype, device=x.device)
+    transpose(x.contiguous(), y)
+    return y
+
+
+def reference_fn(x):
+    return x.T.contiguous()
+
+
+def get_inputs(m=8192, n=8192, dtype="float32"):
+    import torch
+
+    return [torch.randn(m, n, device="cuda").to(getattr(torch, dtype))]
+
+
+problems = [{"m": 8192, "n": 8192}, {"m": 8192, "n": 8192, "dtype": "float16"}, {"m": 8191, "n": 8193}]
+tolerance = "exact"
+arch = "sm_80+"
+
+
+def flops_bytes(m, n, dtype):
+    return 0, 2 * m * n * np.dtype(dtype).itemsize
 
 
 if __name__ == "__main__":
