@@ -186,7 +186,7 @@ def add_packed_f32x2(
     Args:
         src_a: a pair of Float32.
         src_b: a pair of Float32.
-        rnd: how to round: "rn", to nearest even.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
         ftz: flush subnormals to zero.
     """
     return _packed("add", (src_a, src_b), rnd, ftz)
@@ -200,7 +200,7 @@ def sub_packed_f32x2(
     Args:
         src_a: a pair of Float32.
         src_b: a pair of Float32.
-        rnd: how to round: "rn", to nearest even.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
         ftz: flush subnormals to zero.
     """
     return _packed("sub", (src_a, src_b), rnd, ftz)
@@ -214,7 +214,7 @@ def mul_packed_f32x2(
     Args:
         src_a: a pair of Float32.
         src_b: a pair of Float32.
-        rnd: how to round: "rn", to nearest even.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
         ftz: flush subnormals to zero.
     """
     return _packed("mul", (src_a, src_b), rnd, ftz)
@@ -230,7 +230,7 @@ def fma_packed_f32x2(
         src_a: a pair of Float32.
         src_b: a pair of Float32.
         src_c: a pair of Float32.
-        rnd: how to round: "rn", to nearest even.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
         ftz: flush subnormals to zero.
     """
     return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
