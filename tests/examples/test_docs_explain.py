@@ -1,4 +1,4 @@
-"""Every example of the pages in `docs/explain` is run, and prints or is refused as the page says."""
+"""Every example of `docs/explain` and `docs/sanitizer.md` is run, and prints or is refused as the page says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from doc_examples import run_page
 
 from kiln.base_dsl.diagnostics import DSLBaseError
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "explain").glob("*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [*sorted((DOCS / "explain").glob("*.md")), DOCS / "sanitizer.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
