@@ -24,6 +24,7 @@ extensions = [
     "kiln_api",
     "kiln_commands",
     "kiln_gallery",
+    "kiln_knowledge",
 ]
 exclude_patterns = ["_ext", "_static", "figures", "reference/examples", "knowledge/cases"]
 suppress_warnings = [
