@@ -3,8 +3,8 @@
     python tools/blackwell_programs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--save]
 
 EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
-`arch` and `args`, and in `kernels` how often each instruction stands in the PTX that CuTe DSL made; without `kernels`
-the program is compiled and not compared. Kernels are compiled by ptxas and never launched.
+`arch` and `args`, and in `kernels` how often each instruction stands in the PTX that CuTe DSL made. Programs that only
+`blackwell_runs.jsonl` has are compiled and not compared. Kernels are compiled by ptxas and never launched.
 
 Two kernels have equal kinds of instructions if both contain the same asynchronous, matrix and synchronization
 instructions, however often: loops may be unrolled otherwise. Two spellings of one instruction are one kind. Of some
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -81,13 +82,22 @@ def differences(ptx: str, there: Iterable[str]) -> list[str]:
     return sorted(more + [f"-{theirs[each]}" for each in theirs.keys() - ours.keys()])
 
 
-def script(path: Path, folder: str) -> Path:
-    """Return a program, and for a notebook its code cells as a program."""
+def script(path: Path, folder: str, assignment: str = "") -> Path:
+    """Return a program, and for a notebook its code cells as a program.
+
+    A notebook has no arguments: an `assignment` takes the place of its own one to the same names.
+    """
     if path.suffix == ".py":
         return path
     cells = [cell["source"] for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    text = "\n\n".join("".join(x for x in lines if not x.lstrip().startswith(("%", "!"))) for lines in cells)
+    if assignment:
+        names = re.escape(assignment.partition("=")[0])
+        text, count = re.subn(rf"^{names}=.*$", lambda _: assignment, text, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"{path.name} has {count} assignments to {names}, not one")
     made = Path(folder) / f"{path.stem}.py"
-    made.write_text("\n\n".join("".join(x for x in lines if not x.lstrip().startswith(("%", "!"))) for lines in cells))
+    made.write_text(text)
     return made
 
 
@@ -101,8 +111,16 @@ def compile_program(examples: Path, program: dict[str, Any]) -> Captured:
     path = examples / program["path"]
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (examples, path.parent)))
     with tempfile.TemporaryDirectory() as folder:
-        words = [str(script(path, folder)), *program["args"]]
-        return compile_subject(Subject(words), arch_of(program), sass=False)
+        return compile_subject(Subject([str(script(path, folder)), *program["args"]]), arch_of(program), sass=False)
+
+
+def others(listed: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the programs of `blackwell_runs.jsonl` that are not listed; notebooks are compiled with their own sizes."""
+    found = [json.loads(line) for line in (ROOT / "tools" / "blackwell_runs.jsonl").read_text().splitlines()]
+    found = [{**program, "path": f"cute/{program['path']}"} for program in found]
+    for program in found:
+        program["args"] = [] if program["path"].endswith(".ipynb") else shlex.split(program.get("args", ""))
+    return [program for program in found if program["path"] not in set(listed)]
 
 
 def is_compiled(found: Captured) -> bool:
@@ -145,6 +163,7 @@ def main() -> int:
     options = parser.parse_args()
     examples = options.examples.resolve()
     programs = [json.loads(line) for file in options.files for line in file.read_text().splitlines() if line]
+    programs += others([program["path"] for program in programs])
     PAGE.restore()  # a run of some programs replaces their rows
     for program in programs:
         if options.only in program["path"]:
