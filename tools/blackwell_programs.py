@@ -1,6 +1,6 @@
 """Compile public CuTe DSL programs for Blackwell without a GPU, and compare their PTX with recorded PTX of CuTe DSL.
 
-    python tools/blackwell_programs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--save]
+    python tools/blackwell_programs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--jobs N] [--save]
 
 EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
 `arch` and `args`, and in `kernels` how often each instruction stands in the PTX that CuTe DSL made. Programs that only
@@ -14,6 +14,7 @@ programs the record has no more than a kernel that converts the inputs: there is
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -159,17 +161,19 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", help="only programs with this in their paths; other rows stay as they are"
     )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="compile N programs at a time")
     parser.add_argument("--save", action="store_true", help="write docs/data/blackwell_programs.md")
     options = parser.parse_args()
     examples = options.examples.resolve()
     programs = [json.loads(line) for file in options.files for line in file.read_text().splitlines() if line]
     programs += others([program["path"] for program in programs])
     PAGE.restore()  # a run of some programs replaces their rows
-    for program in programs:
-        if options.only in program["path"]:
-            PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if row[0] != program["path"]]
-            add(examples, program, compile_program(examples, program))
     order = [program["path"] for program in programs]
+    wanted = [program for program in programs if options.only in program["path"]]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for program, found in zip(wanted, pool.map(functools.partial(compile_program, examples), wanted), strict=True):
+            PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if row[0] != program["path"]]
+            add(examples, program, found)
     PROGRAMS.rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
     PAGE.finish(options.save)
     return 0 if all(row[2] == "yes" for row in PROGRAMS.rows) else 1
