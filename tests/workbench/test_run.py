@@ -139,6 +139,7 @@ def test_features_of_the_runner_are_not_inherited(child, write):
     assert same(child, write("prog.py", "x: 1 + 1\nprint(__annotations__)\n")).stdout == "{'x': 2}\n"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "end", ["sys.exit()", "sys.exit(7)", "sys.exit('sorry')", "raise SystemExit(3)", "os._exit(9)"]
 )
@@ -287,6 +288,7 @@ subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('KILN_TAR
     assert child("-m", "kiln", "run", "prog.py", KILN_TARGET="cpu").stdout == "cpu\ncpu\n"
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

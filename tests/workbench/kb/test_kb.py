@@ -229,6 +229,7 @@ QUICK = (
 """Pages whose claims are of every kind that needs no GPU, and take little to measure."""
 
 
+@pytest.mark.quick(0)
 def test_c16_our_claims_hold(child):
     """All with KILN_LONG_TESTS; else those of a few pages, in one process, and without the slow disassembler."""
     words = ["check", "--no-write"]

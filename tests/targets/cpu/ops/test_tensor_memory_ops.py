@@ -116,6 +116,7 @@ def test_loads():
             at += count
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("shape", "repeat", "split", "unpack"), [LOADS[n] for n in (0, 1, 3, 5, 6, 8, 9)])
 def test_stores(shape, repeat, split, unpack):
     count = tmem.ld_registers(shape, repeat)
@@ -503,6 +504,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(("text", "body"), FAULTS, ids=[text[:40] for text, _ in FAULTS])
 def test_what_the_hardware_does_not_do_is_a_fault(text, body):
     with pytest.raises(TensorMemoryFault, match=text):
