@@ -52,7 +52,7 @@ class Browser:
         return found["result"].get("value")
 
     def screenshot(self, path: Path, *, most: int = 4000) -> None:
-        """Write the whole page, at most so many pixels of its height, as a PNG file."""
+        """Write the page as a PNG file, at most `most` pixels of its height."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], most), "scale": 1}
         found = self._call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)

@@ -102,7 +102,7 @@ def form() -> str:
         f'<option data-operand="{html.escape(operand)}">{name}</option>' for name, operand in answer.OPERATIONS.items()
     )
     presets = "".join(
-        f'<button type="button" class="btn btn-sm btn-outline-primary" data-operation="{operation}" '
+        f'<button type="button" data-operation="{operation}" '
         f'data-layout="{layout}" data-operand="{html.escape(operand)}">{title}</button>'
         for title, operation, layout, operand in answer.PRESETS
     )

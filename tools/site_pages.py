@@ -29,6 +29,8 @@ SEARCHES = {
 }
 """What one searches for, and the page that must come first."""
 
+STILL = 'document.head.append(Object.assign(document.createElement("style"), { textContent: "* { transition: none !important; }" }));'
+"""A colour that is still changing is no colour to judge."""
 FIRST_FOUND = """
 for (let i = 0; i < 600 && !document.querySelector("#search-results .search-summary"); i++)
   await new Promise((done) => setTimeout(done, 50));
@@ -57,13 +59,11 @@ const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (
 const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => {
   const v = c[i] / 255; return sum + weight * (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); }, 0);
 const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+const backgrounds = new Map([[null, [255, 255, 255, 1]]]);
 const behind = (element) => {
-  const layers = [];
-  for (let e = element; e; e = e.parentElement) {
-    const color = rgba(getComputedStyle(e).backgroundColor); layers.push(color);
-    if (color[3] === 1) break;
-  }
-  return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255, 1]);
+  if (!backgrounds.has(element))
+    backgrounds.set(element, over(rgba(getComputedStyle(element).backgroundColor), behind(element.parentElement)));
+  return backgrounds.get(element);
 };
 const shapes = new Map();
 const behindInPicture = (text) => {
@@ -93,8 +93,14 @@ const judge = (element, style, text, below) => {
 };
 const root = document.body ?? document.documentElement;
 const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+const tokens = new Set();
 for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-  const element = node.parentElement;
+  const element = node.parentElement, code = element.closest(".highlight pre");
+  if (code) {  // tokens of a kind look the same in all blocks of a kind
+    const kind = `${element.className} in ${element.parentElement.className} in ${code.parentElement.parentElement.className}`;
+    if (tokens.has(kind)) continue;
+    if (element.checkVisibility()) tokens.add(kind);
+  }
   if (!node.data.trim() || element.closest("script, style, noscript, title, desc, :disabled, [hidden]")) continue;
   const style = getComputedStyle(element);
   if (style.visibility !== "visible" || !element.checkVisibility?.()) continue;
@@ -102,7 +108,7 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
   if (box.width <= 1 || box.height <= 1) continue;
   judge(element, style, node.data, element instanceof SVGElement ? behindInPicture(element) : behind(element));
 }
-for (const element of root.querySelectorAll("*")) for (const part of ["::before", "::after"]) {
+for (const element of root.querySelectorAll("*:not(.highlight pre *)")) for (const part of ["::before", "::after"]) {
   const style = getComputedStyle(element, part);
   if (/^"[^"]*\\w/.test(style.content) && style.visibility === "visible" && style.opacity > 0 && element.checkVisibility?.())
     judge(element, style, `${part} ${style.content}`, over(rgba(style.backgroundColor), behind(element)));
@@ -131,6 +137,7 @@ def page_problems(page: browser.Browser, url: str, name: str, shots: Path) -> li
     for dark in (False, True):
         for width in (1400, 400):
             page.open(f"{url}/{name}.html", width=width, dark=dark)
+            page.run(STILL)
             where = f"{name}, {width} pixels, {'dark' if dark else 'light'}"
             wrong += [f"{where}: {each}" for each in (*page.run(OVERFLOW), *page.run(CONTRAST))]
             page.screenshot(shots / f"{name.replace('/', '-')}-{width}-{'dark' if dark else 'light'}.png")
@@ -166,6 +173,7 @@ def playground_problems(page: browser.Browser, url: str, shots: Path) -> list[st
     ]
     for dark, width in ((False, 1400), (True, 400)):
         page.open(f"{url}/playground.html", width=width, dark=dark)
+        page.run(STILL)
         for title, *typed in tried[: None if dark else 1]:
             operation, layout, operand = typed
             shown, right = drawn(page, (operation, layout, operand)), json.loads(playground.answer.answer(*typed))

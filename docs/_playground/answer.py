@@ -28,7 +28,7 @@ PRESETS = (
     ("Row-major", "draw", "(4,8):(8,1)", ""),
     ("Nested modes", "draw", "(4,(2,2)):(2,(1,8))", ""),
     ("Tiles of a matrix", "zipped_divide", "(8,8):(8,1)", "(4,4)"),
-    ("One column in two", "composition", "(4,8):(8,1)", "(4,4):(1,8)"),
+    ("Every other column", "composition", "(4,8):(8,1)", "(4,4):(1,8)"),
     ("Swizzled rows", "swizzle", "(8,8):(8,1)", "S<3,0,3>"),
 )
 """Examples: a title, the operation, and the two fields."""
