@@ -190,6 +190,57 @@ def test_shared_memory(runs):
     assert len(runs) == 2
 
 
+def test_barriers_that_threads_miss(runs):
+    @cute.kernel
+    def leave(x: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        if thread < 32:
+            cute.arch.sync_threads()
+        x[thread] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        leave(x).launch(grid=1, block=64)
+
+    with pytest.warns(DSLWarning, match="waits at barrier 0 .* and thread 32 ended"):
+        main(np.zeros(64, np.float32))
+    assert len(runs) == 1
+
+
+def test_nothing_orders_threads(runs, monkeypatch):
+    """A checked build calls no function of the detector that keeps clocks: these took most of the time of a launch."""
+    from kiln.targets.cpu.sanitizer import instrument
+
+    called: set[str] = set()
+    call = instrument.call_operation
+    monkeypatch.setattr(
+        instrument, "call_operation", lambda x, b, name, *more: called.add(name) or call(x, b, name, *more)
+    )
+
+    @cute.kernel
+    def meet(x: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        full = cute.arch.alloc_smem(kiln.Int64, 1)
+        if thread == 0:
+            cute.arch.mbarrier_init(full, 32)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.sync_threads()
+        cute.arch.mbarrier_arrive(full)
+        cute.arch.mbarrier_wait(full, 0)
+        cute.arch.fence_acq_rel_gpu()
+        cute.arch.sync_warp()
+        x[thread] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        meet(x).launch(grid=1, block=32)
+
+    main(np.zeros(32, np.float32))
+    assert {"access", "barrier", "group", "switch"} <= called
+    assert not [name for name in called if name.startswith(("mbarrier", "meet", "passed", "fence", "view", "atomic"))]
+    assert len(runs) == 1
+
+
 def test_the_kernel_library_and_the_sanitizer_are_left_alone(runs):
     a = np.ones((16, 16), np.float16)
     kiln.kernels.gemm(a, a)
