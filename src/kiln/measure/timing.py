@@ -11,7 +11,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import cache, packages
+from ..base_dsl import cache, packages, sanitizing
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLWarning, error
 from ..base_dsl.target import get_target
 from ..hardware import current, driver
@@ -145,12 +145,13 @@ def _time_on_cpu(run: Callable[[], None], warmup_iterations: int, iterations: in
     if warmup_iterations:
         run()
     compiled = cache.compilations
-    start = now = time.perf_counter()
     done = 0
-    while done < iterations and (not done or now - start < _CPU_SECONDS):
-        run()
-        done += 1
-        now = time.perf_counter()
+    with sanitizing.timed():
+        start = now = time.perf_counter()
+        while done < iterations and (not done or now - start < _CPU_SECONDS):
+            run()
+            done += 1
+            now = time.perf_counter()
     _warn_of(cache.compilations - compiled)
     return (now - start) / done * 1e6
 

@@ -9,6 +9,7 @@ Functions here also take composed layouts and tensors. Those take part through t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -653,9 +654,10 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
     if isinstance(coord, tuple):
         if not isinstance(shape, tuple) or len(coord) != len(shape):
             modes = len(shape) if isinstance(shape, tuple) else 1
+            # what else is known of an extent, ?{div=8}, has nothing to do with the mistake
+            shown = re.sub(r"\?\{.*?\}", "?", f"{pretty_str(coord)} does not fit the shape {pretty_str(shape)}")
             raise LayoutError(
-                f"the coordinate {pretty_str(coord)} does not fit the shape {pretty_str(shape)}: it has {len(coord)} parts, "
-                f"and the shape {modes} mode{'s' * (modes != 1)}",
+                f"the coordinate {shown}: it has {len(coord)} parts, and the shape {modes} mode{'s' * (modes != 1)}",
                 hint="give one part for each mode, or a single number, which counts through all of them, first mode fastest",
             )
         for c, s, d in zip(coord, shape, stride):

@@ -211,12 +211,12 @@ def _panel(table: _Table, color: _Color, left: int, top: int, width: int, height
     """Return a table with its cells from (left, top) on; the numbers of columns and rows are above and left of that."""
     columns_wide, rows_high = table.columns * width, table.rows * height
     out = [
-        f'<text x="{left + j * width + width / 2:g}" y="{top - 7}" fill="#777777">{j}</text>'
+        f'<text x="{left + j * width + width / 2:g}" y="{top - 7}" fill="#6b6b6b">{j}</text>'
         for j in range(table.columns)
     ]
     for i in range(table.rows):
         y = top + i * height
-        out.append(f'<text x="{left - 7}" y="{y + height / 2 + 4.5:g}" fill="#777777" text-anchor="end">{i}</text>')
+        out.append(f'<text x="{left - 7}" y="{y + height / 2 + 4.5:g}" fill="#6b6b6b" text-anchor="end">{i}</text>')
         for j in range(table.columns):
             x = left + j * width
             out.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{color(table.colors[i][j])}"/>')
