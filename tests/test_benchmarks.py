@@ -43,6 +43,7 @@ def test_a_program_says_how_it_is_called(program: Path) -> None:
     assert f"python benchmarks/{program.name}" in text
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("family", ["attention", "decode", "mla", "backward"])
 def test_recorded_choices_are_reported(family: str) -> None:
     done = subprocess.run(

@@ -89,6 +89,7 @@ def test_gradients_of_activations_are_those_of_what_is_computed(name):
         torch.testing.assert_close(got, wanted, rtol=1e-6, atol=2e-6)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     ours, theirs, inputs = CASES[name]

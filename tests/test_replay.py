@@ -57,6 +57,7 @@ def test_every_recorded_gemm_is_known():
     assert all(measured.best <= max(measured.times.values()) for measured in found.values())
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("family", ["attention", "attention decode", "mla", "attention backward"])
 def test_recorded_configs_have_their_fields(family):
     for measured in recorded.everything()[family].values():

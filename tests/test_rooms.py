@@ -65,7 +65,7 @@ def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[tuple[s
         elif isinstance(node, ast.ImportFrom):
             base = _resolved("." * node.level + (node.module or ""), package)
             found = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "lazy.Module"):
+        elif isinstance(node, ast.Call) and _dotted(node.func) in ("importlib.import_module", "lazy.Module"):
             found = [_text(node.args[0], module)]
         elif loads_names and isinstance(node, ast.Constant) and isinstance(node.value, str):
             # names that load when they are used, by their relative place; to give modules below out is no import
@@ -79,6 +79,13 @@ def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[tuple[s
 def _gives_out(node: ast.ImportFrom) -> bool:
     """Whether a package gives out its modules: `from . import cute as cute`, which type checkers look for."""
     return all(alias.asname is not None and alias.asname.lstrip("_") == alias.name for alias in node.names)
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return `importlib.import_module` as it is written; `ast.unparse` of each call would take seconds."""
+    return (
+        f"{node.value.id}.{node.attr}" if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
+    )
 
 
 def _text(node: ast.expr, module: str) -> str:

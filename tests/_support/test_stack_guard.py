@@ -40,6 +40,7 @@ print("done")
 """
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("size", [LEAST, 256, 512])
 def test_a_thread_with_a_small_stack(child, size: int) -> None:
     done = child("-c", PROGRAM.replace("SIZE", str(size)), KILN_TARGET="cpu")

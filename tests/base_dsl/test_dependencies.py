@@ -437,6 +437,7 @@ def module(tmp_path):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.quick(60)
 @pytest.mark.parametrize("case", CASES)
 def test_a_change_is_seen(case, module, monkeypatch):
     monkeypatch.delenv("KILN_TEST", raising=False)

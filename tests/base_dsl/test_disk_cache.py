@@ -106,6 +106,7 @@ def test_artefacts_come_from_a_compilation_when_asked_for(run, tmp_path):
     assert run(path)[0] == 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("change", ["factor", "options", "line"])
 def test_other_code_is_another_entry(run, tmp_path, change):
     run(program(tmp_path))
@@ -133,6 +134,7 @@ def test_damage_is_found_and_compiled_again(run, tmp_path):
         assert decode(entry) is not None
 
 
+@pytest.mark.quick(0)
 def test_malformed_entries_with_a_correct_checksum_are_compiled_again(run, tmp_path):
     path = program_without_native_objects(tmp_path)
     first = run(path)

@@ -152,6 +152,7 @@ def apply(function, *arrays):
     return out
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("name", UNARY)
 def test_vectors_are_computed_like_scalars(name):
     x, got = results(np.float32)

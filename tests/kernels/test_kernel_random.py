@@ -10,6 +10,7 @@ import random_rows
 SEEDS = range(40 if os.environ.get("KILN_LONG_TESTS") else 1)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", random_rows.KINDS)
 def test_random_problems(kind, seed):

@@ -10,7 +10,7 @@ import random_attention
 MANY = bool(os.environ.get("KILN_LONG_TESTS"))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", range(30 if MANY else 2))
 @pytest.mark.parametrize("kind", ["forward", "gradients"])
 def test_random_attention(kind, seed):

@@ -163,7 +163,7 @@ def test_narrow_accesses_have_no_hints():
     assert "cache_hint" not in str(made.__ptx__)
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", [*FORWARD, "softmax_backward"])
 @pytest.mark.parametrize(
     ("n", "dtype"),
@@ -201,7 +201,7 @@ def streamed(name, n, dtype):
     return compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1))
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", STREAMED if LONG else ["rms_norm", "layer_norm"])
 @pytest.mark.parametrize(
     ("n", "dtype"),
@@ -340,7 +340,7 @@ TIGHT = {
 """Those with the fewest registers left: the others are in the long stage."""
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "dtype", "n"),
     [(name, *width) for name in FUSED for width in (WIDTHS if LONG else TIGHT.get(name, ()))],

@@ -29,7 +29,7 @@ ELSEWHERE = {
 """What other tests compile, or what needs less than what is compiled here: these are in the long stage."""
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", SHIPPED if os.environ.get("KILN_LONG_TESTS") else sorted({*SHIPPED} - ELSEWHERE))
 def test_everything_is_in_registers(name):
     with dry_run("sm_90a") as launches:
@@ -42,6 +42,7 @@ def test_everything_is_in_registers(name):
         assert launch.smem + launch.resources.static_smem <= 227 << 10
 
 
+@pytest.mark.quick(0)
 def test_on_sm_80(child, tmp_path):
     (tmp_path / "program.py").write_text(
         textwrap.dedent("""

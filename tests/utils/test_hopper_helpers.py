@@ -72,6 +72,7 @@ def test_what_was_observed() -> None:
     assert len(OBSERVED) > 100
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("layout", [ROW, COLUMN])
 @pytest.mark.parametrize(("dtype", "tile"), [(Float16, (64, 48)), (Float32, (32, 40)), (Int8, (96, 64))])
 def test_operands_fill_their_stages(layout: LayoutEnum, dtype: Any, tile: Any) -> None:

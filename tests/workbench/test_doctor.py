@@ -229,6 +229,7 @@ def test_internals_of_torch_that_are_not_used_are_named(monkeypatch, printed, st
     assert (finding.group, finding.state) == ("torch", state) and said in finding.value
 
 
+@pytest.mark.quick(0)
 def test_json_and_exit_status_agree(child):
     done = child("-m", "kiln", "doctor", "--json")
     report = json.loads(done.stdout)
@@ -269,6 +270,7 @@ def test_the_cache_is_measured(monkeypatch, tmp_path):
     assert (found.state, "others can write" in found.value) == ("missing", True)
 
 
+@pytest.mark.quick(0)
 def test_the_report_survives_a_compiler_that_cannot_be_imported(monkeypatch):
     for module in ("kiln.base_dsl", "kiln.base_dsl.settings", "kiln.mlir"):
         monkeypatch.setitem(sys.modules, module, None)

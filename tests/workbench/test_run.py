@@ -139,6 +139,7 @@ def test_features_of_the_runner_are_not_inherited(child, write):
     assert same(child, write("prog.py", "x: 1 + 1\nprint(__annotations__)\n")).stdout == "{'x': 2}\n"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "end", ["sys.exit()", "sys.exit(7)", "sys.exit('sorry')", "raise SystemExit(3)", "os._exit(9)"]
 )
@@ -287,6 +288,7 @@ subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('KILN_TAR
     assert child("-m", "kiln", "run", "prog.py", KILN_TARGET="cpu").stdout == "cpu\ncpu\n"
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -297,12 +299,13 @@ subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('KILN_TAR
         (["--target", "tpu", "prog.py"], 2, "invalid choice: 'tpu'"),
         (["--target"], 2, "expected one argument"),
         (["--bake", "prog.py"], 2, "unrecognized arguments: --bake"),
-        (["missing.py"], 2, "can't open file"),
+        (["missing.py"], 2, "No such file or directory; did you mean 'mission.py'?"),
         (["-m", "no.such.module"], 1, "no.such"),
         (["."], 1, "can't find '__main__' module"),
     ],
 )
-def test_bad_command_lines(child, words, status, said):
+def test_bad_command_lines(child, tmp_path, words, status, said):
+    (tmp_path / "mission.py").touch()
     done = child("-m", "kiln", "run", *words)
     assert done.returncode == status
     assert said in done.stderr

@@ -110,6 +110,7 @@ def test_a_file_that_changed_is_rewritten(run):
     assert run(PROGRAM) == [[], before]
 
 
+@pytest.mark.quick(0)
 def test_damaged_entries_are_made_anew(run, tmp_path):
     names, results = run(PROGRAM)
     for path in Path(tmp_path / "cache").glob("*/*.kiln"):
@@ -120,6 +121,7 @@ def test_damaged_entries_are_made_anew(run, tmp_path):
     assert run(PROGRAM) == [[], results]
 
 
+@pytest.mark.quick(0)
 def test_without_the_disk_cache_nothing_is_kept(run, tmp_path):
     names, results = run(PROGRAM, CUTE_DSL_DISABLE_FILE_CACHING="1")
     assert len(names) == 3

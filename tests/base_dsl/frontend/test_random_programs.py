@@ -79,6 +79,7 @@ def judge(text: str) -> program_verdicts.Verdict:
     return program_verdicts.judge(program(text), [(0, 0, 0), (1, 2, 3)])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_random_programs_give_what_python_gives(shard):
     seeds = range(PROGRAMS * shard // SHARDS, PROGRAMS * (shard + 1) // SHARDS)
@@ -89,6 +90,7 @@ def test_random_programs_give_what_python_gives(shard):
     assert summary.run >= 80
 
 
+@pytest.mark.quick(20)
 @pytest.mark.parametrize(("check", "production", "seed"), NEEDED)
 def test_without_its_check_a_program_is_wrong(check, production, seed):
     made, inputs = random_programs.program(seed, [production]), random_programs.inputs(seed)

@@ -79,6 +79,7 @@ def check(start: Any, stop: Any, step: Any) -> None:
             assert tuple(int(x) for x in found) == expected, r
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("start", TYPES, ids=lambda t: t.__name__)
 def test_mixed_types(start):
     for number, stop in enumerate(TYPES):

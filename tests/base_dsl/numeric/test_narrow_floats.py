@@ -117,6 +117,7 @@ def test_every_pattern_widens_exactly(compiled: Compiled, t: Any, wide: Any) -> 
         assert same(float(got), expected), (code, got, expected)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("t", NARROW, ids=str)
 @pytest.mark.parametrize(("wide", "dtype"), [(Float32, "float32"), (Float64, "float64")], ids=str)
 def test_rounding(compiled: Compiled, t: Any, wide: Any, dtype: str) -> None:
@@ -128,6 +129,7 @@ def test_rounding(compiled: Compiled, t: Any, wide: Any, dtype: str) -> None:
         assert same(got, expected), (value, got, expected)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("t", NARROW, ids=str)
 @pytest.mark.parametrize("wide", [Float16, BFloat16], ids=str)
 def test_from_sixteen_bits(compiled: Compiled, t: Any, wide: Any) -> None:

@@ -32,6 +32,7 @@ class TestJax:
 
         return jax.numpy
 
+    @pytest.mark.quick(6)
     @pytest.mark.parametrize(
         "name",
         "float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn int8 uint8 int32 uint32 bool_".split(),

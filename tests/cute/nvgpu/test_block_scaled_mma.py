@@ -60,6 +60,7 @@ def test_helpers_of_a_tile():
     assert blackwell_helpers.get_permutation_mnk((256, 16, 64), 16, False)[0] == 128
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("op", OPS, ids=lambda op: type(op).__name__)
 def test_a_tile_on_the_cpu(op: Any):
     def run(function: Any, *arrays: np.ndarray) -> None:

@@ -14,7 +14,7 @@ GUIDE = ROOT / "docs" / "tensors.md"
 def run(path: Path, tmp_path: Path) -> str:
     import os
 
-    environment = {**os.environ, "KILN_TARGET": "cpu", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "KILN_TARGET": "cpu", "KILN_CPU_OPT": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -127,6 +127,7 @@ def test_unary():
 CONVERSIONS = [np.int8, np.uint8, np.int32, np.int64, np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 
 
+@pytest.mark.quick(32)
 @pytest.mark.parametrize("source", CONVERSIONS, ids=str)
 @pytest.mark.parametrize("target", CONVERSIONS, ids=str)
 def test_conversions(source, target):
@@ -174,6 +175,7 @@ def test_missing_modes_are_added_in_front():
     assert (run(operator.add, a, b, out=np.zeros_like(a)) == a + b).all()
 
 
+@pytest.mark.quick(32)
 @pytest.mark.parametrize("profile", [0, (None, 0), (1, None), (0, 0)])
 @pytest.mark.parametrize("op", ["ADD", "MUL", "MAX", "MIN"])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.float32, np.float16], ids=str)

@@ -18,6 +18,7 @@ ACCUMULATORS = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize(("m", "cta_group", "options", "letter"), ACCUMULATORS)
 @pytest.mark.parametrize("n", [64, 128, 256])
 def test_each_element_of_an_accumulator_has_a_cell_of_its_own(m, cta_group, options, letter, n):

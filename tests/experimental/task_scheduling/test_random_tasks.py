@@ -21,7 +21,7 @@ def run(seed):
     np.testing.assert_array_equal(out, reference(graph, x), err_msg=f"seed {seed}: {graph}")
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(200))
 def test_random_graphs(seed):
     run(seed)

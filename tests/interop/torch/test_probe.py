@@ -63,7 +63,7 @@ torch_layout.find_layout = lambda tensors: real(tensors)._replace({field})
 DIRECT, RECORDS, VERSIONS = "torch direct calls", "torch records", "torch versions"
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @needs_native
 @pytest.mark.parametrize(
     ("wrong", "expected", "logged"),

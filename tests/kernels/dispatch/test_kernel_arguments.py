@@ -144,6 +144,7 @@ def test_c_is_not_read_with_a_beta_of_zero():
         kernels.gemm(a, b, beta=2.0)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("starts", "parts"), [([0, 5, 40], 1), ([-9, 5, 12], 1), ([0, 12, 5], 1), ([70, 90, 100], 1), ([0, 5, 40], 2)]
 )

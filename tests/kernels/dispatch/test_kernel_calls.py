@@ -128,6 +128,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_repeated_call_does_what_the_first_did_on_other_arrays(name):
     function, make = CALLS[name]
@@ -436,6 +437,7 @@ def test_an_array_that_is_passed_twice_is_not_taken_for_one():
             same(kernels.elementwise(_shifted, row, other), row * 2.0 + other)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [normal, tensor])
 def test_what_has_memory_in_common_is_told_apart_in_every_call(make):
     """What is refused in the first call of a kind is so in a later one that differs in nothing but where arrays lie."""

@@ -134,6 +134,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_functions_that_differ_are_told_apart(kind):
     make, x, eye = FUNCTIONS[kind], normal(4, 8), np.eye(8, dtype=np.float32)
@@ -161,6 +162,7 @@ def _by_factor_of(_, x):
     return x * FACTOR
 
 
+@pytest.mark.quick(1)
 def test_what_functions_read_is_looked_at_again(monkeypatch):
     x, eye = normal(4, 8), np.eye(8, dtype=np.float32)
     for function in (_by_factor, functools.partial(_by_factor_of, 0), {"key": _by_factor}["key"]):

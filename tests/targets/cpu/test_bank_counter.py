@@ -369,6 +369,7 @@ print("arguments", sys.argv[1:])
 """
 
 
+@pytest.mark.quick(0)
 def test_the_command(tmp_path):
     program = tmp_path / "spread.py"
     program.write_text(PROGRAM)

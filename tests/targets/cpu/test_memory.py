@@ -40,6 +40,7 @@ def copy_source(type_: str, count: int, offset_type: str = "i32") -> str:
     }}"""
 
 
+@pytest.mark.quick(30)
 @pytest.mark.parametrize("offset", ["i32", "i64"])
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("type_", ELEMENTS)

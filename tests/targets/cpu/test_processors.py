@@ -205,7 +205,7 @@ def _check(texts: dict[str, str], processor: tuple[str, str, str]) -> None:
         assert not any("bf" in symbol for symbol in needed), name
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("processor", PROCESSORS, ids=lambda p: f"{p[0].partition('-')[0]} {p[1]}{p[2]}")
 def test_code_that_computes_needs_no_symbol_that_is_nowhere(processor: tuple[str, str, str]) -> None:
     _check(computing(), processor)

@@ -181,6 +181,7 @@ def test_float_arithmetic_is_exactly_rounded(name: str, type_: str) -> None:
     same(got, want)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("source", FLOATS)
 @pytest.mark.parametrize("target", FLOATS)
 def test_float_conversions_round_once(source: str, target: str) -> None:
@@ -261,6 +262,7 @@ DOMAIN = {"acosh": [1.0, 1.5, 9.0, 2.25], "asin": [0.0, -0.5, 0.99, 1.0], "acos"
           "log1p": [1e-7, 0.5, -0.25, 9.0]}  # fmt: skip
 
 
+@pytest.mark.quick(40)
 @pytest.mark.parametrize("type_", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", MATH)
 def test_math(name: str, type_: str) -> None:

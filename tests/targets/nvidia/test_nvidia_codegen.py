@@ -189,6 +189,7 @@ def test_sixteen_bytes_at_a_time(dtype):
     assert len(re.findall(r"(ld|st)\.global", ptx)) == 2
 
 
+@pytest.mark.quick(4)
 @needs_nvdisasm
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 @pytest.mark.parametrize(("name", "wide"), [("sm_90a", False), ("sm_100a", True), ("sm_120a", True)])
@@ -334,6 +335,7 @@ def test_arithmetic_of_every_type_assembles(dtype):
         compile_for(launcher(kernel), floats(128), arch=name)
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize(
     "name", ["exp", "exp2", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "sqrt", "rsqrt", "erf", "atan"]
 )

@@ -240,7 +240,7 @@ def test_sass_has_the_lines_of_the_cubin(run, model):
     assert (resources["block"], resources["smem"] + resources["dynamic"], resources["blocks"]) == ((32, 1, 1), 4096, 32)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @needs_ptxas
 @needs_nvdisasm
 @pytest.mark.parametrize("name", ['a"b', "c\\d", "é%22", "n\nl", "plain"], ids=ascii)
@@ -459,6 +459,7 @@ def line_of_product(text: str) -> int:
     return next(n for n, line in enumerate(source, 1) if text in line)
 
 
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @needs_chromium
 def test_c12_a_product_of_hopper(tmp_path, product):
@@ -667,6 +668,7 @@ def get_inputs(n=16): return [np.ones((n, n), np.float32)]
 """
 
 
+@pytest.mark.quick(0)
 @needs_ptxas
 def test_a_case_is_looked_at_in_two_configs(tmp_path, capsys):
     file = tmp_path / "kernel.py"

@@ -165,6 +165,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.quick(0)
 def test_c15_problems_of_others_verify_without_edits(child, capsys):
     """In another process: for one of them CUDA is served there."""
     pytest.importorskip("torch")

@@ -18,6 +18,7 @@ def run(child, tmp_path: Path, text: str, **env: str):
     return done
 
 
+@pytest.mark.quick(0)
 def test_saxpy_timed_and_tuned(child, tmp_path: Path):
     done = run(
         child,

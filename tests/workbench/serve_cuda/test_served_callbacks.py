@@ -214,6 +214,7 @@ def test_products_of_halves_are_rounded_once(torch_program):
     assert out == "done\n"
 
 
+@pytest.mark.quick(0)
 def test_functions_that_are_applied_by_c(child, tmp_path):
     """From torch 2.15 on `Function.apply` is a descriptor of C, without a function of Python inside."""
     (tmp_path / "program.py").write_text(

@@ -198,6 +198,7 @@ def test_random_numbers_of_the_cpu_stay_as_they_are(torch_program):
     )
 
 
+@pytest.mark.quick(0)
 def test_queries_streams_events_threads_and_children(gpu_program):
     gpu_program(
         """
@@ -316,6 +317,7 @@ def test_graphs_record_calls_that_native_code_takes(torch_program):
     )
 
 
+@pytest.mark.quick(0)
 def test_nothing_is_served_elsewhere(gpu_program):
     import torch
 

@@ -94,6 +94,7 @@ print([verify.main([each, "--max-elements=4096", "--kinds=normal,odd"]) for each
 """
 
 
+@pytest.mark.quick(0)
 @pytest.mark.torch
 def test_c3_work_on_another_stream_and_the_example_of_the_page(child, tmp_path: Path) -> None:
     pytest.importorskip("torch")

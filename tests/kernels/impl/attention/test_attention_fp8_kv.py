@@ -35,6 +35,7 @@ def factors(heads: int = 2) -> np.ndarray:
     return (0.5 + np.random.default_rng(1).random((2, heads))).astype(np.float32)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("dims", "config", "options"),
     [
@@ -90,6 +91,7 @@ def test_factors_that_are_zero_hide_no_less(factor, num_splits):
     close(got, exact(q, wide_k, wide_v, window=(40, 0)))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("dtype", "size"), [(np.float16, 1), (BF16, 16)])
 def test_caches_of_8_bits(dtype, size):
     """Queries keep their type; one is larger than an f16 can be."""

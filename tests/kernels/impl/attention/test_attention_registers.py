@@ -66,7 +66,7 @@ def call(dtype: Any, dims: tuple[int, int], packed: bool = False, page: int = 0,
     kernels.flash_attention(q, k, v, causal=True, **options)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.parametrize(
     ("dtype", "dims", "name"),

@@ -67,6 +67,7 @@ def test_windows(window):
     check(q, k, v, dataclasses.replace(TWO, pingpong=False), window=window, softcap=3.0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("tile_n", [128, 144])
 def test_masks_of_many_keys(tile_n):
     """As many as a number has bits for, and more."""
@@ -74,7 +75,7 @@ def test_masks_of_many_keys(tile_n):
     check(q, k, v, Sm90AttentionConfig(1, tile_n), window=(210, 9))
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": (40, 9)}, {"window": (70, None)}], ids=str)
 def test_masks_of_deep_heads(options):
     """Blocks that are masked and whole ones go through one loop: at both ends, at one of them; some rows see no key."""
@@ -99,6 +100,7 @@ def test_heads_that_are_one_and_the_same():
     check(normal(2, 70, 2, 32), k, v, ONE)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.usefixtures("few_sms")
 @pytest.mark.parametrize("config", [{}, {"dynamic_scheduler": True, "pack_gqa": True}], ids=str)
 def test_sequences_of_any_length(config):
@@ -208,6 +210,7 @@ def test_floats_of_8_bits():
         close_in_8_bits((out[n], lse[n]), *rows, [x[n] for x in factors], **options)
 
 
+@pytest.mark.quick(0)
 def test_factors_of_8_bits_that_are_zero():
     """All keys that are seen weigh the same, others nothing."""
     q, k, v = (normal(1, n, heads, 32, dtype=np.float32).astype(FLOAT8) for n, heads in ((70, 4), (90, 2), (90, 2)))
@@ -220,6 +223,7 @@ def test_factors_of_8_bits_that_are_zero():
     close_in_8_bits((out[0], lse[0]), q[0], k[0], v[0], [x[0] for x in factors], causal=True)
 
 
+@pytest.mark.quick(0)
 @pytest.mark.usefixtures("few_sms")
 def test_sequences_of_8_bits():
     """Values of each are laid by themselves: those of the next, and those that are not in use, are no numbers."""
@@ -251,6 +255,7 @@ def test_sequences_of_8_bits():
         assert np.array_equal(out[rows], again[0][rows])
 
 
+@pytest.mark.quick(0)
 def test_pages_of_8_bits():
     """Keys are copied from pages, values laid in order before; other rows of pages are no numbers."""
     page = 16
@@ -272,6 +277,7 @@ def test_pages_of_8_bits():
         close_in_8_bits((out[rows], lse[:, rows]), q[rows], k[places[n]], v[places[n]], np.ones((3, 2)), causal=True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("page", [1, 24, 64])
 def test_keys_in_pages(page):
     """Parts of several in a step, or a step a part of one; laid in succession first, those of one row; of packed queries; other rows of
@@ -295,6 +301,7 @@ def test_keys_in_pages(page):
         close((out[None, rows], lse[None, :, rows]), exact(q[None, rows], *dense[n], causal=True))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("dtype", "page"), [(np.float16, 0), (FLOAT8, 4)])
 def test_all_options_at_once(dtype, page):
     """A window, a cap, slopes, a function, sinks, factors, for sequences of which not all keys exist; values of another size."""
@@ -348,6 +355,7 @@ def test_clean_under_the_sanitizer():
         check(normal(1, 130, 2, 32), normal(1, 70, 1, 32), normal(1, 70, 1, 32), TWO, causal=True)
 
 
+@pytest.mark.quick(0)
 @pytest.mark.usefixtures("few_sms")
 def test_queries_are_not_freed_before_the_last_scores(monkeypatch):
     """A mutant: the sanitizer sees it."""
@@ -364,6 +372,7 @@ def test_queries_are_not_freed_before_the_last_scores(monkeypatch):
         clear()
 
 
+@pytest.mark.quick(0)
 @pytest.mark.usefixtures("few_sms")
 def test_sequences_are_clean_under_the_sanitizer(monkeypatch):
     """Values that are cleared are seen by products, nothing is stored beyond a sequence, and tiles are told in time."""
@@ -489,6 +498,7 @@ def compiled(
         return compile_kernel.__wrapped__(None, kernel, cute.AddressSpace.gmem, kinds)
 
 
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 def test_nothing_waits_where_there_is_much_besides(monkeypatch):
@@ -504,7 +514,7 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
     check_products(made, moves=8)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
@@ -535,7 +545,7 @@ def test_warps_that_load_have_registers_enough(dtype, dim, page, config, monkeyp
     check_products(compiled((dim, dim), config, more + factors, dtype, **options), moves=8)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("dim", [64, 128, 256])

@@ -57,6 +57,7 @@ def test_head_dimensions(dim, dim_v):
     check(normal(1, 20, 1, dim), normal(1, 36, 1, dim), normal(1, 36, 1, dim_v))
 
 
+@pytest.mark.quick(0)
 def test_each_column_is_rounded_where_it_is(monkeypatch):
     """Optimized: LLVM's code for rounding 48 elements to f16 at once took some of them from other places."""
     monkeypatch.setenv("KILN_CPU_OPT", "2")
@@ -142,6 +143,7 @@ def test_sequences_of_any_length(causal):
 PARTS = kernels.Sm80AttentionConfig(16, 16, 1, 1, num_splits=3, pack_gqa=True)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("queries", "heads", "heads_k", "num_splits", "options"),
     [
@@ -292,6 +294,7 @@ def test_what_is_not_seen_does_not_matter():
     close((got[0][None], got[1][None]), wanted)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", [0, 7])
 def test_clean_under_the_sanitizer(seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))

@@ -133,7 +133,7 @@ def test_integers_are_exact(a_type, b_type):
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize(
     ("dtype", "config"), [(np.float32, None), (np.float16, kernels.Sm80GemmConfig((16, 16, 32), (1, 1), 2, 2))]
 )
@@ -153,6 +153,7 @@ def test_activations_of_what_is_no_number():
     np.testing.assert_allclose(gelu, [np.nan, np.nan, np.inf, -0.0455003, 2.9959502, 0, 0, 0], rtol=1e-5, atol=1e-30)
 
 
+@pytest.mark.quick(0)
 def test_scales_of_no_blocks():
     """K of 0 has none: what is added is left."""
     a, b = np.zeros((5, 0), ml_dtypes.float8_e4m3fn), np.zeros((0, 130), ml_dtypes.float8_e4m3fn)
@@ -184,6 +185,7 @@ def test_the_smallest_tiles(a_transposed, b_transposed):
     close(kernels.gemm(a, b, config=kernels.Sm80GemmConfig((16, 64, 128), (1, 4), 2)), exact(a, b))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("dtype", "splits"), [(np.float16, 3), (np.float16, 9), (np.float32, 2), (np.float32, 9)])
 def test_split_k(dtype, splits):
     """Partials are added by the CTAs of a cluster; more than those, by a second kernel."""

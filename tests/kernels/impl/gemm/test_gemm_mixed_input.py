@@ -46,7 +46,7 @@ def _cpu():
         yield
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("config", "kind", "bits", "dtype"),
     [
@@ -67,7 +67,7 @@ def test_every_value(config, kind, bits, dtype):
     np.testing.assert_array_equal(got.astype(F32), whole.T[-32:].astype(F32))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("m", "k", "bits", "groups", "config"),
     [

@@ -128,7 +128,7 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(3 * operand(m, depth, F32)), np.exp(3 * operand(depth, -(-n // 128), F32))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("config", "m", "n", "k"),
     [
@@ -246,7 +246,7 @@ def test_everything_in_the_epilogue():
     close(got, np.where(flags, value * column, value), 64.0)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("config", "outs"), [(PAIRED, (F16, F16)), (PINGPONG, (F16, F32)), (TIGHT, (F16, E4M3)), (SWAP_AB, (F16, E4M3))]
 )
@@ -280,6 +280,7 @@ def test_columns_of_the_result_may_be_contiguous():
     close(out, exact(a, b))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("layout", "m"), [("NT", 1), ("TN", 23)])
 def test_few_rows(layout, m):
     """Swap-AB: N of the result is M of the MMA. Extents and the stages of split-K are odd."""
@@ -359,7 +360,7 @@ def test_odd_numbers_of_epilogue_tiles(monkeypatch):
     assert not found
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("config", "seed"),
     [
@@ -451,6 +452,7 @@ def test_large_operands_are_copied_first():
         assert type(REGISTRY.choose(problem_of(kiln.Float16, size, size, size), H200).implementation) is kind
 
 
+@pytest.mark.quick(0)
 def test_split_k_by_a_second_kernel():
     """Parts of whole stages of K, not all of them as long; CTAs of a cluster may split those. The same bits each time."""
     a, b, bias = operand(70, 264), operand(264, 56, way="T"), operand(1, 56)[0]
@@ -691,7 +693,7 @@ if LONG:
     ]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
 def test_mmas_do_not_wait_for_each_other(dtype, layout, options):
@@ -710,7 +712,7 @@ FUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "options"), [x[1:] for x in FUSED], ids=[x[0] for x in FUSED])
 def test_epilogues_of_large_tiles_stay_in_registers(dtype, options):

@@ -50,6 +50,7 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, ends: list[int], tolera
         first = max(first, last)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rows", [None, 256])
 @pytest.mark.parametrize("config", [T((128, 32, 32), (2, 1), 2, 2), PINGPONG, SWAP_AB, *LONG], ids=str)
 def test_groups_one_after_another(config, rows):
@@ -91,6 +92,7 @@ def test_stages_of_epilogue_tiles_that_are_not_whole(seed, monkeypatch):
     check(got, a, b, ends)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("columns", [36, 38, 39])
 @pytest.mark.parametrize("config", [WHOLE, SWAP_AB], ids=str)
 def test_columns_behind_the_last(config, columns):

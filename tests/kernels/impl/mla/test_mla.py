@@ -67,6 +67,7 @@ def check(q: np.ndarray, cache: Cache, **options: Any) -> Any:
     return got
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("heads", [16, 20])
 @pytest.mark.parametrize("num_splits", [1, 3, 40])
 def test_lengths(num_splits, heads):
@@ -75,6 +76,7 @@ def test_lengths(num_splits, heads):
     check(normal(6, 2, heads, VALUES + 64), Cache(0, 1, 64, 65, 330, 128), num_splits=num_splits)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("num_splits", [5, 40])
 def test_many_rows_are_put_together_by_one_block(num_splits, monkeypatch):
     """Where fewer blocks run at once than there are rows; by one group of threads, and by several."""
@@ -95,7 +97,7 @@ def test_rows(tokens, heads):
     check(normal(2, tokens, heads, VALUES + 64), Cache(130, 66), num_splits=2)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("heads", [16, 20])
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
 def test_latents_of_8_bits(dtype, heads):
@@ -349,7 +351,7 @@ def _powers(instructions: Any) -> list[int]:
     return [n for n, i in enumerate(instructions) if i.name.startswith("MUFU.EX2")]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])
@@ -385,6 +387,7 @@ def test_products_are_begun_together(stored, monkeypatch):
     assert sum(i.name == "STG.E" for i in code.instructions) <= 4
 
 
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 def test_scores_after_the_others_weights(monkeypatch):

@@ -40,6 +40,7 @@ def check(name: str, x: np.ndarray, axis: Any, **options: Any) -> None:
     np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2 * step + 1e-6, atol=1e-5)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("name", "axis"), [*((name, 1) for name in NAMES), ("sum", None), ("argmax", None), ("mean", -1), ("argmin", -1)]
 )
@@ -61,6 +62,7 @@ def test_layouts(name):
         check(name, view, axis)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ["mean", "argmin"])
 @pytest.mark.parametrize(("axis", "rows"), [(1, 64), (0, 0), (None, 8)])
 def test_parts_are_merged(name, axis, rows):

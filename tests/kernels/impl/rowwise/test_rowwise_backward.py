@@ -87,6 +87,7 @@ def test_types_and_rows_that_begin_anywhere():
     check_norms(normal(6, 64, dtype=bf16), normal(6, 64, dtype=bf16), normal(64, dtype=bf16), None, 3e-2)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("rows", "n", "dtype", "config", "tolerance"),
     [
@@ -169,6 +170,7 @@ def test_refused(call, says):
         call()
 
 
+@pytest.mark.quick(0)
 def test_clean_under_the_sanitizer():
     x, dy, weight = normal(5, 100), normal(5, 100), normal(100)
     with kiln.sanitize():

@@ -172,6 +172,7 @@ def check_rows(
         assert untouched(memory, out)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("n", "dtype", "offset", "padding"), [(257, BF16, 0, 0), (270, F16, 1, 2), (1031, BF16, 3, 0), (133, F32, 0, 0)]
 )
@@ -183,6 +184,7 @@ def test_functions_of_rows_that_clusters_share():
     check_rows(18001, BF16, rows=2)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("n", "dtype", "count", "config"),
     [

@@ -35,6 +35,7 @@ def check(x: np.ndarray, k: int, renormalize: bool, **options: Any) -> None:
     np.testing.assert_allclose(values, wanted, rtol=3e-6, atol=1e-30)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("renormalize", [False, True])
 @pytest.mark.parametrize(
     ("shape", "dtype", "k", "config"),

@@ -64,6 +64,7 @@ def test_the_layout_of_loads(op, table, values, _text, bits):
 SOME = [case for case in CASES if case[-1] == 4 or case[0].num_matrices == 2]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(("op", "table", "values", "_text", "bits"), SOME, ids=[str(case[0]) for case in SOME])
 def test_loads(op, table, values, _text, bits):
     @cute.kernel

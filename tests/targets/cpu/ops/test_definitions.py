@@ -25,7 +25,7 @@ def test_matrices_in_shared_memory(together):
     cases.matrices_in_shared_memory(run, together, of_bytes=True)
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("shape", "a", "b", "sums"), cases.PRODUCTS, ids=cases.NAMES)
 def test_products(shape, a, b, sums):
     cases.products(run, shape, a, b, sums, exact=False)
@@ -36,7 +36,7 @@ def test_narrow_products(a, b, sums):
     cases.narrow_products(run, a, b, sums)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", cases.SCALED_PRODUCTS, ids=lambda case: "-".join(map(str, case[:5])))
 def test_scaled_products(case):
     cases.scaled_products(run, *case)

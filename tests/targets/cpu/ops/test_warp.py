@@ -128,6 +128,7 @@ REDUCTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("mask", [0xFFFFFFFF, 0x0000FFFF, 0x80000001, 0x00FF0100])
 def test_reductions_of_integers_under_masks(kind, mask):

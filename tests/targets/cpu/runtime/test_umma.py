@@ -19,7 +19,7 @@ from kiln.targets.cpu.runtime import umma
 LONG = bool(os.environ.get("KILN_LONG_TESTS"))
 
 
-@pytest.mark.quick(50)
+@pytest.mark.quick(24)
 @pytest.mark.parametrize("name", CASES)
 def test_random_operands(name):
     """Floats about 1 that are added to D, or any bits: NaN, infinities, subnormal numbers, scales at the ends."""

@@ -199,6 +199,7 @@ def waits_around(out: cute.Tensor):
     out[t] = cute.Int32(total >= 0)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.usefixtures("in_order")
 @pytest.mark.parametrize("limit", ["time", "steps"])
 @pytest.mark.parametrize("kernel", [endless, spinning, plain, guarded, waits_around])
@@ -268,6 +269,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("kernel", [endless, spinning, plain, guarded, waits_around])
 def test_control_c_stops_a_kernel(kernel):

@@ -113,6 +113,7 @@ def test_right_rings(change):
     assert found(ring(change), *arrays()) == []
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     ("change", "rule"),
     [

@@ -21,7 +21,7 @@ SHORT = ["library_gradients", "library_loss", "library_reductions", "library_row
 IN_FLIGHT = ("wait_group(1)", "commit_group() (2)", "keys.release() (2)", "values.release() (2)")
 
 
-@pytest.mark.quick(20)
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("program", mutation.programs() if ALL else PROGRAMS)
 def test_nothing_is_found_in_right_programs(program: str, tmp_path: Path) -> None:
     """Kernels of the library are also run under the sanitizer by tests of their own."""
@@ -33,7 +33,7 @@ def test_nothing_is_found_in_right_programs(program: str, tmp_path: Path) -> Non
         assert not findings, "\n".join(map(str, findings))
 
 
-@pytest.mark.quick(7)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("program", mutation.programs() if ALL else PROGRAMS)
 def test_mutants_are_detected(program: str, tmp_path: Path) -> None:
     missed: list[str] = []
@@ -52,6 +52,7 @@ def test_mutants_are_detected(program: str, tmp_path: Path) -> None:
     assert not missed, "\n".join(missed)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("program", LIBRARY if ALL else SHORT)
 def test_a_barrier_gone_from_the_library_is_detected(program: str, tmp_path: Path) -> None:
     barriers = "sync_threads", "cluster_wait", "arrive_and_wait"

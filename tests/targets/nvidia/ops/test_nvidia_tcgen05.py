@@ -328,6 +328,7 @@ LACKED = {"sm_100f": "kind::i8|shift|ld.red", "sm_103a": "kind::i8", "sm_110a": 
 """Forms that a chip has not: those with which others are refused below. scale-input-d is for floats on sm_100, sm_103."""
 
 
+@pytest.mark.quick(3)
 @needs_ptxas
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("arch_", LACKED)

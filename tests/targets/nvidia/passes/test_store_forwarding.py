@@ -341,6 +341,7 @@ def played(steps, kept, a, b):
                 b[there] += kept[here]
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("seed", range(16))
 def test_any_program(handed_on, seed):
     steps = made(random.Random(seed))

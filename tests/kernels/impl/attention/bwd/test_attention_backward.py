@@ -44,7 +44,7 @@ def test_lengths(queries, keys):
     check(normal(1, queries, 1, 32), normal(1, keys, 1, 32), normal(1, keys, 1, 32))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dim", [8, 16, 24, 136])
 def test_more_queries_than_threads(dim):
     """Sums of rows are of more rows than a block of threads has threads, in blocks of several rows of a thread."""
@@ -69,6 +69,7 @@ def test_windows(window):
     check(q, k, v, window=window, softcap=3.0, scale=0.3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "names", [("alibi_slopes", "sinks"), ("score", "score_gradient"), ("alibi_slopes", "sinks", "softcap", "score", "score_gradient")]
 )  # fmt: skip
@@ -102,6 +103,7 @@ def test_sequences_of_any_length():
             assert not x[others.stop : starts_k[n + 1]].any()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("config", [SMALL, kernels.Sm80AttentionBackwardConfig()])
 def test_what_lies_behind_the_keys_that_exist(config):
     """No numbers there: they have no gradients, and no influence."""

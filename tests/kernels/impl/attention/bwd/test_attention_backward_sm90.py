@@ -83,12 +83,14 @@ def test_lengths(queries, keys):
     check(normal(1, queries, 2, 64), normal(1, keys, 1, 64), normal(1, keys, 1, 64), config=HELD, scale=0.3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("queries", "keys"), [(200, 140), (150, 300)])
 def test_causal(queries, keys):
     """Heads that share keys, queries that see nothing."""
     check(normal(1, queries, 4, 64), normal(1, keys, 2, 64), normal(1, keys, 2, 64), causal=True)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("window", [(0, 0), (20, 9), (70, 64), (30, None)])
 def test_windows(window):
     """Heads of keys and values of other sizes, filled up, in another type, with a cap; values in registers, in any order."""
@@ -98,6 +100,7 @@ def test_windows(window):
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("names", [("alibi_slopes", "sinks"), tuple(changes(4))])
 def test_what_is_done_to_scores(names):
     """Heads that share keys, queries that see nothing but the sink."""
@@ -105,6 +108,7 @@ def test_what_is_done_to_scores(names):
     check(q, k, v, causal=True, **{name: x for name, x in changes(4).items() if name in names})
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("exist", "tile_m", "options"),
     [([7, 3, 135, 0, 40], 32, {"causal": True}), (None, 48, {"window": (20, 30), "softcap": 3.0})],
@@ -228,7 +232,7 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
             assert len(here) == sum(seen) == adders[tile]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize("said", [0, 1, 256])
 def test_a_number_of_keys_that_is_too_small(said, monkeypatch):
     """Arrays have the lengths they have; what is known of queries lies within what was made for it."""
@@ -275,6 +279,7 @@ def test_clean_under_the_sanitizer(packed, seed, monkeypatch):
         gradients(q, k, v, normal(*q.shape), causal=True, **lengths)
 
 
+@pytest.mark.quick(0)
 def test_keys_that_no_query_sees_are_clean_under_the_sanitizer():
     """There are no steps between holding values and writing results over them."""
     q, k, v, dout = (normal(1, n, 1, 128) for n in (1, 140, 140, 1))
@@ -358,6 +363,7 @@ def test_what_is_made_meanwhile():
     assert sm90_config.converted_heads(odd, config, 4, 1) == 16  # all but the last, which has nobody beside it
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("dim", "shared", "queries", "keys"), [(128, 1, 70, 130), (40, 2, 150, 60)])
 def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
     """Of three heads of keys, two side by side: those of queries that see no key, that share keys, of elements and queries that are not there."""
@@ -452,6 +458,7 @@ OFFERED = list(
 TIGHT = [(dim, (True, False, False), True, "sloped, function") for dim in (64, 128)]
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize(
     ("dim", "masks", "packed", "change"), OFFERED if os.environ.get("KILN_LONG_TESTS") else TIGHT, ids=str

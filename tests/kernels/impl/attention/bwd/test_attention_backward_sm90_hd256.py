@@ -58,6 +58,7 @@ def test_causal():
     check(normal(1, 60, 2, 136), normal(1, 20, 1, 136), normal(1, 20, 1, 40), causal=True)
 
 
+@pytest.mark.quick(0)
 def test_windows():
     """Another type, a cap; queries of three blocks of threads, and keys of three."""
     q, k, v = (normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((300, 72), (170, 72), (170, 136)))
@@ -193,6 +194,7 @@ def test_plans_that_are_refused(config, message):
 # --- the machine code ---
 
 
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 def test_products_run_asynchronously(monkeypatch):
