@@ -119,7 +119,7 @@ PICTURES = (
     'return [...document.querySelectorAll(".bd-article img")].map((e) => e.src).filter((src) => src.endsWith(".svg"));'
 )
 DRAWN = """
-const form = document.getElementById("playground"), said = (id) => document.getElementById(`playground-${id}`);
+const form = document.getElementById("playground-form"), said = (id) => document.getElementById(`playground-${id}`);
 Object.assign(form.layout, { value: TYPED[1] }), Object.assign(form.operation, { value: TYPED[0] });
 form.dispatchEvent(new Event("input", { bubbles: true }));
 Object.assign(form.operand, { value: TYPED[2] });
