@@ -169,7 +169,7 @@ def playground_problems(page: browser.Browser, url: str, shots: Path) -> list[st
     tried = [
         *playground.answer.PRESETS,
         ("an error", "composition", "(4,", "2"),
-        ("another", "logical_divide", "(4,8)", "3:1"),
+        ("another", "logical_divide", "(4,8):(8,1)", "3:1"),
     ]
     for dark, width in ((False, 1400), (True, 400)):
         page.open(f"{url}/playground.html", width=width, dark=dark)
