@@ -59,8 +59,9 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# All of src, tests and tools, or the folders TYPES.
 types: .venv/.dev
-	$(BIN)/pyright --threads $(WORKERS)
+	$(BIN)/pyright $(if $(filter 1,$(WORKERS)),,--threads $(WORKERS)) $(TYPES)
 
 # The site, in build/docs. Warnings are errors; nothing is loaded from another site.
 SPHINX := $(BIN)/python -m sphinx -q -j $(WORKERS) -W --keep-going

@@ -29,6 +29,7 @@ extensions = [
     "kiln_api",
     "kiln_commands",
     "kiln_gallery",
+    "kiln_knowledge",
     "kiln_playground",
     "kiln_search",
 ]

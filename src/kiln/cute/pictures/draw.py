@@ -426,7 +426,15 @@ def print_latex(
     x: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True,
     render_func: Callable[[str], None] | None = None,
 ) -> None:  # fmt: skip
-    """Print a layout, tiled copy or tiled MMA as a LaTeX document, or hand the document to ``render_func``."""
+    """Print a layout, tiled copy or tiled MMA as a LaTeX document.
+
+    Args:
+        x: the layout (at most two modes), tiled copy or tiled MMA.
+        color: a function of an index that returns a TikZ colour.
+        title: what stands above the picture.
+        axis_labels: number the rows and columns.
+        render_func: called with the document, in place of printing it.
+    """
     if _is_atom(x):
         (render_func or print)(atom_latex(x, axis_labels=axis_labels))
         return
@@ -438,10 +446,16 @@ def print_latex_tv(
     palette: str | Callable[..., str] | None = None, title: str | None = None, axis_labels: bool = False,
     render_func: Callable[[str], None] | None = None,
 ) -> None:  # fmt: skip
-    """Print a thread-value layout on its tile as a LaTeX document, or hand the document to ``render_func``.
+    """Print a thread-value layout on its tile as a LaTeX document.
 
-    ``palette`` replaces ``color``: a function of thread and value, or the name of a TikZ colour that is used in
-    eight strengths.
+    Args:
+        layout_tv: the layout (thread, value) -> index in the tile.
+        tile_mn: the extents (M, N) of the tile.
+        color: a function of thread and value that returns a TikZ colour.
+        palette: replaces ``color``: such a function, or the name of a TikZ colour that is used in eight strengths.
+        title: what stands above the picture.
+        axis_labels: number the rows and columns.
+        render_func: called with the document, in place of printing it.
     """
     if isinstance(palette, str):
         name = palette
