@@ -69,6 +69,27 @@ def test_a_race_names_both_sides() -> None:
 
 
 @cute.kernel
+def subtract_first(x: cute.Tensor, y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    first = cute.make_tensor(cute.arch.alloc_smem(Float32, 1), 1)
+    if t == 0:
+        first[0] = x[0]
+    y[t] = x[t] - first[0]
+
+
+@cute.jit
+def run_subtract_first(x: cute.Tensor, y: cute.Tensor, threads: Constexpr):
+    subtract_first(x, y).launch(grid=1, block=threads)
+
+
+@pytest.mark.parametrize(("threads", "first"), [(N, "put sync_threads()"), (32, "put sync_warp()")])
+def test_the_help_fits_all_pairs_of_a_race_and_not_only_the_one_that_is_named(threads: int, first: str) -> None:
+    (finding,) = found(run_subtract_first, *arrays(N, N), threads)
+    assert finding.thread[0] // 32 == finding.other_thread[0] // 32 and finding.count == threads - 1
+    assert finding.hint.startswith(first)
+
+
+@cute.kernel
 def dynamic(y: cute.Tensor):
     t, _, _ = cute.arch.thread_idx()
     cute.arch.alloc_smem(Float32, 5)

@@ -152,7 +152,7 @@ def _what_is_missing(case: Case) -> str:
         return "blocks of a launch are not ordered: use atomics with release and acquire, or a second launch"
     if case.block != case.other_block:
         return "put cluster_arrive() and cluster_wait() between the two"
-    if case.other_thread[1:] == case.thread[1:] and case.thread[0] // 32 == case.other_thread[0] // 32:
+    if not case.record.across_warps:
         return "put sync_warp() between the two, or sync_threads() if other warps take part"
     return "put sync_threads(), or a barrier or mbarrier that both take part in, between the two"
 
