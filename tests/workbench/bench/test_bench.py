@@ -88,6 +88,10 @@ def test_c10_without_a_gpu_there_is_an_estimate_that_says_so(tmp_path, capsys, m
     assert "24 registers" in said.out and "nothing was timed" in said.err
     assert Journal(tmp_path / ".kiln").read() == ([], 0), "an estimate is no record"
     assert bench.main([str(tmp_path / "double.py"), "--against", "cublas"]) == EXIT.BAD_USE
+    (tmp_path / "other.py").write_text(CONTRACT.replace("SLOWER", "2"))
+    both = [str(tmp_path / name) for name in ("double.py", "other.py")]
+    assert bench.main([*both, "--no-verify", "--n", "1048576"]) == EXIT.NOT_HERE
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::3]] == ["double", "other"]
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [("timeout", 3), ("oom", 3), ("wrong", 1), ("crash", 1)])
