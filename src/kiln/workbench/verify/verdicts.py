@@ -140,7 +140,9 @@ class Verdict(notebook.Shown):
             if asked is not same[0]:
                 continue
             fields = "".join(f" {name}={value}" for name, value in described["problem"].items())
-            shrunk = " (made smaller)" if dict(asked) != described["problem"] else ""
+            whole = f"--max-elements={described['asked_elements']} checks all of it"
+            before = fields_text(asked)
+            shrunk = f" (made smaller from {before}; {whole})" if dict(asked) != described["problem"] else ""
             if len(same) > 1:
                 shrunk = f" ({len(same)} problems, made smaller)"
             found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(described['inputs'])}; {self.where}"))
