@@ -249,7 +249,8 @@ class _Trial:
             shape = "x".join(map(str, mine.shape)) or "scalar"
             name = f"output {number} ({input_arrays.dtype_name(mine)} {shape})"
             if not _written(mine, theirs):
-                return _cheat("poisoned-memory", f"no element of {name} was written")
+                seen = f"no element of {name} was written: did the kernel write to a copy (`reshape`, `contiguous`)?"
+                return _wrong(f"poisoned-memory: {seen}\n{cheating.CHECKS['poisoned-memory']}")
             text = f"{seen['wrong']} of {seen['elements']} elements of {name} are wrong"
             measured = {"error": judged.error, "bound": judged.bound, "how": judged.how, "notes": found["notes"]}
             return {"status": "wrong", "message": text, "output": seen, **measured}
