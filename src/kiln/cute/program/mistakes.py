@@ -16,7 +16,9 @@ from ...base_dsl.source_context import foreign_call, node_at
 
 
 def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
-    """Return the error for an exception of a function for Python's numbers, or of a launch without its sizes."""
+    """Return the error for a function of Python's numbers, a launch without its sizes, or a mode that is not there."""
+    if isinstance(failure, IndexError):
+        return _missing_mode(last_user_span(tb), _last_user_frame(tb))
     if not isinstance(failure, TypeError):
         return None
     span = last_user_span(tb)
@@ -35,6 +37,25 @@ def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError 
             span=span,
         )
     return None
+
+
+def _missing_mode(span: Span | None, frame: types.FrameType | None) -> DSLBaseError | None:
+    """Return the error for `x.shape[1]` of a tensor with one mode."""
+    node = node_at(span, ast.Subscript)
+    if frame is None or node is None or not isinstance(node.value, ast.Attribute):
+        return None
+    index, tensor = node.slice, node.value.value
+    if node.value.attr not in ("shape", "stride") or not isinstance(tensor, ast.Name) or not isinstance(index, ast.Constant):
+        return None
+    shape = getattr(frame.f_locals.get(tensor.id), "shape", None)
+    if not isinstance(shape, tuple) or not isinstance(index.value, int) or index.value < len(shape):
+        return None
+    modes = f"{len(shape)} mode{'s' * (len(shape) != 1)}"
+    return DSLUserCodeTypeError(
+        f"{ast.unparse(node)} asks for mode {index.value}, and {tensor.id} has {modes}, counted from 0",
+        hint=f"pass a tensor with {index.value + 1} modes or more, or look at cute.rank({tensor.id}) first",
+        span=span,
+    )
 
 
 def _misspelt(span: Span | None, missing: list[str]) -> str:
