@@ -338,3 +338,19 @@ def test_a_contract_that_ends_its_process_does_so_in_a_worker(verb, tmp_path, mo
     assert verb.main([str(tmp_path / "ends.py")]) == EXIT.BAD_USE
     said = capsys.readouterr().err
     assert "cannot be imported (crash): it ended its process by SIGSEGV" in said and "last words" in said
+
+
+def test_a_contract_that_takes_too_long_to_load_is_told_with_the_load_of_the_machine(tmp_path, monkeypatch, capsys):
+    frames = f'  File "{bench.__file__}", line 1 in main\n  File "{tmp_path}/slow.py", line 2 in <module>\n'
+
+    class Slow(Inline):
+        def run(self, jobs):
+            for job in jobs:
+                yield Outcome(job, "timeout", error={"message": "it did not end within 120 s"}, stderr=frames)
+
+    monkeypatch.setattr(bench, "Local", lambda *_, **__: Slow())
+    monkeypatch.setattr("os.getloadavg", lambda: (20.4, 0.0, 0.0))
+    assert bench.main([str(tmp_path / "slow.py")]) == EXIT.BAD_USE
+    said = capsys.readouterr().err
+    assert "slow.py was not loaded: it did not end within 120 s; 20 processes want the" in said
+    assert "slow.py\", line 2" in said and "bench/cli.py" not in said

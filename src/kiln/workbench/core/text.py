@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import sysconfig
 from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -23,6 +25,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return "did you mean X?" for the known name that is most like a wrong one; "" if none is."""
     near = difflib.get_close_matches(name, list(known), 1)
     return f"did you mean {near[0]!r}?" if near else ""
+
+
+def printed(text: str, most: int) -> list[str]:
+    """Return the last lines that a worker printed, with only the user's frames of tracebacks."""
+    others = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "<frozen")
+    lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
+    return lines[-most:]
 
 
 def table(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
