@@ -170,12 +170,13 @@ def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
     bodies = {_body(remark.file, remark.line) for remark in remarks}
     texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in made}
     pairs = {pair for text in texts.values() for pair in read_mlir(text).calls}
-    # A kernel's own lines are "called" by its launch, which is no line of the kernel.
-    return sorted(
-        (*line, *caller)
-        for line, caller in pairs
-        if not any(line[0] == file and first <= line[1] <= last for file, first, last in bodies)
-    )
+
+    def inside(place: tuple[str, int]) -> bool:
+        return any(place[0] == file and first <= place[1] <= last for file, first, last in bodies)
+
+    # A kernel's own lines, and those of Python functions it calls, are "called" by its launch: no line of the kernel.
+    launched = {caller for line, caller in pairs if inside(line) and not inside(caller)}
+    return sorted((*line, *caller) for line, caller in pairs if not inside(line) and caller not in launched)
 
 
 def _body(file: str, line: int) -> tuple[str, int, int]:
