@@ -22,6 +22,7 @@ from kiln.workbench.core.runners import Inline, Job, Outcome
 from kiln.workbench.profile import cli as profile
 from kiln.workbench.profile import kernel_ranges, ncu, nsys
 from kiln.workbench.profile.result import KernelProfile, LineProfile, Profile, compared, with_calls
+from kiln.workbench.profile.static_profile import StaticProfile
 from kiln.workbench.verify import cli as verify
 
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
@@ -114,6 +115,21 @@ def test_a_kernel_for_another_gpu_is_looked_at_as_compiled_for_that(case, monkey
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_120a")
     found = profile.profile(wb.load(case), runner=Runner())
     assert asked == [{"CUTE_DSL_ARCH": "sm_100a"}] and "at least on B200" in found.notes[0]
+
+
+def test_bank_conflicts_that_take_too_long_are_told_with_the_case_and_a_remedy(case):
+    class Runner(Inline):
+        def run(self, jobs):
+            kernel = StaticProfile("k", "sm_90a", (1, 1, 1), (32, 1, 1), (1, 1, 1), 16, 0, 0, 0, 0, 0, 0, mix={"shared": 1})
+            for job in jobs:
+                if job.do.endswith(":conflicts"):
+                    yield Outcome(job, "timeout", error={"message": "it did not end within 20 s, and was killed"})
+                else:
+                    yield Outcome(job, "ok", {"kernels": [kernel.to_json()], "calls": [], "dtype": "f32"})
+
+    note = profile.profile(wb.load(case), {"n": 128}, runner=Runner()).notes[-1]
+    said = "bank conflicts of transposed were not counted: it did not end within 20 s, and was killed"
+    assert note == f"{said}; smaller extents may do: --n=64"
 
 
 @pytest.fixture

@@ -236,7 +236,10 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
                 found.notes.append(f"bank conflicts are those of a smaller problem: {fields}")
         else:
             why = (outcome.error or {}).get("message", outcome.status)
-            found.notes.append(f"bank conflicts were not counted: {why}")
+            large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
+            if outcome.status == "timeout" and large:
+                why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
+            found.notes.append(f"bank conflicts of {case.name} were not counted: {why}")
     return found
 
 
