@@ -41,19 +41,22 @@ def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError 
 
 def _missing_mode(span: Span | None, frame: types.FrameType | None) -> DSLBaseError | None:
     """Return the error for `x.shape[1]` of a tensor with one mode."""
-    node = node_at(span, ast.Subscript)
-    if frame is None or node is None or not isinstance(node.value, ast.Attribute):
-        return None
-    index, tensor = node.slice, node.value.value
-    if node.value.attr not in ("shape", "stride") or not isinstance(tensor, ast.Name) or not isinstance(index, ast.Constant):
-        return None
-    shape = getattr(frame.f_locals.get(tensor.id), "shape", None)
-    if not isinstance(shape, tuple) or not isinstance(index.value, int) or index.value < len(shape):
+    match node_at(span, ast.Subscript):
+        case (
+            ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=name), attr="shape" | "stride"),
+                slice=ast.Constant(value=int(mode)),
+            ) as node
+        ):
+            shape = getattr(frame.f_locals.get(name), "shape", None) if frame is not None else None
+        case _:
+            return None
+    if not isinstance(shape, tuple) or mode < len(shape):
         return None
     modes = f"{len(shape)} mode{'s' * (len(shape) != 1)}"
     return DSLUserCodeTypeError(
-        f"{ast.unparse(node)} asks for mode {index.value}, and {tensor.id} has {modes}, counted from 0",
-        hint=f"pass a tensor with {index.value + 1} modes or more, or look at cute.rank({tensor.id}) first",
+        f"{ast.unparse(node)} asks for mode {mode}, and {name} has {modes}, counted from 0",
+        hint=f"pass a tensor with {mode + 1} modes or more, or look at cute.rank({name}) first",
         span=span,
     )
 
