@@ -353,4 +353,4 @@ def test_a_contract_that_takes_too_long_to_load_is_told_with_the_load_of_the_mac
     assert bench.main([str(tmp_path / "slow.py")]) == EXIT.BAD_USE
     said = capsys.readouterr().err
     assert "slow.py was not loaded: it did not end within 120 s; 20 processes want the" in said
-    assert "slow.py\", line 2" in said and "bench/cli.py" not in said
+    assert 'slow.py", line 2' in said and "bench/cli.py" not in said

@@ -18,7 +18,8 @@ from kiln.workbench import doctor
 from kiln.workbench.core import cases, command_line, loading, tuned_file
 from kiln.workbench.core.records import Record
 from kiln.workbench.tune import cli as tune
-from kiln.workbench.tune import config_locks, jobs, result
+from kiln.workbench.tune import config_locks, result
+from kiln.workbench.tune import jobs as tune_jobs
 from kiln.workbench.tune import tuner as tuning
 
 
@@ -115,7 +116,7 @@ def test_predictions_take_the_peak_of_the_inputs_type_and_name_the_gpu(folder: P
     contract = CONTRACT.replace("float32", "float16") + "def flops_bytes(n):\n    return 2 * 1024**3, 6 * 1024**2\n"
     (folder / "pair.py").write_text(contract)
     (config, *_) = load(folder).configs({"n": 64})
-    compiled = jobs.compile_config(str(folder / "pair.py"), {"n": 64}, config.config, "sm_90a", 0)
+    compiled = tune_jobs.compile_config(str(folder / "pair.py"), {"n": 64}, config.config, "sm_90a", 0)
     assert compiled == {"status": "ranked", "launches": [], "dtype": "f16"}
     runner = FakeRunner(by_tile, dtype="f16")
     found = tune.tune(load(folder), 1, runner=runner, arch="sm_90a")
