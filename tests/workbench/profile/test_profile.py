@@ -96,6 +96,8 @@ def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, t
     assert lines[9]["counts"]["global"] == 32 and lines[19]["called"] == sum(lines[9]["counts"].values())
     (static,) = found["extra"]["static"]
     assert static["mix"]["shared"] >= 40 and static["mix"]["barrier"] == 1
+    assert kernel["metrics"]["Code size (instructions)"] == sum(static["mix"].values())
+    assert (kernel["metrics"]["Bytes/global access"], kernel["metrics"]["Warps in the grid"]) == ("4 (64x)", 1)
     assert max(each["conflicts"] for each in found["extra"]["bank_conflicts"]) == 31 * 32
     (record,) = journal_of(wb.load(case)).read()[0]
     assert (record.kind, record.status, record.more["kernels"][0]["name"]) == ("profile", "ok", "transpose")
@@ -120,7 +122,9 @@ def test_a_kernel_for_another_gpu_is_looked_at_as_compiled_for_that(case, monkey
 def test_bank_conflicts_that_take_too_long_are_told_with_the_case_and_a_remedy(case):
     class Runner(Inline):
         def run(self, jobs):
-            kernel = StaticProfile("k", "sm_90a", (1, 1, 1), (32, 1, 1), (1, 1, 1), 16, 0, 0, 0, 0, 0, 0, mix={"shared": 1})
+            kernel = StaticProfile(
+                "k", "sm_90a", (1, 1, 1), (32, 1, 1), (1, 1, 1), 16, 0, 0, 0, 0, 0, 0, mix={"shared": 1}
+            )
             for job in jobs:
                 if job.do.endswith(":conflicts"):
                     yield Outcome(job, "timeout", error={"message": "it did not end within 20 s, and was killed"})
@@ -157,7 +161,9 @@ def test_c11_without_a_gpu_the_static_profile_is_shown_and_the_exit_status_says_
 def test_two_cases_are_compared(case, tmp_path, capsys):
     (tmp_path / "other.py").write_text(TRANSPOSE)
     assert profile.main([str(case), str(tmp_path / "other.py"), "--lines", "0"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    assert "Occupancy and code size do not say which is faster" in printed
     assert ["transpose", "transposed", "other", "delta"] in lines
     assert ["Registers/thread", "42", "37", "-5", "(-11.9", "%)"] in lines
 

@@ -94,6 +94,8 @@ class StaticProfile:
     """Loops in the order of the code, without those that only wait."""
     loaded_at_a_time: int = 0
     """Bytes of global memory that a thread has in flight at most."""
+    widths: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    """Instructions that load from or store to global memory, by the bytes of a thread, widest first."""
     copies: bool = False
     """Whether asynchronous copies fill shared memory."""
     messages: tuple[str, ...] = ()
@@ -213,6 +215,7 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
             "lines": tuple(_line(*place, found) for place, found in sorted(code.by_line().items()) if place[0]),
             "loops": tuple(LoopCost(*loop.place, loop.depth, sass.mix(loop.instructions)) for loop in loops),
             "loaded_at_a_time": code.bytes_loaded_at_a_time(),
+            "widths": code.widths(),
             "copies": any(one.name.startswith(("LDGSTS", "UTMALDG", "UBLKCP.S.G")) for one in code.instructions),
         }
     return StaticProfile(
