@@ -162,6 +162,7 @@ def test_artifacts() -> None:
     executable = get_target("cpu").compile(parse(SOURCE), "f")
     artifacts = executable.artifacts
     assert set(artifacts) >= {"mlir", "mlir_lowered", "llvm", "asm", "object"}
+    assert repr(artifacts.keys()) == f"KeysView(Artifacts({', '.join(artifacts)}))"
     assert "arith.addi" in artifacts["mlir"]
     assert "llvm.add" in artifacts["mlir_lowered"]
     assert "define" in artifacts["llvm"]

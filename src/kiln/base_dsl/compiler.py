@@ -303,6 +303,9 @@ class Artifacts(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._renderers)
 
+    def __repr__(self) -> str:
+        return f"Artifacts({', '.join(self)})"
+
 
 def safe_name(name: str) -> str:
     """Return a name as a file name: other characters replaced, cut to what file systems take."""

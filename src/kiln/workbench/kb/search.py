@@ -85,7 +85,8 @@ class Place:
 
 def search(among: Iterable[Place], words: list[str], most: int = 12) -> list[Place]:
     """Return the places that have all words, then those that have synonyms or some of the words, best first."""
-    places = list(among)
+    # A checkout and an installed Kiln have the same pages; the first of two equal places counts.
+    places = list({(place.title, place.text): place for place in reversed(list(among))}.values())[::-1]
     found = _full_text(places, words)
     ranked = _by_substrings(places, words) if found is None else found
     of_file: collections.Counter[Path] = collections.Counter()
