@@ -13,8 +13,8 @@ are read once and written once.
 Three levels, from fast to slow:
 
 - a thread adds up the 16 bytes that it loads;
-- a warp scans the sums of its lanes by shuffles, a block those of its warps through shared memory;
-- tiles pass sums on through global memory, in one 64-bit word each: the state in the upper half, the sum in the lower.
+- a warp scans its 32 partial results by shuffles, a block those of its warps through shared memory;
+- tiles publish theirs in global memory, in one 64-bit word each: the state in the upper half, the sum in the lower.
   One word is written and read as a whole, so neither fences nor release and acquire are needed.
 
 Blocks take their tiles from a counter. A block then waits only for blocks that have started already.
@@ -37,7 +37,7 @@ NOTHING, SUM, PREFIX = 0, 1, 2
 
 
 def accumulator(dtype: Any) -> Any:
-    """Return the type of sums, which has 32 bits."""
+    """Return the type that is added in, which has 32 bits."""
     return Float32 if dtype.is_float else Int32
 
 
@@ -182,7 +182,7 @@ def scan(x: Any, y: Any, state: Any, inclusive: bool = True) -> None:
 
 
 def words(count: int, itemsize: int) -> int:
-    """Return how many 64-bit words `state` has for so many elements."""
+    """Return how many 64-bit words `state` has for `count` elements."""
     return -(-count // tile_size(itemsize)) + 1
 
 
@@ -229,7 +229,7 @@ def get_inputs(count=1 << 26, dtype="float32"):
 
 
 problems = [{"count": 1 << 26, "dtype": dtype} for dtype in ("int32", "float32")]
-nondeterministic = True  # which prefix a tile meets first is left to chance, and sums of floats round by their order
+nondeterministic = True  # which prefix a tile meets first is left to chance, and with it how floats are rounded
 arch = "sm_80+"
 
 

@@ -128,7 +128,7 @@ GALLERY = (
     ),
     Shown(
         "MLA decode", "Multi-head latent attention on a paged cache of compressed KV.", "mla",
-        "Eight heads point at one row of latents, one for each token. A latent is loaded once and read by all heads.",
+        "Eight heads point at one row of compressed KV, an entry for each token. It is loaded once and read by all heads.",
         f"{_KERNELS}/impl/mla/sm90.py", SPEEDS[4], "kernels.md#mla",
     ),
     Shown(
