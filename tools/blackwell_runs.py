@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,18 +66,20 @@ class Run(NamedTuple):
         return said[:160].replace("|", "/")
 
 
-def run(examples: Path, path: str, args: str, timeout: float, arch: str, sanitized: bool = False) -> Run:
-    """Run a program as its author would, from an empty folder, on the emulated GPU of an architecture."""
+def run(
+    examples: Path, path: str, args: str, timeout: float, arch: str, sanitized: bool = False, folder: str | None = None
+) -> Run:  # fmt: skip
+    """Run a program as its author would, on the emulated GPU of an architecture, from a folder (default: a new one)."""
     script = examples / path
     variables = {"PYTHONPATH": os.pathsep.join((str(examples), str(script.parent))), "CUTE_DSL_ARCH": arch}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as there:
         command = [sys.executable, "-m", "kiln", "run", "--target", "cpu"]
         command += ["--sanitize"] if sanitized else []
-        command += [str(as_script(script, folder, args))] + (shlex.split(args) if script.suffix == ".py" else [])
+        command += [str(as_script(script, there, args))] + (shlex.split(args) if script.suffix == ".py" else [])
         try:
             done = subprocess.run(
-                command, cwd=folder, env=os.environ | variables, timeout=timeout,
+                command, cwd=there, env=os.environ | variables, timeout=timeout,
                 capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
             )  # fmt: skip
             text = f"{done.stdout}\n{done.stderr}"

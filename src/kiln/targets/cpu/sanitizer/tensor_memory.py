@@ -494,7 +494,7 @@ def tensor_shift(place: u32, cta_group: u32, site: u32) -> None:
     me, clock = u32(TCGEN05) * st.threads + st.tid, st.current.epoch[TCGEN05]
     for cta in range(cta_group):
         there = (st.tid // st.per_block) ^ cta
-        touch_lanes(there, place >> 16, u32(128), place & 0xFFFF, u32(8), me, clock, SHIFTED_IN, True, site)
+        touch_lanes(there, place >> 16, u32(32), place & 0xFFFF, u32(8), me, clock, SHIFTED_IN, True, site)
 
 
 @detector.export
