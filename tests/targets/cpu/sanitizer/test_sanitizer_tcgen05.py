@@ -16,6 +16,7 @@ from kiln.cute import arch
 from kiln.dialects.nvgpu import launch_control, mbarrier, tcgen05
 from kiln.dialects.nvgpu.tcgen05_descriptors import block_scaled_instruction_descriptor, instruction_descriptor
 from kiln.targets.cpu.faults import TensorMemoryFault
+from kiln.targets.cpu.sanitizer.state import PLAIN_ACCESSES
 
 A_BYTES, B_AT, BYTES = 4096, 4096, 8192
 IDESC = instruction_descriptor("f16", "f16", "f16", "f32", 128, 16)
@@ -118,6 +119,38 @@ def gemm(*wrong: str):
             free(address, 64)
 
     return kernel
+
+
+@pytest.mark.quick(0)  # 2^26 accesses
+def test_operands_written_after_the_checks_by_default_have_ended(monkeypatch):
+    monkeypatch.setenv("KILN_CHECKS", "first")
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
+        t, full = arch.thread_idx()[0], mbarriers(1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+        address = allocate(holder(), 64)
+        for i in range(cute.Int32(PLAIN_ACCESSES // 128)):
+            words[t] = i
+        for j in range(cute.Int32(BYTES // 512)):
+            words[j * 128 + t] = t + j
+        arch.fence_view_async_shared()
+        arch.sync_threads()
+        if t == 32:
+            mma(address, descriptor(smem, 0, 2048), descriptor(smem, B_AT, 512), accumulate=False)
+            commit(full)
+        wait(full, 0)
+        out[t] = load(lanes_of_warp(address), "32x32b", 16)[3]
+        tcgen05.tcgen05_wait(kind="ld")
+        arch.sync_threads()
+        free(address, 64)
+
+    with kiln.target("cpu"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        launcher(kernel, 1, grid=1, block=128)(np.zeros(128, np.int32))
 
 
 @pytest.mark.parametrize("used", [True, False])

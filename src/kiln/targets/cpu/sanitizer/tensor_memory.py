@@ -155,7 +155,7 @@ def touch_tensor(
     st = state.place
     if st.kinds & PLAIN != 0:
         written = written_at(st, rank, row, column)
-        if reads and written[0] == 0:
+        if reads and written[0] == 0 and st.left != 0:
             say(report(RULE["uninitialized"], site, site, st.group, me), rank, row, column)
         if now != 0:
             written[0] = 1
@@ -368,6 +368,8 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
     """Check an MMA that the running thread has issued."""
     st = state.place
     if st.active == 0 or st.tensor_slots == None:
+        return
+    if st.kinds & PLAIN != 0 and st.left == 0:
         return
     me, clock = u32(TCGEN05) * st.threads + st.tid, st.current.epoch[TCGEN05]
     rank, m, n, parts = (
