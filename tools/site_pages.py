@@ -18,7 +18,7 @@ import playground
 
 PAGES = (
     "index", "learn/index", "learn/04-layouts", "learn/05-speed-of-a-copy", "learn/11-gemm-staircase", "gallery",
-    "howto/fused-epilogue", "come-from/triton", "reference/api/cute", "reference/commands", "kernels", "playground",
+    "howto/fused-epilogue", "come-from/triton", "reference/api/math", "reference/commands", "kernels", "playground",
 )  # fmt: skip
 SEARCHES = {
     "vectorized loads": "knowledge/optimizations/sixteen-byte-accesses.html",
