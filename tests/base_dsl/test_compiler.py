@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,7 @@ def test_artifacts() -> None:
     executable = get_target("cpu").compile(parse(SOURCE), "f")
     artifacts = executable.artifacts
     assert set(artifacts) >= {"mlir", "mlir_lowered", "llvm", "asm", "object"}
+    assert repr(artifacts.keys()) == f"KeysView(Artifacts({', '.join(artifacts)}))"
     assert "arith.addi" in artifacts["mlir"]
     assert "llvm.add" in artifacts["mlir_lowered"]
     assert "define" in artifacts["llvm"]
@@ -191,6 +193,16 @@ def test_pass_failures_are_reported() -> None:
 def test_every_pass_leaves_a_valid_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILN_VERIFY_PASSES", "1")
     compile_(SOURCE)
+
+
+def test_times_of_stages_are_printed_where_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_(SOURCE)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("KILN_TIMING", "1")
+    compile_(SOURCE)
+    assert re.search(r"^f: \w+ took \d+\.\d\d ms$", capsys.readouterr().err, re.MULTILINE)
 
 
 TWO_FUNCTIONS = """

@@ -30,8 +30,8 @@ HELPER = "def double(x):\n    return x + x\n"
 class FakeRunner(Runner):
     """Answers every job with what `us(problem, config)` says: microseconds, or the status of a failure."""
 
-    def __init__(self, us, stop_after=None):
-        self.us, self.jobs, self.stop_after = us, [], stop_after
+    def __init__(self, us, stop_after=None, dtype=None):
+        self.us, self.jobs, self.stop_after, self.dtype = us, [], stop_after, dtype
 
     def done(self, what):
         """The arguments of the jobs of a kind."""
@@ -63,7 +63,7 @@ class FakeRunner(Runner):
                 "kernel": "k", "grid": [1024, 1, 1], "block": [given["config"]["tile"], 1, 1], "cluster": [1, 1, 1],
                 "smem": 400_000 if us == "no_fit" else 0, "registers": 32, "spills": 0, "local": 0, "barriers": 1,
             }  # fmt: skip
-            return Outcome(job, "ok", {"status": "ranked", "launches": [launch]})
+            return Outcome(job, "ok", {"status": "ranked", "launches": [launch], "dtype": self.dtype})
         if isinstance(us, str):
             return Outcome(job, us, error={"type": us, "message": f"made-up {us}"})
         return Outcome(job, "ok", {"status": "ok", "us": [0.99 * us, us, 1.01 * us], "n": 20, "protocol": "fake/1"})

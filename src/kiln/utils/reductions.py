@@ -36,7 +36,8 @@ def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
 def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
     """Combine the values of neighbouring threads of a CTA; each of them gets the result.
 
-    More than a warp go through shared memory of their own, and all threads of the CTA synchronise.
+    More than a warp go through shared memory of their own, and all threads of the CTA synchronise. A call that is
+    repeated in a loop needs a `sync_threads()` between its rounds.
 
     Args:
         value: this thread's value.

@@ -379,3 +379,16 @@ def test_a_power_with_a_modulus():
     assert caught.value.span.line == line_of(f.function, "pow(")
     assert pow(Int32(2), 3, 7) == 1
     assert pow(Int32(10), Int32(9), 10**6 + 3) == pow(10, 9, 10**6 + 3)
+
+
+@cute.jit
+def columns(x: cute.Tensor):
+    rows = x.shape[0]
+    return rows * x.shape[1]  # a second mode
+
+
+def test_a_mode_that_a_tensor_has_not_is_named() -> None:
+    with pytest.raises(DSLUserCodeTypeError) as caught:
+        columns(np.zeros(4, np.float32))
+    assert caught.value.message == "x.shape[1] asks for mode 1, and x has 1 mode, counted from 0"
+    assert caught.value.span is not None and caught.value.span.line == line_of(columns, "# a second mode")

@@ -88,6 +88,10 @@ def test_c10_without_a_gpu_there_is_an_estimate_that_says_so(tmp_path, capsys, m
     assert "24 registers" in said.out and "nothing was timed" in said.err
     assert Journal(tmp_path / ".kiln").read() == ([], 0), "an estimate is no record"
     assert bench.main([str(tmp_path / "double.py"), "--against", "cublas"]) == EXIT.BAD_USE
+    (tmp_path / "other.py").write_text(CONTRACT.replace("SLOWER", "2"))
+    both = [str(tmp_path / name) for name in ("double.py", "other.py")]
+    assert bench.main([*both, "--no-verify", "--n", "1048576"]) == EXIT.NOT_HERE
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[::3]] == ["double", "other"]
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [("timeout", 3), ("oom", 3), ("wrong", 1), ("crash", 1)])
@@ -334,3 +338,19 @@ def test_a_contract_that_ends_its_process_does_so_in_a_worker(verb, tmp_path, mo
     assert verb.main([str(tmp_path / "ends.py")]) == EXIT.BAD_USE
     said = capsys.readouterr().err
     assert "cannot be imported (crash): it ended its process by SIGSEGV" in said and "last words" in said
+
+
+def test_a_contract_that_takes_too_long_to_load_is_told_with_the_load_of_the_machine(tmp_path, monkeypatch, capsys):
+    frames = f'  File "{bench.__file__}", line 1 in main\n  File "{tmp_path}/slow.py", line 2 in <module>\n'
+
+    class Slow(Inline):
+        def run(self, jobs):
+            for job in jobs:
+                yield Outcome(job, "timeout", error={"message": "it did not end within 120 s"}, stderr=frames)
+
+    monkeypatch.setattr(bench, "Local", lambda *_, **__: Slow())
+    monkeypatch.setattr("os.getloadavg", lambda: (20.4, 0.0, 0.0))
+    assert bench.main([str(tmp_path / "slow.py")]) == EXIT.BAD_USE
+    said = capsys.readouterr().err
+    assert "slow.py was not loaded: it did not end within 120 s; 20 processes want the" in said
+    assert 'slow.py", line 2' in said and "bench/cli.py" not in said

@@ -22,6 +22,7 @@ from kiln.workbench.core.runners import Inline, Job, Outcome
 from kiln.workbench.profile import cli as profile
 from kiln.workbench.profile import kernel_ranges, ncu, nsys
 from kiln.workbench.profile.result import KernelProfile, LineProfile, Profile, compared, with_calls
+from kiln.workbench.profile.static_profile import StaticProfile
 from kiln.workbench.verify import cli as verify
 
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
@@ -95,6 +96,8 @@ def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, t
     assert lines[9]["counts"]["global"] == 32 and lines[19]["called"] == sum(lines[9]["counts"].values())
     (static,) = found["extra"]["static"]
     assert static["mix"]["shared"] >= 40 and static["mix"]["barrier"] == 1
+    assert kernel["metrics"]["Code size (instructions)"] == sum(static["mix"].values())
+    assert (kernel["metrics"]["Bytes/global access"], kernel["metrics"]["Warps in the grid"]) == ("4 (64x)", 1)
     assert max(each["conflicts"] for each in found["extra"]["bank_conflicts"]) == 31 * 32
     (record,) = journal_of(wb.load(case)).read()[0]
     assert (record.kind, record.status, record.more["kernels"][0]["name"]) == ("profile", "ok", "transpose")
@@ -114,6 +117,23 @@ def test_a_kernel_for_another_gpu_is_looked_at_as_compiled_for_that(case, monkey
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_120a")
     found = profile.profile(wb.load(case), runner=Runner())
     assert asked == [{"CUTE_DSL_ARCH": "sm_100a"}] and "at least on B200" in found.notes[0]
+
+
+def test_bank_conflicts_that_take_too_long_are_told_with_the_case_and_a_remedy(case):
+    class Runner(Inline):
+        def run(self, jobs):
+            kernel = StaticProfile(
+                "k", "sm_90a", (1, 1, 1), (32, 1, 1), (1, 1, 1), 16, 0, 0, 0, 0, 0, 0, mix={"shared": 1}
+            )
+            for job in jobs:
+                if job.do.endswith(":conflicts"):
+                    yield Outcome(job, "timeout", error={"message": "it did not end within 20 s, and was killed"})
+                else:
+                    yield Outcome(job, "ok", {"kernels": [kernel.to_json()], "calls": [], "dtype": "f32"})
+
+    note = profile.profile(wb.load(case), {"n": 128}, runner=Runner()).notes[-1]
+    said = "bank conflicts of transposed were not counted: it did not end within 20 s, and was killed"
+    assert note == f"{said}; smaller extents may do: --n=64"
 
 
 @pytest.fixture
@@ -141,7 +161,9 @@ def test_c11_without_a_gpu_the_static_profile_is_shown_and_the_exit_status_says_
 def test_two_cases_are_compared(case, tmp_path, capsys):
     (tmp_path / "other.py").write_text(TRANSPOSE)
     assert profile.main([str(case), str(tmp_path / "other.py"), "--lines", "0"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    assert "Occupancy and code size do not say which is faster" in printed
     assert ["transpose", "transposed", "other", "delta"] in lines
     assert ["Registers/thread", "42", "37", "-5", "(-11.9", "%)"] in lines
 

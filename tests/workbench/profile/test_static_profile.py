@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from kiln.hardware.devices import device_of
 from kiln.targets.nvidia.codegen import Resources
 from kiln.workbench.core import sass
-from kiln.workbench.profile.static_profile import StaticProfile, static_profile
+from kiln.workbench.profile.static_profile import StaticProfile, calls_of, static_profile
 
 CODE = r"""
 .text.product:
@@ -95,6 +96,7 @@ def test_code_is_read_with_lines_loops_and_loads():
     # The wait behind the code belongs to the loop it goes back to, and is one itself.
     assert loops == [(6, 0, 1, 11, False), (7, 1, 0, 2, True)]
     assert code.bytes_loaded_at_a_time() == 20
+    assert code.widths() == {"16": 1, "4": 2}
 
 
 def test_what_is_called_has_no_loops_but_its_own():
@@ -127,6 +129,17 @@ def test_a_launch_has_a_profile():
     assert found.to_json()["limited_by"] == "registers, shared memory"
     tight = dataclasses.replace(found, dynamic_smem=300_000)
     assert tight.occupancy.blocks == 0 and tight.waves(device_of("sm_90")) == math.inf
+
+
+def test_what_a_kernel_calls_is_not_charged_to_its_launch(tmp_path):
+    program = tmp_path / "k.py"
+    program.write_text("def half(x):\n    return x / 2\n\ndef kernel(x):\n    return half(x)\n\nkernel(1)\n")
+    at = lambda line, *callers: f'"{program}":{line}:1' if not callers else f"callsite({at(line)} at {at(*callers)})"
+    # a function of Python has no call of its own in the locations, one with @cute.jit has
+    text = "\n".join(f"  op() loc({place})" for place in (at(2, 7), at(5, 7), at(1, 5, 7)))
+    remark = SimpleNamespace(kind="resources", file=str(program), line=4)
+    launch = SimpleNamespace(remarks=[remark], artifacts={"mlir_located": text})
+    assert calls_of([launch]) == [(str(program), 1, str(program), 5)]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from kiln.workbench.core import cases, command_line, loading, tuned_file
 from kiln.workbench.core.records import Record
 from kiln.workbench.tune import cli as tune
 from kiln.workbench.tune import config_locks, result
+from kiln.workbench.tune import jobs as tune_jobs
 from kiln.workbench.tune import tuner as tuning
 
 
@@ -109,6 +110,19 @@ def test_what_is_not_measured_is_pruned_with_its_prediction(folder: Path) -> Non
     rows = str(tune.tune(load(folder), 1, runner=more, target="cpu")).splitlines()
     alone = rows.index("  the others, timed alone and shortly:")
     assert rows[1].startswith("  compared with each other, in ") and (alone, rows[alone + 2][:6]) == (7, "  6 ok")
+
+
+def test_predictions_take_the_peak_of_the_inputs_type_and_name_the_gpu(folder: Path, capsys) -> None:
+    contract = CONTRACT.replace("float32", "float16") + "def flops_bytes(n):\n    return 2 * 1024**3, 6 * 1024**2\n"
+    (folder / "pair.py").write_text(contract)
+    (config, *_) = load(folder).configs({"n": 64})
+    compiled = tune_jobs.compile_config(str(folder / "pair.py"), {"n": 64}, config.config, "sm_90a", 0)
+    assert compiled == {"status": "ranked", "launches": [], "dtype": "f16"}
+    runner = FakeRunner(by_tile, dtype="f16")
+    found = tune.tune(load(folder), 1, runner=runner, arch="sm_90a")
+    least = min(record.more["predicted_us"] for record in found.records['{"n":4096}'])
+    assert 2.1 < least < 10, "at the f32 peak of 67 TFLOP/s the FLOPs alone take 32 us"
+    assert str(found).count(" us on H100 SXM  {") == 6
 
 
 def test_of_many_configs_with_a_model_of_their_own_the_best_are_compiled(folder: Path) -> None:

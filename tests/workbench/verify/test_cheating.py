@@ -98,7 +98,8 @@ def test_c3_cheats_are_found(name: str, tmp_path: Path, capsys, monkeypatch) -> 
     assert f"{name}: " in out
     assert CHECKS[name] in out
     # It is found among all checks, too.
-    assert f"FAILED cheat: {name}" in re.sub(r"FAILED +", "FAILED ", out)
+    status = "wrong" if name == "poisoned-memory" else "cheat"  # the kernel that forgets its output is only wrong
+    assert f"FAILED {status}: {name}" in re.sub(r"FAILED +", "FAILED ", out)
 
 
 def test_declared_exceptions(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -15,6 +15,7 @@ from kiln.workbench.core.records import Journal
 from kiln.workbench.core.runners import Inline
 from kiln.workbench.main import main
 from kiln.workbench.verify import cli as verb
+from kiln.workbench.verify import jobs
 
 GOOD = """
 import numpy as np
@@ -253,7 +254,15 @@ def test_problems_are_made_smaller_without_a_gpu(write, capsys) -> None:
     record = verb.verified(case, case.problem({"m": 256, "n": 256}))
     assert record is not None
     assert record.more["checked"]["m"] == 16
-    assert "m=16 n=32 dtype=float32 (made smaller)" in out or "m=32 n=16 dtype=float32 (made smaller)" in out
+    made = "dtype=float32 (made smaller from m=256 n=256 dtype=float32; --max-elements=65536 checks all of it)"
+    assert f"m=16 n=32 {made}" in out.replace("\n", " ") or f"m=32 n=16 {made}" in out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("size", "smaller"), [(781, 397), (1823, 927), (1024, 512), (1000, 488), (65, 33), (64, 32), (3, 1), (2, 1)]
+)
+def test_a_smaller_extent_keeps_the_remainder(size: int, smaller: int) -> None:
+    assert jobs._halved(size) == smaller < size
 
 
 def test_what_a_kernel_refuses_is_no_failure(write, capsys) -> None:

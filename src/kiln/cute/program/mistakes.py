@@ -16,7 +16,9 @@ from ...base_dsl.source_context import foreign_call, node_at
 
 
 def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
-    """Return the error for an exception of a function for Python's numbers, or of a launch without its sizes."""
+    """Return the error for a function of Python's numbers, a launch without its sizes, or a mode that is not there."""
+    if isinstance(failure, IndexError):
+        return _missing_mode(last_user_span(tb), _last_user_frame(tb))
     if not isinstance(failure, TypeError):
         return None
     span = last_user_span(tb)
@@ -35,6 +37,28 @@ def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError 
             span=span,
         )
     return None
+
+
+def _missing_mode(span: Span | None, frame: types.FrameType | None) -> DSLBaseError | None:
+    """Return the error for `x.shape[1]` of a tensor with one mode."""
+    match node_at(span, ast.Subscript):
+        case (
+            ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=name), attr="shape" | "stride"),
+                slice=ast.Constant(value=int(mode)),
+            ) as node
+        ):
+            shape = getattr(frame.f_locals.get(name), "shape", None) if frame is not None else None
+        case _:
+            return None
+    if not isinstance(shape, tuple) or mode < len(shape):
+        return None
+    modes = f"{len(shape)} mode{'s' * (len(shape) != 1)}"
+    return DSLUserCodeTypeError(
+        f"{ast.unparse(node)} asks for mode {mode}, and {name} has {modes}, counted from 0",
+        hint=f"pass a tensor with {mode + 1} modes or more, or look at cute.rank({name}) first",
+        span=span,
+    )
 
 
 def _misspelt(span: Span | None, missing: list[str]) -> str:

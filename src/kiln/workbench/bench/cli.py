@@ -304,7 +304,10 @@ def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case
     peers(first, _against(args), None)  # reports a misspelt name before anything runs
     unverified = None if args.no_verify else _unverified(first, chosen, args)
     if estimating and (unverified is None or _did_not_finish(unverified)):
-        return _estimate(first, chosen, args, checked=not args.no_verify and unverified is None)
+        checked = not args.no_verify and unverified is None
+        with contextlib.ExitStack() as stack:
+            older = [stack.enter_context(revision(first, args.since, there))] if args.since else []
+            return _estimate([first, *others, *older], chosen, args, checked)
     if unverified is not None:
         print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
         return EXIT.FAILED
@@ -473,22 +476,25 @@ def show(found: Benched, args: Any) -> None:
         out.print(f"{found.failed[KERNEL]['status']}: {found.failed[KERNEL]['message']}")
 
 
-def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any, checked: bool) -> int:
-    """Print what is known without a GPU: the roofline and the resources of the kernels."""
+def _estimate(cases: Sequence[Case], problems: Sequence[Mapping[str, Any]], args: Any, checked: bool) -> int:
+    """Print what is known of Cases without a GPU: the roofline and the resources of the kernels.
+
+    `checked`: whether the results of the first Case were checked.
+    """
     out = command_line.console(args)
     written: list[dict[str, Any]] = []
     device = current.device()
     model = device.model
     with (
-        _runners([Candidate(KERNEL, case, KERNEL, None)], None) as runners,
-        command_line.progress(len(problems), f"compiles {case.name}", args.quiet) as step,
+        _runners([Candidate(KERNEL, case, KERNEL, None) for case in cases], None) as runners,
+        command_line.progress(len(problems) * len(cases), "compiles", args.quiet) as step,
     ):
-        for problem in problems:
+        for problem, case in itertools.product(problems, cases):
             config = command_line.config(args, case, problem)
             arguments = {"where": case.where, "problem": dict(problem), "config": config, "seed": args.seed}
             job = Job("kiln.workbench.profile.jobs:static", arguments, **command_line.job_options(_TIMEOUT))
             (outcome,) = runners[case.where].run([job])
-            step()
+            step(case.name)
             text = fields_text(problem)
             if outcome.status != "ok":
                 out.print(f"{case.name} {text}: {outcome.status}: {(outcome.error or {}).get('message')}")
@@ -506,6 +512,7 @@ def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any, chec
             about = {"case": case.name, "problem": dict(problem), "device": device.name}
             written.append({**about, "estimate_us": least, "kernels": kernels})
     command_line.write_json(args, written)
-    what = " Results were checked on the CPU target." if checked else " Results were not checked."
+    results = "Results" if len(cases) == 1 else f"Results of {cases[0].name}"
+    what = f" {results} were checked on the CPU target." if checked else " Results were not checked."
     print(f"There is no GPU: nothing was timed.{what} --target cpu times the CPU target.", file=sys.stderr)
     return EXIT.NOT_HERE

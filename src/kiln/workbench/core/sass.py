@@ -209,6 +209,12 @@ class Code:
             following.append(nexts)
         return starts, following
 
+    def widths(self) -> dict[str, int]:
+        """Return how many instructions access global memory with how many bytes of a thread, widest first."""
+        accesses = [one for one in self.instructions if re.match(r"(LDG|STG|LDGSTS)\b", one.name)]
+        counted = Counter(access_bytes(one.name) for one in accesses)
+        return {str(size): counted[size] for size in sorted(counted, reverse=True)}
+
     def bytes_loaded_at_a_time(self) -> int:
         """Return the most bytes of global memory that a thread has in flight before it uses one of them."""
         pending: dict[int, tuple[int, int]] = {}

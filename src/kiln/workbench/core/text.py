@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import sysconfig
 from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -39,6 +41,13 @@ def did_you_mean_file(path: str | os.PathLike[str]) -> str:
         if os.path.isdir(folder)
         else ""
     )
+
+
+def printed(text: str, most: int) -> list[str]:
+    """Return the last lines that a worker printed, with only the user's frames of tracebacks."""
+    others = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "<frozen")
+    lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
+    return lines[-most:]
 
 
 def table(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:

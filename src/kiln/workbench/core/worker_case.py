@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from . import cases, source_closure
 from .contracts import ContractError
 from .opened_case import opened
 from .runners import Job, Outcome, Runner
+from .text import printed
 
 _DECLARATIONS = ("name", "where", "file", "arch", "tolerance", "mutates", "aliases", "nondeterministic", "streams")
 
@@ -86,9 +88,13 @@ def result_of(runner: Runner, job: Job) -> Any:
     [outcome] = runner.run([job])
     raise_bad_contract(outcome)
     if outcome.status != "ok":
-        printed = "".join(f"\n    {line}" for line in outcome.stderr.strip().splitlines()[-8:])
+        said = "".join(f"\n    {line}" for line in printed(outcome.stderr, 8))
         message = (outcome.error or {}).get("message", outcome.status)
-        raise ContractError(f"{job.arguments['where']} cannot be imported ({outcome.status}): {message}{printed}")
+        where = job.arguments["where"]
+        if outcome.status == "timeout":  # a busy machine is a more frequent cause than the file
+            busy = f"{os.getloadavg()[0]:.0f} processes want the {os.cpu_count()} cores of this machine"
+            raise ContractError(f"{where} was not loaded: {message}; {busy}{said}")
+        raise ContractError(f"{where} cannot be imported ({outcome.status}): {message}{said}")
     return outcome.result
 
 

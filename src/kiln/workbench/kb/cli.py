@@ -1,6 +1,6 @@
 """`kiln kb`: the knowledge base about kernels, with claims that are measured.
 
-kiln kb search WORDS         pages, documentation, errors and examples, with path and line
+kiln kb WORDS                search pages, documentation, errors and examples: path and line; also kiln kb search WORDS
 kiln kb show NAME            a page
 kiln kb examples --goal G    what to read, in which order
 kiln kb check [NAME ...]     measure the claims of pages anew, write their tables
@@ -27,6 +27,7 @@ from . import pages as kb_pages
 from . import search as kb_search
 from .pages import PageError
 
+_VERBS = ("search", "show", "new", "index", "check", "examples", "log")
 _NO_PAGES = (
     "There is no knowledge base here: no docs/knowledge in this folder or above it, and this copy of Kiln lacks its own "
     "pages, which checkouts and wheels have. --folder names a project."
@@ -35,6 +36,8 @@ _NO_PAGES = (
 
 @report_errors
 def main(argv: Sequence[str]) -> int:
+    if argv and not argv[0].startswith("-") and argv[0] not in _VERBS:
+        argv = ["search", *argv]
     args = make_parser().parse_args(argv)
     if args.do in (_index, _check, _new):
         try:
@@ -204,7 +207,7 @@ def make_parser() -> argparse.ArgumentParser:
         "2 a page is malformed; 3 everything needs a device that is not here.",
     )
     option(parser, "--folder", "the project's folder; by default the nearest one up from here with docs/knowledge")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="search|show|new|index|check|examples|log")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(_VERBS))
 
     def verb(name: str, do: Any, what: str) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")

@@ -222,8 +222,6 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     work, device = case.flops_bytes(job["problem"]), devices.device_of(own) if own else current.device()
     found.extra["work"] = [*work, done["dtype"]] if work else None
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
-        if len(kernels) == 1:
-            found.kernels[0].metrics["Roofline (us)"] = least
         takes = f"take {least:.3g} us at least on {device.name}"
         found.notes.append(f"{work[0]:.3g} operations and {work[1]:.3g} bytes {takes}")
     if any(each.mix.get("shared") for each in kernels):
@@ -236,7 +234,10 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
                 found.notes.append(f"bank conflicts are those of a smaller problem: {fields}")
         else:
             why = (outcome.error or {}).get("message", outcome.status)
-            found.notes.append(f"bank conflicts were not counted: {why}")
+            large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
+            if outcome.status == "timeout" and large:
+                why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
+            found.notes.append(f"bank conflicts of {case.name} were not counted: {why}")
     return found
 
 
@@ -270,12 +271,15 @@ def _done(runner: Runner, job: Job) -> Any:
 
 def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
     runs = found.occupancy
+    widths = ", ".join(f"{size} ({count}x)" for size, count in found.widths.items())
     metrics: dict[str, Value] = {
         "Theoretical%": 100 * runs.fraction, "Limited by": runs.limiter, "Registers/thread": found.registers,
         "SMEM/block (KB)": found.smem / 1024, "Spills (B)": found.spill_stores + found.spill_loads,
         "Local memory (B)": found.stack, "Grid": _extents(found.grid), "Block": _extents(found.block),
+        "Warps in the grid": math.prod(found.grid) * -(-found.threads // 32),
         **({"Cluster": _extents(found.cluster)} if math.prod(found.cluster) > 1 else {}), "Blocks/SM": runs.blocks,
-        "Instructions": sum(found.mix.values()), "In flight/SM (KB)": found.bytes_in_flight / 1024,
+        **({"Bytes/global access": widths} if widths else {}),
+        "Code size (instructions)": sum(found.mix.values()), "In flight/SM (KB)": found.bytes_in_flight / 1024,
     }  # fmt: skip
     lines = with_calls([LineProfile(line.file, line.line, line.mix) for line in found.lines], calls)
     return KernelProfile(found.kernel, metrics, lines, found.launches)

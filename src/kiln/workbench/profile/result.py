@@ -24,7 +24,6 @@ METRICS = {
     "Limited by": "what keeps more CTAs from an SM", "Registers/thread": "",
     "SMEM/block (KB)": "shared memory, in 1024 bytes",
     "Spills (B)": "stored to and loaded from local memory for want of registers, per thread",
-    "Roofline (us)": "no kernel can do these operations and bytes in less",
 }  # fmt: skip
 """The metrics that are shown first, in this order."""
 
@@ -216,6 +215,11 @@ def compared(first: Profile, second: Profile) -> list[RenderableType]:
         title = kernel.name if kernel.name == other.name else f"{kernel.name} | {other.name}"
         names = (first.name, second.name) if first.name != second.name else ("first", "second")
         parts.append(metrics_table(title, {names[0]: kernel.metrics, names[1]: other.metrics}))
+    if "static" in (first.prof_type, second.prof_type):
+        parts.append(
+            "Occupancy and code size do not say which is faster. The warps of the grid execute a loop's instructions "
+            "once per iteration.\n"
+        )
     return parts
 
 

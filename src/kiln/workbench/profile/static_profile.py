@@ -94,6 +94,8 @@ class StaticProfile:
     """Loops in the order of the code, without those that only wait."""
     loaded_at_a_time: int = 0
     """Bytes of global memory that a thread has in flight at most."""
+    widths: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    """Instructions that load from or store to global memory, by the bytes of a thread, widest first."""
     copies: bool = False
     """Whether asynchronous copies fill shared memory."""
     messages: tuple[str, ...] = ()
@@ -170,12 +172,13 @@ def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
     bodies = {_body(remark.file, remark.line) for remark in remarks}
     texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in made}
     pairs = {pair for text in texts.values() for pair in read_mlir(text).calls}
-    # A kernel's own lines are "called" by its launch, which is no line of the kernel.
-    return sorted(
-        (*line, *caller)
-        for line, caller in pairs
-        if not any(line[0] == file and first <= line[1] <= last for file, first, last in bodies)
-    )
+
+    def inside(place: tuple[str, int]) -> bool:
+        return any(place[0] == file and first <= place[1] <= last for file, first, last in bodies)
+
+    # A kernel's own lines, and those of Python functions it calls, are "called" by its launch: no line of the kernel.
+    launched = {caller for line, caller in pairs if inside(line) and not inside(caller)}
+    return sorted((*line, *caller) for line, caller in pairs if not inside(line) and caller not in launched)
 
 
 def _body(file: str, line: int) -> tuple[str, int, int]:
@@ -212,6 +215,7 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
             "lines": tuple(_line(*place, found) for place, found in sorted(code.by_line().items()) if place[0]),
             "loops": tuple(LoopCost(*loop.place, loop.depth, sass.mix(loop.instructions)) for loop in loops),
             "loaded_at_a_time": code.bytes_loaded_at_a_time(),
+            "widths": code.widths(),
             "copies": any(one.name.startswith(("LDGSTS", "UTMALDG", "UBLKCP.S.G")) for one in code.instructions),
         }
     return StaticProfile(

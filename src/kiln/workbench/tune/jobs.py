@@ -12,6 +12,7 @@ from kiln.measure import comparison, measurement
 from kiln.measure.statistics import Stopping
 
 from ...tunings import canonical
+from ..bench.jobs import dtype_of
 from ..core.cases import Case
 from ..core.environment import environment
 from ..core.opened_case import opened
@@ -63,7 +64,8 @@ def compile_config(
         status = "compile_error" if getattr(failed, "while_tracing", False) else "unknown"
         line = described(failed)["line"]
         return {"status": status, "message": str(failed), "type": type(failed).__name__, "line": line}
-    return {"status": "ranked", "launches": [predicted_time.launch_facts(launch) for launch in launches]}
+    facts = [predicted_time.launch_facts(launch) for launch in launches]
+    return {"status": "ranked", "launches": facts, "dtype": dtype_of(inputs)}
 
 
 def screen(

@@ -106,7 +106,8 @@ def _time(record: Record, us: Sequence[float] | None) -> str:
         predicted = None  # predictions are for GPUs
     expected = f" (predicted {predicted:.1f} us)" if predicted is not None else ""
     if us is None:
-        return f"predicted {predicted:10.2f} us" if predicted is not None else f"{'not predicted':23}"
+        on = record.more.get("predicted_on", "")
+        return f"predicted {predicted:10.2f} us on {on}" if predicted is not None else f"{'not predicted':23}"
     return f"{us[1]:10.2f} us [{us[0]:.2f}, {us[2]:.2f}]{expected}"
 
 

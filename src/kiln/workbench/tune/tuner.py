@@ -31,7 +31,7 @@ from .optuna_search import BATCH, Search
 from .result import Tuning
 
 JOBS = "kiln.workbench.tune.jobs"
-RANK, SCREEN, FINAL = "rank/1", "screen/1", "final/1"
+RANK, SCREEN, FINAL = "rank/2", "screen/1", "final/1"
 """The stages that a config goes through, as parts of keys."""
 AGAIN = frozenset({"lost", "pruned", "skipped"})
 """Statuses that the next run does not accept as an answer."""
@@ -116,7 +116,8 @@ class Tuner:
         self._locks = ConfigLocks(self.journal)
         self._known: dict[str, Record] = {}
         self._size = -1
-        self._least = 1.0
+        self._work: Sequence[float] | None = None
+        """FLOPs and bytes of the problem that is tuned."""
 
     # -- all problems
 
@@ -166,7 +167,7 @@ class Tuner:
         job = Job(f"{JOBS}:describe", arguments, self.on_gpu, self.settings.timeout, env=self._job_env())
         # Not in the timing worker, unless that needs the GPU: a job that is not its first is retried if it hangs.
         said = worker_case.result_of(self.timing if self.on_gpu else self.runner, job)
-        self._least = self._least_us(problem, said["flops_bytes"])
+        self._work = said["flops_bytes"]
         listed = [
             _Config(place, Choice(one["config"], tuple(one["reasons"])), one["predicted_us"])
             for place, one in enumerate(said["choices"])
@@ -221,10 +222,9 @@ class Tuner:
         by_place = {config.place: config for config in configs}
         return [by_place[place] for place in predicted_time.order(known)]
 
-    def _least_us(self, problem: Mapping[str, Any], work: Sequence[float] | None) -> float:
-        """Return the roofline's microseconds for a problem; 1 if unknown."""
-        model = self.device.model
-        dtype = str(problem.get("dtype", "float32")).replace("float", "f")
+    def _least_us(self, dtype: str | None) -> float:
+        """Return the roofline's microseconds for the work of the problem on inputs of a type; 1 if unknown."""
+        work, model = self._work, self.device.model
         return (model.least_us(work[0], work[1], dtype) if work and model else None) or 1.0
 
     def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
@@ -375,7 +375,8 @@ class Tuner:
         elif status in ("crash", "timeout") and compiling(outcome.stderr):
             status = f"compile_{status}"
         launches = said.get("launches")
-        prediction = predicted_time.predict(launches, self.device, self._least) if launches else None
+        least = self._least_us(said.get("dtype"))
+        prediction = predicted_time.predict(launches, self.device, least) if launches else None
         if prediction is not None and prediction.no_fit:
             status, message, kind = "no_fit", prediction.no_fit, "NoFit"
         elif config.predicted_us is not None:
@@ -384,7 +385,8 @@ class Tuner:
         if launches:
             record.more["launches"] = launches
         if prediction is not None and status == "ranked":
-            record.more |= {"predicted_us": prediction.us, "spills": prediction.spills}
+            found = {"predicted_us": prediction.us, "predicted_on": self.device.name}
+            record.more |= {**found, "spills": prediction.spills}
         if record.error is not None and said.get("line"):
             record.error["line"] = said["line"]
         return record

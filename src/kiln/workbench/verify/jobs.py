@@ -43,13 +43,14 @@ def describe(where: str, problem: dict[str, Any], max_elements: int | None = Non
     case, _ = opened(where)
     made = cases.Problem(problem)
     arrays = _arrays(case, made)
+    asked = _elements(arrays)
     fixed: set[str] = set()
     while max_elements and _elements(arrays) > max_elements:
         sizes = {name: value for name, value in made.items() if _is_size(value) and value > 1 and name not in fixed}
         if not sizes:
             break
         name = max(sizes, key=lambda each: sizes[each])
-        tried = cases.Problem(made | {name: sizes[name] // 2})
+        tried = cases.Problem(made | {name: _halved(sizes[name])})
         smaller = _possible(case, tried)
         if smaller is None or _elements(smaller) >= _elements(arrays):
             fixed.add(name)
@@ -62,7 +63,18 @@ def describe(where: str, problem: dict[str, Any], max_elements: int | None = Non
         if other is not None and [x.shape for x in other] != shapes:
             extents.append(name)
     text = [f"{input_arrays.dtype_name(x)} {'x'.join(map(str, x.shape)) or 'scalar'}" for x in arrays]
-    return {"problem": dict(made), "extents": extents, "elements": _elements(arrays), "inputs": text}
+    counted = {"elements": _elements(arrays), "asked_elements": asked}
+    return {"problem": dict(made), "extents": extents, **counted, "inputs": text}
+
+
+def _halved(size: int) -> int:
+    """Return about half an extent with the same remainder modulo 64: what a tile leaves over is what is checked.
+
+    Extents below 128 keep the remainder of a smaller power of two.
+    """
+    unit = min(64, 1 << max(0, size.bit_length() - 2))
+    rest = size % unit
+    return (size - rest) // 2 // unit * unit + rest
 
 
 def _is_size(value: Any) -> bool:
@@ -237,7 +249,8 @@ class _Trial:
             shape = "x".join(map(str, mine.shape)) or "scalar"
             name = f"output {number} ({input_arrays.dtype_name(mine)} {shape})"
             if not _written(mine, theirs):
-                return _cheat("poisoned-memory", f"no element of {name} was written")
+                seen = f"no element of {name} was written: did the kernel write to a copy (`reshape`, `contiguous`)?"
+                return _wrong(f"poisoned-memory: {seen}\n{cheating.CHECKS['poisoned-memory']}")
             text = f"{seen['wrong']} of {seen['elements']} elements of {name} are wrong"
             measured = {"error": judged.error, "bound": judged.bound, "how": judged.how, "notes": found["notes"]}
             return {"status": "wrong", "message": text, "output": seen, **measured}

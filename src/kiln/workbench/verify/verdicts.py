@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..._support import notebook
 from ..core.cases import Case, Problem
 from ..core.command_line import EXIT
-from ..core.text import fields_text
+from ..core.text import fields_text, printed
 
 KINDS = {
     "normal": "data as get_inputs draws it",
@@ -71,17 +69,10 @@ class Result:
             lines += _shown(self.output, self)
         if self.raised is not None and self.raised.get("traceback"):
             lines += self.raised["traceback"].rstrip().splitlines()[-12:]
-        tail = _printed(self.stderr) if self.status in FATAL else []
+        tail = printed(self.stderr, 16) if self.status in FATAL else []
         lines += ["it printed:", *(f"  {line}" for line in tail)] if tail else []
         lines += [f"note: {note}" for note in self.notes]
         return "\n  ".join([*lines, f"again: {self.again}"])
-
-
-def _printed(text: str) -> list[str]:
-    """Return the last lines that a worker printed, with only the user's frames of tracebacks."""
-    others = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "<frozen")
-    lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
-    return lines[-16:]
 
 
 def _shown(output: Mapping[str, Any], result: Result) -> list[str]:
@@ -140,7 +131,9 @@ class Verdict(notebook.Shown):
             if asked is not same[0]:
                 continue
             fields = "".join(f" {name}={value}" for name, value in described["problem"].items())
-            shrunk = " (made smaller)" if dict(asked) != described["problem"] else ""
+            whole = f"--max-elements={described['asked_elements']} checks all of it"
+            before = fields_text(asked)
+            shrunk = f" (made smaller from {before}; {whole})" if dict(asked) != described["problem"] else ""
             if len(same) > 1:
                 shrunk = f" ({len(same)} problems, made smaller)"
             found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(described['inputs'])}; {self.where}"))

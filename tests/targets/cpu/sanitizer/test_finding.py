@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from typing import Any
 
@@ -66,6 +67,46 @@ def test_a_race_names_both_sides() -> None:
     assert (finding.thread[0] + 40) % N == finding.other_thread[0] == finding.offset // 4
     assert finding.coordinate == finding.other_thread[:1]
     assert "sync_threads" in finding.hint
+
+
+@cute.kernel
+def subtract_first(x: cute.Tensor, y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    first = cute.make_tensor(cute.arch.alloc_smem(Float32, 1), 1)
+    if t == 0:
+        first[0] = x[0]
+    y[t] = x[t] - first[0]
+
+
+@cute.jit
+def run_subtract_first(x: cute.Tensor, y: cute.Tensor, threads: Constexpr):
+    subtract_first(x, y).launch(grid=1, block=threads)
+
+
+@pytest.mark.parametrize(("threads", "first"), [(N, "put sync_threads()"), (32, "put sync_warp()")])
+def test_the_help_fits_all_pairs_of_a_race_and_not_only_the_one_that_is_named(threads: int, first: str) -> None:
+    (finding,) = found(run_subtract_first, *arrays(N, N), threads)
+    assert finding.thread[0] // 32 == finding.other_thread[0] // 32 and finding.count == threads - 1
+    assert finding.hint.startswith(first)
+
+
+@cute.kernel
+def sums(x: cute.Tensor, y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    for row in range(2):
+        total = utils.reduce_in_block(x[row * N + t], operator.add, N, N)
+        y[row * N + t] = total
+
+
+@cute.jit
+def run_sums(x: cute.Tensor, y: cute.Tensor):
+    sums(x, y).launch(grid=1, block=N)
+
+
+def test_the_buffer_of_a_reduction_has_not_the_name_of_the_result() -> None:
+    (finding,) = found(run_sums, *arrays(2 * N, 2 * N))
+    assert finding.tensor == "reduce_in_block's buffer" and "reduce_in_block's buffer[0]" in finding.message
+    assert finding.hint == "put sync_threads() before the call: its buffer is used again"
 
 
 @cute.kernel

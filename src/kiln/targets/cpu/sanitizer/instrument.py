@@ -25,7 +25,7 @@ from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
-from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays
+from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays, shared_name
 from .program_memory import (
     AccessedMemory,
     Allocation,
@@ -182,7 +182,7 @@ class Instrumentation(ReportFacts):
         if "numeric" in self.kinds:
             numeric.watch(self, x)
         elif "memory" in self.kinds or self.plain:
-            numeric.watch_products(self, x, facts.accesses)
+            numeric.watch_multiplied(self, x, facts.accesses)
         facts.lone = not (facts.ordered or state.waits or state.meets or state.copies or state.spins or self.together)
         inline.shorten(self, x, facts.accesses, facts.written, facts.lone)
         if facts.lone:
@@ -195,7 +195,7 @@ class Instrumentation(ReportFacts):
     def allocated(self, op: AnyOp, value: ir.Value, start: int, size: int | None) -> None:
         """Record an allocation of shared memory; without a size, all dynamic shared memory."""
         span, _ = source_span(op.location)
-        name = assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
+        name = shared_name(span) or ("dynamic shared memory" if size is None else "shared memory")
         end = _DYNAMIC_END if size is None else start + size
         self._allocations[value] = Allocation(start, end, name)
 
@@ -213,7 +213,7 @@ class Instrumentation(ReportFacts):
         bits = cute.element_bits(info.element)
         last = sum((int(s) - 1) * int(d) for s, d in zip(*leaves, strict=True))
         span, _ = source_span(op.location)
-        name = assigned_name(span) or allocation.name
+        name = shared_name(span) or allocation.name
         tensor = Argument(name, str(info.element), bits, info.layout, "smem")
         start = allocation.start + offset
         dynamic = allocation.end == _DYNAMIC_END

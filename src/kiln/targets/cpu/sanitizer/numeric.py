@@ -2,8 +2,8 @@
 
 Works on a kernel after it has been expanded, when addresses are computed by `arith` operations. The kind `numeric` looks
 at every sum, difference and product on the way to an address. The other checks compare an access with the element that
-its formula means, where extents are multiplied: a product that wraps around in 32 bits leads to another one, which may
-be within bounds.
+its formula means, where extents are multiplied: what wraps around in 32 bits leads to another one, which may be within
+bounds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def watch(sanitizer: Instrumentation, x: Expander) -> None:
     _Watch(sanitizer, x).run()
 
 
-def watch_products(sanitizer: Instrumentation, x: Expander, accesses: list[Access]) -> None:
+def watch_multiplied(sanitizer: Instrumentation, x: Expander, accesses: list[Access]) -> None:
     """Check accesses whose index has a 32-bit product of two numbers that are known when the kernel runs."""
     for access in accesses:
         b = Builder(ir.InsertionPoint(access.call), access.call.location)
-        for op, signed in _products(access.call.operands[0]):
+        for op, signed in _multiplied(access.call.operands[0]):
             (value,) = op.results
             actual = b.value("arith.extsi" if signed else "arith.extui", int_type(64), (value,))
             bad = b.compare("ne", _exact(b, value, "arith.extsi"), actual)
@@ -48,7 +48,7 @@ def watch_products(sanitizer: Instrumentation, x: Expander, accesses: list[Acces
             sanitizer.call(x.module, inside, "overflowed", site, *operands)
 
 
-def _products(address: ir.Value) -> Iterator[tuple[ir.Operation, bool]]:
+def _multiplied(address: ir.Value) -> Iterator[tuple[ir.Operation, bool]]:
     """Yield the 32-bit parts of an address with products of two dynamic numbers, and whether each counts as signed."""
     todo, seen = [(address, True)], set[tuple[Any, bool]]()
     while todo:
@@ -60,18 +60,18 @@ def _products(address: ir.Value) -> Iterator[tuple[ir.Operation, bool]]:
         if op.name in _WIDENS:
             todo.append((op.operands[0], _WIDENS[op.name]))
         elif op.name in _INDEX and value.type == int_type(32):
-            if _has_product(value):
+            if _multiplies(value):
                 yield op, signed
         elif op.name in ("llvm.ptrtoint", "llvm.getelementptr", *_INDEX):
             todo += [(operand, signed) for operand in op.operands]
 
 
-def _has_product(value: ir.Value) -> bool:
+def _multiplies(value: ir.Value) -> bool:
     op = _maker(value)
     if op is None or op.name not in _INDEX:
         return False
     dynamic = [(of := _maker(operand)) is None or of.name != "arith.constant" for operand in op.operands]
-    return (op.name == "arith.muli" and all(dynamic)) or any(map(_has_product, op.operands))
+    return (op.name == "arith.muli" and all(dynamic)) or any(map(_multiplies, op.operands))
 
 
 def _exact(b: Builder, value: ir.Value, extend: str) -> ir.Value:

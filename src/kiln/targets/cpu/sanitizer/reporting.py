@@ -59,8 +59,10 @@ def report(
         swapped = either_way and f.site == other_site and f.other_site == site
         if f.rule == rule and (straight or swapped) and f.kernel == st.kernel:
             found = f
+    across_warps = st.tid % st.per_block // 32 != other_tid % st.per_block // 32
     if found != None:
         found.count += 1
+        found.across_warps |= u32(across_warps)
         group = st.group - st.first_group
         if group > found.group or (group == found.group and st.tid >= found.tid):
             return None
@@ -68,6 +70,7 @@ def report(
         found = st.findings[st.findings_count]
         st.findings_count += 1
         found.count = 1
+        found.across_warps = u32(across_warps)
     else:
         st.overflow += 1
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..runtime import engine_table
 from . import state as native
+from .origins import REDUCTION
 
 if TYPE_CHECKING:
     from .program_memory import SanitizedSite
@@ -152,7 +153,9 @@ def _what_is_missing(case: Case) -> str:
         return "blocks of a launch are not ordered: use atomics with release and acquire, or a second launch"
     if case.block != case.other_block:
         return "put cluster_arrive() and cluster_wait() between the two"
-    if case.other_thread[1:] == case.thread[1:] and case.thread[0] // 32 == case.other_thread[0] // 32:
+    if case.tensor == REDUCTION:
+        return "put sync_threads() before the call: its buffer is used again"
+    if not case.record.across_warps:
         return "put sync_warp() between the two, or sync_threads() if other warps take part"
     return "put sync_threads(), or a barrier or mbarrier that both take part in, between the two"
 

@@ -386,6 +386,7 @@ class Finding:
     other_tid: u32
     bytes: u32
     count: i64  # how often
+    across_warps: u32  # whether two warps took part in any of them
     address: u64
     space: u32  # one of `SPACES`, or 0
     rank: u32  # of the block whose shared memory it is
