@@ -49,7 +49,7 @@ nb_merge_streams = True
 
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-python_maximum_signature_line_length = 100
+python_maximum_signature_line_length = 800  # a parameter on a line of its own makes 20 lines of `gemm`
 add_module_names = False
 
 copybutton_selector = "div:not(.highlight-output):not(.highlight-refused):not(.cell_output) > div.highlight pre"

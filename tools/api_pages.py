@@ -28,7 +28,7 @@ PAGES = {
         ),
     ),
     "api-runtime-utils": (
-        "Runtime, utilities, pipelines, testing",
+        "runtime, utilities, pipelines, testing",
         (
             "kiln.cute.runtime", "kiln.utils", "kiln.utils.schedulers", "kiln.utils.sm90", "kiln.utils.sm100",
             "kiln.utils.blockscaled_layout", "kiln.pipeline", "kiln.testing", "kiln.cute.testing",
@@ -44,7 +44,7 @@ _SIMPLE = (bool, int, float, str, type(None))
 def page(name: str) -> str:
     """The text of a page."""
     title, modules = PAGES[name]
-    parts = [f"# {title}", "Made from docstrings by `python tools/api_pages.py`; change them there."]
+    parts = [f"# Index of {title}", "Made from docstrings by `python tools/api_pages.py`; change them there."]
     for module in modules:
         shown = module.removeprefix("kiln.")
         found = importlib.import_module(module)

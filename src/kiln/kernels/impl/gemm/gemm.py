@@ -41,7 +41,7 @@ def gemm(
         out: an array for the result; a tuple of them for an epilogue with several results.
         out_dtype: the element type of a new result, the framework's or Kiln's; by default the type of `a`, f32 for
             8-bit floats, i32 for integers.
-        alpha: a factor of the product.
+        alpha: a factor of `a @ b`.
         beta: a factor of `c`, which is not read if this is 0.
         scale_a: one scale, (1,), or one for each row, (M, 1); for 8-bit floats also block scales (M, K / 128), f32.
         scale_b: one scale, or one for each column, (N,); for 8-bit floats also block scales (K / 128, N / 128), rounded

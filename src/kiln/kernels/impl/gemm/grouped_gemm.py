@@ -49,7 +49,7 @@ def grouped_gemm(
         expected_rows: the rows of a typical group, to choose a config; by default T / G, or M.
         out: an array for the result.
         out_dtype: the element type of a new result, as in `gemm`.
-        alpha: a factor of the product.
+        alpha: a factor of what is multiplied.
         scale_a: block scales of 8-bit floats, (T, K / 128) or (G, M, K / 128), f32.
         scale_b: block scales of 8-bit floats, (G, K / 128, N / 128), f32.
         activation: as in `gemm`.
