@@ -89,7 +89,7 @@ def test_the_page_draws_in_a_browser(tool: Any, tmp_path: Path) -> None:
         page.open(f"{url}/playground.html#operation=swizzle&layout=(8,8):(8,1)&operand=S<3,0,3>")
         loaded = page.run('return performance.getEntriesByType("resource").map((each) => each.name)')
         assert [Path(name).name for name in loaded] == ["playground.js"], "Python is loaded on a click only"
-        assert page.run('return document.getElementById("playground").operand.value') == "S<3,0,3>"
+        assert page.run('return document.getElementById("playground-form").operand.value') == "S<3,0,3>"
         for typed in (
             ("zipped_divide", "(8,8):(8,1)", "(4,4)"),
             ("coalesce", "(4,(2,2)):(2,(1,8))", ""),

@@ -119,7 +119,7 @@ PICTURES = (
     'return [...document.querySelectorAll(".bd-article img")].map((e) => e.src).filter((src) => src.endsWith(".svg"));'
 )
 DRAWN = """
-const form = document.getElementById("playground"), said = (id) => document.getElementById(`playground-${id}`);
+const form = document.getElementById("playground-form"), said = (id) => document.getElementById(`playground-${id}`);
 Object.assign(form.layout, { value: TYPED[1] }), Object.assign(form.operation, { value: TYPED[0] });
 form.dispatchEvent(new Event("input", { bubbles: true }));
 Object.assign(form.operand, { value: TYPED[2] });
@@ -169,7 +169,7 @@ def playground_problems(page: browser.Browser, url: str, shots: Path) -> list[st
     tried = [
         *playground.answer.PRESETS,
         ("an error", "composition", "(4,", "2"),
-        ("another", "logical_divide", "(4,8)", "3:1"),
+        ("another", "logical_divide", "(4,8):(8,1)", "3:1"),
     ]
     for dark, width in ((False, 1400), (True, 400)):
         page.open(f"{url}/playground.html", width=width, dark=dark)

@@ -1,5 +1,5 @@
 // The playground: nothing is loaded before the first drawing. Kiln's own Python code computes, in Pyodide.
-const form = document.getElementById("playground");
+const form = document.getElementById("playground-form");
 const place = new URL(".", import.meta.url);
 const fields = ["operation", "layout", "operand"];
 const shown = (id) => document.getElementById(`playground-${id}`);

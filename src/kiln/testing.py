@@ -56,12 +56,15 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
 
 
 def assert_no_spills(*made: Any) -> None:
-    """Raise AssertionError if a kernel spills registers; takes compiled functions, and launches of `dry_run`."""
+    """Raise AssertionError if a kernel of `made` spills registers: compiled functions, or launches of `dry_run`."""
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads)
 
 
 def assert_no_local_memory(*made: Any) -> None:
-    """Raise AssertionError if a kernel spills registers or has arrays in local memory."""
+    """Raise AssertionError if a kernel of `made` spills registers or has arrays in local memory.
+
+    `made` are compiled functions, or launches of `dry_run`.
+    """
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads or used.stack)
 
 

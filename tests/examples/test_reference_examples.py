@@ -1,9 +1,11 @@
-"""Examples of the reference run and print what they say, and every public function has one."""
+"""Examples of the reference run and print what they say; every public function has one, and names its parameters."""
 
 from __future__ import annotations
 
 import doctest
 import importlib.util
+import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -53,6 +55,23 @@ def test_every_public_function_has_an_example() -> None:
     assert len(functions) > 490
     missing = [name for name, value in functions if id(value) not in shown]
     assert missing == [], "give them an example in docs/reference/examples"
+
+
+def test_docstrings_name_every_parameter() -> None:
+    """In backticks, or in a section `Args:`, which editors show for the argument under the cursor."""
+    pytest.importorskip("torch")
+    api = tool()
+    unnamed: dict[str, list[str]] = {}
+    for module in api.SITE:
+        for name, value in api.public(module):
+            if isinstance(value, type):
+                continue
+            text = inspect.getdoc(value) or ""
+            parameters = re.findall(r"(?:\(|, )\*{0,2}(\w+)", api.parameters(value))
+            missing = [x for x in parameters if not re.search(rf"`{x}`|^    {x}: \S", text, re.MULTILINE)]
+            if {*missing} - {"args", "kwargs"}:
+                unnamed[f"{module}.{name}"] = missing
+    assert unnamed == {}
 
 
 def test_examples_are_of_public_functions() -> None:

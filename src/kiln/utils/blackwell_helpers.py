@@ -69,10 +69,19 @@ def _two_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
-    """Return a tiled MMA of one instruction for operands of some types, M x N of `mma_tiler_mn`.
+    """Return a tiled MMA of one `tcgen05.mma` for operands of given types. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, acc_dtype, cta_group, mma_tiler_mn, a_source=SMEM)`, or with
-    `a_dtype, b_dtype` in place of `ab_dtype`. Float32 is multiplied as TFloat32.
+    `a_dtype, b_dtype` in place of `ab_dtype`. Float32 is multiplied as TFloat32; TypeError if there is no such MMA.
+
+    Args:
+        ab_dtype: the element type of A and B.
+        a_leading_mode: the contiguous mode of A, `OperandMajorMode.K` or `MN`.
+        b_leading_mode: the contiguous mode of B.
+        acc_dtype: the type of the accumulators.
+        cta_group: `CtaGroup.ONE`, or `TWO` for a CTA pair.
+        mma_tiler_mn: M and N of the MMA, of a pair those of both CTAs.
+        a_source: `OperandSource.SMEM`, or `TMEM` for A in tensor memory.
     """
     if _two_types(args, kwargs):
         return _dense_mma(*args, **kwargs)
@@ -108,10 +117,20 @@ def _dense_mma(
 
 
 def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
-    """Return a tiled MMA of one instruction whose operands have scale factors.
+    """Return a tiled MMA of one `tcgen05.mma` whose operands have scale factors. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, sf_dtype, sf_vec_size, cta_group, mma_tiler_mn,
     a_source=SMEM)`, or with `a_dtype, b_dtype` in place of `ab_dtype`.
+
+    Args:
+        ab_dtype: the element type of A and B, a float of 4, 6 or 8 bits.
+        a_leading_mode: the contiguous mode of A, `OperandMajorMode.K` or `MN`.
+        b_leading_mode: the contiguous mode of B.
+        sf_dtype: the type of the scale factors: Float8E8M0FNU, or Float8E4M3FN for NVFP4.
+        sf_vec_size: the elements along K that share one: 32, or 16 for Float4E2M1FN twice; others raise TypeError.
+        cta_group: `CtaGroup.ONE`, or `TWO` for a CTA pair.
+        mma_tiler_mn: M and N of the MMA, of a pair those of both CTAs.
+        a_source: `OperandSource.SMEM`, or `TMEM` for A in tensor memory.
     """
     if _two_types(args, kwargs):
         return _scaled_mma(*args, **kwargs)

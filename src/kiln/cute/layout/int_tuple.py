@@ -476,7 +476,7 @@ def is_weakly_congruent(a: Any, b: Any) -> bool:
 
 
 def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
-    """Return ``f`` applied to the leaves of congruent trees: ``transform_leaf(max, (1,(5,2)), (3,(4,9)))``."""
+    """Return ``f`` of the leaves of ``args``, congruent tuples: ``transform_leaf(max, (1,(5,2)), (3,(4,9)))``."""
     if isinstance(args[0], tuple):
         for other in args[1:]:
             _same_rank("transform_leaf", args[0], other)
@@ -534,7 +534,7 @@ def unwrap(x: Any) -> Any:
 
 
 def tuple_cat(*tuples: Any) -> tuple[Any, ...]:
-    """Return the modes of all operands, one after the other; a leaf counts as one mode."""
+    """Return the modes of all of ``tuples``, one after the other; a leaf counts as one mode."""
     return tuple(v for t in tuples for v in wrap(t))
 
 

@@ -81,7 +81,7 @@ def make_tiled_tma_atom(
         smem_layout_: the layout of one tile in shared memory, with its swizzle.
         cta_tiler: the tile that a CTA copies, an extent for each mode of the tensor.
         num_multicast: how many CTAs share a tile; each copies an equal part of it.
-        gmem_coord_tensor: the coordinates to take in place of those of the tensor's modes.
+        gmem_coord_tensor: None; CuTe DSL has it, and anything else raises TypeError here.
         internal_type: the element type of the descriptor, if not that of the tensor.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
