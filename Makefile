@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # Byte code is kept, wherever this runs: tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test seeds replay choices wheel release-check lint format types docs docs-serve docs-linkcheck clean
+.PHONY: demo test seeds replay choices wheel release-check lint format types docs docs-serve docs-check docs-linkcheck clean
 
 demo: .venv/.installed
 	@$(BIN)/python -m kiln tour
@@ -59,8 +59,9 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# All of src, tests and tools, or the folders TYPES.
 types: .venv/.dev
-	$(BIN)/pyright --threads $(WORKERS)
+	$(BIN)/pyright $(if $(filter 1,$(WORKERS)),,--threads $(WORKERS)) $(TYPES)
 
 # The site, in build/docs. Warnings are errors; nothing is loaded from another site.
 SPHINX := $(BIN)/python -m sphinx -q -j $(WORKERS) -W --keep-going
@@ -71,6 +72,10 @@ docs: .venv/.docs
 
 docs-serve: docs
 	$(BIN)/python -m http.server --directory build/docs $(if $(PORT),$(PORT),8000)
+
+# Look at pages in two themes and widths, with search and playground, in a headless Chromium; screenshots are in build/docs-check.
+docs-check: docs
+	$(BIN)/python tools/site_pages.py build/docs build/docs-check
 
 # Try the links to other sites, where there is a network.
 docs-linkcheck: .venv/.docs

@@ -2,7 +2,7 @@
 
     python benchmarks/measuring.py
 
-docs/workbench.md has the answers that `kiln.measure` is built on.
+docs/explain/measuring.md has the answers that `kiln.measure` is built on.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The site, for Sphinx: `make docs` builds it, `make docs-serve` shows it, `make docs-linkcheck` tries foreign links."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -7,6 +8,10 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
 
 import kiln  # noqa: E402
+
+gc.set_threshold(
+    100_000, 50, 100
+)  # trees of documents live long: looking through them time and again is a tenth of a build
 
 project, author = "Kiln", "the Kiln authors"
 version = release = kiln.__version__
@@ -24,8 +29,11 @@ extensions = [
     "kiln_api",
     "kiln_commands",
     "kiln_gallery",
+    "kiln_knowledge",
+    "kiln_playground",
+    "kiln_search",
 ]
-exclude_patterns = ["_ext", "_static", "figures", "reference/examples", "knowledge/cases"]
+exclude_patterns = ["_ext", "_playground", "_static", "figures", "reference/examples", "knowledge/cases"]
 suppress_warnings = [
     "ref.python",  # a type in a signature that several modules have
 ]
@@ -55,7 +63,7 @@ html_favicon = "_static/kiln.svg"
 html_use_index = False
 html_show_sourcelink = True
 html_copy_source = True
-html_sidebars = {"index": [], "faq": [], "platforms": [], "release-notes": [], "gallery": []}
+html_sidebars = {"index": [], "faq": [], "platforms": [], "release-notes": [], "gallery": [], "playground": []}
 html_theme_options = {
     "logo": {
         "text": "Kiln",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [ROOT / "docs" / "architecture.md", *sorted(ROOT.glob("docs/project/*.md")), ROOT / "CONTRIBUTING.md"]
 COMMANDS = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 FOREIGN = {
     "cutlass",

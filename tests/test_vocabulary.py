@@ -15,10 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE, KERNELS = "src/kiln/", "src/kiln/kernels/"
 PAGES = (
-    "README.md", "CONTRIBUTING.md", "benchmarks/", "examples/", "tools/", "docs/architecture.md", "docs/bridges.md",
-    "docs/blackwell.md",
-    "docs/cpu-target.md", "docs/hopper.md", "docs/kernels", "docs/knowledge/", "docs/language.md", "docs/native.md",
-    "docs/nvidia-target.md", "docs/performance.md", "docs/reference/concepts", "docs/reference/patterns",
+    "README.md", "CONTRIBUTING.md", "benchmarks/", "examples/", "tools/", "docs/architecture.md", "docs/blackwell.md",
+    "docs/bridges.md", "docs/cpu-target.md", "docs/explain/", "docs/hopper.md", "docs/kernels", "docs/knowledge/",
+    "docs/language.md", "docs/native.md", "docs/nvidia-target.md", "docs/performance.md", "docs/project/",
+    "docs/reference/concepts", "docs/reference/inline-ptx.md", "docs/reference/patterns",
     "docs/reference/troubleshooting.md", "docs/sanitizer.md", "docs/tensors.md", "docs/tiles.md", "docs/workbench.md",
 )  # fmt: skip
 """Programs and pages that are written by hand; docs/dialect.md and the API pages repeat docstrings."""

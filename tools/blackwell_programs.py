@@ -1,10 +1,10 @@
 """Compile public CuTe DSL programs for Blackwell without a GPU, and compare their PTX with recorded PTX of CuTe DSL.
 
-    python tools/blackwell_programs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--save]
+    python tools/blackwell_programs.py EXAMPLES FILE.jsonl [...] [--only TEXT] [--jobs N] [--save]
 
 EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of a file is a program: `path`,
-`arch` and `args`, and in `kernels` how often each instruction stands in the PTX that CuTe DSL made; without `kernels`
-the program is compiled and not compared. Kernels are compiled by ptxas and never launched.
+`arch` and `args`, and in `kernels` how often each instruction stands in the PTX that CuTe DSL made. Programs that only
+`blackwell_runs.jsonl` has are compiled and not compared. Kernels are compiled by ptxas and never launched.
 
 Two kernels have equal kinds of instructions if both contain the same asynchronous, matrix and synchronization
 instructions, however often: loops may be unrolled otherwise. Two spellings of one instruction are one kind. Of some
@@ -14,12 +14,15 @@ programs the record has no more than a kernel that converts the inputs: there is
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +84,22 @@ def differences(ptx: str, there: Iterable[str]) -> list[str]:
     return sorted(more + [f"-{theirs[each]}" for each in theirs.keys() - ours.keys()])
 
 
-def script(path: Path, folder: str) -> Path:
-    """Return a program, and for a notebook its code cells as a program."""
+def script(path: Path, folder: str, assignment: str = "") -> Path:
+    """Return a program, and for a notebook its code cells as a program.
+
+    A notebook has no arguments: an `assignment` takes the place of its own one to the same names.
+    """
     if path.suffix == ".py":
         return path
     cells = [cell["source"] for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    text = "\n\n".join("".join(x for x in lines if not x.lstrip().startswith(("%", "!"))) for lines in cells)
+    if assignment:
+        names = re.escape(assignment.partition("=")[0])
+        text, count = re.subn(rf"^{names}=.*$", lambda _: assignment, text, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"{path.name} has {count} assignments to {names}, not one")
     made = Path(folder) / f"{path.stem}.py"
-    made.write_text("\n\n".join("".join(x for x in lines if not x.lstrip().startswith(("%", "!"))) for lines in cells))
+    made.write_text(text)
     return made
 
 
@@ -101,8 +113,16 @@ def compile_program(examples: Path, program: dict[str, Any]) -> Captured:
     path = examples / program["path"]
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (examples, path.parent)))
     with tempfile.TemporaryDirectory() as folder:
-        words = [str(script(path, folder)), *program["args"]]
-        return compile_subject(Subject(words), arch_of(program), sass=False)
+        return compile_subject(Subject([str(script(path, folder)), *program["args"]]), arch_of(program), sass=False)
+
+
+def others(listed: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the programs of `blackwell_runs.jsonl` that are not listed; notebooks are compiled with their own sizes."""
+    found = [json.loads(line) for line in (ROOT / "tools" / "blackwell_runs.jsonl").read_text().splitlines()]
+    found = [{**program, "path": f"cute/{program['path']}"} for program in found]
+    for program in found:
+        program["args"] = [] if program["path"].endswith(".ipynb") else shlex.split(program.get("args", ""))
+    return [program for program in found if program["path"] not in set(listed)]
 
 
 def is_compiled(found: Captured) -> bool:
@@ -141,16 +161,19 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", help="only programs with this in their paths; other rows stay as they are"
     )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="compile N programs at a time")
     parser.add_argument("--save", action="store_true", help="write docs/data/blackwell_programs.md")
     options = parser.parse_args()
     examples = options.examples.resolve()
     programs = [json.loads(line) for file in options.files for line in file.read_text().splitlines() if line]
+    programs += others([program["path"] for program in programs])
     PAGE.restore()  # a run of some programs replaces their rows
-    for program in programs:
-        if options.only in program["path"]:
-            PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if row[0] != program["path"]]
-            add(examples, program, compile_program(examples, program))
     order = [program["path"] for program in programs]
+    wanted = [program for program in programs if options.only in program["path"]]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for program, found in zip(wanted, pool.map(functools.partial(compile_program, examples), wanted), strict=True):
+            PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if row[0] != program["path"]]
+            add(examples, program, found)
     PROGRAMS.rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
     PAGE.finish(options.save)
     return 0 if all(row[2] == "yes" for row in PROGRAMS.rows) else 1

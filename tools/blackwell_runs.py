@@ -4,7 +4,8 @@
 
 EXAMPLES is the folder examples/python/CuTeDSL/cute of a checkout of NVIDIA/cutlass. Each line of `blackwell_runs.jsonl`
 is a program: `path`, `arch`, `args`, and in `odd` arguments of a size that is no multiple of its tiles, or of other
-multiples where it takes these only. Each runs unchanged, with `kiln run --target cpu`: with its arguments, with those of
+multiples where it takes these only. A notebook has no arguments: they are an assignment that takes the place of its
+own, which is 8192 in m, n and k. Each runs unchanged but for this, with `kiln run --target cpu`: with its arguments, with those of
 the odd size, and under the sanitizer. A run passes if the program ends with status 0 and has not skipped anything.
 Seconds are those of the processor, compilation included.
 """
@@ -23,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,17 +66,20 @@ class Run(NamedTuple):
         return said[:160].replace("|", "/")
 
 
-def run(examples: Path, path: str, args: str, timeout: float, arch: str, sanitized: bool = False) -> Run:
-    """Run a program as its author would, from an empty folder, on the emulated GPU of an architecture."""
+def run(
+    examples: Path, path: str, args: str, timeout: float, arch: str, sanitized: bool = False, folder: str | None = None
+) -> Run:  # fmt: skip
+    """Run a program as its author would, on the emulated GPU of an architecture, from a folder (default: a new one)."""
     script = examples / path
     variables = {"PYTHONPATH": os.pathsep.join((str(examples), str(script.parent))), "CUTE_DSL_ARCH": arch}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as there:
         command = [sys.executable, "-m", "kiln", "run", "--target", "cpu"]
         command += ["--sanitize"] if sanitized else []
+        command += [str(as_script(script, there, args))] + (shlex.split(args) if script.suffix == ".py" else [])
         try:
             done = subprocess.run(
-                [*command, str(as_script(script, folder)), *shlex.split(args)], cwd=folder, env=os.environ | variables, timeout=timeout,
+                command, cwd=there, env=os.environ | variables, timeout=timeout,
                 capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
             )  # fmt: skip
             text = f"{done.stdout}\n{done.stderr}"

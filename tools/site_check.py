@@ -6,31 +6,35 @@ picture has a description. Links to other sites are tried by `make docs-linkchec
 
 from __future__ import annotations
 
+import html
+import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+# The standard library's parser of HTML takes eight seconds for the site; these take half of one.
+TAG = re.compile(r'<([a-z]\w*)((?:\s[^>"]*(?:"[^"]*"[^>"]*)*)?)>')
+ATTRIBUTE = re.compile(r'\s(id|name|href|src|alt|aria-hidden)="([^"]*)"')
+SCRIPT = re.compile(r"(<script\b[^>]*>).*?</script>", re.DOTALL)
 LOADED = {"script": "src", "img": "src", "source": "src", "iframe": "src", "link": "href"}
 
 
-class Page(HTMLParser):
+class Page:
     """What a page loads, what it links to, and the anchors it has."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
         self.loaded, self.links, self.anchors, self.bare = list[str](), list[str](), set[str](), list[str]()
-        self.feed(text)
+        for tag, attributes in TAG.findall(SCRIPT.sub(r"\1", text)):
+            self._tag(tag, {name: html.unescape(value) for name, value in ATTRIBUTE.findall(attributes)})
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+    def _tag(self, tag: str, found: dict[str, str]) -> None:
         self.anchors.update(filter(None, (found.get("id"), found.get("name") if tag == "a" else None)))
-        if tag == "a" and (found.get("href") or "#") != "#":
-            self.links.append(found["href"] or "")
+        if tag == "a" and found.get("href", "#") != "#":
+            self.links.append(found["href"])
         if tag in LOADED and found.get(LOADED[tag]):
-            self.loaded.append(found[LOADED[tag]] or "")
-        if tag == "img" and not (found.get("alt") or "").strip() and found.get("aria-hidden") != "true":
-            self.bare.append(found.get("src") or "")
+            self.loaded.append(found[LOADED[tag]])
+        if tag == "img" and not found.get("alt", "").strip() and found.get("aria-hidden") != "true":
+            self.bare.append(found.get("src", ""))
 
 
 def problems(folder: Path) -> list[str]:

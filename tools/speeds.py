@@ -62,52 +62,106 @@ SPEEDS = (
 
 
 class Shown(NamedTuple):
-    """A kernel of the gallery: its name, what it does, its source, the page that tells how to call it, and a speed."""
+    """A kernel of the gallery: its name, what it does, its picture and a description of that, its source, a speed, and
+    the page that tells how to call it. Examples have no such page."""
 
     title: str
     text: str
+    picture: str
+    alt: str
     source: str
-    page: str
     speed: Speed
+    page: str = ""
+
+
+def _example(what: str, row: tuple[str, ...]) -> Speed:
+    return Speed(what, "gallery", "Memory-bound examples", row, "PyTorch", ("torch us", "Kiln us"), "us")
 
 
 _KERNELS = "../src/kiln/kernels"
 GALLERY = (
     Shown(
-        "GEMM", "TMA, WGMMA, two consumer warpgroups, persistent CTAs; any epilogue you write as a function.",
-        f"{_KERNELS}/impl/gemm/sm90.py", "kernels.md#gemm", SPEEDS[0],
+        "Softmax", "Rows in registers, one read and one write of each element.", "softmax",
+        "A row is read once, its elements stay in the registers of the lanes, shuffles find the maximum and the sum, "
+        "and the result is written once.",
+        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", SPEEDS[5], "kernels.md#row-wise-kernels",
     ),
     Shown(
-        "Grouped GEMM", "Experts of a mixture in one launch, with any number of rows each.",
-        f"{_KERNELS}/impl/gemm/sm90_grouped.py", "kernels.md#grouped-gemm",
-        Speed(
-            "64 groups of 128 rows, bf16, N 4096, K 2048", "gemm_grouped", "Grouped GEMM, bfloat16, sustained",
-            ("64", "128 uneven", "4096", "2048"), "PyTorch", ("PyTorch TFLOP/s", "Kiln TFLOP/s"), "TFLOP/s",
-        ),
-    ),
-    Shown(
-        "Attention", "One pass with online softmax, roles for warps, causal masks and windows, GQA, varlen.",
-        f"{_KERNELS}/impl/attention/fwd/sm90.py", "kernels.md#attention", SPEEDS[2],
-    ),
-    Shown(
-        "Attention backward", "dQ, dK and dV of every mask that the forward has.",
-        f"{_KERNELS}/impl/attention/bwd/sm90.py", "kernels.md#attention", SPEEDS[3],
-    ),
-    Shown(
-        "MLA decode", "Multi-head latent attention on a paged cache of compressed KV.",
-        f"{_KERNELS}/impl/mla/sm90.py", "kernels.md#mla", SPEEDS[4],
-    ),
-    Shown(
-        "Softmax", "Rows in registers, one read and one write of each element.",
-        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", "kernels.md#row-wise-kernels", SPEEDS[5],
-    ),
-    Shown(
-        "RMSNorm", "The same skeleton as softmax, with a weight, a residual or fp8 output on request.",
-        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", "kernels.md#row-wise-kernels",
+        "RMSNorm", "The same skeleton as softmax, with a weight, a residual or fp8 output on request.", "rms_norm",
+        "A row is read once into the registers of the lanes; the mean of its squares gives a factor, and the scaled "
+        "row is written once.",
+        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py",
         Speed(
             "RMSNorm, bf16, 16384 x 8192", "memory_bound", "Row-wise kernels, forward",
             ("rms_norm", "16384", "8192", "bfloat16"), "PyTorch", ("torch us", "Kiln us"), "us",
         ),
+        "kernels.md#row-wise-kernels",
+    ),
+    Shown(
+        "GEMM", "TMA, WGMMA, two consumer warpgroups, persistent CTAs; any epilogue you write as a function.", "gemm",
+        "Matrices A, B and D cut into tiles. For one tile of D, the tiles of one row of A and one column of B are "
+        "coloured.",
+        f"{_KERNELS}/impl/gemm/sm90.py", SPEEDS[0], "kernels.md#gemm",
+    ),
+    Shown(
+        "Grouped GEMM", "Experts of a mixture in one launch, with any number of rows each.", "grouped_gemm",
+        "Three experts with one, three and two rows of tiles. The tiles are numbered from 0 to 29 across all experts.",
+        f"{_KERNELS}/impl/gemm/sm90_grouped.py",
+        Speed(
+            "64 groups of 128 rows, bf16, N 4096, K 2048", "gemm_grouped", "Grouped GEMM, bfloat16, sustained",
+            ("64", "128 uneven", "4096", "2048"), "PyTorch", ("PyTorch TFLOP/s", "Kiln TFLOP/s"), "TFLOP/s",
+        ),
+        "kernels.md#grouped-gemm",
+    ),
+    Shown(
+        "Attention", "One pass with online softmax, roles for warps, causal masks and windows, GQA, varlen.",
+        "attention",
+        "A tile of Q stays while tiles of K and V stream past. For each row a maximum, a sum and the output so far are "
+        "kept, and rescaled when the maximum grows.",
+        f"{_KERNELS}/impl/attention/fwd/sm90.py", SPEEDS[2], "kernels.md#attention",
+    ),
+    Shown(
+        "Attention backward", "dQ, dK and dV of every mask that the forward has.", "attention_backward",
+        "A tile of K and V stays while tiles of Q and dO stream past. dK and dV are kept in registers, dQ is added up "
+        "in memory.",
+        f"{_KERNELS}/impl/attention/bwd/sm90.py", SPEEDS[3], "kernels.md#attention",
+    ),
+    Shown(
+        "MLA decode", "Multi-head latent attention on a paged cache of compressed KV.", "mla",
+        "Eight heads point at one row of latents, one for each token. A latent is loaded once and read by all heads.",
+        f"{_KERNELS}/impl/mla/sm90.py", SPEEDS[4], "kernels.md#mla",
+    ),
+    Shown(
+        "Convolution", "An implicit GEMM with `mma.sync`: im2col is a layout, and only padding is predicated.",
+        "convolution",
+        "Two overlapping patches of an image, three by three pixels each, become two rows of the matrix A. The pixels "
+        "that both patches have are marked in both rows.",
+        "../examples/convolution.py",
+        Speed(
+            "64 images of 14 x 14 x 256, f16, 256 filters of 3 x 3", "gallery", "Convolution, float16",
+            ("64 x 14 x 14 x 256", "256 x 3 x 3 x 256"), "cuDNN", ("torch TFLOP/s", "Kiln TFLOP/s"), "TFLOP/s",
+        ),
+    ),
+    Shown(
+        "Transpose", "16-byte accesses on both sides of a swizzled tile in shared memory.", "transpose",
+        "Two tiles of eight by eight vectors, each with the group of banks it lies in. Row-major, all vectors of a "
+        "column lie in the same group. With the swizzle they lie in eight different ones.",
+        "../examples/transpose.py",
+        _example("transpose, f32, 8192 x 8192", ("transpose", "8192 x 8192", "float32")),
+    ),
+    Shown(
+        "Histogram", "Private bins for each lane, each in a bank of its own, whatever the data.", "histogram",
+        "A table of counts with a row for each bin and a column for each lane. The sum of each row is the count of the "
+        "bin.",
+        "../examples/histogram.py",
+        _example("histogram, f32, 268435456 elements, 256 bins", ("histogram", "268435456, 256 bins", "float32")),
+    ),
+    Shown(
+        "Scan", "Inclusive or exclusive prefix sums in one pass, by decoupled look-back.", "scan",
+        "Four tiles of three numbers. Tiles 0 and 1 have published prefixes, tile 2 only its sum. Tile 3 adds the sum "
+        "of tile 2 and the prefix of tile 1, and stops there.",
+        "../examples/scan.py",
+        _example("prefix sums, int32, 268435456 elements", ("scan", "268435456", "int32")),
     ),
 )  # fmt: skip
 """What the gallery shows."""
@@ -131,10 +185,12 @@ class Measured(NamedTuple):
     date: str
 
 
-def measured(speed: Speed) -> Measured:
-    """Return what the data say about a row."""
+def measured(speed: Speed) -> Measured | None:
+    """Return what the data say about a row; None if its table has not been measured yet."""
     page = _results().parse((ROOT / "docs" / "data" / f"{speed.page}.md").read_text())
-    (found,) = [known for known in page.tables if known.title == speed.table]
+    found = next((known for known in page.tables if known.title == speed.table), None)
+    if found is None:
+        return None
     (row,) = [cells for cells in found.rows if cells[: len(speed.row)] == speed.row]
     peer, ours = (float(row[found.columns.index(column)].split(" ")[0]) for column in speed.columns)
     date, gpu = found.environment.split(", ")[:2]
@@ -143,11 +199,28 @@ def measured(speed: Speed) -> Measured:
     return Measured(peer, ours, ours / peer if speed.unit == "TFLOP/s" else peer / ours, date)
 
 
+def static(title: str) -> str:
+    """Return what the compiler and the CPU target say about an example, in words; nothing about kernels of the library."""
+    page = _results().parse((ROOT / "docs" / "data" / "gallery.md").read_text())
+    (found,) = [known for known in page.tables if known.title.startswith("Static profile")]
+    for row in found.rows:
+        cells = dict(zip(found.columns, row))
+        if cells["example"] == title.lower():
+            stores = "" if cells["bytes stored"] == "-" else f"{cells['bytes stored']}-byte stores, "
+            return (
+                f"{cells['case']}: {cells['registers']} registers, {cells['spilled bytes']} bytes spilled, "
+                f"{cells['bytes loaded']}-byte loads, {stores}{cells['bank conflicts']} bank conflicts"
+            )
+    return ""
+
+
 def table(docs: str) -> str:
     """Return the table as Markdown, with links to the pages of `docs`/data."""
     lines = ["| on one H200 | peer | Kiln | | measured |", "|---|--:|--:|--:|---|"]
     for each in SPEEDS:
         found = measured(each)
+        if found is None:
+            raise ValueError(f"{each.page}.md has no table {each.table}")
         numbers = f"{each.peer} {found.peer:g}", f"{found.ours:g} {each.unit}", f"{found.ratio:.2f}x"
         lines.append(f"| {' | '.join([each.what, *numbers, f'[{found.date}]({docs}data/{each.page}.md)'])} |")
     return "\n".join(lines)

@@ -87,12 +87,29 @@ def _markdown_to_rst(lines: list[str]) -> list[str]:
 
 
 def _docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    text = _paragraphs(_markdown_to_rst(lines))
+    prose, parameters = _without_parameters(lines)
+    text = _paragraphs(_markdown_to_rst(prose)) + _markdown_to_rst(parameters)
     if (example := EXAMPLES.get(name) or EXAMPLES.get(SAME.get(id(value), ""))) is not None:
         text += ["", "Example:", ""]
         for language, code in example:
             text += [f".. code-block:: {language}", "", *(f"   {line}" for line in code.splitlines()), ""]
     lines[:] = text
+
+
+def _without_parameters(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Return a docstring without its section `Args:`, and that as a list of fields."""
+    if "Args:" not in lines:
+        return lines, []
+    start = lines.index("Args:")
+    end = next((i for i in range(start, len(lines)) if not lines[i].strip()), len(lines))
+    fields = [""]
+    for line in lines[start + 1 : end]:
+        named = re.match(r"    (\w+): (.*)", line)
+        if named:
+            fields.append(f":param {named[1]}: {named[2][0].upper()}{named[2][1:]}")
+        else:
+            fields.append(f"    {line.strip()}")
+    return [*lines[:start], *lines[end:]], [*fields, ""]
 
 
 def _paragraphs(lines: list[str]) -> list[str]:

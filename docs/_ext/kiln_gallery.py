@@ -31,20 +31,35 @@ def bars(rows: list[tuple[str, float]], unit: str, words: str) -> str:
     return "".join(parts) + "</svg>"
 
 
+def chart(speed: speeds.Speed, found: speeds.Measured) -> list[str]:
+    """Return the lines of a chart: Kiln and its peer."""
+    better = "more is better" if speed.unit == "TFLOP/s" else "less is better"
+    words = f"{speed.what}: Kiln {found.ours}, {speed.peer} {found.peer} {speed.unit}, {better}"
+    drawn = bars([(speed.peer, found.peer), ("Kiln", found.ours)], speed.unit, words)
+    return ["```{raw} html", drawn, "```", "", f"{speed.what}; {better}.", ""]
+
+
+def card(each: speeds.Shown) -> list[str]:
+    """Return the lines of a card: picture, sentence, speed or static profile, and links."""
+    found, known = speeds.measured(each.speed), speeds.static(each.title)
+    lines = [f":::{{grid-item-card}} {each.title}", ""]
+    for theme in ("light", "dark"):
+        lines += [f"```{{image}} pictures/gallery/{each.picture}.{theme}.svg"]
+        lines += [f":alt: {each.alt}", f":class: only-{theme}", "```"]
+    lines += ["", each.text, ""]
+    lines += [f"Not measured on a GPU yet. For sm_90a, {known}.", ""] if found is None else chart(each.speed, found)
+    links = [f"[source]({each.source})"] + [f"[call it]({each.page})"] * bool(each.page)
+    date = "static profile" if found is None else f"H200, {found.date}"
+    return [*lines, " · ".join([*links, f"[{date}](data/{each.speed.page}.md)"]), ":::", ""]
+
+
 class KilnGallery(SphinxDirective):
-    """Cards with a chart, a sentence, and links to source, page and measurement."""
+    """Cards with a picture, a sentence, a chart, and links to source, page and measurement."""
 
     def run(self) -> list[nodes.Node]:
         lines = ["::::{grid} 1 1 2 2", ":gutter: 3", ""]
         for each in speeds.GALLERY:
-            found = speeds.measured(each.speed)
-            better = "more is better" if each.speed.unit == "TFLOP/s" else "less is better"
-            words = f"{each.speed.what}: Kiln {found.ours}, {each.speed.peer} {found.peer} {each.speed.unit}, {better}"
-            chart = bars([(each.speed.peer, found.peer), ("Kiln", found.ours)], each.speed.unit, words)
-            lines += [f":::{{grid-item-card}} {each.title}", "", each.text, "", "```{raw} html", chart, "```", ""]
-            lines += [f"{each.speed.what}; {better}.", ""]
-            links = [f"[source]({each.source})", f"[call it]({each.page})"]
-            lines += [" · ".join([*links, f"[H200, {found.date}](data/{each.speed.page}.md)"]), ":::", ""]
+            lines += card(each)
         return self.parse_text_to_nodes("\n".join([*lines, "::::"]))
 
 

@@ -93,7 +93,7 @@ def drawn(svg: str, theme: str) -> str:
     svg = re.sub(r'(<text (?![^>]*fill=)[^>]*text-anchor="start")', rf'\1 fill="{colors["ink"]}"', svg)
     svg = re.sub(r'(fill="none" stroke=")#333333', rf"\g<1>{colors['ink']}", svg)
     svg = svg.replace('fill="#000000" text-anchor="start"', f'fill="{colors["ink"]}" text-anchor="start"')
-    return svg.replace('fill="#777777"', f'fill="{colors["muted"]}"')
+    return svg.replace('fill="#6b6b6b"', f'fill="{colors["muted"]}"')
 
 
 def save(folder: Path, name: str, picture: Picture | str) -> list[Path]:

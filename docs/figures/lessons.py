@@ -265,7 +265,8 @@ def staircase(name: str) -> Picture:
         p.text(x + 44, 260 - high, speed, bold=True)
         p.text(x + 44, 284, f"step {step}" if step != "cuBLAS" else step, size=12)
         p.text(x + 44, 306, new.get(step, ""), size=11, color="muted")
-    p.text(50, 14, f"TFLOP/s, f16 GEMM, 4096 cubed, H200, {date[1]}", anchor="start", size=12, color="muted")
+    words = f"TFLOP/s, f16 GEMM, H200, {date[1]}: kiln run examples/hopper/step_N.py 4096 4096 4096"
+    p.text(50, 14, words, anchor="start", size=12, color="muted")
     return p
 
 

@@ -157,6 +157,13 @@ _SAME = {"y": _like}
 
 @_takes(_FLOATS, names="x weight")
 def _rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:
+    """Return the RMSNorm of `x` along its last axis, with gradients.
+
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        weight: (columns,), a factor of each column, or None.
+        eps: what is added to the mean square.
+    """
     return kernels.rms_norm(x.contiguous(), weight, eps=eps)
 
 
@@ -171,6 +178,14 @@ rms_norm: Operator = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x we
 
 @_takes(_FLOATS, names="x weight bias")
 def _layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """Return the LayerNorm of `x` along its last axis, with gradients.
+
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        weight: (columns,), a factor of each column, or None.
+        bias: (columns,), what is added to each column, or None.
+        eps: what is added to the variance.
+    """
     return kernels.layer_norm(x.contiguous(), weight, bias, eps=eps)
 
 
@@ -189,6 +204,7 @@ layer_norm: Operator = _differentiable(
 
 @_takes(_FLOATS, names="x")
 def _softmax(x: Tensor) -> Tensor:
+    """Return the softmax of `x` (f16, bf16 or f32) along its last axis, with a gradient."""
     return kernels.softmax(x.contiguous())
 
 
@@ -209,6 +225,14 @@ _NORM_AND_SUM = {"y": _like, "summed": lambda x, residual, *_: _like(residual)}
 def _fused_add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
+    """Return the RMSNorm of `x + residual`, and that sum, which is rounded first; with gradients.
+
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        residual: what is added, of the same shape.
+        weight: (columns,), a factor of each column, or None.
+        eps: what is added to the mean square.
+    """
     return kernels.fused_add_rms_norm(x.contiguous(), residual.contiguous(), weight, eps)  # type: ignore[return-value]
 
 
@@ -230,6 +254,15 @@ fused_add_rms_norm: Operator = _differentiable(
 def _fused_add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
+    """Return the LayerNorm of `x + residual`, and that sum, which is rounded first; with gradients.
+
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        residual: what is added, of the same shape.
+        weight: (columns,), a factor of each column, or None.
+        bias: (columns,), what is added to each column, or None.
+        eps: what is added to the variance.
+    """
     y, summed = kernels.fused_add_layer_norm(x.contiguous(), residual.contiguous(), weight, bias, eps)
     return y, summed
 
@@ -260,6 +293,8 @@ def _gated(name: str) -> Operator:
         return getattr(kernels, f"{name}_backward")(dy, gate, up)
 
     forward.__name__ = name
+    activation = {"swiglu": "silu", "geglu": "gelu"}[name]
+    forward.__doc__ = f"Return `{activation}(gate) * up` of `gate` and `up`, two tensors of one shape, with gradients."
     forward = _takes(_FLOATS, names="gate up")(forward)
     return _differentiable(forward, backward, _SAME, "gate up", {"dgate": "gate", "dup": "up"})
 
@@ -279,6 +314,16 @@ def _rotary_embedding(
     positions: Tensor | None = None,
     conjugate: bool = False,
 ) -> Tensor:
+    """Turn pairs of elements of each head by the angles of its token's position (RoPE), with a gradient of `x`.
+
+    Args:
+        x: (batch, tokens, heads, head_dim) or (tokens, heads, head_dim), f16, bf16 or f32.
+        cos: (positions, pairs), with at most head_dim / 2 pairs: elements behind them stay as they are.
+        sin: the same for sines.
+        interleaved: pairs are neighbours; by default the first half goes with the second.
+        positions: the position of each token; by default its number in the sequence.
+        conjugate: turn back.
+    """
     return kernels.rotary_embedding(x, cos, sin, interleaved, positions=positions, conjugate=conjugate)
 
 
@@ -303,6 +348,14 @@ rotary_embedding: Operator = Operator(
 
 @_takes(_FLOATS, names="x weight bias", alike=2)
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "") -> Tensor:
+    """Return `activation(x @ weight.T + bias)`, with gradients.
+
+    Args:
+        x: (..., in_features), f16, bf16 or f32.
+        weight: (out_features, in_features), of the type of `x`.
+        bias: (out_features,), or None.
+        activation: "relu", "silu", "gelu", or "" for none.
+    """
     rows = x.reshape(-1, x.shape[-1])
     y = kernels.gemm(rows, weight.T, bias=bias, activation=activation or None)
     return y.reshape(*x.shape[:-1], weight.shape[0])
@@ -337,6 +390,7 @@ linear: Operator = Operator(
     save=("x", "weight", "bias", "activation"),
     autocast=True,
 )
+"""activation(x @ weight.T + bias)."""
 
 
 # --- loss ------------------------------------------------------------------------------------------------------------
@@ -380,7 +434,15 @@ _cross_entropy_operator = _differentiable(
 def cross_entropy(
     logits: Tensor, target: Tensor, *, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """Return the cross-entropy of logits along the last axis, in f32."""
+    """Return the cross-entropy of logits along the last axis, in f32, with a gradient.
+
+    Args:
+        logits: (..., classes), f16, bf16 or f32.
+        target: (...), the class of each row, int32 or int64.
+        ignore_index: rows of this class have loss 0 and do not count in the mean.
+        label_smoothing: the part of a label that is spread evenly over all classes.
+        reduction: "mean" over the rows that count, "sum", or "none" for the loss of each row.
+    """
     return _cross_entropy_operator(logits, target, ignore_index, label_smoothing, reduction)[0]
 
 
@@ -500,11 +562,22 @@ def attention(
     alibi_slopes: Tensor | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax(scale * q k^T) v of tensors (batch, tokens, heads, head_dim), f16 or bf16.
+    """Return softmax(scale * q k^T) v, with gradients of q, k, v and the sinks.
 
-    k and v may have fewer heads than q (GQA). With `cu_seqlens_q` and `cu_seqlens_k` (varlen) the tensors are (tokens,
-    heads, head_dim). Options are those of `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save computing
-    the longest. `alibi_slopes` has no gradient.
+    Args:
+        q: queries (batch, tokens, heads, head_dim), f16 or bf16; varlen (tokens, heads, head_dim).
+        k: keys, of fewer heads for GQA.
+        v: values, with the heads of `k`.
+        causal: hide the keys after a query; the last query is aligned with the last key.
+        scale: a positive factor of the scores, by default head_dim ** -0.5.
+        softcap: c > 0 makes a score s into c tanh(s / c).
+        window: (left, right), the farthest visible keys on both sides; None or -1 for no limit.
+        cu_seqlens_q: (batch + 1), int32, the first query of every sequence, and their number: varlen.
+        cu_seqlens_k: (batch + 1), int32, the same for keys.
+        max_seqlen_q: at least the queries of the longest sequence; saves computing it.
+        max_seqlen_k: likewise for keys.
+        alibi_slopes: (heads) or (batch, heads), f32, without a gradient.
+        sinks: (heads), f32, logits of one more key for each head, which has no value.
     """
     left, right = (-1 if x is None else x for x in window or (None, None))
     return _attention_operator(

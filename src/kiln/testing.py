@@ -31,12 +31,14 @@ __all__ = [
 
 @contextlib.contextmanager
 def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
-    """Compile calls for an NVIDIA GPU of an architecture while open, and launch nothing.
+    """Compile calls for an NVIDIA GPU while open, and launch nothing: needs no GPU, and takes arrays in host memory.
 
-    The default architecture is the one that programs are compiled for. Yields a list to which every launch is added:
-    `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`, `artifacts`. Needs no GPU; arrays may be in
-    host memory. Functions that were called before keep their compiled code, so a process does this for one
+    Yields a list to which every launch is added: `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`,
+    `artifacts`. Functions that were called before keep their compiled code, so a process does this for one
     architecture. Code has line information, so remarks name lines of the program.
+
+    Args:
+        arch: the architecture, such as "sm_90a"; by default the one that programs are compiled for.
     """
     arch = arch or current.architecture(target=get_target("nvidia")).name
     wanted = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LINEINFO": "1"}
@@ -54,12 +56,15 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
 
 
 def assert_no_spills(*made: Any) -> None:
-    """Raise AssertionError if a kernel spills registers; takes compiled functions, and launches of `dry_run`."""
+    """Raise AssertionError if a kernel of `made` spills registers: compiled functions, or launches of `dry_run`."""
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads)
 
 
 def assert_no_local_memory(*made: Any) -> None:
-    """Raise AssertionError if a kernel spills registers or has arrays in local memory."""
+    """Raise AssertionError if a kernel of `made` spills registers or has arrays in local memory.
+
+    `made` are compiled functions, or launches of `dry_run`.
+    """
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads or used.stack)
 
 
@@ -83,7 +88,13 @@ def _assert_fits(made: tuple[Any, ...], bad: Callable[[Any], Any]) -> None:
 
 
 def add_tensor_init_args(parser: argparse.ArgumentParser, supports_int_dtypes: bool = True) -> None:
-    """Add options to a test program's parser that say how its tensors are filled."""
+    """Add the options `--init_normal`, `--normal_mean` and `--normal_std` to a test program, for how its tensors are
+    filled.
+
+    Args:
+        parser: the program's parser.
+        supports_int_dtypes: say in the help that tensors of integers stay random.
+    """
     note = "; tensors of integers stay random" if supports_int_dtypes else ""
     parser.add_argument("--init_normal", action="store_true", help=f"fill tensors from a normal distribution{note}")
     parser.add_argument("--normal_mean", type=float, default=0.0, help="its mean")
@@ -91,7 +102,12 @@ def add_tensor_init_args(parser: argparse.ArgumentParser, supports_int_dtypes: b
 
 
 def validate_tensor_init_args(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """End the program with a message if the options of `add_tensor_init_args` contradict each other."""
+    """End the program with a message if the options of `add_tensor_init_args` contradict each other.
+
+    Args:
+        args: the parsed options.
+        parser: the program's parser, which prints the message.
+    """
     if args.normal_std <= 0:
         parser.error(f"--normal_std must be positive, not {args.normal_std}")
     if not args.init_normal and (args.normal_mean != 0.0 or args.normal_std != 1.0):

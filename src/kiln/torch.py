@@ -36,12 +36,23 @@ def op(
     autocast: torch.dtype | bool | None = None,
     tags: Sequence[torch.Tag] = (),
 ) -> Operator:
-    """Make a function of the language an operator of PyTorch, `namespace::name`, for eager mode and `torch.compile`.
+    """Make a function of the language an operator of PyTorch, for eager mode and `torch.compile`.
 
-    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of
-    extents, `("x.0", "w.1", 64)`; or a function of the inputs. `mutates` names inputs that the kernel writes to.
-    `backward(*saved, *gradients)` returns the gradients of the tensor inputs, and `save` names the inputs and outputs
-    that it needs. `Operator` tells more of these, and of `vmap`, `autocast` and `tags`.
+    `Operator` tells more of the arguments.
+
+    Args:
+        name: `"namespace::name"`.
+        function: a `@jit` function whose parameters are inputs and outputs.
+        outputs: how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of extents,
+            `("x.0", "w.1", 64)`; or a function of the inputs.
+        mutates: the names of inputs that the kernel writes to.
+        backward: a function of the saved tensors and the gradients of the outputs that returns those of the tensor
+            inputs.
+        save: the names of inputs and outputs that `backward` needs.
+        vmap: "leading" if the kernel takes one more axis in front of all its tensors; by default `torch.vmap` calls it
+            for each element.
+        autocast: the dtype of floating-point inputs under autocast; True for the one that autocast uses.
+        tags: further tags of torch, such as `torch.Tag.cudagraph_unsafe`.
     """
     from .interop.torch.operators import Operator
 

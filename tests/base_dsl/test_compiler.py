@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,16 @@ def test_pass_failures_are_reported() -> None:
 def test_every_pass_leaves_a_valid_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILN_VERIFY_PASSES", "1")
     compile_(SOURCE)
+
+
+def test_times_of_stages_are_printed_where_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_(SOURCE)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("KILN_TIMING", "1")
+    compile_(SOURCE)
+    assert re.search(r"^f: \w+ took \d+\.\d\d ms$", capsys.readouterr().err, re.MULTILINE)
 
 
 TWO_FUNCTIONS = """

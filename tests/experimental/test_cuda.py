@@ -129,6 +129,47 @@ def test_steps_fills_interleaves_and_replaced_fields():
     assert np.isnan(out[96:]).all()
 
 
+def test_members_of_enumerations():
+    """Atoms of 32 bytes are permuted within 128 bytes, and rows outside of the tensor are NaN."""
+
+    @cute.kernel
+    def kernel(desc: kiln.GridConstant[cuda.TensorMap], out: cute.Tensor):
+        tx = cute.arch.thread_idx()[0]
+        tile = kiln.Array(kiln.Float32, (8, 32), space=kiln.AddressSpace.smem, alignment=1024)
+        bar = kiln.Array(kiln.Int64, 1, space=kiln.AddressSpace.smem)
+        if tx == 0:
+            prims.mbarrier_init(bar, 1)
+        prims.fence_mbarrier_init()
+        prims.bar_warp_sync(0xFFFFFFFF)
+        if prims.elect_sync():
+            prims.mbarrier_arrive_expect_tx(bar, desc.global_tx_bytes())
+            prims.cp_async_bulk_tensor_shared_cta_global(tile, desc, (0, 2), bar)
+        while not prims.mbarrier_try_wait_parity(bar, 0):
+            pass
+        for i in kiln.range_constexpr(8):
+            out[i, tx] = tile[i, tx]
+
+    @cute.jit
+    def f(x: cute.Tensor, out: cute.Tensor):
+        swizzle = cuda.TensorMapSwizzle.s128b_atom_32b
+        assert swizzle.to(prims.Tcgen05SmemSwizzle) is prims.Tcgen05SmemSwizzle.SWIZZLE_128B_ATOM_32B
+        desc = cuda.create_tensor_map_tiled_from_view(
+            x, (8, 32), stride_order=(1, 0), swizzle=swizzle, interleave=cuda.TensorMapInterleave.none,
+            l2_promotion=cuda.TensorMapL2Promotion.l2_64b, oob_fill=cuda.TensorMapFloatOOBFill.nan,
+            tma_format=cuda.TensorMapDataFormat.DEFAULT,
+        )  # fmt: skip
+        kernel(desc, out).launch(grid=1, block=32)
+
+    x, out = aligned((8, 32), np.float32), np.zeros((8, 32), np.float32)
+    x[:] = np.arange(256).reshape(8, 32)
+    f(from_dlpack(x, assumed_align=128), out)
+    wanted = np.full((8, 4, 8), np.nan, np.float32)
+    for row in range(6):
+        for atom in range(4):
+            wanted[row, atom ^ row % 4] = x[row + 2, 8 * atom : 8 * atom + 8]
+    np.testing.assert_array_equal(out, wanted.reshape(8, 32))
+
+
 def test_im2col_maps_are_encoded():
     @cute.kernel
     def kernel(desc: kiln.GridConstant[cuda.TensorMap], out: cute.Tensor):
@@ -165,6 +206,17 @@ def test_maps_that_do_not_exist_are_refused():
     refused("box_dims", lambda x: view(x, (8, 512), stride_order=(1, 0)))
     refused("global_strides", lambda x: cuda.create_tensor_map_tiled(0, kiln.Float16, [8, 8], [], [8, 8]))
     refused("no TensorMapSwizzle", lambda x: view(x, (8, 8), stride_order=(1, 0), swizzle=3))
+    how = {"swizzle": "s128b_atom_64b", "traversal_strides": (9, 1), "tma_format": 99, "oob_fill": "zero"}
+    how |= {"interleave": "i8b", "l2_promotion": 64}
+    said = ["Kiln encodes", "traversal_strides", "TensorMapDataFormat", "FloatOOBFill", "Interleave", "L2Promotion"]
+    for name, match in zip(how, said, strict=True):
+        refused(match, lambda x, name=name: view(x, (8, 8), stride_order=(1, 0), **{name: how[name]}))
+    refused("a numeric type", lambda x: cuda.create_tensor_map_tiled(0, int, [8, 8], [1], [8, 8]))
+    images = [16, 8, 8, 1], [2, 16, 128]
+    refused("the corners", lambda x: cuda.create_tensor_map_im2col(0, kiln.Float16, *images, [-1], [-1], 16, 32))
+    refused(
+        "pixels_per_column", lambda x: cuda.create_tensor_map_im2col(0, kiln.Float16, *images, [0, 0], [0, 0], 16, 0)
+    )
 
 
 def test_default_formats_of_narrow_types():

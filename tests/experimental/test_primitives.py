@@ -39,10 +39,11 @@ def test_words():
             out[0] = prims.prmt(x[0], 0x4140, prims.PermuteMode.DEFAULT, hi=x[1])
             out[1] = kiln.Int32(prims.mov_b32(kiln.Float32(1.0), target_type=kiln.Uint32))
             out[2] = prims.convert_and_pack_integer(x[2], x[3], kiln.Int16.mlir_type, is_signed=True)
+            out[3] = prims.prmt(x[0], 1, "rc8")
 
-    out = np.zeros(3, np.int32)
+    out = np.zeros(4, np.int32)
     run(kernel, np.array([0x44332211, 0x55667788, 100000, -100000], np.int32), out)
-    assert [n & 0xFFFFFFFF for n in out.tolist()] == [0x88228811, 0x3F800000, 0x7FFF8000]
+    assert [n & 0xFFFFFFFF for n in out.tolist()] == [0x88228811, 0x3F800000, 0x7FFF8000, 0x22222222]
 
 
 def test_reductions_of_a_warp_and_counters():
@@ -154,6 +155,13 @@ def of_copies_and_mbarriers(x: cute.Tensor, out: cute.Tensor, states: cute.Tenso
     while not prims.mbarrier_try_wait_parity(bars, 0, scope="cluster"):
         pass
     while not prims.mbarrier_wait_parity(bars.subview(1), 0, prims.MBarrierWait.TEST):
+        pass
+    cluster = {"scope": prims.MBarrierScope.CLUSTER, "order": prims.MemOrder.ACQUIRE}
+    while not prims.mbarrier_wait_parity(bars.subview(1), 0, "test", **cluster):
+        pass
+    while not prims.mbarrier_try_wait_parity(bars.subview(1), 0, time_limit=None, **cluster):
+        pass
+    while not prims.mbarrier_try_wait_timelimit(bars.subview(2), state, 1000, **cluster):
         pass
     rows = kiln.Pointer(near.data_ptr(), dtype=kiln.Float16) + (lane % 8) * 8
     word = prims.ldmatrix(rows, 1, prims.MMALayout.COL)
@@ -322,6 +330,32 @@ MISUSE = [
     ("group is 'cta_3'", lambda near, far, away: prims.tcgen05_relinquish_alloc_permit(group="cta_3")),
     ("kind is 'both'", lambda near, far, away: prims.tcgen05_wait("both")),
     ("of 3 words", lambda near, far, away: prims.ldmatrix(near, 3, "row")),
+    ("shape is 'm4n4'", lambda near, far, away: prims.ldmatrix(near, 1, "row", shape="m4n4")),
+    ("in ROW layout", lambda near, far, away: prims.stmatrix(near, [1], "row", shape=prims.StoreShape.M16N8)),
+    ("kind is 'wait'", lambda near, far, away: prims.mbarrier_wait_parity(near, 0, "wait")),
+    ("scope is 'gpu'", lambda near, far, away: prims.mbarrier_wait_parity(near, 0, "try", scope="gpu")),
+    ("order is", lambda near, far, away: prims.mbarrier_try_wait_parity(near, 0, order=prims.MemOrder.SC)),
+    ("scope is 'sys'", lambda near, far, away: prims.mbarrier_try_wait_timelimit(near, 0, 1, scope="sys")),
+    ("scope is 'sys'", lambda near, far, away: prims.mbarrier_expect_tx(near, 16, scope="sys")),
+    ("order is 'sc'", lambda near, far, away: prims.fence_sync_restrict("sc")),
+    ("op is 'mean'", lambda near, far, away: prims.atomicrmw("mean", far, 1)),
+    ("by cas has no b", lambda near, far, away: prims.atomicrmw(prims.AtomicOp.CAS, far, 1)),
+    ("Float64 to Int32", lambda near, far, away: prims.mov_b32(kiln.Float64(1.0))),
+    ("mode is 'rc4'", lambda near, far, away: prims.prmt(1, 2, "rc4")),
+    ("convert_type", lambda near, far, away: prims.convert_and_pack_integer(1, 2, kiln.Int8.mlir_type)),
+    ("the layout of an operand is 3", lambda near, far, away: prims.Tcgen05SmemDesc.build(near, layout=3)),
+    (
+        "collector_op is 'keep'",
+        lambda near, far, away: prims.tcgen05_mma(
+            "f16", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, collector_op="keep"
+        ),
+    ),
+    (
+        "scale_vec_size is 'block8'",
+        lambda near, far, away: prims.tcgen05_mma_block_scale(
+            "mxf4", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, 0, 0, scale_vec_size="block8"
+        ),
+    ),
     ("m_dim=100", lambda near, far, away: prims.Tcgen05InstrDesc.build(n_dim=8, m_dim=100)),
     ("a type of tcgen05.mma", lambda near, far, away: prims.Tcgen05InstrDesc.build(a_dtype=kiln.Float64, n_dim=8, m_dim=64)),
 ]  # fmt: skip
@@ -388,7 +422,8 @@ def test_the_ptx_of_primitives_assembles():
     ptx = compiled.__ptx__ if hasattr(compiled, "__ptx__") else ""
     for line in (
         "barrier.cta.sync", "barrier.cta.red.popc.u32", "mbarrier.arrive.shared::cta.b64", "stmatrix.sync.aligned",
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64", "cp.async.mbarrier.arrive.noinc", "elect.sync",
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64", "mbarrier.test_wait.parity.acquire.cluster",
+        "mbarrier.try_wait.acquire.cluster", "cp.async.mbarrier.arrive.noinc", "elect.sync",
         "red.relaxed.gpu.add.noftz.f16", "fence.mbarrier_init.release.cluster", "bar.warp.sync",
     ):  # fmt: skip
         assert line in ptx, line

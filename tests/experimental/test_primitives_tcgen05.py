@@ -187,6 +187,51 @@ def test_ptx_of_tcgen05():
         assert line in ptx, line
 
 
+@cute.kernel
+def of_enumerations(x: cute.Tensor):
+    """Call each primitive that takes an enumeration which no other kernel here names."""
+    near = kiln.Array(kiln.Int32, 512, space=kiln.AddressSpace.smem, alignment=1024)
+    words = prims.ldmatrix(
+        near, 2, prims.MMALayout.COL, shape=prims.LoadShape.M16N16, src_format=prims.LoadSrcFormat.B8
+    )
+    prims.stmatrix(near, words, prims.MMALayout.COL, shape=prims.StoreShape.M16N8)
+    half = {"shape": prims.LoadShape.M8N16, "src_format": prims.LoadSrcFormat.B4X16_P64}
+    prims.stmatrix(near, [prims.ldmatrix(near, 1, prims.MMALayout.ROW, **half)], prims.MMALayout.ROW)
+    prims.red(prims.ReductionOp.MAX, prims.ReductionType.U32, x.iterator, 1, mem_order=prims.MemOrder.RELEASE)
+    desc = prims.Tcgen05SmemDesc.build(near, 16, 1024, layout=prims.Tcgen05SmemSwizzle.SWIZZLE_128B)
+    tf32 = prims.Tcgen05InstrDesc.build(
+        c_dtype=kiln.Float32, a_dtype=kiln.TFloat32, b_dtype=kiln.TFloat32, n_dim=N, m_dim=128
+    )
+    fp4 = prims.Tcgen05MxOmmaInstrDesc.build(
+        a_dtype=kiln.Float4E2M1FN, b_dtype=kiln.Float4E2M1FN, scale_format=0, n_dim=N, m_dim=128
+    )
+    prims.tcgen05_cp("128x128b", 0, desc, src_format=prims.Tcgen05CpSrcFormat.B6X16_P32)
+    prims.tcgen05_mma(
+        prims.Tcgen05MMAKind.TF32, prims.CTAGroup.CTA_1, 0, desc, desc, tf32, False, scale_input_d=3,
+        collector_op=prims.Tcgen05MMACollectorOp.LASTUSE, write_disable_mask=(1, 2, 3, 4),
+    )  # fmt: skip
+    prims.tcgen05_mma_block_scale(
+        prims.MMABlockScaleKind.MXF4NVF4, prims.CTAGroup.CTA_1, 0, desc, desc, fp4, False, 32, 64,
+        scale_vec_size=prims.Tcgen05MMABlockScale.BLOCK16,
+    )  # fmt: skip
+
+
+@needs_ptxas
+def test_members_of_enumerations_name_the_instructions():
+    @cute.jit
+    def main(x: cute.Tensor):
+        of_enumerations(x).launch(grid=1, block=32)
+
+    ptx = compile_for(main, from_dlpack(np.zeros(1, np.int32)), arch="sm_100a").artifacts["ptx"]
+    for line in (
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8", "ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b4x16_p64",
+        "stmatrix.sync.aligned.m16n8.x2.trans.shared.b8", "red.release.gpu.max.u32",
+        "tcgen05.cp.cta_group::1.128x128b.b8x16.b6x16_p32", "tcgen05.mma.cta_group::1.kind::tf32.collector::a::lastuse",
+        "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16",
+    ):  # fmt: skip
+        assert line in ptx, line
+
+
 def test_descriptors_are_integers():
     """A branch chooses between a descriptor and an Int64; the result is an Int64."""
 

@@ -14,35 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 
 
 def test_the_page_runs(tmp_path):
-    rng = np.random.default_rng(0)
-    names: dict[str, Any] = {
-        name: rng.standard_normal(shape).astype(np.float16)
-        for name, shape in (
-            ("a", (16, 24)),
-            ("b", (24, 8)),
-            ("c", (16, 8)),
-            ("gate", (16, 8)),
-            ("row", (8,)),
-            ("x", (4, 8)),
-            ("dy", (4, 8)),
-            ("residual", (4, 8)),
-            ("weight", (8,)),
-            ("bias", (8,)),
-            ("q", (1, 12, 2, 32)),
-            ("k", (1, 12, 1, 32)),
-            ("v", (1, 12, 1, 32)),
-            ("k_pages", (5, 4, 1, 32)),
-            ("v_pages", (5, 4, 1, 32)),
-            ("compressed_kv", (5, 64, 576)),
-            ("absorbed", (1, 1, 16, 576)),
-            ("packed", (3, 16, 576)),
-            ("kv_rows", (9, 576)),
-        )
-    }
-    names["starts"] = np.array([0, 5, 12], np.int32)
-    names["lengths"] = np.array([9], np.int32)
-    names["cu_seqlens_q"], names["cu_seqlens_k"] = np.array([0, 3], np.int32), np.array([0, 9], np.int32)
-    names["page_table"] = np.array([[4, 0, 2]], np.int32)
+    names: dict[str, Any] = {}
     with kiln.target("cpu"):
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)):
             file = tmp_path / f"block_{number}.py"  # programs are read from files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -46,6 +47,11 @@ def test_a_mistyped_verb_is_told_what_was_meant(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prog.py").write_text("print(1)\n")
     assert main(["verfy"]) == 2 and "did you mean 'verify'?" in capsys.readouterr().err
+    (tmp_path / "kernel.py").touch()
+    for verb in ("verify", "inspect --resources"):
+        with contextlib.suppress(SystemExit):
+            assert main([*verb.split(), str(tmp_path / "kernl.py")]) == 2
+        assert "did you mean 'kernel.py'?" in capsys.readouterr().err, verb
     assert main(["prog.py"]) == 2 and "to run it: kiln run prog.py" in capsys.readouterr().err
     assert main(["version"]) == 0 and capsys.readouterr().out == f"kiln {kiln.__version__}\n"
 

@@ -299,12 +299,13 @@ subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('KILN_TAR
         (["--target", "tpu", "prog.py"], 2, "invalid choice: 'tpu'"),
         (["--target"], 2, "expected one argument"),
         (["--bake", "prog.py"], 2, "unrecognized arguments: --bake"),
-        (["missing.py"], 2, "can't open file"),
+        (["missing.py"], 2, "No such file or directory; did you mean 'mission.py'?"),
         (["-m", "no.such.module"], 1, "no.such"),
         (["."], 1, "can't find '__main__' module"),
     ],
 )
-def test_bad_command_lines(child, words, status, said):
+def test_bad_command_lines(child, tmp_path, words, status, said):
+    (tmp_path / "mission.py").touch()
     done = child("-m", "kiln", "run", *words)
     assert done.returncode == status
     assert said in done.stderr

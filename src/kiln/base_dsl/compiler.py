@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -174,6 +175,7 @@ class Compilation:
         self.timings: dict[str, float] = {}
         """Seconds spent in each stage."""
         self._dumps = settings.dumped() | self.options.kept()
+        self._timed = settings.get("KILN_TIMING")
         self._verify_all = settings.get("KILN_VERIFY_PASSES")
         self._passes = 0
 
@@ -186,6 +188,8 @@ class Compilation:
         finally:
             spent = time.perf_counter() - begun
             self.timings[name] = self.timings.get(name, 0.0) + spent
+            if self._timed:
+                print(f"{self.name}: {name} took {spent * 1e3:.2f} ms", file=sys.stderr)
             logger().debug("%s: %s took %.2f ms", self.name, name, spent * 1e3)
 
     def verify(self, check: Callable[[ir.Module], None] | None = None) -> None:

@@ -181,7 +181,7 @@ def register(*settings: Setting) -> None:
 register(
     Setting("KILN_TARGET", "the name of a target", "", "Where programs run: `cpu` or `nvidia`. Unset: the GPU if there is one, else the CPU.", str.lower),
     Setting("KILN_DUMP", lambda: f"a comma list of python, passes, {', '.join(KEEPABLE)}; or all", frozenset(), "Write artefacts to `CUTE_DSL_DUMP_DIR`: the rewritten Python, the module after each pass, and what `CUTE_DSL_KEEP` can name.", _artefacts("python", "passes")),
-    Setting("KILN_TIMING", TRUTH, False, "Log how long each stage of a compilation took.", truth),
+    Setting("KILN_TIMING", TRUTH, False, "Print on standard error how long each stage of a compilation took. What comes from the cache has none.", truth),
     Setting("KILN_CHECK_STALE", TRUTH, False, "Trace a jit function again at every call, compare with what is in use, and raise an error that shows the first difference: something was read that Kiln does not see. Slow.", truth),
     Setting("KILN_VERIFY_PASSES", TRUTH, _under_debug, "Verify the module after every pass. On under `CUTE_DSL_DEBUG`.", truth),
     Setting("KILN_COMPILE_PROCESSES", "0 to 256", cores, "Processes that compile at a time while tuning; 0 or 1: this process compiles all. Unset: one for each core this process may use.", whole_number(0, 256)),

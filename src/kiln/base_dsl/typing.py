@@ -75,7 +75,9 @@ else:
 
 
 def is_constexpr(annotation: object) -> bool:
-    """Return whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or a union or Optional of them."""
+    """Return whether `annotation`, already evaluated, is `Constexpr`, `Constexpr[...]`, or a union or Optional of
+    them.
+    """
     origin = typing.get_origin(annotation)
     if annotation is Constexpr or origin is Constexpr:
         return True
@@ -123,7 +125,9 @@ class DynamicExpression(Protocol):
 
 
 def get_mlir_types(value: Any) -> list[ir.Type]:
-    """Return the IR types of an argument, or of a value of the program; of a tuple or list, those of its elements."""
+    """Return the IR types of `value`, an argument or a value of the program; of a tuple or list, those of its
+    elements.
+    """
     if hasattr(type(value), "__get_mlir_types__"):
         return list(value.__get_mlir_types__())
     if isinstance(value, (tuple, list)):
@@ -134,7 +138,10 @@ def get_mlir_types(value: Any) -> list[ir.Type]:
 
 
 def get_c_pointers(value: Any) -> list[Any]:
-    """Return the addresses of an argument's values; of a tuple or list, those of its elements."""
+    """Return the addresses that pass `value` to compiled code; of a tuple or list, those of its elements.
+
+    Raises TypeError if it has no `__c_pointers__`.
+    """
     if hasattr(type(value), "__c_pointers__"):
         return list(value.__c_pointers__())
     if isinstance(value, (tuple, list)):

@@ -11,7 +11,7 @@ from . import trace as tracing
 
 
 def dsl_user_op(opFunc: Any) -> Any:
-    """Decorate a function that emits operations: its `loc` is the caller's source line unless it is passed."""
+    """Decorate `opFunc`, a function that emits operations, so that its `loc` is the caller's line unless it is passed."""
     takes_loc = "loc" in inspect.signature(opFunc).parameters
 
     @functools.wraps(opFunc)

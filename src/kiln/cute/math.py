@@ -3,7 +3,7 @@
 A function takes a typed scalar, a `TensorSSA` or a Python number (a Float32 inside a trace) and gives the same kind;
 integers become floats first (Float32, Float64 beyond 32 bits). Types of less than 16 bits are computed in Float32.
 `fastmath=True` lets the target use approximations and ignore NaN, infinities and signed zeros; `approx=True` only the
-former; `ftz` flushes subnormals to zero where the target can. `docs/tensors.md` states the error of each function.
+former; `ftz` has no effect. `docs/tensors.md` states the error of each function.
 """
 
 from __future__ import annotations
@@ -121,9 +121,13 @@ def _on_host(op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | N
 
 
 def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return e to the power of x.
+    """Return e to the power of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.exp", (x,), python_math.exp, fastmath, approx)
 
@@ -131,9 +135,13 @@ def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 def exp2(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return 2 to the power of x.
+    """Return 2 to the power of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.exp2", (x,), lambda x: 2.0**x, fastmath, approx)
 
@@ -141,17 +149,25 @@ def exp2(
 def expm1(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return exp(x) - 1, exact for small x.
+    """Return exp(`x`) - 1, exact for small `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.expm1", (x,), python_math.expm1, fastmath, approx)
 
 
 def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the natural logarithm.
+    """Return the natural logarithm of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.log", (x,), python_math.log, fastmath, approx)
 
@@ -159,9 +175,13 @@ def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 def log2(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the logarithm to base 2.
+    """Return the logarithm of `x` to base 2.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.log2", (x,), python_math.log2, fastmath, approx)
 
@@ -169,9 +189,13 @@ def log2(
 def log10(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the logarithm to base 10.
+    """Return the logarithm of `x` to base 10.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.log10", (x,), python_math.log10, fastmath, approx)
 
@@ -179,33 +203,49 @@ def log10(
 def log1p(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return log(1 + x), exact for small x.
+    """Return log(1 + `x`), exact for small `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.log1p", (x,), python_math.log1p, fastmath, approx)
 
 
 def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the sine of an angle in radians.
+    """Return the sine of `x`, an angle in radians.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.sin", (x,), python_math.sin, fastmath, approx)
 
 
 def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the cosine of an angle in radians.
+    """Return the cosine of `x`, an angle in radians.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.cos", (x,), python_math.cos, fastmath, approx)
 
 
 def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the tangent of an angle in radians.
+    """Return the tangent of `x`, an angle in radians.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.tan", (x,), python_math.tan, fastmath, approx)
 
@@ -213,9 +253,13 @@ def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 def asin(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the arc sine.
+    """Return the arc sine of `x`, in radians; NaN outside of -1 to 1.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.asin", (x,), python_math.asin, fastmath, approx)
 
@@ -223,9 +267,13 @@ def asin(
 def acos(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the arc cosine.
+    """Return the arc cosine of `x`, in radians; NaN outside of -1 to 1.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.acos", (x,), python_math.acos, fastmath, approx)
 
@@ -233,9 +281,13 @@ def acos(
 def atan(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the arc tangent.
+    """Return the arc tangent of `x`, in radians.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.atan", (x,), python_math.atan, fastmath, approx)
 
@@ -243,9 +295,13 @@ def atan(
 def sinh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the hyperbolic sine.
+    """Return the hyperbolic sine of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.sinh", (x,), python_math.sinh, fastmath, approx)
 
@@ -253,9 +309,13 @@ def sinh(
 def cosh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the hyperbolic cosine.
+    """Return the hyperbolic cosine of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.cosh", (x,), python_math.cosh, fastmath, approx)
 
@@ -263,9 +323,13 @@ def cosh(
 def tanh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the hyperbolic tangent.
+    """Return the hyperbolic tangent of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.tanh", (x,), python_math.tanh, fastmath, approx)
 
@@ -273,9 +337,13 @@ def tanh(
 def asinh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the inverse of the hyperbolic sine.
+    """Return the inverse hyperbolic sine of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.asinh", (x,), python_math.asinh, fastmath, approx)
 
@@ -283,9 +351,13 @@ def asinh(
 def acosh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the inverse of the hyperbolic cosine.
+    """Return the inverse hyperbolic cosine of `x`; NaN below 1.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.acosh", (x,), python_math.acosh, fastmath, approx)
 
@@ -293,17 +365,25 @@ def acosh(
 def atanh(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the inverse of the hyperbolic tangent.
+    """Return the inverse hyperbolic tangent of `x`; NaN outside of -1 to 1.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.atanh", (x,), python_math.atanh, fastmath, approx)
 
 
 def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the error function.
+    """Return the error function of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.erf", (x,), python_math.erf, fastmath, approx)
 
@@ -311,9 +391,13 @@ def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 def erfc(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return 1 - erf(x), exact for large x.
+    """Return 1 - erf(`x`), exact for large `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.erfc", (x,), python_math.erfc, fastmath, approx)
 
@@ -321,9 +405,13 @@ def erfc(
 def cbrt(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the cube root.
+    """Return the cube root of `x`.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply(
         "math.cbrt", (x,), lambda x: python_math.copysign(python_math.fabs(x) ** (1 / 3), x), fastmath, approx
@@ -333,9 +421,13 @@ def cbrt(
 def floor(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the largest integer not above x, as a float.
+    """Return the largest integer that is not above `x`, as a float.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.floor", (x,), python_math.floor, fastmath, approx)
 
@@ -343,9 +435,13 @@ def floor(
 def ceil(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the smallest integer not below x, as a float.
+    """Return the smallest integer that is not below `x`, as a float.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.ceil", (x,), python_math.ceil, fastmath, approx)
 
@@ -353,9 +449,13 @@ def ceil(
 def trunc(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return x without its fraction, as a float.
+    """Return `x` rounded towards zero, as a float.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.trunc", (x,), python_math.trunc, fastmath, approx)
 
@@ -363,9 +463,13 @@ def trunc(
 def round(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the nearest integer, halves away from zero, as a float.
+    """Return the integer nearest to `x`, halves away from zero, as a float.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.round", (x,), None, fastmath, approx)
 
@@ -373,9 +477,13 @@ def round(
 def roundeven(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the nearest integer, halves to even, as a float.
+    """Return the integer nearest to `x`, halves to even, as a float.
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.roundeven", (x,), lambda x: float(_round(x)), fastmath, approx)
 
@@ -388,7 +496,15 @@ def sqrt(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None,
     ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return the square root."""
+    """Return the square root of `x`; NaN for negative numbers.
+
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+        rounding: `RoundingMode.RN` or None, to nearest even; others raise TypeError.
+    """
     _only_nearest(rounding, "sqrt")
     return _apply("math.sqrt", (x,), python_math.sqrt, fastmath, approx)
 
@@ -396,9 +512,13 @@ def sqrt(
 def rsqrt(
     x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return 1 / sqrt(x).
+    """Return 1 / sqrt(`x`).
 
-    `approx` allows the hardware's approximation; `fastmath` ignores NaN, infinities and signed zeros, too.
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     return _apply("math.rsqrt", (x,), lambda v: 1.0 / python_math.sqrt(v), fastmath, approx)
 
@@ -407,13 +527,26 @@ def rcp(
     x: V, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return 1 / x."""
+    """Return 1 / `x`.
+
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        rounding: `RoundingMode.RN` or None, to nearest even; others raise TypeError.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
     _only_nearest(rounding, "rcp")
     return _apply("arith.divf", (1.0, x), lambda one, v: one / v, fastmath, approx)
 
 
 def sigmoid(x: V, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return 1 / (1 + exp(-x)). Exact at both ends: 0 and 1."""
+    """Return 1 / (1 + exp(-`x`)), which is exactly 0 and 1 at its ends.
+
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Types below 32 bits are computed in Float32.
+        fastmath: allow approximations of exp and of the division.
+    """
     v: Any = x
     if isinstance(v, (TensorSSA, Numeric)) and v.dtype.is_float and v.dtype.width < 32:
         wide: Any = sigmoid(v.to(Float32), fastmath)
@@ -431,43 +564,76 @@ def fma(
     a: V, b: V | Numeric | float, c: V | Numeric | float, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return a * b + c, rounded once."""
+    """Return `a` * `b` + `c`, rounded once.
+
+    Args:
+        a: a number, or a `TensorSSA`.
+        b: a number, or a `TensorSSA` whose shape broadcasts with that of `a`.
+        c: a number, or a `TensorSSA` whose shape broadcasts with that of `a`.
+        fastmath: assume that there are no NaN, infinities or signed zeros.
+        rounding: `RoundingMode.RN` or None, to nearest even; others raise TypeError.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
     _only_nearest(rounding, "fma")
     return _apply("math.fma", (a, b, c), lambda x, y, z: x * y + z, fastmath)
 
 
 def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return x to the power of y."""
+    """Return `x` to the power of `y`.
+
+    Args:
+        x: the base, a number or a `TensorSSA`.
+        y: the exponent, a number or a `TensorSSA` whose shape broadcasts with that of `x`.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+    """
     return _apply("math.powf", (x, y), python_math.pow, fastmath)
 
 
 def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the angle of the point (x, y), between -pi and pi."""
+    """Return the angle of the point (`x`, `y`) in radians, between -pi and pi.
+
+    Args:
+        y: the vertical coordinate, a number or a `TensorSSA`.
+        x: the horizontal coordinate, a number or a `TensorSSA` whose shape broadcasts with that of `y`.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+    """
     return _apply("math.atan2", (y, x), python_math.atan2, fastmath)
 
 
 def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return x with the sign of y."""
+    """Return the magnitude of `x` with the sign of `y`.
+
+    Args:
+        x: a number, or a `TensorSSA`.
+        y: a number, or a `TensorSSA` whose shape broadcasts with that of `x`.
+        fastmath: assume that there are no NaN, infinities or signed zeros.
+    """
     return _apply("math.copysign", (x, y), python_math.copysign, fastmath)
 
 
 def isnan(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
-    """Return whether x is not a number."""
+    """Return whether `x` is NaN, for a `TensorSSA` by element."""
     return _apply("math.isnan", (x,), python_math.isnan, result=Boolean)
 
 
 def isinf(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
-    """Return whether x is infinite."""
+    """Return whether `x` is infinite, for a `TensorSSA` by element."""
     return _apply("math.isinf", (x,), python_math.isinf, result=Boolean)
 
 
 def isfinite(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
-    """Return whether x is neither infinite nor not a number."""
+    """Return whether `x` is neither infinite nor NaN, for a `TensorSSA` by element."""
     return _apply("math.isfinite", (x,), python_math.isfinite, result=Boolean)
 
 
 def abs(x: V, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return the absolute value, in the type of x."""
+    """Return the absolute value of `x`, in the type of `x`.
+
+    Args:
+        x: a number or a `TensorSSA`, of integers or floats.
+        fastmath: no effect; the result is exact.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
     return x.__abs__()  # pyright: ignore[reportAttributeAccessIssue, reportReturnType]
 
 
@@ -497,14 +663,28 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
 def max(
     x: V, y: V | Numeric | float, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the larger, element by element. A NaN loses against a number, unless it is to be propagated."""
+    """Return the larger of `x` and `y`, element by element.
+
+    Args:
+        x: a number or a `TensorSSA`, of integers or floats.
+        y: a number, or a `TensorSSA` whose shape broadcasts with that of `x`.
+        propagate_nan: return NaN if one of them is NaN. By default a NaN loses against a number.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
     return _extremum("max", x, y, propagate_nan)
 
 
 def min(
     x: V, y: V | Numeric | float, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the smaller, element by element. A NaN loses against a number, unless it is to be propagated."""
+    """Return the smaller of `x` and `y`, element by element.
+
+    Args:
+        x: a number or a `TensorSSA`, of integers or floats.
+        y: a number, or a `TensorSSA` whose shape broadcasts with that of `x`.
+        propagate_nan: return NaN if one of them is NaN. By default a NaN loses against a number.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
     return _extremum("min", x, y, propagate_nan)
 
 

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def assert_(cond: Any, msg: str | None = None) -> None:
-    """Stop the program with a message if a condition does not hold. Also for conditions known while tracing."""
+    """Stop the program with the message `msg` if `cond` does not hold, also where it is known while tracing."""
     if tracing.current() is None or isinstance(cond, bool):
         if not cond:
             raise AssertionError(msg or "assertion failed")
@@ -42,7 +42,7 @@ def assert_(cond: Any, msg: str | None = None) -> None:
 
 
 def range(name: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager for kernels: a range of this name in a trace (`kiln profile --prof-type trace`)."""
+    """Return a context manager for kernels: a range called `name` in a trace (`kiln profile --prof-type trace`)."""
     return kernel_range(name)
 
 
@@ -67,10 +67,10 @@ def _convert(source: Tensor, target: Tensor, tiler: Constexpr) -> None:
 
 
 def convert(src: Tensor, dst: Tensor) -> None:
-    """Convert the elements of one tensor into those of another of the same shape.
+    """Convert the elements of `src` into those of `dst`, two tensors of the same shape, rounding to nearest even.
 
-    Rounds to nearest even. Packed elements are written by the byte, so along the leading mode of the tensor that has
-    them the extent must be whole bytes.
+    Packed elements are written by the byte, so along the leading mode of the tensor that has them the extent must be
+    whole bytes.
     """
     if tuple(src.shape) != tuple(dst.shape):
         raise type_error(f"convert() got tensors of the shapes {src.shape} and {dst.shape}")
@@ -196,9 +196,15 @@ def tune(
     kernel_arguments: JitArguments | None = None, warmup_iterations: int = 10, iterations: int = 100,
     stream: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the combination of `params_dict` for which what `func` returns runs fastest.
+    """Return the parameters with which a function runs fastest, of all combinations.
 
-    `func` takes the arguments and the parameters, compiles, and returns a function without arguments to be timed.
+    Args:
+        func: takes the arguments and the parameters, compiles, and returns a function without arguments to be timed.
+        params_dict: the values to try for each parameter, `{"tile": [64, 128]}`.
+        kernel_arguments: the arguments of `func`.
+        warmup_iterations: calls before the measurement.
+        iterations: calls that are timed.
+        stream: the stream that the function launches on; by default the default stream.
     """
     arguments = kernel_arguments or JitArguments()
 

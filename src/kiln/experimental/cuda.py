@@ -43,7 +43,7 @@ class TensorMapSwizzle(enum.Enum):
     s32b = "32b"
     s64b = "64b"
     s128b = "128b"
-    s128b_atom_32b = "128b_atom_32b"
+    s128b_atom_32b = "128b_32b"
     s128b_atom_32b_flip_8b = "128b_atom_32b_flip_8b"
     s128b_atom_64b = "128b_atom_64b"
 
@@ -54,7 +54,7 @@ class TensorMapSwizzle(enum.Enum):
 
     def to(self, kind: Any) -> Any:
         """Return the same swizzle as a member of another enumeration, `Tcgen05SmemSwizzle`."""
-        return kind.NONE if self is TensorMapSwizzle.none else kind[f"SWIZZLE_{self.value.upper()}"]
+        return kind.NONE if self is TensorMapSwizzle.none else kind[f"SWIZZLE_{self.name[1:].upper()}"]
 
 
 class TensorMapDataFormat(enum.IntEnum):
@@ -179,6 +179,13 @@ def _member(kind: Any, value: Any, otherwise: Any) -> Any:
     return value
 
 
+def _format(value: Any) -> TensorMapDataFormat:
+    """Return a format, given by itself, by its number or name, or by None."""
+    if isinstance(value, int) and value in set(TensorMapDataFormat):
+        return TensorMapDataFormat(value)
+    return _member(TensorMapDataFormat, value, TensorMapDataFormat.DEFAULT)
+
+
 def _element(format_: TensorMapDataFormat, dtype: Any, tensor: Any) -> str:
     """Return the elements of a format, as the dialect names them; DEFAULT: those of a type."""
     if format_:
@@ -204,7 +211,7 @@ def _encode(
         )
     if not isinstance(dtype, NumericMeta):
         raise type_error(f"dtype of {what}() is {dtype!r}", "a numeric type such as Float16")
-    how, format_ = _member(TensorMapSwizzle, swizzle, TensorMapSwizzle.none), TensorMapDataFormat(tma_format or 0)
+    how, format_ = _member(TensorMapSwizzle, swizzle, TensorMapSwizzle.none), _format(tma_format)
     element = _element(format_, dtype, name)
     if how.value not in SWIZZLES:
         raise type_error(f"the swizzle of {what}() is {how.name}", f"Kiln encodes {', '.join(SWIZZLES)}")
@@ -273,7 +280,7 @@ def create_tensor_map_tiled_from_view(
     what = "create_tensor_map_tiled_from_view"
     tensor = tensor_in_gmem(tensor.tensor() if isinstance(tensor, Array) else tensor, what)
     shape, steps = flatten_to_tuple(tensor.shape), flatten_to_tuple(tensor.stride)
-    kind, format_ = dtype or tensor.element_type, TensorMapDataFormat(tma_format or 0)
+    kind, format_ = dtype or tensor.element_type, _format(tma_format)
     order = _order(what, shape, steps, stride_order)
     bits = ELEMENTS[_element(format_, kind, tensor)]
     box = _static("box_dims", box_dims, len(shape), TENSOR_MAP_BOX)

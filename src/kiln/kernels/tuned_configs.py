@@ -12,11 +12,15 @@ import kiln
 
 
 def tuned_config(function: str, file: str | os.PathLike[str], **problem: Any) -> Any:
-    """Return the tuned config of a function's problem on the current GPU from `tuned.json` beside `file`, or None.
+    """Return the tuned config of a problem on the current GPU from `tuned.json` beside a file, or None.
 
-    `kernels.gemm(a, b, config=kernels.tuned_config("gemm", __file__, m=4096, n=4096, k=4096, dtype="float16"))`. The
-    problem has the fields of `kiln tune kiln.kernels:gemm` and must match exactly. With None the library chooses the
-    config.
+    `kernels.gemm(a, b, config=kernels.tuned_config("gemm", __file__, m=4096, n=4096, k=4096, dtype="float16"))`. With
+    None the library chooses the config.
+
+    Args:
+        function: the name of the library's function, such as "gemm".
+        file: the program, beside which `tuned.json` lies.
+        problem: the fields of `kiln tune kiln.kernels:gemm`, which must match exactly.
     """
     beside = Path(file).with_name("kiln.kernels")  # tuning stores this in place of a file name
     return config_from_dict(kiln.tuned(beside, lambda *_: False, case=function).get(problem))

@@ -11,7 +11,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import cache, packages
+from ..base_dsl import cache, packages, sanitizing
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLWarning, error
 from ..base_dsl.target import get_target
 from ..hardware import current, driver
@@ -47,9 +47,13 @@ class JitArguments:
 
 
 def get_workspace_count(one_workspace_bytes: int, warmup_iterations: int, iterations: int) -> int:
-    """Return how many workspaces keep every run's data out of the L2 cache.
+    """Return how many workspaces keep every run's data out of the L2 cache: three times its size, and never more than
+    runs.
 
-    Together they are three times as large as the cache; there are never more than runs.
+    Args:
+        one_workspace_bytes: the bytes that one run touches.
+        warmup_iterations: runs before the measurement.
+        iterations: runs that are timed.
     """
     runs = max(warmup_iterations + iterations, 1)
     if one_workspace_bytes <= 0:
@@ -71,11 +75,21 @@ def benchmark(
     use_cupti: bool = False,
     nvtx_tag: str | None = None,
 ) -> float:
-    """Return the average microseconds of one call of a function.
+    """Return the average microseconds of one call of a function, measured by CUDA events.
 
-    Its arguments are `kernel_arguments`, or come from `workspace_count` calls of `workspace_generator` and are used in
-    turn (see `get_workspace_count`). `stream` is the stream that the function launches on, by default the default
-    stream. With `use_cuda_graphs` the calls are recorded once, and the launch of the graph is timed.
+    On the CPU target it warns: those times say nothing about a GPU.
+
+    Args:
+        callable: a compiled function, or anything that launches.
+        warmup_iterations: calls before the measurement.
+        iterations: calls that are timed.
+        stream: the stream that it launches on; by default the default stream.
+        kernel_arguments: the arguments, `JitArguments(a, b)`.
+        workspace_generator: a function that returns arguments, called `workspace_count` times; they are used in turn.
+        workspace_count: how many sets of arguments (see `get_workspace_count`).
+        use_cuda_graphs: record the calls once and time the launch of the graph; needs `stream`.
+        use_cupti: accepted as in CuTe DSL, with a warning: times are of events.
+        nvtx_tag: an NVTX range around the measurement.
     """
     if iterations < 1 or warmup_iterations < 0 or workspace_count < 1:
         raise error(
@@ -131,12 +145,13 @@ def _time_on_cpu(run: Callable[[], None], warmup_iterations: int, iterations: in
     if warmup_iterations:
         run()
     compiled = cache.compilations
-    start = now = time.perf_counter()
     done = 0
-    while done < iterations and (not done or now - start < _CPU_SECONDS):
-        run()
-        done += 1
-        now = time.perf_counter()
+    with sanitizing.timed():
+        start = now = time.perf_counter()
+        while done < iterations and (not done or now - start < _CPU_SECONDS):
+            run()
+            done += 1
+            now = time.perf_counter()
     _warn_of(cache.compilations - compiled)
     return (now - start) / done * 1e6
 

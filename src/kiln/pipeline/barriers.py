@@ -182,12 +182,22 @@ def described(barrier: Any) -> tuple[str, str]:
 
 
 def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: Any = None, ip: Any = None) -> Pointer:
-    """Allocate shared memory for the mbarriers of a pipeline: `multiplier` for each stage."""
+    """Allocate shared memory for the mbarriers of a pipeline, and return a pointer to it.
+
+    Args:
+        num_stages: the stages of the pipeline.
+        multiplier: mbarriers of a stage: full and empty.
+    """
     return arch.alloc_smem(Int64, num_stages * multiplier, alignment=8)
 
 
 def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait for all threads of the warp, the CTA or the cluster."""
+    """Wait for all threads of the warp, the CTA or the cluster.
+
+    Args:
+        group: `Agent.Warp`, `Agent.ThreadBlock` or `Agent.ThreadBlockCluster`.
+        is_relaxed: order no memory among the CTAs of a cluster.
+    """
     if group is Agent.Warp:
         arch.sync_warp()
     elif group is Agent.ThreadBlock:
@@ -200,12 +210,12 @@ def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: A
 
 
 def sync(barrier_id: int = 0, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait at a barrier for all threads of the CTA."""
+    """Wait at barrier `barrier_id`, 0 to 15, for all threads of the CTA."""
     arch.barrier(barrier_id=barrier_id)
 
 
 def arrive_and_wait(barrier_id: Any, num_threads: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait at a barrier for `num_threads` threads."""
+    """Wait at barrier `barrier_id`, 0 to 15, for `num_threads` threads, a multiple of 32."""
     arch.barrier(barrier_id=barrier_id, number_of_threads=num_threads)
 
 
@@ -220,14 +230,23 @@ def in_cluster(cluster_shape_mn: Any) -> bool:
 def pipeline_init_arrive(
     cluster_shape_mn: Any = None, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None
 ) -> None:
-    """Make new mbarriers visible to the other CTAs of the cluster; `pipeline_init_wait` waits for theirs."""
+    """Make new mbarriers visible to the other CTAs of the cluster; `pipeline_init_wait` waits for theirs.
+
+    Args:
+        cluster_shape_mn: the CTAs of the cluster, a shape or layout; None for no cluster.
+        is_relaxed: order no other memory among the CTAs.
+    """
     arch.mbarrier_init_fence()
     if in_cluster(cluster_shape_mn):
         (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
 
 
 def pipeline_init_wait(cluster_shape_mn: Any = None, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait until the mbarriers of the CTA, or of the cluster, are initialised."""
+    """Wait until the mbarriers of the CTA, or of the cluster, are initialised.
+
+    Args:
+        cluster_shape_mn: the CTAs of the cluster, as for `pipeline_init_arrive`.
+    """
     if in_cluster(cluster_shape_mn):
         arch.cluster_wait()
     else:

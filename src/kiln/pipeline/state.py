@@ -146,7 +146,10 @@ def require_stages(stages: Any, least: int = 1) -> None:
 def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
     """Return the initial state of a producer (all stages are empty) or of a consumer (none is full).
 
-    That of a `ProducerConsumer`, a warp that reads what it has requested, is a producer's.
+    Args:
+        type: `PipelineUserType.Producer`, `Consumer`, or `ProducerConsumer`, a warp that reads what it has requested
+            and starts as a producer.
+        stages: the stages of the pipeline.
     """
     require_stages(stages)
     if type in (PipelineUserType.Producer, PipelineUserType.ProducerConsumer):

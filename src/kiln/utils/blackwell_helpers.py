@@ -69,10 +69,19 @@ def _two_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
-    """Return a tiled MMA of one instruction for operands of some types, M x N of `mma_tiler_mn`.
+    """Return a tiled MMA of one `tcgen05.mma` for operands of given types. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, acc_dtype, cta_group, mma_tiler_mn, a_source=SMEM)`, or with
-    `a_dtype, b_dtype` in place of `ab_dtype`. Float32 is multiplied as TFloat32.
+    `a_dtype, b_dtype` in place of `ab_dtype`. Float32 is multiplied as TFloat32; TypeError if there is no such MMA.
+
+    Args:
+        ab_dtype: the element type of A and B.
+        a_leading_mode: the contiguous mode of A, `OperandMajorMode.K` or `MN`.
+        b_leading_mode: the contiguous mode of B.
+        acc_dtype: the type of the accumulators.
+        cta_group: `CtaGroup.ONE`, or `TWO` for a CTA pair.
+        mma_tiler_mn: M and N of the MMA, of a pair those of both CTAs.
+        a_source: `OperandSource.SMEM`, or `TMEM` for A in tensor memory.
     """
     if _two_types(args, kwargs):
         return _dense_mma(*args, **kwargs)
@@ -108,10 +117,20 @@ def _dense_mma(
 
 
 def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
-    """Return a tiled MMA of one instruction whose operands have scale factors.
+    """Return a tiled MMA of one `tcgen05.mma` whose operands have scale factors. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, sf_dtype, sf_vec_size, cta_group, mma_tiler_mn,
     a_source=SMEM)`, or with `a_dtype, b_dtype` in place of `ab_dtype`.
+
+    Args:
+        ab_dtype: the element type of A and B, a float of 4, 6 or 8 bits.
+        a_leading_mode: the contiguous mode of A, `OperandMajorMode.K` or `MN`.
+        b_leading_mode: the contiguous mode of B.
+        sf_dtype: the type of the scale factors: Float8E8M0FNU, or Float8E4M3FN for NVFP4.
+        sf_vec_size: the elements along K that share one: 32, or 16 for Float4E2M1FN twice; others raise TypeError.
+        cta_group: `CtaGroup.ONE`, or `TWO` for a CTA pair.
+        mma_tiler_mn: M and N of the MMA, of a pair those of both CTAs.
+        a_source: `OperandSource.SMEM`, or `TMEM` for A in tensor memory.
     """
     if _two_types(args, kwargs):
         return _scaled_mma(*args, **kwargs)
@@ -148,10 +167,15 @@ def get_smem_layout_atom_ab(
     major_mode: OperandMajorMode, element_type: Any, smem_shape_mn_k: Any, sparsity: int = 1, *, loc: Any = None,
     ip: Any = None,
 ) -> SmemLayoutAtomKind:  # fmt: skip
-    """Return the layout atom with the widest swizzle whose span divides the contiguous mode of a tile (MN, K).
+    """Return the kind of layout atom with the widest swizzle that fits an operand in shared memory.
 
-    With `sparsity` elements along K are stored one of so many. Elements of 32 bits contiguous along MN are swizzled in
-    pieces of 32 bytes, in which `tcgen05.mma` transposes them.
+    Elements of 32 bits contiguous along MN are swizzled in pieces of 32 bytes, in which `tcgen05.mma` transposes them.
+
+    Args:
+        major_mode: the contiguous mode, `OperandMajorMode.K` or `MN`.
+        element_type: the type of the elements.
+        smem_shape_mn_k: the tile (MN, K), whose contiguous extent the atom's rows divide.
+        sparsity: of so many elements along K one is stored.
     """
     k_major = _layout(major_mode) is LayoutEnum.ROW_MAJOR
     extent = size(smem_shape_mn_k[1]) // sparsity if k_major else size(smem_shape_mn_k[0])
@@ -167,7 +191,14 @@ def make_smem_layout(
     leading_mode: OperandMajorMode, smem_tile_shape: Any, a_dtype: Any, num_stages: int, *, loc: Any = None,
     ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return the layout of a tile (MN, K, stages) in shared memory, contiguous along `leading_mode`."""
+    """Return the swizzled layout of a tile (MN, K, stages) in shared memory.
+
+    Args:
+        leading_mode: the contiguous mode, `OperandMajorMode.K` or `MN`.
+        smem_tile_shape: the tile (MN, K).
+        a_dtype: the element type.
+        num_stages: the stages of the pipeline.
+    """
     return make_smem_layout_epi(a_dtype, _layout(leading_mode), smem_tile_shape, num_stages)
 
 
@@ -175,7 +206,15 @@ def make_smem_layout_a(
     tiled_mma: Any, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return the layout of one CTA's A in shared memory: ((M, K) of a call, rest of M, rest of K, stages)."""
+    """Return the layout of one CTA's A in shared memory: ((M, K) of a call, rest of M, rest of K, stages).
+
+    Args:
+        tiled_mma: the tiled MMA.
+        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both.
+        a_dtype: the element type of A.
+        num_stages: the stages of the pipeline.
+        is_k_major: whether A is contiguous along K; by default as the MMA says.
+    """
     m, _, k = mma_tiler_mnk
     shape = tiled_mma.partition_shape_A((size(m), size(k)))
     return _operand_layout(shape, a_dtype, num_stages, is_k_major, tiled_mma.op.a_major_mode)
@@ -185,7 +224,15 @@ def make_smem_layout_b(
     tiled_mma: Any, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return the layout of one CTA's B in shared memory: ((N, K) of a call, rest of N, rest of K, stages)."""
+    """Return the layout of one CTA's B in shared memory: ((N, K) of a call, rest of N, rest of K, stages).
+
+    Args:
+        tiled_mma: the tiled MMA.
+        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both.
+        b_dtype: the element type of B.
+        num_stages: the stages of the pipeline.
+        is_k_major: whether B is contiguous along K; by default as the MMA says.
+    """
     _, n, k = mma_tiler_mnk
     shape = tiled_mma.partition_shape_B((size(n), size(k)))
     return _operand_layout(shape, b_dtype, num_stages, is_k_major, tiled_mma.op.b_major_mode)
@@ -204,7 +251,14 @@ def _operand_layout(shape: Any, dtype: Any, stages: int, is_k_major: bool | None
 def make_smem_layout_epi(
     epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the layout of the epilogue's tile (M, N, stages) in shared memory; modes of the tile may be layouts."""
+    """Return the layout of the epilogue's tile (M, N, stages) in shared memory, swizzled for TMA stores.
+
+    Args:
+        epi_dtype: the element type of the output.
+        epi_layout: whether the output is row- or column-major.
+        epi_tile: the tile (M, N) of one store, extents or layouts.
+        epi_stage: how many tiles.
+    """
     m, n = (size(extent) for extent in epi_tile)
     rows = epi_layout is LayoutEnum.ROW_MAJOR
     kind = get_smem_layout_atom(epi_layout, epi_dtype, _contiguous(epi_tile[1 if rows else 0]))
@@ -231,21 +285,36 @@ def _tma_op(cluster_shape: Any, atom_thr_id: Any, mode: int, always_for_pairs: b
 def cluster_shape_to_tma_atom_A(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:  # fmt: skip
-    """Return the TMA load of A: multicast if the cluster has several CTAs along N, which need the same A."""
+    """Return the TMA load of A: multicast if the cluster has several CTAs along N, which need the same A.
+
+    Args:
+        cluster_shape_mnk: the CTAs of the cluster.
+        atom_thr_id: `thr_id` of the tiled MMA: one CTA or a pair; M of the cluster is a multiple, else ValueError.
+    """
     return _tma_op(cluster_shape_mnk, atom_thr_id, 1)
 
 
 def cluster_shape_to_tma_atom_B(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:  # fmt: skip
-    """Return the TMA load of B: multicast if the cluster has several MMAs along M, which need the same B."""
+    """Return the TMA load of B: multicast if the cluster has several MMAs along M, which need the same B.
+
+    Args:
+        cluster_shape_mnk: the CTAs of the cluster.
+        atom_thr_id: `thr_id` of the tiled MMA: one CTA or a pair; M of the cluster is a multiple, else ValueError.
+    """
     return _tma_op(cluster_shape_mnk, atom_thr_id, 0)
 
 
 def cluster_shape_to_tma_atom_SFB(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:  # fmt: skip
-    """Return the TMA load of the scale factors of B, all of which both CTAs of a pair need."""
+    """Return the TMA load of the scale factors of B, all of which both CTAs of a pair need.
+
+    Args:
+        cluster_shape_mnk: the CTAs of the cluster.
+        atom_thr_id: `thr_id` of the tiled MMA: one CTA or a pair; M of the cluster is a multiple, else ValueError.
+    """
     return _tma_op(cluster_shape_mnk, atom_thr_id, 0, always_for_pairs=True)
 
 
@@ -255,7 +324,17 @@ def check_gemm_tma_alignment(
 ) -> None:  # fmt: skip
     """Raise ValueError for an operand whose contiguous extent is not a multiple of 16 bytes, which TMA asks for.
 
-    Majors are the letters of the contiguous modes, "m", "n" or "k"; without `d_dtype` the output is not checked.
+    Args:
+        m: the rows of A and D.
+        n: the rows of B and columns of D.
+        k: the columns of A and B.
+        a_dtype: the element type of A.
+        b_dtype: the element type of B.
+        d_dtype: the element type of the output; None leaves it unchecked.
+        a_major: the contiguous mode of A, "m" or "k".
+        b_major: the contiguous mode of B, "n" or "k".
+        d_major: the contiguous mode of the output, "m" or "n"; None leaves it unchecked.
+        output_tensor_name: what the error calls the output.
     """
     extents = {"m": m, "n": n, "k": k}
     operands = (("A", a_dtype, a_major), ("B", b_dtype, b_major), (output_tensor_name, d_dtype, d_major))
@@ -281,7 +360,18 @@ def compute_epilogue_tile_size(
     cta_tile_m: int, cta_tile_n: int, use_2cta: bool, elem_width_d: int, elem_width_c: int | None = None,
     d_is_m_major: bool = True, c_is_m_major: bool = True, tmem_warp_shape_mn: Any = None,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return the (M, N) that an epilogue stores at a time; `elem_width_c` are the bits of the C it adds, if it does."""
+    """Return the (M, N) that an epilogue stores at a time.
+
+    Args:
+        cta_tile_m: M of the CTA's tile.
+        cta_tile_n: N of the CTA's tile.
+        use_2cta: whether MMAs are of a CTA pair.
+        elem_width_d: the bits of an output element.
+        elem_width_c: the bits of an element of the C that the epilogue adds; None if it adds none.
+        d_is_m_major: whether the output is contiguous along M.
+        c_is_m_major: whether C is contiguous along M.
+        tmem_warp_shape_mn: how the four warps lie on the tile; by default as the accumulator does.
+    """
     warps_m, warps_n = _warps(cta_tile_m, use_2cta, tmem_warp_shape_mn)
     m = min(cta_tile_m, _LANES_OF_WARP * warps_m)
     widest = max(elem_width_d, elem_width_c or 0)
@@ -304,7 +394,17 @@ def compute_epilogue_tile_shape(
     cta_tile_shape: Any, use_2cta_instrs: bool, layout_d: LayoutEnum, elem_ty_d: Any, *, layout_c: Any = None,
     elem_ty_c: Any = None, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return the epilogue's tile as a tiler (M, N) of layouts: N in two parts where two warps share the columns."""
+    """Return the epilogue's tile as a tiler (M, N) of layouts: N in two parts where two warps share the columns.
+
+    Args:
+        cta_tile_shape: the tile (M, N, ...) of the CTA.
+        use_2cta_instrs: whether MMAs are of a CTA pair.
+        layout_d: whether the output is row- or column-major.
+        elem_ty_d: the element type of the output.
+        layout_c: whether the C that the epilogue adds is row- or column-major.
+        elem_ty_c: the element type of C; None if it adds none.
+        tmem_warp_shape_mn: how the four warps lie on the tile; by default as the accumulator does.
+    """
     cta_m, cta_n = (size(extent) for extent in cta_tile_shape[:2])
     m, n = compute_epilogue_tile_size(
         cta_m, cta_n, use_2cta_instrs, elem_ty_d.width, None if elem_ty_c is None else elem_ty_c.width,
@@ -333,7 +433,17 @@ def get_tmem_load_op(
     cta_tile_shape: Any, layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, epi_tile: Any, use_2cta_instrs: bool,
     *, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Return the atom that loads the accumulators of an epilogue's tile, with as many columns as a warp has of it."""
+    """Return the atom that loads the accumulators of an epilogue's tile, with as many columns as a warp has of it.
+
+    Args:
+        cta_tile_shape: the tile (M, N, ...) of the CTA.
+        layout_d: whether the output is row- or column-major.
+        elem_ty_d: the element type of the output.
+        elem_ty_acc: the type of the accumulators; ValueError if the two do not go together.
+        epi_tile: the epilogue's tile, of `compute_epilogue_tile_shape`.
+        use_2cta_instrs: whether MMAs are of a CTA pair.
+        tmem_warp_shape_mn: how the four warps lie on the tile; by default as the accumulator does.
+    """
     cta_m = size(cta_tile_shape[0])
     warps_m, warps_n = _warps(cta_m, use_2cta_instrs, tmem_warp_shape_mn)
     lanes = min(cta_m // warps_m, _LANES_OF_WARP)
@@ -350,8 +460,15 @@ def get_tmem_load_op(
 def get_smem_store_op(
     layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, tiled_tmem_load: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the atom that stores what `tiled_tmem_load` loads to shared memory: `stmatrix` where registers hold its
-    matrices."""
+    """Return the atom that stores an epilogue's results to shared memory: `stmatrix` where registers hold its
+    matrices.
+
+    Args:
+        layout_d: whether the output is row- or column-major.
+        elem_ty_d: the element type of the output.
+        elem_ty_acc: the type of the accumulators.
+        tiled_tmem_load: the copy, or atom, that loads the accumulators.
+    """
     lanes, bits, repeat, pack = get_tmem_copy_properties(tiled_tmem_load)
     m_major, acc, d = layout_d.is_m_major_c(), elem_ty_acc.width, elem_ty_d.width
     if lanes == 16:
@@ -372,9 +489,14 @@ def get_smem_store_op(
 def get_permutation_mnk(
     tile_shape_mnk: Any, sf_vec_size: int, use_mxf8f6f4: bool, *, loc: Any = None, ip: Any = None
 ) -> tuple[Any, Any, int]:
-    """Return the permutations (M, N, K) of a tiled MMA with block scales for a CTA tile.
+    """Return `permutation_mnk` of a tiled MMA with block scales on sm_120, for a CTA tile.
 
     N is permuted within 32 columns, so that `ldmatrix` of four matrices loads the B of two MMAs that a warp does.
+
+    Args:
+        tile_shape_mnk: the tile (M, N, K): M a multiple of 16, N of 8, else TypeError is raised.
+        sf_vec_size: the elements that share a scale factor, 16 or 32.
+        use_mxf8f6f4: whether operands are 8- or mixed 6- and 4-bit floats, whose scale factors cover 32.
     """
     m, n, _ = (size(extent) for extent in tile_shape_mnk)
     if sf_vec_size not in (16, 32) or (use_mxf8f6f4 and sf_vec_size != 32):
@@ -397,29 +519,54 @@ def _scaled(tiled_mma: Any) -> Any:
 
 
 def get_layoutSFA_TV(tiled_mma: Any) -> Any:
-    """Return (thread, value) -> index in the (M, K) of the tile, of the scale factors of A."""
+    """Return the layout (thread, value) -> index in (M, K) of the scale factors of A of a tiled MMA on sm_120.
+
+    Args:
+        tiled_mma: a tiled MMA of `warp.MmaMXF4Op`, `MmaMXF4NVF4Op`, `MmaMXF8Op`, ...; TypeError for others.
+    """
     return _scaled(tiled_mma)._tv_layout("SFA")
 
 
 def get_layoutSFB_TV(tiled_mma: Any) -> Any:
-    """Return (thread, value) -> index in the (N, K) of the tile, of the scale factors of B."""
+    """Return the layout (thread, value) -> index in (N, K) of the scale factors of B of a tiled MMA on sm_120.
+
+    Args:
+        tiled_mma: a tiled MMA of `warp.MmaMXF4Op`, `MmaMXF4NVF4Op`, `MmaMXF8Op`, ...; TypeError for others.
+    """
     return _scaled(tiled_mma)._tv_layout("SFB")
 
 
 def partition_fragment_SFA(sfa_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
-    """Return registers for a thread's scale factors of A, like its part of a tensor (M, K) of them."""
+    """Return registers for a thread's scale factors of A.
+
+    Args:
+        sfa_tensor: the scale factors (M, K) of the tile.
+        thr_mma: the thread's slice of the tiled MMA.
+        tidx: the thread's index, which the slice has already.
+    """
     return make_fragment_like(_scaled(thr_mma)._partition("SFA", sfa_tensor))
 
 
 def partition_fragment_SFB(sfb_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
-    """Return registers for a thread's scale factors of B, like its part of a tensor (N, K) of them."""
+    """Return registers for a thread's scale factors of B.
+
+    Args:
+        sfb_tensor: the scale factors (N, K) of the tile.
+        thr_mma: the thread's slice of the tiled MMA.
+        tidx: the thread's index, which the slice has already.
+    """
     return make_fragment_like(_scaled(thr_mma)._partition("SFB", sfb_tensor))
 
 
 def sm120_get_smem_store_op(
     layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the atom that stores D of a warp MMA, m16n8, to shared memory: `stmatrix` of two matrices of 16-bit
-    elements, transposed if M is contiguous, else plain stores."""
+    """Return the atom that stores D of a warp MMA, m16n8, to shared memory: `stmatrix` for 16 bits, else plain stores.
+
+    Args:
+        layout_d: whether the output is row- or column-major; `stmatrix` transposes if M is contiguous.
+        elem_ty_d: the element type of the output.
+        elem_ty_acc: the type of the accumulators.
+    """
     plain = sm90_get_smem_store_op(layout_d, elem_ty_d, elem_ty_acc)  # checks the arguments
     return make_copy_atom(StMatrix8x8x16bOp(layout_d.is_m_major_c(), 2), elem_ty_d) if elem_ty_d.width == 16 else plain

@@ -21,11 +21,16 @@ def block_copy(
     tiled_copy: Any, src: Any, dst: Any, *, tma_multicast: dict[str, Any] | None = None, loc: Any = None,
     ip: Any = None, **kwargs: Any,
 ) -> None:  # fmt: skip
-    """Copy a tile by a TMA atom: `tma_partition` and `cute.copy` in one call. `kwargs` are those of `cute.copy`.
+    """Copy a tile by a TMA atom: `tma_partition` and `cute.copy` in one call.
 
-    `tma_multicast` says how the CTAs of a cluster share the tile: `cluster_shape` (M, N), and `multicast_dim`, the mode
-    of the cluster whose coordinate they have in common ("M": the CTAs along N have the tile of A). Each loads a part of it
-    for all of them.
+    Args:
+        tiled_copy: the TMA atom.
+        src: the tile to copy, in shared memory or as a coordinate tensor.
+        dst: the destination, the other of the two.
+        tma_multicast: how the CTAs of a cluster share the tile: `cluster_shape` (M, N), and `multicast_dim`, the mode
+            of the cluster whose coordinate they have in common ("M": the CTAs along N have the tile of A). Each loads a
+            part of it for all of them.
+        kwargs: options of `cute.copy`, such as `tma_bar_ptr`.
     """
     to_smem = dst.memspace is AddressSpace.smem
     smem, gmem = (dst, src) if to_smem else (src, dst)

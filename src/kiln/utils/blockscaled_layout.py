@@ -46,7 +46,13 @@ class BlockScaledBasicChunk:
 
 
 def tile_atom_to_shape_SF(Shape: Any, sf_vec_size: int, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the layout of the scale factors of an operand (MN, K, L): whole chunks, along K first, then MN, then L."""
+    """Return the layout of the scale factors of an operand in global memory: whole chunks, along K first, then MN, then
+    L.
+
+    Args:
+        Shape: the shape (MN, K, L) of the operand, in elements.
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+    """
     chunk = BlockScaledBasicChunk(sf_vec_size).layout
     steps = (_ROWS, sf_vec_size * _SCALES)
     whole = tuple(ceil_div(size(extent), step) * step for extent, step in zip(Shape, steps, strict=False))
@@ -111,28 +117,56 @@ def make_smem_layout_sfa(
     tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return the layout of a CTA's scale factors of A in shared memory: ((M, K) of an MMA, rest of M, rest of K,
-    stages)."""
+    stages).
+
+    Args:
+        tiled_mma: a tiled MMA with scale factors.
+        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both.
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+        num_stages: the stages of the pipeline.
+    """
     return _smem_layout(tiled_mma, *_tile_a(tiled_mma, mma_tiler_mnk), sf_vec_size, num_stages)
 
 
 def make_smem_layout_sfb(
     tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the layout of a CTA's scale factors of B in shared memory; N is rounded up to a multiple of 128."""
+    """Return the layout of a CTA's scale factors of B in shared memory; N is rounded up to a multiple of 128.
+
+    Args:
+        tiled_mma: a tiled MMA with scale factors.
+        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both.
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+        num_stages: the stages of the pipeline.
+    """
     return _smem_layout(tiled_mma, *_tile_b(tiled_mma, mma_tiler_mnk), sf_vec_size, num_stages)
 
 
 def make_tmem_layout_sfa(
     tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the layout of the scale factors of A in tensor memory, where each 32 lanes hold all of them."""
+    """Return the layout of the scale factors of A in tensor memory, where each 32 lanes hold all of them.
+
+    Args:
+        tiled_mma: a tiled MMA with scale factors.
+        mma_tiler_mnk: the tile (M, N, K).
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+        smem_layout: one stage of `make_smem_layout_sfa`; TypeError if it is not laid out so.
+    """
     return _tmem_layout(smem_layout, sf_vec_size)
 
 
 def make_tmem_layout_sfb(
     tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the layout of the scale factors of B in tensor memory, where each 32 lanes hold all of them."""
+    """Return the layout of the scale factors of B in tensor memory, where each 32 lanes hold all of them.
+
+    Args:
+        tiled_mma: a tiled MMA with scale factors.
+        mma_tiler_mnk: the tile (M, N, K).
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+        smem_layout: one stage of `make_smem_layout_sfb`; TypeError if it is not laid out so.
+    """
     return _tmem_layout(smem_layout, sf_vec_size)
 
 
@@ -155,7 +189,14 @@ def _sm120_layout(tiled_mma: Any, extent: int, depth: int, sf_vec_size: int, sta
 def sm120_make_smem_layout_sfa(
     tiled_mma: Any, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the layout (M, K, stages) of the scale factors of A in shared memory, for the warp MMA of sm_120."""
+    """Return the layout (M, K, stages) of the scale factors of A in shared memory, for the warp MMA of sm_120.
+
+    Args:
+        tiled_mma: a tiled MMA with block scales.
+        tile_shape_mnk: the tile (M, N, K): M a multiple of 128, K of four vectors, else TypeError is raised.
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+        num_stages: the stages of the pipeline.
+    """
     m, _, k = (size(extent) for extent in tile_shape_mnk)
     return _sm120_layout(tiled_mma, m, k, sf_vec_size, num_stages)
 
@@ -163,6 +204,13 @@ def sm120_make_smem_layout_sfa(
 def sm120_make_smem_layout_sfb(
     tiled_mma: Any, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return the layout (N, K, stages) of the scale factors of B in shared memory; N is at least 128."""
+    """Return the layout (N, K, stages) of the scale factors of B in shared memory; N is at least 128.
+
+    Args:
+        tiled_mma: a tiled MMA with block scales.
+        tile_shape_mnk: the tile (M, N, K): K a multiple of four vectors, else TypeError is raised.
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+        num_stages: the stages of the pipeline.
+    """
     _, n, k = (size(extent) for extent in tile_shape_mnk)
     return _sm120_layout(tiled_mma, max(n, _ROWS), k, sf_vec_size, num_stages)

@@ -32,11 +32,19 @@ def make_trivial_tiled_mma(
     a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, acc_dtype: Any, atom_layout_mnk: Any,
     tiler_mn: Any, a_source: OperandSource = OperandSource.SMEM, *, loc: Any = None, ip: Any = None,
 ) -> TiledMma:  # fmt: skip
-    """Return a tiled WGMMA for operands of some types: `tiler_mn` = (64, N) in one call, by the warpgroups of
-    `atom_layout_mnk`.
+    """Return a tiled WGMMA for operands of given types. Needs sm_90a.
 
-    The leading modes are those along which operands are contiguous (`OperandMajorMode`). Float32 is multiplied as
-    TFloat32.
+    Float32 is multiplied as TFloat32.
+
+    Args:
+        a_dtype: the element type of A.
+        b_dtype: the element type of B; TypeError if there is no WGMMA of the two.
+        a_leading_mode: the contiguous mode of A, `OperandMajorMode.K` or `MN` (16-bit types only).
+        b_leading_mode: the contiguous mode of B.
+        acc_dtype: the type of the accumulators.
+        atom_layout_mnk: how many warpgroups work side by side along M, N and K.
+        tiler_mn: the tile of one warpgroup, (64, N) with N a multiple of 8 up to 256.
+        a_source: `OperandSource.SMEM`, or `RMEM` for A in registers.
     """
     m, n = _tile("tiler_mn", tiler_mn, 2)
     places = (a_source, a_leading_mode, b_leading_mode)
@@ -64,7 +72,13 @@ _BYTE_FLOATS, _BYTES, _WORDS = (Float8E4M3FN, Float8E5M2), (Int8, Uint8), (TFloa
 def get_smem_layout_atom(
     layout: LayoutEnum, element_type: Any, major_mode_size: int, *, loc: Any = None, ip: Any = None
 ) -> SmemLayoutAtomKind:
-    """Return the layout atom with the widest swizzle whose span divides rows of `major_mode_size` elements."""
+    """Return the kind of layout atom with the widest swizzle that fits a tile in shared memory.
+
+    Args:
+        layout: `LayoutEnum.ROW_MAJOR` or `COL_MAJOR`.
+        element_type: the type of the elements.
+        major_mode_size: the extent of the contiguous mode, which the atom's rows divide.
+    """
     _check_layout(layout)
     bits = _whole("major_mode_size", major_mode_size) * _width(element_type)
     if bits % 8:
@@ -79,7 +93,14 @@ def get_smem_layout_atom(
 def make_smem_layout_a(
     a_layout: LayoutEnum, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> ComposedLayout:
-    """Return the layout of operand A (M, K, stages) in shared memory."""
+    """Return the layout of operand A (M, K, stages) in shared memory, swizzled for WGMMA.
+
+    Args:
+        a_layout: whether A is row- or column-major, `LayoutEnum.from_tensor(a)`.
+        mma_tiler_mnk: the tile (M, N, K).
+        a_dtype: the element type of A.
+        num_stages: the stages of the pipeline.
+    """
     m, _, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
     return _staged(a_layout, a_dtype, (m, k), num_stages)
 
@@ -87,7 +108,14 @@ def make_smem_layout_a(
 def make_smem_layout_b(
     b_layout: LayoutEnum, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> ComposedLayout:
-    """Return the layout of operand B (N, K, stages) in shared memory."""
+    """Return the layout of operand B (N, K, stages) in shared memory, swizzled for WGMMA.
+
+    Args:
+        b_layout: whether B is row- or column-major, `LayoutEnum.from_tensor(b)`.
+        mma_tiler_mnk: the tile (M, N, K).
+        b_dtype: the element type of B.
+        num_stages: the stages of the pipeline.
+    """
     _, n, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
     return _staged(b_layout, b_dtype, (n, k), num_stages)
 
@@ -96,9 +124,16 @@ def make_smem_layout_epi(
     epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, smem_trg_shape: Any = None,
     smem_order: Any = None, *, loc: Any = None, ip: Any = None,
 ) -> ComposedLayout:  # fmt: skip
-    """Return the layout of the epilogue's tile (M, N, stages) in shared memory.
+    """Return the layout of the epilogue's tile (M, N, stages) in shared memory, swizzled for `stmatrix` and TMA
+    stores.
 
-    `smem_trg_shape` and `smem_order` are another shape to fill, and the order of its modes.
+    Args:
+        epi_dtype: the element type of the output.
+        epi_layout: whether the output is row- or column-major.
+        epi_tile: the tile (M, N) of one store.
+        epi_stage: how many tiles.
+        smem_trg_shape: another shape to fill; by default (M, N, stages).
+        smem_order: the order of its modes.
     """
     return _staged(epi_layout, epi_dtype, _tile("epi_tile", epi_tile, 2), epi_stage, smem_trg_shape, smem_order)
 
@@ -118,7 +153,14 @@ def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, 
 def compute_tile_shape_or_override(
     tile_shape_mnk: Any, element_type: Any, is_cooperative: bool = False, epi_tile_override: Any = None
 ) -> tuple[int, int]:
-    """Return the epilogue's tile (M, N): the override, or what one warpgroup (cooperative: two) stores at a time."""
+    """Return the epilogue's tile (M, N): what one warpgroup stores at a time.
+
+    Args:
+        tile_shape_mnk: the tile of the CTA, (M, N, K).
+        element_type: the type of the output.
+        is_cooperative: two warpgroups share the tile.
+        epi_tile_override: a tile to return as it is.
+    """
     if epi_tile_override is not None:
         return epi_tile_override
     m, n, _ = _tile("tile_shape_mnk", tile_shape_mnk, 3)
@@ -130,7 +172,13 @@ def compute_tile_shape_or_override(
 def sm90_get_smem_store_op(
     layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
 ) -> CopyAtom:
-    """Return the atom that stores results to shared memory: `stmatrix` for 16 bits, transposed if M is contiguous."""
+    """Return the atom that stores results to shared memory: `stmatrix` for 16 bits, transposed if M is contiguous.
+
+    Args:
+        layout_d: whether the output is row- or column-major.
+        elem_ty_d: the element type of the output.
+        elem_ty_acc: the type of the accumulators.
+    """
     _check_layout(layout_d)
     _width(elem_ty_acc)
     if _width(elem_ty_d) == 16:

@@ -22,16 +22,28 @@ def _check(threads: Any, most: int) -> None:
 
 
 def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
-    """Combine the values of `threads` neighbouring lanes by `op(a, b)`; each of them gets the result."""
+    """Combine the values of neighbouring lanes; each of them gets the result.
+
+    Args:
+        value: this lane's value.
+        op: a function of two values, such as `lambda a, b: a + b`.
+        threads: how many lanes, a power of two up to 32.
+    """
     _check(threads, _WARP)
     return arch.warp_reduction(value, op, threads_in_group=threads)
 
 
 def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
-    """Combine the values of `threads` neighbouring threads of a CTA of `block` threads; each of them gets the result.
+    """Combine the values of neighbouring threads of a CTA; each of them gets the result.
 
-    More than a warp go through shared memory of their own, and all threads of the CTA synchronise. The CTA has one mode
-    of threads, a multiple of `threads`.
+    More than a warp go through shared memory of their own, and all threads of the CTA synchronise. A call that is
+    repeated in a loop needs a `sync_threads()` between its rounds.
+
+    Args:
+        value: this thread's value.
+        op: a function of two values, such as `lambda a, b: a + b`.
+        threads: how many threads are combined, a power of two up to 1024.
+        block: the threads of the CTA, in one mode, a multiple of `threads`.
     """
     _check(threads, 1024)
     if not isinstance(block, int) or block % threads or block > 1024:

@@ -11,7 +11,7 @@ __all__ = ["is_fp8_dtype"]
 
 
 def is_fp8_dtype(dtype: Any) -> bool:
-    """Return whether elements are Float8E4M3FN or Float8E5M2."""
+    """Return whether `dtype` is Float8E4M3FN or Float8E5M2."""
     return dtype in (Float8E4M3FN, Float8E5M2)
 
 

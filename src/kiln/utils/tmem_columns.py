@@ -14,8 +14,13 @@ _LEAST, _MOST = 32, 512
 def get_num_tmem_alloc_cols(
     tmem_tensors: Any, rounding: bool = True, *, arch: str = "sm_100", loc: Any = None, ip: Any = None
 ) -> int:
-    """Return the columns that tensors in tensor memory take side by side, rounded up to a number that can be allocated:
-    a power of two from 32 to 512."""
+    """Return how many columns to allocate for tensors that lie side by side in tensor memory.
+
+    Args:
+        tmem_tensors: a tensor in tensor memory, or a list of them.
+        rounding: round up to a power of two from 32 to 512, which can be allocated. More than 512 raise ValueError.
+        arch: the architecture.
+    """
     tensors = tmem_tensors if isinstance(tmem_tensors, (list, tuple)) else [tmem_tensors]
     columns = sum(find_tmem_tensor_col_offset(tensor) for tensor in tensors)
     if rounding:

@@ -128,7 +128,10 @@ def requirement(distribution: str) -> str:
 
 def _targets(driver: environment.Driver) -> Iterator[Finding]:
     yield _cpu_target()
-    only_cpu = "kernels run on the CPU target only"
+    only_cpu = (
+        "kernels run on the CPU target only; `kiln run --target cpu PROGRAM` serves a program that asks for "
+        'device="cuda", too'
+    )
     if "nvidia" not in target_names():
         yield Finding("targets", "nvidia", "missing", "not in this version of Kiln", only_cpu)
     elif not _found("ptxas") and not driver.gpus:  # a GPU's driver can compile

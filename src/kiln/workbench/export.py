@@ -21,6 +21,7 @@ from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_p
 from .core import command_line
 from .core.contracts import ContractError
 from .core.options import Parser, flag, option
+from .core.text import no_file
 
 _DESCRIPTION = """\
 Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor
@@ -78,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _module(path: Path) -> Any:
     if not path.is_file():
-        raise ContractError(f"there is no file {path}")
+        raise ContractError(no_file(path))
     _alias.take_over()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

@@ -157,7 +157,11 @@ def execute(program: list[str]) -> None:
             with io.open_code(path) as file:
                 source = file.read()
         except OSError as error:
-            print(f"kiln run: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+            from .core.text import did_you_mean_file  # only a mistake needs difflib
+
+            hint = did_you_mean_file(path) if isinstance(error, FileNotFoundError) else ""
+            said = f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}"
+            print(f"kiln run: {said}{f'; {hint}' if hint else ''}", file=sys.stderr)
             sys.exit(2)
         _replace_first_path(os.path.dirname(os.path.realpath(first)))
         main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))

@@ -249,7 +249,7 @@ def test_a_description_is_compiled_once_and_checked():
         (x[:, :60], "the extent of mode 1 is 60, not a multiple of 8"),
         (halves(4, 65)[:, :64], "the stride of mode 0 is 65, not a multiple of 8"),
         (x.astype(np.float32), "its elements are Float32"),
-        (x[0], "it has 1 modes"),
+        (x[0], "it has 1 mode, not 2"),
         (from_dlpack(x[:, :60]), "the extent of mode 1 is 60, not a multiple of 8"),
         (make_fake_compact_tensor(cute.Float16, (4, 64), stride_order=(1, 0)), "its address is only known to be"),
     ):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kiln
-from kiln import Float32, cute
+from kiln import Float32, Int32, cute
 from kiln.base_dsl.diagnostics import DSLWarning
 from kiln.base_dsl.sanitizing import OFF, SanitizerError
 from kiln.targets.cpu import checks
@@ -82,6 +82,7 @@ def test_what_is_a_warning_in_programs_is_an_error_in_tests(runs, monkeypatch):
         filling()(wide[:30])
     assert failure.value.span is not None
     assert failure.value.span.filename == __file__
+    assert str(failure.value).startswith(f"{__file__}:")  # the line that a summary of tests shows
     assert OFF in failure.value.__notes__
 
 
@@ -103,6 +104,37 @@ def test_reads_out_of_bounds_give_zeros(runs):
     with kiln.sanitize(), pytest.raises(SanitizerError, match=r"reads x\[32\]"):
         main(memory[:32], y)
     assert len(runs) == 1
+
+
+def test_a_product_that_does_not_fit_in_32_bits_is_no_index(runs):
+    @cute.kernel
+    def fill(x: cute.Tensor, m: Int32, n: Int32):
+        thread, _, _ = cute.arch.thread_idx()
+        x[m * n + thread] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor, m: Int32, n: Int32):
+        fill(x, m, n).launch(grid=1, block=8)
+
+    main(np.zeros(32, np.float32), 3, 8)
+    with pytest.warns(DSLWarning, match=r"computes 4294967296 \+ 0 for an address, .* 32 bits(.|\n)*Int64"):
+        main(np.zeros(40, np.float32), 65536, 65536)
+    assert len(runs) == 2
+
+
+def test_large_calls_and_timed_ones_are_not_checked(runs, monkeypatch):
+    from kiln.cute.runtime import from_dlpack
+
+    monkeypatch.setattr(checks, "MOST_ELEMENTS", 64)
+    dynamic, static = filling(), filling()
+    for array in (np.zeros(64, np.float32), np.zeros(65, np.float32), np.zeros(66, np.float64)[::2]):
+        dynamic(array.astype(np.float32))
+    static(from_dlpack(np.zeros((8, 9), np.float32)))
+    assert len(runs) == 2  # 64 and 33
+    monkeypatch.setenv("KILN_CHECKS", "always")
+    compiled = cute.compile(filling(), x := np.zeros(32, np.float32))
+    cute.testing.benchmark(compiled, kernel_arguments=cute.testing.JitArguments(x), warmup_iterations=1, iterations=3)
+    assert len(runs) == 3
 
 
 def test_compiled_functions_are_checked(runs):
@@ -156,6 +188,57 @@ def test_shared_memory(runs):
     with pytest.warns(DSLWarning, match=r"which nobody has written(.|\n)*kb show missing-barrier"):
         main(x, 1, False)
     assert len(runs) == 2
+
+
+def test_barriers_that_threads_miss(runs):
+    @cute.kernel
+    def leave(x: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        if thread < 32:
+            cute.arch.sync_threads()
+        x[thread] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        leave(x).launch(grid=1, block=64)
+
+    with pytest.warns(DSLWarning, match="waits at barrier 0 .* and thread 32 ended"):
+        main(np.zeros(64, np.float32))
+    assert len(runs) == 1
+
+
+def test_nothing_orders_threads(runs, monkeypatch):
+    """A checked build calls no function of the detector that keeps clocks: these took most of the time of a launch."""
+    from kiln.targets.cpu.sanitizer import instrument
+
+    called: set[str] = set()
+    call = instrument.call_operation
+    monkeypatch.setattr(
+        instrument, "call_operation", lambda x, b, name, *more: called.add(name) or call(x, b, name, *more)
+    )
+
+    @cute.kernel
+    def meet(x: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        full = cute.arch.alloc_smem(kiln.Int64, 1)
+        if thread == 0:
+            cute.arch.mbarrier_init(full, 32)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.sync_threads()
+        cute.arch.mbarrier_arrive(full)
+        cute.arch.mbarrier_wait(full, 0)
+        cute.arch.fence_acq_rel_gpu()
+        cute.arch.sync_warp()
+        x[thread] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        meet(x).launch(grid=1, block=32)
+
+    main(np.zeros(32, np.float32))
+    assert {"access", "barrier", "group", "switch"} <= called
+    assert not [name for name in called if name.startswith(("mbarrier", "meet", "passed", "fence", "view", "atomic"))]
+    assert len(runs) == 1
 
 
 def test_the_kernel_library_and_the_sanitizer_are_left_alone(runs):

@@ -312,7 +312,8 @@ def test_reading_needs_no_yaml(tmp_path, monkeypatch, capsys):
     assert kb.main(["race"]) == 0 and kb.main(["show", "missing-barrier"]) == 0  # words without a verb are searched
     assert "## Mechanism" in capsys.readouterr().out
     assert kb.main(["examples", "--goal", "basics"]) == 0
-    assert kb.main(["show", "mising-barrier"]) == 2 and "did you mean 'missing-barrier'?" in capsys.readouterr().err
+    assert kb.main(["show", "mising-barrier"]) == 2
+    assert capsys.readouterr().err == "kiln kb: there is no page 'mising-barrier'; did you mean 'missing-barrier'?\n"
     for words in (["index", "--check"], ["check"], ["new", "x"]):
         assert kb.main(["--folder", str(ROOT), *words]) == 3
         assert "pip install PyYAML" in capsys.readouterr().err

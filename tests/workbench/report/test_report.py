@@ -11,9 +11,10 @@ import sys
 import pytest
 from browser import dom_of, needs_chromium, result_of
 
+from kiln.workbench.core import source_closure
 from kiln.workbench.core.records import STATUSES, Journal, Record
 from kiln.workbench.main import main
-from kiln.workbench.report import figures
+from kiln.workbench.report import cli, figures
 from kiln.workbench.report import model as report_model
 from kiln.workbench.report import page as report_page
 
@@ -127,6 +128,29 @@ def test_what_was_wrong_with_earlier_sources_is_not_a_failure_now():
     assert "not checked since" not in mended and ">right</b>" in mended
     broken = report_page.page(report_model.build([*records, verified(2, "crash", "new")]), "here", "")
     assert ">1 failed</b>" in broken and "Failures" in broken and "2 of 9 elements are wrong" in broken
+
+
+def test_the_source_on_disk_is_the_present_one(tmp_path):
+    """A kernel that was mended after its last check has not failed; one that is as it was when it passed is right."""
+    journal, file = Journal(tmp_path / ".kiln"), tmp_path / "kernel.py"
+    for text, status in (("right = 1", "ok"), ("wrong = 1", "wrong")):
+        file.write_text(text)
+        source = source_closure.digest(source_closure.source_files(file))
+        record = dataclasses.replace(verified(1, status, source), again="kiln verify some/kernel.py:case --m=1")
+        journal.append(record)
+
+    def verdict():
+        records, torn = cli.read(tmp_path)
+        (case,) = report_model.build(records, torn, cli.present_sources(tmp_path))["cases"]
+        return case["verified"], case["unverified"], len(case["failures"])
+
+    assert verdict() == ([0, 1], 0, 1)
+    file.write_text("mended = 1")
+    assert verdict() == ([0, 0], 1, 0)
+    file.write_text("right = 1")
+    assert verdict() == ([1, 0], 0, 0)
+    file.unlink()
+    assert verdict() == ([0, 1], 0, 1)
 
 
 def test_times_of_the_cpu_target_are_marked_and_not_praised():

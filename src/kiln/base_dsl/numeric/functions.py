@@ -12,12 +12,12 @@ from .promotion import type_of_python
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """Return the smaller of two numbers, in their common type. A NaN loses against a number."""
+    """Return the smaller of `a` and `b`, two numbers, in their common type. A NaN loses against a number."""
     return _extremum("min", min, a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """Return the larger of two numbers, in their common type. A NaN loses against a number."""
+    """Return the larger of `a` and `b`, two numbers, in their common type. A NaN loses against a number."""
     return _extremum("max", max, a, b)
 
 
@@ -31,7 +31,7 @@ def _extremum(name: str, python: Any, a: Any, b: Any) -> Any:
 
 
 def logical_not(x: Any) -> Any:
-    """Return Python's `not`, for a dynamic value too."""
+    """Return Python's `not x`, also where `x` is a dynamic Boolean."""
     t = type(x)
     if not isinstance(t, NumericMeta):
         return not x

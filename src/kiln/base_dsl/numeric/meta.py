@@ -293,7 +293,7 @@ _NATIVE = ("Float64", "Float32", "Float16", "BFloat16")
 
 
 def dtype(dtype_: str) -> Any:
-    """Return the numeric type of a name: `dtype("Float16")`."""
+    """Return the numeric type with the name `dtype_`: `dtype("Float16")` is `Float16`."""
     found = TYPES.get(dtype_)
     if found is None:
         raise TypeError(f"no numeric type is called {dtype_!r}; there are {', '.join(TYPES)}")

@@ -71,7 +71,10 @@ def _typed(value: Any) -> Any:
 
 
 def as_numeric(value: Any) -> Any:
-    """Return a typed scalar as it is, a Python scalar as the type it becomes, an IR value wrapped; else TypeError."""
+    """Return `value` as a typed scalar: a Python number gets the type it has in a trace, an IR value is wrapped.
+
+    Raises TypeError for anything else.
+    """
     if is_numeric(value):
         return value
     plain = plain_scalar(value)

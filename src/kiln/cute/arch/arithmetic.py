@@ -24,33 +24,46 @@ Pair = tuple[Float32, Float32]
 
 
 def popc(value: Integer, *, loc: Any = None, ip: Any = None) -> Int32:
-    """Return how many bits are set."""
+    """Return how many bits of `value`, an integer, are set."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctpop", type(typed).mlir_type, (typed.ir_value(),)))
 
 
 def clz(value: Integer, *, loc: Any = None, ip: Any = None) -> Int32:
-    """Return the number of zeros above the highest set bit; the width for 0."""
+    """Return the number of zeros above the highest set bit of `value`, an integer; its width for 0."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
 
 
 def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Int32:
-    """Return four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
+    """Return four of the eight bytes of two words, as a word.
+
+    Args:
+        src: the word with bytes 0 to 3.
+        src_reg_shifted: the word with bytes 4 to 7.
+        prmt_indices: a word with the number of a byte in each of its four lower nibbles, lowest first.
+    """
     kernel_only("prmt")
     kind = Uint32 if isinstance(src, Uint32) else Int32
     return kind._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
 
 
 def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Int32:
-    """Return a logical function of three words, given by its value for 0xF0, 0xCC, 0xAA."""
+    """Return a bitwise function of the words `a`, `b` and `c`, chosen by a table.
+
+    Args:
+        a: a 32-bit word.
+        b: a 32-bit word.
+        c: a 32-bit word.
+        lut: the function's value for `a` = 0xF0, `b` = 0xCC, `c` = 0xAA: `(0xF0 & 0xCC) | 0xAA` for `(a & b) | c`.
+    """
     kernel_only("lop3")
     kind = Uint32 if isinstance(a, Uint32) else Int32
     return kind._make(nvgpu.units.lop3(i32(a), i32(b), i32(c), lut))
 
 
 def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
-    """Return the upper half of a product."""
+    """Return the upper half of the product of `a` and `b`, two integers of the same width."""
     left = number(a)
     kind: Any = type(left)
     name = "arith.mulsi_extended" if kind.signed else "arith.mului_extended"
@@ -59,7 +72,7 @@ def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
 
 
 def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Int64:
-    """Return the whole product, twice as wide as the operands."""
+    """Return the whole product of `a` and `b`, two integers, twice as wide as they are."""
     left = number(a)
     kind: Any = type(left)
     wide: Any = {(16, True): Int32, (16, False): Uint32, (32, True): Int64, (32, False): Uint64}.get(
@@ -86,14 +99,30 @@ def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
 def fmax(
     a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
-    """Return the larger number; a NaN only if both are, or (`nan`) if one is."""
+    """Return the larger of `a` and `b`; a NaN only if both are.
+
+    Args:
+        a: a Float32.
+        b: a Float32.
+        abs: compare and return magnitudes.
+        nan: return NaN if one of the two is.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
     return _extreme("max", a, b, abs, nan)
 
 
 def fmin(
     a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
-    """Return the smaller number; a NaN only if both are, or (`nan`) if one is."""
+    """Return the smaller of `a` and `b`; a NaN only if both are.
+
+    Args:
+        a: a Float32.
+        b: a Float32.
+        abs: compare and return magnitudes.
+        nan: return NaN if one of the two is.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
     return _extreme("min", a, b, abs, nan)
 
 
@@ -103,27 +132,27 @@ def _approx(kind: str, value: Any) -> Float32:
 
 
 def rcp_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """Return 1 / a by the hardware: relative error at most 2^-22, subnormals are zero."""
+    """Return 1 / `a`, a Float32, by the hardware: relative error at most 2^-22, subnormals are zero."""
     return _approx("rcp", a)
 
 
 def rsqrt_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """Return 1 / sqrt(a) by the hardware."""
+    """Return 1 / sqrt(`a`), a Float32, by the hardware's approximation."""
     return _approx("rsqrt", a)
 
 
 def exp2(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """Return 2^a by the hardware: relative error at most 2^-22, subnormals are zero."""
+    """Return 2 to the power of `a`, a Float32, by the hardware: relative error at most 2^-22, subnormals are zero."""
     return _approx("ex2", a)
 
 
 def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """Return e^a by the hardware's 2^x."""
+    """Return e to the power of `a`, a Float32, by the hardware's power of 2."""
     return _approx("ex2", Float32(a) * 1.4426950408889634)
 
 
 def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """Return the logarithm to base 2 by the hardware."""
+    """Return the logarithm of `a`, a Float32, to base 2 by the hardware's approximation."""
     return _approx("lg2", a)
 
 
@@ -152,21 +181,42 @@ def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> P
 def add_packed_f32x2(
     src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
 ) -> Pair:
-    """Return a + b for two pairs of floats."""
+    """Return `src_a` + `src_b` for pairs of Float32, in one instruction on sm_100 and later.
+
+    Args:
+        src_a: a pair of Float32.
+        src_b: a pair of Float32.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
+        ftz: flush subnormals to zero.
+    """
     return _packed("add", (src_a, src_b), rnd, ftz)
 
 
 def sub_packed_f32x2(
     src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
 ) -> Pair:
-    """Return a - b for two pairs of floats."""
+    """Return `src_a` - `src_b` for pairs of Float32, in one instruction on sm_100 and later.
+
+    Args:
+        src_a: a pair of Float32.
+        src_b: a pair of Float32.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
+        ftz: flush subnormals to zero.
+    """
     return _packed("sub", (src_a, src_b), rnd, ftz)
 
 
 def mul_packed_f32x2(
     src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
 ) -> Pair:
-    """Return a * b for two pairs of floats."""
+    """Return `src_a` * `src_b` for pairs of Float32, in one instruction on sm_100 and later.
+
+    Args:
+        src_a: a pair of Float32.
+        src_b: a pair of Float32.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
+        ftz: flush subnormals to zero.
+    """
     return _packed("mul", (src_a, src_b), rnd, ftz)
 
 
@@ -174,18 +224,31 @@ def fma_packed_f32x2(
     src_a: Any, src_b: Any, src_c: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None,
     **_: Any,
 ) -> Pair:  # fmt: skip
-    """Return a * b + c for three pairs of floats, rounded once."""
+    """Return `src_a` * `src_b` + `src_c`, rounded once, for pairs of Float32, in one instruction on sm_100 and later.
+
+    Args:
+        src_a: a pair of Float32.
+        src_b: a pair of Float32.
+        src_c: a pair of Float32.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
+        ftz: flush subnormals to zero.
+    """
     return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
 
 
 def exp_packed_f32x2(a: Any, *, loc: Any = None, ip: Any = None) -> Pair:
-    """Return e^a by the hardware for a pair of floats."""
+    """Return e to the power of both elements of `a`, a pair of Float32, by the hardware's power of 2."""
     scaled = mul_packed_f32x2(a, (Float32(1.4426950408889634), Float32(1.4426950408889634)))
     return exp2(scaled[0]), exp2(scaled[1])
 
 
 def sext_unpacked_i4_i8_intrinsic(vec_i8: Any, length: int, *, loc: Any = None, ip: Any = None) -> ir.Value:
-    """Return a vector of Int8 with the signs of Int4 values, which are in the lower halves of `length` bytes."""
+    """Return a vector of Int8 from Int4 values in the lower halves of bytes, with their signs.
+
+    Args:
+        vec_i8: the vector of bytes, or a `TensorSSA` of them.
+        length: how many bytes it has.
+    """
     type_ = ir.VectorType.get([length], Int8.mlir_type)
     value = getattr(vec_i8, "ir_value", lambda: vec_i8)()
     shift = ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(Int8.mlir_type, 4))

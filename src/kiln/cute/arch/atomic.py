@@ -50,73 +50,99 @@ def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
 def atomic_rmw(
     op: Any, ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Combine the element at a pointer with `val` by an operation; return its old value.
+    """Combine the element at a pointer with `val` atomically, and return its old value.
 
-    `inc` counts up to `val` and begins again at 0, `dec` counts down from `val`. A vector, as a TensorSSA or a value of
-    the IR, is one operation for each element.
+    Args:
+        op: "add", "min", "max", "and", "or", "xor", "exch", "inc" (counts up to `val`, then begins at 0 again) or "dec"
+            (counts down, then begins at `val` again).
+        ptr: a pointer to the element, in global or shared memory.
+        val: the operand; a number, or a vector with one operation for each element.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_rmw", choice("op", op, _OPERATIONS), ptr, val, sem, scope)
 
 
 def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Add `val` to the element at a pointer atomically; return its old value.
+    """Add `val` to the element at a pointer atomically, and return its old value.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: what is added; a number, or a vector with one addition for each element.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_add", "add", ptr, val, sem, scope)
 
 
 def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Replace the element at a pointer by the larger of it and `val`; return its old value.
+    """Replace the element at a pointer by the larger of it and `val` atomically, and return its old value.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: the operand; a number, or a vector with one operation for each element.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_max", "max", ptr, val, sem, scope)
 
 
 def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Replace the element at a pointer by the smaller of it and `val`; return its old value.
+    """Replace the element at a pointer by the smaller of it and `val` atomically, and return its old value.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: the operand; a number, or a vector with one operation for each element.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_min", "min", ptr, val, sem, scope)
 
 
 def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Combine the element at a pointer with `val` by bitwise and; return its old value.
+    """Combine the element at a pointer with `val` by bitwise and atomically, and return its old value.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: the operand; a number, or a vector with one operation for each element.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_and", "and", ptr, val, sem, scope)
 
 
 def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Combine the element at a pointer with `val` by bitwise or; return its old value.
+    """Combine the element at a pointer with `val` by bitwise or atomically, and return its old value.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: the operand; a number, or a vector with one operation for each element.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_or", "or", ptr, val, sem, scope)
 
 
 def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Combine the element at a pointer with `val` by bitwise exclusive or; return its old value.
+    """Combine the element at a pointer with `val` by bitwise exclusive or atomically, and return its old value.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: the operand; a number, or a vector with one operation for each element.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_xor", "xor", ptr, val, sem, scope)
 
 
 def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
-    """Replace the element at a pointer by `val`; return its old value.
+    """Write `val` to a pointer atomically, and return the old value of the element.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: the new value.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     return _rmw("atomic_exch", "exch", ptr, val, sem, scope)
 
@@ -124,10 +150,14 @@ def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: 
 def atomic_cas(
     ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
 ) -> Number:
-    """Write `val` to a pointer if the element there equals `cmp`; return its old value.
+    """Write `val` to a pointer if the element there equals `cmp`, atomically, and return its old value.
 
-    `sem` is its memory order (relaxed unless given, acquire, release, acq_rel), `scope` for whom (gpu unless given, cta,
-    cluster, sys).
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        cmp: the value that the element is compared with.
+        val: the new value.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     kernel_only("atomic_cas")
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
@@ -170,7 +200,15 @@ def atomic_fmax(
     ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> Float32:  # fmt: skip
-    """Replace a Float32 by the larger of it and `val`; return the old value. `sign_bit`: whether `val` is negative."""
+    """Replace a Float32 by the larger of it and `val` atomically, and return its old value.
+
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: a Float32.
+        sign_bit: whether `val` is negative, if that is known when compiling: it saves a comparison.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
+    """
     return _float_extreme("atomic_fmax", "max", ptr, val, sign_bit, sem, scope)
 
 
@@ -178,7 +216,15 @@ def atomic_fmin(
     ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> Float32:  # fmt: skip
-    """Replace a Float32 by the smaller of it and `val`; return the old value."""
+    """Replace a Float32 by the smaller of it and `val` atomically, and return its old value.
+
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: a Float32.
+        sign_bit: whether `val` is negative, if that is known when compiling: it saves a comparison.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
+    """
     return _float_extreme("atomic_fmin", "min", ptr, val, sign_bit, sem, scope)
 
 
@@ -189,7 +235,16 @@ def red(
     ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Reduce into the element at a pointer atomically (`red`), without returning its old value."""
+    """Combine the element at a pointer with `val` atomically, without its old value, which is faster.
+
+    Args:
+        ptr: a pointer to the element, in global or shared memory.
+        val: the operand; a number, or a vector with one operation for each element.
+        op: "add", "min", "max", "umin", "umax" (unsigned), "and", "or" or "xor".
+        dtype: accepted as in CuTe DSL; the type is that of `val`, or of the pointer's elements.
+        sem: the memory order: "relaxed" (the default), "acquire", "release" or "acq_rel".
+        scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
+    """
     name = choice("op", op, _REDUCTIONS)
     if name in ("umin", "umax"):
         name, val = name[1:], Uint32(val) if isinstance(val, (int, Int32)) else val
@@ -220,7 +275,19 @@ def load(
     ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
     cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Number:  # fmt: skip
-    """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never removed."""
+    """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never removed.
+
+    Args:
+        ptr: a pointer to the element.
+        dtype: the type to load: a numeric type, or a vector type of the IR.
+        sem: the memory order, "relaxed" or "acquire"; None for a plain load.
+        scope: which threads the order is for: "gpu" (the default), "cta", "cluster" or "sys".
+        level1_eviction_priority: how long the line stays in L1: "evict_normal", "evict_first", "evict_last",
+            "evict_no_allocate" or "evict_unchanged".
+        cop: the cache operator of PTX: "ca", "cg", "cs", "lu" or "cv".
+        ss: accepted as in CuTe DSL; the state space is that of the pointer.
+        level_prefetch_size: bytes to prefetch into L2 with it: "size_64b", "size_128b" or "size_256b".
+    """
     kernel_only("load")
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
@@ -235,7 +302,18 @@ def store(
     ptr: Any, val: Any, *, level1_eviction_priority: Any = None, cop: Any = None, ss: Any = None, sem: Any = None,
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Store the element at a pointer with a memory order, a cache operator or a hint; the store is never removed."""
+    """Store an element to a pointer with a memory order, a cache operator or a hint; the store is never removed.
+
+    Args:
+        ptr: a pointer to the element.
+        val: the value, a number or a vector; a number is converted to the type of the pointer's elements.
+        level1_eviction_priority: how long the line stays in L1: "evict_normal", "evict_first", "evict_last",
+            "evict_no_allocate" or "evict_unchanged".
+        cop: the cache operator of PTX: "wb", "cg", "cs" or "wt".
+        ss: accepted as in CuTe DSL; the state space is that of the pointer.
+        sem: the memory order, "relaxed" or "release"; None for a plain store.
+        scope: which threads the order is for: "gpu" (the default), "cta", "cluster" or "sys".
+    """
     kernel_only("store")
     address = pointer(ptr, "store")
     if isinstance(val, (int, float, Numeric)):
@@ -250,7 +328,17 @@ def prefetch(
     tensormap: bool | None = None, uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Prefetch a line of global memory into a cache."""
+    """Prefetch a line of global memory into a cache. Results do not change.
+
+    Args:
+        addr: a pointer into the line.
+        cache_level: "L1" or "L2" (the default).
+        evict_priority: no effect here.
+        predicate: no effect here: write an `if`.
+        tensormap: prefetch a TMA descriptor instead.
+        uniform: no effect here.
+        in_param_space: no effect here.
+    """
     kernel_only("prefetch")
     level = "tensormap" if tensormap else choice("cache_level", cache_level or "L2", ("l1", "l2")).upper()
     nvgpu.memory.prefetch(pointer(addr, "prefetch"), level)

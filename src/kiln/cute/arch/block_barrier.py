@@ -28,7 +28,13 @@ def barrier(*, barrier_id: Any = None, number_of_threads: Any = None, loc: Any =
 def barrier_arrive(
     *, barrier_id: Any = None, number_of_threads: Any = None, aligned: bool = True, loc: Any = None, ip: Any = None
 ) -> None:
-    """Arrive at a barrier without waiting. `number_of_threads` is needed: those that arrive and those that wait."""
+    """Arrive at a barrier of the CTA without waiting.
+
+    Args:
+        barrier_id: the barrier, 0 to 15; by default 0.
+        number_of_threads: how many threads arrive or wait, a multiple of 32. It is needed.
+        aligned: all threads of a warp get here together.
+    """
     kernel_only("barrier_arrive")
     if number_of_threads is None:
         raise type_error(

@@ -58,13 +58,21 @@ def cluster_size(*, loc: Any = None, ip: Any = None) -> Int32:
 
 
 def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
-    """Arrive at the cluster's barrier; earlier writes are visible after `cluster_wait`."""
+    """Arrive at the cluster's barrier; earlier writes are visible after `cluster_wait`. Needs sm_90 or later.
+
+    Args:
+        aligned: all threads of a warp get here together.
+    """
     kernel_only("cluster_arrive")
     nvgpu.cluster.cluster_arrive(relaxed=False, aligned=bool(aligned))
 
 
 def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
-    """Arrive at the cluster's barrier without ordering memory."""
+    """Arrive at the cluster's barrier without ordering memory. Needs sm_90 or later.
+
+    Args:
+        aligned: all threads of a warp get here together.
+    """
     kernel_only("cluster_arrive_relaxed")
     nvgpu.cluster.cluster_arrive(relaxed=True, aligned=bool(aligned))
 
@@ -76,11 +84,14 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Pointer:
-    """Return the generic pointer into the shared memory of another CTA of the cluster that corresponds to one into this
-    CTA's.
+    """Return a pointer into the shared memory of another CTA of the cluster. Needs sm_90 or later.
 
     A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is
     kept.
+
+    Args:
+        smem_ptr: a pointer into this CTA's shared memory; the result points to the same place there.
+        cta_rank_in_cluster: the rank of the other CTA, as `block_idx_in_cluster` counts.
     """
     kernel_only("map_dsmem_ptr")
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")

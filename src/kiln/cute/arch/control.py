@@ -26,22 +26,42 @@ def _registers(action: str, count: Any) -> None:
 
 
 def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """Request more registers for each thread of the warpgroup."""
+    """Request more registers for each thread of the warpgroup. Needs sm_90a, or a later architecture of that kind.
+
+    It waits until other warpgroups have released enough. All warps of the warpgroup execute it.
+
+    Args:
+        reg_count: registers of a thread, a multiple of 8 from 24 to 256, else TypeError is raised.
+    """
     _registers("inc", reg_count)
 
 
 def setmaxregister_decrease(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """Release registers of each thread of the warpgroup."""
+    """Release registers of each thread of the warpgroup. Needs sm_90a, or a later architecture of that kind.
+
+    All warps of the warpgroup execute it.
+
+    Args:
+        reg_count: registers that a thread keeps, a multiple of 8 from 24 to 256, else TypeError is raised.
+    """
     _registers("dec", reg_count)
 
 
 def warpgroup_reg_alloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """Do the same as `setmaxregister_increase`, whose older name it is."""
+    """Request more registers for each thread of the warpgroup: the older name of `setmaxregister_increase`.
+
+    Args:
+        reg_count: registers of a thread, a multiple of 8 from 24 to 256.
+    """
     _registers("inc", reg_count)
 
 
 def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
-    """Do the same as `setmaxregister_decrease`, whose older name it is."""
+    """Release registers of each thread of the warpgroup: the older name of `setmaxregister_decrease`.
+
+    Args:
+        reg_count: registers that a thread keeps, a multiple of 8 from 24 to 256.
+    """
     _registers("dec", reg_count)
 
 

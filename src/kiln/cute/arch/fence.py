@@ -42,7 +42,14 @@ _PROXIES = ("alias", "async", "async.global", "async.shared", "global", "shared"
 
 
 def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc: Any = None, ip: Any = None) -> None:
-    """Order accesses through one proxy (generic, async, ...) with those through another."""
+    """Order accesses through the generic proxy with those through another, such as writes of threads with TMA stores.
+
+    Args:
+        kind: the other proxy: "async.shared" (TMA and MMAs in shared memory), "async.global", "async", "alias",
+            "tensormap"; an enum of CuTe DSL with these names does, too.
+        space: for shared memory "cta" (the default) or "cluster".
+        use_intrinsic: accepted as in CuTe DSL, without effect.
+    """
     name = choice("kind", kind, _PROXIES)
     if name in ("shared", "async.shared"):
         name = f"async.shared::{choice('space', space or 'cta', ('cta', 'cluster'))}"

@@ -26,11 +26,17 @@ def inline_ptx(
     ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None,
     predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """Emit PTX with `{$w0}`, `{$r0}`, `{$rw0}` for operands it writes, reads, or both; return what it wrote, if
-    anything.
+    """Emit PTX, and return what it wrote, if anything: a number, or a tuple of them.
 
-    Numbers of 16, 32 and 64 bits. `$0`, `$1`, ... also work: the written ones, those read and written, those read.
-    `predicate` executes it in threads where it holds.
+    The code names operands `{$w0}` (written), `{$r0}` (read) and `{$rw0}` (both); `$0`, `$1`, ... also work, first the
+    written ones, then those read and written, then those read. Operands have 16, 32 or 64 bits.
+
+    Args:
+        ptx_code: the instructions, each with its semicolon.
+        write_only_types: the types of the operands that it writes.
+        read_only_args: the values that it reads.
+        read_write_args: the values that it reads and replaces; the new ones are returned.
+        predicate: a Boolean; threads where it is false skip the code.
     """
     kernel_only("inline_ptx")
     writes = list(write_only_types or [])

@@ -15,10 +15,14 @@ __all__ = ["clc_response", "issue_clc_query"]
 def issue_clc_query(
     mbar_ptr: Any, clc_response_ptr: Any, multicast: bool = True, loc: Any = None, ip: Any = None
 ) -> None:
-    """Request that a cluster which has not started be canceled; one thread of the cluster executes it.
+    """Request that a cluster which has not started be canceled, to take over its tile. Needs sm_100 or later.
 
-    The response, 16 bytes at a multiple of 16, is written to shared memory and completes 16 bytes at the mbarrier; with
-    `multicast` in every CTA of the cluster.
+    One thread of the cluster executes it. The response completes 16 bytes at the mbarrier; `clc_response` reads it.
+
+    Args:
+        mbar_ptr: the mbarrier in shared memory.
+        clc_response_ptr: 16 bytes of shared memory for the response, at a multiple of 16.
+        multicast: write response and mbarrier in every CTA of the cluster, at the same places.
     """
     kernel_only("issue_clc_query")
     where = pointer(clc_response_ptr, "issue_clc_query", "smem")
@@ -28,7 +32,11 @@ def issue_clc_query(
 
 
 def clc_response(result_addr: Any, loc: Any = None, ip: Any = None) -> tuple[Int32, Int32, Int32, Int32]:
-    """Return the x, y and z of the first CTA of the canceled cluster, and 1; the last is 0 if none was canceled."""
+    """Return the x, y and z of the first CTA of the canceled cluster, and 1; the last is 0 if none was canceled.
+
+    Args:
+        result_addr: the response in shared memory that `issue_clc_query` requested, after its mbarrier has completed.
+    """
     kernel_only("clc_response")
     words = nvgpu.launch_control.clc_query_cancel(pointer(result_addr, "clc_response", "smem"))
     x, y, z, found = (Int32._make(extract(words, number, Int32), True) for number in range(4))

@@ -23,7 +23,12 @@ def _scope(scope: Any, remote: bool) -> str:
 
 
 def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Initialise an mbarrier that expects `cnt` arrivals a phase."""
+    """Initialise an mbarrier. One thread does; `mbarrier_init_fence` and a barrier make it visible to the others.
+
+    Args:
+        mbar_ptr: 8 bytes of shared memory, at a multiple of 8.
+        cnt: how many arrivals complete a phase.
+    """
     kernel_only("mbarrier_init")
     nvgpu.mbarrier.mbarrier_init(pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt))
 
@@ -39,9 +44,14 @@ def mbarrier_arrive(
     mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False,
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Arrive `arrive_count` times at an mbarrier of this CTA, or of CTA `peer_cta_rank_in_cluster` of the cluster.
+    """Arrive at an mbarrier of this CTA, or of another CTA of the cluster.
 
-    With `relaxed` the arrival orders no memory.
+    Args:
+        mbar_ptr: the mbarrier, in this CTA's shared memory.
+        peer_cta_rank_in_cluster: the rank of another CTA, whose mbarrier at the same place is meant.
+        arrive_count: how many arrivals it counts for.
+        relaxed: order no memory; by default earlier writes are visible to those who wait.
+        scope: which threads the order is for, "cta" or "cluster".
     """
     _arrive("mbarrier_arrive", mbar_ptr, arrive_count, 0, peer_cta_rank_in_cluster, relaxed, scope)
 
@@ -50,7 +60,15 @@ def mbarrier_arrive_and_expect_tx(
     mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, relaxed: bool = False, scope: Any = None, *,
     loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Add `bytes` to the tx-count of the phase, and arrive."""
+    """Add to the bytes that a phase of an mbarrier expects, and arrive: the usual call before TMA loads.
+
+    Args:
+        mbar_ptr: the mbarrier, in this CTA's shared memory.
+        bytes: how many bytes asynchronous copies will bring.
+        peer_cta_rank_in_cluster: the rank of another CTA, whose mbarrier at the same place is meant.
+        relaxed: order no memory; by default earlier writes are visible to those who wait.
+        scope: which threads the order is for, "cta" or "cluster".
+    """
     _arrive("mbarrier_arrive_and_expect_tx", mbar_ptr, 1, bytes, peer_cta_rank_in_cluster, relaxed, scope)
 
 
@@ -58,7 +76,14 @@ def mbarrier_expect_tx(
     mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Add `bytes` to the tx-count of the phase."""
+    """Add to the bytes that a phase of an mbarrier expects, without arriving.
+
+    Args:
+        mbar_ptr: the mbarrier, in this CTA's shared memory.
+        bytes: how many bytes asynchronous copies will bring.
+        peer_cta_rank_in_cluster: the rank of another CTA, whose mbarrier at the same place is meant.
+        scope: which threads the order is for, "cta" or "cluster".
+    """
     kernel_only("mbarrier_expect_tx")
     peer = -1 if peer_cta_rank_in_cluster is None else peer_cta_rank_in_cluster
     operands = (pointer(mbar_ptr, "mbarrier_expect_tx", "smem"), i32(bytes), i32(peer))
@@ -66,27 +91,48 @@ def mbarrier_expect_tx(
 
 
 def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait until the phase of a parity (0 or 1) is complete."""
+    """Wait until a phase of an mbarrier is complete.
+
+    Args:
+        mbar_ptr: the mbarrier in shared memory.
+        phase: the parity of the phase, 0 for the first one, 1 for the second, and so on in turn.
+    """
     kernel_only("mbarrier_wait")
     nvgpu.mbarrier.mbarrier_wait(pointer(mbar_ptr, "mbarrier_wait", "smem"), i32(phase))
 
 
 def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return whether the phase of a parity is complete; may wait a while for it."""
+    """Return whether a phase of an mbarrier is complete; it may wait a while for it.
+
+    Args:
+        mbar_ptr: the mbarrier in shared memory.
+        phase: the parity of the phase, 0 for the first one, 1 for the second, and so on in turn.
+    """
     kernel_only("mbarrier_try_wait")
     where = pointer(mbar_ptr, "mbarrier_try_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where, i32(phase)))
 
 
 def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return whether the phase of a parity is complete now."""
+    """Return at once whether a phase of an mbarrier is complete.
+
+    Args:
+        mbar_ptr: the mbarrier in shared memory.
+        phase: the parity of the phase, 0 for the first one, 1 for the second, and so on in turn.
+    """
     kernel_only("mbarrier_test_wait")
     where = pointer(mbar_ptr, "mbarrier_test_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_test_wait(where, i32(phase)))
 
 
 def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return `mbarrier_try_wait` where `cond` holds, else true at once."""
+    """Return `mbarrier_try_wait` where a condition holds, else true at once.
+
+    Args:
+        cond: a Boolean.
+        mbar_ptr: the mbarrier in shared memory.
+        phase: the parity of the phase, 0 for the first one, 1 for the second, and so on in turn.
+    """
     from ...base_dsl import trace as tracing
 
     kernel_only("mbarrier_conditional_try_wait")
@@ -99,6 +145,10 @@ def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: 
 
 
 def cp_async_mbarrier_arrive_noinc(mbar_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Arrive at an mbarrier when this thread's asynchronous copies so far are complete."""
+    """Arrive at an mbarrier when this thread's `cp.async` copies so far are complete. Needs sm_80 or later.
+
+    Args:
+        mbar_ptr: the mbarrier in shared memory, initialised with a count that includes this arrival.
+    """
     kernel_only("cp_async_mbarrier_arrive_noinc")
     nvgpu.async_copy.cp_async_mbarrier_arrive(pointer(mbar_ptr, "cp_async_mbarrier_arrive_noinc", "smem"))

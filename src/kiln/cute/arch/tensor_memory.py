@@ -27,12 +27,20 @@ def _columns(arch: Any, what: str) -> int:
 
 
 def get_max_tmem_alloc_cols(compute_capability: str) -> int:
-    """Return the number of columns of tensor memory that a CTA can allocate at most."""
+    """Return the most columns of tensor memory that a CTA can allocate.
+
+    Args:
+        compute_capability: the architecture, such as "sm_100"; one without tensor memory raises TypeError.
+    """
     return _columns(compute_capability, "get_max_tmem_alloc_cols")
 
 
 def get_min_tmem_alloc_cols(compute_capability: str) -> int:
-    """Return the number of columns of tensor memory that a CTA can allocate at least."""
+    """Return the fewest columns of tensor memory that a CTA can allocate.
+
+    Args:
+        compute_capability: the architecture, such as "sm_100"; one without tensor memory raises TypeError.
+    """
     _columns(compute_capability, "get_min_tmem_alloc_cols")
     return _LEAST_COLUMNS
 
@@ -56,10 +64,15 @@ def alloc_tmem(
     num_columns: Any, smem_ptr_to_write_address: Any, is_two_cta: bool | None = None, *, arch: str = "sm_100",
     loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Allocate columns of tensor memory and write the address to shared memory; one warp executes it.
+    """Allocate columns of tensor memory, and write their address to shared memory. Needs sm_100a, sm_103a or sm_110a.
 
-    `num_columns` is a power of two from 32 to 512. With `is_two_cta` one warp of each CTA of the pair executes it, and
-    both CTAs get the same columns. It waits until the columns are free.
+    One warp executes it. It waits until the columns are free.
+
+    Args:
+        num_columns: a power of two from 32 to 512, else TypeError is raised.
+        smem_ptr_to_write_address: 4 bytes of shared memory for the address, which `retrieve_tmem_ptr` reads.
+        is_two_cta: one warp of each CTA of a pair executes it, and both CTAs get the same columns.
+        arch: the architecture whose limits are checked.
     """
     kernel_only("alloc_tmem")
     check_columns(num_columns, "alloc_tmem", arch)
@@ -70,7 +83,13 @@ def alloc_tmem(
 def retrieve_tmem_ptr(
     element_type: Any, alignment: int, ptr_to_buffer_holding_addr: Any, *, loc: Any = None, ip: Any = None
 ) -> Pointer:
-    """Return the pointer to tensor memory whose address `alloc_tmem` wrote to shared memory."""
+    """Return the pointer to tensor memory whose address `alloc_tmem` wrote to shared memory.
+
+    Args:
+        element_type: the element type of the pointer.
+        alignment: the bytes that the address is known to be a multiple of; 16 is safe.
+        ptr_to_buffer_holding_addr: where `alloc_tmem` wrote the address; a barrier comes before.
+    """
     kernel_only("retrieve_tmem_ptr")
     holder = ptr_to_buffer_holding_addr
     if not isinstance(holder, Pointer) or holder.memspace not in (AddressSpace.smem, AddressSpace.generic):
@@ -82,7 +101,11 @@ def retrieve_tmem_ptr(
 
 
 def relinquish_tmem_alloc_permit(is_two_cta: bool | None = None, *, loc: Any = None, ip: Any = None) -> None:
-    """Give up the right to allocate tensor memory, so that other CTAs of the SM can; one warp executes it."""
+    """Give up the right to allocate tensor memory, so that other CTAs of the SM can. One warp executes it.
+
+    Args:
+        is_two_cta: one warp of each CTA of a pair executes it.
+    """
     kernel_only("relinquish_tmem_alloc_permit")
     nvgpu.tcgen05.tcgen05_relinquish_alloc_permit(cta_group=_group(is_two_cta))
 
@@ -91,7 +114,14 @@ def dealloc_tmem(
     tmem_ptr: Any, num_columns: Any, is_two_cta: bool | None = None, *, arch: str = "sm_100", loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Free the columns that one `alloc_tmem` allocated; one warp executes it, in a pair one of each CTA."""
+    """Free the columns that one `alloc_tmem` allocated. One warp executes it, after all loads and MMAs are complete.
+
+    Args:
+        tmem_ptr: the pointer of `retrieve_tmem_ptr`.
+        num_columns: as many as were allocated.
+        is_two_cta: one warp of each CTA of a pair executes it.
+        arch: the architecture whose limits are checked.
+    """
     kernel_only("dealloc_tmem")
     check_columns(num_columns, "dealloc_tmem", arch)
     if not isinstance(tmem_ptr, Pointer) or tmem_ptr.memspace is not AddressSpace.tmem:
@@ -106,10 +136,18 @@ def _wait(what: str, kind: Any) -> None:
 
 
 def fence_view_async_tmem_load(*, kind: Any = "load", loc: Any = None, ip: Any = None) -> None:
-    """Wait until the loads of tensor memory that the warp issued are complete."""
+    """Wait until the loads of tensor memory that the warp issued are complete (`tcgen05.wait::ld`).
+
+    Args:
+        kind: "load"; "store" waits for stores instead.
+    """
     _wait("fence_view_async_tmem_load", kind)
 
 
 def fence_view_async_tmem_store(*, kind: Any = "store", loc: Any = None, ip: Any = None) -> None:
-    """Wait until the stores to tensor memory that the warp issued are complete."""
+    """Wait until the stores to tensor memory that the warp issued are complete (`tcgen05.wait::st`).
+
+    Args:
+        kind: "store"; "load" waits for loads instead.
+    """
     _wait("fence_view_async_tmem_store", kind)

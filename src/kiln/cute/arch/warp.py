@@ -43,9 +43,14 @@ def shuffle_sync_op(
     value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
     loc: Any = None, ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return the value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
+    """Return the value that another lane of the warp holds.
 
-    `mask_and_clamp` is PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
+    Args:
+        value: this lane's value: a number of up to 64 bits, or a vector of them.
+        offset: the lane, or the distance to it, as `kind` says.
+        mask: a bit for each lane that takes part; all of them execute the call.
+        mask_and_clamp: PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
+        kind: how the lane is found: `ShflKind.idx`, `up`, `down` or `bfly`.
     """
     kernel_only("shuffle_sync")
     name = choice("kind", kind, ("idx", "up", "down", "bfly"))
@@ -96,7 +101,15 @@ def shuffle_sync(
     value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
     loc: Any = None, ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return the value of lane `offset`; `mask` has a bit for each lane that takes part."""
+    """Return the value that lane `offset` of the warp holds.
+
+    Args:
+        value: this lane's value: a number of up to 64 bits, or a vector of them.
+        offset: the number of the lane.
+        mask: a bit for each lane that takes part; all of them execute the call.
+        mask_and_clamp: PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
+        kind: how the lane is found; leave it as it is.
+    """
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -104,7 +117,15 @@ def shuffle_sync_up(
     value: V, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up,
     loc: Any = None, ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return the value of the lane `offset` below; the lowest lanes keep their own."""
+    """Return the value that the lane `offset` below holds; the lowest lanes keep their own.
+
+    Args:
+        value: this lane's value: a number of up to 64 bits, or a vector of them.
+        offset: the distance to the other lane.
+        mask: a bit for each lane that takes part; all of them execute the call.
+        mask_and_clamp: PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
+        kind: how the lane is found; leave it as it is.
+    """
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -112,7 +133,15 @@ def shuffle_sync_down(
     value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down,
     loc: Any = None, ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return the value of the lane `offset` above; the highest lanes keep their own."""
+    """Return the value that the lane `offset` above holds; the highest lanes keep their own.
+
+    Args:
+        value: this lane's value: a number of up to 64 bits, or a vector of them.
+        offset: the distance to the other lane.
+        mask: a bit for each lane that takes part; all of them execute the call.
+        mask_and_clamp: PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
+        kind: how the lane is found; leave it as it is.
+    """
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -120,14 +149,28 @@ def shuffle_sync_bfly(
     value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly,
     loc: Any = None, ip: Any = None,
 ) -> V:  # fmt: skip
-    """Return the value of the lane whose number differs by `offset` in its bits."""
+    """Return the value of the lane whose number is this lane's XOR `offset`.
+
+    Args:
+        value: this lane's value: a number of up to 64 bits, or a vector of them.
+        offset: the bits in which the numbers of the lanes differ.
+        mask: a bit for each lane that takes part; all of them execute the call.
+        mask_and_clamp: PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
+        kind: how the lane is found; leave it as it is.
+    """
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def warp_reduction(
     val: V, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
 ) -> V:
-    """Return the values of groups of `threads_in_group` neighbouring lanes combined by `op`, in all of them."""
+    """Return the values of groups of neighbouring lanes combined, in every lane of the group.
+
+    Args:
+        val: this lane's value.
+        op: a function of two values, associative and commutative.
+        threads_in_group: how many neighbouring lanes are combined, a power of two.
+    """
     if threads_in_group not in (1, 2, 4, 8, 16, 32):
         raise type_error(f"threads_in_group is {threads_in_group}", "a power of two up to 32")
     offset = threads_in_group // 2
@@ -138,12 +181,24 @@ def warp_reduction(
 
 
 def warp_reduction_max(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
-    """Return the largest `val` of groups of `threads_in_group` lanes, in every lane of the group."""
+    """Return the largest value of groups of neighbouring lanes, in every lane of the group.
+
+    Args:
+        val: this lane's value.
+        op: no effect; the operation is the maximum.
+        threads_in_group: how many neighbouring lanes are combined, a power of two.
+    """
     return warp_reduction(val, op or _larger, threads_in_group=threads_in_group)
 
 
 def warp_reduction_sum(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
-    """Return the sum of `val` over groups of `threads_in_group` lanes, in every lane of the group."""
+    """Return the sum of the values of groups of neighbouring lanes, in every lane of the group.
+
+    Args:
+        val: this lane's value.
+        op: no effect; the operation is the sum.
+        threads_in_group: how many neighbouring lanes are combined, a power of two.
+    """
     return warp_reduction(val, op or (lambda a, b: a + b), threads_in_group=threads_in_group)
 
 
@@ -162,7 +217,17 @@ def warp_redux_sync(
     value: V, kind: Any, mask_and_clamp: Any = FULL_MASK, *, abs: bool | None = None, nan: bool | None = None,
     loc: Any = None, ip: Any = None,
 ) -> V:  # fmt: skip
-    """Combine a 32-bit number of the lanes of a mask by the hardware; `fmax` and `fmin` need sm_100."""
+    """Combine a 32-bit number of the lanes of a warp in one instruction, and return the result in all of them.
+
+    Needs sm_80 or later; "fmax" and "fmin" need sm_100.
+
+    Args:
+        value: this lane's number.
+        kind: the operation: "add", "min", "max", "umin", "umax", "and", "or", "xor", "fmin" or "fmax".
+        mask_and_clamp: a bit for each lane that takes part.
+        abs: combine magnitudes ("fmax", "fmin").
+        nan: return NaN if a lane has one ("fmax", "fmin").
+    """
     kernel_only("warp_redux_sync")
     name = choice("kind", kind, _REDUX)
     typed = number(value)
@@ -179,22 +244,42 @@ def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
 
 
 def vote_all_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return whether the predicates of all threads of the mask hold."""
+    """Return whether the predicates of all lanes hold.
+
+    Args:
+        pred: this lane's Boolean.
+        mask: a bit for each lane that takes part; all of them execute the call.
+    """
     return _vote("vote_all_sync", "all", pred, mask, Boolean)
 
 
 def vote_any_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return whether the predicate of any thread of the mask holds."""
+    """Return whether the predicate of any lane holds.
+
+    Args:
+        pred: this lane's Boolean.
+        mask: a bit for each lane that takes part; all of them execute the call.
+    """
     return _vote("vote_any_sync", "any", pred, mask, Boolean)
 
 
 def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return whether the predicates of the threads of the mask agree."""
+    """Return whether the predicates of the lanes agree.
+
+    Args:
+        pred: this lane's Boolean.
+        mask: a bit for each lane that takes part; all of them execute the call.
+    """
     return _vote("vote_uni_sync", "uni", pred, mask, Boolean)
 
 
 def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Int32:
-    """Return a word with the bit of each thread of the mask whose predicate holds."""
+    """Return a word with the bit of each lane whose predicate holds.
+
+    Args:
+        pred: this lane's Boolean.
+        mask: a bit for each lane that takes part; all of them execute the call.
+    """
     return _vote("vote_ballot_sync", "ballot", pred, mask, Int32)
 
 
@@ -239,7 +324,9 @@ def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
 
 
 def make_warp_uniform(value: Any, *, loc: Any = None, ip: Any = None) -> Int32:
-    """Promise that a value is the same in all threads of the warp, so that branches on it are uniform."""
+    """Return `value` with the promise that it is the same in all lanes of the warp, so that branches on it are
+    uniform.
+    """
     kernel_only("make_warp_uniform")
     kind = type(value) if isinstance(value, (Int32, Uint32)) else Int32
     return kind._make(nvgpu.warp.warp_uniform(i32(value)), nonneg=getattr(value, "_nonneg", False))

@@ -369,7 +369,14 @@ def _tile_shape(tiler: Any) -> Any:
 
 
 def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:
-    """Return a copy atom for elements of a type. `num_bits_per_copy` is the width of one call of the universal copy."""
+    """Return a copy atom: an instruction that copies, for elements of a type.
+
+    Args:
+        op: the operation, such as `cute.nvgpu.CopyUniversalOp()` or `cpasync.CopyG2SOp()`.
+        copy_internal_type: the element type that the copy counts in.
+        kwargs: options of the operation; `num_bits_per_copy` is the width of one call of the universal copy. An unknown
+            one raises TypeError.
+    """
     if not isinstance(op, CopyOp):
         hint = (
             f"pass an instance: {op.__name__}()" if isinstance(op, type) else "for example cute.nvgpu.CopyUniversalOp()"
@@ -408,7 +415,13 @@ def known_keywords(
 
 
 def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return an atom over a tile: `layout_tv` maps (thread, value) to the index in the tile that `tiler_mn` cuts."""
+    """Return a copy by many threads, from an atom and a (thread, value) layout.
+
+    Args:
+        atom: a copy atom.
+        layout_tv: the layout (thread, value) -> index in the tile. Its threads are a multiple of the atom's.
+        tiler_mn: the tile that the indices count in: an extent or a layout for each mode.
+    """
     if not isinstance(atom, CopyAtom):
         raise type_error(f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
     ref = atom.trait.layout_ref_tv
@@ -429,7 +442,13 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
 def make_tiled_copy_tv(
     atom: CopyAtom, thr_layout: Layout, val_layout: Layout, *, loc: Any = None, ip: Any = None
 ) -> TiledCopy:
-    """Return an atom over a tile of threads laid out by `thr_layout`, each with values laid out by `val_layout`."""
+    """Return a copy by many threads, each with a small tile of values: the usual way to tile a copy.
+
+    Args:
+        atom: a copy atom.
+        thr_layout: the layout of the threads over the tile, such as `(16,8):(8,1)`.
+        val_layout: the layout of the values of one thread, such as `(1,8):(8,1)` for eight in a row.
+    """
     tiler_mn, layout_tv = make_layout_tv(thr_layout, val_layout)
     return make_tiled_copy(atom, layout_tv, tiler_mn)
 
@@ -443,13 +462,23 @@ def _tiled_copy(tiled: Any, name: str) -> None:
 
 
 def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return an atom over the tile of another tiled copy, each thread with the values it has there as a source."""
+    """Return a tiled copy in which each thread has the values that another tiled copy reads.
+
+    Args:
+        atom: the copy atom of the result.
+        tiled_copy: the other tiled copy, whose tile and sources are taken.
+    """
     _tiled_copy(tiled_copy, "make_tiled_copy_S")
     return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy._tiler_mn)
 
 
 def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return an atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
+    """Return a tiled copy in which each thread has the values that another tiled copy writes.
+
+    Args:
+        atom: the copy atom of the result.
+        tiled_copy: the other tiled copy, whose tile and destinations are taken.
+    """
     _tiled_copy(tiled_copy, "make_tiled_copy_D")
     return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy._tiler_mn)
 
@@ -465,22 +494,42 @@ def _over_operand(atom: CopyAtom, mma: Any, operand: str) -> TiledCopy:
 
 
 def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return an atom over the A tile of a tiled MMA."""
+    """Return a tiled copy of operand A for a tiled MMA: each thread gets the values that it multiplies.
+
+    Args:
+        atom: the copy atom, such as `ldmatrix` (`warp.LdMatrix8x8x16bOp`).
+        tiled_mma: the tiled MMA.
+    """
     return _over_operand(atom, tiled_mma, "A")
 
 
 def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return an atom over the B tile of a tiled MMA."""
+    """Return a tiled copy of operand B for a tiled MMA: each thread gets the values that it multiplies.
+
+    Args:
+        atom: the copy atom, such as `ldmatrix` (`warp.LdMatrix8x8x16bOp`).
+        tiled_mma: the tiled MMA.
+    """
     return _over_operand(atom, tiled_mma, "B")
 
 
 def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return an atom over the C tile of a tiled MMA."""
+    """Return a tiled copy of the accumulator of a tiled MMA: each thread has the values that it accumulates.
+
+    Args:
+        atom: the copy atom, such as `stmatrix` (`warp.StMatrix8x8x16bOp`).
+        tiled_mma: the tiled MMA.
+    """
     return _over_operand(atom, tiled_mma, "C")
 
 
 def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return the smallest tiled copy of an atom that holds the C values of a tiled MMA in whole calls."""
+    """Return the smallest tiled copy of an atom that holds the accumulators of a tiled MMA in whole calls.
+
+    Args:
+        atom: the copy atom.
+        mma: the tiled MMA.
+    """
     layout_tv = mma.tv_layout_C_tiled
     shape_mn = (mma.get_tile_size(0), mma.get_tile_size(1))
     values = size(atom.layout_src_tv[1])
@@ -492,7 +541,13 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any
 def make_cotiled_copy(
     atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout, *, loc: Any = None, ip: Any = None
 ) -> TiledCopy:
-    """Return a tiled copy whose (thread, value) layout maps to offsets of the data, not to its coordinates."""
+    """Return a tiled copy whose (thread, value) layout maps to offsets of the data, not to its coordinates.
+
+    Args:
+        atom: the copy atom.
+        atom_layout_tv: the layout (thread, value) -> offset.
+        data_layout: the layout of the data, coordinate -> offset.
+    """
     coords = composition(left_inverse(data_layout), atom_layout_tv)
     return _covering(atom, coords, product_each(wrap(data_layout.shape)))
 

@@ -177,19 +177,32 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
 
 
 def basic_copy(src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Copy element by element."""
+    """Copy `src` to `dst`, two tensors with as many elements, one element at a time."""
     transfer(src, dst, None, 1, 0)
 
 
 def basic_copy_if(pred: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Copy the elements whose predicate holds; `pred` has as many Booleans as there are elements."""
+    """Copy the elements of `src` to `dst` whose predicate holds.
+
+    Args:
+        pred: a tensor with a Boolean for each element.
+        src: the source tensor.
+        dst: the destination, with as many elements.
+    """
     transfer(src, dst, pred, 1, 0)
 
 
 @tracing.at_one_location
 def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any = None, ip: Any = None) -> None:
-    """Copy with accesses as wide as the two layouts and the alignment allow, at most 32 bytes of global memory and
-    16 of other memory. `l1c_evict_priority`: how long lines should stay in the cache."""
+    """Copy with accesses as wide as the two layouts and the alignment allow.
+
+    That is at most 32 bytes of global memory and 16 of other memory.
+
+    Args:
+        src: the source tensor.
+        dst: the destination, with as many elements.
+        l1c_evict_priority: how long lines should stay in the L1 cache, such as `CacheEvictionPriority.EVICT_FIRST`.
+    """
     hint = {} if l1c_evict_priority is None else {"priority": l1c_evict_priority}
     transfer(src, dst, None, 1, WIDEST_ACCESS, modifiers_of(**hint))
 
@@ -201,9 +214,15 @@ def copy(
 ) -> None:  # fmt: skip
     """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
 
-    Both have the atom's values in mode 0. `pred` has one Boolean for each call, or for all calls in mode 0: (rest of
-    mode 0, modes 1, 2, ...). Where it is false nothing is copied, and the destination stays as it is; only asynchronous
-    copies to shared memory write zeros there. Other keywords are the atom's.
+    Args:
+        atom: a copy atom, or a tiled copy. TMA atoms are called by a whole warp, the others by every thread.
+        src: the source: mode 0 has the atom's values, further modes are repetitions.
+        dst: the destination, with the same modes.
+        pred: a Boolean for each call, or for all calls in mode 0: (rest of mode 0, modes 1, 2, ...). Where it is false
+            nothing is copied and the destination stays as it is; only asynchronous copies to shared memory write zeros.
+        unroll_factor: accepted as in CuTe DSL; all calls of a static shape are unrolled here.
+        kwargs: options of the atom: `tma_bar_ptr`, `mcast_mask` and `tma_desc_ptr` of TMA. An unknown one raises
+            TypeError.
     """
     if not isinstance(atom, CopyAtom):
         raise type_error(
@@ -219,12 +238,25 @@ def copy(
 def copy_atom_call(
     atom: Any, src: Any, dst: Any, *, pred: Any = None, loc: Any = None, ip: Any = None, **kwargs: Any
 ) -> None:
-    """Copy with one call of a copy atom: source and destination hold exactly its values."""
+    """Copy with one call of a copy atom.
+
+    Args:
+        atom: the copy atom.
+        src: the source, which holds exactly the atom's values.
+        dst: the destination, which holds exactly the atom's values.
+        pred: a Boolean; where it is false, nothing is copied.
+        kwargs: options of the atom, as for `copy`.
+    """
     copy(atom, src, dst, pred=pred, **kwargs)
 
 
 def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Prefetch the source of a copy into the L2 cache. It has no visible effect."""
+    """Prefetch the source of a copy into the L2 cache. Results do not change.
+
+    Args:
+        atom: the copy atom; that of TMA prefetches a box.
+        src: the source in global memory, of static shape.
+    """
     if not isinstance(atom, CopyAtom):
         raise type_error(f"prefetch() takes a copy atom first, got {type(atom).__name__}")
     call = getattr(atom.trait, "prefetch", None)

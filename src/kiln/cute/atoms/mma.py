@@ -377,7 +377,12 @@ def _describe(x: Any) -> str:
 
 
 def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> MmaAtom:
-    """Return an MMA atom."""
+    """Return an MMA atom, one instruction, from an operation.
+
+    Args:
+        op: the operation, such as `warp.MmaF16BF16Op(Float16, Float32, (16, 8, 16))`.
+        kwargs: options of the operation; an unknown one raises TypeError.
+    """
     if not isinstance(op, MmaOp):
         hint = (
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
@@ -390,11 +395,15 @@ def make_tiled_mma(
     op_or_atom: Any, atom_layout_mnk: Any = (1, 1, 1), permutation_mnk: Any = None, *, loc: Any = None,
     ip: Any = None, **kwargs: Any,
 ) -> TiledMma:  # fmt: skip
-    """Return an atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and
-    reorders.
+    """Return an MMA of many threads: an atom repeated over a tile (M, N, K).
 
-    A permutation is an extent, a layout (place in the atoms' order -> place in the tile) or None: just as large as all
-    threads cover with one atom each. Each is a multiple of that.
+    Args:
+        op_or_atom: an MMA operation, or an atom of `make_mma_atom`.
+        atom_layout_mnk: how many atoms lie side by side along M, N and K, each done by its own threads: a shape or a
+            layout.
+        permutation_mnk: for each of M, N and K the extent of the tile, a layout (place in the atoms' order -> place in
+            the tile), or None: just what the atoms cover. Extents are multiples of that, else TypeError is raised.
+        kwargs: options of the operation.
     """
     atom = op_or_atom if isinstance(op_or_atom, MmaAtom) else make_mma_atom(op_or_atom, **kwargs)
     layout = atom_layout_mnk if isinstance(atom_layout_mnk, Layout) else make_layout(atom_layout_mnk)
@@ -426,17 +435,34 @@ def _atom(atom: Any, what: str) -> MmaAtom:
 
 
 def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
-    """Do one call of an MMA atom, D = A * B + C: the tensors hold exactly its values."""
+    """Compute D = A * B + C with one call of an MMA atom.
+
+    Args:
+        atom: the MMA atom.
+        d: the result, which holds exactly the atom's values of D.
+        a: operand A, with the atom's values.
+        b: operand B, with the atom's values.
+        c: what is added, usually the same tensor as `d`.
+        kwargs: options of the atom.
+    """
     trait = _atom(atom, "mma_atom_call").trait
     trait.call(d, a, b, c, **known_keywords(trait.call, f"a call of {type(atom.op).__name__}", kwargs))
 
 
 @at_one_location
 def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
-    """Compute D = A * B + C with an atom, as many calls as the tensors hold.
+    """Compute D = A * B + C with an MMA atom, as many calls as the tensors hold.
 
     By their modes: (V) x (V) => (V), one call; (V, M) x (V, N) => (V, M, N); (V, M, K) x (V, N, K) => (V, M, N), summed
     over K. With an atom of one value each V may be left out: (M) x (N) => (M, N) and (M, K) x (N, K) => (M, N).
+
+    Args:
+        atom: an MMA atom or tiled MMA.
+        d: the accumulator to write, (V, M, N).
+        a: fragments of A, (V, M, K); with block scales a list of A and its scale factors.
+        b: fragments of B, (V, N, K), likewise.
+        c: what is added, usually the same tensor as `d`.
+        kwargs: options of the atom.
     """
     trait = _atom(atom, "gemm").trait
     kwargs = known_keywords(trait.call, f"gemm() with {type(atom.op).__name__}", kwargs)

@@ -17,7 +17,15 @@ def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace | None = None, *, assumed_align: int | None = None,
     swizzle_: Swizzle | None = None, loc: Any = None, ip: Any = None,
 ) -> Pointer:  # fmt: skip
-    """Return a pointer to an address, an integer; outside a trace a pointer to pass as an argument."""
+    """Return a pointer to an address; outside of a trace, a pointer to pass as an argument.
+
+    Args:
+        dtype: the element type.
+        value: the address, an integer; in a trace also another pointer.
+        mem_space: the memory it points to; by default generic.
+        assumed_align: the bytes that the address is known to be a multiple of; by default those of an element.
+        swizzle_: a swizzle that accesses go through, in a trace.
+    """
     space = AddressSpace.generic if mem_space is None else mem_space
     if tracing.current() is None:
         from . import runtime

@@ -299,8 +299,15 @@ def from_dlpack(
 ) -> RuntimeTensor:  # fmt: skip
     """Return a tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
 
-    The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
-    and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
+    The layout is static; `mark_layout_dynamic` of the result makes it dynamic.
+
+    Args:
+        tensor_dlpack: the array; the tensor keeps it alive.
+        assumed_align: a multiple in bytes that the address promises to be, and that is checked; by default that of an
+            element. Wide accesses and TMA need 16.
+        use_32bit_stride: pass dynamic strides in 32 bits.
+        enable_tvm_ffi: accepted as in CuTe DSL; functions compiled with `--enable-tvm-ffi` take any tensor.
+        force_tf32: take Float32 elements as TFloat32.
     """
     native, key = reading_natively(tensor_dlpack), None
     if native is not None and (assumed_align is None or assumed_align <= plan.DESCRIBED_ALIGNMENT):
@@ -451,9 +458,14 @@ def _pattern(x: Any, what: str) -> Any:
 def make_fake_tensor(
     dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
 ) -> FakeTensor:
-    """Return the description of a tensor for `cute.compile`. Symbolic integers are dynamic extents and strides.
+    """Return the description of a tensor for `cute.compile`, without memory.
 
-    `assumed_align` is the alignment in bytes that calls promise, that of an element unless given.
+    Args:
+        dtype: the element type.
+        shape: the extents; symbolic integers (`cute.sym_int`) are dynamic.
+        stride: the strides, nested as `shape` is; symbolic integers are dynamic.
+        memspace: the memory of the tensor; by default global.
+        assumed_align: the alignment in bytes that calls promise; by default that of an element.
     """
     shape, stride = _as_tuple(shape), _as_tuple(stride)
     if len(shape) != len(stride):
@@ -472,8 +484,16 @@ def make_fake_compact_tensor(
     dtype: Any, shape: Any, *, stride_order: Sequence[int] | None = None, memspace: AddressSpace = AddressSpace.gmem,
     assumed_align: int | None = None, use_32bit_stride: bool = False,
 ) -> FakeTensor:  # fmt: skip
-    """Return the description of a compact tensor. The mode with number 0 in `stride_order` is fastest;
-    default: mode 0."""
+    """Return the description of a compact tensor for `cute.compile`, without memory.
+
+    Args:
+        dtype: the element type.
+        shape: the extents; symbolic integers (`cute.sym_int`) are dynamic.
+        stride_order: a number for each mode, 0 for the fastest; by default mode 0 is. `(1, 0)` is row-major.
+        memspace: the memory of the tensor; by default global.
+        assumed_align: the alignment in bytes that calls promise; by default that of an element.
+        use_32bit_stride: pass dynamic strides in 32 bits.
+    """
     shape = _as_tuple(shape)
     order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)
     if sorted(order) != list(range(len(shape))):
@@ -604,10 +624,14 @@ class RuntimePointer(Pointer):
 def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
 ) -> Pointer:
-    """Return a pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls that use it.
+    """Return a pointer to pass as an argument. The memory must outlive the calls that use it.
 
-    `dtype` is the type of its elements, `assumed_align` the bytes that the address is known to be a multiple of (those
-    of an element unless given).
+    Args:
+        dtype: the type of its elements.
+        value: the address: an int, a ctypes pointer, or what has `__int__`. TypeError if it is negative or over 64
+            bits.
+        mem_space: the memory it points to; by default generic.
+        assumed_align: the bytes that the address is known to be a multiple of; by default those of an element.
     """
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
         raise type_error(f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
@@ -628,18 +652,30 @@ def make_ptr(
 
 
 def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None) -> Pointer:
-    """Return the pointer with address 0."""
+    """Return a pointer with address 0, to pass where an array is optional.
+
+    Args:
+        dtype: the type of its elements.
+        mem_space: the memory it points to; by default generic.
+        assumed_align: the bytes that the address is known to be a multiple of; by default those of an element.
+    """
     return make_ptr(dtype, 0, mem_space, assumed_align)
 
 
 def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
-    """Return the libraries that compiled code needs at run time: none."""
+    """Return the libraries that compiled code needs at run time: none, with or without `enable_tvm_ffi`.
+
+    CuTe DSL returns the paths of its runtime here; link commands that use the list work unchanged.
+    """
     return []
 
 
 def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
     """Return the functions of an object or shared library that `export_to_c` wrote, as attributes.
 
-    They take what compiled functions take, keywords included; with `enable_tvm_ffi` they are TVM-FFI's.
+    Args:
+        file_path: the `.o` or `.so` file.
+        enable_tvm_ffi: return functions of TVM-FFI; by default they take what compiled functions take, keywords
+            included.
     """
     return entry_points.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)

@@ -33,6 +33,11 @@ class DynamicLeaf(NamedTuple):
         return "?{" + " ".join(notes) + "}" if notes else "?"
 
 
+def other_rank(rank: int, wanted: int) -> str:
+    """Return that an array has another number of modes than is expected."""
+    return f"it has {rank} mode{'s' * (rank != 1)}, not {wanted}"
+
+
 def _leaf_texts(leaves: Sequence[Any]) -> str:
     inside = ",".join(map(str, leaves))
     return f"({inside})"
@@ -139,7 +144,7 @@ class TensorSignature:
         if array.dtype not in stored:
             return f"its elements are {array.dtype.__name__}"
         if len(array.shape) != len(self.shape):
-            return f"it has {len(array.shape)} modes"
+            return other_rank(len(array.shape), len(self.shape))
         if array.readonly and not self.readonly:
             return "it is read-only"
         if array.device == "cuda" and self.memspace is AddressSpace.generic:

@@ -19,7 +19,7 @@ from ..tensor.tensor import Tensor, TracedTensor
 from . import argument_text
 from .arrays import Array
 from .runtime import DynamicLeaf, FakeTensor, SymInt, make_fake_compact_tensor
-from .tensor_forms import TensorSignature, signature
+from .tensor_forms import TensorSignature, other_rank, signature
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -114,7 +114,7 @@ class TensorPattern:
         if dtype is not wanted.dtype:
             return f"its elements are {getattr(dtype, '__name__', dtype)}"
         if not isinstance(shape, tuple) or len(shape) != len(wanted.shape):
-            return f"it has {len(shape) if isinstance(shape, tuple) else 1} modes"
+            return other_rank(len(shape) if isinstance(shape, tuple) else 1, len(wanted.shape))
         if alignment % wanted.alignment:
             return f"its address is only known to be a multiple of {alignment}, not of {wanted.alignment}"
         for what, expected, found in (("extent", wanted.shape, shape), ("stride", wanted.stride, stride)):

@@ -100,11 +100,15 @@ def coalesce_layout(layout: Layout, profile: Any) -> Layout:
 
 
 def coalesce(input: T, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> T:
-    """Return the same function of an index with as few modes as possible.
+    """Return ``input`` with as few modes as possible, as the same function of an index.
 
-    Post-condition: ``result(i) == input(i)`` for every index i below the size, and the size is kept. Modes
-    do not merge across a dynamic stride, nor is a static extent merged into a dynamic one. With
-    ``target_profile`` the modes at its leaves are coalesced separately.
+    Post-condition: ``result(i) == input(i)`` for every index i below the size, and the size is kept. Modes do not merge
+    across a dynamic stride, nor is a static extent merged into a dynamic one.
+
+    Args:
+        input: a layout or tensor.
+        target_profile: a tuple at whose leaves the modes are coalesced separately: ``(1,1)`` keeps the two top-level
+            modes apart. By default all modes may merge.
     """
     return layouts_of(input, lambda x: coalesce_layout(x, target_profile), "coalesce")
 
@@ -120,9 +124,11 @@ def ones_where_zero(stride: Any, shape: Any) -> Any:
 
 
 def filter_zeros(input: T, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> T:
-    """Return the layout with extent 1 in place of every mode with a static stride of 0; the nesting is kept.
+    """Return ``input`` with extent 1 in place of every mode with a static stride of 0; the nesting is kept.
 
-    With ``target_profile``, a stride tree, the modes are those where the profile is 0.
+    Args:
+        input: a layout or tensor.
+        target_profile: strides, nested like those of ``input``, whose zeros select the modes instead.
     """
     return layouts_of(
         input,
@@ -134,7 +140,10 @@ def filter_zeros(input: T, *, target_profile: Any = None, loc: Any = None, ip: A
 
 
 def filter(input: T, *, loc: Any = None, ip: Any = None) -> T:
-    """Return the coalesced layout without modes of extent 1 and static stride 0: the rest reaches every offset."""
+    """Return ``input``, a layout or tensor, without modes of extent 1 and of static stride 0, coalesced.
+
+    The result reaches every offset that ``input`` reaches.
+    """
     return layouts_of(input, _filter_layout, "filter")
 
 
@@ -464,11 +473,14 @@ def compact(shape: Any) -> Layout:
 
 
 def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return how many tiles cover a shape.
+    """Return how many tiles cover a shape: ``ceil_div(10, 4)`` is 3.
 
-    ``ceil_div(10, 4)`` is 3. Tuples divide mode by mode (a mode the tiler lacks stays as it is); where only one of
-    the two is a tuple it counts with its product: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``. In a tiler, None
-    keeps its mode and a layout ``t`` leaves the shape of its complement in that mode.
+    Where only one of the two is a tuple it counts with its product: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``.
+
+    Args:
+        input: an extent, or a shape.
+        tiler: an extent, or a tuple of extents that divide mode by mode; a mode that it lacks stays as it is. None
+            keeps its mode, and a layout leaves the shape of its complement.
     """
     if isinstance(tiler, int) and isinstance(input, int):
         return -(-input // tiler)

@@ -176,12 +176,17 @@ def E(mode: int | Iterable[int]) -> Any:
 
 
 def basis_value(e: Any) -> Any:
-    """Return the scale of a basis element; an integer as it is."""
+    """Return the scale of the basis element ``e``: 3 for ``3@1``. An integer is returned as it is."""
     return e.value if isinstance(e, ScaledBasis) else e
 
 
 def basis_get(e: Any, t: Any) -> Any:
-    """Return the subtree of ``t`` that a basis element points to; all of ``t`` for an integer."""
+    """Return the part of ``t`` that a basis element points to.
+
+    Args:
+        e: a basis element such as ``1@0``, or an integer, which points to all of ``t``.
+        t: a tuple, as nested as the path of ``e`` needs.
+    """
     return tree_get(t, e._mode) if isinstance(e, ScaledBasis) else t  # pyright: ignore[reportPrivateUsage]
 
 

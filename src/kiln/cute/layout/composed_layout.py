@@ -256,12 +256,18 @@ def _signed(step: int, start: Any, bit: int) -> Any:
 
 
 def make_composed_layout(inner: Any, offset: Any, outer: Layout, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
-    """Return the composed layout ``inner(offset + outer(c))``."""
+    """Return the composed layout that maps a coordinate c to ``inner(offset + outer(c))``.
+
+    Args:
+        inner: what is applied last: a swizzle, a layout, or a function of an index.
+        offset: what is added in between: an integer, or a coordinate of ``inner``.
+        outer: the layout that takes coordinates, and gives the result its shape.
+    """
     return ComposedLayout(inner, offset, outer)
 
 
 def get_swizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Swizzle:
-    """Return the swizzle of a composed layout; the swizzle that changes nothing for a plain layout."""
+    """Return the swizzle of ``layout``; of a plain layout, the swizzle ``S<0,4,3>`` that changes nothing."""
     if isinstance(layout, Layout):
         return Swizzle(0, 4, 3)
     if isinstance(layout, ComposedLayout) and isinstance(layout._inner, Swizzle):
@@ -270,5 +276,5 @@ def get_swizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Swiz
 
 
 def get_nonswizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """Return the outer layout of a composed layout; a plain layout as it is."""
+    """Return the outer layout of ``layout``, without its swizzle; a plain layout is returned as it is."""
     return layout if isinstance(layout, Layout) else layout.outer

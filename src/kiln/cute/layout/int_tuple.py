@@ -93,15 +93,18 @@ def flatten_tree(a: Any) -> Any:
 
 
 def get_leaves(t: Any) -> tuple[Any, ...]:
-    """Return the leaves of a tree, left to right, as a tuple."""
+    """Return the leaves of ``t``, a nested tuple, from left to right as a flat tuple."""
     return flatten_to_tuple(t)
 
 
 def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
-    """Return the items of a flat sequence arranged like ``profile``: ``unflatten((1,2,3), (0,(0,0)))`` is
-    ``(1,(2,3))``.
+    """Return the items of a flat sequence, nested as ``profile`` is.
 
-    Raises LayoutError unless there are as many items as leaves in ``profile``.
+    ``unflatten((1,2,3), (0,(0,0)))`` is ``(1,(2,3))``.
+
+    Args:
+        sequence: the items; anything that can be iterated.
+        profile: a nested tuple with as many leaves as there are items, else LayoutError is raised.
     """
     items = tuple(sequence) if isinstance(sequence, (tuple, list)) else (sequence,)
     rest = iter(items)
@@ -146,7 +149,7 @@ def is_static_tree(t: Any) -> bool:
 
 
 def has_underscore(a: Any) -> bool:
-    """Return whether a coordinate has a None leaf, that is, whether it slices."""
+    """Return whether the coordinate ``a`` has a None leaf, that is, whether it slices."""
     if isinstance(a, tuple):
         return any(has_underscore(v) for v in a)
     return a is None
@@ -253,7 +256,7 @@ def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
 
 
 def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return the product of all leaves: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
+    """Return the product of all leaves of ``a``: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
     if isinstance(a, int):
         return a
     if not isinstance(a, tuple):
@@ -269,7 +272,7 @@ def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
 
 
 def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
-    """Return the product of every mode: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
+    """Return the product of every mode of ``a``: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
     return tuple(product(v) for v in a) if isinstance(a, tuple) else (product(a),)
 
 
@@ -286,7 +289,7 @@ def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None
 
 
 def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return the sum of products of corresponding leaves of two congruent trees."""
+    """Return the sum of products of corresponding leaves of ``a`` and ``b``, two tuples of the same nesting."""
     if isinstance(a, tuple) or isinstance(b, tuple):
         _same_rank("inner_product", a, b)
         total: Any = 0
@@ -315,11 +318,14 @@ def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
 
 
 def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return the division of shapes: ``shape_div(12, 4)`` is 3 and ``shape_div(4, 12)`` is 1, away from 0.
+    """Return the quotient of shapes: ``shape_div(12, 4)`` is 3 and ``shape_div(4, 12)`` is 1, away from 0.
 
-    Tuples divide mode by mode; a tuple over an int folds the divisor through the modes
-    (``shape_div((4,5,6), 40)`` is ``(1,1,3)``); an int over a tuple divides by the product.
-    One of two static leaves must divide the other, or LayoutError is raised.
+    Tuples divide mode by mode. A tuple over an int folds the divisor through the modes: ``shape_div((4,5,6), 40)`` is
+    ``(1,1,3)``. An int over a tuple divides by the product.
+
+    Args:
+        lhs: the shape to divide, an int or a nested tuple.
+        rhs: the divisor. Of two static leaves one must divide the other, else LayoutError is raised.
     """
     if isinstance(lhs, tuple):
         if isinstance(rhs, tuple):
@@ -367,7 +373,7 @@ def elem_less(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Boolean
 
 
 def signum(a: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """Return -1, 0 or 1 by the sign of a static leaf; 1 for a dynamic one, which is assumed to be positive."""
+    """Return -1, 0 or 1 by the sign of ``a``, a static leaf; 1 for a dynamic one, which is assumed to be positive."""
     return (a > 0) - (a < 0) if isinstance(a, int) else 1
 
 
@@ -445,7 +451,7 @@ def shape_of(x: Any) -> Any:
 
 
 def is_congruent(a: Any, b: Any) -> bool:
-    """Return whether two trees (or the shapes of two layouts or tensors) have the same nesting."""
+    """Return whether ``a`` and ``b`` (tuples, or layouts and tensors by their shapes) have the same nesting."""
     return same_nesting(shape_of(a), shape_of(b))
 
 
@@ -470,7 +476,7 @@ def is_weakly_congruent(a: Any, b: Any) -> bool:
 
 
 def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
-    """Return ``f`` applied to the leaves of congruent trees: ``transform_leaf(max, (1,(5,2)), (3,(4,9)))``."""
+    """Return ``f`` of the leaves of ``args``, congruent tuples: ``transform_leaf(max, (1,(5,2)), (3,(4,9)))``."""
     if isinstance(args[0], tuple):
         for other in args[1:]:
             _same_rank("transform_leaf", args[0], other)
@@ -483,7 +489,13 @@ def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def transform_apply(*args: Any, f: Callable[..., Any], g: Callable[..., Any]) -> Any:
-    """Return ``g(f(a0, b0), f(a1, b1), ...)`` over the modes of tuples; leaves count as one mode."""
+    """Return ``g(f(a0, b0), f(a1, b1), ...)`` over the modes of the tuples ``args``; a leaf counts as one mode.
+
+    Args:
+        args: tuples with the same number of modes.
+        f: called with mode i of every tuple.
+        g: called with all results of ``f``.
+    """
     if isinstance(args[0], tuple):
         return g(*[f(*items) for items in zip(*args)])
     return g(f(*args))
@@ -510,24 +522,24 @@ def repeat_like(x: Any, target: Any) -> Any:
 
 
 def wrap(x: Any) -> tuple[Any, ...]:
-    """Return a tuple as it is, anything else as a tuple of one."""
+    """Return ``x`` as it is if it is a tuple, else as a tuple of one."""
     return x if isinstance(x, tuple) else (x,)
 
 
 def unwrap(x: Any) -> Any:
-    """Return the element of a tuple of one (repeatedly), anything else as it is."""
+    """Return the element of ``x``, a tuple of one, repeatedly; anything else as it is."""
     while isinstance(x, tuple) and len(x) == 1:
         x = x[0]
     return x
 
 
 def tuple_cat(*tuples: Any) -> tuple[Any, ...]:
-    """Return the modes of all operands, one after the other; a leaf counts as one mode."""
+    """Return the modes of all of ``tuples``, one after the other; a leaf counts as one mode."""
     return tuple(v for t in tuples for v in wrap(t))
 
 
 def front(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the first leaf of a tree."""
+    """Return the first leaf of ``input``, a nested tuple."""
     while isinstance(input, tuple):
         if not input:
             raise LayoutError("front of an empty tuple")
@@ -536,7 +548,12 @@ def front(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def find_if(t: Any, pred_fn: Callable[[Any], Any], *, loc: Any = None, ip: Any = None) -> Any:
-    """Return where the first leaf with ``pred_fn(leaf)`` is: an index, a path (tuple) if it is nested, or None."""
+    """Return where the first leaf is that satisfies a predicate: an index, a path (tuple) if it is nested, or None.
+
+    Args:
+        t: a nested tuple.
+        pred_fn: called with one leaf at a time, from left to right.
+    """
     path = _find_path(t, pred_fn)
     if path is None:
         return None
@@ -555,7 +572,7 @@ def _find_path(t: Any, pred_fn: Callable[[Any], Any]) -> tuple[int, ...] | None:
 
 
 def find(t: Any, x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return where the first leaf known to equal ``x`` is: an index, a path (tuple) if it is nested, or None."""
+    """Return where ``x`` first stands among the leaves of ``t``: an index, a path (tuple) if it is nested, or None."""
     return find_if(t, lambda v: known_equal(v, x) or (not is_integer(v) and v == x))
 
 

@@ -47,8 +47,10 @@ def right_inverse_layout(layout: Layout) -> Layout:
 def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Layout:
     """Return the longest layout R with ``input(R(i)) == i`` for every i below its size; ``1:0`` if no stride is 1.
 
-    Modes with dynamic strides cannot take part; a mode with a dynamic extent ends the chain. None stays
-    None, an int n stands for ``n:1``.
+    Modes with dynamic strides cannot take part; a mode with a dynamic extent ends the chain.
+
+    Args:
+        input: a layout; None stays None, an int n stands for ``n:1``.
     """
     if input is None:
         return None
@@ -121,10 +123,10 @@ def _inverse_of_composed(layout: ComposedLayout, invert: Callable[[Any], Any]) -
 
 
 def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """Return the longest layout R with ``a(R(i)) == b(R(i)) == i`` for every i below its size: what both hold in one
-    run.
+    """Return the longest layout R with ``a(R(i)) == b(R(i)) == i`` for every i below its size.
 
-    ``1:0`` if that is a single element. Only static extents count.
+    It is what two layouts or tensors, ``a`` and ``b``, both hold in one contiguous run; ``1:0`` if that is a single
+    element. Only static extents count.
     """
     limit = min(_swizzle_base(a), _swizzle_base(b))
     inverse = right_inverse_layout(plain_layout(b, "max_common_layout"))
@@ -133,10 +135,10 @@ def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Lay
 
 
 def max_common_vector(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """Return how many elements lie in one run in both layouts (or tensors), at the same coordinates: at least 1.
+    """Return how many elements lie in one run in both ``a`` and ``b``, at the same coordinates: at least 1.
 
-    Post-condition: with R the right inverse of ``b``, ``a(R(i)) == i`` for every i below the result. Only
-    static extents count. A swizzle limits the run to its unmoved low bits.
+    ``a`` and ``b`` are layouts or tensors. Post-condition: with R the right inverse of ``b``, ``a(R(i)) == i`` for
+    every i below the result. Only static extents count. A swizzle limits the run to its unmoved low bits.
     """
     limit = min(_swizzle_base(a), _swizzle_base(b))
     inverse = right_inverse_layout(plain_layout(b, "max_common_vector"))
@@ -177,7 +179,7 @@ def _largest_divisor(n: int, limit: int) -> int:
 
 
 def nullspace(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """Return the layout of the indices that a layout maps to 0 through modes of static stride 0.
+    """Return the layout of the indices that ``layout`` maps to 0 through modes of static stride 0.
 
     Post-conditions: ``layout(result(i)) == 0``, and its size is the product of the extents of those modes.
     """

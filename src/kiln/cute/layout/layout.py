@@ -9,6 +9,7 @@ Functions here also take composed layouts and tensors. Those take part through t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -269,10 +270,12 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
 
 
 def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = None) -> Layout:
-    """Return a layout from a shape and a congruent stride, or from a sequence of layouts, which become its modes.
+    """Return a layout ``shape:stride``, or one whose modes are given layouts: ``make_layout((4,8), stride=(8,1))``.
 
-    Without a stride it is compact with the first mode fastest; a static extent of 1 gets stride 0:
-    ``make_layout((1,8,4))`` is ``(1,8,4):(0,1,8)``. Raises LayoutError if shape and stride are not congruent.
+    Args:
+        shape: an extent, or a nested tuple of them; or a list of layouts, which become the modes.
+        stride: strides, nested as ``shape`` is, else LayoutError is raised. Without it the layout is compact with the
+            first mode fastest, and a static extent of 1 gets stride 0: ``make_layout((1,8,4))`` is ``(1,8,4):(0,1,8)``.
     """
     if stride is None:
         if isinstance(shape, Layout):
@@ -296,10 +299,14 @@ def concat(layouts: Any) -> Layout:
 
 
 def make_ordered_layout(shape: Any, order: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """Return a compact layout whose strides grow in the order given by ``order``, smallest number fastest.
+    """Return a compact layout whose strides grow in a given order.
 
-    ``make_ordered_layout((4,8), (1,0))`` is ``(4,8):(8,1)``. A leaf of ``order`` may stand for a nested
-    mode, which is then compact inside. Equal numbers, and dynamic ones (which come last), go left to right.
+    ``make_ordered_layout((4,8), (1,0))`` is ``(4,8):(8,1)``.
+
+    Args:
+        shape: an extent, or a nested tuple of them.
+        order: a number for each mode, the smallest for the fastest. A number may stand for a nested mode, which is then
+            compact inside. Equal numbers, and dynamic ones (which come last), go left to right.
     """
     shape = as_int_tuple(shape, "a shape")
     order = as_int_tuple(order, "an order")
@@ -341,7 +348,9 @@ def compact_order(shape: Any, order: Any) -> Any:
 
 
 def make_layout_like(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """Return a compact layout of the same shape whose strides have the same order; static strides of 0 stay 0."""
+    """Return a compact layout of the shape of ``layout`` whose strides have the same order; static strides of 0 stay
+    0.
+    """
     if not isinstance(layout, Layout):
         return make_layout_like(plain_layout(layout, "make_layout_like"))
     flat_stride = flatten_to_tuple(layout._stride)
@@ -355,7 +364,10 @@ def _fill(profile: Any, items: Iterator[Any]) -> Any:
 
 
 def make_identity_layout(shape: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """Return the layout that maps coordinates to themselves: ``make_identity_layout((4,8))`` is ``(4,8):(1@0,1@1)``."""
+    """Return the layout that maps the coordinates of ``shape`` to themselves.
+
+    ``make_identity_layout((4,8))`` is ``(4,8):(1@0,1@1)``.
+    """
     shape = as_int_tuple(shape, "a shape")
     return Layout(shape, basis_like(shape))
 
@@ -379,7 +391,12 @@ def mode_path(mode: Any) -> tuple[int, ...]:
 
 
 def shape(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Return the shape of a layout, a tensor or a tiler (its layouts count with their shapes), or of one mode of it."""
+    """Return the shape of a layout, a tensor or a tiler (its layouts count with their shapes), or of one mode of it.
+
+    Args:
+        input: the layout, tensor or tiler.
+        mode: the path of a mode: ``[1]`` is the second one, ``[1,0]`` the first one inside of that.
+    """
     return tree_get(_shape_of(input), mode_path(mode))
 
 
@@ -392,12 +409,22 @@ def _shape_of(x: Any) -> Any:
 
 
 def stride(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """Return the stride of a layout or tensor, or of one mode of it."""
+    """Return the stride of a layout or tensor, or of one mode of it.
+
+    Args:
+        input: the layout or tensor.
+        mode: the path of a mode: ``[1]`` is the second one, ``[1,0]`` the first one inside of that.
+    """
     return tree_get(input.stride, mode_path(mode))
 
 
 def size(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
-    """Return the number of elements: of a shape, layout, tensor or tiled atom, or of the mode at the path ``mode``."""
+    """Return the number of elements of a shape, layout, tensor or tiled atom, or of one mode of it.
+
+    Args:
+        obj: what to count in; of a tiled copy or MMA, its threads.
+        mode: the path of a mode: ``[1]`` is the second one, ``[1,0]`` the first one inside of that.
+    """
     s = _shape_of(obj)
     if not isinstance(s, (int, tuple)) and not is_dynamic_leaf(s):
         own = getattr(s, "size", None)
@@ -408,17 +435,27 @@ def size(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
 
 
 def rank(obj: Any, mode: Any = (), **kwargs: Any) -> int:
-    """Return the number of modes of a tuple, layout or tensor, or of the mode at the path ``mode``; 1 for a leaf."""
+    """Return the number of modes of a tuple, layout or tensor, or of one mode of it; 1 for a leaf.
+
+    Args:
+        obj: the tuple, layout or tensor.
+        mode: the path of a mode: ``[1]`` is the second one, ``[1,0]`` the first one inside of that.
+    """
     return tree_rank(tree_get(_shape_of(obj), mode_path(mode)))
 
 
 def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """Return how deeply a tuple, or the shape of a layout or tensor, is nested; 0 for a leaf."""
+    """Return how deeply ``a`` (a tuple, or a layout or tensor by its shape) is nested; 0 for a leaf."""
     return tree_depth(_shape_of(a))
 
 
 def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
-    """Return the smallest box that holds all values of a layout: its cosize, or a shape for basis strides."""
+    """Return the smallest box that holds all values of a layout: its cosize, or a shape for basis strides.
+
+    Args:
+        obj: a layout or tensor.
+        mode: the path of a mode, to look at that mode alone.
+    """
     layout = plain_layout(obj, "coshape")
     path = mode_path(mode)
     flat_shape = flatten_to_tuple(tree_get(layout._shape, path))
@@ -446,10 +483,14 @@ def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
 
 
 def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
-    """Return one more than the largest offset a layout produces: the number of elements to allocate for it.
+    """Return one more than the largest offset of a layout: the number of elements to allocate for it.
 
-    Negative strides count by their magnitude. 0 for a layout with a static extent of 0.
-    A composed layout counts with its outer layout.
+    Negative strides count by their magnitude. A layout with a static extent of 0 has cosize 0. A composed layout counts
+    with its outer layout.
+
+    Args:
+        obj: a layout or tensor.
+        mode: the path of a mode, to look at that mode alone.
     """
     return product(coshape(obj, mode))
 
@@ -469,7 +510,12 @@ def is_static(x: Any) -> bool:
 
 
 def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool:
-    """Return whether the first leaf of mode ``mode`` of a stride is a static 1."""
+    """Return whether a layout is contiguous along a mode: whether the first leaf of that mode's stride is a static 1.
+
+    Args:
+        mode: the number of the mode.
+        stride: the strides of the layout.
+    """
     d = tree_get(stride, (mode,))
     while isinstance(d, tuple):
         d = d[0]
@@ -477,11 +523,14 @@ def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool
 
 
 def leading_dim(shape: Any, stride: Any) -> Any:
-    """Return the mode along which elements are adjacent: the first with a static stride of 1 and an extent other than
-    1.
+    """Return the mode along which elements are adjacent.
 
-    An index, or a path (tuple) if it is nested; a mode of extent 1 if there is no other; None if no
-    stride is 1.
+    It is the first with a static stride of 1 and an extent other than 1: an index, or a path (tuple) if the mode is
+    nested; a mode of extent 1 if there is no other; None if no stride is 1.
+
+    Args:
+        shape: the shape of a layout.
+        stride: its strides, nested as ``shape`` is.
     """
     if not is_congruent(shape, stride):
         raise LayoutError(
@@ -542,11 +591,14 @@ def _follows(s: Any, d: Any, next_d: Any) -> bool:
 
 
 def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return the offset (or, with basis strides, the coordinate) of ``coord`` in a layout.
+    """Return the offset of a coordinate in a layout; with basis strides, a coordinate.
 
-    A shape in place of the layout stands for the compact layout of that shape. An index where a tuple
-    could stand counts through that mode, first mode fastest; past the end it runs on in the last mode.
-    None counts as 0. Raises LayoutError if the coordinate does not fit the shape.
+    An index where a tuple could stand counts through that mode, first mode fastest; past the end it runs on in the last
+    mode. None counts as 0.
+
+    Args:
+        coord: a coordinate, nested at most as the layout's shape is, else LayoutError is raised.
+        layout: a layout, or a shape, which stands for its compact layout.
     """
     if type(layout) is not Layout:
         if not isinstance(layout, (int, tuple)) and not is_dynamic_leaf(layout):
@@ -602,9 +654,10 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
     if isinstance(coord, tuple):
         if not isinstance(shape, tuple) or len(coord) != len(shape):
             modes = len(shape) if isinstance(shape, tuple) else 1
+            # what else is known of an extent, ?{div=8}, has nothing to do with the mistake
+            shown = re.sub(r"\?\{.*?\}", "?", f"{pretty_str(coord)} does not fit the shape {pretty_str(shape)}")
             raise LayoutError(
-                f"the coordinate {pretty_str(coord)} does not fit the shape {pretty_str(shape)}: it has {len(coord)} parts, "
-                f"and the shape {modes} mode{'s' * (modes != 1)}",
+                f"the coordinate {shown}: it has {len(coord)} parts, and the shape {modes} mode{'s' * (modes != 1)}",
                 hint="give one part for each mode, or a single number, which counts through all of them, first mode fastest",
             )
         for c, s, d in zip(coord, shape, stride):
@@ -635,10 +688,11 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
 
 
 def idx2crd(idx: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
-    """Return the coordinate in ``shape`` that an index counts to, first mode fastest: ``idx2crd(5, (4,2))`` is
-    ``(1,1)``.
+    """Return the coordinate that an index counts to, first mode fastest: ``idx2crd(5, (4,2))`` is ``(1,1)``.
 
-    Tuples convert mode by mode. An index past the end runs on in the last mode.
+    Args:
+        idx: an index; past the end it runs on in the last mode. A tuple converts mode by mode.
+        shape: the shape whose coordinates are counted.
     """
     if not isinstance(shape, (int, tuple)) and hasattr(shape, "shape"):
         shape = shape.shape

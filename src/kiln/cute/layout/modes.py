@@ -20,11 +20,14 @@ T = TypeVar("T")
 
 
 def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the part of a tuple, layout or tensor where ``coord`` has None: ``slice_((4,(2,3)), (0,None))`` is
-    ``((2,3),)``.
+    """Return the modes of a tuple, layout or tensor that a coordinate keeps.
 
-    A nested slice is spliced into its parent: ``((None,0),None)`` of ``((2,3),4)`` is ``(2,4)``. None alone
-    keeps everything. Slicing a plain layout drops the offset; a composed layout and a tensor keep it.
+    ``slice_((4,(2,3)), (0,None))`` is ``((2,3),)``. A nested slice is spliced into its parent: ``((None,0),None)`` of
+    ``((2,3),4)`` is ``(2,4)``. Slicing a plain layout drops the offset; a composed layout and a tensor keep it.
+
+    Args:
+        src: the tuple, layout or tensor.
+        coord: numbers for the modes to fix, None for those to keep. None alone keeps everything.
     """
     if isinstance(src, Layout):
         return fast_layout(filter_modes(coord, src._shape, True), filter_modes(coord, src._stride, True))
@@ -34,15 +37,25 @@ def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any]:
-    """Return the slice of a layout and the offset of its first element; a composed layout keeps the offset inside."""
+    """Return the slice of a layout, and the offset of its first element.
+
+    Args:
+        coord: numbers for the modes to fix, None for those to keep.
+        src: a layout. A composed layout keeps the offset inside, and the second result is 0.
+    """
     if isinstance(src, Layout):
         return slice_(src, coord), crd2idx(coord, src)
     return slice_(src, coord), 0
 
 
 def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the part of a tuple or layout where ``dicer`` has a number: ``dice((128,64,32), (1,None,1))`` is
-    ``(128,32)``."""
+    """Return the modes of a tuple or layout that have a number in ``dicer``: ``dice((128,64,32), (1,None,1))`` is
+    ``(128,32)``.
+
+    Args:
+        src: the tuple or layout.
+        dicer: numbers for the modes to keep, None for those to drop: the reverse of `slice_`.
+    """
     if isinstance(src, (tuple, int)) or src is None or is_dynamic_leaf(src):
         return filter_modes(dicer, src, False)
     return layouts_of(
@@ -51,7 +64,12 @@ def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def domain_offset(coord: Any, tensor: T, *, loc: Any = None, ip: Any = None) -> T:
-    """Return the same tensor (or composed layout) with its origin moved to ``coord``. Its shape does not change."""
+    """Return the same tensor or composed layout with its origin moved. Its shape does not change.
+
+    Args:
+        coord: the coordinate of the new origin.
+        tensor: a tensor or composed layout; a plain layout has no origin, and raises TypeError.
+    """
     shift = getattr(tensor, "_domain_offset", None)
     if shift is None:
         raise TypeError(
@@ -66,7 +84,13 @@ def _is_tree(x: Any) -> bool:
 
 
 def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """Return the mode at the path ``mode`` of a tuple, layout or composed layout: ``get(x, mode=[1,0])``."""
+    """Return one mode of a tuple, layout or composed layout: ``get(x, mode=[1,0])``.
+
+    Args:
+        obj: the tuple or layout.
+        mode: the path of the mode: ``[1]`` is the second one, ``[1,0]`` the first one inside of that. An empty path is
+            all.
+    """
     path = mode_path(mode)
     if not path:
         return obj
@@ -78,7 +102,12 @@ def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
 
 
 def select(obj: T, mode: Any = (), **kwargs: Any) -> T:
-    """Return the listed top-level modes, in the order listed: ``select((2,3,4), mode=[2,0])`` is ``(4,2)``."""
+    """Return some top-level modes in a given order: ``select((2,3,4), mode=[2,0])`` is ``(4,2)``.
+
+    Args:
+        obj: a tuple, layout or tensor.
+        mode: the numbers of the modes, in the order of the result.
+    """
     modes = mode_path(mode)
     if _is_tree(obj) or (not hasattr(obj, "_map_layout") and not isinstance(obj, Layout)):
         return tuple(tree_get(obj, (m,)) for m in modes)
@@ -92,16 +121,21 @@ def select(obj: T, mode: Any = (), **kwargs: Any) -> T:
 
 
 def flatten(a: T, *, loc: Any = None, ip: Any = None) -> T:
-    """Return a tuple, layout or tensor without nesting; a leaf stays a leaf."""
+    """Return ``a``, a tuple, layout or tensor, without nesting; a leaf stays a leaf."""
     if _is_tree(a) or not (isinstance(a, Layout) or hasattr(a, "_map_layout")):
         return flatten_tree(a)
     return layouts_of(a, lambda x: fast_layout(flatten_tree(x._shape), flatten_tree(x._stride)), "flatten")
 
 
 def group_modes(input: T, begin: int, end: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
-    """Return the modes ``begin`` to ``end`` (not included; to the last if None) as one nested mode.
+    """Return a tuple, layout or tensor with a range of its modes nested into one.
 
-    ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``. A leaf becomes a tuple of one. An empty range raises LayoutError.
+    ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``.
+
+    Args:
+        input: the tuple, layout or tensor. A leaf becomes a tuple of one.
+        begin: the first mode of the range; negative numbers count from the end.
+        end: the mode after the range, None for all that follow. An empty range raises LayoutError.
     """
 
     def group(t: Any) -> Any:
@@ -157,10 +191,10 @@ UNIT = fast_layout(1, 0)
 
 
 def append_ones(t: T, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
-    """Return a layout or tensor with modes ``1:0`` added behind; a tuple with 1s."""
+    """Return ``t`` with one mode ``1:0`` (a tuple: with 1) added behind, or enough of them for ``up_to_rank`` modes."""
     return append(t, 1 if _is_tree(t) else UNIT, up_to_rank)
 
 
 def prepend_ones(t: T, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
-    """Return a layout or tensor with modes ``1:0`` added in front; a tuple with 1s."""
+    """Return ``t`` with one mode ``1:0`` (a tuple: with 1) added in front, or enough of them for ``up_to_rank`` modes."""
     return prepend(t, 1 if _is_tree(t) else UNIT, up_to_rank)

@@ -73,10 +73,15 @@ def _recast(layout: Layout, up: int, down: int) -> Layout:
 
 
 def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: T, *, loc: Any = None, ip: Any = None) -> T:
-    """Return the layout of the same memory seen as elements of another width, in bits.
+    """Return the layout of the same memory seen as elements of another width.
 
-    To wider elements, strides shrink and the modes of stride 1 hold fewer elements; to narrower ones, the
-    reverse. Raises LayoutError if an element would straddle two runs. Dynamic strides are trusted to divide.
+    To wider elements, strides shrink and the modes of stride 1 hold fewer elements; to narrower ones, the reverse.
+
+    Args:
+        new_type_bits: bits of an element of the result.
+        old_type_bits: bits of an element of ``src_layout``.
+        src_layout: the layout. LayoutError is raised if an element would straddle two runs; dynamic strides are trusted
+            to divide.
     """
     common = gcd(new_type_bits, old_type_bits)
     up, down = new_type_bits // common, old_type_bits // common

@@ -111,7 +111,13 @@ class Swizzle:
 
 
 def make_swizzle(b: int, m: int, s: int, *, loc: Any = None, ip: Any = None) -> Swizzle:
-    """Return the swizzle ``S<b,m,s>``."""
+    """Return the swizzle ``S<b,m,s>``, which XORs bits of an offset so that rows of a tile fall into different banks.
+
+    Args:
+        b: how many bits change.
+        m: how many low bits stay: ``2**m`` elements remain contiguous.
+        s: how far above the changed bits those lie that they are XORed with; negative for below.
+    """
     return Swizzle(b, m, s)
 
 

@@ -88,9 +88,13 @@ def _divide_mode(extent: Any, stride: Any, tile: int) -> Layout:
 def logical_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return a layout split into tiles: mode 0 runs inside a tile, mode 1 over the tiles.
 
-    A tiler is a layout (what one tile picks), an int n (``n:1``), None (keep the mode as it is) or a tuple of
-    those, applied mode by mode: ``((TileM,RestM),(TileN,RestN),L)``. A tile that does not divide an extent
-    leaves a last tile that runs past it; inside a nested mode it raises LayoutError.
+    A tile that does not divide an extent leaves a last tile that runs past it; inside a nested mode it raises
+    LayoutError.
+
+    Args:
+        target: a layout or tensor.
+        tiler: a layout (what one tile picks), an int n (``n:1``), None (keep the mode as it is), or a tuple of those,
+            which applies mode by mode: ``((TileM,RestM),(TileN,RestN),L)``.
     """
     return layouts_of(target, lambda x: _logical_divide(x, as_tiler(tiler, "logical_divide")), "logical_divide")
 
@@ -110,18 +114,31 @@ def _zipped(split: Any, layout: Layout, tiler: Any) -> Layout:
 def zipped_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return :func:`logical_divide` with all tiles gathered in mode 0: ``((TileM,TileN),(RestM,RestN,L))``.
 
-    A mode whose tiler is None goes to the rests whole, with ``1:0`` as its tile.
+    Args:
+        target: a layout or tensor.
+        tiler: the tile, as for `logical_divide`. A mode whose tiler is None goes to the rests whole, with ``1:0`` as
+            its tile.
     """
     return layouts_of(target, lambda x: _zipped(0, x, as_tiler(tiler, "zipped_divide")), "zipped_divide")
 
 
 def tiled_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
-    """Return :func:`zipped_divide` with the rests as modes of their own: ``((TileM,TileN),RestM,RestN,L)``."""
+    """Return :func:`zipped_divide` with the rests as modes of their own: ``((TileM,TileN),RestM,RestN,L)``.
+
+    Args:
+        target: a layout or tensor.
+        tiler: the tile, as for `logical_divide`.
+    """
     return layouts_of(target, lambda x: _unpack_rest(_zipped(0, x, as_tiler(tiler, "tiled_divide"))), "tiled_divide")
 
 
 def flat_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
-    """Return :func:`zipped_divide` with tiles and rests as modes of their own: ``(TileM,TileN,RestM,RestN,L)``."""
+    """Return :func:`zipped_divide` with tiles and rests as modes of their own: ``(TileM,TileN,RestM,RestN,L)``.
+
+    Args:
+        target: a layout or tensor.
+        tiler: the tile, as for `logical_divide`.
+    """
     return layouts_of(target, lambda x: _unpack_both(_zipped(0, x, as_tiler(tiler, "flat_divide"))), "flat_divide")
 
 
@@ -136,12 +153,14 @@ def _unpack_both(zipped: Layout) -> Layout:
 
 
 def local_tile(input: T, tiler: Any, coord: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> T:
-    """Return the tile at ``coord`` of a tensor (or layout) divided by ``tiler``: tile modes first, then those where
-    ``coord`` is None.
+    """Return one tile, or a row of tiles, of a tensor or layout: tile modes first, then those where ``coord`` is None.
 
-    ``coord`` counts tiles, per mode; modes it lacks are kept. With ``proj`` only the modes of ``tiler`` and ``coord``
-    that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``; modes of ``coord`` past
-    those of ``proj`` (a batch) stay.
+    Args:
+        input: the tensor or layout.
+        tiler: the tile: an extent, a layout or None for each mode, as for `logical_divide`.
+        coord: which tile, counted in tiles, for each mode. None keeps all tiles along a mode, as do modes it lacks.
+        proj: which modes of ``tiler`` and ``coord`` count, those that are not None: ``(1,None,1)`` picks M and K of
+            ``(M,N,K)``, for operand A. Modes of ``coord`` past those of ``proj`` (a batch) stay.
     """
     if proj is not None:
         tiler = dice(tiler, proj)
@@ -158,10 +177,16 @@ def local_tile(input: T, tiler: Any, coord: Any, proj: Any = None, *, loc: Any =
 
 
 def local_partition(target: T, tiler: Any, index: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> T:
-    """Return the elements of a tensor (or layout) that worker ``index`` of the layout (or shape) ``tiler`` owns.
+    """Return the elements of a tensor or layout that one worker of a grid owns.
 
-    The tensor is divided by the extents of ``tiler``; the result takes the element at the worker's
-    coordinate from every tile. ``proj`` selects modes of ``tiler`` as in :func:`local_tile`.
+    The tensor is divided by the extents of ``tiler``; the result has the element at the worker's coordinate from every
+    tile.
+
+    Args:
+        target: the tensor or layout.
+        tiler: the workers: a layout (worker number by coordinate) or a shape.
+        index: the number of the worker, such as the thread's index.
+        proj: which modes of ``tiler`` count, as for `local_tile`.
     """
     workers = tiler if isinstance(tiler, Layout) else make_layout(tiler)
     coord = workers.get_flat_coord(index)
@@ -200,27 +225,45 @@ def _logical_product(block: Layout, tiler: Any) -> Layout:
 
 
 def logical_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
-    """Return a block repeated over a tiler: mode 0 is the block, mode 1 runs over its copies, in the order of
-    ``tiler``.
+    """Return a block repeated over a tiler: mode 0 is the block, mode 1 runs over its copies.
 
     Post-condition: mode 0 is ``block``, and no two copies share an offset other than by ``tiler`` itself.
-    A tuple of tilers applies mode by mode; an int n stands for ``n:1``, None for no repetition.
+
+    Args:
+        block: a layout.
+        tiler: the layout of the copies; an int n stands for ``n:1``, None for no repetition, a tuple applies mode by
+            mode.
     """
     return layouts_of(block, lambda x: _logical_product(x, as_tiler(tiler, "logical_product")), "logical_product")
 
 
 def zipped_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
-    """Return :func:`logical_product` with all blocks in mode 0 and all repetitions in mode 1."""
+    """Return :func:`logical_product` with all blocks in mode 0 and all repetitions in mode 1.
+
+    Args:
+        block: a layout.
+        tiler: the layout of the copies, as for `logical_product`.
+    """
     return layouts_of(block, lambda x: _zipped(1, x, as_tiler(tiler, "zipped_product")), "zipped_product")
 
 
 def tiled_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
-    """Return :func:`zipped_product` with the repetitions as modes of their own."""
+    """Return :func:`zipped_product` with the repetitions as modes of their own.
+
+    Args:
+        block: a layout.
+        tiler: the layout of the copies, as for `logical_product`.
+    """
     return layouts_of(block, lambda x: _unpack_rest(_zipped(1, x, as_tiler(tiler, "tiled_product"))), "tiled_product")
 
 
 def flat_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
-    """Return :func:`zipped_product` with blocks and repetitions as modes of their own."""
+    """Return :func:`zipped_product` with blocks and repetitions as modes of their own.
+
+    Args:
+        block: a layout.
+        tiler: the layout of the copies, as for `logical_product`.
+    """
     return layouts_of(block, lambda x: _unpack_both(_zipped(1, x, as_tiler(tiler, "flat_product"))), "flat_product")
 
 
@@ -249,10 +292,14 @@ def _raked_product(block: Layout, tiler: Any) -> Layout:
 
 
 def blocked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
-    """Return a block repeated over a tiler, mode by mode: ``((BlockM,TilerM),(BlockN,TilerN))``.
+    """Return a block repeated over a tiler, copy beside copy: ``((BlockM,TilerM),(BlockN,TilerN))``.
 
-    Mode i runs through mode i of the block first. The one with fewer modes is padded with ``1:0``. A block of one
-    leaf is paired with the tiler as it is nested: ``2:1`` over ``(3):(1)`` is ``((2,(3))):((1,(2)))``.
+    Mode i runs through mode i of the block first. A block of one leaf is paired with the tiler as it is nested: ``2:1``
+    over ``(3):(1)`` is ``((2,(3))):((1,(2)))``.
+
+    Args:
+        block: a layout.
+        tiler: the layout of the copies, or their shape. The one with fewer modes is padded with ``1:0``.
     """
     return layouts_of(block, lambda x: _blocked_product(x, as_tiler(tiler, "blocked_product")), "blocked_product")
 
@@ -260,8 +307,11 @@ def blocked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) ->
 def raked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     """Return a block repeated over a tiler, interleaved: ``((TilerM,BlockM),(TilerN,BlockN))``.
 
-    Mode i runs through mode i of the tiler first. The one with fewer modes is padded with ``1:0``. Every mode of the
-    result is coalesced.
+    Mode i runs through mode i of the tiler first. Every mode of the result is coalesced.
+
+    Args:
+        block: a layout.
+        tiler: the layout of the copies, or their shape. The one with fewer modes is padded with ``1:0``.
     """
     return layouts_of(block, lambda x: _raked_product(x, as_tiler(tiler, "raked_product")), "raked_product")
 
@@ -285,11 +335,15 @@ def _tile_to_shape(atom: Layout, target: Any, order: Any) -> Layout:
 
 
 def tile_to_shape(atom: T, trg_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> T:
-    """Return an atom repeated until it fills ``trg_shape``, in the order of modes given by ``order`` (default: left to
-    right).
+    """Return an atom repeated until it fills a shape, such as a swizzled atom over a tile in shared memory.
 
     Post-condition: mode i of the result has the size of mode i of ``trg_shape`` and starts with the atom.
-    Raises LayoutError if a static extent of the atom does not divide that of the target.
+
+    Args:
+        atom: a layout or composed layout. LayoutError is raised if a static extent of it does not divide that of
+            ``trg_shape``.
+        trg_shape: the shape to fill.
+        order: a number for each mode, in whose order the atom is repeated; by default left to right.
     """
     target = as_int_tuple(trg_shape, "a target shape")
     if order is not None:
@@ -315,10 +369,14 @@ def make_layout_tv(
 
 
 def make_layout_image_mask(lay: Any, coord: Any, mode: int, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return the bit mask of the offsets of a layout along ``mode`` with the other modes fixed at ``coord``.
+    """Return the bit mask of the offsets of a layout along one mode, as multicast masks need it.
 
-    Used for multicast masks: bit ``lay(coord with i in mode)`` is set for every i. The extent of the mode
-    must be static.
+    Bit ``lay(coord with i in mode)`` is set for every i.
+
+    Args:
+        lay: the layout, of CTAs in a cluster for instance.
+        coord: where the other modes are fixed.
+        mode: the number of the mode, whose extent must be static.
     """
     modes = len(lay)
     fixed = wrap(coord)

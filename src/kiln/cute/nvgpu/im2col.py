@@ -84,15 +84,26 @@ def make_im2col_tma_atom(
     op: Any, images: Any, smem_layout: Any, tile: Any, filter: Any = 1, *, lower_padding: Any = 0,
     upper_padding: Any = None, stride: Any = 1, dilation: Any = 1, num_multicast: int = 1,
 ) -> TmaInfo:  # fmt: skip
-    """Return the atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate
+    """Return a TMA atom that copies (output pixels, channels) as a convolution multiplies them, and its coordinate
     tensor.
 
-    `images` is a tensor (N, [[D,] H,] W, C) with contiguous channels. `filter`, `lower_padding`, `upper_padding` (that
-    before, if None), `stride` and `dilation` are static, a number for each mode between N and C in their order, or one
-    for all. The coordinate tensor is (pixels, channels, ([[T,] R,] S)): all output pixels, counted from the last mode
-    of the output (N, [[Z,] P,] Q) on; the channels; the taps of the filter. It is divided by tiles, partitioned and
-    copied as those of `make_tiled_tma_atom`. Stores take no filter and no padding: the coordinate tensor counts every
-    `stride`-th pixel.
+    The coordinate tensor is (pixels, channels, ([[T,] R,] S)): all output pixels, counted from the last mode of the
+    output (N, [[Z,] P,] Q) on; the channels; the taps of the filter. It is divided by tiles, partitioned and copied as
+    those of `make_tiled_tma_atom`. Stores take no filter and no padding: the coordinate tensor counts every `stride`-th
+    pixel. The extents of `filter`, paddings, `stride` and `dilation` are static: a number for each mode between N and
+    C, or one for all. Needs sm_90 or later.
+
+    Args:
+        op: `cpasync.CopyBulkTensorIm2ColG2SOp()`, its multicast form, or `CopyBulkTensorIm2ColS2GOp()`.
+        images: a tensor (N, [[D,] H,] W, C) in global memory with contiguous channels.
+        smem_layout: the layout of a tile (pixels, channels) in shared memory, contiguous along channels.
+        tile: the two static extents (pixels, channels).
+        filter: the extents of the filter.
+        lower_padding: pixels of zeros before the first.
+        upper_padding: pixels of zeros after the last; by default as many as before.
+        stride: the distance of neighbouring outputs, in pixels.
+        dilation: the distance of neighbouring taps, in pixels.
+        num_multicast: how many CTAs share a tile; each copies an equal part of it.
     """
     check_request(op, IM2COL_MAKER, num_multicast)
     tensor = tensor_in_gmem(images, "make_im2col_tma_atom")

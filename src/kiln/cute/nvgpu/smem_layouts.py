@@ -42,12 +42,15 @@ _PIECE = 128
 
 
 def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
-    """Return eight rows of 16 (INTER), 32, 64 or 128 bytes, whose pieces of 16 bytes are permuted: (8, row) for K, else
-    (row, 8).
+    """Return the layout atom of a swizzle in shared memory: eight rows of 16 (INTER), 32, 64 or 128 bytes.
 
-    Its `inner` permutes addresses in bytes: repeat it with `tile_to_shape`, and make a tensor of its parts,
-    `allocate_tensor(T, layout.outer, 1024, layout.inner)` or `storage.tile.get_tensor(layout.outer,
-    swizzle=layout.inner)`.
+    It is (8, row) for K-major kinds, else (row, 8). Its `inner` permutes addresses in bytes: repeat it with
+    `tile_to_shape`, and make a tensor of its parts, `allocate_tensor(T, layout.outer, 1024, layout.inner)` or
+    `storage.tile.get_tensor(layout.outer, swizzle=layout.inner)`.
+
+    Args:
+        kind: a `SmemLayoutAtomKind`: the contiguous mode (K or MN) and the swizzle, such as `K_SW128`.
+        element_type: the type of the elements, whose width gives the length of a row.
     """
     if not isinstance(kind, SmemLayoutAtomKind):
         names = ", ".join(member.name for member in SmemLayoutAtomKind)
@@ -63,10 +66,12 @@ def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: 
 
 
 def tile_to_mma_shape(atom: Any, mma_tile_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return a layout atom repeated over the tile of an MMA, ((MN, K) of a call, rest of MN, rest of K, stages...).
+    """Return a layout atom repeated over the tile of an MMA: ((MN, K) of a call, rest of MN, rest of K, stages...).
 
-    The shape is what `partition_shape_A` or `partition_shape_B` returns, with stages. `order` ranks the modes MN, K and
-    stages: the first is filled first.
+    Args:
+        atom: a layout atom of `make_smem_layout_atom`.
+        mma_tile_shape: what `partition_shape_A` or `partition_shape_B` of a tiled MMA returns, with stages appended.
+        order: the rank of the modes MN, K and stages: the first is filled first.
     """
     if not isinstance(mma_tile_shape, tuple) or len(mma_tile_shape) < 3 or len(wrap(mma_tile_shape[0])) != 2:
         raise type_error(

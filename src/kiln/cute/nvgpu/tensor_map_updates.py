@@ -45,10 +45,14 @@ def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
 
 
 def copy_tensormap(tma_atom: Any, tensormap_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Copy the tensor map of an atom, 128 bytes, to shared or global memory. One thread calls it.
+    """Copy the TMA descriptor of an atom, 128 bytes, to memory where a kernel edits it. One thread calls it.
 
-    The map of an atom that a kernel made is written field by field and released to copies that acquire it (sm_90a): by
-    each thread that calls it if the address depends on the thread's index, else by one of a warp.
+    The descriptor of an atom that a kernel made is written field by field and released to copies that acquire it
+    (sm_90a): by each thread that calls it if the address depends on the thread's index, else by one of a warp.
+
+    Args:
+        tma_atom: the atom.
+        tensormap_ptr: where to, in shared or global memory, at a multiple of 128 bytes.
     """
     kernel_only("copy_tensormap")
     to = _map_pointer(tensormap_ptr, "copy_tensormap", AddressSpace.smem, AddressSpace.gmem)
@@ -113,12 +117,16 @@ def _write_map(to: Pointer, facts: TensorMapFacts, of: KernelMap) -> None:
 def update_tma_descriptor(
     tma_atom: Any, gmem_tensor: Any, tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None
 ) -> None:
-    """Make a copy of an atom's tensor map, in shared or global memory, the map of another tensor.
+    """Make a TMA descriptor in memory that of another tensor. Needs sm_90a or later.
 
-    The tensor has the modes and the element type of the one that the atom was made with, and the same contiguous mode;
-    its address, shape and strides may be others (strides multiples of 16 bytes). A map of unsigned integers, Uint8 say,
-    also takes a tensor of narrower elements, of which several make one of its own. All threads of a warp call it, and one
-    of them writes.
+    All threads of a warp call it, and one of them writes.
+
+    Args:
+        tma_atom: the atom that the descriptor was copied from.
+        gmem_tensor: the other tensor, with the modes, the element type and the contiguous mode of the atom's; address,
+            shape and strides (multiples of 16 bytes) may differ. A descriptor of unsigned integers, Uint8 say, also
+            takes a tensor of narrower elements, of which several make one of its own.
+        tma_desc_ptr: the descriptor, in shared or global memory.
     """
     kernel_only("update_tma_descriptor")
     trait = tma_trait(tma_atom, "update_tma_descriptor")
@@ -160,7 +168,12 @@ def update_tma_descriptor(
 def cp_fence_tma_desc_release(
     tma_desc_global_ptr: Any, tma_desc_shared_ptr: Any, *, loc: Any = None, ip: Any = None
 ) -> None:
-    """Copy a tensor map from shared to global memory and release it to copies that acquire it. Called by a warp."""
+    """Copy a TMA descriptor from shared to global memory, and release it to copies that acquire it. A warp calls it.
+
+    Args:
+        tma_desc_global_ptr: where copies read it, in global memory.
+        tma_desc_shared_ptr: where it was edited, in shared memory.
+    """
     kernel_only("cp_fence_tma_desc_release")
     to = _map_pointer(tma_desc_global_ptr, "cp_fence_tma_desc_release", AddressSpace.gmem)
     of = _map_pointer(tma_desc_shared_ptr, "cp_fence_tma_desc_release", AddressSpace.smem)
@@ -174,7 +187,7 @@ def fence_tma_desc_release(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def fence_tma_desc_acquire(tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Acquire what was released to a tensor map in global memory: later copies see it."""
+    """Acquire what was released to the TMA descriptor at `tma_desc_ptr` in global memory: later copies see it."""
     kernel_only("fence_tma_desc_acquire")
     where = _map_pointer(tma_desc_ptr, "fence_tma_desc_acquire", AddressSpace.gmem)
     nvgpu.tma.tensor_map_acquire(where.ir_value())

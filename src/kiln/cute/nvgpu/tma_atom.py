@@ -70,13 +70,19 @@ def make_tiled_tma_atom(
     op: Any, gmem_tensor: Any, smem_layout_: Any, cta_tiler: Any, num_multicast: int = 1, *,
     gmem_coord_tensor: Any = None, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """Return the atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by
-    `smem_layout_`, and its coordinate tensor.
+    """Return a TMA atom that copies tiles of a tensor to or from shared memory, and its coordinate tensor.
 
     The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Host functions
-    encode the tensor map; a kernel that calls it writes the map to memory itself (`copy_tensormap`). Of
-    `num_multicast` blocks each copies an equal part of a tile.
-    `internal_type` is the element type of the map.
+    encode the descriptor; a kernel that calls this writes it to memory itself (`copy_tensormap`). Needs sm_90 or later.
+
+    Args:
+        op: `cpasync.CopyBulkTensorTileG2SOp()`, its multicast form, `CopyBulkTensorTileS2GOp()` or a reduction.
+        gmem_tensor: the tensor in global memory: one mode contiguous, the other strides multiples of 16 bytes.
+        smem_layout_: the layout of one tile in shared memory, with its swizzle.
+        cta_tiler: the tile that a CTA copies, an extent for each mode of the tensor.
+        num_multicast: how many CTAs share a tile; each copies an equal part of it.
+        gmem_coord_tensor: None; CuTe DSL has it, and anything else raises TypeError here.
+        internal_type: the element type of the descriptor, if not that of the tensor.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
@@ -196,7 +202,18 @@ def make_tiled_tma_atom_A(
     op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
     *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """Return the atom for tiles (M, K) of A in shared memory as a tiled MMA takes them: (MMA, MMA_M, MMA_K, ...)."""
+    """Return a TMA atom for operand A of a tiled MMA, and its coordinate tensor. Needs sm_90 or later.
+
+    Args:
+        op: the TMA operation, a load or a multicast load.
+        gmem_tensor: A (M, K, ...) in global memory.
+        smem_layout: the layout of one stage in shared memory, (MMA, MMA_M, MMA_K), such as that of
+            `make_smem_layout_a`.
+        mma_tiler_mnk: the tile (M, N, K) of the MMAs.
+        tiled_mma: the tiled MMA.
+        cluster_shape_vmnk: the CTAs of the cluster as (V, M, N, K), of which those along N share A by multicast.
+        internal_type: the element type of the descriptor, if not that of the tensor.
+    """
     return _operand("A", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
@@ -204,14 +221,31 @@ def make_tiled_tma_atom_B(
     op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
     *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """Return the atom for tiles (N, K) of B: (MMA, MMA_N, MMA_K, ...)."""
+    """Return a TMA atom for operand B of a tiled MMA, and its coordinate tensor. Needs sm_90 or later.
+
+    Args:
+        op: the TMA operation, a load or a multicast load.
+        gmem_tensor: B (N, K, ...) in global memory.
+        smem_layout: the layout of one stage in shared memory, (MMA, MMA_N, MMA_K), such as that of
+            `make_smem_layout_b`.
+        mma_tiler_mnk: the tile (M, N, K) of the MMAs.
+        tiled_mma: the tiled MMA.
+        cluster_shape_vmnk: the CTAs of the cluster as (V, M, N, K), of which those along M share B by multicast.
+        internal_type: the element type of the descriptor, if not that of the tensor.
+    """
     return _operand("B", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
 def create_tma_multicast_mask(
     cta_layout_vmnk: Layout, cta_coord_vmnk: Any, mcast_mode: int, *, loc: Any = None, ip: Any = None
 ) -> Int16:
-    """Return the CTAs of a cluster that differ only in a mode of (V, M, N, K), a bit for each: 2 for A, 1 for B."""
+    """Return the mask of the CTAs of a cluster that share a tile, for `mcast_mask` of a copy: a bit for each.
+
+    Args:
+        cta_layout_vmnk: the layout of the CTAs, (V, M, N, K).
+        cta_coord_vmnk: this CTA's coordinate in it.
+        mcast_mode: the mode in which the CTAs differ: 2 for A, 1 for B.
+    """
     return Int16(make_layout_image_mask(cta_layout_vmnk, cta_coord_vmnk, mcast_mode))
 
 
@@ -226,6 +260,6 @@ def tma_trait(atom: Any, what: str) -> TmaTrait:
 
 
 def prefetch_descriptor(tma_atom: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Prefetch the TMA descriptor of an atom. It has no visible effect."""
+    """Prefetch the TMA descriptor of `tma_atom`, so that the first copy does not wait for it. Results do not change."""
     kernel_only("prefetch_descriptor")
     nvgpu.tma.tensor_map_prefetch(tma_trait(tma_atom, "prefetch_descriptor").address())

@@ -21,11 +21,17 @@ __all__ = ["tma_partition"]
 def tma_partition(
     atom: Any, cta_coord: Any, cta_layout: Any, smem_tensor: Any, gmem_tensor: Any, *, loc: Any = None, ip: Any = None
 ) -> tuple[Any, ...]:
-    """Return a tensor in shared memory and one or several coordinate tensors, mode 0 of each a tile, as an atom copies
-    them.
+    """Return tensors in shared and in global memory as a TMA atom copies them, in that order.
 
-    Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay. `cta_layout`
-    maps the coordinate of the block to its number among those that share the tile: the results start at its part.
+    Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay.
+
+    Args:
+        atom: the TMA atom.
+        cta_coord: this CTA's coordinate among those that share a tile; 0 without multicast.
+        cta_layout: the layout of those CTAs, coordinate to number; `cute.make_layout(1)` without multicast. The results
+            start at this CTA's part.
+        smem_tensor: the tensor in shared memory, mode 0 a tile: `cute.group_modes(tile, 0, 2)`.
+        gmem_tensor: a coordinate tensor of the atom, or several, mode 0 a tile.
     """
     values = tma_trait(atom, "tma_partition").facts.values
     several = isinstance(gmem_tensor, (tuple, list))

@@ -211,12 +211,12 @@ def _panel(table: _Table, color: _Color, left: int, top: int, width: int, height
     """Return a table with its cells from (left, top) on; the numbers of columns and rows are above and left of that."""
     columns_wide, rows_high = table.columns * width, table.rows * height
     out = [
-        f'<text x="{left + j * width + width / 2:g}" y="{top - 7}" fill="#777777">{j}</text>'
+        f'<text x="{left + j * width + width / 2:g}" y="{top - 7}" fill="#6b6b6b">{j}</text>'
         for j in range(table.columns)
     ]
     for i in range(table.rows):
         y = top + i * height
-        out.append(f'<text x="{left - 7}" y="{y + height / 2 + 4.5:g}" fill="#777777" text-anchor="end">{i}</text>')
+        out.append(f'<text x="{left - 7}" y="{y + height / 2 + 4.5:g}" fill="#6b6b6b" text-anchor="end">{i}</text>')
         for j in range(table.columns):
             x = left + j * width
             out.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{color(table.colors[i][j])}"/>')
@@ -426,7 +426,15 @@ def print_latex(
     x: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True,
     render_func: Callable[[str], None] | None = None,
 ) -> None:  # fmt: skip
-    """Print a layout, tiled copy or tiled MMA as a LaTeX document, or hand the document to ``render_func``."""
+    """Print a layout, tiled copy or tiled MMA as a LaTeX document.
+
+    Args:
+        x: the layout (at most two modes), tiled copy or tiled MMA.
+        color: a function of an index that returns a TikZ colour.
+        title: what stands above the picture.
+        axis_labels: number the rows and columns.
+        render_func: called with the document, in place of printing it.
+    """
     if _is_atom(x):
         (render_func or print)(atom_latex(x, axis_labels=axis_labels))
         return
@@ -438,10 +446,16 @@ def print_latex_tv(
     palette: str | Callable[..., str] | None = None, title: str | None = None, axis_labels: bool = False,
     render_func: Callable[[str], None] | None = None,
 ) -> None:  # fmt: skip
-    """Print a thread-value layout on its tile as a LaTeX document, or hand the document to ``render_func``.
+    """Print a thread-value layout on its tile as a LaTeX document.
 
-    ``palette`` replaces ``color``: a function of thread and value, or the name of a TikZ colour that is used in
-    eight strengths.
+    Args:
+        layout_tv: the layout (thread, value) -> index in the tile.
+        tile_mn: the extents (M, N) of the tile.
+        color: a function of thread and value that returns a TikZ colour.
+        palette: replaces ``color``: such a function, or the name of a TikZ colour that is used in eight strengths.
+        title: what stands above the picture.
+        axis_labels: number the rows and columns.
+        render_func: called with the document, in place of printing it.
     """
     if isinstance(palette, str):
         name = palette

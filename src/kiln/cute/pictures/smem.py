@@ -15,7 +15,7 @@ LINE = 128
 """Bytes of all banks once."""
 ROWS = 8
 """Rows after which swizzles repeat, and of a core matrix."""
-GREY = "#777777"
+GREY = "#6b6b6b"
 
 
 def check_type(element_type: Any) -> None:

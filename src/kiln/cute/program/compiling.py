@@ -48,9 +48,17 @@ _ARTIFACTS = {"ptx": "ptx", "cubin": "cubin", "sass": "sass"}
 
 
 class Compile:
-    """`compile(fn, *args, options="...")` or `compile[OptLevel(2), KeepPTX](fn, *args)`.
+    """Compile a jit function ahead of its calls: `compile(fn, *args, options="--opt-level 2")`.
 
-    Always traces and compiles. Constexpr arguments are compiled in; the result takes the others.
+    It traces and compiles at every call, and returns a function that takes the dynamic arguments. Options may also be
+    objects: `compile[OptLevel(2), KeepPTX](fn, *args)`.
+
+    Args:
+        function: a function decorated with `@jit`, a method of that kind, or an object whose `__call__` is one.
+        args: arguments like those of later calls: arrays, fake tensors or numbers. Constexpr ones are compiled in.
+        options: compile options in one string, such as `"--gpu-arch sm_90a --keep-ptx"`.
+        target: "cpu" or "nvidia"; by default the current target.
+        kwargs: arguments of the function by name.
     """
 
     def __init__(self, *options: Any) -> None:

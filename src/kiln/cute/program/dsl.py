@@ -181,7 +181,13 @@ class CuteDSL(ScfDSL):
         """Compile a Python function when it is called, or inline it where another function of the language calls it.
 
         Called from Python it is a host function: it is traced and compiled for the types of its arguments, and launches
-        kernels. `preprocess=False` leaves `if`, `for` and `while` to Python.
+        kernels.
+
+        Args:
+            function: the function; None where the decorator has arguments, `@jit(preprocess=False)`.
+            preprocess: turn `if`, `for` and `while` over dynamic values into control flow of the program. False leaves
+                them to Python.
+            preprocessor: another name of `preprocess`.
         """
         preprocess = preprocess if preprocessor is None else preprocessor
         if function is None:
@@ -198,6 +204,12 @@ class CuteDSL(ScfDSL):
         """Make a Python function a kernel, which every thread of a grid runs.
 
         A jit function launches it: `kernel(x, y).launch(grid=(m, 1, 1), block=(128, 1, 1))`.
+
+        Args:
+            function: the function; None where the decorator has arguments.
+            preprocess: turn `if`, `for` and `while` over dynamic values into control flow of the program. False leaves
+                them to Python.
+            preprocessor: another name of `preprocess`.
         """
         preprocess = preprocess if preprocessor is None else preprocessor
         if function is None:

@@ -121,5 +121,9 @@ def _bits(divisor: Any) -> Any:
 
 
 def fast_divmod_create_divisor(divisor: Any, *, loc: Any = None, ip: Any = None) -> FastDivmodDivisor:
-    """Return the divisor for fast divisions by a number."""
+    """Return a divisor by which kernels divide with a multiplication and shifts, made on the host.
+
+    Args:
+        divisor: an integer from 1 to 2**31 - 1, static or of 32 bits.
+    """
     return FastDivmodDivisor(divisor)

@@ -21,8 +21,11 @@ _ONE_PIECE = 512
 def print_tensor(tensor: Any, *, verbose: bool = False, loc: Any = None, ip: Any = None) -> None:
     """Print a tensor when the program runs: its address, its layout and its elements.
 
-    Mode 0 runs down, mode 1 to the right; further modes are separate matrices. `verbose` prints one element to a line,
-    with its coordinate.
+    Mode 0 runs down, mode 1 to the right; further modes are separate matrices.
+
+    Args:
+        tensor: a tensor in memory or in registers.
+        verbose: print one element to a line, with its coordinate.
     """
     tracing.require("print_tensor")
     if isinstance(tensor, TensorSSA):

@@ -521,7 +521,13 @@ def _at_byte(address: Any, dtype: Any, memspace: AddressSpace, alignment: int, s
 def recast_ptr(
     ptr: Pointer, swizzle_: Swizzle | None = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
 ) -> Pointer:
-    """Return the same address as a pointer to another element type (optional), with another swizzle (None: none)."""
+    """Return the same address as a pointer to another element type, or with another swizzle.
+
+    Args:
+        ptr: a pointer, such as `tensor.iterator`.
+        swizzle_: the swizzle of the result; None for none, whatever `ptr` has.
+        dtype: the element type of the result; by default that of `ptr`.
+    """
     if not isinstance(ptr, Pointer):
         raise type_error(f"recast_ptr takes a pointer, got {type(ptr).__name__}", "a tensor's is .iterator")
     dtype = ptr.dtype if dtype is None else dtype

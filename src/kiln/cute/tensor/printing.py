@@ -44,10 +44,12 @@ def layout_parts(layout: Any) -> list[Any]:
 
 
 def printf(*args: Any, end: str = "\n", loc: Any = None, ip: Any = None) -> None:
-    """Print when the program runs.
+    """Print when the program runs, from every thread that gets there: `printf("x[{}] = {:.3f}", i, x[i])`.
 
-    The first argument may be a format: C conversions (`"%d"`) or braces (`"{}"`, `"{:.3f}"`). Arguments without a
-    place in it are appended, separated by spaces. Static arguments are printed as Python prints them.
+    Args:
+        args: a format, with C conversions (`"%d"`) or braces (`"{}"`, `"{:.3f}"`), and values. Values without a place
+            in it are appended, separated by spaces. Static values are printed as Python prints them.
+        end: what ends the line.
     """
     tracing.require("printf")
     for arg in args:

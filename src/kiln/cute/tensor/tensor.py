@@ -532,10 +532,12 @@ def make_tensor(
     ip: Any = None,
 ) -> TracedTensor[Extent]: ...  # fmt: skip
 def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return a pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
+    """Return a tensor: a pointer seen through a layout.
 
-    With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor; any
-    `TensorIterator` will do.
+    Args:
+        iterator: a pointer, what an allocator returns, or any `TensorIterator`. A coordinate (an integer, or a tuple of
+            them) makes a coordinate tensor.
+        layout: a layout, or a shape, which stands for its compact layout with the first mode fastest.
     """
     layout = _as_layout(layout)
     if isinstance(iterator, TracedTensor):
@@ -552,7 +554,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
 
 
 def make_identity_tensor(shape: Shape, *, loc: Any = None, ip: Any = None) -> TracedTensor[Extent]:
-    """Return the tensor whose element at a coordinate is that coordinate."""
+    """Return the coordinate tensor of `shape`, whose element at a coordinate is that coordinate; used for predicates."""
     layout = make_identity_layout(shape)
     return TracedTensor(Coordinates(_zeros(layout.shape)), layout)
 
@@ -564,7 +566,12 @@ def _zeros(shape: Any) -> Any:
 def make_rmem_tensor(
     layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: Any = None, ip: Any = None
 ) -> TracedTensor[D]:
-    """Return a tensor in the registers of a thread, undefined at first. The layout must be static."""
+    """Return a tensor in the registers of a thread. Its elements are undefined at first.
+
+    Args:
+        layout_or_shape: a layout or shape, static, else TypeError is raised.
+        dtype: the element type.
+    """
     if not isinstance(dtype, NumericMeta) and isinstance(layout_or_shape, NumericMeta):
         raise type_error("make_rmem_tensor takes the layout or shape first, then the type")
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
@@ -586,7 +593,12 @@ def make_rmem_tensor(
 def make_fragment(
     layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: Any = None, ip: Any = None
 ) -> TracedTensor[D]:
-    """Return the older name of `make_rmem_tensor`."""
+    """Return a tensor in the registers of a thread: the older name of `make_rmem_tensor`.
+
+    Args:
+        layout_or_shape: a layout or shape, static, else TypeError is raised.
+        dtype: the element type.
+    """
     return make_rmem_tensor(layout_or_shape, dtype)
 
 
@@ -615,7 +627,12 @@ def make_rmem_tensor_like(
     src: Tensor[Any] | TensorSSA | Layout | ComposedLayout, dtype: type[D], *, loc: Any = None, ip: Any = None
 ) -> TracedTensor[D]: ...
 def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
-    """Return a register tensor of the same shape, compact, with strides in the same order."""
+    """Return a register tensor of the shape of another, compact, with strides in the same order.
+
+    Args:
+        src: a tensor, a `TensorSSA` or a layout.
+        dtype: the element type; by default that of `src`. A layout has none, and needs it.
+    """
     found = _type_like(src, dtype, "make_rmem_tensor_like")
     if isinstance(src, TensorSSA):
         return make_rmem_tensor(src.shape, found)
@@ -636,10 +653,12 @@ def make_fragment_like(
     src: Layout | ComposedLayout, dtype: None = None, *, loc: Any = None, ip: Any = None
 ) -> Layout: ...
 def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return a register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their
+    """Return a register tensor for what a thread holds of a tensor: mode 0 compact, the others in the order of their
     strides.
 
-    Of a layout without an element type: that layout.
+    Args:
+        src: a tensor or a layout.
+        dtype: the element type; by default that of `src`. For a layout without it, the result is the fragment's layout.
     """
     if isinstance(src, (Layout, ComposedLayout)) and dtype is None:
         return make_fragment_layout(src)
@@ -651,7 +670,13 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
 def recast_tensor(
     src: Tensor[Any], dtype: type[D], swizzle_: Any = None, *, loc: Any = None, ip: Any = None
 ) -> TracedTensor[D]:
-    """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
+    """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter.
+
+    Args:
+        src: a tensor in memory or in registers.
+        dtype: the element type of the result.
+        swizzle_: the swizzle of the result; None for none.
+    """
     if not isinstance(src, TracedTensor):
         raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
     old, new = element_bits(src.element_type), element_bits(dtype)

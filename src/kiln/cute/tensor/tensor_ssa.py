@@ -634,7 +634,13 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
 def full(
     shape: Shape, fill_value: VectorOperand, dtype: type[Numeric], *, loc: Any = None, ip: Any = None
 ) -> TensorSSA:
-    """Return a value with the same number in every element; a value with one element is repeated."""
+    """Return a vector with the same number in every element.
+
+    Args:
+        shape: its shape, static.
+        fill_value: a number, or a `TensorSSA` whose shape broadcasts to `shape`.
+        dtype: the element type.
+    """
     shape = tuple(shape) if isinstance(shape, list) else shape
     count = product(shape)
     if isinstance(fill_value, TensorSSA):
@@ -643,27 +649,42 @@ def full(
 
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Return `full` with the shape and element type (unless given) of a value or tensor."""
+    """Return a vector with the same number in every element, in the shape of another.
+
+    Args:
+        a: a `TensorSSA` or a tensor.
+        fill_value: a number, or a `TensorSSA` whose shape broadcasts to that of `a`.
+        dtype: the element type; by default that of `a`.
+    """
     return full(a.shape, fill_value, a.element_type if dtype is None else dtype)
 
 
 def zeros_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Return zeros in the shape of a value or tensor."""
+    """Return zeros in the shape of `a`, a `TensorSSA` or tensor, of the element type `dtype` (by default that of `a`)."""
     return full_like(a, 0, dtype)
 
 
 def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Return ones in the shape of a value or tensor."""
+    """Return ones in the shape of `a`, a `TensorSSA` or tensor, of the element type `dtype` (by default that of `a`)."""
     return full_like(a, 1, dtype)
 
 
 def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Return a value in the shape of a value or tensor whose elements nobody may depend on; they are zero."""
+    """Return a vector in the shape of `a`, of the element type `dtype` (by default that of `a`), to be overwritten.
+
+    Its elements are zero, but a program must not rely on that.
+    """
     return full_like(a, 0, dtype)
 
 
 def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Return the element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
+    """Return the elements of `x` where a condition holds, and those of `y` elsewhere.
+
+    Args:
+        cond: a `TensorSSA` of Booleans.
+        x: a `TensorSSA`, or a number for all elements.
+        y: a `TensorSSA`, or a number for all elements. Shapes broadcast.
+    """
     if not isinstance(cond, TensorSSA):
         raise type_error(
             f"where() takes a vector of Booleans as its condition, got {type(cond).__name__}",
@@ -704,10 +725,10 @@ def _truth(x: Any, kind: str) -> Any:
 
 
 def any_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return whether any element is not zero."""
+    """Return whether any element of `x`, a `TensorSSA`, is not zero."""
     return _truth(x, "or")
 
 
 def all_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Return whether all elements are not zero."""
+    """Return whether all elements of `x`, a `TensorSSA`, are not zero."""
     return _truth(x, "and")

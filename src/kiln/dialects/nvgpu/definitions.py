@@ -544,11 +544,11 @@ def tcgen05_cp(
 
 
 def tcgen05_shift(memory: Any, address: int) -> None:
-    """Compute `tcgen05.shift.down`: 8 columns of each lane but the last move to the next lane."""
+    """Compute `tcgen05.shift.down`: 31 of the 32 lanes at an address get the 256 bits of the lane after them."""
     lane, column = address >> 16, address & 0xFFFF
-    for there in reversed(range(lane + 1, tensor_memory.LANES)):
+    for there in range(lane, lane + 31):
         for which in range(column, column + 8):
-            memory[there, which] = memory[there - 1, which]
+            memory[there, which] = memory[there + 1, which]
 
 
 # --- WGMMA ----------------------------------------------------------------------------------------

@@ -265,7 +265,7 @@ tcgen05_cp: Build = Tcgen05Cp.build
 
 
 class Tcgen05Shift(CuteNvgpu.Operation, name="tcgen05_shift"):
-    """Shift 8 columns of tensor memory from `address` on down by one lane, except the last lane."""
+    """Copy 8 columns of each of the 32 lanes at `address` to the lane before it; the last lane keeps its own."""
 
     address: Operand[I32]
     cta_group: CtaGroup

@@ -59,6 +59,7 @@ def fence_proxy_acquire(
 
 def fence_sync_restrict(order: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Order this thread's accesses to shared memory with those of the cluster; Kiln's fence orders all accesses."""
+    choice("order", order, ("acquire", "release"))
     arch.fence_acq_rel_cluster()
 
 

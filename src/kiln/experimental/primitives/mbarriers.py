@@ -11,7 +11,6 @@ from ...cute.arch.values import choice, i32
 from ...cute.deferred_dialects import nvgpu
 from ...hardware.limits import MBARRIER_ARRIVALS
 from .addresses import is_remote, shared, word
-from .names import MBarrierWait
 
 
 def _barrier(addr: Any, what: str) -> Any:
@@ -26,6 +25,13 @@ def mbarrier_init(addr: Any, count: Any, *, loc: Any = None, ip: Any = None) -> 
     if isinstance(count, int) and not 1 <= count <= MBARRIER_ARRIVALS:
         raise type_error(f"mbarrier_init() of {count} arrivals", f"1 to {MBARRIER_ARRIVALS}")
     arch.mbarrier_init(_barrier(addr, "mbarrier_init"), count)
+
+
+def _acquires_cluster(scope: Any, order: Any) -> bool:
+    """Return whether a wait acquires what other CTAs of the cluster released; every wait acquires from its own CTA."""
+    if order is not None:
+        choice("order", order, ("acquire", "relaxed"))
+    return scope is not None and choice("scope", scope, ("cta", "cluster")) == "cluster"
 
 
 def mbarrier_inval(addr: Any, *, loc: Any = None, ip: Any = None) -> None:
@@ -66,7 +72,8 @@ def mbarrier_arrive_expect_tx(
 def mbarrier_expect_tx(addr: Any, tx_count: Any, *, scope: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Add bytes to the tx-count of the phase, without an arrival."""
     where = shared(addr, "mbarrier_expect_tx")
-    space = "cluster.shared::cluster" if is_remote(where) else "cta.shared::cta"
+    how = choice("scope", scope or "cta", ("cta", "cluster"))
+    space = "cluster.shared::cluster" if is_remote(where) else f"{how}.shared::cta"
     code = f"mbarrier.expect_tx.relaxed.{space}.b64 [{{$r0}}], {{$r1}};"
     arch.inline_ptx(code, read_only_args=[word(where), Int32(tx_count)])
 
@@ -77,10 +84,10 @@ def mbarrier_try_wait_parity(
 ) -> Boolean:  # fmt: skip
     """Return whether the phase of a parity is complete; may wait for it, `time_limit` nanoseconds at most."""
     where = _barrier(addr, "mbarrier_try_wait_parity")
-    if scope is not None and choice("scope", scope, ("cta", "cluster")) == "cluster":
-        return _wait(where, "try_wait.parity.acquire.cluster", Int32(phase), Int32(time_limit))
-    limit = () if time_limit is None else (i32(time_limit),)
-    return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where.ir_value(), i32(phase), *limit))
+    limit = () if time_limit is None else (Int32(time_limit),)
+    if _acquires_cluster(scope, order):
+        return _wait(where, "try_wait.parity.acquire.cluster", Int32(phase), *limit)
+    return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where.ir_value(), i32(phase), *map(i32, limit)))
 
 
 def _wait(where: Any, kind: str, *operands: Any) -> Boolean:
@@ -93,15 +100,18 @@ def mbarrier_wait_parity(
     addr: Any, phase: Any, kind: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
 ) -> Boolean:
     """Return whether the phase of a parity is complete: now (TEST), or after a while (TRY)."""
-    wait = arch.mbarrier_test_wait if kind in (MBarrierWait.TEST, "test") else arch.mbarrier_try_wait
-    return wait(_barrier(addr, "mbarrier_wait_parity"), phase)
+    where, how = _barrier(addr, "mbarrier_wait_parity"), choice("kind", kind, ("test", "try"))
+    if _acquires_cluster(scope, order):
+        return _wait(where, f"{how}_wait.parity.acquire.cluster", Int32(phase))
+    return (arch.mbarrier_test_wait if how == "test" else arch.mbarrier_try_wait)(where, phase)
 
 
 def mbarrier_try_wait_timelimit(
     addr: Any, state: Any, ticks: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
 ) -> Boolean:
     """Return whether the phase of a state that an arrival returned is complete; may wait for it, `ticks` ns at most."""
-    return _wait(_barrier(addr, "mbarrier_try_wait_timelimit"), "try_wait", Int64(state), Int32(ticks))
+    where, order_ = _barrier(addr, "mbarrier_try_wait_timelimit"), ".acquire.cluster" * _acquires_cluster(scope, order)
+    return _wait(where, f"try_wait{order_}", Int64(state), Int32(ticks))
 
 
 def cp_async_mbarrier_arrive(addr: Any, *, noinc: bool | None = None, loc: Any = None, ip: Any = None) -> None:

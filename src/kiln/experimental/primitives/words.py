@@ -12,12 +12,13 @@ from ...cute.arch.values import choice, number
 from ...cute.tensor.pointer import AddressSpace
 from ...cute.tensor.printing import printf
 from .addresses import typed, word
-from .names import AtomicOp, PermuteMode
 
 _RED_TYPES = {
     "s32": Int32, "u32": Uint32, "b32": Uint32, "u64": Uint64, "b64": Uint64, "f16": Float16, "bf16": BFloat16,
     "f32": Float32, "f64": Float64,
 }  # fmt: skip
+_ATOMICS = ("and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max")
+_PERMUTATIONS = ("default", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
 _ORDERS, _SCOPES = ("relaxed", "release"), ("cta", "cluster", "gpu", "sys")
 
 
@@ -53,9 +54,12 @@ def atomicrmw(
     results: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """Combine the element at a pointer with `a` in one step and return the old element. CAS writes `b` where it is `a`."""
-    if op is AtomicOp.CAS:
-        return arch.atomic_cas(ptr, a, b, sem=mem_order, scope=syncscope)
-    return arch.atomic_rmw(op.value, ptr, a, sem=mem_order, scope=syncscope)
+    name = choice("op", op, _ATOMICS)
+    if name != "cas":
+        return arch.atomic_rmw(name, ptr, a, sem=mem_order, scope=syncscope)
+    if b is None:
+        raise type_error("atomicrmw() by cas has no b", "the value that replaces an element equal to a")
+    return arch.atomic_cas(ptr, a, b, sem=mem_order, scope=syncscope)
 
 
 def convert_and_pack_integer(
@@ -63,6 +67,11 @@ def convert_and_pack_integer(
     ip: Any = None,
 ) -> Int32:  # fmt: skip
     """Return two words saturated to `convert_type` (16 bits), `src_a` in the upper half; narrower ones move up `src_c`."""
+    if getattr(convert_type, "width", None) not in ((16,) if src_c is None else (2, 4, 8)):
+        raise type_error(
+            f"convert_type of convert_and_pack_integer() is {convert_type}",
+            "integers of 16 bits, or of 2, 4 or 8 with src_c",
+        )
     target = f"{'s' if is_signed is None or is_signed else 'u'}{convert_type.width}"
     reads = [src_a, src_b] if src_c is None else [src_a, src_b, src_c]
     places = ", ".join(f"{{$r{n}}}" for n in range(len(reads)))
@@ -73,6 +82,10 @@ def convert_and_pack_integer(
 def mov_b32(a: Any, *, target_type: Any = Int32, loc: Any = None, ip: Any = None) -> Any:
     """Return the bits of a 32-bit number as another type."""
     value: Numeric = number(a)
+    if {type(value).width, target_type.width} != {32}:
+        raise type_error(
+            f"mov_b32() of {type(value).__name__} to {target_type.__name__}", "both types must have 32 bits"
+        )
     if type(value).mlir_type == target_type.mlir_type:
         return target_type._make(value.ir_value())
     return target_type._make(tracing.emit_value("arith.bitcast", target_type.mlir_type, (value.ir_value(),)))
@@ -80,8 +93,9 @@ def mov_b32(a: Any, *, target_type: Any = Int32, loc: Any = None, ip: Any = None
 
 def prmt(lo: Any, selector: Any, mode: Any, *, hi: Any = None, loc: Any = None, ip: Any = None) -> Int32:
     """Return four of the eight bytes of two words, chosen by `selector` in a mode."""
-    if mode is PermuteMode.DEFAULT:
+    name = choice("mode", mode, _PERMUTATIONS)
+    if name == "default":
         return Int32(arch.prmt(lo, 0 if hi is None else hi, selector))
     reads = [Int32(lo), Int32(0 if hi is None else hi), Int32(selector)]
-    code = f"prmt.b32.{mode.value} {{$w0}}, {{$r0}}, {{$r1}}, {{$r2}};"
+    code = f"prmt.b32.{name} {{$w0}}, {{$r0}}, {{$r1}}, {{$r2}};"
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=reads)

@@ -86,13 +86,13 @@ def schedule_svg(tasks: list[Task], title: str = "tasks") -> str:
         y = _TOP + number * _ROW + 20
         warps = f"warps {task.warps.start}-{task.warps.stop - 1}" if task.num_warps > 1 else f"warp {task.warp_idx}"
         body.append(text_at(_LEFT - 14, y + 14, task.name, 14, anchor="end"))
-        body.append(text_at(_LEFT - 14, y + 30, warps, 11, "#777777", "end"))
+        body.append(text_at(_LEFT - 14, y + 30, warps, 11, "#6b6b6b", "end"))
         for words, first, last, depth in row.frames:
             x, high = _x(first) - 5 + 2 * depth, _HIGH + 20 - 4 * depth
             body.append(
                 rect(x, y - 15 + 4 * depth, _x(last) - _GAP + 5 - 2 * depth - x, high, "none", "#999999", words)
             )
-            body.append(text_at(x + 3, y - 4, words, 9, "#777777", "start"))
+            body.append(text_at(x + 3, y - 4, words, 9, "#6b6b6b", "start"))
         for call, place in row.places.values():
             body += _box(call, _x(place), y, resources)
             for member in call.resource.members:

@@ -94,6 +94,8 @@ class Operator:
             raise type_error(f"op() got vmap={vmap!r}", 'pass vmap="leading", or leave it out')
         self.name = name
         self._function = function
+        if text := getattr(function, "function", function).__doc__:
+            self.__doc__ = text
         self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
         self._backward, self._save = backward, tuple(save)
         self._tags = tuple(tags)

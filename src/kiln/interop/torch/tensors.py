@@ -38,7 +38,7 @@ __all__ = [
 
 
 def dtype(ty: Any) -> torch.dtype:
-    """Return the torch dtype of a numeric type. Two Float4E2M1FN make one element of torch."""
+    """Return the torch dtype of `ty`, a numeric type. Two Float4E2M1FN make one element of torch."""
     return torch_dtype(ty)
 
 
@@ -115,7 +115,16 @@ def create_and_permute_torch_tensor(
     init_config: RandomInitConfig | ScalarInitConfig | GaussianInitConfig | None = None,
     device: torch.device | None = None,
 ) -> torch.Tensor:
-    """Return a new tensor, compact in the order of `shape`, with its modes then permuted by `permute_order`."""
+    """Return a new tensor, compact in the order of `shape`, with its modes then permuted.
+
+    Args:
+        shape: the extents before the permutation.
+        dtype: the torch dtype.
+        permute_order: the order of the modes in the result; None keeps them.
+        init_type: how it is filled: `TensorInitType.RANDOM`, `SCALAR`, `GAUSSIAN` or `SKIP`.
+        init_config: the numbers for that, a `RandomInitConfig` for `RANDOM` and so on, else TypeError is raised.
+        device: the torch device.
+    """
     if init_type is TensorInitType.SKIP:
         tensor = torch.empty(*shape, dtype=dtype, device=device)
     else:
@@ -150,9 +159,19 @@ def matrix(
     init_config: RandomInitConfig | ScalarInitConfig | GaussianInitConfig | None = None,
     device: torch.device | None = None,
 ) -> torch.Tensor:
-    """Return `l` matrices as a tensor of shape (mode0, mode1, l), the major mode fastest and `l` slowest.
+    """Return `l` matrices as a torch tensor of shape (`mode0`, `mode1`, `l`), the batch slowest.
 
     Types that torch cannot compute with have float32 values, which `cute_tensor_like` converts.
+
+    Args:
+        l: how many matrices.
+        mode0: rows, M or N.
+        mode1: columns, K or N.
+        is_mode0_major: `mode0` is contiguous (column-major), else `mode1`.
+        cutlass_dtype: the element type, such as `Float16`.
+        init_type: how it is filled: `TensorInitType.RANDOM`, `SCALAR`, `GAUSSIAN` or `SKIP`.
+        init_config: the numbers for that; by default small integers.
+        device: the torch device.
     """
     shape = (l, mode1, mode0) if is_mode0_major else (l, mode0, mode1)
     order = (2, 1, 0) if is_mode0_major else (1, 2, 0)
@@ -167,7 +186,10 @@ def _is_unsigned(ty: Any) -> bool:
 
 
 def get_leading_dim(torch_tensor: torch.Tensor) -> int:
-    """Return the dimension of stride 1; of several, the last whose extent is not 1."""
+    """Return the dimension of `torch_tensor` with stride 1; of several, the last whose extent is not 1.
+
+    Raises TypeError if there is none.
+    """
     ones = [i for i, stride in enumerate(torch_tensor.stride()) if stride == 1]
     longer = [i for i in ones if torch_tensor.shape[i] != 1]
     if not ones:
@@ -185,11 +207,18 @@ def cute_tensor_like(
     assumed_align: int | None = None,
     enable_tvm_ffi: bool = False,
 ) -> tuple[Any, torch.Tensor]:
-    """Return a tensor with the values and the layout of another, on the GPU, or on the host if there is none.
+    """Return a tensor for kernels with the values and the layout of a torch tensor, and the torch tensor with its
+    memory.
 
-    Returns the tensor for kernels and the torch tensor whose memory it is. For types that torch cannot compute with the
-    latter has a byte for each element; elements of less than a byte are packed along the leading dimension, at the start
-    of that memory.
+    It is on the GPU, or on the host if there is none. For types that torch cannot compute with the memory has a byte
+    for each element; elements of less than a byte are packed along the leading dimension, at the start of that memory.
+
+    Args:
+        data_ref: the values.
+        cutlass_dtype: the element type that they are converted to.
+        is_dynamic_layout: make extents and strides dynamic, but for the leading stride of 1.
+        assumed_align: the alignment in bytes that the address promises; by default that of an element.
+        enable_tvm_ffi: accepted as in CuTe DSL, without effect.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     packed = None
@@ -218,7 +247,12 @@ def convert_cute_tensor(
 ) -> Any:
     """Write float32 values into a tensor of a type that torch cannot compute with, and return the tensor.
 
-    Tensors of other types are returned as they are.
+    Args:
+        f32_torch_tensor: the values, in the shape of `cute_tensor`, else TypeError is raised.
+        cute_tensor: the tensor to write.
+        dtype: its element type; tensors of types that torch can fill are returned as they are.
+        is_dynamic_layout: compile the conversion for dynamic extents.
+        enable_tvm_ffi: accepted as in CuTe DSL, without effect.
     """
     if not _is_narrow(dtype):
         return cute_tensor
@@ -245,11 +279,15 @@ def create_cute_tensor_for_fp8(
     assumed_align: int = 16,
     mark_dynamic_layout: bool = True,
 ) -> Any:
-    """Return a tensor on the memory of a torch tensor.
+    """Return a tensor for kernels on the memory of a torch tensor, also for types that torch does not have.
 
-    With `mark_dynamic_layout` its layout is dynamic except for the leading stride 1. The elements are of `dtype`, also
-    where torch has no such type (TFloat32 in float32). For 8-bit floats the torch tensor has bytes, into which the
-    values of `source_f32_tensor` are converted.
+    Args:
+        storage_tensor: the torch tensor with the memory; bytes for 8-bit floats.
+        dtype: the element type, of the same width (TFloat32 in float32).
+        leading_dim: the dimension with stride 1.
+        source_f32_tensor: values to convert into an 8-bit float tensor.
+        assumed_align: the alignment in bytes that the address promises.
+        mark_dynamic_layout: make extents and strides dynamic, but for the leading stride of 1.
     """
     tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
     if dtype is not None and tensor.element_type is not dtype and tensor.element_type.width == dtype.width:
@@ -295,7 +333,13 @@ def _rounded(values: torch.Tensor, ty: Any) -> Any:
 
 
 def as_tensor(pointer: Any, shape: Any, torch_type: torch.dtype) -> torch.Tensor:
-    """Return a row-major torch tensor on the memory at a pointer or an int, which must outlive the tensor."""
+    """Return a row-major torch tensor on given memory, which must outlive it.
+
+    Args:
+        pointer: the address, an int or a pointer.
+        shape: the extents.
+        torch_type: the torch dtype.
+    """
     import ctypes
     import math
 

@@ -100,9 +100,14 @@ def _listed(times: dict[str, float]) -> str:
 
 
 def explain(function: KernelFunction, *args: Any, **options: Any) -> Explanation:
-    """Return what a call `function(*args, **options)` of the library would choose, and why, without computing anything.
+    """Return which implementation and config a call of the library would choose, and why, without computing anything.
 
     `print(kernels.explain(kernels.gemm, a, b))`
+
+    Args:
+        function: a function of the library, such as `kernels.gemm`.
+        args: its arguments.
+        options: its options.
     """
     from . import registry  # which makes explanations
 

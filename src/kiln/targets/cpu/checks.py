@@ -9,10 +9,14 @@ compile option `--checks` choose which calls are checked.
 from __future__ import annotations
 
 import ctypes
+import math
+import re
 import threading
 from collections.abc import Callable
 from ctypes import string_at
+from typing import NamedTuple
 
+from ...base_dsl import sanitizing
 from ...base_dsl.dsl import compile_lock
 from ...base_dsl.log import logger
 from ...base_dsl.target import Executable, slot_layout
@@ -26,42 +30,64 @@ _RECORDS = 2048
 """What native code gets in place of the address of a record where a checked run failed is below this."""
 _MOST_EXTENTS = 256
 """The most sets of extents of an executable that are checked."""
+MOST_ELEMENTS = 1 << 25
+"""The most elements that the arrays of a checked call have together: an element-wise kernel takes a second for them."""
 
 
-def extent_places(module: ir.Module, entry: str) -> list[Place]:
-    """Return offset and size of the extents and strides of arrays in the slots of a call."""
+class Array(NamedTuple):
+    """Where the extents and strides of an array lie in the slots of a call."""
+
+    offset: int
+    size: int
+    static: int
+    """The product of the extents that are known when compiling."""
+    extents: tuple[Place, ...]
+    """Offset and size of each of the others."""
+
+    def elements(self, address: int) -> int:
+        """Return how many elements the array of a call has."""
+        read = [int.from_bytes(string_at(address + at, size), "little", signed=True) for at, size in self.extents]
+        return math.prod(read, start=self.static)
+
+
+def arrays(module: ir.Module, entry: str) -> list[Array]:
+    """Return the arrays among the arguments of a function."""
     for op in module.body.operations:
         func = op.operation
         if func.name != "func.func" or func.attributes["sym_name"].value != entry or "arg_attrs" not in func.attributes:
             continue
-        inputs = func.attributes["function_type"].value.inputs
-        offsets, end = slot_layout(inputs)
-        places: list[Place] = []
-        for number, described in enumerate(func.attributes["arg_attrs"]):
-            if "cute.layout" in described:
-                layout = described["cute.layout"].value.removeprefix("const ")
-                first, last = number + 1, number + len(cute.leaf_widths(layout))
-                if last >= first:
-                    start = offsets[first]
-                    places.append((start, (offsets[last + 1] if last + 1 < len(offsets) else end) - start))
-        return places
+        offsets, end = slot_layout(func.attributes["function_type"].value.inputs)
+        offsets.append(end)
+        return [
+            _array(described["cute.layout"].value.removeprefix("const "), offsets[number + 1 :])
+            for number, described in enumerate(func.attributes["arg_attrs"])
+            if "cute.layout" in described
+        ]
     return []
 
 
-def install(executable: Executable, build: Callable[[], Call], places: list[Place], always: Callable[[], bool]) -> None:
+def _array(layout: str, offsets: list[int]) -> Array:
+    """Return the array of a layout whose dynamic leaves lie at some offsets."""
+    widths = cute.leaf_widths(layout)
+    shape = layout.partition(":")[0]
+    extents = zip(offsets, cute.leaf_widths(shape), strict=False)
+    static = math.prod(int(extent) for extent in re.findall(r"\d+", re.sub(r"\{.*?\}", "", shape)))
+    return Array(offsets[0], offsets[len(widths)] - offsets[0], static, tuple((at, bits // 8) for at, bits in extents))
+
+
+def install(executable: Executable, build: Callable[[], Call], arrays: list[Array], always: Callable[[], bool]) -> None:
     """Let an executable run the checked build: at calls for which `always` holds, else where extents are new."""
     plain, report = executable.call, executable.report
     seen: set[bytes] = set()
     made: list[Call] = []
 
     def is_checked(address: int) -> bool:
-        key = b"".join([string_at(address + offset, size) for offset, size in places])
-        if always():
-            return True
-        if key in seen or len(seen) >= _MOST_EXTENTS:
-            return False
-        seen.add(key)
-        return True
+        if not always():
+            key = b"".join([string_at(address + array.offset, array.size) for array in arrays])
+            if key in seen or len(seen) >= _MOST_EXTENTS or sanitizing.is_timed():
+                return False
+            seen.add(key)
+        return not sanitizing.is_timed() and sum([array.elements(address) for array in arrays]) <= MOST_ELEMENTS
 
     def run(address: int) -> None:
         if not made:

@@ -205,7 +205,7 @@ class CpuTarget(Target):
 
         always, facts = wanted == "always", list[ReportFacts]()
         goes_on = lambda: always or any(known.outside for known in facts)
-        checks.install(executable, build, checks.extent_places(source, entry), goes_on)
+        checks.install(executable, build, checks.arrays(source, entry), goes_on)
 
     def launch_guards(self) -> Sequence[Guard]:
         """Return guards that hold while the settings of launches are unchanged."""

@@ -16,11 +16,16 @@ __all__ = ["raster_divisors", "raster_tile", "swizzled_tile"]
 
 
 def swizzled_tile(number: Any, tiles_m: Any, tiles_n: Any, group: int = 8) -> tuple[Any, Any]:
-    """Return the tile (m, n) of a CTA in a one-dimensional grid of `tiles_m * tiles_n` CTAs.
+    """Return the tile (m, n) of a CTA in a one-dimensional grid of `tiles_m * tiles_n` CTAs, in raster groups.
 
-    `group` rows of tiles are one raster group. The last group may have fewer rows; each tile is taken once. The
-    function divides by dynamic extents: a kernel that cannot wait for that prepares divisors on the host
-    (`raster_divisors`, `raster_tile`).
+    The last group may have fewer rows; each tile is taken once. The function divides by dynamic extents: a kernel that
+    cannot wait for that prepares divisors on the host (`raster_divisors`, `raster_tile`).
+
+    Args:
+        number: the CTA's number in the grid.
+        tiles_m: the tiles along M.
+        tiles_n: the tiles along N.
+        group: rows of tiles in a raster group, static.
     """
     if isinstance(group, bool) or not isinstance(group, int) or group < 1:
         raise type_error(f"group is {group!r}", "at least 1, known when compiling")
@@ -37,9 +42,12 @@ def _tile(number: Any, tiles_m: Any, tiles_n: Any, group: Any):
 
 @jit
 def raster_divisors(tiles_m: Any, tiles_n: Any, group: Any):
-    """Return what `raster_tile` divides by: the tiles of a whole raster group, and the rows of the last group.
+    """Return what `raster_tile` divides by, computed on the host, where a division is cheap.
 
-    Called on the host, where a division is cheap.
+    Args:
+        tiles_m: the tiles along M.
+        tiles_n: the tiles along N.
+        group: rows of tiles in a raster group.
     """
     last = tiles_m - (max(tiles_m, 1) - 1) // group * group
     # With fewer rows than a group's, the product is of all tiles: it always fits 32 bits.
@@ -47,7 +55,14 @@ def raster_divisors(tiles_m: Any, tiles_n: Any, group: Any):
 
 
 def raster_tile(number: Any, tiles_m: Any, divisors: Any, group: int) -> tuple[Any, Any]:
-    """Return `swizzled_tile`'s tile (m, n) without divisions, which a CTA would wait for before its first load."""
+    """Return the tile (m, n) of `swizzled_tile` without divisions, which a CTA would wait for before its first load.
+
+    Args:
+        number: the CTA's number in the grid.
+        tiles_m: the tiles along M.
+        divisors: what `raster_divisors` returned on the host.
+        group: rows of tiles in a raster group, static.
+    """
     group_tiles, last = divisors
     strip, number = divmod(number, group_tiles)
     first = strip * group

@@ -26,13 +26,19 @@ class SequenceSearch(NamedTuple):
 
 @jit
 def clamp_offset(offset: Any, rows: Any):
-    """Return an offset into an array of `rows` rows, clamped so that a wrong one does not lead outside."""
+    """Return `offset`, clamped to an array of `rows` rows, so that a wrong one does not lead outside."""
     return max(Int32(0), min(offset, Int32(rows)))
 
 
 @jit
 def sequence_range(cu_seqlens: Tensor, sequence: Int32, rows: Any):
-    """Return where a sequence begins among `rows` rows, and its length."""
+    """Return where a sequence begins, and its length.
+
+    Args:
+        cu_seqlens: the first row of every sequence, and the number of all rows.
+        sequence: the number of the sequence.
+        rows: the rows of the array, to which wrong offsets are clamped.
+    """
     first = clamp_offset(cu_seqlens[sequence], rows)
     return first, max(clamp_offset(cu_seqlens[sequence + 1], rows) - first, 0)
 
@@ -41,9 +47,16 @@ def sequence_range(cu_seqlens: Tensor, sequence: Int32, rows: Any):
 def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, heads: Any, search: Any):
     """Return the sequence that has a tile, the tile's number in it, and the search to go on with.
 
-    Each of `heads` heads of a sequence has a tile for every `tile_rows` rows; past the last tile the sequence is their
-    number. All 32 lanes of a warp call this together and look at 32 sequences at a time. `search` is a
-    `SequenceSearch`, at first of zeros.
+    All 32 lanes of a warp call this together and look at 32 sequences at a time. Past the last tile the sequence is
+    their number.
+
+    Args:
+        number: the number of the tile among all sequences; from call to call it grows.
+        cu_seqlens: the first row of every sequence, and the number of all rows.
+        rows: the rows of the array, to which wrong offsets are clamped.
+        tile_rows: the rows of a tile.
+        heads: the heads of a sequence, each with tiles of its own.
+        search: the `SequenceSearch` of the last call, at first of zeros.
     """
     lane = arch.lane_idx()
     num_sequences = cu_seqlens.shape[0] - 1
@@ -68,10 +81,17 @@ def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, 
 
 @jit
 def head_group_tile(number: Int32, tiles: Any, heads: Any, group: Any, valid: Any = True):
-    """Return the head and the tile of a sequence with `tiles` tiles for each of `heads` heads; tile -1 if not `valid`.
+    """Return the head and the tile in a sequence; tile -1 if not `valid`.
 
     The tiles of `group` heads are taken side by side, for L2 reuse of their keys, and the last tiles first: under a
     causal mask they see most keys.
+
+    Args:
+        number: the number of the tile in the sequence.
+        tiles: the tiles of each head.
+        heads: how many heads the sequence has.
+        group: how many heads are taken side by side.
+        valid: whether there is a tile.
     """
     first, number = number // (tiles * group) * group, number % (tiles * group)
     beside = max(min(group, heads - first), 1)
@@ -91,10 +111,14 @@ def next_snake_tile(number: Int32, turn: Int32, num_ctas: Int32):
 
 @jit
 def fetch_tile(counter: Tensor, start: Any = 0):
-    """Return `start` plus the next number of an atomic counter in gmem, in lane 0 of a warp.
+    """Return the next number of an atomic counter, in lane 0 of a warp.
 
     The warp broadcasts it with `arch.shuffle_sync(number, 0)` where it needs it, and so need not wait for the atomic
     here.
+
+    Args:
+        counter: a tensor of one Int32 in global memory.
+        start: what is added to the number.
     """
     number = Int32(0)
     if arch.lane_idx() == 0:

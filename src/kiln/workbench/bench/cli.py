@@ -191,6 +191,7 @@ def timed(
     work = first.case.flops_bytes(problem)
     left, failed, restarted = list(candidates), dict[str, dict[str, Any]](), False
     dtype: str | None = None
+    counted = itertools.count(1)
     shared = {"problem": dict(problem), "seed": seed, "l2": l2, "steady": steady, "quick": quick}
     with _runners(candidates, runner) as runners:
         while left and left[0] is first:
@@ -203,7 +204,8 @@ def timed(
                     ready = each.do("prepare", **arguments, **shared, workers=len(runners))
                     dtype = dtype or ready["dtype"]
                 least = model and work and model.least_us(*work, dtype, most=True)
-                order = {"rounds": rounds, "seed": seed, "after_each": lambda: progress("rounds measured")}
+                after_each = lambda: progress(f"measured, round {next(counted)}")
+                order = {"rounds": rounds, "seed": seed, "after_each": after_each}
                 comparison = in_rounds(in_workers, at_least_us=least or 0.0, **order)
             except _Failed as reason:
                 if reason.worker_ended and not restarted:

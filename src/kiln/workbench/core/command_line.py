@@ -327,8 +327,8 @@ def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Call
         now = time.monotonic()
         if now > due:
             due = now + 10
-            count = f"{done} of {total}" if total else str(done or "")
-            print(f"{what}: {count} {text}".replace("  ", " ").rstrip(), file=sys.stderr, flush=True)
+            count = f"{done} of {total} " if total else ""
+            print(f"{what}: {count}{text}".rstrip(" :"), file=sys.stderr, flush=True)
 
     yield say
 

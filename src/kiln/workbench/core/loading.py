@@ -13,7 +13,7 @@ from typing import Any
 
 from .cases import Case
 from .contracts import REQUIRED, ContractError, check_names, import_file, import_name
-from .text import did_you_mean
+from .text import did_you_mean, no_file
 
 
 def load(where: Any) -> Case:
@@ -35,8 +35,7 @@ def load(where: Any) -> Case:
     if name.endswith(".py") or os.sep in name or os.path.isfile(name):
         path = Path(name).resolve()
         if not path.is_file():
-            hint = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
-            raise ContractError(f"there is no file {name}{f'; {hint}' if hint else ''}")
+            raise ContractError(no_file(name))
         module = import_file(path)
         return _of_module(module, f"{path}:{plan}" if plan else str(path), plan)
     if name == "kiln.kernels":

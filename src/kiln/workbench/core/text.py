@@ -34,6 +34,22 @@ def printed(text: str, most: int) -> list[str]:
     return lines[-most:]
 
 
+def no_file(path: str | os.PathLike[str]) -> str:
+    """Return that a file is missing, and what it may be called."""
+    hint = did_you_mean_file(path)
+    return f"there is no file {os.fspath(path)}{f'; {hint}' if hint else ''}"
+
+
+def did_you_mean_file(path: str | os.PathLike[str]) -> str:
+    """Return "did you mean X?" for the Python program in a missing file's folder whose name is most like its name."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return (
+        did_you_mean(name, [each for each in os.listdir(folder) if each.endswith(".py")])
+        if os.path.isdir(folder)
+        else ""
+    )
+
+
 def table(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
     """Return rows as lines with aligned columns, those in `left` to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -20,6 +20,7 @@ from ...hardware.architectures import Arch
 from .. import run
 from ..core import command_line
 from ..core.options import Parser, flag, option
+from ..core.text import no_file
 from . import capture, outline, page, resources
 from . import model as inspect_model
 from .capture import Subject
@@ -114,7 +115,7 @@ def _subjects(args: argparse.Namespace, program: list[str], parser: argparse.Arg
         why = "it has neither kernel_fn and get_inputs nor a KernelPlan"
         parser.error(f"--config, --problem and --set are for Cases, and {program[0]} is none: {why}")
     if not is_case and program[0] != "-m" and not os.path.exists(program[0]):
-        parser.error(f"there is no file {program[0]}")
+        parser.error(no_file(program[0]))
     if not is_case:
         return [Subject(program=program)]
     fields = command_line.parse(_fields(), [*(f"--set={one}" for one in args.set), *program[1:]]).fields

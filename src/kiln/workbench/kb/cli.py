@@ -85,7 +85,7 @@ def _show(args: argparse.Namespace, folder: Path) -> int:
         return EXIT.NOT_HERE
     known = [path for each in folders for path in kb_pages.files(each)]
     docs = [path for each in folders for path in sorted((each / "docs").glob("**/*.md")) if path not in known]
-    path = kb_pages.path_of([*known, *docs], args.name, folders[-1])
+    path = kb_pages.path_of([*known, *docs], args.name)
     text = path.read_text()
     body = text.split("---\n", 2)[2].strip() if text.startswith("---\n") else text.strip()
     if sys.stdout.isatty():

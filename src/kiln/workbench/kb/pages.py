@@ -43,16 +43,16 @@ _HEAD = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 
 
 class PageError(Exception):
-    """A page is wrong. The verb prints it and ends with exit status 2."""
+    """A page is wrong, or there is none of a name. The verb prints it and ends with exit status 2."""
 
-    def __init__(self, message: str, path: Path, line: int = 1) -> None:
+    def __init__(self, message: str, path: Path | None, line: int = 1) -> None:
         super().__init__(message)
         self.message = message
         self.path = path
         self.line = line
 
     def __str__(self) -> str:
-        return f"{shown(self.path)}:{self.line}: {self.message}"
+        return f"{shown(self.path)}:{self.line}: {self.message}" if self.path else self.message
 
 
 # --- expectations ----------------------------------------------------------------------------------------------------
@@ -200,15 +200,15 @@ def pages(folder: Path) -> list[Page]:
 
 def find(folder: Path, name: str) -> Page:
     """Return a page by its name or path."""
-    return read(path_of(files(folder), name, folder), folder)
+    return read(path_of(files(folder), name), folder)
 
 
-def path_of(paths: Sequence[Path], name: str, folder: Path) -> Path:
-    """Return the path with this name among those of pages in a folder."""
+def path_of(paths: Sequence[Path], name: str) -> Path:
+    """Return the path with this name among those of pages."""
     matching = [path for path in paths if name in (path.stem, path.name, shown(path))]
     if not matching:
-        hint = did_you_mean(name, [path.stem for path in paths])
-        raise PageError(f"there is no page {name!r}{f'; {hint}' if hint else ''}", folder / "docs" / "knowledge")
+        hint = did_you_mean(name, [path.stem for path in paths]) or "find pages with: kiln kb search WORD ..."
+        raise PageError(f"there is no page {name!r}; {hint}", None)
     return matching[0]
 
 

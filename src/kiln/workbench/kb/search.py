@@ -17,7 +17,7 @@ EXAMPLES = "docs/knowledge/examples.json"
 _MOST_OF_A_FILE = 3
 """How many places of one file are shown: more would hide other files."""
 _INTERNAL = ("architecture", "base-dsl", "dialect", "native")
-"""Pages about Kiln's own parts, which come after those about kernels."""
+"""Pages about Kiln's own parts, which come after those about kernels; so do all in `docs/project`."""
 
 _ALSO = {
     "blackwell": "tcgen05 umma tensor memory tmem sm_100 cta pairs",
@@ -25,6 +25,10 @@ _ALSO = {
     "sanitizer": "race condition racecheck memcheck out of bounds uninitialized",
     "cpu-target": "without a gpu emulator interpreter simulator",
     "bridges": "pytorch jax torch.compile autograd custom operator export aot",
+    "caching": "recompile retrace compile again specialization stale disk cache",
+    "memory-model": "fence proxy happens-before release acquire ordering",
+    "precision": "accuracy rounding ulp tolerance fma tf32",
+    "measuring": "benchmark timing methodology noise clocks",
     "kernels": "gemm matmul attention softmax norm library",
 }
 """Other words for the subjects of pages of the documentation, which have no head."""
@@ -176,7 +180,8 @@ def _whole(path: Path) -> Place:
 def _sections(path: Path) -> Iterator[Place]:
     """Yield the sections of a page; of the reference also each table row, an error or a function, by its first cell."""
     title, start, lines, inside = path.stem, 1, [], False
-    weight, also = 0.5 if path.stem in _INTERNAL else 1, _ALSO.get(path.stem, "")
+    internal = path.stem in _INTERNAL or path.parent.name == "project"
+    weight, also = (0.5, "") if internal else (1, _ALSO.get(path.stem, ""))
     rows = path.stem == "troubleshooting" or path.stem.startswith("api-")
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.startswith("```"):

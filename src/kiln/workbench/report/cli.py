@@ -6,11 +6,14 @@ import argparse
 import csv
 import dataclasses
 import json
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...base_dsl import packages
+from ..core import source_closure
 from ..core.command_line import EXIT
 from ..core.options import Parser, option
 from ..core.records import Journal, Record
@@ -46,10 +49,26 @@ def main(argv: Sequence[str]) -> int:
 
 def read(folder: Path) -> tuple[list[Record], int]:
     """Return the records of all journals in a folder and below it, and how many lines are torn."""
+    read = [journal.read() for journal in _journals(folder)]
+    return [record for records, _ in read for record in records], sum(torn for _, torn in read)
+
+
+def _journals(folder: Path) -> list[Journal]:
     own = folder / "records.jsonl"
     files = [own] if own.is_file() else sorted(folder.rglob(".kiln/records.jsonl"))
-    read = [Journal(file.parent).read() for file in files]
-    return [record for records, _ in read for record in records], sum(torn for _, torn in read)
+    return [Journal(file.parent) for file in files]
+
+
+def present_sources(folder: Path) -> dict[str, str]:
+    """Return the digest of each Case's source as it is now, where its file still lies beside the journal."""
+    found: dict[str, str] = {}
+    for journal in _journals(folder):
+        for record in journal.read()[0]:
+            where = [*shlex.split(record.again), "", "", ""][2]  # kiln VERB FILE.py:NAME
+            file = journal.folder.resolve().parent / re.sub(r":\w+$", "", Path(where).name)
+            if record.case not in found and "source" in record.more and file.is_file():
+                found[record.case] = source_closure.digest(source_closure.source_files(file))
+    return found
 
 
 def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> int:
@@ -60,7 +79,7 @@ def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> 
         hint = "pip install plotly, or write the records with --csv FILE"
         print(f"kiln report: figures need plotly: {hint}", file=sys.stderr)
         return EXIT.NOT_HERE
-    model = report_model.build(records, torn)
+    model = report_model.build(records, torn, present_sources(folder))
     _write(output, page.page(model, folder.resolve().name or str(folder), get_plotlyjs()))
     cases = ", ".join(f"{case['name']} ({case['records']})" for case in model["cases"])
     print(f"{output}: {cases}" + (f"; {torn} torn lines left out" if torn else ""))

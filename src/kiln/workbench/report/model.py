@@ -17,7 +17,7 @@ from __future__ import annotations
 import collections
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ... import tunings
@@ -27,8 +27,12 @@ from ..core.records import STATUSES, Record
 from ..tune import selection
 
 
-def build(records: list[Record], torn: int = 0) -> dict[str, Any]:
-    """Return the report on records in the order they were written."""
+def build(records: list[Record], torn: int = 0, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the report on records in the order they were written.
+
+    `sources` has the digests of Cases' present sources. Of a Case it lacks, the source of the last record counts.
+    """
+    sources = sources or {}
     by_case: dict[str, list[Record]] = collections.defaultdict(list)
     for record in records:
         by_case[record.case].append(record)
@@ -37,45 +41,45 @@ def build(records: list[Record], torn: int = 0) -> dict[str, Any]:
     return {
         "records": len(records),
         "torn": torn,
-        "cases": [_case(name, found) for name, found in by_case.items()],
+        "cases": [_case(name, found, sources.get(name)) for name, found in by_case.items()],
         "environments": _environments(records),
         "statuses": [[name, statuses[name], meaning] for name, meaning in STATUSES.items()],
         "flags": [[name, flags[name], FLAGS.get(name, "")] for name in dict.fromkeys((*FLAGS, *flags))],
     }
 
 
-def _case(name: str, records: list[Record]) -> dict[str, Any]:
+def _case(name: str, records: list[Record], source: str | None) -> dict[str, Any]:
+    if source is None:
+        source = next((each.more["source"] for each in reversed(records) if "source" in each.more), None)
+
+    def is_present(record: Record) -> bool:
+        return record.more.get("source", source) == source
+
     last: dict[str, Record] = {}
     for record in records:
         last.pop(record.key, None)  # keeps the order of the journal
         last[record.key] = record
-    # The last of several sources and versions counts.
-    results = [{**_result(record), "stale": not _is_of(record, records)} for record in _newest(records, "bench")]
-    checked = _newest(records, "verify")
-    present = [record for record in checked if _is_of(record, records)]
+    results = [{**_result(record), "stale": not is_present(record)} for record in _newest(records, "bench", is_present)]
+    checked = _newest(records, "verify", is_present)
+    present = [record for record in checked if is_present(record)]
     verified = collections.Counter(record.status == "ok" for record in present)
-    tuning = _tuning([record for record in records if record.kind == "tune" and _is_of(record, records)])
+    tuning = _tuning([record for record in records if record.kind == "tune" and is_present(record)])
     return {
         "name": name, "records": len(records), "results": results, "verified": [verified[True], verified[False]],
         "unverified": len(checked) - len(present),
         "sweeps": _sweeps(results), "roofline": _roofline(results), "tuning": tuning,
-        "failures": _failures([record for record in last.values() if _is_of(record, records)]),
+        "failures": _failures([record for record in last.values() if is_present(record)]),
     }  # fmt: skip
 
 
-def _is_of(record: Record, records: list[Record]) -> bool:
-    """Return whether a record is about the source of the last of these records; one without a source always is."""
-    newest = next((each.more["source"] for each in reversed(records) if "source" in each.more), None)
-    return record.more.get("source", newest) == newest
-
-
-def _newest(records: list[Record], kind: str) -> list[Record]:
-    """Return the last record of each problem, config, GPU and protocol."""
+def _newest(records: list[Record], kind: str, is_present: Callable[[Record], bool]) -> list[Record]:
+    """Return the last record of each problem, config, GPU and protocol: of the present source, else of an earlier one."""
     found: dict[str, Record] = {}
     for record in records:
         if record.kind == kind and (kind != "verify" or "checks" in record.more):
-            asked = [record.problem, record.config, record.env.get("gpu"), record.protocol]
-            found[json.dumps(asked, sort_keys=True)] = record
+            asked = json.dumps([record.problem, record.config, record.env.get("gpu"), record.protocol], sort_keys=True)
+            if asked not in found or is_present(record) or not is_present(found[asked]):
+                found[asked] = record
     return list(found.values())
 
 

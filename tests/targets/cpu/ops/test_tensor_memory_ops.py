@@ -241,6 +241,13 @@ def test_copies_and_a_shift():
         definitions.tcgen05_cp(wanted, rows.tobytes(), 8 * number, descriptor, shape, format_)
     definitions.tcgen05_shift(wanted, tmem.address(32, 64))
     definitions.tcgen05_shift(wanted, tmem.address(0, 80))
+    before = x.view(np.uint32)  # PTX ISA 9.7.16.2.3, 9.7.16.9.3: shape 31x256b, all rows of a warp but the last
+    np.testing.assert_array_equal(wanted[32:64, 64:72], before[[*range(33, 64), 63], 64:72])
+    np.testing.assert_array_equal(wanted[:32, 80:88], before[[*range(1, 32), 31], 80:88])
+    np.testing.assert_array_equal(
+        np.delete(wanted[:, 64:72], range(32, 64), 0), np.delete(before[:, 64:72], range(32, 64), 0)
+    )
+    np.testing.assert_array_equal(wanted[32:, 80:88], before[32:, 80:88])
     for _, _, out in runs(kernel, x, rows, np.zeros((128, COLUMNS), np.int32), block=128, schedules=SEEDS):
         np.testing.assert_array_equal(out.view(np.uint32), wanted)
 

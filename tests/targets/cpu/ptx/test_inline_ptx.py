@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -75,6 +77,12 @@ WORDS = {
     "prmt.b32 $0, $1, $2, 0x7531;": lambda a, b: int.from_bytes(
         bytes((a | b << 32).to_bytes(8, "little")[n] for n in (1, 3, 5, 7)), "little"
     ),
+    "prmt.b32.f4e $0, $1, $2, $1;": lambda a, b: permuted(a, b, lambda n, sel: sel + n),
+    "prmt.b32.b4e $0, $1, $2, $1;": lambda a, b: permuted(a, b, lambda n, sel: (sel - n) % 8),
+    "prmt.b32.rc8 $0, $1, $2, $1;": lambda a, b: permuted(a, b, lambda n, sel: sel),
+    "prmt.b32.ecl $0, $1, $2, $1;": lambda a, b: permuted(a, b, max),
+    "prmt.b32.ecr $0, $1, $2, $1;": lambda a, b: permuted(a, b, min),
+    "prmt.b32.rc16 $0, $1, $2, $1;": lambda a, b: permuted(a, b, lambda n, sel: n % 2 + sel % 2 * 2),
     "lop3.b32 $0, $1, $2, 0x0F0F0F0F, 0x96;": lambda a, b: a ^ b ^ 0x0F0F0F0F,
     "lop3.b32 $0, $1, $2, 0, 0xC0;": lambda a, b: a & b,
     "{ .reg .pred p; setp.lt.s32 p, $1, $2; selp.b32 $0, 1, 2, p; }": lambda a, b: 1 if signed(a) < signed(b) else 2,
@@ -83,6 +91,12 @@ WORDS = {
     "{ .reg .b64 d; mov.b64 d, {$1, $2}; shr.u64 d, d, 16; cvt.u32.u64 $0, d; }": lambda a, b: (a | b << 32) >> 16,
     "{ .reg .u64 d; mul.wide.u32 d, $1, $2; mov.b64 {_, $0}, d; }": lambda a, b: (a * b) >> 32,
 }  # fmt: skip
+
+
+def permuted(a: int, b: int, place: Callable[[int, int], int]) -> int:
+    """Return four bytes of (b, a): byte n is the one at place(n, the lowest two bits of a)."""
+    both = (a | b << 32).to_bytes(8, "little")
+    return int.from_bytes(bytes(both[place(n, a & 3)] for n in range(4)), "little")
 
 
 def signed(value: int) -> int:

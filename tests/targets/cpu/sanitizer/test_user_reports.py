@@ -150,7 +150,9 @@ def test_bytes_expected_and_bytes_that_came() -> None:
     assert found(run_brings, x, y, 128) == []
     assert np.array_equal(y, x[::-1])
     finding = next(f for f in found(run_brings, x, y, 256) if f.rule == "mbarrier-bytes")
-    assert "256 were expected and 128 arrived" in finding.message
+    assert "waits for bytes that do not come: 256 were expected and 128 arrived" in finding.message
+    finding = found(run_brings, x, y, 64)[0]
+    assert "gets more bytes than it expects: 64 were expected and 128 arrived" in finding.message
 
 
 # --- copies that are not waited for; generic writes and asynchronous copies are of one proxy ---------------------------

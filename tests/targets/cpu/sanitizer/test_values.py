@@ -326,6 +326,17 @@ def test_indices_that_overflow() -> None:
     assert found(run_squares, y, 10, False, kinds="all") == []
 
 
+def test_an_index_that_overflows_into_bounds_is_another_element() -> None:
+    """t * 65536 * 65536 is 0 in 32 bits: an access within bounds, and to an element that nobody means."""
+    (y,) = zeros(100)
+    for kinds in ("default", "memory"):
+        (finding,) = found(run_squares, y, 65536, False, kinds=kinds)
+        assert (finding.rule, finding.thread) == ("index-overflow", (1, 0, 0))
+        assert "computes 65536 * 65536 for an address, which does not fit in 32 bits" in finding.message
+    assert found(run_squares, y, 65536, True) == []
+    assert found(run_squares, y, 5, False) == []
+
+
 # --- memory that may not be written ----------------------------------------------------------------------------------
 
 

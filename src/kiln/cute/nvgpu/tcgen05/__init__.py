@@ -25,10 +25,15 @@ __all__ += mma.__all__
 
 
 def commit(mbar_ptr: Any, mask: Any = None, cta_group: Any = CtaGroup.ONE, *, loc: Any = None, ip: Any = None) -> None:
-    """Arrive once at an mbarrier when the MMAs and copies that the thread issued before are complete.
+    """Arrive at an mbarrier when the MMAs and copies that this thread issued before are complete. Needs sm_100a or
+    later.
 
-    One thread executes it, the one that issued them: `with cute.arch.elect_one():`. With a `mask` of CTAs of the
-    cluster it arrives at the mbarrier with the same offset in each of them.
+    One thread executes it, the one that issued them: `with cute.arch.elect_one():`.
+
+    Args:
+        mbar_ptr: the mbarrier in shared memory; it gets one arrival.
+        mask: a bit for each CTA of the cluster whose mbarrier at the same offset gets the arrival; None for this CTA's.
+        cta_group: `CtaGroup.ONE`, or `TWO` for MMAs of a CTA pair.
     """
     kernel_only("tcgen05.commit")
     if not isinstance(cta_group, CtaGroup):

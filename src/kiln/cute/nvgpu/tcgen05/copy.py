@@ -472,7 +472,12 @@ class SmemToTmemTrait(CopyTrait):
 
 
 def get_s2t_smem_desc_tensor(atom: Any, smem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """Return the descriptors of the source of a copy to tensor memory: `partition_S` of the tensor in shared memory."""
+    """Return the source of a copy from shared to tensor memory as a tensor of descriptors.
+
+    Args:
+        atom: a copy of `make_s2t_copy`, or an atom of `Cp4x32x128bOp`.
+        smem_tensor: `partition_S` of the tensor in shared memory, not swizzled, at a multiple of 16 bytes.
+    """
     if not isinstance(atom, CopyAtom) or not isinstance(atom.op, Cp4x32x128bOp):
         raise type_error(f"get_s2t_smem_desc_tensor takes an atom of Cp4x32x128bOp, got {atom!r}")
     what = "the source of a copy to tensor memory"
@@ -493,8 +498,12 @@ def get_s2t_smem_desc_tensor(atom: Any, smem_tensor: Any, *, loc: Any = None, ip
 
 
 def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return a copy from shared memory to a tensor in tensor memory, of scale factors without modes of stride 0
-    (`filter_zeros`)."""
+    """Return a tiled copy of scale factors from shared memory to tensor memory (`tcgen05.cp`).
+
+    Args:
+        atom: an atom of `Cp4x32x128bOp`.
+        tmem_tensor: the scale factors in tensor memory without modes of stride 0 (`filter_zeros`).
+    """
     if not isinstance(atom, CopyAtom) or not isinstance(atom.op, Cp4x32x128bOp):
         raise type_error(f"make_s2t_copy takes an atom of Cp4x32x128bOp, got {atom!r}")
     if not isinstance(tmem_tensor, TracedTensor) or tmem_tensor.memspace is not AddressSpace.tmem:
@@ -507,10 +516,14 @@ def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = Non
 
 
 def make_tmem_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """Return a copy of 128 threads between registers and a tensor in tensor memory: warp w has lanes 32 w to 32 w + 31.
+    """Return a copy of 128 threads between registers and tensor memory: warp w has lanes 32 w to 32 w + 31.
 
     Loads take the parts of `partition_S` to registers, stores registers to those of `partition_D`; of tensors in other
     memory of the same shape a thread gets the elements that its registers hold.
+
+    Args:
+        atom: an atom of a load or store, such as `Ld32x32bOp(Repetition.x32)`.
+        tmem_tensor: the tensor in tensor memory; TypeError if it lacks lanes or columns of the atom.
     """
     op = _tmem_op(atom, "make_tmem_copy")
     if not isinstance(tmem_tensor, TracedTensor) or tmem_tensor.memspace is not AddressSpace.tmem:
@@ -540,17 +553,17 @@ def _tmem_op(atom: Any, what: str) -> _TmemOp:
 
 
 def is_tmem_load(atom: Any) -> bool:
-    """Return whether an atom loads tensor memory into registers."""
+    """Return whether `atom`, a copy atom, loads tensor memory into registers."""
     return isinstance(atom, CopyAtom) and isinstance(atom.op, _LdBase)
 
 
 def is_tmem_store(atom: Any) -> bool:
-    """Return whether an atom stores registers to tensor memory."""
+    """Return whether `atom`, a copy atom, stores registers to tensor memory."""
     return isinstance(atom, CopyAtom) and isinstance(atom.op, _StBase)
 
 
 def get_tmem_copy_properties(atom: Any) -> tuple[int, int, int, Pack | Unpack]:
-    """Return the lanes, the bits of a lane, the repetitions and the packing of a copy of tensor memory."""
+    """Return the lanes, the bits of a lane, the repetitions and the packing of `atom`, a copy of tensor memory."""
     op = _tmem_op(atom, "get_tmem_copy_properties")
     bits = 32 if isinstance(op, (Ld16x32bx2Op, St16x32bx2Op)) else op.shape.bits
     packing = op.unpack if isinstance(op, _StBase) else op.pack  # pyright: ignore[reportAttributeAccessIssue]

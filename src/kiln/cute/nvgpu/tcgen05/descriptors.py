@@ -54,10 +54,14 @@ def from_value(value: ir.Value, dtype: Any, major: OperandMajorMode, swizzle: st
 def make_umma_smem_desc(
     src: Any, layout: Any, major: str, next_src: Any = None, *, loc: Any = None, ip: Any = None
 ) -> UmmaDescriptor:
-    """Return the descriptor of an operand of one MMA in shared memory: ((MN, K), ...) by `layout`, K- or MN-major.
+    """Return the descriptor of an operand of one `tcgen05.mma` in shared memory.
 
-    `next_src` (sm_103a) is where the rows of 48 bytes of an MMA with K = 96 continue, in another buffer of rows of 128
-    bytes.
+    Args:
+        src: a pointer to the operand in shared memory.
+        layout: its layout, (MN, K) of one MMA or ((MN, K), ...).
+        major: the contiguous mode, "k" or "mn".
+        next_src: for an MMA with K = 96 (sm_103a), where its rows of 48 bytes continue in another buffer of rows of 128
+            bytes.
     """
     what = "make_umma_smem_desc"
     for name, pointer in (("src", src), ("next_src", next_src)):
@@ -89,7 +93,11 @@ def make_umma_smem_desc(
 
 
 def smem_descriptor_to_int(desc: Any, *, loc: Any = None, ip: Any = None) -> Int64:
-    """Return the 64 bits of a descriptor, for inline PTX."""
+    """Return the 64 bits of a descriptor, for inline PTX.
+
+    Args:
+        desc: a descriptor of `make_umma_smem_desc`, or `iterator` of a fragment in shared memory.
+    """
     if not isinstance(desc, MatrixDescriptor):
         raise type_error(
             f"smem_descriptor_to_int takes a descriptor, got {desc}", "make_umma_smem_desc(...), or tensor.iterator"

@@ -91,7 +91,7 @@ def _with_rest(first: Layout, shape: tuple[Any, ...], step: int, other_lanes: in
 
 
 def find_tmem_tensor_col_offset(tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """Return the number of columns that a tensor in tensor memory takes, counted from its first."""
+    """Return how many columns `tmem_tensor`, a tensor in tensor memory, takes: the next one can begin there."""
     if not isinstance(tmem_tensor, TracedTensor) or tmem_tensor.memspace is not AddressSpace.tmem:
         raise type_error(f"find_tmem_tensor_col_offset takes a tensor in tensor memory, got {tmem_tensor}")
     words = recast_layout(_WORD, element_bits(tmem_tensor.element_type), tmem_tensor.layout)

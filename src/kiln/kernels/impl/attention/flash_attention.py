@@ -46,30 +46,38 @@ def flash_attention(
 ) -> Any:
     """Return softmax(scale * q k^T) v; with `return_lse` also the log-sum-exp of each row.
 
-    `q` is (batch, queries, heads, D), `k` (batch, keys, KV heads, D), `v` (batch, keys, KV heads, D of v), f16 or bf16;
-    D is a multiple of 8, up to 256. KV heads divide heads (GQA). LSE is natural, f32, (batch, heads, queries). Equal
-    calls give equal bits.
+    Queries and keys are aligned at the end: the last query sees the last key. A query that sees no key gets zeros, and
+    LSE -inf or its sink. Equal calls give equal bits.
 
-    Varlen: with `cu_seqlens_q` and `cu_seqlens_k` (batch + 1, int32), sequences are concatenated, (all queries, heads,
-    D) and (all keys, KV heads, D), and LSE is (heads, all queries). `max_seqlen_q`, at least the queries of the longest
-    sequence, saves looking it up; `max_seqlen_k` only helps to choose a config.
+    Sequences of different lengths (varlen) are concatenated: q is (all queries, heads, D), k and v (all keys, KV heads,
+    D). In a paged KV cache, k and v are (pages, rows of a page, KV heads, D).
 
-    KV cache: only the first `seqused_k` (batch, int32) keys of each sequence exist. With `page_table` (batch, pages;
-    int32), K and V lie in pages, (pages, rows of a page, KV heads, D), and a sequence has the pages of its row of the
-    table; there is no `cu_seqlens_k` then.
-
-    Masks: `causal` hides the keys after a query, with the last query aligned with the last key; `window=(left, right)`
-    those further away (None or -1: no limit). A query that sees no key gets zeros, and LSE -inf or its sink.
-
-    Scores: `scale` is positive, by default D ** -0.5; `softcap` c > 0 makes a score s into c tanh(s / c).
-    `alibi_slopes` (heads, or batch and heads; f32) lowers scores by slope times the distance of query and key.
-    `score(s, b, h, q, k)` is a Python function that returns the new score for sequence b, head h, query q and key k,
-    counted from 0 in the sequence; it may branch. `sinks` (heads, f32) are logits of one more key for each head, which
-    has no value.
-
-    Quantisation: q, k and v may be float8_e4m3fn, with scale factors `q_descale`, `k_descale` and `v_descale` (batch,
-    KV heads; f32, positive, or 0: then all visible keys weigh the same) or without; O is bfloat16 then, or what `out`
-    is."""
+    Args:
+        q: queries (batch, queries, heads, D), f16, bf16 or float8_e4m3fn; D a multiple of 8 up to 256.
+        k: keys (batch, keys, KV heads, D); KV heads divide heads (GQA, MQA).
+        v: values (batch, keys, KV heads, D of v).
+        causal: hide the keys after a query.
+        window: (left, right), the farthest visible keys on both sides; None or -1 for no limit.
+        scale: a positive factor of the scores, by default D ** -0.5.
+        softcap: c > 0 makes a score s into c tanh(s / c).
+        alibi_slopes: (heads) or (batch, heads), f32; scores are lowered by slope times the distance of query and key.
+        score: a function `score(s, b, h, q, k)` that returns the new score for sequence b, head h, query q and key k,
+            counted from 0 in the sequence; it may branch.
+        sinks: (heads), f32, logits of one more key for each head, which has no value.
+        q_descale: scale factors of 8-bit queries, (batch, KV heads), f32, positive, or 0: then all visible keys weigh
+            the same.
+        k_descale: scale factors of 8-bit keys, likewise.
+        v_descale: scale factors of 8-bit values, likewise.
+        cu_seqlens_q: (batch + 1), int32, the first query of every sequence, and their number: varlen.
+        cu_seqlens_k: (batch + 1), int32, the same for keys.
+        seqused_k: (batch), int32, how many keys of each sequence exist.
+        page_table: (batch, pages), int32, the pages of each sequence; without `cu_seqlens_k`.
+        max_seqlen_q: at least the queries of the longest sequence; saves looking it up.
+        max_seqlen_k: likewise for keys; only helps to choose a config.
+        out: an array for the result. The result of 8-bit operands is bfloat16, or what this is.
+        return_lse: also return the natural log-sum-exp, f32, (batch, heads, queries); varlen (heads, all queries).
+        config: a config of an implementation; by default the library chooses.
+    """
     params = AttentionParams(
         causal, window, scale, softcap, score, alibi_slopes, sinks, q_descale, k_descale, v_descale, cu_seqlens_q,
         cu_seqlens_k, seqused_k, page_table, max_seqlen_q, max_seqlen_k,

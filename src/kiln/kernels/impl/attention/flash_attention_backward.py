@@ -59,15 +59,40 @@ def flash_attention_backward(
     dsinks: Any = None,
     config: Any = None,
 ) -> tuple[Any, ...]:
-    """Return the gradients of q, k and v, and of `sinks` if there are any, for `dout`, the gradient of the output.
+    """Return the gradients of q, k and v, and of `sinks` if there are any.
 
-    `out` and `lse` are what `flash_attention(..., return_lse=True)` returned; arrays and options are those of
-    `flash_attention`. `dq`, `dk`, `dv` and `dsinks` are arrays for the gradients, or None. With a function `score`,
-    `score_gradient(s, b, h, q, k)` is its derivative at s: 1.0 where something is added to s. A query that sees no key,
-    and a key that no query sees, has gradient 0. Accumulators are f32; P and dS are rounded to the type of the arrays
-    before they are multiplied. `max_seqlen_q` and `max_seqlen_k`, at least the queries and keys of the longest varlen
-    sequence, save looking them up; rows of a sequence beyond them get no gradients. Equal calls give equal bits, unless
-    `deterministic=False`, which may be faster."""
+    A query that sees no key, and a key that no query sees, has gradient 0. Accumulators are f32; P and dS are rounded
+    to the type of the arrays before they are multiplied.
+
+    Args:
+        dout: the gradient of the output.
+        q: queries, as passed to `flash_attention`.
+        k: keys, as passed to `flash_attention`.
+        v: values, as passed to `flash_attention`.
+        out: the output of `flash_attention`.
+        lse: its log-sum-exp, from `return_lse=True`.
+        causal: as passed to `flash_attention`.
+        window: as passed to `flash_attention`.
+        scale: as passed to `flash_attention`.
+        softcap: as passed to `flash_attention`.
+        alibi_slopes: as passed to `flash_attention`; it has no gradient.
+        score: as passed to `flash_attention`.
+        score_gradient: the derivative of `score` at s, a function of the same arguments: 1.0 where something is added
+            to s.
+        sinks: as passed to `flash_attention`.
+        cu_seqlens_q: as passed to `flash_attention`.
+        cu_seqlens_k: as passed to `flash_attention`.
+        seqused_k: as passed to `flash_attention`.
+        max_seqlen_q: at least the queries of the longest varlen sequence; saves looking it up. Rows beyond get no
+            gradients.
+        max_seqlen_k: likewise for keys.
+        deterministic: equal calls give equal bits; False may be faster.
+        dq: an array for the gradient of q, or None.
+        dk: an array for the gradient of k, or None.
+        dv: an array for the gradient of v, or None.
+        dsinks: an array for the gradient of the sinks, or None.
+        config: a config of an implementation; by default the library chooses.
+    """
     functions = check_score_mod_gradient(score, score_gradient)
     params = AttentionParams(
         causal, window, scale, softcap, score, alibi_slopes, sinks, cu_seqlens_q=cu_seqlens_q,

@@ -34,18 +34,29 @@ def paged_attention(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Return the attention of the last queries of each sequence to a paged KV cache; with `return_lse` also the
-    log-sum-exp of each row.
+    """Return the attention of the last queries of each sequence to a paged KV cache, as a decode step needs it.
 
-    `q` is (batch, queries, heads, D), `k_cache` (pages, rows of a page, KV heads, D), `v_cache` the same with its own
-    D, f16 or bf16; the caches may be e4m3 instead, with scale factors `k_descale` and `v_descale` (batch, KV heads;
-    f32). Key n of sequence b is row `n % rows` of page `page_table[b, n // rows]`; `page_table` (batch, pages) and
-    `lengths` (batch: keys that exist, those of the queries included) are int32 and stay on the device. Table entries
-    beyond a sequence's length are not used, and rows beyond it may hold anything.
+    Key n of sequence b is row `n % rows` of page `page_table[b, n // rows]`. The last query is aligned with the last
+    key. The KV sequence is split among CTAs so that all SMs have work. Tables and lengths stay on the device.
 
-    The last query is aligned with the last key; `causal` hides later keys. The KV sequence is split among CTAs so that
-    all SMs have work: by `max_length`, at least the length of the longest sequence (by default what the table has room
-    for), which chooses a config and changes results only by rounding. The rest is as for `flash_attention`."""
+    Args:
+        q: (batch, queries, heads, D), f16 or bf16.
+        k_cache: (pages, rows of a page, KV heads, D), of the type of `q` or e4m3.
+        v_cache: the same with its own D.
+        page_table: (batch, pages), int32; entries beyond a sequence's length are not used.
+        lengths: (batch), int32: the keys that exist, those of the queries included. Rows beyond may hold anything.
+        causal: hide the keys after a query.
+        window: (left, right), the farthest visible keys on both sides; None or -1 for no limit.
+        scale: a positive factor of the scores, by default D ** -0.5.
+        softcap: c > 0 makes a score s into c tanh(s / c).
+        max_length: at least the longest length, by default what the table has room for; it chooses a config, and
+            changes results only by rounding.
+        k_descale: scale factors of 8-bit keys, (batch, KV heads), f32.
+        v_descale: scale factors of 8-bit values, likewise.
+        out: an array for the result.
+        return_lse: also return the log-sum-exp of each row.
+        config: a config of an implementation; by default the library chooses.
+    """
     for label, x in (("page_table", page_table), ("lengths", lengths)):
         arrays.require(x is not None, f"paged_attention: {label} is None")
     params = AttentionParams(

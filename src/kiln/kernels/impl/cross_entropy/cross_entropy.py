@@ -31,12 +31,18 @@ def cross_entropy(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Return the cross-entropy of logits along the last mode with the classes in `target` (Int32 or Int64), in f32.
+    """Return the cross-entropy of logits along the last mode, in f32.
 
-    `reduction` is "none" for the loss of each row, "sum", or "mean" over rows that count: those whose class is
-    `ignore_index` have loss 0 and do not. `label_smoothing` is the part of a label that is spread evenly over all
-    classes. The loss of a row whose class does not exist is NaN. With `return_lse` also returns the log-sum-exp of each
-    row, for the gradient.
+    The loss of a row whose class does not exist is NaN.
+
+    Args:
+        logits: (..., classes), f16, bf16 or f32.
+        target: (...), the class of each row, Int32 or Int64.
+        ignore_index: rows of this class have loss 0 and do not count in the mean.
+        label_smoothing: the part of a label that is spread evenly over all classes.
+        reduction: "mean" over the rows that count, "sum", or "none" for the loss of each row.
+        return_lse: also return the log-sum-exp of each row, for the gradient.
+        config: a config of an implementation; by default the library chooses.
     """
     name, smoothed = "cross_entropy", label_smoothing != 0.0
     problem = CrossEntropyProblem(arrays.layout_of(logits), arrays.layout_of(target), reduction, smoothed)
@@ -74,11 +80,18 @@ def cross_entropy_backward(
     out: Any = None,
     config: Any = None,
 ) -> Any:
-    """Return the gradient of the logits from that of the loss that `cross_entropy` returned with the same options.
+    """Return the gradient of the logits from that of the loss. Rows that do not count have gradient 0.
 
-    `dloss` is an array of one number, or with reduction "none" of one for each row; or a Python number. `lse` is that
-    of `cross_entropy` with `return_lse`, or computed again. `out=logits` writes the gradient in their place. Rows that
-    do not count have gradient 0.
+    Args:
+        dloss: the gradient of the loss: an array of one number, or of one for each row ("none"), or a Python number.
+        logits: as passed to `cross_entropy`.
+        target: as passed to `cross_entropy`.
+        lse: the log-sum-exp that `cross_entropy` returned with `return_lse`; None computes it again.
+        ignore_index: as passed to `cross_entropy`.
+        label_smoothing: as passed to `cross_entropy`.
+        reduction: as passed to `cross_entropy`.
+        out: an array for the result; `out=logits` writes it in their place.
+        config: a config of an implementation; by default the library chooses.
     """
     if lse is None:
         _, lse = cross_entropy(

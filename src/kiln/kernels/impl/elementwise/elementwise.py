@@ -45,12 +45,18 @@ def elementwise(
     out_dtype: Any = None,
     config: Any = None,
 ) -> Any:
-    """`function(*inputs)`, element by element, written to `out` or to a new array.
+    """Return `function(*inputs)`, element by element: one kernel for a whole expression.
 
-    `function` is any Python function of values: arithmetic, comparisons, branches, `cute.math`, `cute.where`. It is
-    traced with values of the inputs' own types (narrow floats compute in Float32). Inputs are broadcast as numpy does
-    and may have any strides; Python numbers among them are passed to the function as they are, compiled in. The
-    elements of a new array have the type of what the function returns, or `out_dtype`, the framework's or Kiln's.
+    Inputs are broadcast as numpy does and may have any strides.
+
+    Args:
+        function: a Python function of values: arithmetic, comparisons, branches, `cute.math`, `cute.where`. It is
+            traced with values of the inputs' own types (narrow floats compute in Float32).
+        inputs: arrays. Python numbers among them are passed to the function as they are, compiled in.
+        out: an array for the result.
+        out_dtype: the element type of a new array, the framework's or Kiln's; by default that of what the function
+            returns.
+        config: a config of the implementation; by default the library chooses.
     """
     arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
     inputs = tuple(x if type(x) in _NUMBERS else arrays.as_supported(x) for x in inputs)

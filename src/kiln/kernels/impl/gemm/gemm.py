@@ -31,30 +31,34 @@ def gemm(
 ) -> Any:  # fmt: skip
     """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`.
 
-    The result is written to `out`, if that is given.
+    Accumulators are f32, of integers i32. An operand that is contiguous along neither of its last two modes is copied
+    first.
 
-    `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N); one of them may lack L. An operand that is contiguous along
-    neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. Accumulators
-    are f32, of integers i32; `out_dtype` is the framework's or Kiln's (default: the type of `a`; f32 for 8-bit floats,
-    i32 for integers).
-
-    `c`, `bias` and `extras` are broadcast to the result: a bias of N is a row; with a beta of 0 `c` is not read.
-    `activation` is "relu", "silu", "gelu" or a function of a value; `epilogue` is a function of the value and of each
-    of the `extras`, element by element: floats in f32, integers and truth values as they are. An epilogue that returns
-    several values has as many results, a tuple of arrays: `out` and `out_dtype` may be tuples, too. `row_reduction` is
-    "squares" or a function of the first of those values, in f32: its values are added along rows, always in the same
-    order, and returned after the results, in f32, (M,) or (L, M).
-
-    `scale_a` is one scale, (1,), or one for each row, (M, 1); `scale_b` one, or one for each column, (N,). 8-bit floats
-    may have block scales instead, in f32: (M, K / 128) for `a`, one for 128 elements of a row, and (K / 128, N / 128)
-    for `b`, rounded up. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K / 2, N) bytes with two 4-bit
-    integers each, neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal
-    groups of K.
-
-    `precision` is "ieee", or for f32 "tf32", which rounds both operands to 10 bits of mantissa and uses the tensor
-    cores, or for 8-bit floats "fast", which leaves accumulation to the tensor cores, with some 13 bits (accumulators of
-    scaled blocks are added in f32 even so). `config` is the config, a `Sm80GemmConfig` or one of another
-    implementation; by default the one that is expected to take least time.
+    Args:
+        a: (M, K) or (L, M, K): f16, bf16, f32, 8-bit floats or 8-bit integers.
+        b: (K, N) or (L, K, N); one of the two may lack L. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K /
+            2, N) bytes with two 4-bit integers each, neighbours in K, the first in the low half.
+        out: an array for the result; a tuple of them for an epilogue with several results.
+        out_dtype: the element type of a new result, the framework's or Kiln's; by default the type of `a`, f32 for
+            8-bit floats, i32 for integers.
+        alpha: a factor of the product.
+        beta: a factor of `c`, which is not read if this is 0.
+        scale_a: one scale, (1,), or one for each row, (M, 1); for 8-bit floats also block scales (M, K / 128), f32.
+        scale_b: one scale, or one for each column, (N,); for 8-bit floats also block scales (K / 128, N / 128), rounded
+            up; for narrow integers (groups, N) for equal groups of K.
+        c: an array that is added, broadcast to the result.
+        bias: a row (N,) that is added, or what broadcasts to the result.
+        activation: "relu", "silu", "gelu", or a function of a value.
+        epilogue: a function of the value and of each of the `extras`, element by element: floats in f32, integers and
+            truth values as they are. If it returns several values, so does `gemm`.
+        extras: arrays for the epilogue, broadcast to the result.
+        row_reduction: "squares", or a function of the epilogue's first value, in f32. Its values are added along rows,
+            always in the same order, and returned last, f32, (M,) or (L, M).
+        precision: "ieee"; for f32 also "tf32", which rounds operands to 10 bits of mantissa and uses the tensor cores;
+            for 8-bit floats also "fast", which leaves accumulation to the tensor cores, with some 13 bits (scaled
+            blocks are added in f32 even so).
+        config: a config of an implementation, such as `Sm80GemmConfig`; by default the one that is expected to take
+            least time.
     """
     scales = scale_a, scale_b
     call = GemmCall(

@@ -36,15 +36,26 @@ def grouped_gemm(
     activation: str | Callable[[Any], Any] | None = None, epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (), config: Any = None,
 ) -> Any:  # fmt: skip
-    """Return `epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows; `b` is (G, K, N).
+    """Return `epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows, as experts need it.
 
-    With `offsets` (G,) `a` is (T, K), group after group: the rows of a group end before its offset, and begin where
-    those of the group before end. Rows behind the last offset are not computed. With `counts` (G,) `a` is (G, M, K), of
-    which the first rows of each group count; other rows of the result are undefined. The device reads offsets and
-    counts (int32 or int64) and clamps those that lead out of the array. `expected_rows` of a group help to choose a
-    config (default: T / G, or M). `scale_a` and `scale_b` are block scales of 8-bit floats: (T, K / 128) or (G, M, K /
-    128), and (G, K / 128, N / 128). Elements, `activation`, `epilogue`, `extras`, `out` and `out_dtype` are as in
-    `gemm`.
+    The device reads `offsets` or `counts`, and clamps those that lead out of the array.
+
+    Args:
+        a: with `offsets` (T, K), group after group; with `counts` (G, M, K), of which the first rows of each group
+            count. Elements as in `gemm`.
+        b: (G, K, N), a matrix for each group.
+        offsets: (G,), int32 or int64: where the rows of each group end. Rows behind the last are not computed.
+        counts: (G,), int32 or int64: how many rows each group has. Other rows of the result are undefined.
+        expected_rows: the rows of a typical group, to choose a config; by default T / G, or M.
+        out: an array for the result.
+        out_dtype: the element type of a new result, as in `gemm`.
+        alpha: a factor of the product.
+        scale_a: block scales of 8-bit floats, (T, K / 128) or (G, M, K / 128), f32.
+        scale_b: block scales of 8-bit floats, (G, K / 128, N / 128), f32.
+        activation: as in `gemm`.
+        epilogue: as in `gemm`.
+        extras: as in `gemm`.
+        config: a config of an implementation; by default the library chooses.
     """
     arrays.require(
         (offsets is None) != (counts is None),

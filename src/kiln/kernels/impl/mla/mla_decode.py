@@ -34,21 +34,32 @@ def mla_decode(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Return the attention of the last tokens of each sequence to its paged, compressed KV; with `return_lse` also LSE.
+    """Return the attention of the last tokens of each sequence to its paged, compressed KV (multi-head latent
+    attention).
 
-    `q` is (batch, tokens, heads, D): the queries, multiplied with the key weights, followed by their RoPE part; `cache`
-    (pages, 64, D) or (pages, 64, 1, D): the compressed KV, whose first `value_dim` columns are also the values,
-    followed by its RoPE part, both f16 or bf16; on sm_90a the cache may be 8-bit (float8_e4m3fn, float8_e5m2), and
-    `cache_scale`, an array of one f32 on the device, is its scale factor. Key n of sequence b is row `n % 64` of page
-    `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and `lengths` (batch: keys that exist, those of
-    the tokens included) are int32 and stay on the device. Entries of the table beyond a sequence's length are not used,
-    and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), LSE, natural, (batch,
-    heads, tokens), f32. A sequence without keys gets zeros and LSE -inf.
+    Key n of sequence b is row `n % 64` of page `page_table[b, n // 64]`. The last token is aligned with the last key. A
+    sequence without keys gets zeros and LSE -inf. The KV tiles of all sequences are divided evenly on the device; a
+    second kernel combines sequences that lie in several. The same call gives the same bits.
 
-    The last token is aligned with the last key; `causal` hides later ones. `scale` is by default D ** -0.5; models that
-    do not absorb the key weights have another D, and pass theirs. The KV tiles of all sequences are divided evenly on
-    the device: into `num_splits` for each 64 rows of tokens and heads, by default as many as SMs run at once; a second
-    kernel combines sequences that lie in several. The same call gives the same bits.
+    Args:
+        q: (batch, tokens, heads, D), f16 or bf16: the queries, multiplied with the key weights, followed by their RoPE
+            part.
+        cache: (pages, 64, D) or (pages, 64, 1, D): the compressed KV, whose first `value_dim` columns are also the
+            values, followed by its RoPE part; of the type of `q`, on sm_90a also float8_e4m3fn or float8_e5m2.
+        page_table: (batch, pages of a sequence), int32, on the device. Entries beyond a sequence's length are not used.
+        lengths: (batch), int32, on the device: the keys that exist, those of the tokens included. Rows beyond may hold
+            anything.
+        scale: a factor of the scores, by default D ** -0.5. Models that do not absorb the key weights have another D,
+            and pass theirs.
+        value_dim: how many columns of the cache are values.
+        causal: hide the keys after a token.
+        num_splits: into how many parts the keys of each 64 rows of tokens and heads are divided; by default as many as
+            SMs run at once.
+        max_length: at least the longest length, by default what the table has room for; it helps to choose a config.
+        cache_scale: the scale factor of an 8-bit cache, an array of one f32 on the device.
+        out: an array for the result, (batch, tokens, heads, value_dim).
+        return_lse: also return the natural log-sum-exp, f32, (batch, heads, tokens).
+        config: a config of an implementation; by default the library chooses.
     """
     name, require = "mla_decode", arrays.require
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:

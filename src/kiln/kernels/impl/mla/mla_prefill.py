@@ -29,15 +29,28 @@ def mla_prefill(
     return_lse: bool = False,
     config: Any = None,
 ) -> Any:
-    """Return the attention of the tokens of several sequences to their compressed KV; with `return_lse` also LSE.
+    """Return the attention of the tokens of several sequences to their compressed KV (multi-head latent attention).
 
-    `q` is (tokens, heads, D), absorbed as for `mla_decode`, of sequence b the tokens from `cu_seqlens_q[b]` to before
-    `cu_seqlens_q[b + 1]`. The compressed KV is in pages, (pages, 64, D), with `page_table` and `lengths` as for
-    `mla_decode`, or concatenated, (keys, D), of sequence b that from `cu_seqlens_k[b]` on. All of these numbers are
-    int32 and stay on the device. The last token of a sequence is aligned with its last key; `causal` hides later ones.
-    `out` is (tokens, heads, value_dim), LSE, natural, (heads, tokens), f32. Tokens that belong to no sequence get
-    zeros. The rest is as for `mla_decode`, which computes it: so many tokens as have 64 rows together with their heads,
-    or one, are a sequence of their own there, with the keys that they see.
+    The compressed KV is in pages, with `page_table` and `lengths`, or concatenated, with `cu_seqlens_k`. The last token
+    of a sequence is aligned with its last key. Tokens that belong to no sequence get zeros. `mla_decode` computes it:
+    so many tokens as have 64 rows together with their heads, or one, are a sequence of their own there, with the keys
+    that they see.
+
+    Args:
+        q: (tokens, heads, D), f16 or bf16, absorbed as for `mla_decode`; all sequences, one after the other.
+        compressed_kv: (pages, 64, D) or, concatenated, (keys, D).
+        cu_seqlens_q: (batch + 1), int32, on the device: the first token of every sequence, and their number.
+        page_table: as for `mla_decode`.
+        lengths: as for `mla_decode`.
+        cu_seqlens_k: (batch + 1), int32, on the device: the first key of every sequence, and their number.
+        scale: a factor of the scores, by default D ** -0.5.
+        value_dim: how many columns of the compressed KV are values.
+        causal: hide the keys after a token.
+        max_length: at least the longest length; it helps to choose a config.
+        cache_scale: the scale factor of an 8-bit cache, an array of one f32 on the device.
+        out: an array for the result, (tokens, heads, value_dim).
+        return_lse: also return the natural log-sum-exp, f32, (heads, tokens).
+        config: a config of an implementation; by default the library chooses.
     """
     name, require = "mla_prefill", arrays.require
     library = _library(name, q)

@@ -78,39 +78,87 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
 
 @kernel_function("x", "out")
 def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Return the sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing
-    0."""
+    """Return the sum over some axes; of nothing 0.
+
+    Floats are added in f32 (f64 in f64), integers exactly in Int64.
+
+    Args:
+        x: an array of any shape and strides.
+        axis: the axis, or a tuple of them; None for all.
+        keepdims: keep the axes with extent 1.
+        out: an array for the result.
+        config: a config of the implementation; by default the library chooses.
+    """
     return _reduce("sum", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Return the mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
+    """Return the mean over some axes; that of integers is Float32, of nothing NaN.
+
+    Args:
+        x: an array of any shape and strides.
+        axis: the axis, or a tuple of them; None for all.
+        keepdims: keep the axes with extent 1.
+        out: an array for the result.
+        config: a config of the implementation; by default the library chooses.
+    """
     return _reduce("mean", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Return the largest element over some axes (None: all); NaN if one is."""
+    """Return the largest element over some axes; NaN if one is.
+
+    Args:
+        x: an array of any shape and strides.
+        axis: the axis, or a tuple of them; None for all.
+        keepdims: keep the axes with extent 1.
+        out: an array for the result.
+        config: a config of the implementation; by default the library chooses.
+    """
     return _reduce("max", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def min(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Return the smallest element over some axes (None: all); NaN if one is."""
+    """Return the smallest element over some axes; NaN if one is.
+
+    Args:
+        x: an array of any shape and strides.
+        axis: the axis, or a tuple of them; None for all.
+        keepdims: keep the axes with extent 1.
+        out: an array for the result.
+        config: a config of the implementation; by default the library chooses.
+    """
     return _reduce("min", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Return the position of the largest element along an axis or (None) in all elements in row-major order, as Int64.
+    """Return the position of the largest element as Int64; of equal elements the first, and the first NaN if there is
+    one.
 
-    Of equal elements the first, and the first NaN if there is one.
+    Args:
+        x: an array of any shape and strides.
+        axis: the axis; None for all elements in row-major order.
+        keepdims: keep the axes with extent 1.
+        out: an array for the result.
+        config: a config of the implementation; by default the library chooses.
     """
     return _reduce("argmax", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
-    """Return the position of the smallest element, as `argmax` does."""
+    """Return the position of the smallest element as Int64; of equal elements the first, and the first NaN if there is
+    one.
+
+    Args:
+        x: an array of any shape and strides.
+        axis: the axis; None for all elements in row-major order.
+        keepdims: keep the axes with extent 1.
+        out: an array for the result.
+        config: a config of the implementation; by default the library chooses.
+    """
     return _reduce("argmin", x, axis, keepdims, out, config)

@@ -26,14 +26,21 @@ def rotary_embedding(
     out: Any = None,
     config: Any = None,
 ) -> Any:
-    """Turn pairs of elements of each head by the angles of its token's position.
+    """Turn pairs of elements of each head by the angles of its token's position (RoPE), computed in f32.
 
-    `x` is (batch, tokens, heads, D) or (tokens, heads, D), contiguous along D; `cos` and `sin` (positions, pairs), with
-    at most D / 2 pairs: elements behind them stay as they are. The pairs of a head are its first half with its second
-    (of what is turned), or neighbours if `interleaved`. Token t of a sequence is at position t, plus `seqlen_offsets`
-    (a number, or an array of one for each sequence); or at `positions`, an array of one for each token. Positions
-    outside of the table are taken as the nearest inside. `conjugate` turns back, which is also the gradient. Computed
-    in f32.
+    Args:
+        x: (batch, tokens, heads, D) or (tokens, heads, D), contiguous along D.
+        cos: (positions, pairs), with at most D / 2 pairs: elements behind them stay as they are.
+        sin: the same for sines.
+        interleaved: pairs are neighbours; by default the first half of what is turned goes with the second.
+        inplace: write the result to `x`.
+        seqlen_offsets: what is added to a token's number for its position: a number, or an array of one for each
+            sequence.
+        positions: an array with the position of each token instead. Positions outside of the table are taken as the
+            nearest inside.
+        conjugate: turn back, which is also the gradient.
+        out: an array for the result.
+        config: a config of the implementation; by default the library chooses.
     """
     arrays.require(x.ndim in (3, 4), f"rotary_embedding of shape {tuple(x.shape)}", hint="(batch, tokens, heads, D)")
     arrays.require(

@@ -190,8 +190,14 @@ def norm_backward(
 
 @kernel_function("dy", "y", "out")
 def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) -> Any:
-    """Return the gradient of the input of `softmax` from that of its result `y`: y * (dy - sum(y * dy)), along the last
-    mode."""
+    """Return the gradient of the input of `softmax`: y * (dy - sum(y * dy)), along the last mode.
+
+    Args:
+        dy: the gradient of the result.
+        y: the result of `softmax`.
+        out: an array for the gradient.
+        config: a config of an implementation; by default the library chooses.
+    """
     if out is None:
         out = arrays.empty_like(dy)
     run_rows("softmax_backward", SoftmaxBackward, [y, dy], [out], [], (), softmax_backward_config, config)
@@ -202,9 +208,15 @@ def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) ->
 def rms_norm_backward(
     dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """Return the gradients of `x` and `weight` (None without) of `rms_norm` from that of its result.
+    """Return the gradients of `x` and of `weight` (None without one) of `rms_norm`.
 
-    That of `x` is written to `out`. That of `weight` has its type; it is summed in f32, in a fixed order.
+    Args:
+        dy: the gradient of the result.
+        x: the input of `rms_norm`.
+        weight: its weight; the gradient has its type, and is summed in f32, in a fixed order.
+        eps: as passed to `rms_norm`.
+        out: an array for the gradient of `x`.
+        config: a config of an implementation; by default the library chooses.
     """
     return norm_backward("rms_norm_backward", RmsNormBackward, dy, x, weight, False, eps, out, config)[:2]
 
@@ -213,8 +225,16 @@ def rms_norm_backward(
 def layer_norm_backward(
     dy: Any, x: Any, weight: Any = None, *, bias: bool = False, eps: float = 1e-5, out: Any = None, config: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Return the gradients of `x`, `weight` (None without) and the bias of `layer_norm` from that of its result.
+    """Return the gradients of `x`, of `weight` (None without one) and of the bias (None unless asked for) of
+    `layer_norm`.
 
-    That of the bias, of the type of `x`, is None unless `bias` is True.
+    Args:
+        dy: the gradient of the result.
+        x: the input of `layer_norm`.
+        weight: its weight; the gradient has its type, and is summed in f32, in a fixed order.
+        bias: compute the gradient of the bias, of the type of `x`.
+        eps: as passed to `layer_norm`.
+        out: an array for the gradient of `x`.
+        config: a config of an implementation; by default the library chooses.
     """
     return norm_backward("layer_norm_backward", LayerNormBackward, dy, x, weight, bias, eps, out, config)

@@ -107,8 +107,16 @@ def fused_add_rms_norm(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return `rms_norm(x + residual, weight)` and the sum, rounded to the type of `residual` before the norm.
 
-    `out=x, residual_out=residual` writes both in place. With `quantize` (see `rms_norm`) the scale factors stand
-    between them.
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        residual: what is added, of the same shape.
+        weight: (columns,), a factor of each column.
+        eps: what is added to the mean square.
+        quantize: an 8-bit float type for the result; the scale factors of the rows, f32 (..., 1), then stand between
+            result and sum.
+        out: an array for the result; `out=x` writes in place.
+        residual_out: an array for the sum; `residual_out=residual` writes in place.
+        config: a config of an implementation; by default the library chooses.
     """
     functions = AddRmsNorm, QuantizedAddRmsNorm
     return _fused_add("fused_add_rms_norm", functions, x, residual, [weight], eps, quantize, out, residual_out, config)
@@ -119,7 +127,20 @@ def fused_add_layer_norm(
     x: Any, residual: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, quantize: Any = None, out: Any = None,
     residual_out: Any = None, config: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return `layer_norm(x + residual, weight, bias)` and the sum, as `fused_add_rms_norm` does."""
+    """Return `layer_norm(x + residual, weight, bias)` and the sum, rounded to the type of `residual` before the norm.
+
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        residual: what is added, of the same shape.
+        weight: (columns,), a factor of each column.
+        bias: (columns,), what is added to each column.
+        eps: what is added to the variance.
+        quantize: an 8-bit float type for the result; the scale factors of the rows, f32 (..., 1), then stand between
+            result and sum.
+        out: an array for the result; `out=x` writes in place.
+        residual_out: an array for the sum; `residual_out=residual` writes in place.
+        config: a config of an implementation; by default the library chooses.
+    """
     functions, columns = (AddLayerNorm, QuantizedAddLayerNorm), [weight, bias]
     return _fused_add("fused_add_layer_norm", functions, x, residual, columns, eps, quantize, out, residual_out, config)
 
@@ -128,8 +149,17 @@ def fused_add_layer_norm(
 def fused_add_rms_norm_backward(
     dy: Any, dsum: Any, summed: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """Return the gradients of both terms and of `weight` of `fused_add_rms_norm`, from those of its results and the
-    sum."""
+    """Return the gradient of both terms of the sum, which is the same, and that of `weight`, of `fused_add_rms_norm`.
+
+    Args:
+        dy: the gradient of the normalised result.
+        dsum: the gradient of the sum.
+        summed: the sum that `fused_add_rms_norm` returned.
+        weight: its weight.
+        eps: as passed to `fused_add_rms_norm`.
+        out: an array for the gradient of the terms.
+        config: a config of an implementation; by default the library chooses.
+    """
     name = "fused_add_rms_norm_backward"
     return norm_backward(name, RmsNormBackward, dy, summed, weight, False, eps, out, config, dsum)[:2]
 
@@ -138,6 +168,18 @@ def fused_add_rms_norm_backward(
 def fused_add_layer_norm_backward(
     dy: Any, dsum: Any, summed: Any, weight: Any = None, eps: float = 1e-5, *, bias: bool = False, out: Any = None, config: Any = None
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """Return the gradients of both terms, of `weight`, and with `bias` of the bias of `fused_add_layer_norm`."""
+    """Return the gradient of both terms of the sum, which is the same, of `weight` and of the bias of
+    `fused_add_layer_norm`.
+
+    Args:
+        dy: the gradient of the normalised result.
+        dsum: the gradient of the sum.
+        summed: the sum that `fused_add_layer_norm` returned.
+        weight: its weight.
+        eps: as passed to `fused_add_layer_norm`.
+        bias: compute the gradient of the bias.
+        out: an array for the gradient of the terms.
+        config: a config of an implementation; by default the library chooses.
+    """
     name = "fused_add_layer_norm_backward"
     return norm_backward(name, LayerNormBackward, dy, summed, weight, bias, eps, out, config, dsum)

@@ -210,9 +210,14 @@ def _backward(name: str, function: type[Any], dy: Any, gate: Any, up: Any, confi
 
 @kernel_function("gate", "up", "out")
 def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, config: Any = None) -> Any:
-    """Return `silu(gate) * up`, computed in f32. Without `up` one array holds both, `gate` first, along its last mode.
+    """Return `silu(gate) * up`, computed in f32.
 
-    With `quantize`, an 8-bit float type, returns the quantised result and the scale factor of each row, f32 (..., 1).
+    Args:
+        gate: an array; without `up` it holds both, `gate` first, along its last mode.
+        up: an array of the same shape.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        out: an array for the result.
+        config: a config of an implementation; by default the library chooses.
     """
     return _forward("swiglu", (SwiGlu, QuantizedSwiGlu), gate, up, quantize, out, config)
 
@@ -221,17 +226,41 @@ def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, 
 def geglu(
     gate: Any, up: Any = None, *, approximate: str = "none", quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:
-    """Return `gelu(gate) * up`, as `swiglu` does; `approximate` is PyTorch's."""
+    """Return `gelu(gate) * up`, computed in f32.
+
+    Args:
+        gate: an array; without `up` it holds both, `gate` first, along its last mode.
+        up: an array of the same shape.
+        approximate: "none", or "tanh" for the approximation by tanh, as in PyTorch.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        out: an array for the result.
+        config: a config of an implementation; by default the library chooses.
+    """
     return _forward("geglu", _gelu("geglu", approximate), gate, up, quantize, out, config)
 
 
 @kernel_function("dy", "gate", "up")
 def swiglu_backward(dy: Any, gate: Any, up: Any = None, *, config: Any = None) -> Any:
-    """Return the gradients of the inputs of `swiglu` from that of its result: two arrays, or one that holds both."""
+    """Return the gradients of the inputs of `swiglu`: two arrays, or one that holds both.
+
+    Args:
+        dy: the gradient of the result.
+        gate: as passed to `swiglu`.
+        up: as passed to `swiglu`.
+        config: a config of an implementation; by default the library chooses.
+    """
     return _backward("swiglu_backward", SwiGluBackward, dy, gate, up, config)
 
 
 @kernel_function("dy", "gate", "up")
 def geglu_backward(dy: Any, gate: Any, up: Any = None, *, approximate: str = "none", config: Any = None) -> Any:
-    """Return the gradients of the inputs of `geglu`, as `swiglu_backward` does."""
+    """Return the gradients of the inputs of `geglu`: two arrays, or one that holds both.
+
+    Args:
+        dy: the gradient of the result.
+        gate: as passed to `geglu`.
+        up: as passed to `geglu`.
+        approximate: as passed to `geglu`.
+        config: a config of an implementation; by default the library chooses.
+    """
     return _backward("geglu_backward", _gelu("geglu_backward", approximate)[2], dy, gate, up, config)

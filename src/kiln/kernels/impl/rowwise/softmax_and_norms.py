@@ -255,6 +255,11 @@ def softmax(x: Any, *, out: Any = None, config: Any = None) -> Any:
     """Return the softmax along the last mode.
 
     A row with a NaN or plus infinity, or of minus infinity alone, becomes NaN.
+
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        out: an array for the result.
+        config: a config of an implementation; by default the library chooses.
     """
     if out is None:
         out = arrays.empty_like(x)
@@ -284,7 +289,13 @@ def rms_norm(
 ) -> Any:
     """Return x / sqrt(mean(x^2) + eps) along the last mode, times a weight for each column.
 
-    With `quantize`, an 8-bit float type, returns the quantised result and the scale factor of each row, f32 (..., 1).
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        weight: (columns,), or None.
+        eps: what is added to the mean square.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        out: an array for the result.
+        config: a config of an implementation; by default the library chooses.
     """
     outs, scales = quantized_outs(x, quantize, out)
     function, best = (QuantizedRmsNorm, quantized_config) if scales else (RmsNorm, norm_config)
@@ -298,7 +309,14 @@ def layer_norm(
 ) -> Any:  # fmt: skip
     """Return (x - mean(x)) / sqrt(var(x) + eps) along the last mode, times a weight, plus a bias.
 
-    `quantize` is as in `rms_norm`.
+    Args:
+        x: (..., columns), f16, bf16 or f32.
+        weight: (columns,), or None.
+        bias: (columns,), or None.
+        eps: what is added to the variance.
+        quantize: an 8-bit float type for the result; the scale factor of each row, f32 (..., 1), is returned, too.
+        out: an array for the result.
+        config: a config of an implementation; by default the library chooses.
     """
     outs, scales = quantized_outs(x, quantize, out)
     function, best = (QuantizedLayerNorm, quantized_config) if scales else (LayerNorm, norm_config)

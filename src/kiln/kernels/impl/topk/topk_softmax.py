@@ -18,11 +18,17 @@ __all__ = ["topk_softmax"]
 def topk_softmax(
     x: Any, k: int, renormalize: bool = False, *, values: Any = None, indices: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
-    """Return the `k` largest values of the softmax along the last mode, in f32, the largest first, and their indices,
-    in i32.
+    """Return the `k` largest values of the softmax along the last mode, in f32, the largest first, and their indices.
 
-    Of equal elements the first counts. `renormalize` divides them by their sum, as for the weights of experts. `values`
-    and `indices` are contiguous arrays to write to; indices may be i64.
+    Of equal elements the first counts.
+
+    Args:
+        x: (..., columns), the logits of a router for instance.
+        k: how many.
+        renormalize: divide them by their sum, as for the weights of experts.
+        values: a contiguous array for the values.
+        indices: a contiguous array for the indices, i32 (the default) or i64.
+        config: a config of the implementation; by default the library chooses.
     """
     arrays.require(x.ndim >= 1, "topk_softmax of an array without modes")
     arrays.require(

@@ -265,7 +265,7 @@ def cp(
 
 @HANDLERS.calls(tcgen05.Tcgen05Shift, "address", "cta_group")
 def shift(x: Expander, op: AnyOp, b: Builder, address: ir.Value, cta_group: int) -> None:
-    """Shift columns of tensor memory down by a lane."""
+    """Shift 8 columns of 32 lanes of tensor memory down by a lane."""
     operands = [_frame(x, op, cta_group), address, b.i32(cta_group)]
     _may_be_late(x, op, b, x.call(b, "kiln_cpu_tcgen05_shift", operands, int_type(64)), "tcgen05.shift")
     hooks_of(x, op).tensor_shift(b, address, cta_group)

@@ -214,11 +214,25 @@ def _shf(m: Machine, s: Statement) -> ir.Value:
     return resized(b, moved, 32)
 
 
+_PRMT_MODES = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543), "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333), "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210), "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}  # fmt: skip
+"""The bytes that a mode of `prmt` takes for a selector of 0 to 3, as selectors without a mode name them."""
+
+
 @INSTRUCTIONS.expands("prmt")
 def _prmt(m: Machine, s: Statement) -> ir.Value:
-    if set(s.modifiers) != {"b32"}:
-        raise Refused("modes of prmt")
-    return math.prmt(m.b, *(m.bits(o, 32) for o in s.operands[1:]))
+    if set(s.modifiers) - {"b32", *_PRMT_MODES}:
+        raise Refused("this mode of prmt")
+    b, (low, high, selector) = m.b, (m.bits(o, 32) for o in s.operands[1:])
+    mode = s.one_of(*_PRMT_MODES)
+    if mode:
+        table = b.i64(sum(bytes_ << 16 * n for n, bytes_ in enumerate(_PRMT_MODES[mode])))
+        by = b.binary("shli", b.binary("andi", selector, 3), 4)
+        selector = resized(b, b.binary("shrui", table, resized(b, by, 64)), 32)
+    return math.prmt(b, low, high, selector)
 
 
 @INSTRUCTIONS.expands("lop3")

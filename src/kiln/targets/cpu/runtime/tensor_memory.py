@@ -17,7 +17,7 @@ from .engine_table import TCGEN05_QUEUE, TCGEN05_ST_QUEUE
 from .engines import ARRIVAL, GROUP, give, nothing
 from .records import TMEM_COLUMNS, TMEM_SLOT, WARP, BlockRecord, FrameHeader, Mma, Operation
 from .threads import ALL, TMEM_LEAK, peer_of, wait
-from .umma import IN_FREED, multiply, refused, relative, tcgen05
+from .umma import A_COLUMNS, IN_FREED, multiply, refused, relative, shift_lanes, tcgen05
 
 SLOTS = TMEM_COLUMNS // TMEM_SLOT
 POISON = 0xFF
@@ -518,30 +518,20 @@ def tcgen05_cp(frame: Ptr[FrameHeader], place: u32, descriptor: u64, form: u32) 
     return why
 
 
-SHIFTED = 8
-"""Columns that `tcgen05.shift` moves."""
-
-
-@native
-def shift_in(block: Ptr[BlockRecord], place: u32) -> None:
-    lane = u32(TMEM_LANES - 1)
-    while lane > place >> 16:
-        memcpy(cell(block, lane, place & 0xFFFF), cell(block, lane - 1, place & 0xFFFF), SHIFTED * 4)
-        lane -= 1
-
-
 @native
 def shift_rows(operation: Ptr[Operation]) -> None:
-    shift_in(operation.block, operation.tmem_address)
+    """Shift the rows of a warp's lanes, in both CTAs for a pair."""
+    lane, column = operation.tmem_address >> 16, operation.tmem_address & 0xFFFF
+    shift_lanes(operation.block, lane, column)
     if operation.form == 2:
-        shift_in(peer_of(operation.block), operation.tmem_address)
+        shift_lanes(peer_of(operation.block), lane, column)
 
 
 @tcgen05.export
 def tcgen05_shift(frame: Ptr[FrameHeader], place: u32, cta_group: u32) -> i64:
-    """Issue a shift of 8 columns down by one lane; return 0 or why not."""
+    """Issue a shift of 8 columns of 32 lanes down by one lane; return 0 or why not."""
     lane = place >> 16
-    why = refused_columns(frame.block, place & 0xFFFF, u32(SHIFTED), cta_group)
+    why = refused_columns(frame.block, place & 0xFFFF, u32(A_COLUMNS), cta_group)
     if lane % 32 != 0 or lane >= TMEM_LANES:
         why = code(LANE, lane, 32)
     if not is_refused(why):

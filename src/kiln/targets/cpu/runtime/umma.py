@@ -79,7 +79,7 @@ BLOCK = 64
 """Most rows of D in a block of lanes."""
 FP4_K, FP4_SCALES = 96, TERMS
 A_COLUMNS = 8
-"""Columns of an A in tensor memory, of all kinds with an .ashift."""
+"""Columns of an A in tensor memory, of all kinds with an .ashift, and of a `tcgen05.shift`: 32 bytes."""
 
 
 # --- descriptors -----------------------------------------------------------------------------------------------------
@@ -429,19 +429,24 @@ def for_each_block(mma, block, work):
 
 
 @native
-def shift_a(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> None:
-    """Move the rows of A one lane down after an MMA with .ashift.
+def shift_lanes(block: Ptr[BlockRecord], lane: u32, column: u32) -> None:
+    """Copy 8 columns of each of 32 lanes to the lane before it; the last lane keeps its own.
 
-    PTX does not say more; observed on a B200 (a public program says so): lane i gets lane i + 1, and the last of each 32
-    lanes stays as it is.
+    PTX says "down by one row, except the last" of .ashift and `tcgen05.shift` alike. A public program states that a B200
+    gives lane i the contents of lane i + 1.
     """
-    column = u32(mma.a) & 0xFFFF
+    cells = block.tmem + (lane * TMEM_COLUMNS + column)
+    for row in range(u32(31)):
+        for each in range(u32(A_COLUMNS)):
+            cells[row * TMEM_COLUMNS + each] = cells[(row + 1) * TMEM_COLUMNS + each]
+
+
+@native
+def shift_a(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> None:
+    """Shift the rows of A in the lanes of all four warps, after an MMA with .ashift."""
     for cta in range(mma.cta_group):
-        cells = cta_of(block, mma, cta).tmem + column
-        for lane in range(u32(TMEM_LANES)):
-            if lane % 32 != 31:
-                for each in range(u32(A_COLUMNS)):
-                    cells[lane * TMEM_COLUMNS + each] = cells[(lane + 1) * TMEM_COLUMNS + each]
+        for warp in range(u32(TMEM_LANES // 32)):
+            shift_lanes(cta_of(block, mma, cta), warp * 32, u32(mma.a) & 0xFFFF)
 
 
 # --- scale factors ---------------------------------------------------------------------------------------------------

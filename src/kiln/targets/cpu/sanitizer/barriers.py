@@ -12,7 +12,7 @@ from .clocks import acquire, clock_drop, clock_hold, clock_new, numbers, ordered
 from .memory import lesser, raise_to
 from .memory_order import fenced_barrier
 from .reporting import about, report, report_alone
-from .state import BARRIERS, RULE, USES_LOADS, Arrival, BarrierSlot, Meeting, detector, state
+from .state import BARRIERS, PLAIN, RULE, USES_LOADS, Arrival, BarrierSlot, Meeting, detector, state
 
 _NONE = 0xFFFF_FFFF
 
@@ -43,8 +43,10 @@ def barrier(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) 
         report(RULE["count"], site, slot.site, st.group, st.tid, 0, 0, slot.count, count)
     if mode < 2:
         check_ways(slot, number, count, site, rank)
-        if count != 0:
-            check_phase(slot, number, count, site)
+    if st.kinds & PLAIN != 0:
+        return
+    if mode < 2 and count != 0:
+        check_phase(slot, number, count, site)
     slot.arrived += 1
     if st.sequential == 0 or thread.fenced == 0:
         slot.clock.unfenced = 1

@@ -95,7 +95,8 @@ _PAGES = {
 """Pages of the knowledge base by rule."""
 _OF_EXITS = ("barrier-exited", "lanes-exited")
 """Rules that a thread which a fault of tensor memory has ended breaks, too."""
-_PLAIN_RULES = ("bounds", "read-only", "alignment")
+_OUTSIDE = ("bounds", "index-overflow")
+_PLAIN_RULES = (*_OUTSIDE, "read-only", "alignment")
 """Rules of launches that are checked by default: an access that breaks one is not made, or made up."""
 _MILD_BY_DEFAULT = ("uninitialized", "barrier-exited")
 """Rules that launches checked by default warn of: kernels read shared memory for rows past the end, without effect."""
@@ -132,7 +133,7 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
         for warning in [finding for finding in found if _is_mild(finding, sanitizer)]:
             found.remove(warning)
-            sanitizer.outside |= warning.rule == "bounds"
+            sanitizer.outside |= warning.rule in _OUTSIDE
             warning.warn(sanitizing.OFF if sanitizer.plain else "")
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
@@ -158,7 +159,7 @@ def _is_mild(finding: Finding, sanitizer: ReportFacts) -> bool:
     """Return whether a finding is a warning. By the checks that are on by default more are than by the sanitizer."""
     if finding.rule in native.WARNINGS:
         return True
-    return sanitizer.plain and (finding.rule in _MILD_BY_DEFAULT or (finding.rule == "bounds" and not sanitizer.strict))
+    return sanitizer.plain and (finding.rule in _MILD_BY_DEFAULT or (finding.rule in _OUTSIDE and not sanitizer.strict))
 
 
 def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:

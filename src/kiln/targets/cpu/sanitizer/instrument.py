@@ -181,6 +181,8 @@ class Instrumentation(ReportFacts):
         facts, state = self.facts[x.function.name], x.function
         if "numeric" in self.kinds:
             numeric.watch(self, x)
+        elif "memory" in self.kinds or self.plain:
+            numeric.watch_products(self, x, facts.accesses)
         facts.lone = not (facts.ordered or state.waits or state.meets or state.copies or state.spins or self.together)
         inline.shorten(self, x, facts.accesses, facts.written, facts.lone)
         if facts.lone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....native import Ptr, address, i64, native, ref, size_of, u32, u64
+from ....native import Ptr, address, i64, native, ref, size_of, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD, ENGINES
 from ..runtime.records import TMEM_COLUMNS, Sizes
 from .barriers import leave_meetings
@@ -13,6 +13,7 @@ from .reporting import about, report
 from .state import (
     BARRIERS,
     MAX_OBJECTS,
+    PLAIN,
     PLAIN_ACCESSES,
     RULE,
     TENSOR_ROWS,
@@ -31,7 +32,7 @@ _MOST_REMOTE = 1 << 26
 """The most bytes for records of accesses to other blocks' shared memory."""
 
 _CLEARED_POINTERS = (
-    "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "tiles", "tensor_cells", "tensor_tags", "tensor_slots", "slots", "meetings", "remote", "endings",
+    "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "written", "tiles", "tensor_cells", "tensor_written", "tensor_tags", "tensor_slots", "slots", "meetings", "remote", "endings",
     "unplaced", "bulk",
 )  # fmt: skip
 _CLEARED_NUMBERS = (
@@ -165,17 +166,24 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
     st.chunk = sizes.chunk
     st.arena_end = arena + st.chunk * blocks
     warps = ((per_block + 31) >> 5) * blocks
+    plain = st.kinds & PLAIN != 0
     if st.threads != n:
         st.threads = n
         st.per_block = per_block
-        st.length = n * sections(st.engines)
+        st.length = u32(0) if plain else n * sections(st.engines)
         st.identities = n * st.engines
         st.cells_per_block = (sizes.smem >> st.shift) + 1
         st.thread_array = many(Thread, n)
-        st.cells = many(Cell, u64(st.cells_per_block) * blocks)
+        if plain:
+            st.written = many(u8, u64(st.cells_per_block) * blocks)
+        else:
+            st.cells = many(Cell, u64(st.cells_per_block) * blocks)
         st.tiles = None
         if sizes.tmem != 0:
-            st.tensor_cells = many(Cell, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+            if plain:
+                st.tensor_written = many(u8, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+            else:
+                st.tensor_cells = many(Cell, TENSOR_ROWS * TMEM_COLUMNS * blocks)
             st.tensor_tags = many(u32, TENSOR_ROWS * TMEM_COLUMNS * blocks)
             st.tensor_slots = many(u32, blocks)
         st.bulk = None
@@ -184,7 +192,7 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         st.meetings = many(Meeting, warps * 32)
         remote = u64(blocks) * st.identities
         clustered = sizes.cluster[0] * sizes.cluster[1] * sizes.cluster[2] > 1
-        if clustered and remote * size_of(Reader) < _MOST_REMOTE:
+        if clustered and not plain and remote * size_of(Reader) < _MOST_REMOTE:
             st.remote = many(Reader, remote)
             st.endings = many(Ending, blocks)
     else:
@@ -212,13 +220,19 @@ def forget(blocks: u32, warps: u32) -> None:
     for i in range(warps * 32):
         clock_drop(st.meetings[i].clock)
     clear(st.thread_array, st.threads)
-    clear(st.cells, u64(st.cells_per_block) * blocks)
+    if st.cells != None:
+        clear(st.cells, u64(st.cells_per_block) * blocks)
+    if st.written != None:
+        clear(st.written, u64(st.cells_per_block) * blocks)
     clear(st.slots, blocks * BARRIERS)
     clear(st.meetings, warps * 32)
     if st.tiles != None:
         clear(st.tiles, u64(st.cells_per_block) * blocks)
     if st.tensor_cells != None:
         clear(st.tensor_cells, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+    if st.tensor_written != None:
+        clear(st.tensor_written, TENSOR_ROWS * TMEM_COLUMNS * blocks)
+    if st.tensor_slots != None:
         clear(st.tensor_tags, TENSOR_ROWS * TMEM_COLUMNS * blocks)
         clear(st.tensor_slots, blocks)
     if st.remote != None:

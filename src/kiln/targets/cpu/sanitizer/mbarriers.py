@@ -12,7 +12,7 @@ from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, numb
 from .memory import clear, lesser, many, raise_to
 from .memory_order import location
 from .reporting import about, report, report_alone
-from .state import LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, Arrival, BulkSlot, Location, detector, state
+from .state import LOCATIONS, LOOKED, PASSED, PENDING, PLAIN, RING, RULE, Arrival, BulkSlot, Location, detector, state
 
 
 @detector.export
@@ -123,6 +123,8 @@ def mbarrier_inval(address: u64) -> None:
 def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32) -> None:
     """Before an arrival. `how`: 0 releases, 1 is relaxed, 1 + e follows the operations issued to engine e."""
     st = state.place
+    if st.kinds & PLAIN != 0:
+        return
     thread = st.current
     found = mbarrier_at(address, site)
     if found == None:
@@ -186,6 +188,8 @@ def mbarrier_after(address: u64) -> None:
 def bulk(address: u64, site: u32) -> None:
     """The next accesses are those of a copy whose bytes an mbarrier counts."""
     st = state.place
+    if st.kinds & PLAIN != 0:
+        return
     found = mbarrier_at(address, site)
     st.bulk_slot = 0
     st.bulk_phase = 1

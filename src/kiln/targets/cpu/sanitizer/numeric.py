@@ -1,6 +1,9 @@
 """Numeric checks: results that are not finite, and index arithmetic that overflows.
 
-Works on a kernel after it has been expanded, when addresses are computed by `arith` operations.
+Works on a kernel after it has been expanded, when addresses are computed by `arith` operations. The kind `numeric` looks
+at every sum, difference and product on the way to an address. The other checks compare an access with the element that
+its formula means, where extents are multiplied: a product that wraps around in 32 bits leads to another one, which may
+be within bounds.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type, like
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..expand import Expander
+    from .inline import Access
     from .instrument import Instrumentation
 
 _MOVES = {"arith.constant", "arith.bitcast", "arith.select", "arith.negf"}
@@ -24,6 +30,61 @@ _WIDENS = {"arith.extsi": True, "arith.index_cast": True, "arith.extui": False, 
 def watch(sanitizer: Instrumentation, x: Expander) -> None:
     """Add numeric checks to a kernel."""
     _Watch(sanitizer, x).run()
+
+
+def watch_products(sanitizer: Instrumentation, x: Expander, accesses: list[Access]) -> None:
+    """Check accesses whose index has a 32-bit product of two numbers that are known when the kernel runs."""
+    for access in accesses:
+        b = Builder(ir.InsertionPoint(access.call), access.call.location)
+        for op, signed in _products(access.call.operands[0]):
+            (value,) = op.results
+            actual = b.value("arith.extsi" if signed else "arith.extui", int_type(64), (value,))
+            bad = b.compare("ne", _exact(b, value, "arith.extsi"), actual)
+            if not signed:  # it may be a difference of unsigned numbers: n + (2**32 - 1)
+                bad = b.binary("andi", bad, b.compare("ne", _exact(b, value, "arith.extui"), actual))
+            inside = b.if_(bad)
+            operands = [_exact(inside, operand, "arith.extsi") for operand in op.operands]
+            site = sanitizer.site(op, x, _INDEX[op.name])
+            sanitizer.call(x.module, inside, "overflowed", site, *operands)
+
+
+def _products(address: ir.Value) -> Iterator[tuple[ir.Operation, bool]]:
+    """Yield the 32-bit parts of an address with products of two dynamic numbers, and whether each counts as signed."""
+    todo, seen = [(address, True)], set[tuple[Any, bool]]()
+    while todo:
+        value, signed = todo.pop()
+        op = _maker(value)
+        if op is None or (value, signed) in seen:
+            continue
+        seen.add((value, signed))
+        if op.name in _WIDENS:
+            todo.append((op.operands[0], _WIDENS[op.name]))
+        elif op.name in _INDEX and value.type == int_type(32):
+            if _has_product(value):
+                yield op, signed
+        elif op.name in ("llvm.ptrtoint", "llvm.getelementptr", *_INDEX):
+            todo += [(operand, signed) for operand in op.operands]
+
+
+def _has_product(value: ir.Value) -> bool:
+    op = _maker(value)
+    if op is None or op.name not in _INDEX:
+        return False
+    dynamic = [(of := _maker(operand)) is None or of.name != "arith.constant" for operand in op.operands]
+    return (op.name == "arith.muli" and all(dynamic)) or any(map(_has_product, op.operands))
+
+
+def _exact(b: Builder, value: ir.Value, extend: str) -> ir.Value:
+    """Return a 32-bit index, computed in 64 bits from the numbers that it is made of."""
+    op = _maker(value)
+    if op is None or op.name not in _INDEX:
+        return b.value(extend, int_type(64), (value,))
+    return b.value(op.name, int_type(64), tuple(_exact(b, operand, extend) for operand in op.operands))
+
+
+def _maker(value: ir.Value) -> ir.Operation | None:
+    """Return the operation that computes a value; None for an argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 def _exponent_mask(type_: ir.Type) -> int:

@@ -30,6 +30,8 @@ def is_wanted(rule: u32) -> bool:
             wanted |= u64(_bits([name for name in RULES if KIND_OF_RULE[name] == kind]))
     if st.kinds & PLAIN != 0:
         wanted |= u64(_bits(["barrier-exited"]))
+    if st.kinds & u32(1 << KINDS.index("memory")) != 0:  # such an access is to another element than is meant
+        wanted |= u64(_bits(["index-overflow"]))
     return (wanted >> rule) & 1 != 0
 
 

@@ -341,6 +341,16 @@ def _mbarrier_overflow(case: Case) -> Words:
     )
 
 
+def _mbarrier_bytes(case: Case) -> Words:
+    expected, came = case.extra
+    what = "waits for bytes that do not come" if came < expected else "gets more bytes than it expects"
+    return Words(
+        f"the mbarrier {case.memory} {what}: {expected} were expected and {came} arrived",
+        "expect exactly the bytes that the copies of a phase bring",
+        "initialized here",
+    )
+
+
 def _lanes_exited(case: Case) -> Words:
     return Words(
         f"{case.me} executes a {case.site.what} for the lanes of mask {case.mask}, and lane {case.extra[1]} has exited",
@@ -467,11 +477,7 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
     ),
     "mbarrier-twice": _mbarrier_twice,
     "mbarrier-overflow": _mbarrier_overflow,
-    "mbarrier-bytes": Words(
-        "the mbarrier {c.memory} waits for bytes that do not come: {c.extra[0]} were expected and {c.extra[1]} arrived",
-        "expect exactly the bytes that the copies of a phase bring",
-        "initialized here",
-    ),
+    "mbarrier-bytes": _mbarrier_bytes,
     "mbarrier-phase": Words(
         "{c.me} waits for phase {c.extra[0]} of the mbarrier {c.memory}, and the phase after it completed before the "
         "thread looked: "

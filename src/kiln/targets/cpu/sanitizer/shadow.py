@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, i64, inline, native, ref, size_of, u8, u32, u64
+from ...host.libc import memset
 from ..runtime.engine_table import COPY, GENERIC
 from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
@@ -197,13 +198,19 @@ def copies_the_same(cell: Ptr[Cell], address: u64) -> bool:
 
 
 @native
-def touch_plainly(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> None:
-    """Record a write to the bytes of one cell of shared memory, or check that there was one before a read."""
+def touch_plainly(written: Ptr[u8], count: u64, flags: u32, site: u32, address: u64, size: u32) -> None:
+    """Record a write to some cells of shared memory, or check that there was one before a read."""
     st = state.place
     if flags & WRITE != 0:
-        cell.write.clock = 1
-    elif cell.write.clock == 0 and flags & NO_INIT == 0:
-        report(RULE["uninitialized"], site, site, st.group, st.tid, address, size)
+        memset(written, 1, count)
+    elif flags & NO_INIT == 0:
+        unset = u32(0)
+        for i in range(count):
+            unset |= u32(written[i] == 0)
+        if unset != 0:
+            for i in range(count):
+                if written[i] == 0:
+                    report(RULE["uninitialized"], site, site, st.group, st.tid, address + (i << st.shift), size)
 
 
 @native
@@ -328,12 +335,12 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
         return False
     if end <= st.smem:
         first, last = offset >> st.shift, (end - 1) >> st.shift
-        cells = ref(st.cells)[rank * st.cells_per_block]
         flags = (flags & ~u32(SPACE_MASK)) | SHARED
         if st.kinds & PLAIN != 0:
-            for i in range(first, last + 1):
-                touch_plainly(ref(cells)[i], flags, site, address + ((i - first) << st.shift), size)
+            written = ref(st.written)[rank * st.cells_per_block + first]
+            touch_plainly(written, last + 1 - first, flags, site, address, size)
             return True
+        cells = ref(st.cells)[rank * st.cells_per_block]
         for i in range(first, last + 1):
             touch(ref(cells)[i], flags, site, address + ((i - first) << st.shift), size)
     return True

@@ -441,9 +441,11 @@ class State:
     thread_array: Ptr[Thread]
     cells: Ptr[Cell]
     cells_bytes: u64
-    tensor_cells: Ptr[Cell]  # of tensor memory, for each block: cells of 16 lanes by column; null if there is none
+    written: Ptr[u8]  # of a plain build, in place of `cells`: whether there was a write
+    tensor_cells: Ptr[Cell]  # of tensor memory, for each block: cells of 16 lanes by column
+    tensor_written: Ptr[u8]  # of a plain build, in place of these: whether there was a write
     tensor_tags: Ptr[u32]  # what wrote each of them last (`tensor_memory.py`)
-    tensor_slots: Ptr[u32]  # of each block: slots that are allocated, as bits
+    tensor_slots: Ptr[u32]  # of each block: slots that are allocated, as bits; null if there is no tensor memory
     tiles: Ptr[u32]  # for each cell of shared memory: where its bytes lie without their swizzle, plus 1
     slots: Ptr[BarrierSlot]
     meetings: Ptr[Meeting]

@@ -33,6 +33,7 @@ from .state import (
     ENGINE_SHIFT,
     MBARRIER_ARRIVALS,
     NO_INIT,
+    PLAIN,
     RULE,
     SHARED,
     TENSOR,
@@ -60,6 +61,11 @@ LEAST_TAG = 16
 @inline
 def cell_at(st, rank, row, column):
     return ref(st.tensor_cells)[(rank * TENSOR_ROWS + row) * TMEM_COLUMNS + column]
+
+
+@inline
+def written_at(st, rank, row, column):
+    return ref(st.tensor_written)[(rank * TENSOR_ROWS + row) * TMEM_COLUMNS + column]
 
 
 @inline
@@ -147,6 +153,13 @@ def touch_tensor(
 ) -> None:  # fmt: skip
     """Check and record an access to a cell: a write if `now`, the tag, is not 0; one that also reads if `reads`."""
     st = state.place
+    if st.kinds & PLAIN != 0:
+        written = written_at(st, rank, row, column)
+        if reads and written[0] == 0:
+            say(report(RULE["uninitialized"], site, site, st.group, me), rank, row, column)
+        if now != 0:
+            written[0] = 1
+        return
     cell = cell_at(st, rank, row, column)
     if reads and cell.write.clock == 0:
         say(report(RULE["uninitialized"], site, site, st.group, me), rank, row, column)
@@ -189,7 +202,7 @@ def for_each_cell(st, rank, column, columns, act):
 def tensor_allocated(place: u32, columns: u32) -> None:
     """A lane has returned from an allocation; the first one of its warp clears the cells."""
     st = state.place
-    if st.active == 0 or st.tensor_cells == None:
+    if st.active == 0 or st.tensor_slots == None:
         return
     rank, column = st.tid // st.per_block, place & 0xFFFF
     slots = (u32(1) << columns // TMEM_SLOT) - 1 << column // TMEM_SLOT
@@ -197,8 +210,11 @@ def tensor_allocated(place: u32, columns: u32) -> None:
         st.tensor_slots[rank] |= slots
 
         def forget(row, each):
-            clear(cell_at(st, rank, row, each))
-            tag_at(st, rank, row, each)[0] = 0
+            if st.kinds & PLAIN != 0:
+                written_at(st, rank, row, each)[0] = 0
+            else:
+                clear(cell_at(st, rank, row, each))
+                tag_at(st, rank, row, each)[0] = 0
 
         for_each_cell(st, rank, column, columns, forget)
 
@@ -215,12 +231,14 @@ def tensor_allocates(site: u32) -> None:
 def tensor_freed(place: u32, columns: u32, cta_group: u32, site: u32) -> None:
     """The first lane of a warp that frees columns: all accesses to them, of a pair also to the peer's, are over."""
     st = state.place
-    if st.active == 0 or st.tensor_cells == None:
+    if st.active == 0 or st.tensor_slots == None:
         return
-    who = as_first_lane()
     rank, column = st.tid // st.per_block, place & 0xFFFF
     slots = (u32(1) << columns // TMEM_SLOT) - 1 << column // TMEM_SLOT
     st.tensor_slots[rank] &= ~slots
+    if st.kinds & PLAIN != 0:
+        return
+    who = as_first_lane()
 
     def is_over(row, each):
         for which in range(cta_group):
@@ -254,7 +272,7 @@ def as_lane(thread: u32) -> None:
 def tensor_access(place: u32, form: u32, stores: u32, site: u32) -> None:
     """The first lane of a warp that goes on after a load or store, whose lanes have met."""
     st = state.place
-    if st.active == 0 or st.tensor_cells == None:
+    if st.active == 0 or st.tensor_slots == None:
         return
     who = as_first_lane()
     engine = u32(TCGEN05_ST) if stores != 0 else u32(TCGEN05_LD)
@@ -349,7 +367,7 @@ def tag_of(mma):
 def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32, scale_site: u32) -> None:
     """Check an MMA that the running thread has issued."""
     st = state.place
-    if st.active == 0 or st.tensor_cells == None:
+    if st.active == 0 or st.tensor_slots == None:
         return
     me, clock = u32(TCGEN05) * st.threads + st.tid, st.current.epoch[TCGEN05]
     rank, m, n, parts = (
@@ -447,7 +465,7 @@ def is_of_scales(tag):
 def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, shared_site: u32) -> None:
     """Check a copy to tensor memory that the running thread has issued."""
     st = state.place
-    if st.active == 0 or st.tensor_cells == None:
+    if st.active == 0 or st.tensor_slots == None:
         return
     me, clock = u32(TCGEN05_CP) * st.threads + st.tid, st.current.epoch[TCGEN05_CP]
     rank, shape = st.tid // st.per_block, form & 15
@@ -469,12 +487,12 @@ def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, s
 def tensor_shift(place: u32, cta_group: u32, site: u32) -> None:
     """Check a shift that the running thread has issued."""
     st = state.place
-    if st.active == 0 or st.tensor_cells == None:
+    if st.active == 0 or st.tensor_slots == None:
         return
     me, clock = u32(TCGEN05) * st.threads + st.tid, st.current.epoch[TCGEN05]
     for cta in range(cta_group):
         there = (st.tid // st.per_block) ^ cta
-        touch_lanes(there, place >> 16, u32(128), place & 0xFFFF, u32(8), me, clock, SHIFTED_IN, True, site)
+        touch_lanes(there, place >> 16, u32(32), place & 0xFFFF, u32(8), me, clock, SHIFTED_IN, True, site)
 
 
 @detector.export

@@ -19,7 +19,7 @@ from .clocks import clock_drop, clock_hold, clock_join, clock_new, numbers, orde
 from .memory import raise_to
 from .reporting import report
 from .shadow import shared_access
-from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, RING, RULE, SHARED, Registers, detector, state
+from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, PLAIN, RING, RULE, SHARED, Registers, detector, state
 from .tiles import BITS, tile
 
 
@@ -169,13 +169,14 @@ def wgmma(
     st = state.place
     if st.active == 0:
         return
-    if st.current.wgmma_fences == 0:
-        st.current.wgmma_fences = 1
-        report(RULE["unfenced"], site, site, st.group, st.tid, 0, 0, 0, 2)
-    use(d, d + d_bytes, 1, site)
     in_registers = kind & A_IN_REGISTERS != 0
-    if in_registers:
-        use(a, a + a_bytes, 0, site)
+    if st.kinds & PLAIN == 0:
+        if st.current.wgmma_fences == 0:
+            st.current.wgmma_fences = 1
+            report(RULE["unfenced"], site, site, st.group, st.tid, 0, 0, 0, 2)
+        use(d, d + d_bytes, 1, site)
+        if in_registers:
+            use(a, a + a_bytes, 0, site)
     if st.tid % st.per_block % WARP == 0:
         size = bytes_of((kind >> A_SHIFT) & 15)
         per, n = u32(16) // size, (kind >> N_SHIFT) & 511
