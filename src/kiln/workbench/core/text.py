@@ -27,6 +27,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else ""
 
 
+def printed(text: str, most: int) -> list[str]:
+    """Return the last lines that a worker printed, with only the user's frames of tracebacks."""
+    others = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "<frozen")
+    lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
+    return lines[-most:]
+
+
 def no_file(path: str | os.PathLike[str]) -> str:
     """Return that a file is missing, and what it may be called."""
     hint = did_you_mean_file(path)
@@ -41,13 +48,6 @@ def did_you_mean_file(path: str | os.PathLike[str]) -> str:
         if os.path.isdir(folder)
         else ""
     )
-
-
-def printed(text: str, most: int) -> list[str]:
-    """Return the last lines that a worker printed, with only the user's frames of tracebacks."""
-    others = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "<frozen")
-    lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
-    return lines[-most:]
 
 
 def table(rows: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
