@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -19,8 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def tool() -> Any:
-    sys.path.insert(0, str(ROOT / "tools"))
-    return importlib.import_module("playground")
+    spec = importlib.util.spec_from_file_location("playground", ROOT / "tools" / "playground.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_answers_are_those_of_kiln(tool: Any) -> None:

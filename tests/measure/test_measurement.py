@@ -134,7 +134,7 @@ def test_a_sustained_run_may_reach_the_power_limit():
 
 
 def test_the_page_explains_every_flag():
-    page = (Path(__file__).parents[2] / "docs" / "workbench.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "explain" / "measuring.md").read_text()
     assert [flag for flag in FLAGS if f"| `{flag}` | {FLAGS[flag]}" not in page] == []
 
 

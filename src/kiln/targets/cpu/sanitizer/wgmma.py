@@ -63,7 +63,7 @@ def read_operand(smem: u64, descriptor: u64, along_mn: bool, majors: u32, minors
                 shared_access(address, 16, SHARED | WGMMA << ENGINE_SHIFT, site, 0, st.smem, True)
                 if looks != 0:
                     tile(address, 16, 0, code, 0, site)
-            else:
+            elif st.kinds & PLAIN == 0:
                 must_know(address, site)
 
 
