@@ -70,6 +70,7 @@ def test_bare_package_of_flash_attn(libraries: Any, monkeypatch: pytest.MonkeyPa
     assert part.here == 3
 
 
+@pytest.mark.quick(0)
 def test_help() -> None:
     command = [sys.executable, BENCHMARKS / "libraries.py", "--help"]
     assert "PATH" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

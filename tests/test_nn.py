@@ -89,13 +89,14 @@ def test_gradients_of_activations_are_those_of_what_is_computed(name):
         torch.testing.assert_close(got, wanted, rtol=1e-6, atol=2e-6)
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     ours, theirs, inputs = CASES[name]
     both(ours, theirs, *inputs)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("causal", "heads"), [(False, 2), (True, 1)])
 def test_attention(causal, heads):
     q = normal(1, 9, 2, 16, dtype=torch.float16)
@@ -162,6 +163,7 @@ def model(library):
     return torch.nn.Sequential(first, *after, *norms, library.Linear(32, 8))
 
 
+@pytest.mark.quick(0)
 def test_a_model_trains_as_with_torchs_modules():
     losses = []
     for library in (nn, torch.nn):

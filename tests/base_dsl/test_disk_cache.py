@@ -119,6 +119,7 @@ def test_other_code_is_another_entry(run, tmp_path, change):
     assert len(files(tmp_path)) == 2
 
 
+@pytest.mark.quick(0)
 def test_damage_is_found_and_compiled_again(run, tmp_path):
     path = program(tmp_path)
     first = run(path)
@@ -218,6 +219,7 @@ def test_no_directory_is_no_error(run, tmp_path):
     assert run(program(tmp_path), CUTE_DSL_CACHE_DIR=str(blocked / "below"))[1] == 16
 
 
+@pytest.mark.quick(0)
 def test_many_processes_at_once(tmp_path):
     path = program(tmp_path)
     env = {

@@ -37,6 +37,7 @@ def write(tmp_path: Path, mode: str) -> Path:
     return path
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["trace", "layout", "name"])
 def test_terminal(mode, child, tmp_path):
     program = write(tmp_path, mode)

@@ -22,7 +22,7 @@ FIRST = (
 """All of them, in an order of which every third has most kinds of instructions: those run in the quick stage."""
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", SIZES)
 def test_results(name: str):
     with kiln.target("cpu"):

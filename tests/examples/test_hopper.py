@@ -30,7 +30,7 @@ def test_products(step: str):
     assert load("hopper/harness.py").check(a, b, c) < 1
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("step", STEPS)

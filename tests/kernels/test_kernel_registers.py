@@ -163,7 +163,7 @@ def test_narrow_accesses_have_no_hints():
     assert "cache_hint" not in str(made.__ptx__)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", [*FORWARD, "softmax_backward"])
 @pytest.mark.parametrize(
     ("n", "dtype"),
@@ -249,6 +249,7 @@ def test_losses(dtype, odd, smoothed):
     assert_no_spills(compiled(gradient, (Int64(0),) * 5, numbers, steps, Float32(1.0), Int32(1)))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["sum", "argmax"])
 @pytest.mark.parametrize(("plain", "rows_at_once", "unaligned"), [(True, 1, False), (False, 0, True)])
 def test_reductions(name, plain, rows_at_once, unaligned):
@@ -340,7 +341,7 @@ TIGHT = {
 """Those with the fewest registers left: the others are in the long stage."""
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "dtype", "n"),
     [(name, *width) for name in FUSED for width in (WIDTHS if LONG else TIGHT.get(name, ()))],

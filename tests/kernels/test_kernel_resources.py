@@ -29,7 +29,7 @@ ELSEWHERE = {
 """What other tests compile, or what needs less than what is compiled here: these are in the long stage."""
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SHIPPED if os.environ.get("KILN_LONG_TESTS") else sorted({*SHIPPED} - ELSEWHERE))
 def test_everything_is_in_registers(name):
     with dry_run("sm_90a") as launches:
@@ -72,7 +72,7 @@ NEEDS_SMEM = {"gemm f16 NT, mma.sync": "it takes 147456 bytes of shared memory, 
 """Calls that name a config of sm_80 or sm_90 with more shared memory than a CTA of sm_120 has."""
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize("arch", ["sm_120a", "sm_100a", "sm_121a"])
 def test_on_blackwell(child, tmp_path, arch):
     """Defaults fit the GPU: kernels of sm_80 run there, also long rows, with less shared memory than on an H200."""

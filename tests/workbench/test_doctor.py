@@ -117,6 +117,7 @@ def by_name(findings):
     return {(finding.group, finding.name): finding for finding in findings}
 
 
+@pytest.mark.quick(0)
 def test_every_problem_comes_with_its_meaning():
     for finding in doctor.examine():
         assert finding.state in ("ok", "missing", "broken")

@@ -123,6 +123,7 @@ def test_tracebacks_show_no_frame_of_the_runner(child, write):
     same(child, "-m", "pack")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("text", ["def f(:\n", "x = '\n", "\tif", "return 1\n"])
 def test_syntax_errors(child, write, text):
     done = same(child, write("prog.py", text))

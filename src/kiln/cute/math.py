@@ -541,7 +541,7 @@ def rcp(
 
 
 def sigmoid(x: V, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
-    """Return 1 / (1 + exp(-`x`)), which is exactly 0 and 1 at its ends.
+    """Return the sigmoid of `x`, 1 / (1 + exp(-x)), which is exactly 0 and 1 at its ends.
 
     Args:
         x: a number, or a `TensorSSA` (every element by itself). Types below 32 bits are computed in Float32.

@@ -100,6 +100,7 @@ def test_another_process_rewrites_nothing(run):
     assert run(PROGRAM) == [[], results]
 
 
+@pytest.mark.quick(0)
 def test_a_file_that_changed_is_rewritten(run):
     before = run(PROGRAM)[1]
     assert run(PROGRAM.replace("i == 4", "i == 3")) == [["method", "inner", "captured"], [7 + 3 * 3, *before[1:]]]

@@ -117,7 +117,7 @@ def test_every_pattern_widens_exactly(compiled: Compiled, t: Any, wide: Any) -> 
         assert same(float(got), expected), (code, got, expected)
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("t", NARROW, ids=str)
 @pytest.mark.parametrize(("wide", "dtype"), [(Float32, "float32"), (Float64, "float64")], ids=str)
 def test_rounding(compiled: Compiled, t: Any, wide: Any, dtype: str) -> None:

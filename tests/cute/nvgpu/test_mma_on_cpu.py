@@ -100,6 +100,7 @@ OPS = [
 ]
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(("op", "types"), OPS, ids=lambda x: str(x) if hasattr(x, "shape_mnk") else "")
 def test_every_operation(op, types):
     m, n, k = op.shape_mnk

@@ -20,6 +20,7 @@ def on_cpu():
         yield
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_products(case: Any) -> None:
     a, b, _, _, (m, n, k), *_ = case

@@ -60,7 +60,7 @@ def test_arguments_that_do_not_fit(file: Path, arrays: tuple[np.ndarray, np.ndar
     scale = load_module(file).scale
     for bad, words in (
         ((x, y), "needs by"),
-        ((x, y[0], 1.0, STREAM), "1 modes"),
+        ((x, y[0], 1.0, STREAM), "1 mode, not 2"),
         ((x.astype(np.float64), y, 1.0, STREAM), "Float64"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=words):

@@ -140,6 +140,7 @@ def test_code_is_linked_where_large_parts_of_memory_are_taken(child) -> None:
     assert (done.stdout, done.returncode) == ("22\n", 0), done.stderr
 
 
+@pytest.mark.quick(0)
 def test_engines_end_with_the_last_of_their_libraries(monkeypatch) -> None:
     """What LLVM knows about a library goes with its engine; one that is left keeps its own, and finds what others export."""
     data = jit.emit_object(jit.optimize("define i64 @kept(i64 %i) { %j = add i64 %i, 1 ret i64 %j }", 0), 0)

@@ -220,7 +220,7 @@ def test_a_stack_that_is_full(program):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize("target", ["cpu", "nvidia"])
 @pytest.mark.parametrize(
     "loop", ["while n == 0:\n        m = m + n", "for i in range(n, 1 << 62):\n        m = m * 3 + i"]

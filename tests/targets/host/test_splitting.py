@@ -145,6 +145,7 @@ def test_small_functions_stay_as_they_are() -> None:
     assert len(operations(module)) == 1
 
 
+@pytest.mark.quick(0)
 def test_a_loop_that_fits_into_a_part_is_in_one() -> None:
     for most in range(20, 80):  # one of them ends in the loop
         module, parts = lowered("a loop between", most)
@@ -242,6 +243,7 @@ def lines_of_functions(compiled) -> dict[str, int]:
     return {name: body.count("\n") for name, body in found}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("kernel", "steps"), [(straight, 60), (branches, 80), (barriers, 20)])
 def test_large_kernels_are_functions_of_a_bounded_size(monkeypatch, kernel, steps: int) -> None:
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")

@@ -97,6 +97,7 @@ def test_local_memory_is_reported_at_its_line(capfd):
     assert not [line for line in said if "resources" in line]
 
 
+@pytest.mark.quick(0)
 @needs_nvdisasm
 def test_spills_are_reported_also_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))

@@ -117,6 +117,7 @@ def of_kind(model, kind, unit=0):
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(0)
 def test_mlir_is_what_the_bindings_print_and_say(run):
     kept, plain = run
     (compiled,) = kept.compiled
@@ -240,7 +241,7 @@ def test_sass_has_the_lines_of_the_cubin(run, model):
     assert (resources["block"], resources["smem"] + resources["dynamic"], resources["blocks"]) == ((32, 1, 1), 4096, 32)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_ptxas
 @needs_nvdisasm
 @pytest.mark.parametrize("name", ['a"b', "c\\d", "é%22", "n\nl", "plain"], ids=ascii)

@@ -36,7 +36,7 @@ def cases() -> list[object]:
     return made
 
 
-@pytest.mark.quick(15)
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(("lesson", "number", "before", "after", "words"), cases())
 def test_a_wrong_solution_is_told_what_is_wrong(lesson, number, before, after, words, tmp_path):
     right = checking.solution(lesson, number)

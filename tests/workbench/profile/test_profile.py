@@ -146,6 +146,7 @@ def made_up(monkeypatch):
     monkeypatch.setattr(profile, "static", static)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.skipif(driver.available(), reason="there is a GPU")
 @pytest.mark.usefixtures("made_up")
 @pytest.mark.parametrize("prof_type", ["ncu", "nsys", "annotation"])

@@ -140,6 +140,7 @@ for kind in sys.argv[1:]:
 """
 
 
+@pytest.mark.quick(0)
 @pytest.mark.torch
 def test_c14_new_kernels_work(child, tmp_path: Path) -> None:
     pytest.importorskip("torch")

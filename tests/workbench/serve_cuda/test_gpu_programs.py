@@ -84,6 +84,7 @@ def test_saxpy_timed_and_tuned(child, tmp_path: Path):
     assert done.stderr.count("times say nothing about a GPU") == 1
 
 
+@pytest.mark.quick(0)
 def test_a_failing_assertion_in_a_kernel_ends_the_program(child, tmp_path: Path):
     (tmp_path / "program.py").write_text(
         textwrap.dedent(

@@ -126,6 +126,7 @@ def get_inputs(n=6):
 """
 
 
+@pytest.mark.quick(0)
 def test_a_kernel_that_ends_its_process_is_a_record(child, tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(CRASHES)
     done = child("-m", "kiln", "verify", "kernel.py", "--kinds=normal,odd", KILN_TARGET="cpu", KILN_CPU_OPT="0")

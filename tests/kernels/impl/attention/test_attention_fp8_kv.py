@@ -70,6 +70,7 @@ def in_pages(x: np.ndarray, size: int, table: np.ndarray, used: np.ndarray) -> n
     return pages
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("factor", "num_splits"), [(0.0, 1), (1e-42, 3)])
 def test_factors_that_are_zero_hide_no_less(factor, num_splits):
     """All keys that are seen weigh the same, others nothing."""

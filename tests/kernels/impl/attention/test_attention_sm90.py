@@ -193,6 +193,7 @@ def close_in_8_bits(got: Any, q: np.ndarray, k: np.ndarray, v: np.ndarray, facto
     np.testing.assert_allclose(got[1], logarithms[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.quick(0)
 def test_floats_of_8_bits():
     """Weights are rounded to them; factors, a cap, values that do not exist and are no numbers."""
     q, k, v = (normal(2, n, heads, 32, dtype=np.float32).astype(FLOAT8) for n, heads in ((70, 4), (90, 2), (90, 2)))
@@ -349,6 +350,7 @@ def test_maxima_that_grow(growth):
     check(np.ones((1, 16, 1, 32), np.float16), k, normal(1, 96, 1, 32), ONE, scale=1.0)
 
 
+@pytest.mark.quick(0)
 @pytest.mark.usefixtures("few_sms")
 def test_clean_under_the_sanitizer():
     with kiln.sanitize():

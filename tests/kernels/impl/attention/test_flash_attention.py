@@ -294,7 +294,7 @@ def test_what_is_not_seen_does_not_matter():
     close((got[0][None], got[1][None]), wanted)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize("seed", [0, 7])
 def test_clean_under_the_sanitizer(seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))

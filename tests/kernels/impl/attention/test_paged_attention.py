@@ -46,6 +46,7 @@ def check(q: np.ndarray, cache: Cache, config: Any = None, **options: Any) -> No
         close([x[n : n + 1] for x in got], wanted)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_pages(size):
     """Sequences of which one has no keys and one fewer than queries, heads that share keys, keys cut into parts."""
@@ -57,6 +58,7 @@ def test_heads_of_different_sizes():
     check(normal(2, 1, 1, 64), Cache(8, (40, 65), 1, (64, 32)), window=(30, 0), softcap=2.0)
 
 
+@pytest.mark.quick(0)
 def test_clean_under_the_sanitizer():
     with kiln.sanitize():
         check(normal(1, 1, 2, 32), Cache(4, (70,)), PARTS)

@@ -20,6 +20,7 @@ def _cpu():
         yield
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("n", "smoothing"), [(32, 0.0), (261, 0.2)])
 def test_cross_entropy(n, smoothing):
     logits = uneven(5, n) * 3 if n % 2 else normal(5, n) * 3

@@ -62,6 +62,7 @@ def test_division_of_integers_is_a_float(function):
     assert made.tolist() == [3.5, -3.5, 0.5]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "dtype",
     [

@@ -422,6 +422,7 @@ def test_arrays_that_tma_cannot_access_have_other_implementations(problem, says)
         assert type(REGISTRY.choose(problem, H200).implementation) is not Sm90Gemm
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("dtype", "shape"), [(F16, (70, 41, 53)), (E4M3, (20, 48, 40))])
 def test_copied_first(dtype, shape):
     """Rows that begin anywhere, also those of the result; 8-bit operands that are not contiguous in K."""
@@ -693,7 +694,7 @@ if LONG:
     ]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
 def test_mmas_do_not_wait_for_each_other(dtype, layout, options):
@@ -712,7 +713,7 @@ FUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "options"), [x[1:] for x in FUSED], ids=[x[0] for x in FUSED])
 def test_epilogues_of_large_tiles_stay_in_registers(dtype, options):

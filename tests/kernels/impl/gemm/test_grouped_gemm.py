@@ -78,6 +78,7 @@ def test_groups_one_after_another(config, rows):
     assert (out[180:] == 7).all()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_stages_of_epilogue_tiles_that_are_not_whole(seed, monkeypatch):
     """Those of whole ones before are written again when they have been read, however late that is."""

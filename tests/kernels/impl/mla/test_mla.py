@@ -91,6 +91,7 @@ def test_many_rows_are_put_together_by_one_block(num_splits, monkeypatch):
         launches.cached_kernel.cache_clear()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("tokens", "heads"), [(1, 1), (3, 30), (4, 32)])
 def test_rows(tokens, heads):
     """Tiles that are not full, and several of them, whose tokens see different latents of two pages."""
@@ -112,7 +113,7 @@ def test_latents_of_8_bits(dtype, heads):
     check(q, cache, num_splits=3, **factor)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize(("dtype", "heads"), [(np.float16, 16), (np.float16, 20), (ml_dtypes.bfloat16, 20)])
 def test_a_factor_of_zero(dtype, heads):
     """Latents that are seen weigh the same, others nothing; made operands in registers, or in shared memory, with scales of rows or without."""
@@ -217,6 +218,7 @@ def test_scores_that_grow(heads):
     check(q, cache, num_splits=1, scale=0.1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("value_dim", [40, VALUES])
 def test_columns(value_dim):
     """Without warp groups."""
@@ -397,7 +399,7 @@ def test_scores_after_the_others_weights(monkeypatch):
     assert [i.operands for i in loop if i.name.startswith("WARPGROUP.DEPBAR")][0].endswith("0x7")
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])

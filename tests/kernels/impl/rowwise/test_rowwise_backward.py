@@ -34,7 +34,7 @@ def check_norms(dy: np.ndarray, x: np.ndarray, weight: np.ndarray, config: Any =
         close(got, value, tolerance)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("rows", "n", "config"),
     [
@@ -80,6 +80,7 @@ def test_gradients_in_the_place_of_what_is_read_again(config, taken):
             close(made, value, 3e-5)
 
 
+@pytest.mark.quick(0)
 def test_types_and_rows_that_begin_anywhere():
     check_norms(uneven(4, 67, np.float16), uneven(4, 67, np.float16), normal(67, dtype=np.float16), None, 5e-3)
     bf16 = ml_dtypes.bfloat16

@@ -259,6 +259,7 @@ def test_arrays_in_step():
     assert found([x[1:]], [7], [x[1:]]) is None
 
 
+@pytest.mark.quick(0)
 def test_clean_under_the_sanitizer():
     with kiln.sanitize():
         check_loss(29, BF16, label_smoothing=0.1, offset=1, padding=1)

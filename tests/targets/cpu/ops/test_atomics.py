@@ -22,7 +22,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.quick(24)
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("space", ["gmem", "smem"])
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("operation", OPERATIONS)

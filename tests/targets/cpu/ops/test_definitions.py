@@ -7,6 +7,7 @@ import pytest
 from kernel_testing import run
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", cases.EVERYWHERE)
 def test_operations(name):
     cases.EVERYWHERE[name](run)
@@ -31,6 +32,7 @@ def test_products(shape, a, b, sums):
     cases.products(run, shape, a, b, sums, exact=False)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("a", "b", "sums"), cases.NARROW_PRODUCTS)
 def test_narrow_products(a, b, sums):
     cases.narrow_products(run, a, b, sums)

@@ -30,7 +30,7 @@ from kiln.mlir import ir
 FEW = [(1, 0), (1, 1), (2, 2)]
 
 
-@pytest.mark.quick(10)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(("a_kind", "b_kind", "k", "d_kind"), CASES)
 def test_mma(a_kind, b_kind, k, d_kind):
     kernel, m = mma_kernel(a_kind, b_kind, k, d_kind)

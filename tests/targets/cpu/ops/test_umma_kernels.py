@@ -20,6 +20,7 @@ from kiln.targets.cpu.faults import TensorMemoryFault
 SCHEDULES = [(1, 0), (2, 1), (1, 2)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("case", KERNELS, ids=lambda case: f"{case.kind}-{case.cta_group}")
 def test_kernels(case):
     check_kernel(case, functools.partial(runs, schedules=SCHEDULES))

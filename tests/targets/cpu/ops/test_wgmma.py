@@ -29,7 +29,7 @@ def check(case: Case, accumulate: bool = True, spread_exponents: bool = False) -
     np.testing.assert_array_equal(out, spread(case.n, wanted))
 
 
-@pytest.mark.quick(14)
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(
     "case",
     [

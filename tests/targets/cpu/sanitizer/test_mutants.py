@@ -21,7 +21,7 @@ SHORT = ["library_gradients", "library_loss", "library_reductions", "library_row
 IN_FLIGHT = ("wait_group(1)", "commit_group() (2)", "keys.release() (2)", "values.release() (2)")
 
 
-@pytest.mark.quick(10)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("program", mutation.programs() if ALL else PROGRAMS)
 def test_nothing_is_found_in_right_programs(program: str, tmp_path: Path) -> None:
     """Kernels of the library are also run under the sanitizer by tests of their own."""
@@ -33,7 +33,7 @@ def test_nothing_is_found_in_right_programs(program: str, tmp_path: Path) -> Non
         assert not findings, "\n".join(map(str, findings))
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("program", mutation.programs() if ALL else PROGRAMS)
 def test_mutants_are_detected(program: str, tmp_path: Path) -> None:
     missed: list[str] = []

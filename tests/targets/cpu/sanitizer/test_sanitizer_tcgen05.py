@@ -222,6 +222,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(("rules", "wrong"), WRONG, ids=[" ".join(wrong) for _, wrong in WRONG])
 def test_one_wrong_thing_is_found(rules, wrong):
     assert rules <= findings(gemm(*wrong))

@@ -41,6 +41,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.quick(0)
 def test_kiln_run(child, program: Path) -> None:
     assert child("-m", "kiln", "run", "--target", "cpu", program).stdout == "done\n"
     wrong = child("-m", "kiln", "run", "--sanitize", program, "--target")

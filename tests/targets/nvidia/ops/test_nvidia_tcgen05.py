@@ -273,6 +273,7 @@ def test_allocations(group):
     assert "sm_100a" in found.artifacts["ptx"]
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize("group", [1, 2])
 def test_mmas_of_each_kind(group):
@@ -285,6 +286,7 @@ def test_mmas_of_each_kind(group):
         assert count(found, rf"{mnemonic}{pair}(\..*)?") == wanted
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize("group", [1, 2])
 def test_block_scaled_mmas(group):
@@ -328,7 +330,7 @@ LACKED = {"sm_100f": "kind::i8|shift|ld.red", "sm_103a": "kind::i8", "sm_110a": 
 """Forms that a chip has not: those with which others are refused below. scale-input-d is for floats on sm_100, sm_103."""
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @needs_ptxas
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("arch_", LACKED)
@@ -385,6 +387,7 @@ def test_matrix_descriptors_have_the_bits_of_sm_100():
     assert str(wanted) in ptx or str(wanted | 0x40) in ptx
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize("group", [1, 2])
 def test_an_elected_thread_issues_a_main_loop_without_a_loop_over_lanes(group):

@@ -141,6 +141,7 @@ def tiled(tile, groups=1):
     )
 
 
+@pytest.mark.quick(1)
 @needs_nvdisasm
 @pytest.mark.parametrize(("tile", "groups", "products"), [((128, 256, 64), 2, 4), ((128, 128, 64), 1, 8)])
 def test_a_persistent_loop_with_an_epilogue(tile, groups, products):

@@ -62,6 +62,7 @@ def test_causal(queries, keys):
     check(normal(2, queries, 4, 32), normal(2, keys, 2, 32), normal(2, keys, 2, 32), causal=True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("window", [(0, 0), (5, 9), (20, 40)])
 def test_windows(window):
     """And caps, heads of values of another size, another type: keys that no query sees have gradient 0, too."""

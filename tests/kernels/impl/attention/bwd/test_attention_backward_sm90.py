@@ -77,6 +77,7 @@ def run_at_once(monkeypatch: Any, blocks: int) -> None:
     monkeypatch.setattr(implementations.devices, "current", lambda: device)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (70, 130), (33, 300)])
 def test_lengths(queries, keys):
     """Blocks of keys that begin at different queries, and end before their last key; keys and values in registers."""
@@ -100,7 +101,7 @@ def test_windows(window):
     )
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize("names", [("alibi_slopes", "sinks"), tuple(changes(4))])
 def test_what_is_done_to_scores(names):
     """Heads that share keys, queries that see nothing but the sink."""
@@ -152,6 +153,7 @@ def test_sequences_of_any_length(exist, tile_m, options, monkeypatch):
     assert all((x[-rest:] == 7.0).all() for x in got)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("side", "options"), [((2, 2, 2), {}), ((1, 1 << 20, 1), {"causal": True})])
 def test_the_same_bits_in_every_order(side, options, monkeypatch):
     """However threads and blocks take turns, two of them having six blocks of keys; two blocks of keys of three have their own sums. Heads one after the
@@ -363,7 +365,7 @@ def test_what_is_made_meanwhile():
     assert sm90_config.converted_heads(odd, config, 4, 1) == 16  # all but the last, which has nobody beside it
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @pytest.mark.parametrize(("dim", "shared", "queries", "keys"), [(128, 1, 70, 130), (40, 2, 150, 60)])
 def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
     """Of three heads of keys, two side by side: those of queries that see no key, that share keys, of elements and queries that are not there."""
@@ -432,7 +434,7 @@ def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return 0.05 * s * s + s - 0.25 * b + 0.5 * h - 0.001 * (q - k)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
@@ -458,7 +460,7 @@ OFFERED = list(
 TIGHT = [(dim, (True, False, False), True, "sloped, function") for dim in (64, 128)]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.quick(0)
 @needs_nvdisasm
 @pytest.mark.parametrize(
     ("dim", "masks", "packed", "change"), OFFERED if os.environ.get("KILN_LONG_TESTS") else TIGHT, ids=str

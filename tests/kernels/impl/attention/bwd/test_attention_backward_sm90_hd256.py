@@ -53,6 +53,7 @@ def check(q: Any, k: Any, v: Any, **options: Any) -> None:
     close_gradients(got, exact_gradients(dout, q, k, v, **options))
 
 
+@pytest.mark.quick(0)
 def test_causal():
     """Heads that share keys, values of fewer elements, filled up; queries that see nothing, and a block of keys without any."""
     check(normal(1, 60, 2, 136), normal(1, 20, 1, 136), normal(1, 20, 1, 40), causal=True)
