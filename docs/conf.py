@@ -9,9 +9,9 @@ sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
 
 import kiln  # noqa: E402
 
-gc.set_threshold(
-    100_000, 50, 100
-)  # trees of documents live long: looking through them time and again is a tenth of a build
+# Trees of documents live long. Fewer searches for garbage, and the stems that kiln_search keeps, take a whole build from
+# 86 to 64 s of processor time.
+gc.set_threshold(100_000, 50, 100)
 
 project, author = "Kiln", "the Kiln authors"
 version = release = kiln.__version__
