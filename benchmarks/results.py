@@ -7,7 +7,7 @@ A program declares its tables as constants and its page once:
 
 `PREFILL.add(...)` prints a row, with the header before the first; `PAGE.finish(save)` writes `docs/data/<program>.md`.
 Tables that this run did not measure stay as they are on the page. A table with a `commit` column keeps its rows one by
-one: a run replaces those with the first cells that it measured, and several runs may do so at a time. A page has tables
+one: a run replaces those with the first two cells that it measured, and several runs may do so at a time. A page has tables
 only: what they teach is written in docs/knowledge. `tests/test_data_pages.py` compares each page with the declarations of its program.
 """
 
@@ -71,8 +71,8 @@ class Recorded(NamedTuple):
 class Table:
     """A table that a program fills: its columns are fixed, its rows are printed as they come."""
 
-    order: Sequence[str] = ()
-    """The first cells in the order in which rows with a commit stand on the page; other rows come last."""
+    order: Sequence[tuple[str, ...]] = ()
+    """The first two cells in the order in which rows with a commit stand on the page; other rows come last."""
     machine: str | None = None
     """The machine as it is written above the table; by default PyTorch's GPU, or else the processor."""
 
@@ -96,9 +96,9 @@ class Table:
         if self.columns[-1] != "commit":
             parts = [environment(self.machine), *([f"commit {found}"] if (found := commit()) else [])]
             return Recorded(self.title, ", ".join(parts), self.columns, tuple(self.rows))
-        rows = {row[0]: row for row in (*(known.rows if known else ()), *self.rows)}
-        place = {name: number for number, name in enumerate(self.order)}
-        rows = sorted(rows.values(), key=lambda row: place.get(row[0], len(place)))
+        rows = {row[:2]: row for row in (*(known.rows if known else ()), *self.rows)}
+        place = {cells: number for number, cells in enumerate(self.order)}
+        rows = sorted(rows.values(), key=lambda row: place.get(row[:2], len(place)))
         newest = f"{environment(self.machine)} (newest row; each row names its commit)"
         return Recorded(self.title, newest, self.columns, tuple(rows))
 

@@ -104,20 +104,23 @@ def test_runs_at_a_time_keep_the_rows_of_each_other(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(results, "ROOT", tmp_path)
 
     def page() -> tuple[Any, Any]:
-        table = results.Table("Runs", ("program", "check", "commit"))
-        table.order = ("a.py", "b.py", "c.py")
+        table = results.Table("Runs", ("program", "arguments", "check", "commit"))
+        table.order = (("a.py", ""), ("b.py", "--n 1"), ("b.py", "--n 2"))
         return table, results.Page(str(tmp_path / "program.py"), "A page", table)
 
     (one, first), (other, second) = page(), page()
-    one.add("c.py", "fail", "11111111")
-    one.add("b.py", "pass", "11111111")
+    one.add("b.py", "--n 2", "fail", "11111111")
+    one.add("b.py", "--n 1", "pass", "11111111")
     first.write()
-    other.add("a.py", "pass", "22222222")
-    other.add("c.py", "pass", "22222222")
+    other.add("a.py", "", "pass", "22222222")
+    other.add("b.py", "--n 2", "pass", "22222222")
     second.write()
     (written,) = results.parse((tmp_path / "program.md").read_text()).tables
-    rows = (("a.py", "pass", "22222222"), ("b.py", "pass", "11111111"), ("c.py", "pass", "22222222"))
-    assert written.rows == rows
+    assert written.rows == (
+        ("a.py", "", "pass", "22222222"),
+        ("b.py", "--n 1", "pass", "11111111"),
+        ("b.py", "--n 2", "pass", "22222222"),
+    )
     assert written.environment.endswith("(newest row; each row names its commit)")
 
 

@@ -40,7 +40,7 @@ def test_a_gpu_runs_programs_up_to_its_architecture() -> None:
 def _tried(examples: Path, timeout: float, program: dict[str, Any]) -> tuple[str, ...]:
     if program["path"] == "broken.py":
         raise OSError("no such notebook")
-    return program["path"], "pass"
+    return program["path"], "", "pass"
 
 
 def test_rows_are_saved_as_they_come_on_both_targets(
@@ -53,7 +53,7 @@ def test_rows_are_saved_as_they_come_on_both_targets(
     (tmp_path / "tool.jsonl").write_text("\n".join(lines))
 
     def main(*options: str) -> list[Any]:
-        tables = (results.Table(f"On {each}", ("program", "check", "commit")) for each in ("cpu", "gpu"))
+        tables = (results.Table(f"On {each}", ("program", "arguments", "check", "commit")) for each in ("cpu", "gpu"))
         page = results.Page(str(tmp_path / "tool.py"), "Runs", *tables)
         monkeypatch.setattr(sys, "argv", ["tool", str(tmp_path), "--commit", "12345678", "--save", *options])
         assert running.run_listed(str(tmp_path / "tool.py"), "", page, _tried)
@@ -61,7 +61,7 @@ def test_rows_are_saved_as_they_come_on_both_targets(
 
     main("--only", "z.py")
     ((_, rows),) = main()
-    assert rows == tuple((path, "pass", "12345678") for path in ("a.py", "new.py", "z.py"))
+    assert rows == tuple((path, "", "pass", "12345678") for path in ("a.py", "new.py", "z.py"))
     assert "OSError: no such notebook" in capfd.readouterr().err
     with pytest.raises(SystemExit):
         monkeypatch.setattr(running.driver, "available", lambda: False)

@@ -175,7 +175,7 @@ def main() -> int:
     examples = options.examples.resolve()
     programs = [json.loads(line) for file in options.files for line in file.read_text().splitlines() if line]
     programs += others([program["path"] for program in programs])
-    PROGRAMS.order = [program["path"] for program in programs]
+    PROGRAMS.order = [(program["path"], arch_of(program)) for program in programs]
     wanted = [program for program in programs if options.only in program["path"]]
     with ProcessPoolExecutor(options.jobs) as pool:
         for done in as_completed([pool.submit(_stamped, examples, program) for program in wanted]):

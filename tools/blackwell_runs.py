@@ -139,7 +139,7 @@ def run_listed(file: str, text: str | None, page: Page, tried: Callable[[Path, f
     options = parser.parse_args()
     programs = list(map(json.loads, Path(file).with_suffix(".jsonl").read_text().splitlines()))
     table, on_gpu = page.tables
-    order = [program["path"] for program in programs]
+    order = [(program["path"], program.get("args", "")) for program in programs]
     if options.target == "nvidia":
         if not driver.available():
             parser.error("--target nvidia needs a GPU: the CUDA driver shows none on this machine")
