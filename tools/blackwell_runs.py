@@ -88,7 +88,8 @@ def run(
     script = examples / path
     folders = (str(examples), str(script.parent), os.environ.get("PYTHONPATH", ""))
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    variables |= {"CUTE_DSL_ARCH": arch} if arch else {}
+    # JAX would take most of the GPU's memory from programs that run at the same time
+    variables |= {"CUTE_DSL_ARCH": arch} if arch else {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as there:
         command = [sys.executable, "-m", "kiln", "run", "--target", "cpu" if arch else "nvidia"]
