@@ -195,10 +195,10 @@ class Instrumentation(ReportFacts):
     def allocated(self, op: AnyOp, value: ir.Value, start: int, size: int | None) -> None:
         """Record an allocation of shared memory; without a size, all dynamic shared memory."""
         span, _ = source_span(op.location)
-        given = location_name(op.location)
-        name = given or assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
+        own = location_name(op.location)
+        name = own or assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
         end = _DYNAMIC_END if size is None else start + size
-        self._allocations[value] = Allocation(start, end, name, bool(given))
+        self._allocations[value] = Allocation(start, end, name, bool(own))
 
     def viewed(self, x: Expander, op: AnyOp, pointer: ir.Value, type_: ir.Type) -> None:
         """Record a tensor in shared memory; reports name it if its place and layout are static."""
