@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,6 +81,16 @@ def test_ipython_shows_the_users_frames(child, tmp_path):
     said = child("-m", "IPython", "--colors=nocolor", "-c", "import prog; prog.call()", KILN_TARGET="cpu")
     assert "S<3,3,1>" in said.stdout + said.stderr
     assert "swizzle.py" not in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_notes_are_shown_by_every_ipython(shows, monkeypatch):
+    failure = DSLRuntimeError("wrong", page="missing-barrier")
+    whole = ["Traceback", "wrong", *(failure.__notes__ if shows else [])]
+    formatter = SimpleNamespace(structured_traceback=lambda kind, value, tb: whole)
+    shell = SimpleNamespace(InteractiveTB=formatter, colors="nocolor")
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert failure._render_traceback_() == ["Traceback", "wrong", "more: kiln kb show missing-barrier"]
 
 
 def test_pages_that_errors_name_are_there():

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import types
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -232,6 +233,18 @@ class CompilerDiagnosticError(DSLBaseError):
 
 class DSLWarning(UserWarning):
     """Base of Kiln's warnings."""
+
+    __notes__: list[str]
+    _render_traceback_ = DSLBaseError._render_traceback_  # pyright: ignore
+
+
+def warn_at(span: Span | None, text: str, registry: dict[Any, int] | None = None) -> None:
+    """Warn at a line of the user's program. Where warnings are errors, a note of the exception names the line."""
+    warning = DSLWarning(text)
+    if span is not None:
+        warning.__notes__ = [f"{span}: warned here\n{span.snippet()}".rstrip()]
+    place = (span.filename, span.line) if span is not None else ("<unknown>", 0)
+    warnings.warn_explicit(warning, DSLWarning, *place, registry=registry)
 
 
 class DSLOptimizationWarning(Warning):

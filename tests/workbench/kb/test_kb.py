@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -277,19 +275,6 @@ def test_c16_every_row_of_the_error_table_is_found(capsys):
 def test_the_right_page_comes_first(words, page, places):
     pytest.importorskip("sqlite3")
     assert search.search(places, words.split())[0].path.name == page
-
-
-def test_a_trial_of_the_wheel_expects_pages_that_are_found(tmp_path, monkeypatch, capsys):
-    spec = importlib.util.spec_from_file_location("release_trial", ROOT / "tools" / "release_trial.py")
-    assert spec is not None and spec.loader is not None
-    trial = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(trial)
-    monkeypatch.chdir(tmp_path)
-    searches = [step for step in trial.steps(ROOT) if step.command[1:3] == ("kb", "search")]
-    assert searches
-    for step in searches:
-        assert kb.main(list(step.command[2:])) == 0
-        assert re.search(step.prints, capsys.readouterr().out), step.name
 
 
 @pytest.fixture(scope="module")
