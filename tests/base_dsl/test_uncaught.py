@@ -93,6 +93,17 @@ def test_notes_are_shown_by_every_ipython(shows, monkeypatch):
     assert failure._render_traceback_() == ["Traceback", "wrong", "more: kiln kb show missing-barrier"]
 
 
+def test_cells_of_notebooks_are_called_as_ipython_calls_them(monkeypatch):
+    cells = {"/tmp/ipykernel_1/23.py": ("Cell", "In[3]")}
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=cells.get))
+    module = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    assert str(DSLRuntimeError("wrong", span=Span("/tmp/ipykernel_1/23.py", 4))) == "Cell In[3]:4: error: wrong"
+    assert str(Span("prog.py", 4)) == "prog.py:4"
+    shell.compile = None  # an older IPython
+    assert str(Span("prog.py", 4)) == "prog.py:4"
+
+
 def test_pages_that_errors_name_are_there():
     pages = {path.stem for path in (ROOT / "docs" / "knowledge").rglob("*.md")}
     from kiln.targets.cpu.sanitizer.finding import _PAGES

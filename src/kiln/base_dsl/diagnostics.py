@@ -61,6 +61,15 @@ generated_names: weakref.WeakKeyDictionary[types.CodeType, str] = weakref.WeakKe
 """Code that the front end made for a part of a function, with that function's name."""
 
 
+def _name_shown(filename: str) -> str:
+    """Return how a source file is called in texts: a cell of a notebook as IPython calls it, "Cell In[3]"."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    try:
+        return " ".join(shell.compile.format_code_name(filename)) if shell is not None else filename
+    except (AttributeError, TypeError):  # an IPython that names no cells; no cell
+        return filename
+
+
 @dataclasses.dataclass(frozen=True)
 class Span:
     """A range of user source. Lines count from 1, columns from 0; `end_column` is exclusive; -1: unknown."""
@@ -73,7 +82,7 @@ class Span:
     function: str = ""
 
     def __str__(self) -> str:
-        return f"{self.filename}:{self.line}"
+        return f"{_name_shown(self.filename)}:{self.line}"
 
     def snippet(self) -> str:
         """Return the source line with a caret under the range, or nothing where the source cannot be had."""
