@@ -11,6 +11,7 @@ import pytest
 
 from kiln.base_dsl import diagnostics, uncaught
 from kiln.base_dsl.diagnostics import DSLRuntimeError, Span, coloured, in_colour
+from kiln.hardware.bank_conflicts import Report, SharedAccess
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -99,6 +100,8 @@ def test_cells_of_notebooks_are_called_as_ipython_calls_them(monkeypatch):
     module = SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", module)
     assert str(DSLRuntimeError("wrong", span=Span("/tmp/ipykernel_1/23.py", 4))) == "Cell In[3]:4: error: wrong"
+    access = SharedAccess("turn", "ld", 4, Span("/tmp/ipykernel_1/23.py", 4), (), 1, 32, 1, 32, 32)
+    assert "ld 4 B     Cell In[3]:4 (turn)" in str(Report([access]))
     assert str(Span("prog.py", 4)) == "prog.py:4"
     shell.compile = None  # an older IPython
     assert str(Span("prog.py", 4)) == "prog.py:4"

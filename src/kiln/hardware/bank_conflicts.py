@@ -122,7 +122,7 @@ _HEAD = ("lost", "wavefronts", "ideal", "accesses", "worst", "operation", "where
 
 
 def _row(one: SharedAccess) -> tuple[str, ...]:
-    where = f"{_short(one.span.filename)}:{one.span.line}" if one.span else "?"
+    where = _short(str(one.span)) if one.span else "?"
     return (
         str(one.wavefronts - one.ideal), str(one.wavefronts), str(one.ideal), str(one.accesses),
         f"{one.worst}-way", f"{one.operation} {one.width} B", f"{where} ({one.kernel})",
