@@ -249,6 +249,13 @@ def test_rows_for_other_tools(folder, tmp_path, records):
     assert not (tmp_path / "report.html").exists()
 
 
+def test_rows_on_standard_output(folder, records, capsys):
+    assert main(["report", str(folder), "--csv", "-"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(rows) == len(records)
+    assert float(rows[0]["us"]) == 10.0
+
+
 def test_without_plotly_rows_are_still_written(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     assert main(["report", str(folder), "-o", str(tmp_path / "r.html"), "--csv", str(tmp_path / "r.csv")]) == 3
