@@ -99,7 +99,7 @@ def test_what_is_slower_than_a_baseline_is_called_so():
     record = bench({"m": 1}, 10.0, peer=5.0)
     record.more["against"]["peer"]["verdict"] = "faster"
     body = report_page.page(report_model.build([record]), "here", "")
-    assert '<span class="slower">0.50x slower</span>' in body
+    assert '<span class="slower">2.00x slower</span>' in body
 
 
 def test_failures_are_grouped_by_reason():
