@@ -7,9 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ....dialects import cute
 from ..runtime import engine_table
 from . import state as native
-from .origins import REDUCTION
 
 if TYPE_CHECKING:
     from .program_memory import SanitizedSite
@@ -155,7 +155,7 @@ def _what_is_missing(case: Case) -> str:
         return "blocks of a launch are not ordered: use atomics with release and acquire, or a second launch"
     if case.block != case.other_block:
         return "put cluster_arrive() and cluster_wait() between the two"
-    if case.tensor == REDUCTION:
+    if case.tensor == cute.REDUCTION_BUFFER:
         return "put sync_threads() before the call: its buffer is used again"
     if not case.record.across_warps:
         return "put sync_warp() between the two, or sync_threads() if other warps take part"
