@@ -62,7 +62,8 @@ def main(argv: Sequence[str]) -> int:
 
     def show(code: str, lit: int) -> None:
         if out.is_terminal:
-            out.print(Syntax(code, "python", background_color="default", highlight_lines={lit}))
+            # a theme of the terminal's own colours: others draw names white, which a light terminal does not show
+            out.print(Syntax(code, "python", theme="ansi_light", background_color="default", highlight_lines={lit}))
         else:
             out.print("".join(f"    {line}\n" for line in code.splitlines()), end="")
 

@@ -1,4 +1,4 @@
-"""What checks of exercises are made of: cases, comparisons, the sanitizer, bank conflicts, bytes of an access.
+"""What checks of exercises are made of: cases, comparisons, the sanitizer, bank conflicts, sectors, bytes of an access.
 
 An exercise is a file in the folder of its lesson, `exercises/lesson_01/exercise_1.py`. It holds the right solution;
 between `# TODO: text` and `# END` stands what the reader has to write, and `start_text` leaves it out. Where there is
@@ -143,6 +143,13 @@ def conflicts(run: Callable[[], object]) -> tuple[int, str]:
     with kiln.bank_conflicts() as report:
         run()
     return report.conflicts, str(report)
+
+
+def sectors(run: Callable[[], object]) -> tuple[int, str]:
+    """Run a function and return the most sectors that an access of its warps to global memory touches, and the report."""
+    with kiln.coalescing() as report:
+        run()
+    return max((place.worst for place in report), default=0), str(report)
 
 
 _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[a-zA-Z]\w*(?:::\w+)*)*?)(?:\.v(\d))?\.[bfusi](\d+)\b")
