@@ -112,6 +112,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from . import utils as utils
     from . import vector as vector
     from . import workbench as workbench
+    from .bank_conflicts import coalescing as coalescing
     from .cuda import CUDA_VERSION as CUDA_VERSION
     from .cuda import target_version as target_version
     from .cute.layout import Layout as Layout
@@ -166,6 +167,7 @@ _PLACES = {
     "Pointer": ".cute.program.wrapped_values",
     "Swizzle": ".cute.layout.swizzle",
     "Vector": ".cute.program.wrapped_values",
+    "coalescing": ".bank_conflicts",
     "export": ".interop.aot.exporting",
     "full": ".cute.tensor.tensor_ssa",
     "inttoptr": ".cute.tensor.raw_pointer",

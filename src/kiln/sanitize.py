@@ -89,8 +89,9 @@ class Session(Report):
             parsed = sanitizing.parse_kinds(text)
         except ValueError as reason:
             raise DSLRuntimeError(f"kiln.sanitize({text!r}): {reason}") from None
-        if sanitizing.BANKS in parsed:
-            raise DSLRuntimeError(f"kiln.sanitize({text!r}): conflicts are no errors", hint="use kiln.bank_conflicts()")
+        if set(sanitizing.COUNTS) & set(parsed):
+            hint = "use kiln.bank_conflicts() or kiln.coalescing()"
+            raise DSLRuntimeError(f"kiln.sanitize({text!r}): conflicts are no errors", hint=hint)
         if not parsed:
             raise DSLRuntimeError(f"kiln.sanitize({text!r}): nothing to look for", hint=f"some of {', '.join(KINDS)}")
         request = sanitizing.Request(parsed, raises)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from example_running import load
+
+torch = pytest.importorskip("torch")
 
 SIZES: dict[str, list[dict[str, Any]]] = {
     "transpose": [

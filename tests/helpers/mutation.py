@@ -41,6 +41,8 @@ RECORD = Path(__file__).parents[2] / "docs" / "data" / "mutants.md"
 WRITTEN = "<!-- Written by `python tests/helpers/mutation.py --save`; not edited by hand. -->"
 SEEDS = (0, 1, 2)
 """Schedules: in order, and two permuted ones."""
+STEPS = 10_000_000
+"""Steps that a launch may take: a mutant that spins for ever ends, on a slow machine, too."""
 
 SYNCHRONIZING = {
     "sync_threads", "sync_warp", "barrier", "barrier_arrive", "mbarrier_init", "mbarrier_init_fence", "mbarrier_wait",
@@ -479,7 +481,7 @@ def outcome(
     """(whether the result is right, findings, fault) of one sanitized run under a schedule, with so many OS threads."""
     right, fault = None, ""
     parts.set_seed(seed)
-    parts.set_timeout(4)
+    parts.set_max_steps(STEPS)
     parts.set_workers(threads or settings.get("KILN_CPU_THREADS"))
     try:
         with kiln.target("cpu"), kiln.sanitize(kinds, raises=False) as report:
@@ -491,7 +493,7 @@ def outcome(
                 fault = failure.message.partition("\n")[0]
     finally:
         parts.set_seed()
-        parts.set_timeout(0)
+        parts.set_max_steps(0)
         parts.set_workers(settings.get("KILN_CPU_THREADS"))
     return right, report.findings, fault
 

@@ -28,6 +28,9 @@ BOUNDS = "bounds"
 CHECKS = ("off", "first", "always")
 BANKS = "banks"
 """A kind of its own: nothing is checked, bank conflicts of shared memory are counted."""
+SECTORS = "sectors"
+"""A kind of its own: nothing is checked, sectors of global memory are counted."""
+COUNTS = (BANKS, SECTORS)
 
 
 OFF = "found by the checks that are on by default: KILN_CHECKS=0, or the compile option --checks off, switches them off"
@@ -58,7 +61,7 @@ class Request:
         self.schedules = 0
         """The most schedules under which a launch ran."""
         self.accesses: list[Any] = []
-        """The counts of accesses to shared memory."""
+        """The counts of accesses to memory by warps."""
 
 
 class _Requests(threading.local):
@@ -98,11 +101,11 @@ def parse_kinds(text: str) -> tuple[str, ...]:
             wanted.update(DEFAULT_KINDS)
         elif item == "all":
             wanted.update(KINDS)
-        elif item in KINDS or item == BANKS:
+        elif item in KINDS or item in COUNTS:
             wanted.add(item)
         elif item not in ("", "0", "off", "false"):
             raise ValueError(f"unknown: {item}; expected some of {', '.join(KINDS)}, or all")
-    return tuple(kind for kind in (*KINDS, BANKS) if kind in wanted)
+    return tuple(kind for kind in (*KINDS, *COUNTS) if kind in wanted)
 
 
 def _checks(text: str) -> str:
@@ -137,7 +140,7 @@ class Checks(StringCompileOption):
 register_options(Checks)
 settings.register(
     settings.Setting("KILN_CHECKS", "off, first or always; 0 is off", _default_checks, "Launches on the CPU target that are checked for accesses out of bounds and for shared memory that nobody has written: the first one of each specialization and of each new set of extents; all; or none. Unset: `always` under pytest and in notebooks, else `first`. Read when a function is compiled.", _checks),
-    settings.Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks; or all for all but the last, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory. Programs then run on the CPU target, in an instrumented build.", parse_kinds),
+    settings.Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks, sectors; or all for the first four, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory, `sectors` sectors of global memory. Programs then run on the CPU target, in an instrumented build.", parse_kinds),
     settings.Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", settings.report_path),
 )  # fmt: skip
 
@@ -166,7 +169,7 @@ def push(request: Request | None) -> Request | None:
     return before
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)
 def report_at_exit(setting: str, render: Callable[[], str]) -> None:
     """Write a report to the file that a setting names when the process ends; to standard error if that fails."""
     path = settings.get(setting)

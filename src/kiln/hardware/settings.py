@@ -15,4 +15,5 @@ register(
     Setting("KILN_PTXAS", "a path", "", "The ptxas to call. Unset: that of the wheel `nvidia-cuda-nvcc`, of `CUDA_HOME`, or on `PATH`.", path),
     Setting("KILN_NVDISASM", "a path", "", "The nvdisasm to call. Unset: that of the wheel `nvidia-cuda-nvdisasm`, of `CUDA_HOME`, or on `PATH`.", path),
     Setting("KILN_BANK_CONFLICTS_REPORT", "a path, or `-`", "", "Where bank conflicts counted under `KILN_SANITIZE=banks` go when the process ends: a table on standard output for `-`, else a JSON file.", report_path),
+    Setting("KILN_COALESCING_REPORT", "a path, or `-`", "", "Where sectors of global memory counted under `KILN_SANITIZE=sectors` go when the process ends: a table on standard output for `-`, else a JSON file.", report_path),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Int32
 from ..cute import arch
 from ..cute.atoms.copying import guarded
+from ..cute.deferred_dialects import cute
 from ..cute.layout.layout import make_layout
 from ..cute.tensor.tensor import make_tensor
 
@@ -56,7 +57,9 @@ def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
         return value
     dtype = type(value)
     warps = threads // _WARP
-    buffer = make_tensor(arch.alloc_smem(dtype, block // _WARP), make_layout(block // _WARP))
+    memory = arch.alloc_smem(dtype, block // _WARP)
+    cute.name_allocation(memory.ir_value(), cute.REDUCTION_BUFFER)
+    buffer = make_tensor(memory, make_layout(block // _WARP))
     thread = arch.thread_idx()[0]
     lane, warp = Int32(thread % _WARP), Int32(thread // _WARP)
 

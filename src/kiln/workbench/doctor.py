@@ -44,7 +44,7 @@ class Finding:
     meaning: str = ""
     """The consequence for the user if something is missing or broken."""
     remedy: str = ""
-    """The way to mend it, a command if there is one."""
+    """How to fix it, a command if there is one."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -101,6 +101,6 @@ def _run(kernel: str, folder: str) -> tuple[int, str]:
 def make_parser() -> argparse.ArgumentParser:
     return Parser(
         prog="kiln tour",
-        description="Find a race in a small kernel, mend it, and name the page to read next. It takes a few seconds "
+        description="Find a race in a small kernel, fix it, and name the page to read next. It takes a few seconds "
         "and needs no GPU.",
     )

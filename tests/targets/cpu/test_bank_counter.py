@@ -380,5 +380,8 @@ def test_the_command(tmp_path):
     file = tmp_path / "counts.json"
     subprocess.run([*command, "--json", file, program], check=True, timeout=60, stdout=subprocess.DEVNULL)
     assert {(one["operation"], one["conflicts"]) for one in json.loads(file.read_text())} == {("st", 1), ("ld", 1)}
+    command[-1] = "--coalescing"
+    made = subprocess.run([*command, program], capture_output=True, text=True, check=True, timeout=60)
+    assert made.stdout.endswith("4 sectors of global memory, 4 per access\n")
     wrong = subprocess.run([*command[:-1], program], capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 2 and "say what to look at" in wrong.stderr

@@ -23,7 +23,7 @@ from kiln.hardware.architectures import DEFAULT, Arch
 from kiln.interop.arguments.cpython import API
 from kiln.interop.arguments.planned_calls import calls
 from kiln.interop.arguments.recorded_calls import programs
-from kiln.targets.cpu import bank_counts
+from kiln.targets.cpu import access_counts
 from kiln.targets.cpu.lower import lower
 from kiln.targets.cpu.runtime.parts import PARTS
 from kiln.targets.cpu.sanitizer.detector import detector
@@ -188,7 +188,7 @@ def managing() -> dict[str, str]:
     return {
         **{part.name: _of_part(part) for part in PARTS},
         "sanitizer": lower_library(detector.build(), "sanitizer", detector.exports),
-        "banks": lower_library(bank_counts.counter.build(), "banks", bank_counts.counter.exports),
+        "accesses": lower_library(access_counts.counter.build(), "accesses", access_counts.counter.exports),
         **{part.name: lower_library(part.build(), part.name, part.exports) for part in (calls, programs)},
     }
 

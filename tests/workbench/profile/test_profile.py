@@ -99,6 +99,12 @@ def test_the_static_profile_has_resources_lines_loops_and_bank_conflicts(case, t
     assert kernel["metrics"]["Code size (instructions)"] == sum(static["mix"].values())
     assert (kernel["metrics"]["Bytes/global access"], kernel["metrics"]["Warps in the grid"]) == ("4 (64x)", 1)
     assert max(each["conflicts"] for each in found["extra"]["bank_conflicts"]) == 31 * 32
+    assert {(each["operation"], each["accesses"], each["sectors"]) for each in found["extra"]["coalescing"]} == {
+        ("ld", 32, 128), ("st", 32, 128),
+    }  # fmt: skip
+    counted = ("Global accesses by warps", "Sectors/global access", "Ideal sectors/access", "Wavefronts/shared access")
+    assert [kernel["metrics"][name] for name in counted] == [64, 4.0, 4.0, 16.5]
+    assert "sectors/access" in printed
     (record,) = journal_of(wb.load(case)).read()[0]
     assert (record.kind, record.status, record.more["kernels"][0]["name"]) == ("profile", "ok", "transpose")
 
@@ -126,13 +132,13 @@ def test_bank_conflicts_that_take_too_long_are_told_with_the_case_and_a_remedy(c
                 "k", "sm_90a", (1, 1, 1), (32, 1, 1), (1, 1, 1), 16, 0, 0, 0, 0, 0, 0, mix={"shared": 1}
             )
             for job in jobs:
-                if job.do.endswith(":conflicts"):
+                if job.do.endswith(":accesses"):
                     yield Outcome(job, "timeout", error={"message": "it did not end within 20 s, and was killed"})
                 else:
                     yield Outcome(job, "ok", {"kernels": [kernel.to_json()], "calls": [], "dtype": "f32"})
 
     note = profile.profile(wb.load(case), {"n": 128}, runner=Runner()).notes[-1]
-    said = "bank conflicts of transposed were not counted: it did not end within 20 s, and was killed"
+    said = "bank conflicts and sectors of transposed were not counted: it did not end within 20 s, and was killed"
     assert note == f"{said}; smaller extents may do: --n=64"
 
 

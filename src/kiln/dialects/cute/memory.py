@@ -12,10 +12,10 @@ from ..definition import I32, I64, Emit, Integer, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
 __all__ = [
-    "AllocRmem", "AllocSmem", "Bounds", "CastMemref", "CastPtr", "DynamicSmem", "IntToPtr", "Iter", "Leaf", "Load",
-    "PtrAdd", "PtrToInt", "Store", "Through", "Undef", "View", "alloc_rmem", "alloc_smem", "bounds", "cast_memref",
-    "cast_ptr", "dynamic_smem", "int_to_ptr", "iter_", "leaf", "load", "load_before", "loads_before", "ptr_add",
-    "ptr_to_int", "store", "stores_before", "through", "undef", "view",
+    "REDUCTION_BUFFER", "AllocRmem", "AllocSmem", "Bounds", "CastMemref", "CastPtr", "DynamicSmem", "IntToPtr", "Iter",
+    "Leaf", "Load", "PtrAdd", "PtrToInt", "Store", "Through", "Undef", "View", "alloc_rmem", "alloc_smem", "bounds",
+    "cast_memref", "cast_ptr", "dynamic_smem", "int_to_ptr", "iter_", "leaf", "load", "load_before", "loads_before",
+    "name_allocation", "ptr_add", "ptr_to_int", "store", "stores_before", "through", "undef", "view",
 ]  # fmt: skip
 
 
@@ -389,6 +389,16 @@ class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
 def alloc_smem(bytes_: int, alignment: int, type_: ir.Type) -> ir.Value:
     """Allocate shared memory; `type_` is the pointer type of the result."""
     return emit_value("cute.alloc_smem", type_, (), {"bytes": _i64(bytes_), "alignment": _i64(alignment)})
+
+
+REDUCTION_BUFFER = "reduce_in_block's buffer"
+"""The name of the shared memory of a reduction over a CTA."""
+
+
+def name_allocation(pointer: ir.Value, name: str) -> None:
+    """Name shared memory in reports: without a name it has that of the variable that the user's line assigns."""
+    op = pointer.owner.operation
+    op.location = ir.Location.name(name, op.location)
 
 
 class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE):

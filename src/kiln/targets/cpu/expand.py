@@ -29,7 +29,7 @@ from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
     from ...dialects.declaration import OpView
-    from .bank_counter import BankCounter
+    from .access_counter import AccessCounter
     from .sanitizer.instrument import Instrumentation
 
 INDICES: dict[type[OpView], str] = {
@@ -81,8 +81,8 @@ class Expansion(host.Expansion):
     launches: list[tuple[Expander, cute.Launch]] = dataclasses.field(default_factory=list)
     sanitizer: Instrumentation | None = None
     """The sanitizer of an instrumented build; None in a normal one."""
-    banks: BankCounter | None = None
-    """The counter of a build that counts bank conflicts; None in others."""
+    counter: AccessCounter | None = None
+    """The counter of a build that counts accesses of warps; None in others."""
     arch: Architecture = Arch[DEFAULT]
     """The architecture whose limits launches must keep."""
     needs: dict[str, Needs] = dataclasses.field(default_factory=dict)
@@ -235,15 +235,15 @@ class Expander(host.Expander):
         """Return the address of an access; in an instrumented build it is checked first."""
         if lane_updates.UPDATE in op.attributes:
             self.pause(op, b, "update by all lanes")
-        sanitizer, banks = self.module.sanitizer, self.module.banks
-        if sanitizer is None and banks is None:
+        sanitizer, counter = self.module.sanitizer, self.module.counter
+        if sanitizer is None and counter is None:
             return address
-        element = cute.info(memory).element
+        element, space = cute.info(memory).element, cute.info(memory).space
         count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
         alignment = alignment_of(op, element)
         bytes_ = max(1, count * cute.element_bits(element) // 8)
-        if banks is not None and cute.info(memory).space == "smem":
-            banks.access(self, op, b, address, bytes_, alignment, "st" if write else "ld")
+        if counter is not None:
+            counter.access(self, op, b, space, address, bytes_, alignment, "st" if write else "ld")
         if sanitizer is None:
             return address
         return sanitizer.access(self, op, b, address, memory, bytes_, write, alignment, value=value)

@@ -98,9 +98,9 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
         hidden = [ctx, smem, dynamic, *thread_idx, *block_idx, *block_dim, *grid_dim, no_frame]
         b.call(function_, [], [*arguments, *hidden])
 
-    if expansion.banks is not None:
+    if expansion.counter is not None:
         for_each_thread(b, state.name)
-        expansion.banks.end_of_block(b)
+        expansion.counter.end_of_block(b)
         return
     thread = _thread_function(expansion, state)
     seed = b.load(int_type(64), b.address_of(scheduler.seed_variable(expansion)))
@@ -198,7 +198,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
     x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 10, ptr], [])
     block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
-    instrumented = x.module.sanitizer is not None or x.module.banks is not None
+    instrumented = x.module.sanitizer is not None or x.module.counter is not None
     static, serial = (
         b.i32(static_smem(state)),
         b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops | 4 * needs.pairs),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...base_dsl import sanitizing
 from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
 from ...hardware import features
@@ -57,7 +58,7 @@ class KernelExpansion(expand.Expansion):
         if state.is_kernel:
             lane_updates.mark(op for op, _, _ in work.operations)
         tasks = begin(x, work)
-        fuses = state.is_kernel and self.sanitizer is None and self.banks is None
+        fuses = state.is_kernel and self.sanitizer is None and self.counter is None
         matrices = [task for task in tasks if fuses and task.name in matrix_fusion.OPERATIONS]
         expand_operations(x, [task for task in tasks if not fuses or task.name not in matrix_fusion.OPERATIONS])
         left = matrix_fusion.fuse(x, [task.op for task in matrices])
@@ -79,8 +80,8 @@ class KernelExpansion(expand.Expansion):
             self.inlined |= set() if state.waits else {state.name}
             self.outlined.add(block_name(state.name))
             block_function(self, state)
-        if self.banks is not None:
-            self.banks.finish()
+        if self.counter is not None:
+            self.counter.finish()
 
 
 def _return_status(func: ir.Operation) -> None:
@@ -119,11 +120,11 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
     with compilation.stage("limits"):
         needs = check_limits(compilation.module, arch, emulated=True)
     expansion = KernelExpansion(compilation.module, handlers, "the CPU target", arch=arch, needs=needs)
-    if "banks" in kinds:
-        from .bank_counter import BankCounter  # most programs run without
+    if any(kind in sanitizing.COUNTS for kind in kinds):
+        from .access_counter import AccessCounter  # most programs run without
 
-        expansion.banks = BankCounter(expansion)
-    checked = [kind for kind in kinds if kind != "banks"]
+        expansion.counter = AccessCounter(expansion, kinds)
+    checked = [kind for kind in kinds if kind not in sanitizing.COUNTS]
     if checked:
         from .sanitizer.instrument import Instrumentation  # most programs run without
 

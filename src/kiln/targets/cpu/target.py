@@ -27,7 +27,7 @@ from .runtime import launch_settings
 if TYPE_CHECKING:
     from ..host.exported import Portable
     from ..host.jit import Library
-    from .bank_counter import BankCounter
+    from .access_counter import AccessCounter
     from .sanitizer.report_facts import ReportFacts
 
 CHECKED_OPT = 0
@@ -44,7 +44,7 @@ class CpuExecutable(Executable):
         sites: Sequence[Site],
         artifacts: Artifacts,
         sanitizer: ReportFacts | None = None,
-        banks: BankCounter | None = None,
+        counter: AccessCounter | None = None,
     ) -> None:
         from ..host.call_context import WRAPPER
         from ..host.jit import Library
@@ -56,26 +56,26 @@ class CpuExecutable(Executable):
         self.sites: tuple[Site, ...] = tuple(sites)
         self.artifacts: Artifacts = artifacts
         self.sanitizer = sanitizer
-        self.instrumented: bool = sanitizer is not None or banks is not None
+        self.instrumented: bool = sanitizer is not None or counter is not None
         others: list[Library] = []
         exports = [WRAPPER]
         if sanitizer is not None:
             from .sanitizer.library import library as detector
 
             others.append(detector())
-        if banks is not None:
-            from .bank_counter import COUNTERS
-            from .bank_counter import library as counter
+        if counter is not None:
+            from .access_counter import COUNTERS
+            from .access_counter import library as counting
 
-            others.append(counter())
+            others.append(counting())
             exports.append(COUNTERS)
         library = Library(data, tuple(exports), others=tuple(others), parts=PARTS)
         self.address: int = library.addresses[WRAPPER]
         self.call: Any = _caller(self.address, self.sites, library)
-        if banks is not None:
-            from .bank_counter import COUNTERS, counted
+        if counter is not None:
+            from .access_counter import COUNTERS, counted
 
-            self.call = counted(self.call, library.addresses[COUNTERS], banks.places)
+            self.call = counted(self.call, library.addresses[COUNTERS], counter.places)
         if sanitizer is not None:
             from .sanitizer.finding import watched
 
@@ -155,7 +155,7 @@ class CpuTarget(Target):
             compilation.dump("asm", "s", lambda: artifacts["asm"])
             compilation.dump("object", "o", lambda: data)
             with compilation.stage("load"):
-                executable = CpuExecutable(data, expansion.sites, artifacts, expansion.sanitizer, expansion.banks)
+                executable = CpuExecutable(data, expansion.sites, artifacts, expansion.sanitizer, expansion.counter)
         except RuntimeError as failure:
             path = compilation.write_rejected("failed.ll", text)
             raise CompilerDiagnosticError(

@@ -29,7 +29,7 @@ _WITH_VALUE = ("--html", "--json", "--tasks", "--arch", "--config", "--problem",
 _USAGE = """\
 kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (FILE.py | -m MODULE | CASE) [ARGS ...]
        kiln inspect --tasks SVG [--arch ARCH] (FILE.py | -m MODULE) [ARGS ...]
-       kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]
+       kiln inspect (--bank-conflicts | --coalescing) [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]
        kiln inspect (FILE.o | FILE.so)"""
 
 
@@ -42,14 +42,17 @@ def main(argv: Sequence[str]) -> int:
         parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
     if program[0].endswith((".o", ".so")):
         return _describe_exported(program[0])
-    if args.bank_conflicts:
+    if args.bank_conflicts or args.coalescing:
         if args.html or args.outline or args.resources:
-            parser.error("--bank-conflicts prints a table of its own; in a page they are in the margin")
-        os.environ["KILN_SANITIZE"] = "banks"
-        os.environ["KILN_BANK_CONFLICTS_REPORT"] = os.path.abspath(args.json) if args.json else "-"
+            parser.error("--bank-conflicts and --coalescing print a table; in a page conflicts are in the margin")
+        if args.bank_conflicts and args.coalescing:
+            parser.error("--bank-conflicts or --coalescing, one at a time")
+        os.environ["KILN_SANITIZE"] = "banks" if args.bank_conflicts else "sectors"
+        report = "KILN_BANK_CONFLICTS_REPORT" if args.bank_conflicts else "KILN_COALESCING_REPORT"
+        os.environ[report] = os.path.abspath(args.json) if args.json else "-"
         return run.main(["--target", "cpu", "--", *program])
     if not (args.html or args.json or args.outline or args.resources or args.tasks):
-        kinds = "--html PAGE, --json FILE, --outline, --resources, --tasks SVG, --bank-conflicts"
+        kinds = "--html PAGE, --json FILE, --outline, --resources, --tasks SVG, --bank-conflicts, --coalescing"
         parser.error(f"say what to look at: {kinds}")
     if args.html and args.html != "-" and not os.path.isdir(os.path.dirname(os.path.abspath(args.html))):
         parser.error(f"--html {args.html}: there is no such folder")
@@ -220,12 +223,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     built = "print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, MMAs"
     banks = "run on the CPU target and count bank conflicts of shared memory, for each line that accesses it"
+    sectors = "run on the CPU target and count sectors of global memory, for each line that accesses it"
     field = "another value for a field of the problem; also as --NAME VALUE behind the Case"
     option(parser, "--html PAGE", "write one page with Python, MLIR, LLVM, PTX and SASS side by side")
     flag(parser, "--outline", built)
     flag(parser, "--resources", "print registers, spills, shared memory and occupancy")
     option(parser, "--tasks SVG", "write a picture of the task schedule of the program's kernel (task_scheduling)")
     flag(parser, "--bank-conflicts", banks)
+    flag(parser, "--coalescing", sectors)
     option(
         parser, "--arch", "compile for this architecture, such as sm_90a; default: the GPU's, else sm_90a", default=""
     )
@@ -234,6 +239,10 @@ def make_parser() -> argparse.ArgumentParser:
     option(parser, "--set NAME=VALUE", field, action="append", default=[])
     flag(parser, "--no-run", "do not run the program on the CPU target for bank conflicts and the sanitizer's findings")
     option(parser, "--timeout S", "the seconds that such a run may take (120)", type=float, default=120.0)
-    option(parser, "--json FILE", "write the contents of the page, or the counts of --bank-conflicts, as JSON")
+    option(
+        parser,
+        "--json FILE",
+        "write the contents of the page, or the counts of --bank-conflicts or --coalescing, as JSON",
+    )
     flag(parser, "--quiet", "print nothing on standard error")
     return parser

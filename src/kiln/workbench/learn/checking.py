@@ -1,8 +1,8 @@
-"""What checks of exercises are made of: cases, comparisons, the sanitizer, bank conflicts, bytes of an access.
+"""What checks of exercises are made of: cases, comparisons, the sanitizer, bank conflicts, sectors, bytes of an access.
 
 An exercise is a file in the folder of its lesson, `exercises/lesson_01/exercise_1.py`. It holds the right solution;
 between `# TODO: text` and `# END` stands what the reader has to write, and `start_text` leaves it out. Where there is
-wrong code to mend, lines of it stand in the gap after `#: `. The check of an exercise gets the reader's module and raises
+wrong code to fix, lines of it stand in the gap after `#: `. The check of an exercise gets the reader's module and raises
 `Wrong` for the first case that fails.
 """
 
@@ -65,7 +65,7 @@ def start_text(lesson: int, number: int) -> str:
 
 
 def _gap(found: re.Match[str]) -> str:
-    """Return the gap of a start file: the comment, and code to mend, or None for names that the function uses below."""
+    """Return the gap of a start file: the comment, and code to fix, or None for names that the function uses below."""
     indent, about, code = found.groups()
     if to_mend := re.findall(r"^ *#: (.*\n)", code, re.MULTILINE):
         return f"{indent}# TODO: {about}\n" + "".join(indent + line for line in to_mend)
@@ -143,6 +143,13 @@ def conflicts(run: Callable[[], object]) -> tuple[int, str]:
     with kiln.bank_conflicts() as report:
         run()
     return report.conflicts, str(report)
+
+
+def sectors(run: Callable[[], object]) -> tuple[int, str]:
+    """Run a function and return the most sectors that an access of its warps to global memory touches, and the report."""
+    with kiln.coalescing() as report:
+        run()
+    return max((place.worst for place in report), default=0), str(report)
 
 
 _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[a-zA-Z]\w*(?:::\w+)*)*?)(?:\.v(\d))?\.[bfusi](\d+)\b")

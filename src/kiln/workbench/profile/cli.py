@@ -41,8 +41,8 @@ PROF_TYPES = {
     "static": "what the machine code tells: needs no GPU",
 }
 TIMEOUT = 300.0
-CONFLICTS_TIMEOUT = 20.0
-"""Seconds for counting bank conflicts; a profile does not wait longer."""
+COUNTING_TIMEOUT = 20.0
+"""Seconds for counting accesses on the CPU target; a profile does not wait longer."""
 
 
 @command_line.report_errors
@@ -212,7 +212,7 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
 
 
 def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
-    """Return a static profile with bank conflicts, for the Case's architecture if this GPU has another."""
+    """Return a static profile with accesses counted on the CPU target, for the Case's architecture if this GPU has another."""
     own = str(case.arch).split(",")[0].strip().rstrip("+") if command_line.refused(case) else None
     compiled_for = {"CUTE_DSL_ARCH": own} if own else command_line.job_options(TIMEOUT)["env"]
     done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
@@ -224,20 +224,40 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
         takes = f"take {least:.3g} us at least on {device.name}"
         found.notes.append(f"{work[0]:.3g} operations and {work[1]:.3g} bytes {takes}")
-    if any(each.mix.get("shared") for each in kernels):
-        counting = Job(f"{_JOBS}:conflicts", job, timeout=CONFLICTS_TIMEOUT, env={"KILN_TARGET": "cpu"})
+    if any(each.mix.get("shared") or each.mix.get("global") for each in kernels):
+        counting = Job(f"{_JOBS}:accesses", job, timeout=COUNTING_TIMEOUT, env={"KILN_TARGET": "cpu"})
         (outcome,) = runner.run([counting])
         if outcome.status == "ok":
-            found.extra["bank_conflicts"] = outcome.result["places"]
+            for name in ("bank_conflicts", "coalescing"):
+                found.extra[name] = outcome.result[name]
+            for kernel in found.kernels:
+                kernel.metrics |= _counts(kernel.name, found.extra)
             if outcome.result["problem"] != job["problem"]:
                 fields = fields_text(outcome.result["problem"], ", ")
-                found.notes.append(f"bank conflicts are those of a smaller problem: {fields}")
+                found.notes.append(f"bank conflicts and sectors are those of a smaller problem: {fields}")
         else:
             why = (outcome.error or {}).get("message", outcome.status)
             large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
             if outcome.status == "timeout" and large:
                 why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
-            found.notes.append(f"bank conflicts of {case.name} were not counted: {why}")
+            found.notes.append(f"bank conflicts and sectors of {case.name} were not counted: {why}")
+    return found
+
+
+def _counts(kernel: str, counted: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Value]:
+    """Return the accesses of a kernel's warps, as counted on the CPU target."""
+    kinds = ("bank_conflicts", "coalescing")
+    shared, global_ = ([one for one in counted[name] if one["kernel"] == kernel] for name in kinds)
+    total = {name: sum(one[name] for one in global_) for name in ("accesses", "sectors", "ideal")}
+    found: dict[str, Value] = {}
+    if global_:
+        found["Global accesses by warps"] = total["accesses"]
+        found["Sectors/global access"] = total["sectors"] / total["accesses"]
+        found["Ideal sectors/access"] = total["ideal"] / total["accesses"]
+    if shared:
+        times = sum(one["accesses"] for one in shared)
+        found["Shared accesses by warps"] = times
+        found["Wavefronts/shared access"] = sum(one["wavefronts"] for one in shared) / times
     return found
 
 
@@ -348,8 +368,11 @@ def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]
     conflicts = [each for each in counted if kernel in each["kernel"] and each["conflicts"]]
     if conflicts:
         parts.append(_conflicts_table(conflicts[:lines]))
-    elif "bank_conflicts" in found.extra:
+    elif found.extra.get("bank_conflicts"):
         parts.append("no bank conflicts of shared memory (counted on the CPU target)\n")
+    moved = [each for each in found.extra.get("coalescing", ()) if kernel in each["kernel"]]
+    if moved:
+        parts.append(_sectors_table(moved[:lines]))
     parts += nsys.tables(found.extra.get("timeline"))
     parts += kernel_ranges.tables(found.extra.get("trace"))
     return parts
@@ -389,9 +412,27 @@ def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[Ren
 
 
 def _conflicts_table(places: Sequence[Mapping[str, Any]]) -> RenderableType:
-    table = new_table("bank conflicts", "lost", "wavefronts", "worst", "operation", left=(0, 4))
+    table = new_table("bank conflicts", "lost", "wavefronts", "accesses", "worst", "operation", left=(0, 5))
     for each in places:
-        where = f"{shorter(each['span']['file'])}:{each['span']['line']}" if each["span"] else "?"
-        operation = f"{each['operation']} {each['width']} B"
-        add_row(table, where, str(each["conflicts"]), str(each["wavefronts"]), f"{each['worst']}-way", operation)
+        counts = (each[name] for name in ("conflicts", "wavefronts", "accesses"))
+        add_row(table, _place(each), *counts, f"{each['worst']}-way", _operation(each))
     return table
+
+
+def _sectors_table(places: Sequence[Mapping[str, Any]]) -> RenderableType:
+    columns = ("global memory", "sectors", "ideal", "accesses", "sectors/access", "worst", "operation")
+    table = new_table(*columns, left=(0, 6))
+    for each in places:
+        counts = (each[name] for name in ("sectors", "ideal", "accesses"))
+        per_access = f"{each['sectors'] / each['accesses']:.4g}"
+        add_row(table, _place(each), *counts, per_access, each["worst"], _operation(each))
+    return table
+
+
+def _place(counted: Mapping[str, Any]) -> str:
+    span = counted["span"]
+    return f"{shorter(span['file'])}:{span['line']}" if span else "?"
+
+
+def _operation(counted: Mapping[str, Any]) -> str:
+    return f"{counted['operation']} {counted['width']} B"

@@ -25,8 +25,8 @@ from .kernel_ranges import chrome, spans, summary
 from .static_profile import calls_of, static_profile
 
 Config = Mapping[str, Any] | None
-CONFLICTS_ELEMENTS = 1 << 16
-"""The most elements of inputs when bank conflicts are counted: all CTAs have the same ones."""
+COUNTED_ELEMENTS = 1 << 16
+"""The most elements of inputs when accesses are counted: all CTAs make the same ones."""
 
 
 def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
@@ -39,14 +39,15 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
     return {"dtype": dtype_of(inputs), "kernels": kernels, "calls": calls_of(launches)}
 
 
-def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
-    """Return bank conflicts by line, counted on the CPU target on a problem that is shrunk if it is large."""
+def accesses(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
+    """Return the accesses of warps by line, counted on the CPU target on a problem that is shrunk if it is large."""
     case, _ = opened(where)
-    smaller = verify_jobs.describe(where, dict(problem), CONFLICTS_ELEMENTS)["problem"]
+    smaller = verify_jobs.describe(where, dict(problem), COUNTED_ELEMENTS)["problem"]
     inputs = case.inputs(smaller, seed)
-    with bank_conflicts.Session() as report:
+    with bank_conflicts.AccessSession() as counted:
         case.kernel(*inputs, config=config, problem=smaller)
-    return {"problem": smaller, "places": json.loads(report.json())}
+    reports = {"bank_conflicts": counted.conflicts, "coalescing": counted.coalescing}
+    return {"problem": smaller, **{name: json.loads(report.json()) for name, report in reports.items()}}
 
 
 def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:

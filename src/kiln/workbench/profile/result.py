@@ -126,7 +126,7 @@ class Profile(notebook.Shown):
     notes: list[str] = dataclasses.field(default_factory=list[str])
     """Remarks; the first says why another kind of profile was made."""
     extra: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """More JSON, by kind of profile: `static`, `bank_conflicts`, `timeline`, `trace`."""
+    """More JSON, by kind of profile: `static`, `bank_conflicts`, `coalescing`, `timeline`, `trace`."""
     missing: str = ""
     """Why this machine could not make the profile; "" if it could."""
     failed: str = ""

@@ -27,8 +27,10 @@ def copy_async(
 ) -> None:
     """Issue a `cp.async` of `bytes_` bytes; the rest of `size` is filled with zeros."""
     target, source = hooks_of(x, op).copy(b, target, source, bytes_, size)
-    if x.module.banks is not None:
-        x.module.banks.access(x, op, b, target, size, size, "cp.async")
+    if x.module.counter is not None:
+        x.module.counter.access(x, op, b, "smem", target, size, size, "cp.async")
+        reads = b.compare("ne", bytes_, 0)
+        x.module.counter.access(x, op, b, "gmem", source, size, size, "cp.async", reads)
     x.call(b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
 
 

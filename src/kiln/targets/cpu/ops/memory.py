@@ -140,14 +140,14 @@ def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribut
 
 
 def ordered_load(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, shared: bool = False
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, space: str = ""
 ) -> ir.Value:
-    """Emit a load with an order. `shared`: it is known to be from shared memory."""
+    """Emit a load with an order; `space` is where from, if that is known."""
     x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
     pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
-    if shared and x.module.banks is not None:
-        x.module.banks.access(x, op, b, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
+    if x.module.counter is not None:
+        x.module.counter.access(x, op, b, space, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
     attributes = _access(carrier, modifiers, _ACQUIRE)
     made = b.value("llvm.load", carrier, (pointer,), attributes)
     if "acquire" in modifiers and "ordering" not in attributes:  # x86-64 would keep the order anyway, aarch64 would not
@@ -157,18 +157,18 @@ def ordered_load(
 
 @HANDLERS.expands(nvgpu.memory.OrderedLoad, types=True)
 def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: Builder) -> ir.Value:
-    shared = cute.info(op.types.pointer).space == "smem"
-    return ordered_load(x, op, b, op.pointer, op.result.type, op.modifiers, shared)
+    space = cute.info(op.types.pointer).space
+    return ordered_load(x, op, b, op.pointer, op.result.type, op.modifiers, space)
 
 
 def ordered_store(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str, shared: bool = False
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, value: ir.Value, modifiers: str, space: str = ""
 ) -> None:
-    """Emit a store with an order. `shared`: it is known to be to shared memory."""
+    """Emit a store with an order; `space` is where to, if that is known."""
     value = to_carrier(b, value)
     pointer = hooks_of(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
-    if shared and x.module.banks is not None:
-        x.module.banks.access(x, op, b, pointer, value_bytes(value.type), value_bytes(value.type), "st")
+    if x.module.counter is not None:
+        x.module.counter.access(x, op, b, space, pointer, value_bytes(value.type), value_bytes(value.type), "st")
     attributes = _access(value.type, modifiers, _RELEASE)
     if "release" in modifiers and "ordering" not in attributes:
         b.op("llvm.fence", (), (), {"ordering": int_attr(int_type(64), _RELEASE)})
@@ -177,7 +177,7 @@ def ordered_store(
 
 @HANDLERS.expands(nvgpu.memory.OrderedStore, types=True)
 def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: Builder) -> None:
-    ordered_store(x, op, b, op.pointer, op.value, op.modifiers, cute.info(op.types.pointer).space == "smem")
+    ordered_store(x, op, b, op.pointer, op.value, op.modifiers, cute.info(op.types.pointer).space)
 
 
 @HANDLERS.expands(nvgpu.memory.Prefetch)

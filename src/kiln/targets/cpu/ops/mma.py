@@ -456,10 +456,10 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
     """Let instrumented builds check the rows whose addresses the first lanes give."""
     hooks_of(x, op).rows(b, address, lanes, stores)
-    if x.module.banks is not None:
+    if x.module.counter is not None:
         x.frame_of(op)
         gives = b.if_(b.compare("ult", lane_of(x, b), lanes))
-        x.module.banks.access(x, op, gives, address, 16, 16, "stmatrix" if stores else "ldmatrix")
+        x.module.counter.access(x, op, gives, "smem", address, 16, 16, "stmatrix" if stores else "ldmatrix")
 
 
 def _movement(x: Expander, kind: Matrices) -> str:

@@ -36,9 +36,9 @@ def _space(s: Statement) -> str:
     return ""
 
 
-def _is_local(s: Statement) -> bool:
-    """Return whether an access is to shared memory of the block."""
-    return _space(s) in ("shared", "shared::cta")
+def _memory(s: Statement) -> str:
+    """Return the memory space of an access as tensors have it; empty for what may be another block's, or is unknown."""
+    return {"shared": "smem", "shared::cta": "smem", "global": "gmem"}.get(_space(s), "")
 
 
 def _order(s: Statement) -> str:
@@ -57,7 +57,7 @@ def _vector_type(s: Statement, kind: str) -> tuple[ir.Type, int]:
 def _ld(m: Machine, s: Statement) -> ir.Value | None:
     target, address = s.operands
     type_, count = _vector_type(s, typed(s))
-    made = memory_ops.ordered_load(m.x, m.op, m.b, m.pointer(address, _space(s)), type_, _order(s), _is_local(s))
+    made = memory_ops.ordered_load(m.x, m.op, m.b, m.pointer(address, _space(s)), type_, _order(s), _memory(s))
     if count == 1:
         return made
     if not isinstance(target, Vector):
@@ -82,7 +82,7 @@ def _st(m: Machine, s: Statement) -> None:
         value = m.b.value("vector.from_elements", type_, [m.bits(part, BITS[kind]) for part in source.parts])
     else:
         raise Refused("a vector store needs a vector")
-    memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, _order(s), _is_local(s))
+    memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, _order(s), _memory(s))
 
 
 def _st_async(m: Machine, kind: str, operands: Sequence[Operand]) -> None:

@@ -239,8 +239,8 @@ class _GroupFunction:
         b = self.b
         left = b.compare("ne", b.load(int_type(32), self.alive), 0)
         self._report(b.if_(b.binary("andi", self._fault_free(b), left)))
-        if self.expansion.banks is not None:
-            self.expansion.banks.end_of_block(b)
+        if self.expansion.counter is not None:
+            self.expansion.counter.end_of_block(b)
         if self.state.copies:
             self._call(b, "kiln_cpu_land_all", [self.arena, self.sizes])
 

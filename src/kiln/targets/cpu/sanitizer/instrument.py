@@ -25,7 +25,7 @@ from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
-from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays, shared_name
+from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays
 from .program_memory import (
     AccessedMemory,
     Allocation,
@@ -195,9 +195,10 @@ class Instrumentation(ReportFacts):
     def allocated(self, op: AnyOp, value: ir.Value, start: int, size: int | None) -> None:
         """Record an allocation of shared memory; without a size, all dynamic shared memory."""
         span, _ = source_span(op.location)
-        name = shared_name(span) or ("dynamic shared memory" if size is None else "shared memory")
+        own = location_name(op.location)
+        name = own or assigned_name(span) or ("dynamic shared memory" if size is None else "shared memory")
         end = _DYNAMIC_END if size is None else start + size
-        self._allocations[value] = Allocation(start, end, name)
+        self._allocations[value] = Allocation(start, end, name, bool(own))
 
     def viewed(self, x: Expander, op: AnyOp, pointer: ir.Value, type_: ir.Type) -> None:
         """Record a tensor in shared memory; reports name it if its place and layout are static."""
@@ -213,7 +214,7 @@ class Instrumentation(ReportFacts):
         bits = cute.element_bits(info.element)
         last = sum((int(s) - 1) * int(d) for s, d in zip(*leaves, strict=True))
         span, _ = source_span(op.location)
-        name = shared_name(span) or allocation.name
+        name = allocation.name if allocation.is_named else assigned_name(span) or allocation.name
         tensor = Argument(name, str(info.element), bits, info.layout, "smem")
         start = allocation.start + offset
         dynamic = allocation.end == _DYNAMIC_END

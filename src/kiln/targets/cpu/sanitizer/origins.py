@@ -80,17 +80,6 @@ def location_name(location: ir.Location) -> str:
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
-REDUCTION = "reduce_in_block's buffer"
-"""The name of the shared memory of a reduction."""
-
-
-def shared_name(span: Span | None) -> str:
-    """Return the name for shared memory that the statement at a source line allocates or makes a tensor of."""
-    if span is not None and "reduce_in_block(" in linecache.getline(span.filename, span.line):
-        return REDUCTION  # the variable is the result
-    return assigned_name(span)
-
-
 def assigned_name(span: Span | None) -> str:
     """Return the variable that the statement at a source line assigns, if it is one name."""
     if span is None:

@@ -79,6 +79,8 @@ class Allocation:
     start: int
     end: int
     name: str
+    is_named: bool = False
+    """Whether the allocation itself is named, so that tensors in it do not have the names of variables."""
 
 
 class AccessedMemory(NamedTuple):

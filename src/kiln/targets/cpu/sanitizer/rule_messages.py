@@ -7,9 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ....dialects import cute
 from ..runtime import engine_table
 from . import state as native
-from .origins import REDUCTION
 
 if TYPE_CHECKING:
     from .program_memory import SanitizedSite
@@ -119,7 +119,9 @@ def _phrase(what: str, memory: str) -> str:
 def _race(case: Case) -> Words:
     same = case.block == case.other_block and case.thread == case.other_thread and not case.before
     other = case.other
-    if same and case.engine:
+    if same and case.engine == engine_table.BULK_LOAD:  # known by its mbarrier, of which `other` is the last user
+        other = "another bulk copy that the same mbarrier counts"
+    elif same and case.engine:
         other = other.replace(f"of thread {triple(case.thread)}", "of its own")
     done = _DONE.get(case.rule, "accessed")
     text = f"{case.me} {case.access}; {other} {done} it, and nothing orders the two"
@@ -153,7 +155,7 @@ def _what_is_missing(case: Case) -> str:
         return "blocks of a launch are not ordered: use atomics with release and acquire, or a second launch"
     if case.block != case.other_block:
         return "put cluster_arrive() and cluster_wait() between the two"
-    if case.tensor == REDUCTION:
+    if case.tensor == cute.REDUCTION_BUFFER:
         return "put sync_threads() before the call: its buffer is used again"
     if not case.record.across_warps:
         return "put sync_warp() between the two, or sync_threads() if other warps take part"

@@ -1,4 +1,4 @@
-"""Counting bank conflicts, native code: `bank_counter.py` says what is counted, and adds the calls.
+"""Counting accesses of warps, native code: `access_counter.py` says what is counted, and adds the calls.
 
 The lanes of an access come one after another here. What they accessed is kept until the last lane of the warp has come,
 or the block has ended.
@@ -12,6 +12,8 @@ from ...native import Array, Library, Ptr, native, popcount, ref, size_of, struc
 from ..host.libc import memset, realloc
 
 BANKS = 32
+SECTOR = 32
+"""Bytes of global memory that are fetched or written at once."""
 BUCKETS = 1 << 16
 MIX = 0x9E37_79B9_7F4A_7C15
 
@@ -21,9 +23,9 @@ class Counters:
     """What is counted at one place."""
 
     accesses: u64  # by warps
-    wavefronts: u64
-    ideal: u64  # wavefronts without conflicts
-    worst: u64  # wavefronts of one group of lanes
+    served: u64  # wavefronts of shared memory, sectors of global memory
+    ideal: u64  # wavefronts without conflicts; sectors if the bytes were next to each other
+    worst: u64  # wavefronts of one group of lanes; sectors of one access
     lanes: u64
 
 
@@ -36,7 +38,8 @@ class Pending:
     following: u32  # in its bucket, or the free list; 0: none
     mask: u32  # lanes that have come; 0: not in use
     width: u32
-    words: Array[u32, 32]  # the lanes' addresses in words; the lowest 32 bits are enough
+    is_global: u32
+    addresses: Array[u32, 32]  # of the lanes, in bytes; the lowest 32 bits are enough
 
 
 @struct
@@ -52,7 +55,7 @@ class State:
     buckets: Array[u32, BUCKETS]
 
 
-counter: Library = Library("banks", prefix="kiln_cpu_banks_")
+counter: Library = Library("accesses", prefix="kiln_cpu_accesses_")
 state = counter.variable("state", State)
 
 
@@ -66,7 +69,7 @@ def serve(access: Ptr[Pending], first: u32, lanes: u32) -> u32:
     for lane in range(first, first + lanes):
         if (access.mask >> lane) & 1 != 0:
             for part in range(words):
-                word = access.words[lane] + part
+                word = (access.addresses[lane] >> 2) + part
                 known = False
                 for earlier in range(count):
                     if st.words[earlier] == word:
@@ -79,8 +82,49 @@ def serve(access: Ptr[Pending], first: u32, lanes: u32) -> u32:
 
 
 @native
+def different(access: Ptr[Pending], bytes: u32) -> u32:
+    """Return how many different pieces of so many bytes the lanes' addresses are in."""
+    st = state.place
+    count = u32(0)
+    for lane in range(32):
+        if (access.mask >> lane) & 1 != 0:
+            piece = access.addresses[lane] // bytes
+            known = False
+            for earlier in range(count):
+                if st.words[earlier] == piece:
+                    known = True
+            if not known:
+                st.words[count] = piece
+                count += 1
+    return count
+
+
+@native
 def settle(access: Ptr[Pending]) -> None:
     """Count an access."""
+    if access.is_global != 0:
+        sectors = different(access, u32(SECTOR))
+        bytes = different(access, access.width) * access.width
+        add(access, sectors, (bytes + (SECTOR - 1)) // SECTOR, sectors)
+    else:
+        settle_shared(access)
+
+
+@native
+def add(access: Ptr[Pending], served: u32, ideal: u32, most: u32) -> None:
+    """Add an access to the counters of its place."""
+    counters = access.counters
+    counters.accesses += 1
+    counters.served += served
+    counters.ideal += ideal
+    counters.lanes += popcount(access.mask)
+    if most > counters.worst:
+        counters.worst = most
+
+
+@native
+def settle_shared(access: Ptr[Pending]) -> None:
+    """Count an access to shared memory: its wavefronts."""
     st = state.place
     lanes = u32(BANKS) // (access.width >> 2) if access.width > 4 else u32(BANKS)  # that are served together
     most, total, ideal = u32(0), u32(0), u32(0)
@@ -94,13 +138,7 @@ def settle(access: Ptr[Pending]) -> None:
         total += degree
         if degree > most:
             most = degree
-    counters = access.counters
-    counters.accesses += 1
-    counters.wavefronts += total
-    counters.ideal += ideal
-    counters.lanes += popcount(access.mask)
-    if most > counters.worst:
-        counters.worst = most
+    add(access, total, ideal, most)
 
 
 @native
@@ -127,7 +165,9 @@ def take(key: u64, bucket: u32) -> u32:
 
 
 @counter.export
-def access(counters: Ptr[Counters], key: u64, thread: u32, threads: u32, address: u64, width: u32) -> None:
+def access(
+    counters: Ptr[Counters], key: u64, thread: u32, threads: u32, address: u64, width: u32, is_global: u32
+) -> None:
     """One lane's part of an access. Lanes with one key belong together."""
     st = state.place
     first, lane = thread & ~u32(31), thread & 31
@@ -147,8 +187,9 @@ def access(counters: Ptr[Counters], key: u64, thread: u32, threads: u32, address
         entry.mask = 0
     entry.counters = counters
     entry.width = width
+    entry.is_global = is_global
     entry.mask |= u32(1) << lane
-    entry.words[lane] = u32(address >> 2)
+    entry.addresses[lane] = u32(address)
     if entry.mask == wanted:
         settle(entry)
         if before == 0:
