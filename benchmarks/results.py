@@ -6,17 +6,22 @@ A program declares its tables as constants and its page once:
     PAGE = Page(__file__, "Attention forward", PREFILL, DECODE)
 
 `PREFILL.add(...)` prints a row, with the header before the first; `PAGE.finish(save)` writes `docs/data/<program>.md`.
-Tables that this run did not measure stay as they are on the page. A page has tables only: what they teach is written
-in docs/knowledge. `tests/test_data_pages.py` compares each page with the declarations of its program.
+Tables that this run did not measure stay as they are on the page. A table with a `commit` column keeps its rows one by
+one: a run replaces those with the first two cells that it measured, and several runs may do so at a time. A page has tables
+only: what they teach is written in docs/knowledge. `tests/test_data_pages.py` compares each page with the declarations of its program.
 """
 
 from __future__ import annotations
 
 import datetime
+import fcntl
+import os
 import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,20 +29,28 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "data"
 
 
-def environment() -> str:
-    """Return date, machine, versions and commit, as they are written above a table."""
+def commit() -> str | None:
+    """Return the commit of the working tree, or None where git or the repository is missing."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    try:
+        found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+def environment(machine: str | None = None) -> str:
+    """Return date, machine and versions, as they are written above a table."""
     parts = [datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat()]
     torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    if machine is not None:
+        parts.append(machine)
+    elif torch is not None and torch.cuda.is_available():
         parts += [torch.cuda.get_device_name(), f"CUDA {torch.version.cuda}"]
     else:
         parts.append(platform.machine())
     parts += [f"PyTorch {torch.__version__}"] if torch is not None else []
-    parts.append(f"Python {platform.python_version()}")
-    found = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return ", ".join(parts + ([f"commit {found.stdout.strip()}"] if found.returncode == 0 else []))
+    return ", ".join([*parts, f"Python {platform.python_version()}"])
 
 
 class Recorded(NamedTuple):
@@ -58,6 +71,11 @@ class Recorded(NamedTuple):
 class Table:
     """A table that a program fills: its columns are fixed, its rows are printed as they come."""
 
+    order: Sequence[tuple[str, ...]] = ()
+    """The first two cells in the order in which rows with a commit stand on the page; other rows come last."""
+    machine: str | None = None
+    """The machine as it is written above the table; by default PyTorch's GPU, or else the processor."""
+
     def __init__(self, title: str, columns: tuple[str, ...]) -> None:
         self.title, self.columns, self.rows = title, columns, list[tuple[str, ...]]()
 
@@ -71,8 +89,18 @@ class Table:
         self.rows.append(row)
         print(f"| {' | '.join(row)} |", flush=True)
 
-    def recorded(self) -> Recorded:
-        return Recorded(self.title, environment(), self.columns, tuple(self.rows))
+    def recorded(self, known: Recorded | None) -> Recorded | None:
+        """Return the table as it stands on the page after this run; `known` is what the page has of it."""
+        if not self.rows:
+            return known
+        if self.columns[-1] != "commit":
+            parts = [environment(self.machine), *([f"commit {found}"] if (found := commit()) else [])]
+            return Recorded(self.title, ", ".join(parts), self.columns, tuple(self.rows))
+        rows = {row[:2]: row for row in (*(known.rows if known else ()), *self.rows)}
+        place = {cells: number for number, cells in enumerate(self.order)}
+        rows = sorted(rows.values(), key=lambda row: place.get(row[:2], len(place)))
+        newest = f"{environment(self.machine)} (newest row; each row names its commit)"
+        return Recorded(self.title, newest, self.columns, tuple(rows))
 
 
 class Page:
@@ -82,22 +110,40 @@ class Page:
         self.program, self.title, self.tables = Path(program).resolve(), title, tables
         self.path = DATA / f"{self.program.stem}.md"
 
-    def text(self, known: dict[str, Recorded]) -> str:
-        """Return the page: the tables with rows, and those that are known from before."""
-        shown = {table.title: table.recorded() if table.rows else known.get(table.title) for table in self.tables}
-        return page_text(self.program.relative_to(ROOT), self.title, [table for table in shown.values() if table])
-
     def restore(self) -> None:
         """Begin with the rows that the page has, for a program whose runs add rows."""
-        for known in parse(self.path.read_text()).tables if self.path.exists() else []:
+        for known in self._known():
             next(table for table in self.tables if table.title == known.title).rows[:] = known.rows
+
+    def write(self) -> None:
+        """Write the page: this run's rows, and the rest as the file has it now, whoever wrote it in the meantime."""
+        with _locked(self.path.parent):
+            known = {table.title: table for table in self._known()}
+            shown = [table.recorded(known.get(table.title)) for table in self.tables]
+            text = page_text(self.program.relative_to(ROOT), self.title, [table for table in shown if table])
+            new = self.path.with_suffix(".new")
+            new.write_text(text)
+            new.replace(self.path)
 
     def finish(self, save: bool) -> None:
         """Write the page if `save` says so."""
         if save:
-            before = parse(self.path.read_text()).tables if self.path.exists() else []
-            self.path.write_text(self.text({table.title: table for table in before}))
+            self.write()
             print(f"\n{self.path.relative_to(ROOT)} is written")
+
+    def _known(self) -> list[Recorded]:
+        return parse(self.path.read_text()).tables if self.path.exists() else []
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process has locked a folder, and hold its lock."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def page_text(program: Path, title: str, tables: list[Recorded]) -> str:

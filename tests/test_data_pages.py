@@ -6,6 +6,8 @@ import ast
 import importlib.util
 import re
 import sys
+import threading
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -95,3 +97,55 @@ def test_saving_replaces_measured_tables_and_keeps_the_others(
     assert "| 8 x 8 | - |" in capsys.readouterr().out
     with pytest.raises(ValueError, match="3 cells for 2 columns"):
         second.add("a", "b", "c")
+
+
+def test_runs_at_a_time_keep_the_rows_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "DATA", tmp_path)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+
+    def page() -> tuple[Any, Any]:
+        table = results.Table("Runs", ("program", "arguments", "check", "commit"))
+        table.order = (("a.py", ""), ("b.py", "--n 1"), ("b.py", "--n 2"))
+        return table, results.Page(str(tmp_path / "program.py"), "A page", table)
+
+    (one, first), (other, second) = page(), page()
+    one.add("b.py", "--n 2", "fail", "11111111")
+    one.add("b.py", "--n 1", "pass", "11111111")
+    first.write()
+    other.add("a.py", "", "pass", "22222222")
+    other.add("b.py", "--n 2", "pass", "22222222")
+    second.write()
+    (written,) = results.parse((tmp_path / "program.md").read_text()).tables
+    assert written.rows == (
+        ("a.py", "", "pass", "22222222"),
+        ("b.py", "--n 1", "pass", "11111111"),
+        ("b.py", "--n 2", "pass", "22222222"),
+    )
+    assert written.environment.endswith("(newest row; each row names its commit)")
+
+
+def test_writing_waits_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "DATA", tmp_path)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+
+    def write(row: str) -> None:
+        table = results.Table("Runs", ("program", "commit"))
+        table.add(row, "11111111")
+        results.Page(str(tmp_path / "program.py"), "A page", table).write()
+
+    parse, slow = results.parse, 0.05
+    monkeypatch.setattr(results, "parse", lambda text: (time.sleep(slow), parse(text))[1])
+    write("first")
+    threads = [threading.Thread(target=write, args=(f"{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (written,) = parse((tmp_path / "program.md").read_text()).tables
+    assert sorted(row[0] for row in written.rows) == ["0", "1", "2", "3", "first"]
+    assert [path.name for path in tmp_path.iterdir()] == ["program.md"]
+
+
+def test_a_machine_without_git_has_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert results.commit() is None

@@ -14,7 +14,6 @@ programs the record has no more than a kernel that converts the inputs: there is
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import re
@@ -22,18 +21,21 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import results  # noqa: E402  # pyright: ignore[reportMissingImports]
 from results import Page, Table  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 from kiln.workbench.inspect.capture import Captured, Subject, compile_subject  # noqa: E402
 
-PROGRAMS = Table("Compiled without a GPU", ("program", "arch", "cubin", "registers", "spills", "kinds", "differences"))
+PROGRAMS = Table(
+    "Compiled without a GPU", ("program", "arch", "cubin", "registers", "spills", "kinds", "differences", "commit")
+)
 PAGE = Page(__file__, "Public Blackwell programs, compiled", PROGRAMS)
 
 COMPARED = re.compile(
@@ -108,6 +110,12 @@ def arch_of(program: dict[str, Any]) -> str:
     return re.sub(r"sm_(9|1\d)\d$", r"\g<0>a", program["arch"])
 
 
+def _stamped(examples: Path, program: dict[str, Any]) -> tuple[dict[str, Any], Captured, str | None]:
+    """Compile the kernels of a program, and return them with the commit at which this began."""
+    commit = results.commit()
+    return program, compile_program(examples, program), commit
+
+
 def compile_program(examples: Path, program: dict[str, Any]) -> Captured:
     """Compile the kernels of a program for its chip: with the features that are its own alone, as CuTe DSL does."""
     path = examples / program["path"]
@@ -140,7 +148,7 @@ def failure(examples: Path, found: Captured) -> str:
     return said.replace(f"{examples}/", "")[:160].replace("|", "/")
 
 
-def add(examples: Path, program: dict[str, Any], found: Captured) -> None:
+def add(examples: Path, program: dict[str, Any], found: Captured, commit: str | None) -> None:
     """Add a program's row to the table."""
     used = [kernel for one in found.compiled for kernel in one.kernels if "registers" in kernel]
     registers = max((kernel["registers"] for kernel in used), default=None)
@@ -150,7 +158,7 @@ def add(examples: Path, program: dict[str, Any], found: Captured) -> None:
     compared = [min((differences(one.ptx, there) for one in found.compiled), key=len) for there in recorded if compiled]
     same = None if not compared else "different" if any(compared) else "equal"
     words = "; ".join(each for some in compared for each in some) if compiled else failure(examples, found)
-    PROGRAMS.add(program["path"], arch_of(program), "yes" if compiled else "no", registers, spills, same, words)
+    PROGRAMS.add(program["path"], arch_of(program), "yes" if compiled else "no", registers, spills, same, words, commit)
 
 
 def main() -> int:
@@ -167,14 +175,13 @@ def main() -> int:
     examples = options.examples.resolve()
     programs = [json.loads(line) for file in options.files for line in file.read_text().splitlines() if line]
     programs += others([program["path"] for program in programs])
-    PAGE.restore()  # a run of some programs replaces their rows
-    order = [program["path"] for program in programs]
+    PROGRAMS.order = [(program["path"], arch_of(program)) for program in programs]
     wanted = [program for program in programs if options.only in program["path"]]
     with ProcessPoolExecutor(options.jobs) as pool:
-        for program, found in zip(wanted, pool.map(functools.partial(compile_program, examples), wanted), strict=True):
-            PROGRAMS.rows[:] = [row for row in PROGRAMS.rows if row[0] != program["path"]]
-            add(examples, program, found)
-    PROGRAMS.rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
+        for done in as_completed([pool.submit(_stamped, examples, program) for program in wanted]):
+            add(examples, *done.result())
+            if options.save:
+                PAGE.write()
     PAGE.finish(options.save)
     return 0 if all(row[2] == "yes" for row in PROGRAMS.rows) else 1
 

@@ -1,11 +1,11 @@
 """Run public CuTe DSL programs of `experimental` and `cute_ext` on the CPU target, and compile them for their GPUs.
 
-    python tools/experimental_runs.py EXAMPLES [--only TEXT] [--jobs N] [--timeout SECONDS] [--save]
+    python tools/experimental_runs.py EXAMPLES [--target nvidia] [--only TEXT] [--jobs N] [--timeout SECONDS] [--save]
 
 EXAMPLES is the folder examples/python/CuTeDSL of a checkout of NVIDIA/cutlass. Each line of `experimental_runs.jsonl` is a
 program: `path`, `arch`, the least architecture it is written for, and `args`. Each runs unchanged, with its own check of its result, once
 more under the sanitizer (`blackwell_runs.py` says how), and its kernels are compiled by ptxas and not launched
-(`blackwell_programs.py`).
+(`blackwell_programs.py`). With `--target nvidia` they run on this machine's GPU instead.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import blackwell_runs as running  # noqa: E402  # pyright: ignore[reportMissingI
 from results import Page, Table  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 PROGRAMS = Table(
-    "Run on the CPU target, compiled for a GPU", ("program", "arguments", "check", "s", "sanitizer", "arch", "cubin")
+    "Run on the CPU target, compiled for a GPU",
+    ("program", "arguments", "check", "s", "sanitizer", "arch", "cubin", "commit"),
 )
-PAGE = Page(__file__, "Public programs of experimental and cute_ext", PROGRAMS)
+ON_GPU = Table("Run on a GPU", ("program", "arguments", "check", "s", "commit"))
+PAGE = Page(__file__, "Public programs of experimental and cute_ext", PROGRAMS, ON_GPU)
 
 
 def main() -> None:

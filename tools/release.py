@@ -40,14 +40,19 @@ IN_SDIST = (
 IN_WHEEL = ("kiln/py.typed", "kiln/__native__/calls.x86_64.o", "kiln/__native__/calls.aarch64.o", "cutlass/__init__.py")
 
 
-def main() -> int:
+def arguments(words: list[str]) -> argparse.Namespace:
+    """Parse the command line; options may stand between the interpreters, as `make release-check` writes them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("build", "check"))
     parser.add_argument(
         "pythons", nargs="*", metavar="PYTHON", help="interpreters; by default all of 3.10 to 3.14 found"
     )
     parser.add_argument("--root", help="a folder with a system of Debian, to try the wheel in by chroot")
-    args = parser.parse_args()
+    return parser.parse_intermixed_args(words)
+
+
+def main() -> int:
+    args = arguments(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="kiln-release-") as name:
         folder = Path(name)
         python = make_environment(sys.executable, folder / "tools", *TOOLS)

@@ -79,8 +79,8 @@ def steps(source: Path) -> list[Step]:
         Step("tour", kiln, "tour", prints="race"),
         Step("draw", kiln, "draw", "(4,8):(8,1)", "-o", "layout.svg", makes="layout.svg"),
         Step("inspect", kiln, "inspect", hello, "--html", "page.html", makes="page.html"),
-        Step("kb search", kiln, "kb", "search", "vectorized loads", prints="Vectorized 16-byte accesses"),
-        Step("kb search race", kiln, "kb", "search", "race condition", prints="Shared memory without a barrier"),
+        Step("kb search", kiln, "kb", "search", "vectorized loads", prints=r"\A\S*/sixteen-byte-accesses\.md:"),
+        Step("kb search race", kiln, "kb", "search", "race condition", prints=r"\A\S*/missing-barrier\.md:"),
         *(Step(f"new {kind}", kiln, "new", f"my_{kind}", "--kind", kind, makes=f"my_{kind}/kernel.py") for kind in KINDS),
         *(
             Step(f"example {name}", python, str(source / "examples" / name), prints=".")

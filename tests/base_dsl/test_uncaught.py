@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kiln.base_dsl import diagnostics, uncaught
 from kiln.base_dsl.diagnostics import DSLRuntimeError, Span, coloured, in_colour
+from kiln.hardware.bank_conflicts import Report, SharedAccess
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -80,6 +82,29 @@ def test_ipython_shows_the_users_frames(child, tmp_path):
     said = child("-m", "IPython", "--colors=nocolor", "-c", "import prog; prog.call()", KILN_TARGET="cpu")
     assert "S<3,3,1>" in said.stdout + said.stderr
     assert "swizzle.py" not in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_notes_are_shown_by_every_ipython(shows, monkeypatch):
+    failure = DSLRuntimeError("wrong", page="missing-barrier")
+    whole = ["Traceback", "wrong", *(failure.__notes__ if shows else [])]
+    formatter = SimpleNamespace(structured_traceback=lambda kind, value, tb: whole)
+    shell = SimpleNamespace(InteractiveTB=formatter, colors="nocolor")
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert failure._render_traceback_() == ["Traceback", "wrong", "more: kiln kb show missing-barrier"]
+
+
+def test_cells_of_notebooks_are_called_as_ipython_calls_them(monkeypatch):
+    cells = {"/tmp/ipykernel_1/23.py": ("Cell", "In[3]")}
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=cells.get))
+    module = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    assert str(DSLRuntimeError("wrong", span=Span("/tmp/ipykernel_1/23.py", 4))) == "Cell In[3]:4: error: wrong"
+    access = SharedAccess("turn", "ld", 4, Span("/tmp/ipykernel_1/23.py", 4), (), 1, 32, 1, 32, 32)
+    assert "ld 4 B     Cell In[3]:4 (turn)" in str(Report([access]))
+    assert str(Span("prog.py", 4)) == "prog.py:4"
+    shell.compile = None  # an older IPython
+    assert str(Span("prog.py", 4)) == "prog.py:4"
 
 
 def test_pages_that_errors_name_are_there():

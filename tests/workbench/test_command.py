@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tempfile
 import pytest
 
 import kiln
+from kiln.workbench import tour
 from kiln.workbench.main import VERBS, main, module_of
 
 
@@ -84,6 +86,17 @@ def test_the_tour_finds_a_race_mends_it_and_names_the_page(capsys):
     order = ["@cute.kernel", "race in kernel", "sync_threads", "the result is right", "found nothing", "Go on with"]
     assert [said.index(each) for each in order] == sorted(said.index(each) for each in order)
     assert "Traceback" not in said and tempfile.gettempdir() + "/" not in said and len(said.splitlines()) < 50
+
+
+def test_the_tour_leaves_names_in_the_colour_of_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(tour, "_run", lambda kernel, folder: (1, "subtract_first.py:13: race in kernel subtract_first"))
+    main(["tour"])
+    said = capsys.readouterr().out
+    assert re.search(r"\x1b\[34(;49)?mif\x1b", said)
+    assert "y[thread] = x[thread] - first[" in said
 
 
 def test_help_lists_every_verb(capsys):

@@ -238,7 +238,9 @@ def test_json_and_exit_status_agree(child):
     assert report["works"] == (cpu["state"] == "ok") == (done.returncode == 0)
 
 
-def test_the_table_names_everything(capsys):
+@pytest.mark.parametrize("terminal", ["", "1"])
+def test_the_table_names_everything(terminal, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", terminal)
     findings = [
         doctor.Finding("versions", "python", "ok", "3.11"),
         doctor.Finding("toolchain", "ptxas", "missing", "nowhere", "no cubins", "pip install 'x[y]'"),
@@ -247,6 +249,12 @@ def test_the_table_names_everything(capsys):
     table = capsys.readouterr().out
     for word in ("versions", "python", "3.11", "ptxas", "missing", "no cubins.", "Try: pip install 'x[y]'"):
         assert word in table
+
+
+def test_a_path_stays_whole_where_the_report_is_piped(capsys):
+    path = "/folder" * 20
+    doctor.show([doctor.Finding("toolchain", "ptxas", "ok", path)])
+    assert path in capsys.readouterr().out
 
 
 def test_the_report_needs_no_rich(capsys, monkeypatch):

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import types
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,15 @@ generated_names: weakref.WeakKeyDictionary[types.CodeType, str] = weakref.WeakKe
 """Code that the front end made for a part of a function, with that function's name."""
 
 
+def _name_shown(filename: str) -> str:
+    """Return how a source file is called in texts: a cell of a notebook as IPython calls it, "Cell In[3]"."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    try:
+        return " ".join(shell.compile.format_code_name(filename)) if shell is not None else filename
+    except (AttributeError, TypeError):  # an IPython that names no cells; no cell
+        return filename
+
+
 @dataclasses.dataclass(frozen=True)
 class Span:
     """A range of user source. Lines count from 1, columns from 0; `end_column` is exclusive; -1: unknown."""
@@ -72,7 +82,7 @@ class Span:
     function: str = ""
 
     def __str__(self) -> str:
-        return f"{self.filename}:{self.line}"
+        return f"{_name_shown(self.filename)}:{self.line}"
 
     def snippet(self) -> str:
         """Return the source line with a caret under the range, or nothing where the source cannot be had."""
@@ -232,6 +242,18 @@ class CompilerDiagnosticError(DSLBaseError):
 
 class DSLWarning(UserWarning):
     """Base of Kiln's warnings."""
+
+    __notes__: list[str]
+    _render_traceback_ = DSLBaseError._render_traceback_  # pyright: ignore
+
+
+def warn_at(span: Span | None, text: str, registry: dict[Any, int] | None = None) -> None:
+    """Warn at a line of the user's program. Where warnings are errors, a note of the exception names the line."""
+    warning = DSLWarning(text)
+    if span is not None:
+        warning.__notes__ = [f"{span}: warned here\n{span.snippet()}".rstrip()]
+    place = (span.filename, span.line) if span is not None else ("<unknown>", 0)
+    warnings.warn_explicit(warning, DSLWarning, *place, registry=registry)
 
 
 class DSLOptimizationWarning(Warning):

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._support import lazy
 from . import settings
-from .diagnostics import DSLBaseError, coloured, strip_internal_frames
+from .diagnostics import DSLBaseError, DSLWarning, coloured, strip_internal_frames
 
 _NO_GPU = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
 _SERVED = (
@@ -33,7 +33,7 @@ def is_users(failure: BaseException) -> bool:
         while last is not None and last.tb_next is not None:
             last = last.tb_next
         return last is not None and last.tb_frame.f_code.co_filename == lazy.__file__
-    return isinstance(failure, DSLBaseError)
+    return isinstance(failure, (DSLBaseError, DSLWarning))
 
 
 def clean(failure: BaseException | None) -> None:
@@ -91,4 +91,6 @@ def render_for_ipython(failure: BaseException) -> list[str]:
     shell = sys.modules["IPython"].get_ipython()
     with coloured(not os.environ.get("NO_COLOR") and str(getattr(shell, "colors", "")).lower() != "nocolor"):
         shown: Any = shell.InteractiveTB.structured_traceback(type(failure), failure, failure.__traceback__)
-    return [shown] if isinstance(shown, str) else shown
+    lines: list[str] = [shown] if isinstance(shown, str) else shown
+    text = "\n".join(lines)
+    return [*lines, *(note for note in getattr(failure, "__notes__", ()) if note not in text)]  # older ones show none

@@ -129,7 +129,7 @@ def report_loop(title: str, span: Any, carried: list[tuple[str, Any]]) -> None:
     with trace.require("a loop").detached():  # constants that become values here stay out of the program
         found = [(name, structure(value)) for name, value in carried]
     source, count = linecache.getline(span.filename, span.line).strip(), len(flat([values for _, values in found]))
-    print(f"[loop] {span.filename}:{span.line}: {title} carries {count} values\n    {source}")
+    print(f"[loop] {span}: {title} carries {count} values\n    {source}")
     for name, values in found:
         for line in _lines(values, name, 1, debug + 1 if debug >= 0 else debug):
             print(line)

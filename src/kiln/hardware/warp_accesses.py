@@ -156,7 +156,7 @@ class _Counted(notebook.Shown, Generic[_Access]):
     __repr__ = __str__
 
     def _row(self, one: Any) -> tuple[str, ...]:
-        where = f"{_short(one.span.filename)}:{one.span.line}" if one.span else "?"
+        where = _short(str(one.span)) if one.span else "?"
         return (*self._cells(one), f"{one.operation} {one.width} B", f"{where} ({one.kernel})")
 
     def _cells(self, one: Any) -> tuple[str, ...]:

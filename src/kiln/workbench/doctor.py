@@ -44,7 +44,7 @@ class Finding:
     meaning: str = ""
     """The consequence for the user if something is missing or broken."""
     remedy: str = ""
-    """The way to mend it, a command if there is one."""
+    """How to fix it, a command if there is one."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -355,7 +355,7 @@ _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
 def show(findings: Sequence[Finding]) -> None:
-    """Print the report as a table; as plain lines without `rich`."""
+    """Print the report as a table; as plain lines without `rich`, and where it is piped: paths stay whole there."""
     rows: list[tuple[str, str, str, str]] = []
     for one in findings:
         named = any(earlier.group == one.group for earlier in findings[: len(rows)])
@@ -364,7 +364,11 @@ def show(findings: Sequence[Finding]) -> None:
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
+
+        plain = not Console().is_terminal
     except ModuleNotFoundError:
+        plain = True
+    if plain:
         for group, state, name, text in rows:
             print(f"{group:<10} {state:<8} {name:<16}{text}".replace("\n", "\n" + " " * 36))
         return

@@ -62,7 +62,8 @@ def main(argv: Sequence[str]) -> int:
 
     def show(code: str, lit: int) -> None:
         if out.is_terminal:
-            out.print(Syntax(code, "python", background_color="default", highlight_lines={lit}))
+            # a theme of the terminal's own colours: others draw names white, which a light terminal does not show
+            out.print(Syntax(code, "python", theme="ansi_light", background_color="default", highlight_lines={lit}))
         else:
             out.print("".join(f"    {line}\n" for line in code.splitlines()), end="")
 
@@ -100,6 +101,6 @@ def _run(kernel: str, folder: str) -> tuple[int, str]:
 def make_parser() -> argparse.ArgumentParser:
     return Parser(
         prog="kiln tour",
-        description="Find a race in a small kernel, mend it, and name the page to read next. It takes a few seconds "
+        description="Find a race in a small kernel, fix it, and name the page to read next. It takes a few seconds "
         "and needs no GPU.",
     )

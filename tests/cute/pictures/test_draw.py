@@ -30,6 +30,12 @@ def texts(svg) -> list[str]:
     return [t.text or "" for t in ElementTree.fromstring(svg).iter(SVG + "text")]
 
 
+def test_a_wide_picture_shrinks_to_the_cell_of_a_notebook():
+    root = ElementTree.fromstring(layout_svg(make_layout((2, 64))))
+    assert root.attrib["style"] == "max-width:100%;height:auto"
+    assert root.attrib["viewBox"] == f"0 0 {root.attrib['width']} {root.attrib['height']}"
+
+
 def test_every_offset_is_in_the_picture():
     layout = make_layout(((2, 4), 8), stride=((1, 16), 2))
     shown = texts(layout_svg(layout))

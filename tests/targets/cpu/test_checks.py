@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import traceback
+import warnings
+
 import numpy as np
 import pytest
 
@@ -84,6 +88,15 @@ def test_what_is_a_warning_in_programs_is_an_error_in_tests(runs, monkeypatch):
     assert failure.value.span.filename == __file__
     assert str(failure.value).startswith(f"{__file__}:")  # the line that a summary of tests shows
     assert OFF in failure.value.__notes__
+
+
+def test_a_warning_that_is_an_error_shows_the_users_frames_and_names_the_line():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DSLWarning, match=r"writes x\[31\]") as failure:
+            filling()(np.zeros(31, np.float32))
+    assert {frame.filename for frame in traceback.extract_tb(failure.tb)} == {__file__}
+    assert re.match(rf"{re.escape(__file__)}:\d+: warned here\n    x\[thread\] = 1.0\n", failure.value.__notes__[0])
 
 
 def test_reads_out_of_bounds_give_zeros(runs):

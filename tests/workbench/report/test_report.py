@@ -99,7 +99,7 @@ def test_what_is_slower_than_a_baseline_is_called_so():
     record = bench({"m": 1}, 10.0, peer=5.0)
     record.more["against"]["peer"]["verdict"] = "faster"
     body = report_page.page(report_model.build([record]), "here", "")
-    assert '<span class="slower">0.50x slower</span>' in body
+    assert '<span class="slower">2.00x slower</span>' in body
 
 
 def test_failures_are_grouped_by_reason():
@@ -247,6 +247,13 @@ def test_rows_for_other_tools(folder, tmp_path, records):
     found = json.loads(data.read_text())
     assert found["torn"] == 1 and found["records"][0]["us"] == records[0].us
     assert not (tmp_path / "report.html").exists()
+
+
+def test_rows_on_standard_output(folder, records, capsys):
+    assert main(["report", str(folder), "--csv", "-"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(rows) == len(records)
+    assert float(rows[0]["us"]) == 10.0
 
 
 def test_without_plotly_rows_are_still_written(folder, tmp_path, monkeypatch, capsys):

@@ -13,12 +13,11 @@ import re
 import struct
 import sys
 import types
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from .. import trace
 from ..bindings import ir
-from ..diagnostics import DSLWarning, in_rewritten_code, is_internal, runtime_error, user_frame
+from ..diagnostics import frame_span, in_rewritten_code, is_internal, runtime_error, user_frame, warn_at
 from . import emit, host
 from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
@@ -511,12 +510,10 @@ def _hint_at_print(frame: types.FrameType) -> None:
     if not re.search(r"\bprint\(", linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
         return
     _printed.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-    warnings.warn_explicit(
+    warn_at(
+        frame_span(frame),
         "print() runs once, while the program is traced, and shows ? for what is known when the program runs: "
         'cute.printf("{}", x) prints it then (said once)',
-        DSLWarning,
-        frame.f_code.co_filename,
-        frame.f_lineno,
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import packages
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLWarning, type_error, user_frame
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, frame_span, type_error, user_frame, warn_at
 from ...base_dsl.numeric.meta import TYPES
 from ...hardware import current as hardware
 from ...interop.arguments import loading, plan
@@ -191,11 +190,10 @@ def _warn_of_gradients() -> None:
     place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
     if place not in _warned:
         _warned.add(place)
-        warnings.warn_explicit(
+        warn_at(
+            frame_span(frame) if frame is not None else None,
             "a tensor that requires grad is passed to a kernel: autograd sees neither what the kernel reads nor what it "
             "writes; pass x.detach(), call it under torch.no_grad(), or make it an operator with a gradient (kiln.torch.op)",
-            DSLWarning,
-            *place,
         )
 
 

@@ -185,7 +185,7 @@ def document(full: tuple[int, int], title: str, body: Sequence[str], about: str)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{full[0]}" height="{full[1]}" '
-            f'role="img" viewBox="0 0 {full[0]} {full[1]}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
+            f'style="max-width:100%;height:auto" role="img" viewBox="0 0 {full[0]} {full[1]}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" '
             f'font-size="{_FONT}" text-anchor="middle">',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(about)}</desc>",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.compiler import source_span
-from ...base_dsl.diagnostics import DSLWarning
+from ...base_dsl.diagnostics import warn_at
 from ...dialects.nvgpu.wgmma import Wgmma
 
 _MOVES = ("cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter")
@@ -50,12 +49,10 @@ def _lost(root: ir.Value, ops: list[Wgmma]) -> Wgmma | None:
 
 def _warn(op: Wgmma) -> None:
     span, _ = source_span(op.operation.location)
-    warnings.warn_explicit(
+    warn_at(
+        span,
         "a WGMMA overwrites its accumulator, and the next one overwrites it again before it is read: ACCUMULATE is False "
         "each time; call tiled_mma.set(warpgroup.Field.ACCUMULATE, True) after the first WGMMA",
-        DSLWarning,
-        span.filename if span else "<unknown>",
-        span.line if span else 0,
     )
 
 

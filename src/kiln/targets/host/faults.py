@@ -7,11 +7,10 @@ import re
 import signal
 import struct
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError, DSLWarning
+from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError, warn_at
 from ..lowering.sites import Site
 from . import signals
 from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
@@ -76,10 +75,8 @@ def report(address: int, sites: Sequence[Site], explain: Explain | None = None) 
     if failure is not None:
         raise failure
     if warned is not None:
-        place = (warned.span.filename, warned.span.line) if warned.span else ("", 0)
         what, _, result = warned.message.partition("\n")
-        message = f"{what}{where}: {result}"
-        warnings.warn_explicit(message, DSLWarning, *place, registry=_warned)
+        warn_at(warned.span, f"{what}{where}: {result}", _warned)
 
 
 _warned: dict[Any, int] = {}

@@ -233,7 +233,7 @@ class Kernels:
 
 def _describe(names: Sequence[str], sites: Sequence[Site], index: int, site: int) -> str:
     span = sites[site].span if site < len(sites) else None
-    return f"kernel {names[index]}" + (f", launched at {span.filename}:{span.line}" if span else "")
+    return f"kernel {names[index]}" + (f", launched at {span}" if span else "")
 
 
 def _set_attributes(info: KernelInfo, handle: int) -> None:

@@ -2,7 +2,7 @@
 
 An exercise is a file in the folder of its lesson, `exercises/lesson_01/exercise_1.py`. It holds the right solution;
 between `# TODO: text` and `# END` stands what the reader has to write, and `start_text` leaves it out. Where there is
-wrong code to mend, lines of it stand in the gap after `#: `. The check of an exercise gets the reader's module and raises
+wrong code to fix, lines of it stand in the gap after `#: `. The check of an exercise gets the reader's module and raises
 `Wrong` for the first case that fails.
 """
 
@@ -65,7 +65,7 @@ def start_text(lesson: int, number: int) -> str:
 
 
 def _gap(found: re.Match[str]) -> str:
-    """Return the gap of a start file: the comment, and code to mend, or None for names that the function uses below."""
+    """Return the gap of a start file: the comment, and code to fix, or None for names that the function uses below."""
     indent, about, code = found.groups()
     if to_mend := re.findall(r"^ *#: (.*\n)", code, re.MULTILINE):
         return f"{indent}# TODO: {about}\n" + "".join(indent + line for line in to_mend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+import io
 import json
 import re
 import shlex
@@ -38,7 +39,9 @@ def main(argv: Sequence[str]) -> int:
         print(f"kiln report: no records below {folder}; verify, bench, tune and profile write them", file=sys.stderr)
         return EXIT.FAILED
     if args.csv:
-        _write_csv(args.csv, records)
+        table = io.StringIO(newline="")
+        csv.writer(table).writerows([report_model.COLUMNS, *report_model.rows(records)])
+        _write(args.csv, table.getvalue())
     if args.json:
         data = {"torn": torn, "records": [dataclasses.asdict(record) for record in records]}
         _write(args.json, json.dumps(data, indent=2) + "\n")
@@ -86,18 +89,11 @@ def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> 
     return EXIT.GOOD
 
 
-def _write_csv(path: str, records: list[Record]) -> None:
-    with (sys.stdout if path == "-" else open(path, "w", newline="", encoding="utf-8")) as file:  # fmt: skip
-        writer = csv.writer(file)
-        writer.writerow(report_model.COLUMNS)
-        writer.writerows(report_model.rows(records))
-
-
 def _write(path: str, text: str) -> None:
     if path == "-":
         sys.stdout.write(text)
     else:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8", newline="")
 
 
 def make_parser() -> argparse.ArgumentParser:

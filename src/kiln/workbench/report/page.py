@@ -196,7 +196,8 @@ def _result_row(result: dict[str, Any], peers: list[str]) -> list[str]:
         verdict, ratio = str(peer.get("verdict")), peer.get("ratio")
         ours = {"faster": "slower", "slower": "faster"}.get(verdict, verdict)  # the verdict is about the other
         kind = ours if result["gpu"] else "same"  # times of the CPU target are no praise and no blame
-        beside.append(f'<span class="{_e(kind)}">{_times(ratio[1])}x {_e(ours)}</span>' if ratio else "")
+        times = _times(1 / ratio[1] if ours == "slower" else ratio[1]) if ratio else ""
+        beside.append(f'<span class="{_e(kind)}">{times}x {_e(ours)}</span>' if ratio else "")
     return [
         _e(words(result["problem"])),
         _e(words(result["config"])),

@@ -220,3 +220,35 @@ def test_readers_that_know_of_each_other_by_bytes(seed, seeded):
     y = np.zeros(64, np.float32)
     assert found(armed, x, y, 5) == ([], "")
     assert np.array_equal(y[:32], x.reshape(5, 32).sum(0))
+
+
+@cute.kernel
+def twice_kernel(x: cute.Tensor, y: cute.Tensor, warps: cute.Constexpr):
+    """One lane of each of some warps brings the same 128 bytes to the same place; one mbarrier counts them all."""
+    t, _, _ = cute.arch.thread_idx()
+    memory = cute.arch.alloc_smem(Float32, 32, 128)
+    full = cute.arch.alloc_smem(Int64, 1)
+    if t == 0:
+        cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.mbarrier_arrive_and_expect_tx(full, 128 * warps)
+    cute.arch.sync_threads()
+    if t % 32 == 0 and t < 32 * warps:
+        bulk_load(memory, x.iterator, 128, full)
+    cute.arch.mbarrier_wait(full, 0)
+    y[t] = cute.make_tensor(memory, cute.make_layout(32))[t % 32]
+
+
+@cute.jit
+def twice(x: cute.Tensor, y: cute.Tensor, warps: cute.Constexpr):
+    twice_kernel(x, y, warps).launch(grid=1, block=64)
+
+
+def test_two_warps_bring_the_same_bytes_to_one_place():
+    memory = np.zeros(32 + 4, np.float32)
+    x, y = memory[(-memory.ctypes.data // 4) % 4 :][:32], np.zeros(64, np.float32)
+    assert found(twice, x, y, 1) == ([], "")
+    rules, text = found(twice, x, y, 2)
+    assert rules == ["write-write"]
+    assert "another bulk copy that the same mbarrier counts wrote it" in text
+    assert "of its own" not in text

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import re
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ....base_dsl import sanitizing
-from ....base_dsl.diagnostics import DSLWarning, Span
+from ....base_dsl.diagnostics import Span, warn_at
 from ..faults import TensorMemoryFault
 from ..runtime.deadlock_report import DeadlockFault
 from ..runtime.engine_table import ENGINES
@@ -71,8 +70,7 @@ class Finding:
         """Show the finding as a warning at the kernel's line, which Python adds to the text."""
         page = f"more: kiln kb show {self.page}" if self.page else ""
         text = "\n".join(line for line in [self.message, *self._explanation(), page, footer] if line)
-        place = (self.span.filename, self.span.line) if self.span else ("<unknown>", 0)
-        warnings.warn_explicit(text, DSLWarning, *place, registry=_warned)
+        warn_at(self.span, text, _warned)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as a dict for JSON."""

@@ -119,7 +119,9 @@ def _phrase(what: str, memory: str) -> str:
 def _race(case: Case) -> Words:
     same = case.block == case.other_block and case.thread == case.other_thread and not case.before
     other = case.other
-    if same and case.engine:
+    if same and case.engine == engine_table.BULK_LOAD:  # known by its mbarrier, of which `other` is the last user
+        other = "another bulk copy that the same mbarrier counts"
+    elif same and case.engine:
         other = other.replace(f"of thread {triple(case.thread)}", "of its own")
     done = _DONE.get(case.rule, "accessed")
     text = f"{case.me} {case.access}; {other} {done} it, and nothing orders the two"

@@ -46,7 +46,7 @@ def _polynomial(module: Any) -> None:
 
 EXERCISES = (
     Exercise(
-        "mend six functions",
+        "fix six functions",
         _six,
         (
             "Run the file's functions one by one: each error names the line and what to write.",

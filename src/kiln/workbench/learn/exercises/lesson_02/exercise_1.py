@@ -9,7 +9,7 @@ from kiln import Constexpr, Float32, Int32
 @cute.jit
 def absolute(x: Int32):
     """Return the absolute value of x."""
-    # TODO: mend it
+    # TODO: fix it
     #: if x < 0:
     #:     y = -x
     #: return y
@@ -23,7 +23,7 @@ def absolute(x: Int32):
 @cute.jit
 def total(x: cute.Tensor):
     """Return the sum of the elements of x, an array of float32."""
-    # TODO: mend it
+    # TODO: fix it
     #: result = 0
     result = Float32(0)
     # END
@@ -36,7 +36,7 @@ def total(x: cute.Tensor):
 def scale(x: cute.Tensor, by: Float32):
     """Multiply every element of x, an array of float16, by a number."""
     for i in range(cute.size(x)):
-        # TODO: mend it
+        # TODO: fix it
         #: x[i] = x[i] * by
         x[i] = (x[i] * by).to(x.element_type)
         # END
@@ -45,7 +45,7 @@ def scale(x: cute.Tensor, by: Float32):
 @cute.jit
 def show(x: Int32):
     """Print `x = 7` if x is 7."""
-    # TODO: mend it
+    # TODO: fix it
     #: cute.printf(f"x = {x}")
     cute.printf("x = {}", x)
     # END
@@ -54,13 +54,13 @@ def show(x: Int32):
 @cute.jit
 def sigmoid(x: Float32):
     """Return 1 / (1 + exp(-x))."""
-    # TODO: mend it
+    # TODO: fix it
     #: return 1.0 / (1.0 + math.exp(-x))
     return 1.0 / (1.0 + cute.math.exp(-x))
     # END
 
 
-# TODO: mend it: the annotation of i
+# TODO: fix it: the annotation of i
 #: @cute.jit
 #: def tap(x: Float32, i: Int32):
 @cute.jit

@@ -31,7 +31,7 @@ def _block_totals(module: Any) -> None:
 
 EXERCISES = (
     Exercise(
-        "mend a reversal",
+        "fix a reversal",
         _reverse,
         (
             "Thread 0 reads what thread 63 writes. What orders the two?",
@@ -39,7 +39,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        "a sum by a tree",
+        "a tree reduction",
         _block_totals,
         (
             "In each step a thread reads what another thread wrote in the step before: one barrier for each step.",

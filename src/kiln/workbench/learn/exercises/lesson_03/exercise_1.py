@@ -1,4 +1,4 @@
-"""Exercise 1 of lesson 3: each block reverses its part of an array in shared memory. It races: mend it."""
+"""Exercise 1 of lesson 3: each block reverses its part of an array in shared memory. It races: fix it."""
 
 import kiln.cute as cute
 from kiln import Float32, utils
@@ -12,7 +12,7 @@ def reverse_kernel(x: cute.Tensor):
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     shared = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(THREADS))
-    # TODO: mend it
+    # TODO: fix it
     #: shared[thread] = x[block * THREADS + thread]
     #: x[block * THREADS + thread] = shared[THREADS - 1 - thread]
     shared[thread] = x[block * THREADS + thread]

@@ -49,7 +49,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        "the largest of a row, by a block",
+        "row maximum, with a block",
         _row_max,
         (
             "cute.arch.warp_reduction_max(largest) needs all 32 lanes: call it outside of any `if`.",

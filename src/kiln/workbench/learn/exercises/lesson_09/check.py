@@ -42,7 +42,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        "be the consumer",
+        "the consumer",
         _column_totals,
         (
             "consumer.wait_and_advance() returns a handle of the full buffer: its number is handle.index.",

@@ -31,7 +31,7 @@ def _gemm(module: Any) -> None:
 
 EXERCISES = (
     Exercise(
-        "order a box",
+        "a TMA round trip",
         _double,
         (
             "cute.size_in_bytes(Float32, load.smem_layout) is what one box brings.",
@@ -40,7 +40,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        "mind the group",
+        "a WGMMA main loop",
         _gemm,
         (
             "There are four MMAs, cute.size(tCrA, mode=[2]) of K = 16 each.",

@@ -23,7 +23,7 @@ def double_kernel(load: cpasync.TmaInfo, store: cpasync.TmaInfo):
     shared, source, target = cpasync.tma_partition(
         load.atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), grouped
     )
-    # TODO: one lane tells the mbarrier how many bytes will come; the warp orders the load; all wait for phase 0
+    # TODO: one lane tells the mbarrier how many bytes will arrive; the warp issues the load; all wait for phase 0
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(full, cute.size_in_bytes(Float32, load.smem_layout))
     cute.copy(load.atom, source, shared, tma_bar_ptr=full)

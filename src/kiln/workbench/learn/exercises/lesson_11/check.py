@@ -37,7 +37,7 @@ def _producer(module: Any) -> None:
 
 EXERCISES = (
     Exercise(
-        "order the tiles",
+        "tile rasterization",
         _order,
         (
             "A band has GROUP * n_tiles tiles: divmod(number, GROUP * n_tiles) gives the band and the place in it.",
@@ -45,7 +45,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        "be the producer",
+        "the producer",
         _producer,
         (
             "stage = producer.acquire_and_advance() waits until a stage is empty and announces its bytes.",

@@ -35,7 +35,7 @@ def gemm_kernel(
     steps = tiles_a.shape[2]
     if warp < WARPGROUP // 32:
         if warp == 0:
-            # TODO: for each step wait for an empty stage and order both loads; when all is done, producer.tail()
+            # TODO: for each step wait for an empty stage and issue both loads; when all is done, producer.tail()
             # (gmem_a[None, k] is step k of A, smem_a[None, stage.index] its place, stage.barrier its mbarrier)
             for k in range(steps):
                 stage = producer.acquire_and_advance()

@@ -45,7 +45,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        "order and commit",
+        "issue and commit",
         _gemm,
         (
             "cute.gemm(mma, acc, tCrA[None, None, None, 0], tCrB[None, None, None, 0], acc), by warp 0 alone.",

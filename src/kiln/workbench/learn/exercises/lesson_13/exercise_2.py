@@ -1,4 +1,4 @@
-"""Exercise 2 of lesson 13: order MMAs over several steps of K, commit, and wait."""
+"""Exercise 2 of lesson 13: issue MMAs over several steps of K, commit, and wait."""
 
 import kiln.cute as cute
 from kiln import Float16, Float32, Int32, Int64, pipeline, utils
@@ -42,7 +42,7 @@ def gemm_kernel(mma: cute.TiledMma, a: cute.Tensor, b: cute.Tensor, c: cute.Tens
             sB[i] = part_b[i]
         cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.sync_threads()
-        # TODO: warp 0 orders the MMA and commits it to `done` (one elected lane); all threads wait, phases alternate
+        # TODO: warp 0 issues the MMA and commits it to `done` (one elected lane); all threads wait, phases alternate
         # (from the second step on the MMA adds: mma.set(tcgen05.Field.ACCUMULATE, True) after the first)
         if warp == 0:
             cute.gemm(mma, acc, tCrA[None, None, None, 0], tCrB[None, None, None, 0], acc)
