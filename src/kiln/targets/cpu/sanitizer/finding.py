@@ -49,7 +49,7 @@ class Finding:
     """How often it happened at this pair of places."""
     notes: tuple[tuple[Span, str], ...] = ()
     iteration: int | None = None
-    """Iterations of the innermost loop around the access that came before; None outside a loop that runs on the GPU."""
+    """The iteration of the innermost dynamic loop around the access, counted from 0; None outside loops."""
 
     @property
     def page(self) -> str:
