@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import linecache
 import re
 import sys
 import tempfile
@@ -27,6 +26,8 @@ from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 from kiln.cute.pictures.tensor_memory import accumulator_svg
 
 LESSONS = Path(__file__).parents[1] / "learn"
+FOLDER = tempfile.TemporaryDirectory()
+"""Where cells are files while the process lives: the source of a function is looked up when it is first called."""
 
 
 def alt(name: str) -> str:
@@ -41,12 +42,13 @@ def program(number: int, *words: str) -> dict[str, Any]:
     """Run the code cells of a lesson in which one of these words occurs, on the CPU target, and return their names."""
     text = next(LESSONS.glob(f"{number:02}-*.md")).read_text()
     made: dict[str, Any] = {"__name__": f"lesson_{number}"}
-    with tempfile.TemporaryDirectory() as folder, kiln.target("cpu"), contextlib.redirect_stdout(io.StringIO()):
+    folder = Path(FOLDER.name) / str(number)
+    folder.mkdir(exist_ok=True)
+    with kiln.target("cpu"), contextlib.redirect_stdout(io.StringIO()):
         for i, code in enumerate(re.findall(r"^```\{code-cell\}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)):
             if any(word in code for word in words):
-                file = Path(folder) / f"cell_{i}.py"
+                file = folder / f"cell_{i}.py"
                 file.write_text(code)
-                linecache.getlines(str(file))  # the source is looked up when a function is first called
                 exec(compile(code, str(file), "exec"), made)
     return made
 

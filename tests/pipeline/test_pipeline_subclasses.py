@@ -144,3 +144,23 @@ def test_one_elected_thread_releases_for_its_warp():
     x[:] = np.arange(TILE * TILES)
     f(from_dlpack(x, assumed_align=16), from_dlpack(out, assumed_align=16))
     np.testing.assert_array_equal(out, x + 1)
+
+
+class Mixin:
+    pass
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        pipeline.PipelineAsync, pipeline.PipelineAsyncUmma, pipeline.PipelineClcFetchAsync, pipeline.PipelineCpAsync,
+        pipeline.PipelineOrder, pipeline.PipelineState, pipeline.PipelineTmaAsync,
+        pipeline.PipelineTmaMultiConsumersAsync, pipeline.PipelineTmaStore, pipeline.PipelineTmaUmma,
+        pipeline.PipelineUmmaAsync, pipeline.NamedBarrier,
+    ],
+)  # fmt: skip
+def test_a_pipeline_becomes_one_of_a_class_with_a_mixin(base):
+    derived = type("Derived", (Mixin, base), {})
+    made = object.__new__(base)
+    object.__setattr__(made, "__class__", derived)
+    assert type(made) is derived

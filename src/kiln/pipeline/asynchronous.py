@@ -27,7 +27,7 @@ _ARRIVALS = {PipelineOp.AsyncThread: ThreadArrival, PipelineOp.AsyncLoad: CopyAr
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PipelineAsync(notebook.Shown):
+class PipelineAsync:
     """A pipeline of `num_stages` stages. A producer acquires a stage (waits until it is empty), fills and commits it; a
     consumer waits until it is full, uses and releases it. Both go through the stages in order.
 
@@ -62,6 +62,10 @@ class PipelineAsync(notebook.Shown):
     def _as_html(self) -> str:
         title = f"{type(self).__name__} of {self.num_stages} stages"
         return notebook.page(notebook.table(("a stage is", "by", "arrivals"), self._sides(), name=title))
+
+    # `notebook.Shown` is no base: its empty `__slots__` would forbid libraries to make a pipeline one of their own
+    # class by assigning `__class__`, where that class also derives from a mixin.
+    _repr_mimebundle_ = notebook.Shown._repr_mimebundle_
 
     @classmethod
     def create(

@@ -146,6 +146,9 @@ def test_their_init_makes_the_value(own):
     assert (own((1.0, 2.0)).value, own(1.0, 2.0).value, own(x=3.0, high=1).value) == (131073.0, 131073.0, 65539.0)
     assert (own(own(1.0, 2.0)).value, own(Float32(1.0)).value) == (131073.0, 1.5)
     assert type(Float32(1.0).to(own)) is own and Float32(1.0).to(own).value == 1.5
+    made = own(1.0, 2.0)
+    made.value = 1.5
+    assert made.value == 1.5
     with pytest.raises(TypeError, match="positional argument"):
         Float32(1.0, 2.0)  # type: ignore[call-arg]
 

@@ -105,6 +105,10 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         """A Python scalar, or the IR value."""
         return self._value
 
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._value = value
+
     @property
     def dtype(self) -> type[Self]:
         """The numeric type."""
