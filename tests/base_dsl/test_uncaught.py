@@ -11,7 +11,7 @@ import pytest
 
 from kiln.base_dsl import diagnostics, uncaught
 from kiln.base_dsl.diagnostics import DSLRuntimeError, Span, coloured, in_colour
-from kiln.hardware.bank_conflicts import Report, SharedAccess
+from kiln.hardware.warp_accesses import Report, SharedAccess
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
