@@ -39,7 +39,7 @@ SPEEDS = (
     ),
     Speed(
         "GEMM, fp8 (e4m3), 8192 x 8192 x 8192", "gemm_hopper", "Square GEMMs, TFLOP/s",
-        ("float8_e4m3fn, f32 accumulation NT", "8192", "8192", "8192"), "cuBLAS", _SUSTAINED, "TFLOP/s",
+        ("float8_e4m3fn, f32 accumulation of both NT", "8192", "8192", "8192"), "cuBLAS", _SUSTAINED, "TFLOP/s",
     ),
     Speed(
         "attention, f16, causal, 4 x 8192, 16 heads, head_dim 128", "attention_hopper", "Sustained",
