@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kiln.bank_conflicts import Report, SharedAccess
 from kiln.base_dsl import diagnostics, uncaught
 from kiln.base_dsl.diagnostics import DSLRuntimeError, Span, coloured, in_colour
-from kiln.hardware.warp_accesses import Report, SharedAccess
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

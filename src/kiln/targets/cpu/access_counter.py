@@ -31,6 +31,7 @@ from ...hardware.warp_accesses import GlobalAccess, SharedAccess, WarpAccess, co
 from ...mlir import context, ir
 from ..lowering.builder import Builder, global_, int_attr, int_type, parsed_type, ptr_type
 from .access_counts import MIX, Counters, access, counter, flush
+from .loop_iterations import LoopIterations, loops_around
 from .sanitizer.origins import passed_on
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class AccessCounter:
         self.places: list[Place] = []
         self._numbers: dict[Place, int] = {}
         self._operations = 0
-        self._loops: dict[ir.Operation, ir.Value] = {}
+        self._iterations = LoopIterations()
 
     def access(
         self, x: Expander, op: ir.Operation, b: Builder, space: str, address: ir.Value, bytes_: int, alignment: int,
@@ -145,31 +146,11 @@ class AccessCounter:
 
     def _moment(self, x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
         """Return a number (i64) that differs from one iteration of the loops around an operation to the next."""
-        moment, parent = b.i64(0), op.parent
-        while parent is not None:
-            around = parent.operation
-            if around.name == "func.func":
-                break
-            if around.name == "scf.for":
-                lower, _, step = list(around.operands)[:3]
-                index = around.regions[0].blocks[0].arguments[0]
-                done = b.binary("divui", b.binary("subi", index, lower), step)
-                moment = _mixed(b, moment, done)
-            elif around.name == "scf.while":
-                moment = _mixed(b, moment, b.load(int_type(64), self._counter(x, around)))
-            parent = around.parent
+        moment = b.i64(0)
+        for loop in loops_around(op):
+            done = self._iterations.number(x, b, loop)
+            moment = b.binary("addi", b.binary("muli", moment, _MIX), b.binary("addi", done, 1))
         return moment
-
-    def _counter(self, x: Expander, loop: ir.Operation) -> ir.Value:
-        """Return where the iterations of an open loop are counted."""
-        if loop not in self._loops:
-            i64 = int_type(64)
-            cell = self._loops[loop] = x.at_entry(loop.location).alloca(i64)
-            start = Builder(ir.InsertionPoint(loop), loop.location)
-            start.store(start.i64(0), cell)
-            each = Builder(ir.InsertionPoint.at_block_begin(loop.regions[1].blocks[0]), loop.location)
-            each.store(each.binary("addi", each.load(i64, cell), 1), cell)
-        return self._loops[loop]
 
     def end_of_block(self, b: Builder) -> None:
         """At the end of a block, or of a group of them."""
@@ -199,14 +180,6 @@ def _argument(x: Expander, address: ir.Value) -> ir.Value | None:
         if address.type == ptr_type():
             pointer = address
     return None
-
-
-def _mixed(b: Builder, moment: ir.Value, number: ir.Value) -> ir.Value:
-    if isinstance(number.type, ir.IndexType):
-        number = b.value("arith.index_cast", int_type(64), (number,))
-    elif number.type != int_type(64):
-        number = b.value("arith.extui", int_type(64), (number,))
-    return b.binary("addi", b.binary("muli", moment, _MIX), b.binary("addi", number, 1))
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

@@ -113,6 +113,38 @@ def test_the_buffer_of_a_reduction_has_not_the_name_of_the_result() -> None:
 
 
 @cute.kernel
+def tree_sum(x: cute.Tensor, y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    tile = cute.make_tensor(cute.arch.alloc_smem(Float32, N), cute.make_layout(N))
+    tile[t] = x[t]
+    cute.arch.sync_threads()
+    half = Int32(N // 2)
+    while half > 0:
+        if t < half:
+            tile[t] += tile[t + half]
+        if half != 16:  # the second iteration does not synchronize
+            cute.arch.sync_threads()
+        half = half // 2
+    for row in range(1, 7, 2):
+        y[row * N + t] = tile[0]
+
+
+@cute.jit
+def run_tree_sum(x: cute.Tensor, y: cute.Tensor):
+    tree_sum(x, y).launch(grid=1, block=N)
+
+
+def test_a_finding_in_a_loop_names_the_iteration() -> None:
+    findings = {finding.rule: finding for finding in found(run_tree_sum, *arrays(N, 5 * N))}
+    assert {rule: finding.iteration for rule, finding in findings.items()} == {"read-write": 1, "bounds": 2}
+    (_, (loop, text)) = findings["read-write"].notes
+    assert text == "thread 8 of block 0 is in iteration 1 of this loop, counted from 0"
+    assert loop.snippet().splitlines()[0].strip() == "while half > 0:"
+    assert findings["bounds"].to_dict()["iteration"] == 2
+    assert all(finding.iteration is None for finding in found(run_shift, *arrays(N, N), False))
+
+
+@cute.kernel
 def dynamic(y: cute.Tensor):
     t, _, _ = cute.arch.thread_idx()
     cute.arch.alloc_smem(Float32, 5)

@@ -48,6 +48,8 @@ class Finding:
     count: int
     """How often it happened at this pair of places."""
     notes: tuple[tuple[Span, str], ...] = ()
+    iteration: int | None = None
+    """The iteration of the innermost dynamic loop around the access, counted from 0; None outside loops."""
 
     @property
     def page(self) -> str:
@@ -314,14 +316,16 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     times = f" ({record.count} times)" if record.count > 1 else ""
     if record.schedule:
         hint = f"{hint}; found under another schedule, which KILN_CPU_SEED={record.schedule} repeats"
-    notes = ()
+    notes: list[tuple[Span, str]] = []
     if two_sided and other_site.span is not None and note:
-        notes = ((other_site.span, note),)
+        notes.append((other_site.span, note))
+    if site.loop is not None:
+        notes.append((site.loop, f"{me} is in iteration {record.iteration} of this loop, counted from 0"))
     return Finding(
         kind, rule, f"{kind} in kernel {kernel}: {text}{times}", hint, kernel, site.span, site.calls,
         other_site.span if two_sided else None, block, thread, other_block if two_sided else None,
         other_thread if two_sided else None, memory.space, memory.tensor, memory.coordinate, memory.offset, record.count,
-        notes,
+        tuple(notes), record.iteration if site.loop is not None else None,
     )  # fmt: skip
 
 

@@ -41,6 +41,11 @@ def state_address(expansion: Expansion, b: Builder) -> ir.Value:
     return b.address_of(memory.symbol)
 
 
+def state_field(expansion: Expansion, b: Builder, name: str) -> ir.Value:
+    """Return the address of a field of the detector's state."""
+    return b.byte_gep(state_address(expansion, b), _offset(State, name))
+
+
 def _offset(kind: type[ctypes.Structure], name: str) -> int:
     return getattr(kind, name).offset
 

@@ -22,6 +22,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, constant_values, int_type, ptr_type
 from ...lowering.expansion import AnyOp
 from ..launch import static_smem
+from ..loop_iterations import LoopIterations, loops_around
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
@@ -103,6 +104,7 @@ class Instrumentation(ReportFacts):
         self._loaded: set[ir.Value] = set()
         """Register arrays that tensor memory is loaded to."""
         self._seen_through: dict[ir.Value, swizzles.Swizzled | None] = {}
+        self._iterations = LoopIterations()
         self._kernel_numbers: dict[str, int] = {}
         self.facts: dict[str, KernelFacts] = {}
 
@@ -377,14 +379,14 @@ class Instrumentation(ReportFacts):
         plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
         through = self._swizzle_of(address) if looks and plain else None
         swizzle = {"swizzle": through.name} if through is not None else {}
-        site = self.site(op, x, what, **memory.site_fields, **swizzle)
+        loop, calls = self._say_iteration(x, op, b) if not engine else (None, [])
+        site = self.site(op, x, what, **memory.site_fields, **swizzle, loop=loop)
         facts.ordered |= bool(flags & (SHARED | ATOMIC) or engine)
         if write and not flags & SHARED:
             if memory.low:
                 facts.written.add(memory.low - 1)
             else:
                 facts.writes_unknown = True
-        calls: list[ir.Operation] = []
         if value is not None and "race" in self.kinds:
             place = x.at_entry(op.location).alloca(value.type)
             calls.append(b.op("llvm.store", (), (value, place)))
@@ -397,6 +399,18 @@ class Instrumentation(ReportFacts):
         if looks:
             swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
+
+    def _say_iteration(self, x: Expander, op: AnyOp, b: Builder) -> tuple[Span | None, list[ir.Operation]]:
+        """Let the detector know the iteration of the innermost loop around an operation.
+
+        Returns the loop's place and the operation that does it; nothing outside loops and in default checks.
+        """
+        loop = None if self.plain else next(loops_around(op.operation), None)
+        if loop is None:
+            return None, []
+        place = inline.state_field(x.module, b, "iteration")
+        store = b.op("llvm.store", (), (self._iterations.number(x, b, loop), place))
+        return source_span(loop.location)[0], [store]
 
     def _classify(self, x: Expander, address: ir.Value, type_: ir.Type | None) -> AccessedMemory:
         """Return the memory that an access through a pointer of a type refers to."""
@@ -464,8 +478,9 @@ class Instrumentation(ReportFacts):
         what = "write" if op.write else "read"
         space = argument.space if argument is not None else "smem" if origin == "shared" else info.space
         flags = 0 if space == "rmem" else SPACE_OF.get(space, GLOBAL)
-        site = self.site(op, x, what, memory=name)
         inside = b.if_(bad)
+        loop, _ = self._say_iteration(x, op, inside)
+        site = self.site(op, x, what, memory=name, loop=loop)
         memory = x.at_entry(op.location).alloca(int_type(64), 3 * modes)
         for k, number in enumerate(numbers):
             inside.store(number, inside.byte_gep(memory, 8 * k))

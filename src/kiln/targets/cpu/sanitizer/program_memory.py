@@ -27,6 +27,8 @@ class SanitizedSite:
     element_bits: int = 0
     swizzle: str = ""
     """The swizzle through which it accesses shared memory."""
+    loop: Span | None = None
+    """The innermost dynamic loop around it, if its iterations are known when it is reported."""
 
 
 @dataclasses.dataclass(frozen=True)

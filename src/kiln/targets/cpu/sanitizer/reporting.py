@@ -79,6 +79,7 @@ def report(
     found.other_site = other_site
     found.tid = st.tid
     found.other_tid = other_tid
+    found.iteration = st.iteration
     found.bytes = size
     found.address = address
     found.kernel = st.kernel

@@ -387,6 +387,7 @@ class Finding:
     bytes: u32
     count: i64  # how often
     across_warps: u32  # whether two warps took part in any of them
+    iteration: i64  # of the innermost loop around the reported access
     address: u64
     space: u32  # one of `SPACES`, or 0
     rank: u32  # of the block whose shared memory it is
@@ -473,6 +474,7 @@ class State:
     wgmma_memo_place: u32  # the identity by which the second clock exceeds the first
     wgmma_memo_epoch: u32
     scratch: u64
+    iteration: i64  # of the innermost loop around the next access, if there is one
     value: u64  # address of the value of the next write, if known
     value_for: u64  # the address it is written to
     source: u64  # what the next `cp.async` reads, how many bytes, and where it writes them
