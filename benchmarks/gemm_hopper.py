@@ -145,7 +145,7 @@ class Case:
     def check(self, ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
         wanted, got = ((x[0] if isinstance(x, tuple) else x).float() for x in (theirs(), ours()))
         worst = ((got - wanted).abs().max() / wanted.abs().max()).item()
-        fast = self.dtype is E4M3 and self.peer_fast  # accumulated in tensor cores alone: one per cent off at K = 8192
+        fast = self.dtype is E4M3 and self.peer_fast  # fewer bits of the accumulator: one per cent off at K = 8192
         if not worst <= (2e-2 if fast else 1e-2):
             raise SystemExit(f"{self.name}: {worst:.2e} away from the peer's")
 
