@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 import pkgutil
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -35,14 +36,22 @@ def libraries() -> dict[str, Library]:
     return {value.name: value for value in values if isinstance(value, Library)}
 
 
+def remove_others(known: Collection[str]) -> None:
+    """Remove the object code of libraries that are gone, which a wheel would carry."""
+    for file in Path(native_objects.FOLDER).glob("*.o"):
+        if file.name.partition(".")[0] not in known:
+            file.unlink()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--here", action="store_true", help="for this machine's architecture only")
     architectures = [jit.common()[0]] if parser.parse_args().here else list(native_objects.COMMON)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    missing = 0
-    for name, library in sorted(libraries().items()):
+    missing, known = 0, libraries()
+    remove_others(known)
+    for name, library in sorted(known.items()):
         for architecture in filter(None, architectures):
             if native_objects.kept(name, architecture) is None:
                 data = jit.native_object(library, jit.common_processor(architecture))

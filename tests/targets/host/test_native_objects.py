@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
+import importlib.util
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kiln.base_dsl import cache
 from kiln.native import Library, i32
 from kiln.targets.host import jit, native_objects
 
+ROOT = Path(__file__).parents[3]
 sums = Library("sums", prefix="test_")
 
 
@@ -143,3 +145,16 @@ def test_code_for_another_architecture_can_be_made_here(child):
 
     library = signal_handler.signals
     assert done.stdout.strip() == lower.lower_library(library.build(), library.name, library.exports).strip()
+
+
+def test_objects_of_libraries_that_are_gone_are_removed(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("native_objects_tool", ROOT / "tools" / "native_objects.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec.loader.exec_module(tool)
+    monkeypatch.setattr(native_objects, "FOLDER", str(tmp_path))
+    for name in ("launch.x86_64.o", "gone.x86_64.o", "gone.aarch64.o"):
+        (tmp_path / name).touch()
+    tool.remove_others({"launch"})
+    assert [file.name for file in tmp_path.iterdir()] == ["launch.x86_64.o"]
