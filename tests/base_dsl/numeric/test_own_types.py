@@ -149,6 +149,13 @@ def test_their_init_makes_the_value(own):
     made = own(1.0, 2.0)
     made.value = 1.5
     assert made.value == 1.5
+
+    @cute.jit
+    def assign(x: Float32):
+        x.value = 1.0
+
+    with pytest.raises(kiln.DSLRuntimeError, match="`value` of a scalar cannot be set while a program is traced"):
+        assign(2.0)
     with pytest.raises(TypeError, match="positional argument"):
         Float32(1.0, 2.0)  # type: ignore[call-arg]
 

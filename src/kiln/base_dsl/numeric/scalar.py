@@ -107,6 +107,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @value.setter
     def value(self, value: Any) -> None:
+        if trace.current() is not None:  # a branch or a loop of the program would not know of it
+            raise runtime_error("`value` of a scalar cannot be set while a program is traced", "make another scalar")
         self._value = value
 
     @property
