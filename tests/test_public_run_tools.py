@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+_PATH = sys.path[:]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
 
 import blackwell_runs as running  # noqa: E402  # pyright: ignore[reportMissingImports]
 import results  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+sys.path[:] = _PATH  # other tests mean their own helpers by the names of tools
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FLAGS = {
     "noisy": "the interval of the median did not become as narrow as wanted",
     "few-samples": "fewer than six samples: they may all lie on one side of the median",
-    "bimodal": "the samples fall into two clusters: the median is one of two truths",
+    "bimodal": "the samples fall into two clusters, and the median is in one of them",
     "drift": "the last third of the samples is slower or faster than the first by more than 1 %",
     "near-floor": "less than five times the time of an empty kernel: mostly the cost of launching and timing",
     "too-fast": "faster than the GPU can do the stated work: the statement or the kernel is wrong",

@@ -105,12 +105,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         """A Python scalar, or the IR value."""
         return self._value
 
-    @value.setter
-    def value(self, value: Any) -> None:
-        if trace.current() is not None:  # a branch or a loop of the program would not know of it
-            raise runtime_error("`value` of a scalar cannot be set while a program is traced", "make another scalar")
-        self._value = value
-
     @property
     def dtype(self) -> type[Self]:
         """The numeric type."""
