@@ -102,6 +102,22 @@ def test_products_and_tensor_memory():
 
 
 @cute.kernel
+def moved_addresses(out: cute.Tensor):
+    """Write columns 5 elements and twice 7 on from column 64, of types of several widths."""
+    for i, dtype in enumerate((kiln.Int8, kiln.Float16, kiln.Float32)):
+        start = prims.make_tmem_ptr(kiln.Int32(3 << 16 | 64), dtype)
+        out[i, 0] = (start.data_ptr() + 5).toint()
+        out[i, 1] = start.subview(out[0, 0] * 0 + 7).subview(7).data_ptr().toint()
+
+
+def test_pointers_into_tensor_memory_move_by_columns():
+    out = np.zeros((3, 2), np.int32)
+    with kiln.target("cpu"):
+        cute.jit(lambda out: moved_addresses(out).launch(grid=1, block=1))(out)
+    assert (out == [[3 << 16 | 69, 3 << 16 | 78]] * 3).all()
+
+
+@cute.kernel
 def shifted_products(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor):
     """Compute A B in columns 0 to 15 with a shift of A after it, then the product of what A is then in 16 to 31."""
     tx, warp = arch.thread_idx()[0], arch.warp_idx()

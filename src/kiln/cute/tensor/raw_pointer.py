@@ -21,7 +21,6 @@ from .pointer import (
     AddressSpace,
     Pointer,
     address_at,
-    element_bits,
     element_value,
     pointer_from_address,
     pointer_to,
@@ -37,7 +36,7 @@ _TMEM = AddressSpace.tmem
 class RawPointer(Pointer):
     """A pointer of the language with the accesses of C: `p[i]`, `p.load(count=4)`, `p.store(vector)`.
 
-    In tensor memory `p + n` adds the bytes of n elements to the address, as LLVM does; a CuTe pointer moves by columns.
+    In tensor memory `p + n` adds n to the address, n columns, whatever the type.
     """
 
     __slots__ = ()
@@ -53,7 +52,7 @@ class RawPointer(Pointer):
     def __add__(self, offset: Any) -> Any:
         if self._memspace is not _TMEM or not isinstance(offset, (int, Numeric)):
             return super().__add__(offset)
-        moved = Int32(self.toint()) + Int32(offset) * (element_bits(self._dtype) // 8)
+        moved = Int32(self.toint()) + Int32(offset)
         return raw_pointer(pointer_from_address(moved, self._dtype, _TMEM, 4))
 
     __radd__ = __add__
