@@ -289,11 +289,20 @@ subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('KILN_TAR
     assert child("-m", "kiln", "run", "prog.py", KILN_TARGET="cpu").stdout == "cpu\ncpu\n"
 
 
+def test_the_program_sees_the_architecture_that_is_chosen(child, write):
+    write("prog.py", "from kiln.hardware import current\nprint(current.device().capability, current.architecture())\n")
+    assert (
+        child("-m", "kiln", "run", "--target", "cpu", "--arch", "sm_100a", "prog.py").stdout == "(10, 0) Arch.sm_100a\n"
+    )
+    assert child("-m", "kiln", "run", "--target", "cpu", "prog.py").stdout == "(9, 0) Arch.sm_90a\n"
+
+
 @pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
         ([], 2, "name a program"),
+        (["--arch", "sm_99", "prog.py"], 2, "--arch sm_99: there are sm_80, "),
         (["--target", "cpu"], 2, "name a program"),
         (["-m"], 2, "argument expected for the -m option"),
         (["--target", "cpu", "-c"], 2, "argument expected for the -c option"),
@@ -319,6 +328,7 @@ def test_bad_command_lines(child, tmp_path, words, status, said):
         (["p.py", "--target", "x"], ([], ["p.py", "--target", "x"])),
         (["--target", "cpu", "p.py"], (["--target", "cpu"], ["p.py"])),
         (["--target=cpu", "-", "-"], (["--target=cpu"], ["-", "-"])),
+        (["--arch", "sm_80", "p.py"], (["--arch", "sm_80"], ["p.py"])),
         (["--", "-odd.py", "x"], ([], ["-odd.py", "x"])),
         (["-m", "mod", "-m"], ([], ["-m", "mod", "-m"])),
         (["-mmod"], ([], ["-m", "mod"])),

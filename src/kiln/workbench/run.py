@@ -22,6 +22,7 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType, TracebackType
 
 from kiln import _alias
+from kiln.hardware.architectures import Arch
 
 from . import serve_cuda
 from .core.options import Parser, option
@@ -41,6 +42,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error("name a program to run: a file, `-m module`, `-c code`, or `-` for standard input")
     if args.sanitize is not None and args.target == "nvidia":
         parser.error("--sanitize works on the CPU target")
+    if args.arch is not None and args.arch not in Arch.__members__:
+        parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     os.environ.update(environment(args))
     if args.sanitize is not None and args.sanitize_report is None:
         atexit.register(_say_what_was_tried, os.getpid())
@@ -65,7 +68,8 @@ def _say_what_was_tried(process: int) -> None:
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="kiln run",
-        usage="kiln run [--target {cpu,nvidia}] [--sanitize[=KINDS]] (PROGRAM.py | -m MODULE | -c CODE | -) [ARGS ...]",
+        usage="kiln run [--target {cpu,nvidia}] [--arch ARCH] [--sanitize[=KINDS]] "
+        "(PROGRAM.py | -m MODULE | -c CODE | -) [ARGS ...]",
         description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "
         "in its child processes too. Everything after the program belongs to the program.",
     )
@@ -73,19 +77,24 @@ def make_parser() -> argparse.ArgumentParser:
         "where kernels run (sets KILN_TARGET; default: the GPU if any); with cpu, the program's use of CUDA "
         "(torch's `cuda` device, cuda-bindings) is served from host memory"
     )
+    arch = (
+        "the architecture to compile for, and the GPU that the program sees on the CPU target, such as sm_100a (sets "
+        "CUTE_DSL_ARCH; default: the GPU's, else sm_90a)"
+    )
     sanitize = (
         "look for races and for misuse of memory and synchronization, on the CPU target (sets KILN_SANITIZE); "
         "KINDS, after a `=`, is a comma list of race, memory, sync, numeric"
     )
     report = "go on after findings and write them to FILE as JSON at the end (sets KILN_SANITIZE_REPORT)"
     option(parser, "--target", target, choices=_TARGETS)
+    option(parser, "--arch ARCH", arch)
     option(parser, "--sanitize KINDS", sanitize, nargs="?", const="default")
     option(parser, "--sanitize-report FILE", report)
     return parser
 
 
 def split(
-    argv: Sequence[str], with_value: Sequence[str] = ("--target", "--sanitize-report")
+    argv: Sequence[str], with_value: Sequence[str] = ("--target", "--arch", "--sanitize-report")
 ) -> tuple[list[str], list[str]]:
     """Split a command line into our options and the program with its arguments.
 
@@ -115,6 +124,8 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
     variables = {"PYTHONPATH": os.pathsep.join([STARTUP, *inherited])}
     if args.target is not None:
         variables["KILN_TARGET"] = args.target
+    if args.arch is not None:
+        variables["CUTE_DSL_ARCH"] = args.arch
     if args.sanitize is not None or args.sanitize_report is not None:
         variables |= {"KILN_SANITIZE": args.sanitize or "default", "KILN_TARGET": "cpu"}
     if args.sanitize_report is not None:
