@@ -148,7 +148,7 @@ class Sm90ForwardKernel:
         elif self.masks_right:
             self.q_release: str = "after last S"
         self.single_loop: bool = self.masks_left or (
-            self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
+            self.masks_right and ((self.head_dim_v > 128 and not self.is_fp8) or score_mod.function is not None)
         )
         """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
         Causal kernels with head_dim up to 128 are 2.2 % faster with two loops."""
