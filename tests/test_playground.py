@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -79,16 +80,17 @@ def test_a_package_with_another_hash_is_refused(tool: Any, tmp_path: Path, monke
 
 
 @pytest.mark.quick(0)
-def test_the_page_draws_in_a_browser(tool: Any, tmp_path: Path) -> None:
+def test_the_page_draws_in_a_browser(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Type layouts into the form, and compare what is shown with what Kiln says here."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
     pages = importlib.import_module("site_pages")
-    if pages.browser.CHROMIUM is None:
+    if pages.chromium.CHROMIUM is None:
         pytest.skip("there is no chromium")
     if (data := tool.package()) is None:
         pytest.skip("the npm package of Pyodide cannot be had")
     tool.install(tmp_path / "_static" / "playground", data)
     (tmp_path / "playground.html").write_text(f"<!doctype html><body class=bd-article>{tool.form()}", encoding="utf-8")
-    with pages.browser.served(tmp_path) as url, pages.browser.browser() as page:
+    with pages.chromium.served(tmp_path) as url, pages.chromium.browser() as page:
         page.open(f"{url}/playground.html#operation=swizzle&layout=(8,8):(8,1)&operand=S<3,0,3>")
         loaded = page.run('return performance.getEntriesByType("resource").map((each) => each.name)')
         assert [Path(name).name for name in loaded] == ["playground.js"], "Python is loaded on a click only"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import browser
+import chromium
 import playground
 
 PAGES = (
@@ -130,7 +130,7 @@ return { text: said("text").textContent, error: said("error").textContent, svg: 
 """
 
 
-def page_problems(page: browser.Browser, url: str, name: str, shots: Path) -> list[str]:
+def page_problems(page: chromium.Browser, url: str, name: str, shots: Path) -> list[str]:
     """Return what is wrong with a page in two themes and widths, a line each."""
     wrong: list[str] = []
     pictures: set[str] = set()
@@ -148,7 +148,7 @@ def page_problems(page: browser.Browser, url: str, name: str, shots: Path) -> li
     return wrong
 
 
-def search_problems(page: browser.Browser, url: str) -> list[str]:
+def search_problems(page: chromium.Browser, url: str) -> list[str]:
     """Return the searches that give another page first."""
     wrong: list[str] = []
     for words, right in SEARCHES.items():
@@ -158,12 +158,12 @@ def search_problems(page: browser.Browser, url: str) -> list[str]:
     return wrong
 
 
-def drawn(page: browser.Browser, typed: tuple[str, str, str]) -> dict[str, Any]:
+def drawn(page: chromium.Browser, typed: tuple[str, str, str]) -> dict[str, Any]:
     """Return what the open playground shows for an operation, a layout and its operand: text, error, picture, link."""
     return page.run(DRAWN.replace("TYPED", json.dumps(typed)))
 
 
-def playground_problems(page: browser.Browser, url: str, shots: Path) -> list[str]:
+def playground_problems(page: chromium.Browser, url: str, shots: Path) -> list[str]:
     """Return where the playground shows something else than Python says here."""
     wrong: list[str] = []
     tried = [
@@ -190,13 +190,13 @@ def playground_problems(page: browser.Browser, url: str, shots: Path) -> list[st
 
 
 def main() -> int:
-    if browser.CHROMIUM is None:
+    if chromium.CHROMIUM is None:
         print("there is no chromium, so the pages are not looked at", file=sys.stderr)
         return 0
     site, shots = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     shots.mkdir(parents=True, exist_ok=True)
     wrong: list[str] = []
-    with browser.served(site) as url, browser.browser() as page:
+    with chromium.served(site) as url, chromium.browser() as page:
         for name in sys.argv[3:] or PAGES:
             wrong += page_problems(page, url, name, shots)
         if not sys.argv[3:]:

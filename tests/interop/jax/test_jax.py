@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import jax_testing
 import numpy as np
 import pytest
 from jax_testing import with_x64
@@ -309,7 +310,6 @@ from jax.sharding import Mesh, PartitionSpec as P
 jax.config.update("jax_compilation_cache_dir", sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-sys.path.insert(0, sys.argv[2])
 from test_jax import scaling, matrix
 mesh = Mesh(np.array(jax.devices()), ("rows",))
 part = jax.shard_map(lambda x: scaling(x, 2.0), mesh=mesh, in_specs=P("rows"), out_specs=P("rows"))
@@ -324,10 +324,9 @@ for device in jax.devices():  # each by itself
 def test_two_devices_and_the_cache_of_another_process(child, tmp_path):
     """What JAX's persistent cache keeps serves a process that compiled nothing."""
     (tmp_path / "sharded.py").write_text(SHARDED)
-    kept, here = tmp_path / "kept", os.path.dirname(__file__)
+    kept, flags = tmp_path / "kept", "--xla_force_host_platform_device_count=2"
+    here, helpers = os.path.dirname(__file__), os.path.dirname(jax_testing.__file__)
     for _ in range(2):
-        done = child(
-            "sharded.py", str(kept), here, XLA_FLAGS="--xla_force_host_platform_device_count=2", KILN_TARGET="cpu"
-        )
+        done = child("sharded.py", str(kept), path=(here, helpers), XLA_FLAGS=flags, KILN_TARGET="cpu")
         assert done.returncode == 0, done.stderr
         assert list(kept.iterdir())
