@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,12 @@ def test_the_start_is_a_program_with_a_gap(lesson: int, number: int):
     compile(text, "the start", "exec")
     assert "# TODO: " in text and "# END" not in text
     assert len(WRONG[lesson, number]) == 3
+
+
+@pytest.mark.parametrize(("lesson", "number"), EXERCISES)
+def test_the_start_keeps_what_the_gap_says(lesson: int, number: int):
+    source = (checking.EXERCISES / f"lesson_{lesson:02}" / f"exercise_{number}.py").read_text()
+    told = re.findall(r"# TODO: .*(?:\n *# \(.*)*", source)
+    assert told
+    text = checking.start_text(lesson, number)
+    assert [each for each in told if each not in text] == []
