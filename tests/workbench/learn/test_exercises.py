@@ -1,4 +1,4 @@
-"""Checks of exercises accept the right solution and refuse three wrong ones each, with what is wrong in their words."""
+"""Checks of exercises accept the right solution and refuse at least three wrong ones each, with what is wrong in their words."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_start_is_a_program_with_a_gap(lesson: int, number: int):
     text = checking.start_text(lesson, number)
     compile(text, "the start", "exec")
     assert "# TODO: " in text and "# END" not in text
-    assert len(WRONG[lesson, number]) == 3
+    assert len(WRONG[lesson, number]) >= 3
 
 
 @pytest.mark.parametrize(("lesson", "number"), EXERCISES)
