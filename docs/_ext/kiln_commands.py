@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import textwrap
 from typing import Any
 
 from docutils import nodes
@@ -31,6 +32,9 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
     except _FoundError as found:
         parser = found.args[0]
         parser.prog = f"kiln {verb}"
+        head, _, lines = (parser.epilog or "").partition("\n")
+        if lines:  # they are lines of a terminal, not of a paragraph
+            parser.epilog = f"{head}\n\n```text\n{textwrap.dedent(lines)}\n```"
         return parser
     finally:
         argparse.ArgumentParser.parse_args, argparse.ArgumentParser.parse_known_args = kept

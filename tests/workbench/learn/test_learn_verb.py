@@ -26,6 +26,11 @@ def test_start_check_hint(tmp_path, capsys, monkeypatch):
     assert "FAILED  exercise_1.py: clamp an array" in out
     assert "add_row of a matrix (8, 32): element (0, 0) (256 of 256 elements are wrong)" in out
     assert "expected" in out and "got" in out and "kiln learn hint 1 1" in out
+    assert out.count("its TODO is yours") == 2
+
+    (folder / "exercise_2.py").write_text(checking.solution(1, 2).replace("+ row[j]", "- row[j]"))
+    assert main(["learn", "check", "1"]) == 1
+    assert capsys.readouterr().out.count("its TODO is yours") == 1  # a wrong solution is no gap
 
     for number in (1, 2):
         (folder / f"exercise_{number}.py").write_text(checking.solution(1, number))

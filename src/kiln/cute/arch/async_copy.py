@@ -32,12 +32,15 @@ def cp_async_wait_group(n: Any, *, loc: Any = None, ip: Any = None) -> None:
 
 
 def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Commit this thread's bulk copies since the last group as a group."""
+    """Commit this thread's bulk copies since the last group as a group. Needs sm_90 or later."""
     kernel_only("cp_async_bulk_commit_group")
     nvgpu.async_copy.cp_async_bulk_commit()
 
 
 def cp_async_bulk_wait_group(group: Any, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
-    """Wait until at most `group` of this thread's bulk groups are pending, or (`read`) have unread sources."""
+    """Wait until at most `group` of this thread's bulk groups are pending, or (`read`) have unread sources.
+
+    Needs sm_90 or later.
+    """
     kernel_only("cp_async_bulk_wait_group")
     nvgpu.async_copy.cp_async_bulk_wait(_count("cp_async_bulk_wait_group", group), bool(read))

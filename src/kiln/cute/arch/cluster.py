@@ -78,7 +78,7 @@ def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: Any = None, ip: 
 
 
 def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
-    """Wait until all threads of the cluster have arrived."""
+    """Wait until all threads of the cluster have arrived. Needs sm_90 or later."""
     kernel_only("cluster_wait")
     nvgpu.cluster.cluster_wait()
 

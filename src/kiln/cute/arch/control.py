@@ -50,6 +50,8 @@ def setmaxregister_decrease(reg_count: int, *, loc: Any = None, ip: Any = None) 
 def warpgroup_reg_alloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
     """Request more registers for each thread of the warpgroup: the older name of `setmaxregister_increase`.
 
+    Needs sm_90a, or a later architecture of that kind.
+
     Args:
         reg_count: registers of a thread, a multiple of 8 from 24 to 256.
     """
@@ -59,6 +61,8 @@ def warpgroup_reg_alloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> N
 def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
     """Release registers of each thread of the warpgroup: the older name of `setmaxregister_decrease`.
 
+    Needs sm_90a, or a later architecture of that kind.
+
     Args:
         reg_count: registers that a thread keeps, a multiple of 8 from 24 to 256.
     """
@@ -66,13 +70,13 @@ def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) ->
 
 
 def griddepcontrol_wait(*, loc: Any = None, ip: Any = None) -> None:
-    """Wait until the grids this one depends on are complete and their memory is visible."""
+    """Wait until the grids this one depends on are complete and their memory is visible. Needs sm_90 or later."""
     kernel_only("griddepcontrol_wait")
     nvgpu.control.grid_dependency("wait")
 
 
 def griddepcontrol_launch_dependents(*, loc: Any = None, ip: Any = None) -> None:
-    """Allow the grids that depend on this one to start."""
+    """Allow the grids that depend on this one to start. Needs sm_90 or later."""
     kernel_only("griddepcontrol_launch_dependents")
     nvgpu.control.grid_dependency("launch_dependents")
 

@@ -24,7 +24,7 @@ def fence_acq_rel_cta(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def fence_acq_rel_cluster(*, loc: Any = None, ip: Any = None) -> None:
-    """Order memory accesses among the threads of the cluster."""
+    """Order memory accesses among the threads of the cluster. Needs sm_90 or later."""
     _fence("fence_acq_rel_cluster", "acq_rel.cluster")
 
 
@@ -43,6 +43,8 @@ _PROXIES = ("alias", "async", "async.global", "async.shared", "global", "shared"
 
 def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Order accesses through the generic proxy with those through another, such as writes of threads with TMA stores.
+
+    Every kind but "alias" needs sm_90 or later.
 
     Args:
         kind: the other proxy: "async.shared" (TMA and MMAs in shared memory), "async.global", "async", "alias",
@@ -63,10 +65,13 @@ def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc:
 
 
 def fence_view_async_shared(*, loc: Any = None, ip: Any = None) -> None:
-    """Make this thread's writes to shared memory visible to asynchronous copies and MMAs issued later."""
+    """Make this thread's writes to shared memory visible to asynchronous copies and MMAs issued later.
+
+    Needs sm_90 or later.
+    """
     _fence("fence_view_async_shared", "proxy.async.shared::cta")
 
 
 def mbarrier_init_fence(*, loc: Any = None, ip: Any = None) -> None:
-    """Make initialised mbarriers visible to the cluster and to asynchronous copies."""
+    """Make initialised mbarriers visible to the cluster and to asynchronous copies. Needs sm_90 or later."""
     _fence("mbarrier_init_fence", "mbarrier_init.release.cluster")

@@ -34,6 +34,8 @@ def issue_clc_query(
 def clc_response(result_addr: Any, loc: Any = None, ip: Any = None) -> tuple[Int32, Int32, Int32, Int32]:
     """Return the x, y and z of the first CTA of the canceled cluster, and 1; the last is 0 if none was canceled.
 
+    Needs sm_100 or later.
+
     Args:
         result_addr: the response in shared memory that `issue_clc_query` requested, after its mbarrier has completed.
     """

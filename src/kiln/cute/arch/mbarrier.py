@@ -62,6 +62,8 @@ def mbarrier_arrive_and_expect_tx(
 ) -> None:  # fmt: skip
     """Add to the bytes that a phase of an mbarrier expects, and arrive: the usual call before TMA loads.
 
+    Needs sm_90 or later.
+
     Args:
         mbar_ptr: the mbarrier, in this CTA's shared memory.
         bytes: how many bytes asynchronous copies will bring.
@@ -76,7 +78,7 @@ def mbarrier_expect_tx(
     mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
-    """Add to the bytes that a phase of an mbarrier expects, without arriving.
+    """Add to the bytes that a phase of an mbarrier expects, without arriving. Needs sm_90 or later.
 
     Args:
         mbar_ptr: the mbarrier, in this CTA's shared memory.

@@ -103,6 +103,8 @@ def retrieve_tmem_ptr(
 def relinquish_tmem_alloc_permit(is_two_cta: bool | None = None, *, loc: Any = None, ip: Any = None) -> None:
     """Give up the right to allocate tensor memory, so that other CTAs of the SM can. One warp executes it.
 
+    Needs sm_100a, sm_103a or sm_110a.
+
     Args:
         is_two_cta: one warp of each CTA of a pair executes it.
     """
@@ -115,6 +117,8 @@ def dealloc_tmem(
     ip: Any = None,
 ) -> None:  # fmt: skip
     """Free the columns that one `alloc_tmem` allocated. One warp executes it, after all loads and MMAs are complete.
+
+    Needs sm_100a, sm_103a or sm_110a.
 
     Args:
         tmem_ptr: the pointer of `retrieve_tmem_ptr`.
@@ -138,6 +142,8 @@ def _wait(what: str, kind: Any) -> None:
 def fence_view_async_tmem_load(*, kind: Any = "load", loc: Any = None, ip: Any = None) -> None:
     """Wait until the loads of tensor memory that the warp issued are complete (`tcgen05.wait::ld`).
 
+    Needs sm_100a, sm_103a or sm_110a.
+
     Args:
         kind: "load"; "store" waits for stores instead.
     """
@@ -146,6 +152,8 @@ def fence_view_async_tmem_load(*, kind: Any = "load", loc: Any = None, ip: Any =
 
 def fence_view_async_tmem_store(*, kind: Any = "store", loc: Any = None, ip: Any = None) -> None:
     """Wait until the stores to tensor memory that the warp issued are complete (`tcgen05.wait::st`).
+
+    Needs sm_100a, sm_103a or sm_110a.
 
     Args:
         kind: "store"; "load" waits for loads instead.

@@ -170,6 +170,8 @@ def cp_fence_tma_desc_release(
 ) -> None:
     """Copy a TMA descriptor from shared to global memory, and release it to copies that acquire it. A warp calls it.
 
+    Needs sm_90 or later.
+
     Args:
         tma_desc_global_ptr: where copies read it, in global memory.
         tma_desc_shared_ptr: where it was edited, in shared memory.
@@ -181,13 +183,19 @@ def cp_fence_tma_desc_release(
 
 
 def fence_tma_desc_release(*, loc: Any = None, ip: Any = None) -> None:
-    """Release what this thread wrote to tensor maps in global memory, to copies of the GPU that acquire them."""
+    """Release what this thread wrote to tensor maps in global memory, to copies of the GPU that acquire them.
+
+    Needs sm_90 or later.
+    """
     kernel_only("fence_tma_desc_release")
     nvgpu.tma.tensor_map_release()
 
 
 def fence_tma_desc_acquire(tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Acquire what was released to the TMA descriptor at `tma_desc_ptr` in global memory: later copies see it."""
+    """Acquire what was released to the TMA descriptor at `tma_desc_ptr` in global memory: later copies see it.
+
+    Needs sm_90 or later.
+    """
     kernel_only("fence_tma_desc_acquire")
     where = _map_pointer(tma_desc_ptr, "fence_tma_desc_acquire", AddressSpace.gmem)
     nvgpu.tma.tensor_map_acquire(where.ir_value())

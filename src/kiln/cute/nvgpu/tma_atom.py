@@ -260,6 +260,9 @@ def tma_trait(atom: Any, what: str) -> TmaTrait:
 
 
 def prefetch_descriptor(tma_atom: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Prefetch the TMA descriptor of `tma_atom`, so that the first copy does not wait for it. Results do not change."""
+    """Prefetch the TMA descriptor of `tma_atom`, so that the first copy does not wait for it. Results do not change.
+
+    Needs sm_90 or later.
+    """
     kernel_only("prefetch_descriptor")
     nvgpu.tma.tensor_map_prefetch(tma_trait(tma_atom, "prefetch_descriptor").address())

@@ -341,7 +341,7 @@ class MmaTF32Op(WarpGroupMmaOp):
 
 
 def fence(*, loc: Any = None, ip: Any = None) -> None:
-    """Order the warpgroup's register accesses (accumulators, and A in registers) before later WGMMAs.
+    """Order the warpgroup's register accesses (accumulators, and A in registers) before later WGMMAs. Needs sm_90a.
 
     WGMMAs that add to the same accumulator one after the other need no fence between them.
     """
@@ -349,12 +349,12 @@ def fence(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Commit the warpgroup's WGMMAs since the last group as a group."""
+    """Commit the warpgroup's WGMMAs since the last group as a group. Needs sm_90a."""
     nvgpu.wgmma.wgmma_commit()
 
 
 def wait_group(group: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait until all but the latest `group` groups are complete: their accumulators may then be read."""
+    """Wait until all but the latest `group` groups are complete: their accumulators may then be read. Needs sm_90a."""
     if isinstance(group, bool) or not isinstance(group, int) or not 0 <= group <= _MOST_GROUPS:
         raise type_error(
             f"wait_group({group}): how many groups may be under way",

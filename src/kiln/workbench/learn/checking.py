@@ -1,8 +1,8 @@
 """What checks of exercises are made of: cases, comparisons, the sanitizer, bank conflicts, sectors, bytes of an access.
 
 An exercise is a file in the folder of its lesson, `exercises/lesson_01/exercise_1.py`. It holds the right solution;
-between `# TODO: text` and `# END` stands what the reader has to write, and `start_text` leaves it out. Where there is
-wrong code to fix, lines of it stand in the gap after `#: `. The check of an exercise gets the reader's module and raises
+between `# TODO: text`, with further lines of comment, and `# END` stands what the reader has to write, and `start_text`
+leaves it out. Where there is wrong code to fix, lines of it stand in the gap after `#: `. The check of an exercise gets the reader's module and raises
 `Wrong` for the first case that fails.
 """
 
@@ -24,7 +24,7 @@ import kiln
 from kiln.base_dsl.diagnostics import DSLBaseError
 
 EXERCISES = Path(__file__).with_name("exercises")
-_GAP = re.compile(r"^([ ]*)# TODO: ([^\n]+)\n(.*?)^[ ]*# END\n", re.DOTALL | re.MULTILINE)
+_GAP = re.compile(r"^([ ]*)(# TODO: [^\n]+\n(?:\1# [^\n]+\n)*)(.*?)^[ ]*# END\n", re.DOTALL | re.MULTILINE)
 
 
 class Wrong(Exception):
@@ -68,10 +68,10 @@ def _gap(found: re.Match[str]) -> str:
     """Return the gap of a start file: the comment, and code to fix, or None for names that the function uses below."""
     indent, about, code = found.groups()
     if to_mend := re.findall(r"^ *#: (.*\n)", code, re.MULTILINE):
-        return f"{indent}# TODO: {about}\n" + "".join(indent + line for line in to_mend)
+        return f"{indent}{about}" + "".join(indent + line for line in to_mend)
     below = found.string[found.end() :].partition("\n\n\n")[0]
     names = [name for name in re.findall(rf"^{indent}(\w+) = ", code, re.MULTILINE) if re.search(rf"\b{name}\b", below)]
-    return f"{indent}# TODO: {about}\n{indent}{' = '.join([*dict.fromkeys(names), 'None']) if names else 'pass'}\n"
+    return f"{indent}{about}{indent}{' = '.join([*dict.fromkeys(names), 'None']) if names else 'pass'}\n"
 
 
 def load(file: Path) -> Any:

@@ -83,6 +83,8 @@ def _check(args: argparse.Namespace, lesson: Lesson) -> int:
         print(f"{'FAILED' if wrong is not None else 'passed'}  {file.name}: {exercise.title}")
         if wrong is not None:
             print("\n".join(f"    {line}".rstrip() for line in wrong.splitlines()))
+            if file.read_text(encoding="utf-8") == checking.start_text(lesson.number, number):
+                print(f"    {file.name} is as `kiln learn start` wrote it: its TODO is yours")
             print(f"    stuck? kiln learn hint {lesson.number} {number}")
     if not failed:
         print(f"\nWell done. You can now {lesson.can}.")

@@ -104,6 +104,7 @@ def test_elements_are_told_apart() -> None:
     assert found(run_element, y, 1) == []
     (finding,) = found(run_element, y, 0)
     assert "with element 0 of values, which nobody has written" in finding.message
+    assert finding.page == ""  # it lacks a value, not a barrier
     assert found(run_element, y, 0, kinds="race,sync") == []
 
 

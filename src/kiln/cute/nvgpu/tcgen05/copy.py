@@ -500,6 +500,8 @@ def get_s2t_smem_desc_tensor(atom: Any, smem_tensor: Any, *, loc: Any = None, ip
 def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """Return a tiled copy of scale factors from shared memory to tensor memory (`tcgen05.cp`).
 
+    Needs sm_100a, sm_103a or sm_110a.
+
     Args:
         atom: an atom of `Cp4x32x128bOp`.
         tmem_tensor: the scale factors in tensor memory without modes of stride 0 (`filter_zeros`).
@@ -517,6 +519,8 @@ def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = Non
 
 def make_tmem_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """Return a copy of 128 threads between registers and tensor memory: warp w has lanes 32 w to 32 w + 31.
+
+    Needs sm_100a, sm_103a or sm_110a.
 
     Loads take the parts of `partition_S` to registers, stores registers to those of `partition_D`; of tensors in other
     memory of the same shape a thread gets the elements that its registers hold.

@@ -56,6 +56,8 @@ class Finding:
         """The page of the knowledge base about it; empty if there is none."""
         if self.rule == "bounds":
             return {"global": "zeros-by-predicate", "": "registers-past-their-end"}.get(self.space, "")
+        if self.rule == "uninitialized" and self.space != "shared":
+            return ""  # registers and tensor memory lack a value, not a barrier
         return _PAGES.get(self.rule, "")
 
     def __str__(self) -> str:

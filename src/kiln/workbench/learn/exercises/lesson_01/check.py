@@ -44,7 +44,7 @@ EXERCISES = (
         "add a row to every row of a matrix",
         _add_row,
         (
-            "Do the same as in one mode, twice: rows along y, columns along x.",
+            "Do the same as in one dimension, twice: rows along y, columns along x.",
             "A thread past the last column would write to the next row: guard i and j.",
         ),
     ),

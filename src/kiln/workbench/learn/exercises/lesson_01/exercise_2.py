@@ -1,4 +1,4 @@
-"""Exercise 2 of lesson 1: add a row to every row of a matrix, with a grid of two modes."""
+"""Exercise 2 of lesson 1: add a row to every row of a matrix, with a grid of two dimensions."""
 
 import kiln.cute as cute
 

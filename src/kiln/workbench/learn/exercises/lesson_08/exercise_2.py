@@ -26,7 +26,7 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, bias: cute.Tensor, c: cute.Tenso
         cute.gemm(MMA, acc, tCrA, tCrB, acc)
 
     # TODO: add the bias of each element's column, then the larger of that and 0, and leave the result in acc
-    # (a layout with a stride of 0 shows the bias as a matrix; partition it like C; cute.where(v > 0, v, 0))
+    # (a layout with a stride of 0 shows the bias as a matrix; partition it like C; acc.load() is a vector, and cute.where(v > 0, v, 0) is one)
     rows = cute.make_tensor(bias.iterator, cute.make_layout((M, c.shape[1]), stride=(0, 1)))
     tCgBias = part.partition_C(cute.local_tile(rows, (M, N), (0, n)))
     v = acc.load() + tCgBias.load()

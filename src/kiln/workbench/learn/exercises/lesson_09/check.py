@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
+from kiln import cute
 from kiln.cute.runtime import from_dlpack
 
-from ...checking import Exercise, same, sanitized
+from ...checking import Exercise, Wrong, same, sanitized
 
 
 def _total(module: Any) -> None:
@@ -19,6 +21,10 @@ def _total(module: Any) -> None:
         with sanitized(case):
             module.total(from_dlpack(x, assumed_align=16).mark_compact_shape_dynamic(0), y)
         same(case, y, x.sum(axis=0)[:95:-1])
+    ptx = cute.compile(module.total, from_dlpack(x, assumed_align=16), y, target="nvidia").artifacts["ptx"]
+    if not re.search(r"cp\.async\.wait_group\s+[1-9]", ptx):
+        hint = "cp_async_wait_group(1) leaves the newest group in flight while the tile before it is added up"
+        raise Wrong("groups in flight while a tile is added up", expected=1, got=0, hint=hint)
 
 
 def _column_totals(module: Any) -> None:

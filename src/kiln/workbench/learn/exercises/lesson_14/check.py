@@ -55,6 +55,10 @@ def _ship(module: Any) -> None:
                     expected=n,
                     got=int((~np.isnan(y)).sum()),
                 )
+        vectors = [_Vector(array.ctypes.data, (n,)) for array, n in ((x, 7), (y, 8))]
+        if call(None, *map(ctypes.byref, vectors), ctypes.c_float(3)) == 0:
+            hint = "describe both with the same cute.SymInt(): then a call with two lengths is refused"
+            raise Wrong("the library, called with 7 and 8 elements: its status", expected="not 0", got=0, hint=hint)
 
 
 EXERCISES = (
