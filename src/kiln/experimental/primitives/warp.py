@@ -25,7 +25,7 @@ def elect_sync(*, membermask: Any = FULL_MASK, loc: Any = None, ip: Any = None) 
 
 
 def shfl_sync(
-    mask: Any, val: Any, offset: Any, mask_and_clamp: Any, kind: Any, *, return_value_and_is_valid: bool | None = None,
+    thread_mask: Any, val: Any, offset: Any, mask_and_clamp: Any, kind: Any, *, return_value_and_is_valid: bool | None = None,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """Return the value of another lane (`shfl.sync`); with the flag also whether the source lane was in range.
@@ -34,14 +34,14 @@ def shfl_sync(
     """
     how = choice("kind", kind, ("idx", "up", "down", "bfly"))
     if not return_value_and_is_valid:
-        return arch.shuffle_sync_op(val, offset, mask, mask_and_clamp, how)
+        return arch.shuffle_sync_op(val, offset, thread_mask, mask_and_clamp, how)
     value: Any = number(val)
     code = "{ .reg .pred p; shfl.sync.%s.b32 {$w0}|p, {$r0}, {$r1}, {$r2}, {$r3}; selp.u32 {$w1}, 1, 0, p; }"
     bits = value.bitcast(Int32) if type(value).is_float else Int32(value)
     got, valid = arch.inline_ptx(
         code % how,
         write_only_types=[Int32, Int32],
-        read_only_args=[bits, Int32(offset), Int32(mask_and_clamp), Int32(mask)],
+        read_only_args=[bits, Int32(offset), Int32(mask_and_clamp), Int32(thread_mask)],
     )
     return got.bitcast(type(value)) if type(value).is_float else type(value)(got), valid != 0
 
