@@ -259,7 +259,9 @@ def test_misuse_of_primitives_is_refused():
     refused("12 bytes", lambda x: prims.cp_async_shared_global(smem(), far(x), 12, "ca"))
     refused("8 bytes with cg", lambda x: prims.cp_async_shared_global(smem(), far(x), 8, "cg"))
     refused("in global memory", lambda x: prims.cp_async_bulk_prefetch(smem(), 16))
-    refused("takes dst_mem and mbar", lambda x: prims.cp_async_bulk_shared_cluster_shared_cta(smem(), smem(), smem(), 16))
+    refused(
+        "takes dst_mem and mbar", lambda x: prims.cp_async_bulk_shared_cluster_shared_cta(smem(), smem(), smem(), 16)
+    )
     refused("takes a Pointer or an Array", lambda x: prims.mbarrier_init(3, 1))
     refused("floats are added", lambda x: prims.red("max", "f32", far(x), 1.0))
     refused("3 words", lambda x: prims.stmatrix(smem(), [1, 2, 3], "row"))

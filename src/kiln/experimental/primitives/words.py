@@ -12,7 +12,7 @@ from ...cute.arch.values import choice, number
 from ...cute.tensor.pointer import AddressSpace
 from ...cute.tensor.printing import printf
 from ...cute.tensor.tensor_ssa import TensorSSA
-from .addresses import typed, word
+from .addresses import absent, typed, word
 
 _RED_TYPES = {
     "s32": Int32, "u32": Uint32, "b32": Uint32, "s64": Int64, "u64": Uint64, "b64": Uint64, "f16": Float16,
@@ -51,8 +51,8 @@ def red(
     choice("shared_space", shared_space or "shared_cta", ("shared_cta", "shared_cluster"))
     near = where.memspace is AddressSpace.smem
     space = ".shared::cta" if near else ".global" if where.memspace is AddressSpace.gmem else ""
-    if cache_hint is not None and space != ".global":
-        raise type_error(f"red() in {where.memspace} with a cache_hint", "the L2 cache holds global memory")
+    if cache_hint is not None and near:
+        raise type_error("red() in shared memory with a cache_hint", "the L2 cache holds global memory")
     noftz = ".noftz" if "16" in kind else ""
     kind_ = f"b{kind[1:]}" if name in ("and", "or", "xor") else "u64" if (name, kind) == ("add", "s64") else kind
     hint, policy = ("", "") if cache_hint is None else (".L2::cache_hint", ", {$r2}")
@@ -76,6 +76,8 @@ def atomicrmw(
 ) -> Any:  # fmt: skip
     """Combine the element at a pointer with `a` in one step and return the old element. CAS writes `b` where it is `a`."""
     name = choice("op", op, _ATOMICS)
+    absent("atomicrmw", results=results)
+    choice("space", space or "shared_cta", ("shared_cta", "shared_cluster"))  # the pointer tells it
     if name != "cas":
         return arch.atomic_rmw(name, ptr, a, sem=mem_order, scope=syncscope)
     if b is None:
