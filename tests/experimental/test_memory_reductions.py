@@ -29,14 +29,13 @@ CASES = [
 
 def combined(op, values, start):
     """Combine numbers one after another, as the instruction does."""
-    for v in values:
-        if op in ("inc", "dec"):
-            up = 0 if start >= v else start + 1
-            start = up if op == "inc" else v if start == 0 or start > v else start - 1
-        else:
-            start = {"add": start + v, "min": min(start, v), "max": max(start, v)}.get(op) if op in (
-                "add", "min", "max"
-            ) else {"and": start & v, "or": start | v, "xor": start ^ v}[op]  # fmt: skip
+    of_two = {
+        "add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
+        "xor": lambda a, b: a ^ b, "inc": lambda a, b: 0 if a >= b else a + 1,
+        "dec": lambda a, b: b if a == 0 or a > b else a - 1,
+    }[op]  # fmt: skip
+    for value in values:
+        start = of_two(start, value)
     return start
 
 
