@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from nvidia_testing import compile_for
 
 import kiln
 from kiln import cute, pipeline, utils
 from kiln.base_dsl.diagnostics import DSLBaseError, DSLWarning
+from kiln.cute.runtime import from_dlpack
 from kiln.experimental import primitives as prims
 from kiln.experimental.task_scheduling import (
     MemoryResource,
@@ -575,3 +578,59 @@ def test_threads_that_wait_may_be_others_than_those_that_release():
     assert made.leads(False) is True
     with kiln.target("cpu"), pytest.raises(Exception, match=r"kernel|trace|jit"):
         made.leads(False, waiting=True)  # asks which CTA this is, which only a kernel can
+
+
+@dataclass(kw_only=True)
+class Numbers(MemoryResource):
+    out: Any
+    next: Any = None
+
+    @producer_work
+    @cute.jit
+    def count(self, info: StageInfo, *, row: kiln.Constexpr[int]) -> None:
+        self.next = self.next + 1
+        self.out[row, cute.arch.lane_idx()] = self.next
+
+
+def test_what_a_task_sets_in_a_resource_is_its_own():
+    def build(out):
+        numbers = Numbers(name="numbers", out=out, next=kiln.Int32(10))
+
+        def counts(row):
+            def body():
+                with domain_loop(0, 3 + row, 1):
+                    numbers.count(row=row)
+
+            return body
+
+        tasks = [task(f"t{row}", row, [], [numbers], counts(row)) for row in range(2)]
+        return tasks, {numbers: []}, []
+
+    assert run(build, n=2).tolist() == [[13] * 32, [14] * 32]
+
+
+def test_tasks_ask_for_their_registers():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        end = Out(name="end", out=out)
+
+        def body():
+            with domain_loop(0, 1, 1):
+                end.store(kiln.Int32(1))
+
+        counts = (40, 40, 232)  # 384 threads start with 168
+        tasks = [
+            Task([], [end], 4 * n, 4, name=f"t{n}", schedule=schedule(body)(), num_registers=count)
+            for n, count in enumerate(counts)
+        ]
+        manager = TaskManager(tasks, {end: []})
+        manager.setup_resources_and_tasks()
+        manager.run()
+
+    @cute.jit
+    def main(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=384, min_blocks_per_mp=1)
+
+    ptx = compile_for(main, from_dlpack(np.zeros((1, 32), np.int32))).artifacts["ptx"]
+    assert re.search(r"setmaxnreg\.dec\.sync\.aligned\.u32\s+40", ptx)
+    assert re.search(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+232", ptx)
