@@ -12,9 +12,9 @@ __dir__ = lazy.listing(__name__)
 __all__ = ["broadcast_to", "outerproduct"]
 
 
-def broadcast_to(v: TensorSSA, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def broadcast_to(src: TensorSSA, target_shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
     """Return a vector repeated along the modes that are missing in front, or of extent 1."""
-    return v.broadcast_to(tuple(shape) if isinstance(shape, list) else shape)
+    return src.broadcast_to(tuple(target_shape) if isinstance(target_shape, list) else target_shape)
 
 
 def outerproduct(a: TensorSSA, b: TensorSSA, acc: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:

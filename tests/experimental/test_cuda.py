@@ -170,23 +170,51 @@ def test_members_of_enumerations():
     np.testing.assert_array_equal(out, wanted.reshape(8, 32))
 
 
-def test_im2col_maps_are_encoded():
+@pytest.mark.parametrize(("lower", "upper", "filter_at"), [((-1, -1), (-1, -1), (2, 0)), ((0, 0), (0, 0), (0, 0))])
+def test_im2col_copies_take_the_pixels_of_a_filter(lower, upper, filter_at):
+    """A column of 32 pixels begins inside of the first image and goes on into the second."""
+    n, h, w, c, first = 2, 5, 6, 16, (1, 3, 0)  # the first pixel: w, h, n
+
     @cute.kernel
     def kernel(desc: kiln.GridConstant[cuda.TensorMap], out: cute.Tensor):
-        out[cute.arch.thread_idx()[0]] = desc.get_ptr()[cute.arch.thread_idx()[0]]
+        tx = cute.arch.thread_idx()[0]
+        tile = kiln.Array(kiln.Float16, (32, c), space=kiln.AddressSpace.smem, alignment=128)
+        bar = kiln.Array(kiln.Int64, 1, space=kiln.AddressSpace.smem)
+        if tx == 0:
+            prims.mbarrier_init(bar, 1)
+        prims.fence_mbarrier_init()
+        prims.bar_warp_sync(0xFFFFFFFF)
+        if prims.elect_sync():
+            prims.mbarrier_arrive_expect_tx(bar, desc.global_tx_bytes())
+            place = (0, first[0] + lower[0], first[1] + lower[1], first[2])
+            prims.cp_async_bulk_tensor_shared_cta_global(tile, desc, place, bar, filter_at, mode="im2col")
+        while not prims.mbarrier_try_wait_parity(bar, 0):
+            pass
+        for i in kiln.range_constexpr(c):
+            out[tx, i] = tile[tx, i]
 
     @cute.jit
     def f(x: cute.Tensor, out: cute.Tensor):
-        n, h, w, c = x.shape
         strides = [c * 2 // 16, c * w * 2 // 16, c * w * h * 2 // 16]
         desc = cuda.create_tensor_map_im2col(
-            x.iterator.toint(), kiln.Float16, [c, w, h, n], strides, [-1, -1], [-1, -1], 16, 32, swizzle="s32b"
-        )
-        kernel(desc, out).launch(grid=1, block=16)
+            x.iterator.toint(), kiln.Float16, [c, w, h, n], strides, lower, upper, c, 32
+        )  # fmt: skip
+        assert desc.global_tx_bytes() == 2 * 32 * c
+        kernel(desc, out).launch(grid=1, block=32)
 
-    out = np.zeros(16, np.int64)
-    f(aligned((1, 8, 8, 16)), out)
-    assert out.any()
+    x, out = aligned((n, h, w, c)), np.zeros((32, c), np.float16)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    f(from_dlpack(x, assumed_align=128), out)
+    pixels = [
+        (i, y, z) for i in range(n) for y in range(lower[1], h + upper[1]) for z in range(lower[0], w + upper[0])
+    ]  # fmt: skip
+    start = pixels.index((first[2], first[1] + lower[1], first[0] + lower[0]))
+    wanted = np.zeros_like(out)
+    for row, (i, y, z) in enumerate(pixels[start : start + 32]):
+        y, z = y + filter_at[1], z + filter_at[0]
+        if 0 <= y < h and 0 <= z < w:
+            wanted[row] = x[i, y, z]
+    np.testing.assert_array_equal(out, wanted)
 
 
 def test_maps_that_do_not_exist_are_refused():

@@ -259,7 +259,7 @@ def test_misuse_of_primitives_is_refused():
     refused("12 bytes", lambda x: prims.cp_async_shared_global(smem(), far(x), 12, "ca"))
     refused("8 bytes with cg", lambda x: prims.cp_async_shared_global(smem(), far(x), 8, "cg"))
     refused("in global memory", lambda x: prims.cp_async_bulk_prefetch(smem(), 16))
-    refused("takes dst and mbar", lambda x: prims.cp_async_bulk_shared_cluster_shared_cta(smem(), smem(), smem(), 16))
+    refused("takes dst_mem", lambda x: prims.cp_async_bulk_shared_cluster_shared_cta(smem(), smem(), smem(), 16))
     refused("takes a Pointer or an Array", lambda x: prims.mbarrier_init(3, 1))
     refused("floats are added", lambda x: prims.red("max", "f32", far(x), 1.0))
     refused("3 words", lambda x: prims.stmatrix(smem(), [1, 2, 3], "row"))
@@ -340,6 +340,43 @@ MISUSE = [
     ("order is 'sc'", lambda near, far, away: prims.fence_sync_restrict("sc")),
     ("op is 'mean'", lambda near, far, away: prims.atomicrmw("mean", far, 1)),
     ("by cas has no b", lambda near, far, away: prims.atomicrmw(prims.AtomicOp.CAS, far, 1)),
+    ("of an empty mask", lambda near, far, away: prims.elect_sync(membermask=0)),
+    ("has an empty mask", lambda near, far, away: prims.bar_warp_sync(0)),
+    ("more places than", lambda near, far, away: prims.print_runtime("{} {}", 1)),
+    ("with is_exclusive=True", lambda near, far, away: prims.tcgen05_alloc(near, 32, is_exclusive=True)),
+    ("with is_exclusive=True", lambda near, far, away: prims.tcgen05_dealloc(0, 32, is_exclusive=True)),
+    ("with smem_a_read=True", lambda near, far, away: prims.tcgen05_commit(near, smem_a_read=True)),
+    (
+        "with b_collector_op='fill'",
+        lambda near, far, away: prims.tcgen05_mma(
+            "f16", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, b_collector_op="fill"
+        ),
+    ),
+    (
+        "with a_shift=True",
+        lambda near, far, away: prims.tcgen05_mma_block_scale(
+            "mxf4", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, 0, 0, a_shift=True
+        ),
+    ),
+    ("with sparse_format=1", lambda near, far, away: prims.Tcgen05InstrDesc.build(n_dim=8, m_dim=64, sparse_format=1)),
+    ("with a_sf_layout=1", lambda near, far, away: prims.Tcgen05MxInstrDesc.build(n_dim=8, m_dim=128, a_sf_layout=1)),
+    ("with sparse_flag=1", lambda near, far, away: prims.Tcgen05MxOmmaInstrDesc.build(n_dim=8, m_dim=128, sparse_flag=1)),
+    ("with leading_dim_mode=1", lambda near, far, away: prims.Tcgen05SmemDesc.build(near, 16, 32, leading_dim_mode=1)),
+    ("base_offset of an operand is 8", lambda near, far, away: prims.Tcgen05SmemDesc.build(near, 16, 32, base_offset=8)),
+    (
+        "with keep_oob_fetch_window=True",
+        lambda near, far, away: prims.tensormap_replace("rank", far, new_value=1, keep_oob_fetch_window=True),
+    ),
+    ("space is 'local'", lambda near, far, away: prims.prefetch_tensormap(far, space="local")),
+    ("addrspace of mapa", lambda near, far, away: prims.mapa(near, 0, addrspace=3)),
+    (
+        "in mode tile has 1 im2col_offsets",
+        lambda near, far, away: prims.cp_async_bulk_tensor_shared_cta_global(near, far, (0,), near, [1], mode="tile"),
+    ),
+    (
+        "in mode im2col has 0 im2col_offsets",
+        lambda near, far, away: prims.cp_async_bulk_tensor_shared_cta_global(near, far, (0,), near, mode="im2col"),
+    ),
     ("Float64 to Int32", lambda near, far, away: prims.mov_b32(kiln.Float64(1.0))),
     ("mode is 'rc4'", lambda near, far, away: prims.prmt(1, 2, "rc4")),
     ("convert_type", lambda near, far, away: prims.convert_and_pack_integer(1, 2, kiln.Int8.mlir_type)),

@@ -10,6 +10,7 @@ import kiln
 from kiln import cute
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
+from kiln.experimental import cuda
 from kiln.experimental import primitives as prims
 
 N, BYTES = 16, 32
@@ -268,6 +269,67 @@ def test_descriptors_are_integers():
     with kiln.target("cpu"):
         run(out)
     assert out.tolist() == [0, 2, 2 << 17 | 4 << 24]
+
+
+def test_fields_of_descriptors():
+    """What is built is read back, and lies at the bits that PTX says."""
+    kinds = {"a_dtype": kiln.Float8E5M2, "b_dtype": kiln.Float8E4M3FN}
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        near = kiln.Array(kiln.Uint8, 64, space=kiln.AddressSpace.smem, alignment=128)
+        made = prims.Tcgen05InstrDesc.build(
+            3, 1, 1, c_dtype=kiln.Float32, a_negate=1, b_major=1, n_dim=24, m_dim=64, max_shift=2, **kinds
+        )
+        scaled = prims.Tcgen05MxInstrDesc.build(
+            b_sf_id=2, a_sf_id=1, scale_format=1, b_negate=1, a_major=1, n_dim=32, m_dim=128, k_dim=1, **kinds
+        )
+        memory = prims.Tcgen05SmemDesc.build(near, 48, 512, base_offset=5, layout=6)
+        found = (
+            made.sparse_id2, made.sparse_flag, made.saturate, made.c_format, made.a_format, made.b_format, made.a_negate,
+            made.b_negate, made.a_major, made.b_major, made.n_dim, made.m_dim, made.max_shift, scaled.b_sf_id,
+            scaled.scale_format, scaled.a_sf_id, scaled.k_dim, scaled.b_negate, scaled.a_major, scaled.m_dim,
+            memory.leading_byte_offset, memory.stride_byte_offset, memory.version, memory.base_offset,
+            memory.layout_type, made, scaled,
+        )  # fmt: skip
+        for i in kiln.range_constexpr(len(found)):
+            out[i] = kiln.Int32(found[i])
+
+    @cute.jit
+    def run(out: cute.Tensor):
+        kernel(out).launch(grid=1, block=1)
+
+    out = np.zeros(27, np.int32)
+    with kiln.target("cpu"):
+        run(out)
+    assert out[:25].tolist() == [3, 1, 1, 1, 1, 0, 1, 0, 0, 1, 24, 64, 2, 2, 1, 1, 1, 1, 1, 128, 48, 512, 1, 5, 6]
+    bits = 3 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 7 | 1 << 13 | 1 << 16 | 3 << 17 | 4 << 24 | 2 << 30
+    assert int(out[25]) & 0xFFFFFFFF == bits
+    assert (
+        int(out[26]) & 0xFFFFFFFF
+        == 2 << 4 | 1 << 7 | 1 << 14 | 1 << 15 | 4 << 17 | 1 << 23 | 8 << 24 | 1 << 29 | 1 << 31
+    )
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("mode", "rows"), [("tile_gather4", 5), ("tile_scatter4", 5)])
+def test_rows_are_gathered_and_scattered(mode, rows):
+    @cute.kernel
+    def kernel(desc: kiln.GridConstant[cuda.TensorMap]):
+        near = kiln.Array(kiln.Int32, 128, space=kiln.AddressSpace.smem, alignment=128)
+        bar = kiln.Array(kiln.Int64, 1, space=kiln.AddressSpace.smem)
+        if kiln.const_expr(mode == "tile_gather4"):
+            prims.cp_async_bulk_tensor_shared_cta_global(near, desc, tuple(range(rows)), bar, mode=mode)
+        else:
+            prims.cp_async_bulk_tensor_global_shared_cta(desc, near, tuple(range(rows)), mode=mode)
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        desc = cuda.create_tensor_map_tiled_from_view(x, box_dims=(1, 32), stride_order=(1, 0))
+        kernel(desc).launch(grid=1, block=32)
+
+    ptx = compile_for(main, from_dlpack(np.zeros((8, 32), np.int32), assumed_align=16), arch="sm_100a").artifacts["ptx"]
+    assert mode.replace("_", "::") in ptx
 
 
 @pytest.mark.parametrize(("group", "bits"), [(0, 0), (3, 3 << 29 | 3 << 4)])

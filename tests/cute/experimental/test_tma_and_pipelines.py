@@ -82,9 +82,16 @@ def test_states_of_pipelines():
         iket.range_push("a")
         token = iket.range_start("b", kiln.Int32(3))
         iket.mark("c", 1.0)
-        iket.range_end(token, True)
+        iket.range_end(token, kiln.Int32(3))
         iket.range_pop()
-        iket.range_end(iket.sentinel_token("d"))
+        ahead = iket.sentinel_token("d")
+        for i in kiln.range(out[0] + 3):
+            iket.range_end(ahead, i)
+            if i > 1:
+                ahead = iket.range_start("d", kiln.Int64(1 << 40))
+            else:
+                ahead = iket.range_start("e", kiln.Float64(1.0))
+        iket.range_end(ahead)
 
     @ext.jit
     def main(out: cute.Tensor):
@@ -227,7 +234,7 @@ WRONG = [
     ),
     (lambda x, t: iket.mark(3), "event_name of mark is 3"),
     (lambda x, t: iket.range_push("a", "b"), "payload of range_push"),
-    (lambda x, t: iket.range_start("a", kiln.Int64(1)), "payload of range_start"),
+    (lambda x, t: iket.range_start("a", (1, 2)), "payload of range_start"),
     (lambda x, t: iket.range_end(3), "range_end takes a token"),
     (lambda x, t: iket.sentinel_token(None), "event_name of sentinel_token"),
 ]  # fmt: skip

@@ -122,3 +122,108 @@ def test_misuse_is_refused():
     _wrong(lambda x: x.iterator.raw_ptr().load(count=2, alignment=3), "alignment is 3")
     _wrong(lambda x: kiln.inttoptr(0, 9), "address space is 9")
     _wrong(lambda x: kiln.Swizzle.from_name("s16b"), "named 's16b'")
+
+
+FORMS = {
+    "base by name": lambda x, a: kiln.Array(base=kiln.Int32, shape=4, space=kiln.AddressSpace.smem).shape[0] + 5,
+    "load of a coordinate": lambda x, a: a.load((1, 1)),
+    "vector from a coordinate": lambda x, a: a.load((1, 0), vector_size=4)[1],
+    "pointer to a coordinate": lambda x, a: a.data_ptr((1, 1)).load(),
+    "subview of all": lambda x, a: a.subview()[9],
+    "another space": lambda x, a: a.tospace(kiln.AddressSpace.generic)[1, 1],
+    "masked load of a coordinate": lambda x, a: a.masked_load((1, 0), 2, kiln.full([2], True))[1],
+    "default by position": lambda x, a: a.masked_load(0, 2, kiln.full([2], False, kiln.Boolean), 9)[0],
+    "relaxed load": lambda x, a: x.load(9, ordering="monotonic", syncscope="cta"),
+    "acquiring load": lambda x, a: (x.data_ptr() + 9).load(ordering="acquire"),
+    "alignment by position": lambda x, a: (x.data_ptr() + 9).load(4),
+    "gather": lambda x, a: x.data_ptr().masked_gather(kiln.full([2], 9, kiln.Int32), kiln.full([2], True))[1],
+    "load with a hint": lambda x, a: (
+        x.data_ptr().nvvm_load_ext(count=16, cache_modifier="cg")[9]
+        if kiln.const_expr(False)
+        else (x.data_ptr() + 8).nvvm_load_ext(count=4, cache_modifier="cg", evict="evict_first")[1]
+    ),
+    "relaxed extended load": lambda x, a: (x.data_ptr() + 9).nvvm_load_ext(scope="gpu"),
+    "sum": lambda x, a: x.load(2, 3).reduce(),
+    "sum with a start": lambda x, a: x.load(0, 3).reduce("add", acc=6),
+    "sum of columns": lambda x, a: x.load(8, 2).broadcast_to((2, 2)).reduce("max", dim=0)[1],
+    "sum of rows with starts": lambda x, a: x.load(1, 2).broadcast_to((2, 2)).reduce(dim=-1, acc=x.load(5, 2))[1],
+    "natural alignment": lambda x, a: x.data_ptr().natural_alignment + 5,
+    "swizzle by name": lambda x, a: kiln.Swizzle(bbits=1, mbase=0, sshift=1)(10) - 2,
+}
+
+
+@pytest.mark.quick(6)
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_calls(form):
+    """Each gives 9: the ninth element of x and of the array, or a number that says so."""
+
+    @cute.kernel
+    def kernel(x: kiln.Array, out: kiln.Array):
+        a = kiln.Array(kiln.Int32, (4, 8), space=kiln.AddressSpace.smem)
+        for i in kiln.range_constexpr(32):
+            a.store(i, (i // 8, i % 8))
+        found = FORMS[form](x, a)
+        out.data_ptr().store(kiln.Int32(found), ordering="release", syncscope="gpu")
+        x.data_ptr().nvvm_store_ext(kiln.full([4], 7, kiln.Int32), cache_modifier="cs")
+
+    @cute.jit
+    def main(x: cute.Tensor, out: cute.Tensor):
+        kernel(x, out).launch(grid=1, block=1)
+
+    memory, out = np.zeros(36, np.int32), np.zeros(1, np.int32)
+    x = memory[-memory.ctypes.data % 16 // 4 :][:32]
+    x[:] = np.arange(32)
+    with kiln.sanitize():
+        main(from_dlpack(x, assumed_align=16), out)
+    assert out[0] == {"sum with a start": 9, "sum of rows with starts": 1 + 2 + 6}.get(form, 9)
+    assert x[:5].tolist() == [7, 7, 7, 7, 4]
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_masked_accesses_outside_are_found_where_the_mask_holds(writes):
+    @cute.kernel
+    def kernel(n: kiln.Int32):
+        a = kiln.Array(kiln.Int32, 8, space=kiln.AddressSpace.smem)
+        kiln.Array(kiln.Int32, 64, space=kiln.AddressSpace.smem)  # what follows is memory too
+        mask = kiln.Array(kiln.Boolean, 4)
+        for i in kiln.range_constexpr(4):
+            a[i], a[i + 4], mask[i] = i, i, i < n
+        if kiln.const_expr(writes):
+            a.masked_store(6, kiln.full([4], 1, kiln.Int32), mask)
+        else:
+            a[0] = a.masked_load(6, 4, mask)[0]
+
+    @cute.jit
+    def main(n: kiln.Int32):
+        kernel(n).launch(grid=1, block=1)
+
+    with kiln.sanitize():
+        main(2)
+        with pytest.raises(Exception, match=r"a\[8\]"):
+            main(3)
+
+
+@pytest.mark.parametrize(
+    ("match", "call"),
+    [
+        ("ordering is 'release'", lambda x: x.load(0, ordering="release")),
+        ("ordering is 'acquire'", lambda x: x.store(1, 0, ordering="acquire")),
+        ("scope is 'block'", lambda x: x.load(0, ordering="acquire", syncscope="block")),
+        ("volatile and has the ordering", lambda x: x.load(0, is_volatile=True, ordering="acquire")),
+        ("a masked access is volatile", lambda x: x.masked_load(0, 1, kiln.full([1], True), is_volatile=True)),
+        ("mask of 1 Booleans", lambda x: x.masked_load(0, 2, kiln.full([1], True))),
+        ("dim of reduce", lambda x: x.load(0, 4).reduce("add", dim=1)),
+        ("ReductionOp or its name", lambda x: x.load(0, 4).reduce("mean")),
+    ],
+)
+def test_operands_that_do_not_exist_are_refused(match, call):
+    @cute.kernel
+    def kernel(x: kiln.Array):
+        call(x)
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        kernel(x).launch(grid=1, block=1)
+
+    with pytest.raises(DSLBaseError, match=match):
+        main(np.zeros(8, np.int32))

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import re
 import xml.dom.minidom
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from nvidia_testing import compile_for
+from nvidia_testing import compile_for, needs_ptxas
 from random_tasks import WORDS, Edge, Graph, Node, program, reference
 
 import kiln
@@ -291,9 +292,8 @@ class Tiles(MemoryResource):
             self.out[m, n] = self.out[m, n] + 1
 
 
-@pytest.mark.parametrize("ctas", [1, 2])
-def test_tiles_by_launch_control(ctas):
-    """One task counts tiles, the other fetches them; with clusters, in the first CTA."""
+def by_launch_control(ctas):
+    """Return a program in which one task counts tiles and another one fetches them; with clusters, in the first CTA."""
     Params = utils.ClcDynamicPersistentTileSchedulerParams
 
     @cute.kernel
@@ -343,11 +343,28 @@ def test_tiles_by_launch_control(ctas):
         grid = utils.ClcDynamicPersistentTileScheduler.get_grid_shape(params)
         kernel(out, params).launch(grid=grid, block=64, cluster=(ctas, 1, 1))
 
+    return main
+
+
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_tiles_by_launch_control(ctas):
     out = np.zeros((4, 3), np.int32)
+    main = by_launch_control(ctas)
     main(out)
     assert (out == 1).all()
     with kiln.sanitize():
         main(out)
+
+
+@needs_ptxas
+def test_answers_are_read_before_the_next_ones_are_written():
+    """The async proxy writes them, so that a fence is between the reads and the arrival that gives the stage back."""
+    out = from_dlpack(np.zeros((4, 3), np.int32))
+    ptx = compile_for(by_launch_control(1), out, arch="sm_100a").artifacts["ptx"]
+    answers = re.split(r"clusterlaunchcontrol\.query_cancel\.is_canceled", ptx)[1:]
+    assert len(answers) == 2
+    for rest in answers:
+        assert 0 < rest.index("fence.proxy.async") < rest.index("mbarrier.arrive")
 
 
 def test_schedules_are_drawn_by_the_command(tmp_path, capsys):

@@ -9,6 +9,7 @@ from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Numeric, Uint32
 from ..deferred_dialects import nvgpu
+from .modifiers import ORDERS, SCOPES, access_modifiers
 from .values import choice, kernel_only, pointer
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ __all__ = [
     "atomic_min", "atomic_or", "atomic_rmw", "atomic_xor", "load", "prefetch", "red", "store",
 ]  # fmt: skip
 
-_ORDERS = ("relaxed", "acquire", "release", "acq_rel")
-_SCOPES = ("gpu", "cta", "cluster", "sys")
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec")
 
 
@@ -34,7 +33,7 @@ def _element(ptr: Any, value: Any) -> Any:
 
 def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
     kernel_only(what)
-    order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
+    order, scope = choice("sem", sem or "relaxed", ORDERS), choice("scope", scope or "gpu", SCOPES)
     address = pointer(ptr, what)
     if isinstance(val, ir.Value) and isinstance(val.type, ir.VectorType):
         return nvgpu.memory.atomic_rmw(kind, address, val, order, scope)
@@ -160,7 +159,7 @@ def atomic_cas(
         scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     kernel_only("atomic_cas")
-    order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
+    order, scope = choice("sem", sem or "relaxed", ORDERS), choice("scope", scope or "gpu", SCOPES)
     element = _element(ptr, val)
     compare, value = element(cmp).ir_value(), element(val).ir_value()
     return element._make(nvgpu.memory.atomic_cas(pointer(ptr, "atomic_cas"), compare, value, order, scope))
@@ -170,7 +169,7 @@ def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | No
     """Emit max or min of f32: their order is that of signed words for positive numbers, and the reverse of unsigned
     words for others."""
     kernel_only(what)
-    order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
+    order, scope = choice("sem", sem or "relaxed", ORDERS), choice("scope", scope or "gpu", SCOPES)
     bits = tracing.emit_value("arith.bitcast", Int32.mlir_type, (Float32(val).ir_value(),))
     address = pointer(ptr, what)
 
@@ -251,26 +250,6 @@ def red(
     _rmw("red", name, ptr, val, sem, scope)
 
 
-_EVICTIONS = {
-    "evict_normal": "L1::evict_normal", "evict_first": "L1::evict_first", "evict_last": "L1::evict_last",
-    "evict_no_allocate": "L1::no_allocate", "evict_unchanged": "L1::evict_unchanged",
-}  # fmt: skip
-
-
-def _modifiers(sem: Any, scope: Any, cop: Any, eviction: Any, prefetch: Any = None) -> str:
-    parts: list[str] = []
-    if sem is not None:
-        parts += [choice("sem", sem, _ORDERS), choice("scope", scope or "gpu", _SCOPES)]
-    if cop is not None:
-        parts.append(choice("cop", cop, ("ca", "cg", "cs", "lu", "cv", "wb", "wt")))
-    if eviction is not None:
-        parts.append(_EVICTIONS[choice("level1_eviction_priority", eviction, tuple(_EVICTIONS))])
-    if prefetch is not None:
-        size = choice("level_prefetch_size", prefetch, ("size_64b", "size_128b", "size_256b"))
-        parts.append(f"L2::{size.removeprefix('size_')[:-1].upper()}B")
-    return ".".join(parts)
-
-
 def load(
     ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
     cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
@@ -290,7 +269,7 @@ def load(
     """
     kernel_only("load")
     address = pointer(ptr, "load")
-    modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
+    modifiers = access_modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
     if isinstance(dtype, type) and issubclass(dtype, Numeric):
         return dtype._make(nvgpu.memory.ordered_load(address, modifiers, type_=dtype.mlir_type))
     if not hasattr(dtype, "element_type"):
@@ -320,7 +299,7 @@ def store(
         value = _element(ptr, val)(val).ir_value()
     else:
         value = val.ir_value() if hasattr(val, "ir_value") else val
-    nvgpu.memory.ordered_store(address, value, _modifiers(sem, scope, cop, level1_eviction_priority))
+    nvgpu.memory.ordered_store(address, value, access_modifiers(sem, scope, cop, level1_eviction_priority))
 
 
 def prefetch(

@@ -17,7 +17,7 @@ __all__ = ["allocate"]
 
 
 def allocate(
-    dtype: Any, address_space: Any, layout: Any, alignment: int | None = None, is2cta: bool = False, *, loc: Any = None,
+    type: Any, address_space: Any, layout: Any, alignment: int | None = None, is2cta: bool = False, *, loc: Any = None,
     ip: Any = None,
 ) -> Any:  # fmt: skip
     """Return a new tensor in registers, in the shared memory of the CTA, or in its tensor memory.
@@ -26,15 +26,15 @@ def allocate(
     which get the same columns. The kernel frees it at its end.
     """
     if address_space is AddressSpace.rmem:
-        return make_rmem_tensor(layout, dtype)
+        return make_rmem_tensor(layout, type)
     if address_space is AddressSpace.smem:
         if not isinstance(layout, ComposedLayout):
-            return make_tensor(alloc_smem(dtype, cosize(layout), alignment), layout)
+            return make_tensor(alloc_smem(type, cosize(layout), alignment), layout)
         # TMA and tensor cores swizzle addresses, so the pointer does
-        pointer = alloc_smem(dtype, cosize(layout.outer), alignment)
-        return make_tensor(recast_ptr(pointer, layout.inner, dtype), layout.outer)
+        pointer = alloc_smem(type, cosize(layout.outer), alignment)
+        return make_tensor(recast_ptr(pointer, layout.inner, type), layout.outer)
     if address_space is AddressSpace.tmem:
         state = needs("allocate() of tensor memory")
-        at_zero = make_tensor(pointer_from_address(0, dtype, AddressSpace.tmem, 16), layout)
-        return make_tensor(state.tensor_memory(find_tmem_tensor_col_offset(at_zero), dtype, bool(is2cta)), layout)
+        at_zero = make_tensor(pointer_from_address(0, type, AddressSpace.tmem, 16), layout)
+        return make_tensor(state.tensor_memory(find_tmem_tensor_col_offset(at_zero), type, bool(is2cta)), layout)
     raise type_error(f"address_space of allocate() is {address_space}", "AddressSpace.rmem, smem or tmem")

@@ -28,13 +28,15 @@ from ..tensor.tensor import TracedTensor
 __all__ = ["copy", "partition", "partition_and_copy"]
 
 
-def partition(buffer: Any, agent: Any, *, layout_tv: Any, tiler: Any, loc: Any = None, ip: Any = None) -> TracedTensor:
+def partition(
+    buffer: Any, agent_id: Any, *, layout_tv: Any, tiler: Any, loc: Any = None, ip: Any = None
+) -> TracedTensor:
     """Return the part of a tensor that a thread has: (values, tiles).
 
     `layout_tv` maps (thread, value) to an element of a tile.
     """
     tiles = composition(zipped_divide(buffer, tiler), (layout_tv, None))
-    return tiles[(agent, None), None]
+    return tiles[(agent_id, None), None]
 
 
 def copy(src: Any, dst: Any, *, copy_atom: Any = None, loc: Any = None, ip: Any = None) -> None:

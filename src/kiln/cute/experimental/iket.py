@@ -11,12 +11,13 @@ __all__ = ["mark", "range_end", "range_pop", "range_push", "range_start", "senti
 
 
 class Token:
-    """A named range that `range_end` ends."""
+    """What `range_end` ends a range by."""
 
     __kiln_static__ = True
 
-    def __init__(self, event_name: str) -> None:
-        self.event_name = event_name
+
+_TOKEN = Token()
+"""The token of all ranges, which are not recorded: branches and loops choose between tokens as they like."""
 
 
 def _check(what: str, event_name: Any, payload: Any) -> None:
@@ -26,10 +27,8 @@ def _check(what: str, event_name: Any, payload: Any) -> None:
 
 
 def _check_payload(what: str, payload: Any) -> None:
-    if payload is None or isinstance(payload, (bool, int, float)):
-        return
-    if not isinstance(payload, Numeric) or type(payload).width > 32:
-        raise type_error(f"payload of {what} is {payload!r}", "a number of at most 32 bits")
+    if payload is not None and not isinstance(payload, (bool, int, float, Numeric)):
+        raise type_error(f"payload of {what} is {payload!r}", "a number")
 
 
 def mark(event_name: str, payload: Any = None, *, loc: Any = None, ip: Any = None) -> None:
@@ -49,7 +48,7 @@ def range_pop(*, loc: Any = None, ip: Any = None) -> None:
 def range_start(event_name: str, payload: Any = None, *, loc: Any = None, ip: Any = None) -> Token:
     """Begin a named range that need not be the last to begin; return the token that ends it."""
     _check("range_start", event_name, payload)
-    return Token(event_name)
+    return _TOKEN
 
 
 def range_end(token: Token, payload: Any = None, *, loc: Any = None, ip: Any = None) -> None:
@@ -62,4 +61,4 @@ def range_end(token: Token, payload: Any = None, *, loc: Any = None, ip: Any = N
 def sentinel_token(event_name: str, *, loc: Any = None, ip: Any = None) -> Token:
     """Return the token of a range that has not begun, for a variable that a loop carries."""
     _check("sentinel_token", event_name, None)
-    return Token(event_name)
+    return _TOKEN

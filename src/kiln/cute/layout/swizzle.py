@@ -26,22 +26,22 @@ class Swizzle:
     _source_mask: int
     _target_mask: int
 
-    def __init__(self, num_bits: int, num_base: int, num_shift: int) -> None:
-        if num_bits < 0 or num_base < 0:
-            raise LayoutError(f"S<b,m,s> needs b >= 0 and m >= 0, but got S<{num_bits},{num_base},{num_shift}>")
-        if abs(num_shift) < num_bits:
+    def __init__(self, bbits: int, mbase: int, sshift: int) -> None:
+        if bbits < 0 or mbase < 0:
+            raise LayoutError(f"S<b,m,s> needs b >= 0 and m >= 0, but got S<{bbits},{mbase},{sshift}>")
+        if abs(sshift) < bbits:
             raise LayoutError(
                 f"S<b,m,s> needs |s| >= b so that the two groups of bits do not overlap, but got "
-                f"S<{num_bits},{num_base},{num_shift}>",
-                hint=f"the shift is at least {num_bits} here; rows of 128 bytes take S<3,4,3> on bytes, S<3,3,3> on f16",
+                f"S<{bbits},{mbase},{sshift}>",
+                hint=f"the shift is at least {bbits} here; rows of 128 bytes take S<3,4,3> on bytes, S<3,3,3> on f16",
             )
-        bits = (1 << num_bits) - 1
+        bits = (1 << bbits) - 1
         put = object.__setattr__
-        put(self, "num_bits", num_bits)
-        put(self, "num_base", num_base)
-        put(self, "num_shift", num_shift)
-        put(self, "_source_mask", bits << (num_base + max(0, num_shift)))
-        put(self, "_target_mask", bits << (num_base + max(0, -num_shift)))
+        put(self, "num_bits", bbits)
+        put(self, "num_base", mbase)
+        put(self, "num_shift", sshift)
+        put(self, "_source_mask", bits << (mbase + max(0, sshift)))
+        put(self, "_target_mask", bits << (mbase + max(0, -sshift)))
 
     @classmethod
     def from_name(cls, name: str) -> Swizzle:

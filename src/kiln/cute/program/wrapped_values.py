@@ -68,6 +68,6 @@ else:
             return kind
 
 
-def print_nd_vector(v: TensorSSA, *, loc: Any = None, ip: Any = None) -> None:
+def print_nd_vector(src: TensorSSA, *, loc: Any = None, ip: Any = None) -> None:
     """Print the elements of a vector when the program runs."""
-    printf("{}", v)
+    printf("{}", src)

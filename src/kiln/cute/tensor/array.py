@@ -58,12 +58,11 @@ class Array:
     """The index of the first element in what was allocated, and the elements of that, if accesses are checked."""
 
     def __init__(
-        self, base: Any = None, extents: Any = None, /, *, dtype: Any = None, shape: Any = None, space: Any = None,
-        addrspace: Any = None, alignment: int | None = None, loc: Any = None, ip: Any = None,
+        self, base: Any = None, shape: Any = None, *, dtype: Any = None, space: Any = None, addrspace: Any = None,
+        alignment: int | None = None, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
         tracing.require("cutlass.Array()")
         base = dtype if base is None else base
-        shape = shape if extents is None else extents
         space = addrspace if space is None else space
         if isinstance(base, NumericMeta):
             where = address_space(AddressSpace.rmem if space is None else space)
@@ -201,7 +200,8 @@ class Array:
     # --- where elements lie ------------------------------------------------------------------------------------------
 
     def data_ptr(self, idx: Any = 0, *, loc: Any = None, ip: Any = None) -> RawPointer:
-        """Return the pointer to an element, counted in memory."""
+        """Return the pointer to an element: a number counts in memory, a tuple is a coordinate."""
+        idx = self._offset(idx) if isinstance(idx, tuple) else idx
         return self._pointer if isinstance(idx, int) and idx == 0 else self._pointer + idx
 
     def get_ptr(self, *, loc: Any = None, ip: Any = None) -> RawPointer:
@@ -212,7 +212,11 @@ class Array:
         """Return the address of the first element."""
         return self._pointer.toint(dtype)
 
-    def subview(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Array:
+    def tospace(self, space: Any, *, loc: Any = None, ip: Any = None) -> Array:
+        """Return the elements by addresses of another memory: `AddressSpace.generic`, or back (`cvta`)."""
+        return self.at(self._pointer.tospace(space))
+
+    def subview(self, idx: Any = 0, *, loc: Any = None, ip: Any = None) -> Array:
         """Return the elements from an index on: a number counts elements in memory, a tuple is a coordinate."""
         offset = self._offset(idx) if isinstance(idx, tuple) else idx
         made = object.__new__(Array)
@@ -299,7 +303,12 @@ class Array:
         return made
 
     def _linear(self, index: Any, count: int, write: bool) -> RawPointer:
-        """Return the pointer to the element with an index, counted in memory."""
+        """Return the pointer to the element with an index, counted in memory, or with a coordinate."""
+        if isinstance(index, tuple):
+            if self._room is None:
+                self._check(index, count, write)
+                return self._pointer + self._offset(index)
+            index = self._offset(index)
         if self._room is not None:
             low = _plus(self._room[0], index)
             self._bounds([low], [_plus(low, count - 1)], [self._room[1]], write)
@@ -321,37 +330,53 @@ class Array:
 
     def load(
         self, idx: Any = 0, vector_size: int | None = None, *, alignment: int | None = None, is_volatile: bool = False,
-        is_nontemporal: bool = False, is_invariant: bool = False, is_invariant_group: bool = False, loc: Any = None,
-        ip: Any = None,
+        is_nontemporal: bool = False, is_invariant: bool = False, is_invariant_group: bool = False,
+        ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
     ) -> Any:  # fmt: skip
-        """Return the element with an index, counted in memory, or a vector of elements from there on."""
-        pointer = self._linear(idx, vector_size or 1, write=False)
-        return pointer.load(vector_size, alignment=alignment, is_volatile=is_volatile, is_invariant=is_invariant)
+        """Return the element with an index, counted in memory, or with a coordinate, or a vector from there on.
+
+        The other operands are those of `Pointer.load`.
+        """
+        return self._linear(idx, vector_size or 1, write=False).load(
+            alignment, count=vector_size, is_volatile=is_volatile, is_invariant=is_invariant, ordering=ordering,
+            syncscope=syncscope,
+        )  # fmt: skip
 
     def store(
         self, value: Any, idx: Any = 0, vector_size: int | None = None, *, alignment: int | None = None,
-        is_volatile: bool = False, is_nontemporal: bool = False, is_invariant_group: bool = False, loc: Any = None,
-        ip: Any = None,
+        is_volatile: bool = False, is_nontemporal: bool = False, is_invariant_group: bool = False,
+        ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
-        """Write an element or a vector from an index on, counted in memory."""
+        """Write an element or a vector from an index on, counted in memory, or from a coordinate on.
+
+        The other operands are those of `Pointer.store`.
+        """
         count = value.numel() if isinstance(value, TensorSSA) and vector_size is None else vector_size
-        pointer = self._linear(idx, count or 1, write=True)
-        self._put(pointer, value, count, alignment, "volatile" if is_volatile else "")
+        how = raw_pointer.access_order(ordering, syncscope, is_volatile, "release")
+        self._put(self._linear(idx, count or 1, write=True), value, count, alignment, how)
 
     def masked_load(
-        self, idx: Any, count: int, mask: Any, *, default: Any = None, alignment: int | None = None, loc: Any = None,
-        ip: Any = None,
+        self, idx: Any, count: int, mask: Any, default: Any = None, *, alignment: int | None = None,
+        is_volatile: bool = False, is_nontemporal: bool = False, loc: Any = None, ip: Any = None,
     ) -> TensorSSA:  # fmt: skip
         """Return `count` elements from an index on; where the mask does not hold, `default`, and nothing is read."""
-        if len(mask.shape) != 1 or mask.shape[0] != count:
-            raise type_error(f"{count} elements are loaded by a mask of shape {mask.shape}", "of as many Booleans")
-        return (self._pointer + idx).masked_load(mask, default, alignment=alignment)
+        pointer, check = self._masked(idx, alignment, is_volatile, write=False)
+        return raw_pointer.masked_load([pointer + i for i in range(count)], mask, default, self.dtype, check)
 
     def masked_store(
-        self, idx: Any, value: Any, mask: Any, *, alignment: int | None = None, loc: Any = None, ip: Any = None
-    ) -> None:
+        self, idx: Any, value: Any, mask: Any, *, alignment: int | None = None, is_volatile: bool = False,
+        is_nontemporal: bool = False, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
         """Write the elements of a vector from an index on where the mask holds."""
-        (self._pointer + idx).masked_store(value, mask, alignment=alignment)
+        pointer, check = self._masked(idx, alignment, is_volatile, write=True)
+        raw_pointer.masked_store(pointer, value, mask, check)
+
+    def _masked(self, idx: Any, alignment: int | None, is_volatile: bool, write: bool) -> tuple[Pointer, Any]:
+        """Return the pointer to the first element of a masked access, and what checks the index of another one."""
+        if is_volatile:
+            raise type_error("a masked access is volatile", "load or store single elements")
+        start = self._offset(idx) if isinstance(idx, tuple) else idx
+        return raw_pointer.promised(self._pointer + start, alignment), lambda i: self._linear(_plus(start, i), 1, write)
 
     def print_runtime(self, max_elements: int = 16, *, loc: Any = None, ip: Any = None) -> None:
         """Print the elements when the program runs, a line for each row, at most `max_elements` of each mode."""

@@ -6,13 +6,15 @@ alignment allows; `alignment=` promises more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int8, Int32, Numeric
+from ..arch.modifiers import access_modifiers
+from ..arch.values import choice
 from ..deferred_dialects import cute, nvgpu
 from ..layout.layout import make_layout
 from ..layout.swizzle import Swizzle
@@ -22,6 +24,7 @@ from .pointer import (
     Pointer,
     address_at,
     element_value,
+    natural_alignment,
     pointer_from_address,
     pointer_to,
     recast_ptr,
@@ -71,41 +74,78 @@ class RawPointer(Pointer):
         """Return the address in another memory: `AddressSpace.generic`, or back (`cvta`)."""
         return cast_space(self, address_space(space))
 
+    @property
+    def natural_alignment(self) -> int:
+        """The bytes that an element is aligned to."""
+        return natural_alignment(self._dtype)
+
     def load(
-        self, count: int | None = None, *, alignment: int | None = None, is_volatile: bool = False,
-        is_nontemporal: bool = False, is_invariant: bool = False, is_invariant_group: bool = False, loc: Any = None,
-        ip: Any = None,
+        self, alignment: int | None = None, *, count: int | None = None, is_volatile: bool = False,
+        is_nontemporal: bool = False, is_invariant: bool = False, is_invariant_group: bool = False,
+        ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
     ) -> Any:  # fmt: skip
-        """Return the element it points to or, with a `count`, a vector of elements."""
-        modifiers = "volatile" if is_volatile else "nc" if is_invariant and self._memspace is AddressSpace.gmem else ""
-        return load(self, count, alignment, modifiers)
+        """Return the element it points to or, with a `count`, a vector of elements.
+
+        `ordering` makes each access atomic: "monotonic" (relaxed) or "acquire", at `syncscope` (the GPU by default).
+        """
+        how = access_order(ordering, syncscope, is_volatile, "acquire")
+        return load(
+            self, count, alignment, how or ("nc" if is_invariant and self._memspace is AddressSpace.gmem else "")
+        )
 
     def store(
         self, value: Any, *, alignment: int | None = None, is_volatile: bool = False, is_nontemporal: bool = False,
-        is_invariant_group: bool = False, loc: Any = None, ip: Any = None,
+        is_invariant_group: bool = False, ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
-        """Write an element, or the elements of a vector."""
-        store(self, value, alignment, "volatile" if is_volatile else "")
+        """Write an element, or the elements of a vector.
+
+        `ordering` makes each access atomic: "monotonic" (relaxed) or "release", at `syncscope` (the GPU by default).
+        """
+        store(self, value, alignment, access_order(ordering, syncscope, is_volatile, "release"))
+
+    def nvvm_load_ext(
+        self, *, count: int | None = None, cache_modifier: Any = None, evict: Any = None, scope: Any = None,
+        loc: Any = None, ip: Any = None,
+    ) -> Any:  # fmt: skip
+        """Return an element or, with a `count`, a vector in one access with a cache operator and an eviction priority.
+
+        A `scope` makes it relaxed at that scope.
+        """
+        how = access_modifiers(None if scope is None else "relaxed", scope, cache_modifier, evict)
+        kind = self._dtype.mlir_type if count is None else self._dtype.vector_type(count)
+        made = nvgpu.memory.ordered_load(self.ir_value(), how, type_=kind)
+        return self._dtype._make(made) if count is None else TensorSSA(made, (count,), self._dtype)
+
+    def nvvm_store_ext(
+        self, value: Any, *, cache_modifier: Any = None, evict: Any = None, scope: Any = None, loc: Any = None,
+        ip: Any = None,
+    ) -> None:  # fmt: skip
+        """Write an element or a vector in one access; operands are those of `nvvm_load_ext`."""
+        require_writable(self)
+        how = access_modifiers(None if scope is None else "relaxed", scope, cache_modifier, evict)
+        made = value.to_vector().value if isinstance(value, TensorSSA) else element_value(value, self._dtype)
+        nvgpu.memory.ordered_store(self.ir_value(), made, how)
+
+    def masked_gather(
+        self, offsets: Any, mask: Any, pass_thru: Any = None, *, alignment: int | None = None, loc: Any = None,
+        ip: Any = None,
+    ) -> TensorSSA:  # fmt: skip
+        """Return the elements at a Vector of offsets where the mask holds, and those of `pass_thru` elsewhere."""
+        places = [self + offset for offset in offsets.to_elements()]
+        return masked_load([promised(place, alignment) for place in places], mask, pass_thru, self._dtype)
 
     def masked_load(
         self, mask: Any, pass_thru: Any = None, *, alignment: int | None = None, loc: Any = None, ip: Any = None
     ) -> TensorSSA:
         """Return the elements where the mask holds, and those of `pass_thru` (default 0) elsewhere, which are not read."""
-        holds, dtype = _mask(mask), self._dtype
-        others = _elements(0 if pass_thru is None else pass_thru, dtype, len(holds))
-        pointer = _promised(self, alignment)
-        values = [_if(m, lambda i=i: pointer.element(i), lambda i=i: others[i]) for i, m in enumerate(holds)]
-        return TensorSSA.from_elements(values, dtype)
+        holds, pointer = _mask(mask), promised(self, alignment)
+        return masked_load([pointer + i for i in range(len(holds))], mask, pass_thru, self._dtype)
 
     def masked_store(
         self, value: Any, mask: Any, *, alignment: int | None = None, loc: Any = None, ip: Any = None
     ) -> None:
         """Write the elements of a vector where the mask holds."""
-        require_writable(self)
-        holds = _mask(mask)
-        values, pointer = _elements(value, self._dtype, len(holds)), _promised(self, alignment)
-        for i, m in enumerate(holds):
-            _if(m, lambda i=i: pointer.set_element(i, values[i]), None)
+        masked_store(promised(self, alignment), value, mask)
 
     def apply_swizzle(self, swizzle: Swizzle, *, loc: Any = None, ip: Any = None) -> RawPointer:
         """Return the pointer to the swizzled byte address."""
@@ -116,14 +156,14 @@ class RawPointer(Pointer):
         return raw_pointer(Pointer(address_at(seen, 0), self._dtype, self._memspace, alignment))
 
     def load_swizzled(
-        self, swizzle: Swizzle, count: int | None = None, *, alignment: int | None = None, loc: Any = None,
+        self, swizzle: Swizzle, alignment: int | None = None, *, count: int | None = None, loc: Any = None,
         ip: Any = None,
     ) -> Any:  # fmt: skip
         """Return elements that lie at the swizzled addresses of those from here on."""
         return load(_seen(self, swizzle), count, alignment, "")
 
     def store_swizzled(
-        self, swizzle: Swizzle, value: Any, *, alignment: int | None = None, loc: Any = None, ip: Any = None
+        self, value: Any, swizzle: Swizzle, alignment: int | None = None, *, loc: Any = None, ip: Any = None
     ) -> None:
         """Write elements to the swizzled addresses of those from here on."""
         store(_seen(self, swizzle), value, alignment, "")
@@ -177,7 +217,7 @@ def as_raw_pointer(value: Any, dtype: Any = None, space: Any = None) -> RawPoint
     return raw_pointer(pointer_to(Int8 if dtype is None else dtype, value, address_space(space)))
 
 
-def _promised(pointer: Pointer, alignment: int | None) -> Pointer:
+def promised(pointer: Pointer, alignment: int | None) -> Pointer:
     if alignment is None:
         return pointer
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
@@ -192,7 +232,7 @@ def _seen(pointer: Pointer, swizzle: Swizzle) -> Pointer:
 
 def load(pointer: Pointer, count: int | None, alignment: int | None, modifiers: str) -> Any:
     """Return the element at a pointer, or a vector of `count`; `modifiers` are those of PTX `ld`."""
-    pointer, dtype = _promised(pointer, alignment), pointer.dtype
+    pointer, dtype = promised(pointer, alignment), pointer.dtype
     if count is not None and (not isinstance(count, int) or count < 1):
         raise type_error(f"a vector of {count!r} elements is loaded", "the count is a Python integer of at least 1")
     if modifiers and pointer.memspace is not AddressSpace.rmem:
@@ -210,7 +250,7 @@ def load(pointer: Pointer, count: int | None, alignment: int | None, modifiers: 
 
 def store(pointer: Pointer, value: Any, alignment: int | None, modifiers: str) -> None:
     """Write an element or a vector at a pointer; `modifiers` are those of PTX `st`."""
-    pointer, dtype = _promised(pointer, alignment), pointer.dtype
+    pointer, dtype = promised(pointer, alignment), pointer.dtype
     if not isinstance(value, TensorSSA):
         value = TensorSSA.from_elements((dtype._make(element_value(value, dtype)),), dtype)
     if value.dtype is not dtype:
@@ -224,6 +264,53 @@ def store(pointer: Pointer, value: Any, alignment: int | None, modifiers: str) -
             nvgpu.memory.ordered_store((pointer + i).ir_value(), x.ir_value(), modifiers)
         return
     vector_access.store(pointer, make_layout(value.numel()), value.numel(), value.value)
+
+
+_ORDERINGS = {"not_atomic": "", "monotonic": "relaxed", "relaxed": "relaxed"}
+
+
+def access_order(ordering: Any, scope: Any, is_volatile: bool, strongest: str) -> str:
+    """Return the modifiers of a volatile or an atomic access, whose strongest order is `strongest`."""
+    name = choice("ordering", ordering or "not_atomic", (*_ORDERINGS, strongest))
+    order = _ORDERINGS.get(name, name)
+    if not order:
+        return "volatile" if is_volatile else ""
+    if is_volatile:
+        raise type_error(f"an access is volatile and has the ordering {name}", "one of the two")
+    return access_modifiers(order, scope, None, None)
+
+
+def masked_load(
+    places: Sequence[Pointer], mask: Any, pass_thru: Any, dtype: Any, check: Callable[[int], None] | None = None
+) -> TensorSSA:
+    """Return the elements at pointers where a mask holds, else those of `pass_thru`; `check(i)` precedes each access."""
+    holds = _mask(mask)
+    if len(holds) != len(places):
+        raise type_error(f"{len(places)} elements are loaded by a mask of {len(holds)} Booleans")
+    others = _elements(0 if pass_thru is None else pass_thru, dtype, len(holds))
+
+    def element(i: int) -> Any:
+        if check is not None:
+            check(i)
+        return places[i].element(0)
+
+    values = [_if(m, lambda i=i: element(i), lambda i=i: others[i]) for i, m in enumerate(holds)]
+    return TensorSSA.from_elements(values, dtype)
+
+
+def masked_store(pointer: Pointer, value: Any, mask: Any, check: Callable[[int], None] | None = None) -> None:
+    """Write the elements of a vector from a pointer on where a mask holds; `check(i)` precedes each access."""
+    require_writable(pointer)
+    holds = _mask(mask)
+    values = _elements(value, pointer.dtype, len(holds))
+
+    def write(i: int) -> None:
+        if check is not None:
+            check(i)
+        pointer.set_element(i, values[i])
+
+    for i, m in enumerate(holds):
+        _if(m, lambda i=i: write(i), None)
 
 
 def _mask(mask: Any) -> list[Any]:

@@ -459,27 +459,34 @@ class TensorSSA:
 
     @overload
     def reduce(
-        self, op: ReductionOp | str, init_val: Numeric | float | None = None, reduction_profile: int = 0, *,
-        loc: Any = None, ip: Any = None,
+        self, op: ReductionOp | str = "add", init_val: Numeric | float | None = None, reduction_profile: int = 0, *,
+        dim: None = None, acc: Numeric | float | None = None, loc: Any = None, ip: Any = None,
     ) -> Number: ...  # fmt: skip
     @overload
     def reduce(
         self, op: ReductionOp, init_val: Numeric | float, reduction_profile: tuple[Any, ...], *, loc: Any = None,
         ip: Any = None,
     ) -> Any: ...  # fmt: skip
+    @overload
     def reduce(
-        self, op: ReductionOp | str, init_val: Any = None, reduction_profile: Any = 0, *, loc: Any = None,
+        self, op: ReductionOp | str = "add", *, dim: int | list[int] | tuple[int, ...], acc: Any = None, loc: Any = None,
         ip: Any = None,
+    ) -> Any: ...  # fmt: skip
+    def reduce(
+        self, op: ReductionOp | str = "add", init_val: Any = None, reduction_profile: Any = 0, *, dim: Any = None,
+        acc: Any = None, loc: Any = None, ip: Any = None,
     ) -> Any:  # fmt: skip
         """Combine elements, beginning with `init_val`; without it all elements, beginning with the first.
 
         `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer
-        alone reduces everything, to one number. Elements are combined in order of their index.
+        alone reduces everything, to one number. Elements are combined in order of their index. Vectors have other
+        words for it: `dim`, the mode or modes that are reduced, and `acc`, a number or the vector of numbers to begin with.
         """
-        if isinstance(op, str) and init_val is None and op.upper() in ReductionOp.__members__:
-            op = ReductionOp[op.upper()]  # `Vector.reduce("add")`
-        if not isinstance(op, ReductionOp):
-            raise type_error(f"reduce() takes a ReductionOp, or its name without an init_val, got {op!r}")
+        if dim is not None or acc is not None:
+            return self._reduce_modes(op, dim, acc)
+        if isinstance(op, str) and init_val is not None:
+            raise type_error(f"reduce() with an init_val takes a ReductionOp, got {op!r}")
+        op = _reduction_op(op)
         t = self._dtype
         if init_val is None:
             if reduction_profile != 0:
@@ -503,6 +510,33 @@ class TensorSSA:
             elements.append(self._combine(op, start.ir_value(), [base + offset for offset in inner]))
         made = tracing.emit_value("vector.from_elements", t.vector_type(len(elements)), elements)
         return TensorSSA(made, kept.shape, t)
+
+    def _reduce_modes(self, op: Any, dim: Any, acc: Any) -> Any:
+        """Combine the elements along some modes, or all of them, beginning with `acc`."""
+        modes = len(_tuple_shape(self._shape))
+        dims = range(modes) if dim is None else dim if isinstance(dim, (list, tuple)) else (dim,)
+        if any(not -modes <= d < modes for d in dims):
+            raise type_error(f"dim of reduce() is {dim!r}", f"modes from 0 to {modes - 1}")
+        reduced, op = {d % modes for d in dims}, _reduction_op(op)
+        if len(reduced) == modes:
+            return self.reduce(op, acc)
+        layout = make_layout(self._shape)
+        inner, kept = (
+            slice_(layout, tuple(None if (m in reduced) == inside else 0 for m in range(modes)))
+            for inside in (True, False)
+        )
+        count = product(kept.shape)
+        starts = None if acc is None else full(kept.shape, acc, self._dtype).to_elements()
+        found: list[Any] = []
+        for i in range(count):
+            places = [crd2idx(i, kept) + crd2idx(j, inner) for j in range(product(inner.shape))]
+            first = (
+                vector_access.extract(self._value, places.pop(0), self._dtype)
+                if starts is None
+                else starts[i].ir_value()
+            )
+            found.append(self._dtype._make(self._combine(op, first, places)))
+        return TensorSSA.from_elements(found, self._dtype).reshape(kept.shape)
 
     def _bad_profile(self, profile: Any) -> Exception:
         return type_error(
@@ -535,6 +569,15 @@ class TensorSSA:
             parts += [", "] if i else []
             parts.append(x)
         return [*parts, "]"]
+
+
+def _reduction_op(op: Any) -> ReductionOp:
+    """Return an operation, given by itself or by its name."""
+    if isinstance(op, str) and op.upper() in ReductionOp.__members__:
+        return ReductionOp[op.upper()]
+    if not isinstance(op, ReductionOp):
+        raise type_error(f"reduce() takes a ReductionOp or its name, got {op!r}")
+    return op
 
 
 def _opposite(profile: Any) -> Any:
@@ -632,15 +675,17 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
 
 
 def full(
-    shape: Shape, fill_value: VectorOperand, dtype: type[Numeric], *, loc: Any = None, ip: Any = None
+    shape: Shape, fill_value: VectorOperand, dtype: type[Numeric] | None = None, *, loc: Any = None, ip: Any = None
 ) -> TensorSSA:
     """Return a vector with the same number in every element.
 
     Args:
         shape: its shape, static.
         fill_value: a number, or a `TensorSSA` whose shape broadcasts to `shape`.
-        dtype: the element type.
+        dtype: the element type; by default that of `fill_value`.
     """
+    if dtype is None:
+        dtype = fill_value.dtype if isinstance(fill_value, TensorSSA) else type(as_numeric(fill_value))
     shape = tuple(shape) if isinstance(shape, list) else shape
     count = product(shape)
     if isinstance(fill_value, TensorSSA):

@@ -61,6 +61,13 @@ def word(pointer: RawPointer) -> Any:
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[Int64(pointer.toint())])
 
 
+def absent(what: str, **operands: Any) -> None:
+    """Raise an error for an operand that is given and that no instruction takes."""
+    for name, value in operands.items():
+        if value:
+            raise type_error(f"{what}() with {name}={value!r}", "no instruction of PTX has it")
+
+
 def policy(hint: Any) -> ir.Value | None:
     """Return a cache policy, 64 bits, as a value of the IR; None without one."""
     return None if hint is None else Int64(hint).ir_value()

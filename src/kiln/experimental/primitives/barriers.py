@@ -26,6 +26,7 @@ def barrier_cta_sync(barrier_id: Any = 0, *, thread_count: Any = None, loc: Any 
 
 def barrier_cta_sync_aligned(barrier_id: Any = 0, *, thread_count: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Wait at a barrier of the CTA, all threads of a warp together (`barrier.cta.sync.aligned`)."""
+    kernel_only("barrier_cta_sync_aligned")
     arch.barrier(barrier_id=barrier_id, number_of_threads=thread_count)
 
 
@@ -65,25 +66,31 @@ def barrier_cta_red(
 
 def barrier_cluster_arrive(*, loc: Any = None, ip: Any = None) -> None:
     """Arrive at the cluster's barrier; earlier writes are visible after the wait (`.release`)."""
+    kernel_only("barrier_cluster_arrive")
     arch.cluster_arrive()
 
 
 def barrier_cluster_arrive_relaxed(*, loc: Any = None, ip: Any = None) -> None:
     """Arrive at the cluster's barrier without ordering memory."""
+    kernel_only("barrier_cluster_arrive_relaxed")
     arch.cluster_arrive_relaxed()
 
 
 def barrier_cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
     """Wait until all threads of the cluster have arrived (`.acquire`)."""
+    kernel_only("barrier_cluster_wait")
     arch.cluster_wait()
 
 
 def cluster_ctarank(*, loc: Any = None, ip: Any = None) -> Int32:
     """Return the rank of this CTA in its cluster."""
+    kernel_only("cluster_ctarank")
     return arch.block_idx_in_cluster()
 
 
 def mapa(addr: Any, cta_rank: Any, *, addrspace: int = 7, loc: Any = None, ip: Any = None) -> Any:
     """Return the address (or Array) in the shared memory of another CTA that corresponds to one in this CTA's."""
+    if addrspace != 7:
+        raise type_error(f"addrspace of mapa() is {addrspace!r}", "7, the shared memory of the cluster")
     made = raw_pointer(arch.map_dsmem_ptr(shared(addr, "mapa"), cta_rank))
     return addr.at(made) if isinstance(addr, Array) else made

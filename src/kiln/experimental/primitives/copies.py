@@ -9,7 +9,7 @@ from ...base_dsl.typing import Int16, Int32, Int64
 from ...cute import arch
 from ...cute.arch.values import choice, i32, kernel_only
 from ...cute.deferred_dialects import nvgpu
-from .addresses import far, is_remote, policy, shared, typed
+from .addresses import absent, far, is_remote, policy, shared, typed
 from .names import CpReduceOp, CpReduceType
 
 _WIDE_FIELDS = ("global_address", "global_stride")
@@ -41,25 +41,26 @@ def cp_async_wait_group(n: int, *, loc: Any = None, ip: Any = None) -> None:
 
 
 def cp_async_bulk_shared_cluster_global(
-    dst: Any, src: Any, mbar: Any, size: Any, *, multicast_mask: Any = None, l2_cache_hint: Any = None, loc: Any = None,
-    ip: Any = None,
+    dst_mem: Any, src_mem: Any, mbar: Any, size: Any, *, multicast_mask: Any = None, l2_cache_hint: Any = None,
+    loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Copy bytes (a multiple of 16) from global to shared memory later; the mbarrier counts them."""
     what = "cp_async_bulk_shared_cluster_global"
     mask = None if multicast_mask is None else Int16(multicast_mask).ir_value()
-    target, barrier = shared(dst, what).ir_value(), shared(mbar, what).ir_value()
-    nvgpu.async_copy.bulk_load(target, far(src, what), i32(size), barrier, mask=mask, policy=policy(l2_cache_hint))
+    target, barrier = shared(dst_mem, what).ir_value(), shared(mbar, what).ir_value()
+    source = far(src_mem, what)
+    nvgpu.async_copy.bulk_load(target, source, i32(size), barrier, mask=mask, policy=policy(l2_cache_hint))
 
 
 def cp_async_bulk_shared_cluster_shared_cta(
-    dst: Any, src: Any, mbar: Any, size: Any, *, loc: Any = None, ip: Any = None
+    dst_mem: Any, src_mem: Any, mbar: Any, size: Any, *, loc: Any = None, ip: Any = None
 ) -> None:
     """Copy bytes from this CTA's shared memory to another CTA's later; the mbarrier there counts them."""
     what = "cp_async_bulk_shared_cluster_shared_cta"
-    target, barrier = shared(dst, what), shared(mbar, what)
+    target, barrier = shared(dst_mem, what), shared(mbar, what)
     if not is_remote(target) or not is_remote(barrier):
-        raise type_error(f"{what}() takes dst and mbar of a CTA of the cluster", "mapa(address, rank)")
-    nvgpu.async_copy.bulk_send(target.ir_value(), shared(src, what).ir_value(), i32(size), barrier.ir_value())
+        raise type_error(f"{what}() takes dst_mem and mbar of a CTA of the cluster", "mapa(address, rank)")
+    nvgpu.async_copy.bulk_send(target.ir_value(), shared(src_mem, what).ir_value(), i32(size), barrier.ir_value())
 
 
 def cp_async_bulk_global_shared_cta(
@@ -99,30 +100,36 @@ def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
     arch.cp_async_bulk_commit_group()
 
 
-def cp_async_bulk_wait_group(n: int, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
-    """Wait until at most `n` of this thread's bulk groups are pending, or (`read`) have unread sources."""
-    arch.cp_async_bulk_wait_group(n, read=read)
+def cp_async_bulk_wait_group(group: int, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+    """Wait until at most `group` of this thread's bulk groups are pending, or (`read`) have unread sources."""
+    arch.cp_async_bulk_wait_group(group, read=read)
 
 
 # --- TMA --------------------------------------------------------------------------------------------------------------
 
 
-def prefetch_tensormap(ptr: Any, *, space: str | None = "const", loc: Any = None, ip: Any = None) -> None:
-    """Prefetch a tensor map."""
-    nvgpu.tma.tensor_map_prefetch(far(ptr, "prefetch_tensormap"))
+def prefetch_tensormap(addr: Any, *, space: str | None = "const", loc: Any = None, ip: Any = None) -> None:
+    """Prefetch a tensor map. Its address is generic, which serves all spaces: "const", "param" and "generic"."""
+    choice("space", space or "generic", ("const", "param", "generic"))
+    nvgpu.tma.tensor_map_prefetch(far(addr, "prefetch_tensormap"))
 
 
 def cp_async_bulk_tensor_shared_cta_global(
-    dst: Any, desc: Any, coords: Any, mbar: Any, im2col_offsets: Any = (), *, l2_cache_hint: Any = None,
-    mode: Any = None, loc: Any = None, ip: Any = None,
+    dst_mem: Any, tma_descriptor: Any, coordinates: Any, mbar: Any, im2col_offsets: Any = (), *,
+    l2_cache_hint: Any = None, mode: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Copy the box at `coords` (innermost first) of a tensor map to shared memory; the mbarrier counts its bytes."""
-    _load("cp_async_bulk_tensor_shared_cta_global", dst, desc, coords, mbar, im2col_offsets, l2_cache_hint)
+    """Copy the box at `coordinates` (innermost first) of a tensor map to shared memory; the mbarrier counts its bytes.
+
+    `mode`: a tile by default, with `im2col_offsets` pixels; "tile_gather4" copies four rows (sm_100).
+    """
+    what = "cp_async_bulk_tensor_shared_cta_global"
+    _load(what, dst_mem, tma_descriptor, coordinates, mbar, im2col_offsets, l2_cache_hint, mode)
 
 
 def cp_async_bulk_tensor_shared_cluster_global(
-    dst: Any, desc: Any, coords: Any, mbar: Any, im2col_offsets: Any = (), *, multicast_mask: Any = None,
-    l2_cache_hint: Any = None, mode: Any = None, group: Any = None, loc: Any = None, ip: Any = None,
+    dst_mem: Any, tma_descriptor: Any, coordinates: Any, mbar: Any, im2col_offsets: Any = (), *,
+    multicast_mask: Any = None, l2_cache_hint: Any = None, mode: Any = None, group: Any = None, loc: Any = None,
+    ip: Any = None,
 ) -> None:  # fmt: skip
     """Copy a box to the shared memory of this CTA, or with a mask to all CTAs of the cluster whose bits are set."""
     what = "cp_async_bulk_tensor_shared_cluster_global"
@@ -130,28 +137,39 @@ def cp_async_bulk_tensor_shared_cluster_global(
     pair = None if group is None else int(choice("group", group, ("cta_1", "cta_2"))[-1])
     # the mbarrier of the even CTA of a pair counts the bytes of both
     how = {"mask": mask, "cta_group": pair, "to_leader": pair == 2}
-    _load(what, dst, desc, coords, mbar, im2col_offsets, l2_cache_hint, **how)
+    _load(what, dst_mem, tma_descriptor, coordinates, mbar, im2col_offsets, l2_cache_hint, mode, **how)
 
 
-def _load(what: str, dst: Any, desc: Any, coords: Any, mbar: Any, offsets: Any, hint: Any, **how: Any) -> None:
+def _load(
+    what: str, dst: Any, map_: Any, coords: Any, mbar: Any, offsets: Any, hint: Any, mode: Any, **how: Any
+) -> None:
     target, barrier = shared(dst, what).ir_value(), shared(mbar, what).ir_value()
     places, pixels = [i32(c) for c in coords], [Int16(c).ir_value() for c in offsets or ()]
-    nvgpu.tma.tma_load(far(desc, what), target, barrier, places, offsets=pixels, policy=policy(hint), **how)
+    name = choice("mode", mode or ("im2col" if pixels else "tile"), ("tile", "im2col", "tile_gather4"))
+    if (name == "im2col") != bool(pixels):
+        raise type_error(f"{what}() in mode {name} has {len(pixels)} im2col_offsets", "offsets are those of im2col")
+    how |= {"offsets": pixels, "policy": policy(hint), "gather4": name == "tile_gather4"}
+    nvgpu.tma.tma_load(far(map_, what), target, barrier, places, **how)
 
 
 def cp_async_bulk_tensor_global_shared_cta(
-    desc: Any, src: Any, coords: Any, *, l2_cache_hint: Any = None, mode: Any = None, loc: Any = None, ip: Any = None
-) -> None:
-    """Copy a box from shared memory to the tensor of a map later, as part of the thread's current bulk group."""
+    tma_descriptor: Any, src_mem: Any, coordinates: Any, *, l2_cache_hint: Any = None, mode: Any = None,
+    loc: Any = None, ip: Any = None,
+) -> None:  # fmt: skip
+    """Copy a box from shared memory to the tensor of a map later, as part of the thread's current bulk group.
+
+    `mode`: a tile by default, "im2col" of pixels, "tile_scatter4" of four rows (sm_100).
+    """
     what = "cp_async_bulk_tensor_global_shared_cta"
-    im2col = mode is not None and choice("mode", mode, ("tile", "im2col")) == "im2col"
-    source, places = shared(src, what).ir_value(), [i32(c) for c in coords]
-    nvgpu.tma.tma_store(far(desc, what), source, places, im2col=im2col, policy=policy(l2_cache_hint))
+    name = choice("mode", mode or "tile", ("tile", "im2col", "tile_scatter4"))
+    source, places = shared(src_mem, what).ir_value(), [i32(c) for c in coordinates]
+    how = {"im2col": name == "im2col", "scatter4": name == "tile_scatter4", "policy": policy(l2_cache_hint)}
+    nvgpu.tma.tma_store(far(tma_descriptor, what), source, places, **how)
 
 
 def tensormap_replace(
-    field: Any, desc: Any, *, new_value: Any = None, ord: int | None = None, new_value_attr: Any = None,
-    loc: Any = None, ip: Any = None,
+    field: Any, addr: Any, *, new_value: Any = None, ord: int | None = None, new_value_attr: Any = None,
+    keep_oob_fetch_window: bool = False, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Replace a field of a tensor map in global or shared memory (sm_90a); `ord` is the mode, 0 the innermost."""
     kernel_only("tensormap_replace")
@@ -159,5 +177,6 @@ def tensormap_replace(
     value = new_value if new_value is not None else new_value_attr
     if value is None:
         raise type_error("tensormap_replace() needs a new_value")
+    absent("tensormap_replace", keep_oob_fetch_window=keep_oob_fetch_window)
     number = (Int64 if name in _WIDE_FIELDS else Int32)(getattr(value, "value", value)).ir_value()
-    nvgpu.tma.tensor_map_replace(typed(desc, "tensormap_replace").ir_value(), name, number, ord or 0)
+    nvgpu.tma.tensor_map_replace(typed(addr, "tensormap_replace").ir_value(), name, number, ord or 0)

@@ -18,11 +18,13 @@ _SCOPES = ("cta", "cluster", "gpu", "sys")
 
 def fence_mbarrier_init(*, loc: Any = None, ip: Any = None) -> None:
     """Make initialised mbarriers visible to the cluster and to asynchronous copies."""
+    kernel_only("fence_mbarrier_init")
     arch.mbarrier_init_fence()
 
 
 def fence_proxy(kind: Any, *, space: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Order accesses of this thread through one proxy with those through another."""
+    kernel_only("fence_proxy")
     name = choice("kind", kind, _PROXIES).replace("_", ".")
     where = None if space is None else choice("space", space, ("shared_cta", "shared_cluster")).removeprefix("shared_")
     arch.fence_proxy(name, space=where)
@@ -59,12 +61,14 @@ def fence_proxy_acquire(
 
 def fence_sync_restrict(order: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Order this thread's accesses to shared memory with those of the cluster; Kiln's fence orders all accesses."""
+    kernel_only("fence_sync_restrict")
     choice("order", order, ("acquire", "release"))
     arch.fence_acq_rel_cluster()
 
 
 def griddepcontrol(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait for the grids this one depends on, or allow those that depend on it to start."""
+    kernel_only("griddepcontrol")
     if choice("kind", kind, ("wait", "launch_dependents")) == "wait":
         arch.griddepcontrol_wait()
     else:
@@ -73,6 +77,7 @@ def griddepcontrol(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
 
 def setmaxregister(reg_count: int, action: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Release or request registers of each thread of the warpgroup (`setmaxnreg`)."""
+    kernel_only("setmaxregister")
     more = choice("action", action, ("increase", "decrease")) == "increase"
     (arch.setmaxregister_increase if more else arch.setmaxregister_decrease)(reg_count)
 

@@ -37,13 +37,13 @@ def ldmatrix(
     return found[0] if num == 1 else found
 
 
-def stmatrix(ptr: Any, src: Any, layout: Any, *, shape: Any = None, loc: Any = None, ip: Any = None) -> None:
+def stmatrix(ptr: Any, sources: Any, layout: Any, *, shape: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Store the words of each lane to matrices whose rows the lanes point to, as the inverse of `ldmatrix` (sm_90)."""
     where = shared(ptr, "stmatrix").ir_value()
-    if not isinstance(src, TensorSSA):
-        parts = src if isinstance(src, (list, tuple)) else [src]
-        src = TensorSSA.from_elements([Int32(x) for x in parts], Int32)
-    words = src.bitcast(Int32) if src.dtype is not Int32 else src
+    if not isinstance(sources, TensorSSA):
+        parts = sources if isinstance(sources, (list, tuple)) else [sources]
+        sources = TensorSSA.from_elements([Int32(x) for x in parts], Int32)
+    words = sources.bitcast(Int32) if sources.dtype is not Int32 else sources
     count, transposed = words.numel(), choice("layout", layout, ("row", "col")) == "col"
     if count not in (1, 2, 4):
         raise type_error(f"stmatrix() of {count} words", "1, 2 or 4")

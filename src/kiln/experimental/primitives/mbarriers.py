@@ -63,19 +63,19 @@ def mbarrier_arrive(
 
 
 def mbarrier_arrive_expect_tx(
-    addr: Any, tx_count: Any, *, scope: Any = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
+    addr: Any, txcount: Any, *, scope: Any = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
 ) -> Int64 | None:
     """Add bytes to the tx-count of the phase and arrive; the copies that bring the bytes follow."""
-    return _arrive("mbarrier_arrive_expect_tx", addr, tx_count, scope, relaxed)
+    return _arrive("mbarrier_arrive_expect_tx", addr, txcount, scope, relaxed)
 
 
-def mbarrier_expect_tx(addr: Any, tx_count: Any, *, scope: Any = None, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_expect_tx(addr: Any, txcount: Any, *, scope: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Add bytes to the tx-count of the phase, without an arrival."""
     where = shared(addr, "mbarrier_expect_tx")
     how = choice("scope", scope or "cta", ("cta", "cluster"))
     space = "cluster.shared::cluster" if is_remote(where) else f"{how}.shared::cta"
     code = f"mbarrier.expect_tx.relaxed.{space}.b64 [{{$r0}}], {{$r1}};"
-    arch.inline_ptx(code, read_only_args=[word(where), Int32(tx_count)])
+    arch.inline_ptx(code, read_only_args=[word(where), Int32(txcount)])
 
 
 def mbarrier_try_wait_parity(
@@ -107,11 +107,11 @@ def mbarrier_wait_parity(
 
 
 def mbarrier_try_wait_timelimit(
-    addr: Any, state: Any, ticks: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
+    addr: Any, state: Any, time_limit: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
 ) -> Boolean:
-    """Return whether the phase of a state that an arrival returned is complete; may wait for it, `ticks` ns at most."""
+    """Return whether the phase of a state that an arrival returned is complete; may wait for it, `time_limit` ns at most."""
     where, order_ = _barrier(addr, "mbarrier_try_wait_timelimit"), ".acquire.cluster" * _acquires_cluster(scope, order)
-    return _wait(where, f"try_wait{order_}", Int64(state), Int32(ticks))
+    return _wait(where, f"try_wait{order_}", Int64(state), Int32(time_limit))
 
 
 def cp_async_mbarrier_arrive(addr: Any, *, noinc: bool | None = None, loc: Any = None, ip: Any = None) -> None:

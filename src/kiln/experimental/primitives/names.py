@@ -30,13 +30,14 @@ PermuteMode: Any = names("PermuteMode", "DEFAULT F4E B4E RC8 ECL ECR RC16")
 Proxy: Any = names("Proxy", "ALIAS ASYNC ASYNC_GLOBAL ASYNC_SHARED TENSORMAP GENERIC")
 ReductionKind: Any = names("ReductionKind", "ADD AND MAX MIN OR UMAX UMIN XOR FMIN FMAX")
 ReductionOp: Any = names("ReductionOp", "ADD MIN MAX INC DEC AND OR XOR")
-ReductionType: Any = names("ReductionType", "S32 U32 U64 F16 F16X2 BF16 BF16X2 F32 F64 B32 B64")
+ReductionType: Any = names("ReductionType", "S32 U32 S64 U64 F16 F16X2 BF16 BF16X2 F32 F64 B32 B64")
 SetMaxRegisterAction: Any = names("SetMaxRegisterAction", "DECREASE INCREASE")
 SharedSpace: Any = names("SharedSpace", "shared_cta shared_cluster")
 Shfl: Any = names("Shfl", "IDX UP DOWN BFLY")
 StoreShape: Any = names("StoreShape", "M8N8 M16N8")
 TensormapField: Any = names(
     "TensormapField",
-    "GLOBAL_ADDRESS RANK BOX_DIM GLOBAL_DIM GLOBAL_STRIDE ELEMENT_STRIDE ELEMTYPE INTERLEAVE_LAYOUT SWIZZLE_MODE FILL_MODE",
+    "GLOBAL_ADDRESS RANK BOX_DIM GLOBAL_DIM GLOBAL_STRIDE ELEMENT_STRIDE ELEMTYPE INTERLEAVE_LAYOUT SWIZZLE_MODE "
+    "SWIZZLE_ATOMICITY FILL_MODE",
 )
 VoteSync: Any = names("VoteSync", "ANY ALL UNI BALLOT")

@@ -31,12 +31,12 @@ from ...cute.tensor.pointer import AddressSpace
 from ...cute.tensor.raw_pointer import inttoptr
 from ...cute.tensor.tensor_ssa import TensorSSA
 from ...dialects.nvgpu import tcgen05_descriptors
-from .addresses import shared
+from .addresses import absent, shared
 from .names import names
 
-Tcgen05MMAKind: Any = names("Tcgen05MMAKind", "F16 TF32 F8F6F4 I8")
+Tcgen05MMAKind: Any = names("Tcgen05MMAKind", "F16 TF32 F8F6F4 I8 INT8 MXF8F6F4 MXF4 MXF4NVF4", INT8="i8")
 MMABlockScaleKind: Any = names("MMABlockScaleKind", "MXF8F6F4 MXF4 MXF4NVF4")
-Tcgen05MMABlockScale: Any = names("Tcgen05MMABlockScale", "BLOCK16 BLOCK32")
+Tcgen05MMABlockScale: Any = names("Tcgen05MMABlockScale", "DEFAULT BLOCK16 BLOCK32")
 Tcgen05MMACollectorOp: Any = names("Tcgen05MMACollectorOp", "FILL USE LASTUSE DISCARD")
 Tcgen05Wait: Any = names("Tcgen05Wait", "LOAD STORE")
 Tcgen05Fence: Any = names("Tcgen05Fence", "BEFORE_THREAD_SYNC AFTER_THREAD_SYNC")
@@ -88,43 +88,75 @@ def _shape(m_dim: int, n_dim: int) -> int:
     return n_dim // 8 << 17 | m_dim // 16 << 24
 
 
-class Tcgen05InstrDesc(Int32):
+class _Field:
+    """A field of a descriptor: bits of an integer, in units."""
+
+    def __init__(self, low: int, width: int, unit: int = 1) -> None:
+        self.low, self.mask, self.unit = low, (1 << width) - 1, unit
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        number = Int64 if kind.width == 64 else Int32
+        found = (number(owner) >> self.low) & self.mask
+        return found if self.unit == 1 else found * self.unit
+
+
+class _InstrDesc(Int32):
+    """The fields that all instruction descriptors have at the same bits."""
+
+    sparse_flag, a_format, b_format, a_negate, b_negate = (
+        _Field(2, 1), _Field(7, 3), _Field(10, 3), _Field(13, 1), _Field(14, 1)
+    )  # fmt: skip
+    a_major, b_major, n_dim, m_dim = _Field(15, 1), _Field(16, 1), _Field(17, 6, 8), _Field(24, 5, 16)
+
+
+class Tcgen05InstrDesc(_InstrDesc):
     """The instruction descriptor of `tcgen05_mma`, an Int32."""
 
+    sparse_id2, saturate, c_format, max_shift = _Field(0, 2), _Field(3, 1), _Field(4, 2), _Field(30, 2)
+
     @classmethod
     def build(
-        cls, *, c_dtype: Any = None, a_dtype: Any = None, b_dtype: Any = None, a_major: int = 0, b_major: int = 0,
-        n_dim: int, m_dim: int, negate_a: bool = False, negate_b: bool = False, saturate: bool = False,
+        cls, sparse_id2: int = 0, sparse_flag: int = 0, saturate: int = 0, sparse_format: int = 0, c_dtype: Any = None,
+        a_dtype: Any = None, b_dtype: Any = None, a_negate: int = 0, b_negate: int = 0, a_major: int = 0,
+        b_major: int = 0, n_dim: int = 0, m_dim: int = 0, k_dim: int = 0, max_shift: int = 0,
     ) -> Tcgen05InstrDesc:  # fmt: skip
         """Return the descriptor of an MMA of `m_dim` x `n_dim` (of both CTAs of a pair); a major of 1 is MN."""
+        absent("Tcgen05InstrDesc.build", sparse_format=sparse_format, k_dim=k_dim)
         return cls(
-            saturate << 3 | _code("c_dtype", c_dtype, _ACCUMULATORS) << 4 | _code("a_dtype", a_dtype, _OPERANDS) << 7
-            | _code("b_dtype", b_dtype, _OPERANDS) << 10 | negate_a << 13 | negate_b << 14 | a_major << 15
-            | b_major << 16 | _shape(m_dim, n_dim)
+            sparse_id2 | sparse_flag << 2 | saturate << 3 | _code("c_dtype", c_dtype, _ACCUMULATORS) << 4
+            | _code("a_dtype", a_dtype, _OPERANDS) << 7 | _code("b_dtype", b_dtype, _OPERANDS) << 10 | a_negate << 13
+            | b_negate << 14 | a_major << 15 | b_major << 16 | _shape(m_dim, n_dim) | max_shift << 30
         )  # fmt: skip
 
 
-class Tcgen05MxInstrDesc(Int32):
+class Tcgen05MxInstrDesc(_InstrDesc):
     """The instruction descriptor of `tcgen05_mma_block_scale`, an Int32."""
+
+    b_sf_id, scale_format, a_sf_id, k_dim = _Field(4, 2), _Field(23, 1), _Field(29, 2), _Field(31, 1)
 
     @classmethod
     def build(
-        cls, *, a_dtype: Any, b_dtype: Any, scale_format: int, n_dim: int, m_dim: int, a_major: int = 0,
-        b_major: int = 0, a_sf_id: int = 0, b_sf_id: int = 0,
+        cls, sparse_flag: int = 0, b_sf_id: Any = 0, a_sf_id: Any = 0, a_dtype: Any = None, b_dtype: Any = None,
+        scale_format: int = 1, a_negate: int = 0, b_negate: int = 0, a_major: int = 0, b_major: int = 0,
+        n_dim: int = 0, m_dim: int = 0, k_dim: int = 0, a_sf_layout: int = 0,
     ) -> Any:  # fmt: skip
-        """Return the descriptor of a block-scaled MMA; `scale_format` 1 is UE8M0, 0 is UE4M3."""
-        made = cls(
-            _code("a_dtype", a_dtype, cls.operands()) << 7 | _code("b_dtype", b_dtype, cls.operands()) << 10
-            | a_major << 15 | b_major << 16 | scale_format << 23 | _shape(m_dim, n_dim)
+        """Return the descriptor of a block-scaled MMA; `scale_format` 1 is UE8M0, 0 is UE4M3; `k_dim` 1 is K = 96."""
+        absent(f"{cls.__name__}.build", a_sf_layout=a_sf_layout)
+        bits = (
+            sparse_flag << 2 | _code("a_dtype", a_dtype, cls.operands()) << 7
+            | _code("b_dtype", b_dtype, cls.operands()) << 10 | a_negate << 13 | b_negate << 14 | a_major << 15
+            | b_major << 16 | scale_format << 23 | _shape(m_dim, n_dim) | k_dim << 31
         )  # fmt: skip
-        return made.set_sf_ids(a_sf_id=a_sf_id, b_sf_id=b_sf_id)
+        return cls(bits - (bits >> 31 << 32)).set_sf_ids(a_sf_id=a_sf_id, b_sf_id=b_sf_id)
 
     @staticmethod
     def operands() -> dict[Any, int]:
         """Return the numbers of element types."""
         return _OPERANDS
 
-    def set_sf_ids(self, *, a_sf_id: int = 0, b_sf_id: int = 0) -> Any:
+    def set_sf_ids(self, a_sf_id: Any = 0, b_sf_id: Any = 0) -> Any:
         """Return the descriptor with the bytes of the scale factors' cells that the MMA takes."""
         rest = Int32(self) & Int32(~(3 << 4 | 3 << 29))
         return type(self)(rest | Int32(b_sf_id) << 4 | Int32(a_sf_id) << 29)
@@ -132,6 +164,19 @@ class Tcgen05MxInstrDesc(Int32):
 
 class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
     """The instruction descriptor of block-scaled MMAs of fp4 (mxf4, mxf4nvf4), whose E2M1 is 1."""
+
+    @classmethod
+    def build(
+        cls, sparse_flag: int = 0, a_sf_id: Any = 0, a_sf_layout: int = 0, b_sf_id: Any = 0, a_dtype: Any = None,
+        b_dtype: Any = None, scale_format: int = 1, a_negate: int = 0, b_negate: int = 0, a_major: int = 0,
+        b_major: int = 0, n_dim: int = 0, m_dim: int = 0, k_dim: int = 0, sparsity_version: int = 1,
+    ) -> Any:  # fmt: skip
+        """Return the descriptor, as `Tcgen05MxInstrDesc.build` does; MMAs of fp4 here are dense."""
+        absent("Tcgen05MxOmmaInstrDesc.build", sparse_flag=sparse_flag, other_sparsity_version=sparsity_version != 1)
+        return super().build(
+            0, b_sf_id, a_sf_id, a_dtype, b_dtype, scale_format, a_negate, b_negate, a_major, b_major, n_dim, m_dim,
+            k_dim, a_sf_layout,
+        )  # fmt: skip
 
     @staticmethod
     def operands() -> dict[Any, int]:
@@ -141,12 +186,16 @@ class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
 class Tcgen05SmemDesc(Int64):
     """The descriptor of an operand in shared memory, an Int64; adding n moves it by 16 n bytes."""
 
+    start_address, leading_byte_offset, stride_byte_offset = _Field(0, 14, 16), _Field(16, 14, 16), _Field(32, 14, 16)
+    version, base_offset, layout_type = _Field(46, 2), _Field(49, 3), _Field(61, 3)
+
     @classmethod
     def build(
         cls, start_address: Any, leading_byte_offset: int = 0, stride_byte_offset: int = 0, version: int = 1,
-        base_offset: int = 0, layout: Any = 0,
+        base_offset: int = 0, layout: Any = 0, leading_dim_mode: int = 0, k_segment_offset: int = 0,
     ) -> Tcgen05SmemDesc:  # fmt: skip
         """Return the descriptor of an operand at an address; offsets are in bytes, `layout` is its swizzle."""
+        absent("Tcgen05SmemDesc.build", leading_dim_mode=leading_dim_mode, k_segment_offset=k_segment_offset)
         if isinstance(start_address, (int, Numeric)):
             start_address = inttoptr(start_address, AddressSpace.smem, Int8)
         where = shared(start_address, "Tcgen05SmemDesc.build").ir_value()
@@ -160,14 +209,16 @@ class Tcgen05SmemDesc(Int64):
             raise type_error(
                 f"the layout of an operand is {layout!r}, version {version}", "a Tcgen05SmemSwizzle, version 1"
             )
+        if base_offset not in range(8):
+            raise type_error(f"the base_offset of an operand is {base_offset!r}", "0 to 7")
         made = nvgpu.tcgen05.tcgen05_matrix_descriptor(
             where, leading_byte_offset, stride_byte_offset, known[int(layout)]
         )
         return cls(Int64._make(made) | Int64(base_offset << 49))
 
-    def advance_start_address(self, offset: Any) -> Tcgen05SmemDesc:
-        """Return the descriptor of what lies `offset` bytes further on."""
-        return self + (offset >> 4)
+    def advance_start_address(self, byte_increment: Any) -> Tcgen05SmemDesc:
+        """Return the descriptor of what lies `byte_increment` bytes further on."""
+        return self + (byte_increment >> 4)
 
 
 class TmemAddr(Int32):
@@ -193,17 +244,17 @@ class TmemAddr(Int32):
         return make_tmem_ptr(self, dtype)
 
 
-def make_tmem_ptr(addr: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> Array:
+def make_tmem_ptr(tmem_addr: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> Array:
     """Return an address in tensor memory as an Array of a type, without extents."""
-    return Array(inttoptr(Int32(_word(addr)), AddressSpace.tmem, dtype))
+    return Array(inttoptr(Int32(_word(tmem_addr)), AddressSpace.tmem, dtype))
 
 
 def make_tmem_ptr_from_warp_row_col(
-    base: Any, warp: Any, col: Any, dtype: Any, *, loc: Any = None, ip: Any = None
+    tmem_base: Any, warp: Any, base_col: Any, dtype: Any, *, loc: Any = None, ip: Any = None
 ) -> Array:
-    """Return the part of tensor memory of a warp, 32 lanes, from a column on; `col` counts from 0, not from the base."""
-    row = TmemAddr(_word(base)).row_id + 32 * (warp % 4)
-    return TmemAddr.from_row_col(row, col).as_ptr(dtype)
+    """Return the part of tensor memory of a warp, 32 lanes, from column `base_col`, which counts from 0, not from the base."""
+    row = TmemAddr(_word(tmem_base)).row_id + 32 * (warp % 4)
+    return TmemAddr.from_row_col(row, base_col).as_ptr(dtype)
 
 
 def _word(addr: Any) -> Any:
@@ -224,22 +275,28 @@ def _group(group: Any) -> int:
     return 1 if group is None else int(choice("group", group, ("cta_1", "cta_2"))[-1])
 
 
-def _columns(ncols: Any) -> ir.Value:
-    if isinstance(ncols, int) and (not 32 <= ncols <= 512 or ncols & (ncols - 1)):
-        raise type_error(f"{ncols} columns of tensor memory", "a power of two from 32 to 512")
-    return i32(ncols)
+def _columns(n_cols: Any) -> ir.Value:
+    if isinstance(n_cols, int) and (not 32 <= n_cols <= 512 or n_cols & (n_cols - 1)):
+        raise type_error(f"{n_cols} columns of tensor memory", "a power of two from 32 to 512")
+    return i32(n_cols)
 
 
-def tcgen05_alloc(dst: Any, ncols: Any, *, group: Any = None, loc: Any = None, ip: Any = None) -> None:
+def tcgen05_alloc(
+    addr: Any, n_cols: Any, *, is_exclusive: bool | None = None, group: Any = None, loc: Any = None, ip: Any = None
+) -> None:
     """Allocate columns of tensor memory and write their address to a word of shared memory. A whole warp calls it."""
-    where = shared(dst, "tcgen05_alloc").ir_value()
-    nvgpu.tcgen05.tcgen05_alloc(where, _columns(ncols), cta_group=_group(group))
+    where = shared(addr, "tcgen05_alloc").ir_value()
+    absent("tcgen05_alloc", is_exclusive=is_exclusive)
+    nvgpu.tcgen05.tcgen05_alloc(where, _columns(n_cols), cta_group=_group(group))
 
 
-def tcgen05_dealloc(addr: Any, ncols: Any, *, group: Any = None, loc: Any = None, ip: Any = None) -> None:
+def tcgen05_dealloc(
+    taddr: Any, n_cols: Any, *, is_exclusive: bool | None = None, group: Any = None, loc: Any = None, ip: Any = None
+) -> None:
     """Free the columns of an allocation. A whole warp calls it."""
     kernel_only("tcgen05_dealloc")
-    nvgpu.tcgen05.tcgen05_dealloc(_tmem(addr), _columns(ncols), cta_group=_group(group))
+    absent("tcgen05_dealloc", is_exclusive=is_exclusive)
+    nvgpu.tcgen05.tcgen05_dealloc(_tmem(taddr), _columns(n_cols), cta_group=_group(group))
 
 
 def tcgen05_relinquish_alloc_permit(*, group: Any = None, loc: Any = None, ip: Any = None) -> None:
@@ -263,9 +320,9 @@ def _collector(op: Any) -> str | None:
 
 
 def tcgen05_mma(
-    kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, *, collector_op: Any = None,
-    a_shift: bool | None = None, scale_input_d: int | None = None, write_disable_mask: Any = None, loc: Any = None,
-    ip: Any = None,
+    mma_kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, *, collector_op: Any = None,
+    b_collector_op: Any = None, a_shift: bool | None = None, scale_input_d: int | None = None,
+    write_disable_mask: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Issue D = A B + D, or D = A B, with D in tensor memory; one thread calls it.
 
@@ -273,21 +330,25 @@ def tcgen05_mma(
     `write_disable_mask` has a bit for each row that is not written.
     """
     kernel_only("tcgen05_mma")
+    absent("tcgen05_mma", b_collector_op=b_collector_op)
     nvgpu.tcgen05.tcgen05_mma(
         _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), *_masks(write_disable_mask),
-        kind=choice("kind", kind, ("f16", "tf32", "f8f6f4", "i8")), cta_group=_group(cta_group),
+        kind=choice("mma_kind", mma_kind, ("f16", "tf32", "f8f6f4", "i8")), cta_group=_group(cta_group),
         collector=_collector(collector_op), scale_input_d=scale_input_d, a_shift=a_shift or None,
     )  # fmt: skip
 
 
 def tcgen05_mma_block_scale(
-    kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, scale_a: Any, scale_b: Any, *,
-    scale_vec_size: Any = None, collector_op: Any = None, loc: Any = None, ip: Any = None,
+    mma_kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, scale_a: Any, scale_b: Any,
+    *, scale_vec_size: Any = None, collector_op: Any = None, b_collector_op: Any = None, a_shift: bool | None = None,
+    loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Issue D = A B + D with scale factors of A and B in tensor memory, one for 16 or 32 elements along K."""
+    """Issue D = A B + D with scale factors of A and B in tensor memory, one for 16 or 32 (DEFAULT) elements along K."""
     kernel_only("tcgen05_mma_block_scale")
-    how = choice("kind", kind, ("mxf8f6f4", "mxf4", "mxf4nvf4"))
-    size = "block32" if scale_vec_size is None else choice("scale_vec_size", scale_vec_size, ("block16", "block32"))
+    absent("tcgen05_mma_block_scale", b_collector_op=b_collector_op, a_shift=a_shift)
+    how = choice("mma_kind", mma_kind, ("mxf8f6f4", "mxf4", "mxf4nvf4"))
+    size = choice("scale_vec_size", scale_vec_size or "default", ("default", "block16", "block32"))
+    size = "block32" if size == "default" else size
     nvgpu.tcgen05.tcgen05_mma_block_scale(
         _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), _tmem(scale_a), _tmem(scale_b), i1(enable_input_d),
         kind=how, block=int(size.removeprefix("block")), cta_group=_group(cta_group),
@@ -296,22 +357,24 @@ def tcgen05_mma_block_scale(
 
 
 def tcgen05_cp(
-    shape: Any, tmem: Any, desc: Any, *, group: Any = None, multicast: Any = None, src_format: Any = None,
+    shape: Any, taddr: Any, smem_desc: Any, *, group: Any = None, multicast: Any = None, src_format: Any = None,
     loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Copy rows of shared memory, by a descriptor, to tensor memory; one thread calls it."""
     kernel_only("tcgen05_cp")
     name = str(shape) if multicast is None else f"{shape}.{multicast}"
     format_ = None if src_format is None else choice("src_format", src_format, ("b4x16_p64", "b6x16_p32"))
-    nvgpu.tcgen05.tcgen05_cp(_tmem(tmem), _operand(desc), shape=name, cta_group=_group(group), format=format_)
+    nvgpu.tcgen05.tcgen05_cp(_tmem(taddr), _operand(smem_desc), shape=name, cta_group=_group(group), format=format_)
 
 
 def tcgen05_commit(
-    mbar: Any, *, multicast_mask: Any = None, group: Any = None, loc: Any = None, ip: Any = None
-) -> None:
+    addr: Any, *, multicast_mask: Any = None, smem_a_read: bool | None = None, group: Any = None, loc: Any = None,
+    ip: Any = None,
+) -> None:  # fmt: skip
     """Arrive at an mbarrier when all MMAs and copies that the thread issued are complete."""
+    absent("tcgen05_commit", smem_a_read=smem_a_read)
     masks = [] if multicast_mask is None else [Int16(multicast_mask).ir_value()]
-    where = shared(mbar, "tcgen05_commit").ir_value()
+    where = shared(addr, "tcgen05_commit").ir_value()
     nvgpu.tcgen05.tcgen05_commit(where, *masks, cta_group=_group(group))
 
 
@@ -319,29 +382,31 @@ _SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 
 
 def tcgen05_ld(
-    shape: Any, ptr: Any, *, num: int = 1, pack: bool | None = None, offset: int | None = None, loc: Any = None,
+    shape: Any, tmem_addr: Any, *, num: int = 1, pack: bool | None = None, offset: int | None = None, loc: Any = None,
     ip: Any = None,
 ) -> TensorSSA:  # fmt: skip
     """Return a thread's elements of tensor memory, `num` repetitions of the shape; valid after `tcgen05_wait`."""
     kernel_only("tcgen05_ld")
-    made = nvgpu.tcgen05.tcgen05_ld(_tmem(ptr), choice("shape", shape, _SHAPES), num, split=offset, pack=bool(pack))
+    made = nvgpu.tcgen05.tcgen05_ld(
+        _tmem(tmem_addr), choice("shape", shape, _SHAPES), num, split=offset, pack=bool(pack)
+    )
     words = TensorSSA(made, (made.type.shape[0],), Int32)  # pyright: ignore[reportAttributeAccessIssue]
-    return words if ptr.dtype is Int32 else words.bitcast(ptr.dtype)
+    return words if tmem_addr.dtype is Int32 else words.bitcast(tmem_addr.dtype)
 
 
 def tcgen05_st(
-    shape: Any, ptr: Any, val: Any, *, unpack: bool | None = None, offset: int | None = None, loc: Any = None,
+    shape: Any, tmem_addr: Any, val: Any, *, unpack: bool | None = None, offset: int | None = None, loc: Any = None,
     ip: Any = None,
 ) -> None:  # fmt: skip
     """Store a thread's elements to tensor memory; complete after `tcgen05_wait`."""
     kernel_only("tcgen05_st")
     name = choice("shape", shape, _SHAPES)
     if not isinstance(val, TensorSSA):
-        val = TensorSSA.from_elements((val,), type(val) if isinstance(val, Numeric) else ptr.dtype)
+        val = TensorSSA.from_elements((val,), type(val) if isinstance(val, Numeric) else tmem_addr.dtype)
     words = val.to_vector() if val.dtype is Int32 else val.to_vector().bitcast(Int32)
     each = {"16x128b": 2, "16x256b": 4}.get(name, 1)
     attrs: dict[str, Any] = {"shape": name, "repeat": words.numel() // each, "split": offset, "unpack": unpack or None}
-    nvgpu.tcgen05.tcgen05_st(_tmem(ptr), words.value, **attrs)
+    nvgpu.tcgen05.tcgen05_st(_tmem(tmem_addr), words.value, **attrs)
 
 
 def tcgen05_wait(kind: Any, *, loc: Any = None, ip: Any = None) -> None:

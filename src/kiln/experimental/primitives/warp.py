@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Float32, Int32
 from ...cute import arch
 from ...cute.arch.values import FULL_MASK, choice, kernel_only, number
@@ -12,12 +13,15 @@ from ...cute.deferred_dialects import nvgpu
 
 def bar_warp_sync(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None:
     """Wait for the lanes of a mask; orders their memory accesses (`bar.warp.sync`)."""
+    kernel_only("bar_warp_sync")
     arch.sync_warp(mask)
 
 
 def elect_sync(*, membermask: Any = FULL_MASK, loc: Any = None, ip: Any = None) -> Boolean:
     """Return true in one lane of the mask, the same one at every call (`elect.sync`)."""
     kernel_only("elect_sync")
+    if isinstance(membermask, int) and not membermask & FULL_MASK:
+        raise type_error("elect_sync() of an empty mask", "it has the bit of each lane that calls it")
     if isinstance(membermask, int) and membermask & FULL_MASK == FULL_MASK:
         return Boolean._make(nvgpu.warp.elect_one())
     code = "{ .reg .pred p; .reg .b32 lane; elect.sync lane|p, {$r0}; selp.u32 {$w0}, 1, 0, p; }"
@@ -25,29 +29,31 @@ def elect_sync(*, membermask: Any = FULL_MASK, loc: Any = None, ip: Any = None) 
 
 
 def shfl_sync(
-    mask: Any, val: Any, offset: Any, mask_and_clamp: Any, kind: Any, *, return_value_and_is_valid: bool | None = None,
+    thread_mask: Any, val: Any, offset: Any, mask_and_clamp: Any, kind: Any, *, return_value_and_is_valid: bool | None = None,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """Return the value of another lane (`shfl.sync`); with the flag also whether the source lane was in range.
 
     `mask_and_clamp` is PTX's operand c: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
     """
+    kernel_only("shfl_sync")
     how = choice("kind", kind, ("idx", "up", "down", "bfly"))
     if not return_value_and_is_valid:
-        return arch.shuffle_sync_op(val, offset, mask, mask_and_clamp, how)
+        return arch.shuffle_sync_op(val, offset, thread_mask, mask_and_clamp, how)
     value: Any = number(val)
     code = "{ .reg .pred p; shfl.sync.%s.b32 {$w0}|p, {$r0}, {$r1}, {$r2}, {$r3}; selp.u32 {$w1}, 1, 0, p; }"
     bits = value.bitcast(Int32) if type(value).is_float else Int32(value)
     got, valid = arch.inline_ptx(
         code % how,
         write_only_types=[Int32, Int32],
-        read_only_args=[bits, Int32(offset), Int32(mask_and_clamp), Int32(mask)],
+        read_only_args=[bits, Int32(offset), Int32(mask_and_clamp), Int32(thread_mask)],
     )
     return got.bitcast(type(value)) if type(value).is_float else type(value)(got), valid != 0
 
 
 def vote_sync(mask: Any, pred: Any, kind: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return whether any, all or equal predicates of the lanes of a mask hold, or (BALLOT) their bits."""
+    kernel_only("vote_sync")
     return getattr(arch, f"vote_{choice('kind', kind, ('any', 'all', 'uni', 'ballot'))}_sync")(pred, mask)
 
 
@@ -56,4 +62,5 @@ def redux_sync(
     ip: Any = None,
 ) -> Int32 | Float32:  # fmt: skip
     """Combine a 32-bit number of the lanes of a mask by the hardware; of floats on sm_100a."""
+    kernel_only("redux_sync")
     return arch.warp_redux_sync(val, kind, mask_and_clamp, abs=abs, nan=nan)

@@ -11,12 +11,19 @@ from ...cute import arch
 from ...cute.arch.values import choice, number
 from ...cute.tensor.pointer import AddressSpace
 from ...cute.tensor.printing import printf
-from .addresses import typed, word
+from ...cute.tensor.tensor_ssa import TensorSSA
+from .addresses import absent, typed, word
 
 _RED_TYPES = {
-    "s32": Int32, "u32": Uint32, "b32": Uint32, "u64": Uint64, "b64": Uint64, "f16": Float16, "bf16": BFloat16,
-    "f32": Float32, "f64": Float64,
+    "s32": Int32, "u32": Uint32, "b32": Uint32, "s64": Int64, "u64": Uint64, "b64": Uint64, "f16": Float16,
+    "f16x2": Float16, "bf16": BFloat16, "bf16x2": BFloat16, "f32": Float32, "f64": Float64,
 }  # fmt: skip
+_RED_WORDS = ("s32", "u32", "s64", "u64")
+_RED_OPS = {
+    **dict.fromkeys(("and", "or", "xor"), ("b32", "b64", *_RED_WORDS)), **dict.fromkeys(("min", "max"), _RED_WORDS),
+    **dict.fromkeys(("inc", "dec"), ("u32",)), "add": tuple(kind for kind in _RED_TYPES if kind[0] != "b" or "f" in kind),
+}  # fmt: skip
+"""The types of each operation."""
 _ATOMICS = ("and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max")
 _PERMUTATIONS = ("default", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
 _ORDERS, _SCOPES = ("relaxed", "release"), ("cta", "cluster", "gpu", "sys")
@@ -28,25 +35,39 @@ def print_runtime(fmt: str, *args: Any, loc: Any = None, ip: Any = None) -> None
 
 
 def red(
-    op: Any, type: Any, ptr: Any, value: Any, *, mem_order: Any = None, mem_scope: Any = None, shared_space: Any = None,
+    op: Any, type_: Any, a: Any, b: Any, *, mem_order: Any = None, mem_scope: Any = None, shared_space: Any = None,
     cache_hint: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Combine the element at a pointer with a value atomically, without returning the old one (`red`)."""
-    where = typed(ptr, "red")
-    name, kind = (
-        choice("op", op, ("add", "min", "max", "inc", "dec", "and", "or", "xor")),
-        choice("type", type, tuple(_RED_TYPES)),
-    )
-    if kind in ("f16", "bf16", "f32", "f64") and name != "add":
-        raise type_error(f"red() by {name} of {kind}", "floats are added")
+    """Combine the element at `a` with `b` atomically, without returning the old one (`red`).
+
+    Of F16X2 and BF16X2 `b` is a Vector of two. The pointer tells which memory it is, so that `shared_space` changes
+    nothing; `cache_hint` is a cache policy for global memory.
+    """
+    where, name, kind = typed(a, "red"), choice("op", op, tuple(_RED_OPS)), choice("type_", type_, tuple(_RED_TYPES))
+    if kind not in _RED_OPS[name]:
+        raise type_error(f"red() by {name} of {kind}", f"{name} takes {', '.join(_RED_OPS[name])}")
     order = choice("mem_order", mem_order or "relaxed", _ORDERS)
     scope = choice("mem_scope", mem_scope or "gpu", _SCOPES)
+    choice("shared_space", shared_space or "shared_cta", ("shared_cta", "shared_cluster"))
     near = where.memspace is AddressSpace.smem
     space = ".shared::cta" if near else ".global" if where.memspace is AddressSpace.gmem else ""
-    noftz = ".noftz" if kind in ("f16", "bf16") else ""
-    code = f"red.{order}.{scope}{space}.{name}{noftz}.{kind} [{{$r0}}], {{$r1}};"
-    address = word(where) if near else Int64(where.toint())
-    arch.inline_ptx(code, read_only_args=[address, _RED_TYPES[kind](value)])
+    if cache_hint is not None and near:
+        raise type_error("red() in shared memory with a cache_hint", "the L2 cache holds global memory")
+    noftz = ".noftz" if "16" in kind else ""
+    kind_ = f"b{kind[1:]}" if name in ("and", "or", "xor") else "u64" if (name, kind) == ("add", "s64") else kind
+    hint, policy = ("", "") if cache_hint is None else (".L2::cache_hint", ", {$r2}")
+    code = f"red.{order}.{scope}{space}.{name}{noftz}{hint}.{kind_} [{{$r0}}], {{$r1}}{policy};"
+    reads = [word(where) if near else Int64(where.toint()), _red_value(kind, b)]
+    arch.inline_ptx(code, read_only_args=reads if cache_hint is None else [*reads, Int64(cache_hint)])
+
+
+def _red_value(kind: str, value: Any) -> Any:
+    """Return what `red` of a type takes: two halves as the 32 bits they are."""
+    if not kind.endswith("x2"):
+        return _RED_TYPES[kind](value)
+    if not isinstance(value, TensorSSA) or value.numel() != 2:
+        raise type_error(f"red() of {kind} takes {value}", "a Vector of two")
+    return value.to(_RED_TYPES[kind]).bitcast(Int32)[0]
 
 
 def atomicrmw(
@@ -55,6 +76,8 @@ def atomicrmw(
 ) -> Any:  # fmt: skip
     """Combine the element at a pointer with `a` in one step and return the old element. CAS writes `b` where it is `a`."""
     name = choice("op", op, _ATOMICS)
+    absent("atomicrmw", results=results)
+    choice("space", space or "shared_cta", ("shared_cta", "shared_cluster"))  # the pointer tells it
     if name != "cas":
         return arch.atomic_rmw(name, ptr, a, sem=mem_order, scope=syncscope)
     if b is None:

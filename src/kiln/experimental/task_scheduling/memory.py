@@ -21,20 +21,18 @@ class SmemAllocation:
 
     __kiln_static__ = True
 
-    def __init__(
-        self, name: str, num_bytes: int | None = None, *, dtype: Any = None, count: int = 1, alignment: int = 128
-    ) -> None:
-        if num_bytes is None:
+    def __init__(self, name: str, size_bytes: int = 0, alignment: int = 128, dtype: Any = None, count: int = 1) -> None:
+        if not size_bytes:
             if dtype is None:
                 raise type_error(f"SmemAllocation({name!r}) has no size", "bytes, or dtype= and count=")
-            num_bytes = (element_bits(dtype) * count + 7) // 8
+            size_bytes = (element_bits(dtype) * count + 7) // 8
         if alignment < 1 or alignment & (alignment - 1):
             raise type_error(f"the alignment of SmemAllocation({name!r}) is {alignment}", "a power of two")
         self.name = name
-        self.num_bytes = num_bytes
+        self.size_bytes = size_bytes
         self.alignment = alignment
         self.dtype: type[Numeric] = dtype or Int8
-        self.count: int = count if dtype is not None else num_bytes
+        self.count: int = count if dtype is not None else size_bytes
         self._offset: int | None = None
 
     @property
@@ -136,7 +134,7 @@ class SmemAllocator:
                 for allocation in row:
                     at = -(-at // allocation.alignment) * allocation.alignment
                     allocation._offset = at
-                    at += allocation.num_bytes
+                    at += allocation.size_bytes
                 end = max(end, at)
             self.alignment: int = max(self.alignment, largest(piece))
         self.num_bytes: int = end

@@ -10,6 +10,7 @@ from ... import pipeline
 from ...base_dsl.diagnostics import type_error
 from ...cute import arch
 from ...cute.layout.layout import Layout, make_layout, size
+from ...pipeline import PipelineOp
 from ...pipeline.arrivals import UmmaArrival
 from ...pipeline.multicast import cta_group, is_leader
 from .enums import PipelineGroupMode, SignalingThreads
@@ -28,10 +29,14 @@ class PipelineConfig:
     __kiln_static__ = True
 
     def __init__(
-        self, kind: str, num_stages: int, producer_group: Any, consumer_group: Any, *, num_bytes: Any = None,
-        cta_layout_vmnk: Any = None, producer_signaling_threads: Any = SignalingThreads.All,
-        consumer_signaling_threads: Any = SignalingThreads.All, mcast_mode_mn: Any = None, **rest: Any,
+        self, kind: str, num_stages: int, producer_group: Any, consumer_group: Any, cta_layout_vmnk: Any = None, *,
+        num_bytes: Any = None, producer_signaling_threads: Any = SignalingThreads.All,
+        consumer_signaling_threads: Any = SignalingThreads.All, consumer_wait_signaling_threads: Any = None,
+        producer_op: PipelineOp = PipelineOp.AsyncThread, barrier_ptr: Any = None, advance_on_wait: bool = False,
+        advance_on_acquire: bool = False, num_bytes_per_warp_per_cta: Any = None, mcast_mode_mn: Any = None,
+        interleave_stride: Any = 1,
     ) -> None:  # fmt: skip
+        _ = num_bytes_per_warp_per_cta  # `num_bytes` counts the bytes of all warps and CTAs
         if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
             raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
         self.kind = kind
@@ -43,7 +48,18 @@ class PipelineConfig:
         self.mcast_mode_mn = mcast_mode_mn
         self.producer_signaling_threads = producer_signaling_threads
         self.consumer_signaling_threads = consumer_signaling_threads
-        self.rest = rest
+        self.consumer_wait_signaling_threads = consumer_wait_signaling_threads
+        self.producer_op = producer_op
+        self.barrier_ptr = barrier_ptr
+        self.advances_early: dict[bool, bool] = {True: advance_on_acquire, False: advance_on_wait}
+        """Whether a side goes on to the next stage when it gets one: the producers' and the consumers'."""
+        if interleave_stride not in (1, (1, 1, 1, 1)):
+            raise type_error(f"interleave_stride of a pipeline config is {interleave_stride!r}", "Kiln knows 1 only")
+        if producer_op is not PipelineOp.AsyncThread and (kind, producer_op) != ("async_async", PipelineOp.AsyncLoad):
+            raise type_error(
+                f"producer_op of a config of the kind {kind} is {producer_op}",
+                "AsyncLoad is for async_async: `cp.async`",
+            )
 
     if TYPE_CHECKING:  # below they are made by one loop
 
@@ -90,10 +106,10 @@ class PipelineConfig:
 
     def make(self, barriers: Any, consuming_warps: int) -> Any:
         """Return the pipeline, with initialised barriers that nobody has synchronised on."""
-        layout = self.layout
+        layout, kind = self.layout, _KINDS[self.kind]
         how: dict[str, Any] = {
             "num_stages": self.num_stages, "producer_group": self.producer_group, "consumer_group": self.consumer_group,
-            "barrier_storage": barriers, "defer_sync": True,
+            "barrier_storage": barriers if self.barrier_ptr is None else self.barrier_ptr, "defer_sync": True,
         }  # fmt: skip
         if self.producer_kind in ("tma", "clc"):
             how["tx_count"] = self.num_bytes
@@ -101,7 +117,8 @@ class PipelineConfig:
             how["cta_layout_vmnk"] = layout
         if self.mcast_mode_mn is not None and self.producer_kind == "tma":
             how["mcast_mode_mn"] = self.mcast_mode_mn
-        made = getattr(pipeline, _KINDS[self.kind]).create(**how)
+        kind = "PipelineCpAsync" if self.producer_op is PipelineOp.AsyncLoad else kind
+        made = getattr(pipeline, kind).create(**how)
         if self.kind == "tma_async" and not self.in_cluster:
             # a group of as many threads as the tasks have: all arrive; else one of each warp
             every = self.consumer_group.size == 32 * consuming_warps
@@ -112,13 +129,17 @@ class PipelineConfig:
             return dataclasses.replace(made, consumer_mask=made.producer_mask)
         return made
 
-    def leads(self, producing: bool) -> Any:
+    def leads(self, producing: bool, waiting: bool = False) -> Any:
         """Return whether this CTA executes the barrier operations of a side: a bool, or a Boolean of the kernel.
+
+        Consumers may have other threads for `wait` than for `release`.
 
         With `CtaLeader` only the leader of a pair of CTAs does, which issues the MMAs; of a cluster that asks for tiles
         together, its first CTA.
         """
         threads = self.producer_signaling_threads if producing else self.consumer_signaling_threads
+        if waiting and not producing and self.consumer_wait_signaling_threads is not None:
+            threads = self.consumer_wait_signaling_threads
         if SignalingThreads.CtaLeader not in threads or not self.in_cluster:
             return True
         if self.producer_kind == "clc":
@@ -132,8 +153,13 @@ class PipelineConfig:
 
 
 def _config(kind: str) -> Any:
-    def create(*, num_stages: int, producer_group: Any, consumer_group: Any, **rest: Any) -> PipelineConfig:
-        return PipelineConfig(kind, num_stages, producer_group, consumer_group, **rest)
+    names = ("num_stages", *(("num_bytes",) if kind[:3] in ("tma", "clc") else ()), "producer_group", "consumer_group")
+    names = (*names, "cta_layout_vmnk", "producer_signaling_threads", "consumer_signaling_threads")
+
+    def create(*args: Any, **how: Any) -> PipelineConfig:
+        if len(args) > len(names):
+            raise type_error(f"create_{kind}_pipeline_cfg() got {len(args)} arguments by position", ", ".join(names))
+        return PipelineConfig(kind, **dict(zip(names, args, strict=False)), **how)
 
     create.__doc__ = f"Return the config of a pipeline of the kind {kind}: who fills a stage, who empties it."
     create.__name__ = f"create_{kind}_pipeline_cfg"

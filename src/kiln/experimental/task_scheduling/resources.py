@@ -26,11 +26,19 @@ class TaskLocalVariable:
 
     __kiln_static__ = True
 
-    def __init__(self, dtype: Any = None, default: Any = None, docs: str = "") -> None:
+    def __init__(
+        self, dtype: Any = None, default: Any = None, default_factory: Any = None, docs: str | None = None,
+        runtime_slot_name: str | None = None,
+    ) -> None:  # fmt: skip
         self.dtype = dtype
-        self.default = default
+        self._default, self._factory = default, default_factory
         self.docs = docs
-        self.slot = ""
+        self.slot = runtime_slot_name or ""
+
+    @property
+    def default(self) -> Any:
+        """The first value."""
+        return self._default if self._factory is None else self._factory()
 
     @classmethod
     def uninitialized(cls) -> TaskLocalVariable:
@@ -45,12 +53,17 @@ class StageInfo:
     """What a work method is told of the iteration, the tile and the stage of its pipeline."""
 
     def __init__(
-        self, loop_offset: Any = None, loop_start: Any = None, loop_end: Any = None, stage_idx: Any = None,
-        barrier: Any = None, work_tile: Any = None, context: Any = None,
+        self, loop_offset: Any = None, loop_start: Any = None, loop_end: Any = None, loop_step: Any = None,
+        stage_idx: Any = None, label: Any = None, barrier: Any = None, work_tile: Any = None, num_active_stages: int = 0,
+        context: Any = None, task_cache: Any = None,
     ) -> None:  # fmt: skip
         self.loop_offset = loop_offset
         self.loop_start = loop_start
         self.loop_end = loop_end
+        self.loop_step = loop_step
+        self.label = label
+        self.num_active_stages = num_active_stages
+        self.task_cache = task_cache
         self.stage_idx = stage_idx
         self.barrier = barrier
         self.work_tile = work_tile
@@ -87,18 +100,18 @@ class Work:
         return tokens if self.many else tokens[0] if tokens else None
 
 
-def producer_work(function: Any = None, *, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
+def producer_work(method: Any = None, *, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
     """Decorate a method that fills the resource: `(self, stage_info, values...)`."""
-    if function is None:
+    if method is None:
         return functools.partial(producer_work, work_attrs=work_attrs)
-    return _work(function, "producer", None, work_attrs)
+    return _work(method, "producer", None, work_attrs)
 
 
-def consumer_work(function: Any = None, *, returns: Any = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
+def consumer_work(method: Any = None, *, returns: Any = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
     """Decorate a method that reads the resource; `returns` names the variables that get what it returns."""
-    if function is None:
+    if method is None:
         return functools.partial(consumer_work, returns=returns, work_attrs=work_attrs)
-    return _work(function, "consumer", returns, work_attrs)
+    return _work(method, "consumer", returns, work_attrs)
 
 
 def _work(function: Any, side: str, returns: Any, work_attrs: WorkAttr) -> Work:

@@ -120,6 +120,9 @@ def record(node: Call | Block) -> None:
 def _inside(block: Block) -> Iterator[Block]:
     if not recording():
         raise type_error(f"a {block.kind} block is opened outside a schedule", "decorate the function with @schedule")
+    loop = block.facts.get("loop")
+    if loop is not None and loop not in _active.stack:
+        raise type_error(f"a {block.kind} block is opened outside its loop", "inside the `with` of the loop")
     if block.kind in ("domain", "tiles") and any(b.kind == block.kind for b in _active.stack):
         raise type_error(f"a schedule has a {block.kind} loop inside another one", "at most one of each")
     record(block)
@@ -130,16 +133,16 @@ def _inside(block: Block) -> Iterator[Block]:
         _active.stack.pop()
 
 
-def schedule(function: Callable[..., Any]) -> Callable[..., Schedule]:
+def schedule(fn: Callable[..., Any]) -> Callable[..., Schedule]:
     """Decorate a function of resources that records a schedule: calling it returns what `Task(schedule=)` takes."""
 
-    @functools.wraps(function)
+    @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Schedule:
-        made = Schedule(function.__name__)
+        made = Schedule(fn.__name__)
         before = getattr(_active, "stack", [])
         _active.stack = [made.root]
         try:
-            function(*args, **kwargs)
+            fn(*args, **kwargs)
         finally:
             _active.stack = before
         return made
@@ -152,12 +155,14 @@ def domain_loop(*bounds: Any, unroll: int | None = 1) -> Any:
     if not 1 <= len(bounds) <= 3:
         raise type_error(f"domain_loop() got {len(bounds)} bounds", "end; start, end; or start, end, step")
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if isinstance(step, int) and step == 0:
+        raise type_error("the step of a domain_loop() is 0", "the loop would not end")
     return _inside(Block("domain", start=start, end=end, step=step, unroll=unroll))
 
 
-def work_tile_loop(work_queue: Any, *, skip_if: Any = None) -> Any:
+def work_tile_loop(wq: Any, *, skip_if: Any = None) -> Any:
     """Open the loop over the tiles of a work queue; the body advances the queue."""
-    return _inside(Block("tiles", queue=work_queue, skip_if=skip_if))
+    return _inside(Block("tiles", queue=wq, skip_if=skip_if))
 
 
 def when_true(condition: Token, *, key: Any = None) -> Any:

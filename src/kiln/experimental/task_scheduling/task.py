@@ -15,15 +15,24 @@ __all__ = ["Task"]
 class Task:
     """`num_warps` warps from `warp_idx` on, which read the source resources and fill the destination resources.
 
+    With `run_only_on_cta_id` only those of that CTA of the cluster do.
+
     Derived classes may have fields of their own, and methods that are bounds of the domain loop.
     """
 
     __kiln_static__ = True
 
     def __init__(
-        self, *, src_resources: Any, dst_resources: Any, warp_idx: int, num_warps: int, schedule: Schedule,
+        self, src_resources: Any, dst_resources: Any, warp_idx: int, num_warps: int, *, schedule: Schedule,
         num_registers: int | None = None, name: str = "", debug_print: bool = False,
+        iket_enable_profiling: bool = False, iket_profiling_stages: Any = None, iket_profiling_resources: Any = None,
+        run_only_on_cta_id: int | None = None,
     ) -> None:  # fmt: skip
+        _ = (
+            iket_enable_profiling,
+            iket_profiling_stages,
+            iket_profiling_resources,
+        )  # for a tracer that Kiln does not have
         if not isinstance(schedule, Schedule):
             raise type_error(
                 f"the schedule of task {name!r} is {type(schedule).__name__}", "call the @schedule function"
@@ -38,6 +47,7 @@ class Task:
         self.num_registers = num_registers
         self.name: str = name or schedule.name
         self.debug_print = debug_print
+        self.run_only_on_cta_id = run_only_on_cta_id
 
     @property
     def warps(self) -> range:
@@ -45,6 +55,9 @@ class Task:
         return range(self.warp_idx, self.warp_idx + self.num_warps)
 
     def is_selected(self) -> Boolean:
-        """Return whether the warp of this thread belongs to the task."""
+        """Return whether the warp of this thread belongs to the task, in the CTA of the cluster that runs it."""
         warp = arch.make_warp_uniform(arch.warp_idx())
-        return (warp >= self.warp_idx) & (warp < self.warp_idx + self.num_warps)
+        found = (warp >= self.warp_idx) & (warp < self.warp_idx + self.num_warps)
+        if self.run_only_on_cta_id is None:
+            return found
+        return found & (arch.make_warp_uniform(arch.block_idx_in_cluster()) == self.run_only_on_cta_id)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ... import cute, pipeline, utils
-from ...base_dsl.diagnostics import type_error
+from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.ranges import Range as dynamic_range
 from ...base_dsl.typing import Boolean, NumericMeta
 from ...cute import arch
@@ -20,7 +21,7 @@ from .enums import PipelineGroupMode
 from .memory import SmemAllocator
 from .picture import schedule_svg, schedule_text
 from .pipelines import Pipelines, fused
-from .resources import PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue
+from .resources import RESERVED, PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue
 from .schedule_builder import Block, Call, Token
 from .task import Task
 from .validation import is_producing, validate, warps_of
@@ -48,22 +49,51 @@ class TaskManager:
     __kiln_static__ = True
 
     def __init__(
-        self, *, tasks: Any, resource_dependency_graph: dict[Any, Any], smem_allocator: SmemAllocator | None = None,
-        tmem_allocator: Any = None, skip_validation: bool = False, verbose: bool = False, **_: Any,
+        self, tasks: Any, resource_dependency_graph: dict[Any, Any], *, smem_allocator: SmemAllocator | None = None,
+        tmem_allocator: Any = None, skip_validation: bool = False, verbose: bool = False, tmem_ptr_i32: Any = None,
+        smem_capacity_bytes: int | None = None, tmem_capacity_columns: int | None = None,
+        exhaustive_deadlock_race_check: bool = True, assume_pdl_wait_completed: bool = False,
+        dma_consumer_release_labels: Any = None, iket_enable_profiling: bool = False,
+        iket_profiling_stages: Any = None, iket_profiling_resources: Any = None,
     ) -> None:  # fmt: skip
+        _ = (
+            iket_enable_profiling,
+            iket_profiling_stages,
+            iket_profiling_resources,
+        )  # for a tracer that Kiln does not have
+        if dma_consumer_release_labels:
+            raise type_error("TaskManager() with dma_consumer_release_labels", "order the operations in the schedule")
         self.tasks: list[Task] = list(tasks)
         self.graph: dict[Any, Any] = dict(resource_dependency_graph)
         self.smem_allocator: SmemAllocator = smem_allocator or SmemAllocator()
         self.tmem_allocator = tmem_allocator
         if smem_allocator is None:
             self.smem_allocator.compute_layout()
-        if not skip_validation:
-            validate(self.tasks, self.graph)
+        self._tmem_ptr_i32 = tmem_ptr_i32
+        self._checks: dict[str, bool] = {
+            "progress": exhaustive_deadlock_race_check, "waited": assume_pdl_wait_completed
+        }  # fmt: skip
+        try:
+            validate(self.tasks, self.graph, **self._checks)
+            self._fit(smem_capacity_bytes, tmem_capacity_columns)
+        except DSLBaseError as wrong:
+            if not skip_validation:
+                raise
+            warnings.warn(str(wrong), DSLWarning, stacklevel=2)
         if verbose:
             print(schedule_text(self.tasks))
         for look in watchers:
             look(self)
         self._pipelines: Pipelines | None = None
+
+    def _fit(self, smem: int | None, tmem: int | None) -> None:
+        """Raise an error for more memory than given capacities."""
+        columns = 0 if self.tmem_allocator is None else self.tmem_allocator.num_columns
+        for name, used, most, unit in (
+            ("shared", self.smem_allocator.num_bytes, smem, "bytes"), ("tensor", columns, tmem, "columns")
+        ):  # fmt: skip
+            if most is not None and used > most:
+                raise type_error(f"the resources take {used} {unit} of {name} memory", f"at most {most}, as given")
 
     @property
     def resources(self) -> list[Any]:
@@ -72,7 +102,7 @@ class TaskManager:
 
     def print_and_verify(self) -> None:
         """Check the tasks, and print their schedules."""
-        validate(self.tasks, self.graph)
+        validate(self.tasks, self.graph, **self._checks)
         print(schedule_text(self.tasks))
 
     def picture(self, title: str = "tasks") -> str:
@@ -92,7 +122,7 @@ class TaskManager:
                 continue
             place = self.smem_allocator.barriers.get(resource)
             storage = None if place is None else Array(self.smem_allocator.get(place), dtype=cute.Int64).data_ptr()
-            resource._barriers = storage, warps_of(self.tasks, resource, "src_resources")
+            resource._barriers = storage, warps_of(self.tasks, resource, producing=False)
             pipelines.found[resource] = resource.create_pipeline(config)
             del resource._barriers
         for group in groups:
@@ -102,7 +132,8 @@ class TaskManager:
         """Emit each task under the condition that the warp belongs to it."""
         if self._pipelines is None:
             raise type_error("TaskManager.run() is called before setup_resources_and_tasks()")
-        context = Context(self.smem_allocator.smem_base, self.smem_allocator.tmem_ptr_i32)
+        word = self.smem_allocator.tmem_ptr_i32 if self._tmem_ptr_i32 is None else self._tmem_ptr_i32
+        context = Context(self.smem_allocator.smem_base, word)
         threads = 32 * (max(w for t in self.tasks for w in t.warps) + 1)
         for task in self.tasks:
             before = {r: dict(vars(r)) for r in self.resources}
@@ -140,8 +171,8 @@ class _Run:
                 if not isinstance(variable, TaskLocalVariable):
                     raise type_error(f"{call.resource.name}.{slot.slot} is no TaskLocalVariable, and {call} returns it")
                 self.variables[Token(call.resource, slot.slot).key] = variable.default
-            for member in call.resource.members if call.name in _SIDES or call.work is not None else ():
-                self._prepare(member, is_producing(call))
+            for member in call.resource.members if call.name in RESERVED or call.work is not None else ():
+                self._prepare(member, is_producing(call, self.task))
         self.block(self.task.schedule.root, None)
         for resource in self.resources:  # CTAs of the cluster may still arrive at the barriers of this one
             key, config = _key(resource, True), resource.pipeline_config
@@ -155,6 +186,16 @@ class _Run:
         user = pipeline.PipelineUserType.Producer if producing else pipeline.PipelineUserType.Consumer
         self.states[key] = pipeline.make_pipeline_state(user, pipe.num_stages)
         self.tokens[key] = None
+        if self._advances_early(resource, producing):
+            for more in (_HELD, _CLOSING):
+                self.states[key + more] = pipeline.make_pipeline_state(user, pipe.num_stages)
+
+    def _advances_early(self, resource: Any, producing: bool) -> bool:
+        """Return whether `acquire` or `wait` goes on to the next stage; a task that only waits has no `release` to do it."""
+        if producing or resource.pipeline_config.advances_early[False]:
+            return resource.pipeline_config.advances_early[producing]
+        names = {c.name for c in self.task.schedule.calls() if c.work is None and resource in c.resource.members}
+        return "wait" in names and "release" not in names
 
     # --- blocks ------------------------------------------------------------------------------------------------------
 
@@ -201,7 +242,7 @@ class _Run:
         if node.kind == "first":
             return offset == start
         if node.kind == "last":
-            return offset + step >= end
+            return offset + step <= end if isinstance(step, int) and step < 0 else offset + step >= end
         count = (offset - start) // step
         return (count >= facts["start"]) & ((count - facts["start"]) % facts["period"] == 0)
 
@@ -262,21 +303,20 @@ class _Run:
 
     def _barrier(self, call: Call, resource: Any) -> None:
         """Emit a barrier operation of a resource, or of a member of a group."""
-        producing = is_producing(call)
+        producing = is_producing(call, self.task)
         pipe, key, name = self.pipelines.found.get(resource), _key(resource, producing), call.name
         if pipe is None:
             raise type_error(f"task {self.task.name!r} calls {call}, and {resource.name!r} has no pipeline_config")
         state, token, config = self.states[key], self.tokens[key], resource.pipeline_config
-        leads = config.leads(producing)
+        leads, early = config.leads(producing, waiting=name == "wait"), key + _HELD in self.states
         if name in ("try_acquire", "try_wait"):
             self.tokens[key] = (pipe.producer_try_acquire if producing else pipe.consumer_try_wait)(state)
         elif name == "acquire":
             guarded(leads, lambda: self._acquire(resource, pipe, state, token))
-            self.tokens[key] = None
         elif name == "wait":
             guarded(leads, lambda: pipe.consumer_wait(state, token))
-            self.tokens[key] = None
         else:
+            state = self.states[key + _CLOSING] if early else state
             shared = self.pipelines.full_followers if producing else self.pipelines.empty_followers
             if resource not in shared:  # the first member of a group has arrived for the others
                 arrive = pipe.producer_commit if producing else pipe.consumer_release
@@ -285,6 +325,11 @@ class _Run:
                 first = self._is_first_warp() if config.by_first_warp(producing) else True
                 guarded(leads, lambda: guarded(first, lambda: arrive(state)))
             state.advance()
+        if name in ("acquire", "wait"):
+            self.tokens[key] = None
+            if early:
+                self.states[key + _HELD] = state.clone()
+                state.advance()
 
     def _acquire(self, resource: Any, pipe: Any, state: Any, token: Any) -> None:
         config = resource.pipeline_config
@@ -301,14 +346,17 @@ class _Run:
         return True if self.task.num_warps == 1 else arch.make_warp_uniform(arch.warp_idx()) == self.task.warp_idx
 
     def _work(self, call: Call, loop: Any) -> None:
-        resource, key = call.resource, _key(call.resource, is_producing(call))
-        state, pipe = self.states.get(key), self.pipelines.found.get(call.resource)
-        offset, start, end, _ = loop or (None, None, None, None)
+        resource, key = call.resource, _key(call.resource, is_producing(call, self.task))
+        state, pipe = self.states.get(key + _HELD, self.states.get(key)), self.pipelines.found.get(call.resource)
+        offset, start, end, step = loop or (None, None, None, None)
         stage = barrier = None
         if state is not None and pipe is not None:
             stage = state.index
             barrier = Array(pipe.producer_get_barrier(state), shape=(1,))
-        info = StageInfo(offset, start, end, stage, barrier, self.work_tile, self.context)
+        info = StageInfo(
+            loop_offset=offset, loop_start=start, loop_end=end, loop_step=step, stage_idx=stage, label=call.name,
+            barrier=barrier, work_tile=self.work_tile, context=self.context,
+        )  # fmt: skip
         args = [self._value(x) for x in call.args]
         named = {name: self._value(x) for name, x in call.kwargs.items()}
         returned = call.work.function(resource, info, *args, **named)
@@ -325,7 +373,9 @@ class _Run:
         return self.variables[x.key] if isinstance(x, Token) else x
 
 
-_SIDES = ("try_acquire", "acquire", "commit", "try_wait", "wait", "release")
+_HELD, _CLOSING = " held", " closing"
+"""What is behind the key of a state: of the stage that work is on, and of the stage that is handed over next, where
+they are not those of the next `acquire` or `wait`."""
 
 
 def _key(resource: Any, producing: bool) -> str:

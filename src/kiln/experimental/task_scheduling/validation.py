@@ -5,26 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl.diagnostics import type_error
+from ...hardware.limits import REGISTERS
 from .enums import PipelineGroupMode
 from .progress import check_progress
 from .resources import PRODUCER_SIDE, RESERVED, PipelineGroup, WorkQueue
-from .schedule_builder import Call
+from .schedule_builder import Call, Token
 from .task import Task
 
 
-def validate(tasks: list[Task], graph: dict[Any, Any]) -> None:
-    """Raise an error for tasks that contradict each other, their schedules, their pipelines or the graph."""
+def validate(tasks: list[Task], graph: dict[Any, Any], *, progress: bool = True, waited: bool = False) -> None:
+    """Raise an error for tasks that contradict each other, their schedules, their pipelines or the graph.
+
+    `progress`: whether to look for tasks that wait for each other; `waited`: whether the kernel has waited for the grids
+    it depends on, outside of the tasks.
+    """
     _warps(tasks)
     for task in tasks:
-        _roles(task)
+        _roles(task, graph)
         for resource in {c.resource for c in task.schedule.calls() if not isinstance(c.resource, PipelineGroup)}:
             if resource.pipeline_config is not None and not isinstance(resource, WorkQueue):
-                _brackets(task, resource)
+                _brackets(task, resource, tasks, graph)
         _covered(task)
         _grouped(task)
+        _written_before_read(task)
+        _read_before_released(task, graph)
+        _queues(task)
     _edges(tasks, graph)
     _counts(tasks)
-    check_progress(tasks, graph)
+    _clusters(tasks)
+    _dependent_grids(tasks, waited)
+    if progress:
+        check_progress(tasks, graph)
 
 
 def _warps(tasks: list[Task]) -> None:
@@ -42,34 +53,50 @@ def _warps(tasks: list[Task]) -> None:
                 f"tasks of the warpgroup of warp {first} have different num_registers ({names})",
                 "setmaxnreg is for whole warpgroups: give them one number, or pad with a task",
             )
+    wanted = [task.num_registers for task in tasks for _ in task.warps]
+    known = [count for count in wanted if count is not None]
+    if len(known) == len(wanted) and 32 * sum(known) > REGISTERS:
+        raise type_error(
+            f"the tasks ask for {32 * sum(known)} registers", f"num_registers of all threads: at most {REGISTERS}"
+        )
 
 
-def is_producing(call: Call) -> bool:
-    """Return whether an operation is of the side that fills a resource."""
-    return call.work.side == "producer" if call.work is not None else call.name in PRODUCER_SIDE
+def is_producing(call: Call, task: Task) -> bool:
+    """Return whether an operation of a task is of the side that fills a resource.
+
+    A task that only fills a resource also reads it as its producer: what it wrote there in the iteration before.
+    """
+    if call.work is None:
+        return call.name in PRODUCER_SIDE
+    resource = call.resource
+    return call.work.side == "producer" or (resource in task.dst_resources and resource not in task.src_resources)
 
 
-def _roles(task: Task) -> None:
+def _roles(task: Task, graph: dict[Any, Any]) -> None:
     for call in task.schedule.calls():
         if call.work is None and call.name not in RESERVED:
             continue
         if isinstance(call.resource, WorkQueue) or (call.work is not None and call.work.is_auxiliary):
             continue
-        role = "dst_resources" if is_producing(call) else "src_resources"
+        filling = call.work.side == "producer" if call.work is not None else call.name in PRODUCER_SIDE
+        role = "dst_resources" if filling else "src_resources"
         for resource in call.resource.members:
+            if call.work is not None and not filling and resource in graph.get(resource, ()):
+                role = "dst_resources" if resource in task.dst_resources else role  # reused in place: its own source
             if resource not in getattr(task, role):
                 raise type_error(
                     f"task {task.name!r} calls {call.resource.name}.{call.name}(), and {resource.name!r} is not in its {role}"
                 )
 
 
-def _brackets(task: Task, resource: Any) -> None:
+def _brackets(task: Task, resource: Any, tasks: list[Task], graph: dict[Any, Any]) -> None:
     """Raise an error for work on a stage that the task does not hold, and stages that it never hands over."""
     for opens, closes, side in (("acquire", "commit", True), ("wait", "release", False)):
+        calls = [c for c in task.schedule.calls() if resource in c.resource.members and is_producing(c, task) == side]
+        if _is_shared(task, resource, opens, closes, {c.name for c in calls if c.work is None}, tasks, graph):
+            continue
         held = 0
-        for call in task.schedule.calls():
-            if resource not in call.resource.members or is_producing(call) != side:
-                continue
+        for call in calls:
             held += (call.name == opens) - (call.name == closes)
             if held < 0:
                 raise type_error(f"task {task.name!r} calls {call.resource.name}.{closes}() before {opens}()")
@@ -80,6 +107,110 @@ def _brackets(task: Task, resource: Any) -> None:
                 )
         if held:
             raise type_error(f"task {task.name!r} calls {resource.name}.{opens}() without {closes}()")
+
+
+def _is_shared(
+    task: Task, resource: Any, opens: str, closes: str, names: set[str], tasks: list[Task], graph: dict[Any, Any]
+) -> bool:  # fmt: skip
+    """Return whether one task gets the stages of a resource and another one hands them over.
+
+    Consumers do so if the task that releases waits for something made of the resource instead; producers if the config
+    says `advance_on_acquire`.
+    """
+    if (opens in names) == (closes in names):
+        return False
+    other = closes if opens in names else opens
+    if not any(c.name == other and c.work is None and resource in c.resource.members
+               for t in tasks if t is not task for c in t.schedule.calls()):  # fmt: skip
+        return False
+    if opens in names or opens == "acquire":
+        return opens == "wait" or resource.pipeline_config.advances_early[True]
+    waited = {r for c in task.schedule.calls() if c.name == "wait" and c.work is None for r in c.resource.members}
+    return any(resource in _upstream(r, graph) for r in waited)
+
+
+def _upstream(resource: Any, graph: dict[Any, Any]) -> set[Any]:
+    """Return all that a resource is made of, directly or not."""
+    found: set[Any] = set()
+    open_ = [resource]
+    while open_:
+        for source in graph.get(open_.pop(), ()):
+            if source not in found:
+                found.add(source)
+                open_.append(source)
+    return found
+
+
+def _written_before_read(task: Task) -> None:
+    """Raise an error for a value that work takes and that no work of the task has returned before."""
+    known: set[str] = set()
+    for call in task.schedule.calls():
+        for value in (*call.args, *call.kwargs.values()):
+            if isinstance(value, Token) and value.key not in known:
+                raise type_error(
+                    f"task {task.name!r} passes {value.key} to {call}, and no work before it returns that",
+                    "a value comes from a consumer_work of the same schedule",
+                )
+        if call.work is not None:
+            known |= {Token(call.resource, slot.slot).key for slot in call.work.returns}
+
+
+_ENGINES = ("tma", "umma", "clc")
+
+
+def _read_before_released(task: Task, graph: dict[Any, Any]) -> None:
+    """Raise an error for a source that is released before an engine that reads it has been given its work."""
+    released: set[Any] = set()
+    for call in task.schedule.calls():
+        members = set(call.resource.members)
+        if call.work is None:
+            released = released | members if call.name == "release" else released - members
+        elif is_producing(call, task) and not call.work.is_auxiliary:
+            config = call.resource.pipeline_config
+            for source in graph.get(call.resource, ()):
+                if config is not None and config.producer_kind in _ENGINES and source in released:
+                    raise type_error(
+                        f"task {task.name!r} calls {call} after {source.name}.release() (edge {source.name!r} -> "
+                        f"{call.resource.name!r})",
+                        "an engine reads the stage later: release it after the work",
+                    )
+
+
+def _queues(task: Task) -> None:
+    """Raise an error for the operations of a work queue that do not run once for each tile."""
+    for block in task.schedule.blocks():
+        for call in block.body if block.kind != "tiles" else ():
+            if isinstance(call, Call) and isinstance(call.resource, WorkQueue) and call.name != "fetch_work_tile":
+                raise type_error(
+                    f"task {task.name!r} calls {call} in a {block.kind} block", "directly in the work_tile_loop"
+                )
+
+
+def _clusters(tasks: list[Task]) -> None:
+    """Raise an error for pipelines that see the cluster differently."""
+    seen: dict[str, Any] = {}
+    for resource in dict.fromkeys(r for t in tasks for r in (*t.src_resources, *t.dst_resources) if r.pipeline_config):
+        layout = resource.pipeline_config.layout
+        if layout is not None:
+            seen.setdefault(str(layout.shape), resource)
+    if len(seen) > 1:
+        said = ", ".join(f"{resource.name!r}: {shape}" for shape, resource in seen.items())
+        raise type_error(f"pipelines have different cta_layout_vmnk ({said})", "a kernel has one cluster")
+
+
+def _dependent_grids(tasks: list[Task], waited: bool) -> None:
+    """Raise an error for a task that lets dependent grids start, if no task waits for those before, or only later."""
+    names = {task: [c.name for c in task.schedule.calls() if c.work is None] for task in tasks}
+    for task, found in names.items():
+        if waited or "launch_griddep" not in found:
+            continue
+        own = "wait_griddep" in found
+        late = own and found.index("wait_griddep") > found.index("launch_griddep")
+        if late or not any("wait_griddep" in other for other in names.values()):
+            raise type_error(
+                f"task {task.name!r} calls launch_griddep() and {'waits later' if late else 'no task waits'}",
+                "wait_griddep() before it, or TaskManager(assume_pdl_wait_completed=True)",
+            )
 
 
 def _covered(task: Task) -> None:
@@ -117,6 +248,9 @@ def _edges(tasks: list[Task], graph: dict[Any, Any]) -> None:
                 raise type_error(f"resource {resource.name!r} of task {task.name!r} is not in the dependency graph")
     for target, sources in graph.items():
         for source in sources:
+            if source is target:
+                _in_place(tasks, source)
+                continue
             if not any(source in task.src_resources and target in task.dst_resources for task in tasks):
                 raise type_error(
                     f"the edge {source.name!r} -> {target.name!r} of the dependency graph belongs to no task",
@@ -124,9 +258,28 @@ def _edges(tasks: list[Task], graph: dict[Any, Any]) -> None:
                 )
 
 
-def warps_of(tasks: list[Task], resource: Any, role: str) -> int:
-    """Return the warps of the tasks that have a resource on a side (`src_resources`: they empty it)."""
-    return sum(task.num_warps for task in tasks if resource in getattr(task, role))
+def _in_place(tasks: list[Task], resource: Any) -> None:
+    """Raise an error for a resource that is made of itself and that tasks do not hand to each other in turns."""
+    config = resource.pipeline_config
+    both = all(any(resource in getattr(t, role) for t in tasks) for role in ("src_resources", "dst_resources"))
+    if config is None or config.consumer_kind != "async" or not both:
+        raise type_error(
+            f"the edge {resource.name!r} -> {resource.name!r} of the dependency graph",
+            "a resource that is reused in place has a pipeline with async consumers, and tasks on both sides",
+        )
+
+
+def warps_of(tasks: list[Task], resource: Any, *, producing: bool) -> int:
+    """Return the warps of the tasks that hand over the stages of a resource: its producers, or its consumers.
+
+    Of consumers that share it, those that release it.
+    """
+    role, closes = ("dst_resources", "commit") if producing else ("src_resources", "release")
+    sides = [task for task in tasks if resource in getattr(task, role)]
+    handing = [
+        t for t in sides if any(c.name == closes and resource in c.resource.members for c in t.schedule.calls())
+    ]  # fmt: skip
+    return sum(task.num_warps for task in handing or sides)
 
 
 def _counts(tasks: list[Task]) -> None:
@@ -136,7 +289,10 @@ def _counts(tasks: list[Task]) -> None:
         config = resource.pipeline_config
         kinds = config.producer_kind, config.consumer_kind
         for (side, role), kind in zip(sides, kinds, strict=True):
-            warps, wanted = warps_of(tasks, resource, role), getattr(config, f"{side}_group").size
+            warps, wanted = (
+                warps_of(tasks, resource, producing=side == "producer"),
+                getattr(config, f"{side}_group").size,
+            )
             names = ", ".join(repr(t.name) for t in tasks if resource in getattr(t, role)) or "no task"
             if not warps:
                 raise type_error(f"resource {resource.name!r} has a pipeline and no {side} task")

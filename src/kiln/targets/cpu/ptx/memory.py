@@ -41,6 +41,11 @@ def _memory(s: Statement) -> str:
     return {"shared": "smem", "shared::cta": "smem", "global": "gmem"}.get(_space(s), "")
 
 
+def _without_policy(s: Statement) -> tuple[Operand, ...]:
+    """Return the operands of an access but for the cache policy, which is a hint."""
+    return s.operands[:-1] if "L2::cache_hint" in s.modifiers else s.operands
+
+
 def _order(s: Statement) -> str:
     return ".".join(part for part in s.modifiers if part in ORDERS)
 
@@ -55,7 +60,7 @@ def _vector_type(s: Statement, kind: str) -> tuple[ir.Type, int]:
 
 @INSTRUCTIONS.expands("ld", "ldu")
 def _ld(m: Machine, s: Statement) -> ir.Value | None:
-    target, address = s.operands
+    target, address = _without_policy(s)
     type_, count = _vector_type(s, typed(s))
     made = memory_ops.ordered_load(m.x, m.op, m.b, m.pointer(address, _space(s)), type_, _order(s), _memory(s))
     if count == 1:
@@ -73,7 +78,7 @@ def _st(m: Machine, s: Statement) -> None:
     if "async" in s.modifiers:
         _st_async(m, kind, s.operands)
         return
-    address, source = s.operands
+    address, source = _without_policy(s)
     type_, count = _vector_type(s, kind)
     pointer = m.pointer(address, _space(s))
     if count == 1:
@@ -104,8 +109,9 @@ def _atom(m: Machine, s: Statement) -> ir.Value | None:
     if s.one_of("v2", "v4", "v8"):
         return _atom_of_each(m, s, BITS[kind] // 8)
     b, modifiers = m.b, ".".join(s.modifiers)
-    returns = len(s.operands) == (4 if name == "cas" else 3)
-    address, *sources = s.operands[returns:]
+    operands = _without_policy(s)
+    returns = len(operands) == (4 if name == "cas" else 3)
+    address, *sources = operands[returns:]
     pointer = m.pointer(address, _space(s))
     values = [m.bits(o, BITS[kind]) for o in sources]
     if name == "cas":
@@ -126,8 +132,8 @@ def _atom(m: Machine, s: Statement) -> ir.Value | None:
 
 def _atom_of_each(m: Machine, s: Statement, size: int) -> None:
     """Expand a vector of atomic operations: each element is one of its own."""
-    plain = tuple(part for part in s.modifiers if part not in ("v2", "v4", "v8"))
-    *targets, address, values = s.operands
+    plain = tuple(part for part in s.modifiers if part not in ("v2", "v4", "v8", "L2::cache_hint"))
+    *targets, address, values = _without_policy(s)
     if not isinstance(values, Vector) or not isinstance(address, Address):
         raise Refused("an atomic operation on vectors needs a vector")
     for number, value in enumerate(values.parts):
