@@ -442,23 +442,19 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
     """Return the traceback without the frames of Kiln's own code; None if nothing is left.
 
-    Those of the standard library that Kiln calls go, too. The kernel library's stay where nothing else is left.
+    Those of the standard library that Kiln calls go, too.
     """
-    entries: list[types.TracebackType] = []
     program: list[types.TracebackType] = []
     cursor, within = tb, False
     while cursor is not None:
         frame = cursor.tb_frame
         filename = frame.f_code.co_filename
-        within = _of_kiln(frame) or (
-            within and filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
-        )
+        called = within and filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
+        within = _of_kiln(frame) or called
         if not within:
             program.append(cursor)
-        if not is_internal(frame.f_code):
-            entries.append(cursor)
         cursor = cursor.tb_next
     result: types.TracebackType | None = None
-    for entry in reversed(program or entries):
+    for entry in reversed(program):
         result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return result
