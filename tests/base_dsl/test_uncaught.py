@@ -52,7 +52,9 @@ def test_terminal(mode, child, tmp_path):
 
 def test_threads(child, tmp_path):
     program = write(tmp_path, "layout")
-    text = program.read_text().replace("    call()\n", "    import threading\n    threading.Thread(target=call).start()\n")
+    text = program.read_text().replace(
+        "    call()\n", "    import threading\n    threading.Thread(target=call).start()\n"
+    )
     program.write_text(text)
     said = child(program, FORCE_COLOR="1").stderr
     assert "src/kiln" not in said
@@ -62,7 +64,9 @@ def test_threads(child, tmp_path):
 
 def test_the_kernel_library_and_what_it_calls(child, tmp_path):
     program = tmp_path / "prog.py"
-    program.write_text("import numpy as np\nfrom kiln import kernels\nx = np.zeros((3, 4), np.float32)\nkernels.gemm(x, x)\n")
+    program.write_text(
+        "import numpy as np\nfrom kiln import kernels\nx = np.zeros((3, 4), np.float32)\nkernels.gemm(x, x)\n"
+    )
     said = child(program, KILN_TARGET="cpu").stderr
     assert said.count('File "') == 1, said
     assert "do not go together" in said

@@ -164,7 +164,7 @@ _TYPE_MISTAKES: tuple[tuple[str, Callable[[re.Match[str], Place], Explanation | 
 
 def attribute_mistake(failure: AttributeError, at: Place) -> Explanation | None:
     """Return what to say of an attribute that a traced value does not have."""
-    owner, name = failure.obj, failure.name
+    owner, name = failure.obj, failure.name or ""
     node = node_at(at[0], ast.Attribute)
     written = ast.unparse(node.value) if node is not None else ""
     if isinstance(owner, tuple) and name in ("x", "y", "z"):
