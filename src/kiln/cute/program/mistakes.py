@@ -122,7 +122,7 @@ def _misspelt(span: Span | None, missing: list[str]) -> str:
 
 def numbers_hint(written: str, name: str) -> str:
     """Return the help for a call of a function that takes Python's numbers."""
-    own = instead_of(name)
+    own = "`a if condition else b`" if name == "where" else instead_of(name)
     if own:
         return f"{written} computes with numbers of Python while the program is traced; use {own}"
     return f"{written} computes with numbers of Python while the program is traced; cute.math has functions of dynamic values"

@@ -64,7 +64,7 @@ SYNONYMS = (
     ("occupancy", "registers per thread"),
     ("reduce", "reduction", "sum"),
     ("cublas", "cudnn"),
-    ("unaligned", "misaligned", "aligned", "alignment"),
+    ("unaligned", "misaligned"),
     ("uninitialized", "nobody has written"),
     ("activation", "epilogue"),
 )

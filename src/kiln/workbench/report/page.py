@@ -253,8 +253,8 @@ def _failure_table(failures: list[dict[str, Any]], name: str = "") -> str:
     for failure in failures:
         example = _e(words(failure["config"]) or words(failure["problem"]))
         again = _e(failure["again"])
-        command = " ".join(f"<span>{word}</span>" for word in again.split(" "))
-        command = f'<code class="again" title="click, and copy">{command}</code>'
+        words_of_it = " ".join(f"<span>{word}</span>" for word in again.split(" "))
+        command = f'<code class="again" title="click, and copy: {again}">{words_of_it}</code>'
         reason = [_status(failure["status"]), _e(failure["kind"]), _why(failure["error"])]
         rows.append([*reason, example, command, str(failure["count"])])
     head = ["status", "verb", "why", "for example", "again", "records"]
