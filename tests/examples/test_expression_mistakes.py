@@ -89,6 +89,20 @@ def test_expression(line, said, hint, tmp_path):
     assert PACKAGE not in shown
 
 
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("x.numel()", AttributeError),
+        ("threadIdx", NameError),
+        ("TABLE[i]", IndexError),
+        ("x + x", TypeError),
+        ("a, b, c = x.shape", ValueError),
+    ],
+)
+def test_errors_are_of_the_class_that_python_raises(line, kind, tmp_path):
+    assert isinstance(failure_of(HEAD.format(line=line), tmp_path, np.zeros((32, 32), np.float32), 3), kind)
+
+
 def test_wrong_arguments_of_functions_of_kiln_show_no_frames(tmp_path):
     """What fails inside Kiln has a note instead, since it may be Kiln's mistake."""
     source = HEAD.format(line="cute.make_tiled_copy_tv(1, 2, 3)")

@@ -210,6 +210,18 @@ class DSLUserCodeValueError(DSLUserCodeTypeError, ValueError, RuntimeError, Asse
     """
 
 
+class DSLUserCodeAttributeError(DSLUserCodeError, AttributeError):
+    """An attribute that a value does not have."""
+
+
+class DSLUserCodeIndexError(DSLUserCodeError, IndexError):
+    """An index that a value does not take."""
+
+
+class DSLUserCodeNameError(DSLUserCodeError, NameError):
+    """A name that the program does not have."""
+
+
 class DSLUserCodeRuntimeError(DSLUserCodeError, RuntimeError):
     """A check of the user's program that failed while tracing."""
 

@@ -29,7 +29,9 @@ def shows_all_frames() -> bool:
 
 def is_users(failure: BaseException) -> bool:
     """Return whether an error reports a mistake of the user's program, as opposed to a failure of Kiln's own."""
-    if isinstance(failure, AttributeError):  # a name that one of Kiln's modules does not have
+    if isinstance(failure, AttributeError) and not isinstance(
+        failure, DSLBaseError
+    ):  # a name that one of Kiln's modules does not have
         last = failure.__traceback__
         while last is not None and last.tb_next is not None:
             last = last.tb_next

@@ -192,7 +192,7 @@ def attribute_mistake(failure: AttributeError, at: Place) -> Explanation | None:
 
 
 def _close(name: str, owner: object) -> str:
-    close = difflib.get_close_matches(name, [public for public in dir(owner) if not public.startswith("_")], 1)
+    close = difflib.get_close_matches(name, [public for public in dir(owner) if not public.startswith("_")], 1, 0.75)
     return f"did you mean .{close[0]}?" if close else ""
 
 

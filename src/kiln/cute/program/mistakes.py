@@ -12,7 +12,9 @@ import types
 
 from ...base_dsl.diagnostics import (
     DSLBaseError,
-    DSLUserCodeError,
+    DSLUserCodeAttributeError,
+    DSLUserCodeIndexError,
+    DSLUserCodeNameError,
     DSLUserCodeTypeError,
     DSLUserCodeValueError,
     Span,
@@ -33,14 +35,12 @@ def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError 
         missing = _missing_mode(span, frame)
         if missing is not None:
             return missing
-        found = expression_mistakes.array_index(at)
+        found, kind = expression_mistakes.array_index(at), DSLUserCodeIndexError
     elif isinstance(failure, AttributeError):
-        found, kind = (
-            expression_mistakes.attribute_mistake(failure, at) or _launch_attribute(failure, at),
-            DSLUserCodeError,
-        )
+        found, kind = expression_mistakes.attribute_mistake(failure, at), DSLUserCodeAttributeError
+        found = found or _launch_attribute(failure)
     elif isinstance(failure, NameError):
-        found, kind = expression_mistakes.name_mistake(getattr(failure, "name", "") or ""), DSLUserCodeError
+        found, kind = expression_mistakes.name_mistake(getattr(failure, "name", "") or ""), DSLUserCodeNameError
     elif isinstance(failure, TypeError):
         known = _foreign_function(failure, span, frame) or _launch_without_sizes(text, span)
         if known is not None:
@@ -55,7 +55,7 @@ def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError 
     return None if found is None else kind(found[0] or text, hint=found[1], span=span)
 
 
-def _launch_attribute(failure: AttributeError, at: expression_mistakes.Place) -> expression_mistakes.Explanation | None:
+def _launch_attribute(failure: AttributeError) -> expression_mistakes.Explanation | None:
     """Return what to say of `k.launch(...)` and `k(...).run(...)`."""
     kind, name = type(failure.obj).__name__, failure.name
     if kind == "KernelFunction" and name == "launch":
