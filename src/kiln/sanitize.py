@@ -56,7 +56,8 @@ class Report(notebook.Shown):
 
     def _count(self) -> str:
         tried = f" under {sanitizing.schedules_text(self.schedules)}" if self.schedules else ""
-        found = f"{len(self.findings)} finding(s)" if self.findings else "the sanitizer found nothing"
+        count = len(self.findings)
+        found = f"{count} finding{'s' * (count != 1)}" if self.findings else "the sanitizer found nothing"
         return f"{found}{tried}"
 
     def _more(self) -> list[str]:

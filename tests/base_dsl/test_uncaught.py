@@ -50,6 +50,28 @@ def test_terminal(mode, child, tmp_path):
     assert "src/kiln" in whole, whole
 
 
+def test_threads(child, tmp_path):
+    program = write(tmp_path, "layout")
+    text = program.read_text().replace(
+        "    call()\n", "    import threading\n    threading.Thread(target=call).start()\n"
+    )
+    program.write_text(text)
+    said = child(program, FORCE_COLOR="1").stderr
+    assert "src/kiln" not in said
+    assert "cute.make_swizzle(3, 3, 1)" in said
+    assert "src/kiln" in child("-X", "dev", program).stderr
+
+
+def test_the_kernel_library_and_what_it_calls(child, tmp_path):
+    program = tmp_path / "prog.py"
+    program.write_text(
+        "import numpy as np\nfrom kiln import kernels\nx = np.zeros((3, 4), np.float32)\nkernels.gemm(x, x)\n"
+    )
+    said = child(program, KILN_TARGET="cpu").stderr
+    assert said.count('File "') == 1, said
+    assert "do not go together" in said
+
+
 def test_colours_are_for_terminals(child, tmp_path):
     program = write(tmp_path, "trace")
     assert "\x1b[" not in child(program, KILN_TARGET="cpu").stderr

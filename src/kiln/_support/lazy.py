@@ -45,9 +45,20 @@ def names(
                     raise
         if otherwise is not None:
             return otherwise(module, name)
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        missing_name = f"module {module!r} has no attribute {name!r}"
+        if (owner := _module_with(name)) is not None:  # `obj`: Python proposes nothing else
+            raise AttributeError(f"{missing_name}: it is {owner}.{name}", name=name, obj=None)
+        raise AttributeError(missing_name)
 
     return __getattr__
+
+
+def _module_with(name: str) -> str | None:
+    """Return which of the modules that programs know best has a public name."""
+    for module in ("kiln", "kiln.cute", "kiln.cute.arch", "kiln.utils"):
+        if module in sys.modules and not name.startswith("_") and name in dir(sys.modules[module]):
+            return module
+    return None
 
 
 def listing(module: str, places: Collection[str] = (), modules: Collection[str] | None = ()) -> Callable[[], list[str]]:

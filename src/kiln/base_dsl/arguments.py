@@ -15,7 +15,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import merging, promises, trace, tree
+from . import merging, packages, promises, trace, tree
 from .bindings import context, ir
 from .diagnostics import type_error
 from .numeric.host import in_range
@@ -41,6 +41,12 @@ TOO_MANY = "compile for extents of sym_int64()"
 """The end of the error message for a tensor with more elements than its extents multiply to in 32 bits."""
 ARGUMENT_CHECKS = (ONE_SYMBOL, TOO_MANY)
 """The ends of error messages of compiled code that say that arguments do not fit."""
+
+
+def is_numpy_number(value: Any) -> bool:
+    """Return whether a value is a scalar of numpy, such as `x.mean()`."""
+    numpy = packages.loaded("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
 
 
 class Node:
@@ -452,6 +458,8 @@ class ArgumentRules:
 
     def node(self, value: Any, annotation: Any, path: str) -> Node:
         """Return the node of an argument."""
+        if annotation is not None and is_numpy_number(value) and not self.is_static_annotation(annotation):
+            value = value.item()
         if annotation is not None:
             self.check(value, annotation, path)
             if self.is_static_annotation(annotation):

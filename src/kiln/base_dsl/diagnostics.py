@@ -128,6 +128,10 @@ class DSLBaseError(Exception):
         text = self.text()
         return in_colour(text) if _colours.get() else text
 
+    def __reduce__(self) -> Any:
+        """Errors go from process to process, as those of pools and of parallel tests do."""
+        return _restored, (type(self), self.args, self.__dict__)
+
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows."""
         from .uncaught import render_for_ipython
@@ -149,6 +153,12 @@ class DSLBaseError(Exception):
             lines.append(f"{place}called from {call}" + (f" in {call.function}" if call.function else ""))
             inside = call.function
         return "\n".join(line for line in lines if line)
+
+
+def _restored(kind: type[DSLBaseError], args: tuple[Any, ...], state: dict[str, Any]) -> DSLBaseError:
+    made = kind.__new__(kind, *args)
+    made.__dict__.update(state)
+    return made
 
 
 _colours: contextvars.ContextVar[bool] = contextvars.ContextVar("colours", default=False)
@@ -198,6 +208,18 @@ class DSLUserCodeValueError(DSLUserCodeTypeError, ValueError, RuntimeError, Asse
     Its element type, rank, device, extents, strides or address differ, or extents that must be equal are not. The
     class derives from those that other libraries raise, so that their users catch it.
     """
+
+
+class DSLUserCodeAttributeError(DSLUserCodeError, AttributeError):
+    """An attribute that a value does not have."""
+
+
+class DSLUserCodeIndexError(DSLUserCodeError, IndexError):
+    """An index that a value does not take."""
+
+
+class DSLUserCodeNameError(DSLUserCodeError, NameError):
+    """A name that the program does not have."""
 
 
 class DSLUserCodeRuntimeError(DSLUserCodeError, RuntimeError):
@@ -418,15 +440,33 @@ def runtime_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
     return error(DSLRuntimeError, message, hint=hint, **where)
 
 
+def _of_kiln(frame: types.FrameType) -> bool:
+    """Return whether a frame is one of Kiln's own: its machinery, the kernel library or another module with programs."""
+    filename = frame.f_code.co_filename
+    if filename == "<string>":  # what `dataclasses` makes
+        return str(frame.f_globals.get("__name__")).startswith("kiln.")
+    return is_internal(frame.f_code) or filename.startswith(_PACKAGE_DIR)
+
+
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
-    """Return the traceback without the frames of Kiln's machinery; None if nothing is left."""
-    entries: list[types.TracebackType] = []
-    cursor = tb
+    """Return the traceback without the frames of Kiln's own code; None if nothing is left.
+
+    Those of the standard library that Kiln calls go, too.
+    """
+    program: list[types.TracebackType] = []
+    cursor, within = tb, False
     while cursor is not None:
-        if not is_internal(cursor.tb_frame.f_code):
-            entries.append(cursor)
+        frame = cursor.tb_frame
+        filename = frame.f_code.co_filename
+        called = within and filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
+        within = _of_kiln(frame) or called
+        if not within:
+            program.append(cursor)
         cursor = cursor.tb_next
     result: types.TracebackType | None = None
-    for entry in reversed(entries):
+    for entry in reversed(program):
         result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return result

@@ -7,6 +7,7 @@ and which decorators it offers; this module knows only builtin, func, arith and 
 from __future__ import annotations
 
 import contextlib
+import dis
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from .diagnostics import (
 )
 from .target import get_target
 from .typing import Numeric
-from .uncaught import is_users, shows_all_frames
+from .uncaught import is_users, note, shows_all_frames
 from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 from .value_trees import debug_print_mlir_values, set_dynamic_debug  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
 
@@ -349,11 +350,36 @@ def last_user_span(tb: types.TracebackType | None) -> Span | None:
 
 
 def shorten_traceback(failure: BaseException) -> None:
-    """Leave only the user's frames in the traceback of an error of the user's; Kiln's own failures stay whole."""
+    """Leave only the user's frames in the traceback of an error that the user's program caused.
+
+    What fails inside Kiln while it traces a program has most often got a wrong argument; a note says how to see all
+    frames, in case it has not. Failures elsewhere in Kiln stay whole.
+    """
     if shows_all_frames():
         return
-    last = failure.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    if is_users(failure) or (last is not None and not is_internal(last.tb_frame.f_code)):
-        failure.__traceback__ = strip_internal_frames(failure.__traceback__)
+    last = last_frame(failure.__traceback__)
+    if last is None:
+        return
+    own = is_internal(last.tb_frame.f_code) and not raised_on_purpose(failure, last)
+    if own and not is_users(failure):
+        if not getattr(failure, "while_tracing", False):
+            return
+        name = last.tb_frame.f_code.co_name
+        note(failure, f"raised in Kiln's own {name}(): if its arguments are right, `python -X dev` shows where")
+    failure.__traceback__ = strip_internal_frames(failure.__traceback__)
+
+
+def last_frame(tb: types.TracebackType | None) -> types.TracebackType | None:
+    """Return the innermost entry of a traceback."""
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb
+
+
+_RAISE = dis.opmap["RAISE_VARARGS"]
+
+
+def raised_on_purpose(failure: BaseException, last: types.TracebackType) -> bool:
+    """Return whether a `raise` at the end of a traceback raised an exception, rather than a failing operation."""
+    code = last.tb_frame.f_code.co_code
+    return not isinstance(failure, AssertionError) and last.tb_lasti < len(code) and code[last.tb_lasti] == _RAISE

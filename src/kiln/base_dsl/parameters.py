@@ -133,12 +133,21 @@ class Parameters:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as wrong:
             raise type_error(
-                f"{self.function.__name__}{self.signature_text()}: {wrong}",
-                f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
-                + (f" and {', '.join(kwargs)}" if kwargs else ""),
+                f"{self.function.__name__}{self.signature_text()}: {wrong}", self._binding_hint(args, kwargs)
             ) from None
         bound.apply_defaults()
         return bound.arguments
+
+    def _binding_hint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the help for arguments that do not fit the signature: what came, and the name that was probably meant."""
+        import difflib  # start-up: used in errors only
+
+        came = f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
+        for name in kwargs:
+            close = difflib.get_close_matches(name, self.names, 1)
+            if name not in self.names and close:
+                return f"did you mean {close[0]}= in place of {name}=? {came} and {', '.join(kwargs)}"
+        return came + (f" and {', '.join(kwargs)}" if kwargs else "")
 
     def signature_text(self) -> str:
         """Return the signature without its annotations."""

@@ -129,6 +129,8 @@ def broken(value: Any, annotation: Any, path: str, owner: str = "") -> Exception
     hint = f"pass what the annotation says, or change it: {path}: {takes} is a promise"
     if value is None:
         hint = f"an argument that may be left out says so: {path}: Optional[{takes}], or {path}: {takes} = None"
+    elif takes == "Tensor" and isinstance(value, (list, tuple)):
+        hint = "pass an array: np.array(values, np.float32), or a tensor of torch"
     return type_error(f"argument {path!r}{where} takes {takes} and got {_shown(value)}", hint)
 
 

@@ -66,12 +66,12 @@ def foreign_call(span: Span | None, frame: types.FrameType | None) -> tuple[str,
     call = node_at(span, ast.Call)
     if call is None or frame is None:
         return None
-    function = _value(call.func, frame)
+    function = value_at(call.func, frame)
     package = getattr(function, "__module__", None) or type(function).__module__
     root = call.func
     while isinstance(root, ast.Attribute):
         root = root.value
-        outer = _value(root, frame)
+        outer = value_at(root, frame)
         if isinstance(outer, types.ModuleType):
             package = outer.__name__
     if not isinstance(package, str) or package.partition(".")[0] not in _FOREIGN:
@@ -80,16 +80,18 @@ def foreign_call(span: Span | None, frame: types.FrameType | None) -> tuple[str,
     return written, written.rpartition(".")[2]
 
 
-def _value(node: ast.expr, frame: types.FrameType) -> Any:
+def value_at(node: ast.expr, frame: types.FrameType | None) -> Any:
     """Return what a name or attribute chain is in a frame; None if it cannot be told without running code."""
+    if frame is None:
+        return None
     if isinstance(node, ast.Name):
         for names in (frame.f_locals, frame.f_globals):
             if node.id in names:
                 return names[node.id]
         return None
     if isinstance(node, ast.Attribute):
-        owner = _value(node.value, frame)
-        return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
+        owner = value_at(node.value, frame)
+        return getattr(owner, node.attr, None) if isinstance(owner, (types.ModuleType, type)) else None
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import types
 from typing import Any
 
@@ -28,7 +29,9 @@ def shows_all_frames() -> bool:
 
 def is_users(failure: BaseException) -> bool:
     """Return whether an error reports a mistake of the user's program, as opposed to a failure of Kiln's own."""
-    if isinstance(failure, AttributeError):  # a name that one of Kiln's modules does not have
+    if isinstance(failure, AttributeError) and not isinstance(
+        failure, DSLBaseError
+    ):  # a name that one of Kiln's modules does not have
         last = failure.__traceback__
         while last is not None and last.tb_next is not None:
             last = last.tb_next
@@ -69,7 +72,7 @@ def wants_colour(stream: Any) -> bool:
 
 
 def install() -> None:
-    """Put Kiln's part before `sys.excepthook`."""
+    """Put Kiln's part before `sys.excepthook` and `threading.excepthook`."""
     before = sys.excepthook
     if getattr(before, "__module__", "") == __name__:
         return
@@ -83,6 +86,18 @@ def install() -> None:
                 print(text, file=sys.stderr)
 
     sys.excepthook = hook
+    in_thread = threading.excepthook
+
+    def thread_hook(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is None:
+            in_thread(args)
+            return
+        clean(args.exc_value)
+        tb = args.exc_value.__traceback__ if is_users(args.exc_value) else args.exc_traceback
+        with coloured(wants_colour(sys.stderr)):
+            in_thread(threading.ExceptHookArgs((args.exc_type, args.exc_value, tb, args.thread)))
+
+    threading.excepthook = thread_hook
 
 
 def render_for_ipython(failure: BaseException) -> list[str]:

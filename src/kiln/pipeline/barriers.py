@@ -107,6 +107,11 @@ class MbarrierArray(SyncObject):
     def __init__(self, barrier_storage: Pointer, num_stages: int, arrival: Arrival, group: CooperativeGroup) -> None:
         if barrier_storage.dtype is not Int64:
             barrier_storage = recast_ptr(barrier_storage, None, Int64)
+        if not isinstance(group, CooperativeGroup):
+            raise type_error(
+                f"a pipeline's producer_group and consumer_group are groups of agents, not {group!r}",
+                "pipeline.CooperativeGroup(pipeline.Agent.Thread, number of threads)",
+            )
         self._base = barrier_storage
         self._num_stages, self._arrival, self._group = num_stages, arrival, group
         self.announces: bool = arrival.announces

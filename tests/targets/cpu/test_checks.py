@@ -71,6 +71,33 @@ def test_each_set_of_extents_is_checked_once(runs, taker):
     main(np.zeros(32, np.float32))
 
 
+@pytest.mark.parametrize("shape", [0, (0, 4), (4, 0)])
+def test_an_array_without_elements(shape):
+    @cute.kernel
+    def first(x: cute.Tensor):
+        x[0] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        first(x).launch(grid=1, block=1)
+
+    with pytest.warns(DSLWarning, match=r"whose memory has 0 of f32"):
+        main(np.zeros(shape, np.float32))
+
+
+def test_an_index_below_zero():
+    @cute.kernel
+    def last(x: cute.Tensor):
+        x[-1] = 1.0
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        last(x).launch(grid=1, block=1)
+
+    with pytest.warns(DSLWarning, match=r"element -1 of x(.|\n)*do not count from the end"):
+        main(np.zeros(32, np.float32))
+
+
 def test_what_is_a_warning_in_programs_is_an_error_in_tests(runs, monkeypatch):
     wide = np.zeros(32, np.float32)
     with pytest.warns(DSLWarning, match=r"writes x\[30\]"):

@@ -261,6 +261,7 @@ def test_c16_every_row_of_the_error_table_is_found(capsys):
     ("words", "page"),
     [
         ("vectorized loads", "sixteen-byte-accesses.md"),
+        ("vectorised load", "sixteen-byte-accesses.md"),
         ("coalescing", "sixteen-byte-accesses.md"),
         ("race", "missing-barrier.md"),
         ("Race conditions?", "missing-barrier.md"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
+from ..numeric.scalar import DynamicText
 from .lazy_effects import LazyEffects
 from .nodes import mark_test
 from .regions import as_condition
@@ -37,9 +38,11 @@ def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
         return
     trace = tracing.require("assert")
     said = _evaluated(message)
-    trace.dsl.make_assert(
-        as_condition(condition).ir_value(), f"{said}" if said is not None else f"assertion failed: {text}"
-    )
+    if said is None:
+        said = f"assertion failed: {text}"
+    elif isinstance(said, DynamicText):
+        said = f"{str.__str__(said)} (? is known when the program runs: print it with cute.printf)"
+    trace.dsl.make_assert(as_condition(condition).ir_value(), f"{said}")
 
 
 def _evaluated(message: Callable[[], Any]) -> Any:

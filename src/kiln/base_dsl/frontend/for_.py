@@ -8,7 +8,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import runtime_error
+from ..diagnostics import DSLBaseError, runtime_error
 from ..numeric.meta import INTEGERS
 from ..ranges import Range
 from ..typing import Int32, Int64, Int128, Integer, as_numeric, common_type, select
@@ -52,6 +52,8 @@ def run_for(rec: Construct, scope: Scope, iterable: Any, body: Callable[[bool, A
         return
     try:
         items = iter(iterable)
+    except DSLBaseError:
+        raise
     except TypeError:
         raise runtime_error(
             f"a `for` loop cannot run over {tree.describe(iterable)}",
@@ -87,7 +89,8 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
     for name, value in zip(("start", "stop", "step"), bounds, strict=True):
         if isinstance(value, bool) or not isinstance(value, (int, Integer)):
             raise runtime_error(
-                f"range() takes integers, and its {name} is {tree.describe(value)}", "convert it with Int32(...)"
+                f"range() takes integers, and its {name} is {tree.describe(value)}",
+                "divide integers with //, or convert it with Int32(...)",
             )
     start, stop, step = bounds
     if type(step) is int and step == 0:

@@ -529,7 +529,7 @@ def _hint_of_expression(what: str) -> str:
     """Return the help for what the user's expression does with a dynamic value, where that is a common mistake."""
     import ast
 
-    from ..source_context import foreign_call, node_at, user_span
+    from ..source_context import foreign_call, node_at, user_span, value_at
 
     span, active = user_span(), state.trace
     called = foreign_call(span, user_frame())
@@ -540,8 +540,15 @@ def _hint_of_expression(what: str) -> str:
             f"{written} computes with numbers of Python while the program is traced; use {own}, which takes a Float32 (or "
             ".to(Float32)) and stays dynamic"
         )
-    index = node_at(span, ast.Subscript) if what is _INDEX else None
-    if index is not None:
+    index = node_at(span, ast.Subscript)
+    array = value_at(index.value, user_frame()) if index is not None else None
+    package = type(array).__module__.partition(".")[0]
+    if index is not None and package in ("numpy", "torch"):
+        return (
+            f"{ast.unparse(index.value)} is an array of {package}, which only exists while the program is traced: pass it as "
+            "an argument, or make one of the kernel's own with cute.make_rmem_tensor(shape, dtype)"
+        )
+    if index is not None and what is _INDEX:
         return (
             "a list index must be known when compiling: use a Constexpr; to index "
             f"{ast.unparse(index.value)} when the program runs, put its numbers in a tensor: an argument, or "

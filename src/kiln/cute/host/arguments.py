@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from ...base_dsl import packages, promises, target, trace, tree
-from ...base_dsl.arguments import GroupNode, Node, NumericNode, SymbolKey, ValuesNode
+from ...base_dsl.arguments import GroupNode, Node, NumericNode, SymbolKey, ValuesNode, is_numpy_number
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.parameters import Parameters
@@ -342,6 +342,8 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         return StreamNode(handle, value)
     if is_array(kind):
         return array_node(value)
+    if is_numpy_number(value):
+        return NumericNode(numpy_element_type(value.dtype), value.item())
     if hasattr(kind, "__extract_mlir_values__") and trace.current() is not None:
         return value_node(value)
     return None
@@ -446,17 +448,20 @@ def _quick_torch(x: Any) -> Any:
         device = "cpu"
     else:
         return None
-    key = (x.dtype, x.shape, x.stride(), device)
+    try:
+        address, strides = x.data_ptr(), x.stride()
+    except RuntimeError:  # a sparse tensor, or one without storage
+        return None
+    key = (x.dtype, x.shape, strides, device)
     known = _seen.get(key)
     if known is None:
         _check_device(device)
         dtype = torch_element_type(x.dtype)
         if dtype.width < 8 and dtype is not Boolean:
             return None
-        found, leaves = _array_argument(dtype, 0, tuple(x.shape), x.stride(), device, False)
+        found, leaves = _array_argument(dtype, 0, tuple(x.shape), strides, device, False)
         known = _remember(key, found, leaves, natural_alignment(dtype))
     found, leaves, alignment = known
-    address = x.data_ptr()
     if not address or address % alignment or x.is_neg():
         return None  # the node says what is wrong, if anything is
     return found, (address, *leaves)

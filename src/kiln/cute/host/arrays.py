@@ -127,7 +127,9 @@ def numpy_element_type(dtype: Any) -> Any:
                     f"pack two to a byte into a uint8 array and set from_dlpack(x).element_type = {kind.__name__}",
                 )
             return kind
-    raise type_error(f"no element type corresponds to numpy's {name}")
+    raise type_error(
+        f"no element type corresponds to numpy's {name}", "convert it to numbers: x.astype(np.float32), for example"
+    )
 
 
 TORCH_NAMES = {
@@ -143,7 +145,9 @@ def torch_element_type(dtype: Any) -> Any:
     """Return the element type of a torch dtype."""
     name = str(dtype).removeprefix("torch.")
     if name not in TORCH_NAMES:
-        raise type_error(f"no element type corresponds to torch's {name}")
+        raise type_error(
+            f"no element type corresponds to torch's {name}", "convert it: x.to(torch.float32), for example"
+        )
     return TYPES[TORCH_NAMES[name]]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from .basis import ScaledBasis
 from .composed_layout import ComposedLayout
 from .int_tuple import as_int_tuple, flatten_to_tuple, prefix_product, pretty_str, product, repeat_like, signum, wrap
@@ -168,7 +169,7 @@ def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
     if isinstance(lhs, Swizzle):
         if isinstance(rhs, Layout):
             return ComposedLayout(lhs, 0, rhs)
-        raise TypeError(f"a swizzle is composed with a layout, but got {rhs!r}")
+        raise DSLUserCodeTypeError(f"a swizzle is composed with a layout, but got {rhs!r}")
     if isinstance(rhs, ComposedLayout):
         return _compose_with_composed(lhs, rhs)
     if isinstance(rhs, Swizzle):
@@ -186,7 +187,7 @@ def as_tiler(tiler: Any, what: str) -> Any:
     try:
         return as_int_tuple(tiler)
     except TypeError:
-        raise TypeError(
+        raise DSLUserCodeTypeError(
             f"{what}: a tiler is an int, None, a layout or a nested tuple of those, but got {tiler!r}"
         ) from None
 
@@ -356,7 +357,7 @@ def _compose_with_composed(lhs: Any, rhs: ComposedLayout) -> Any:
 def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
     """Return ``lhs`` after a swizzle, rewritten as a swizzle after ``lhs``: possible if ``lhs`` moves bits to bits."""
     if not isinstance(lhs, Layout):
-        raise TypeError(f"only a plain layout is composed with a swizzle on the right, but got {lhs!r}")
+        raise DSLUserCodeTypeError(f"only a plain layout is composed with a swizzle on the right, but got {lhs!r}")
     if swizzle.num_bits == 0:
         return lhs
     used = 0

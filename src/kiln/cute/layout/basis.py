@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from math import gcd
 from typing import Any
 
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from .int_tuple import may_be_equal, pretty_str, tree_get, tree_hash
 from .leaf import LayoutError, is_dynamic_leaf, leaf_add, leaf_equal, leaf_mul, leaf_str
 
@@ -29,7 +30,7 @@ class Ratio:
 
     def __init__(self, numerator: int, denominator: int) -> None:
         if not isinstance(numerator, int) or not isinstance(denominator, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"Ratio needs two ints, but got {numerator!r} and {denominator!r}")
+            raise DSLUserCodeTypeError(f"Ratio needs two ints, but got {numerator!r} and {denominator!r}")
         if denominator == 0:
             raise ZeroDivisionError(f"Ratio({numerator}, 0)")
         object.__setattr__(self, "numerator", numerator)
@@ -55,7 +56,7 @@ class Ratio:
             return self.numerator / self.denominator
         if dtype is int:
             return self.numerator // self.denominator
-        raise TypeError(f"a Ratio converts to Ratio, float or int, not to {dtype!r}")
+        raise DSLUserCodeTypeError(f"a Ratio converts to Ratio, float or int, not to {dtype!r}")
 
     def __mul__(self, other: Any) -> Ratio:
         if isinstance(other, Ratio):
@@ -104,9 +105,13 @@ class ScaledBasis:
             except TypeError:
                 path = (mode,)  # refused just below
         if not all(isinstance(m, int) and m >= 0 for m in path):
-            raise TypeError(f"the mode of a basis element is a non-negative int or a list of them, but got {mode!r}")
+            raise DSLUserCodeTypeError(
+                f"the mode of a basis element is a non-negative int or a list of them, but got {mode!r}"
+            )
         if not isinstance(value, (int, Ratio)) and not is_dynamic_leaf(value):
-            raise TypeError(f"the scale of a basis element is an int, a dynamic integer or a Ratio, but got {value!r}")
+            raise DSLUserCodeTypeError(
+                f"the scale of a basis element is an int, a dynamic integer or a Ratio, but got {value!r}"
+            )
         object.__setattr__(self, "_value", value)
         object.__setattr__(self, "_mode", path)
 
@@ -131,7 +136,7 @@ class ScaledBasis:
         """Return itself, for ``dtype`` ScaledBasis."""
         if dtype is ScaledBasis:
             return self
-        raise TypeError(f"a ScaledBasis converts to ScaledBasis only, not to {dtype!r}")
+        raise DSLUserCodeTypeError(f"a ScaledBasis converts to ScaledBasis only, not to {dtype!r}")
 
     def __mul__(self, scale: Any) -> Any:
         if isinstance(scale, (int, Ratio)) or is_dynamic_leaf(scale):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any
 
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...base_dsl.numeric.operators import select
 from .basis import add_coords
 from .int_tuple import (
@@ -45,9 +46,9 @@ class ComposedLayout(Drawn):
 
     def __init__(self, inner: Any, offset: Any, outer: Layout) -> None:
         if not isinstance(outer, Layout):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"the outer part of a composed layout is a layout, but got {outer!r}")
+            raise DSLUserCodeTypeError(f"the outer part of a composed layout is a layout, but got {outer!r}")
         if not callable(inner):
-            raise TypeError(
+            raise DSLUserCodeTypeError(
                 f"the inner part of a composed layout is a swizzle, a layout or a function, but got {inner!r}"
             )
         self._inner = inner

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .leaf import (
     DynamicInt,
     LayoutError,
+    ModeError,
     as_leaf,
     get_divisibility,
     is_dynamic_leaf,
@@ -172,10 +173,10 @@ def tree_get(t: Any, path: Iterable[int]) -> Any:
     for i in path:
         if isinstance(t, tuple):
             if not -len(t) <= i < len(t):
-                raise IndexError(f"mode {i} is out of range for {pretty_str(t)}, which has {len(t)} modes")
+                raise ModeError(f"mode {i} is out of range for {pretty_str(t)}, which has {len(t)} modes")
             t = t[i]
         elif i not in (0, -1):
-            raise IndexError(f"mode {i} is out of range for {leaf_str(t)}, which has 1 mode")
+            raise ModeError(f"mode {i} is out of range for {leaf_str(t)}, which has 1 mode")
     return t
 
 

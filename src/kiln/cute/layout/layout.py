@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from .basis import ScaledBasis, add_coords, basis_coord, basis_like
 from .int_tuple import (
     as_int_tuple,
@@ -40,6 +41,7 @@ from .int_tuple import (
 from .leaf import (
     DynamicInt,
     LayoutError,
+    ModeError,
     as_leaf,
     get_divisibility,
     is_dynamic_leaf,
@@ -163,9 +165,11 @@ class Layout(Drawn):
         if isinstance(mode, slice):
             return fast_layout(shape[mode], stride[mode])
         if not isinstance(mode, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"a layout is indexed by mode, an int; write layout({mode!r}) to apply it to a coordinate")
+            raise DSLUserCodeTypeError(
+                f"a layout is indexed by mode, an int; write layout({mode!r}) to apply it to a coordinate"
+            )
         if not -len(shape) <= mode < len(shape):
-            raise IndexError(f"mode {mode} is out of range for {self}, which has {len(shape)} modes")
+            raise ModeError(f"mode {mode} is out of range for {self}, which has {len(shape)} modes")
         return fast_layout(shape[mode], stride[mode])
 
     def __len__(self) -> int:
@@ -265,7 +269,7 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
         return f(target)
     mapper = getattr(target, "_map_layout", None)
     if mapper is None:
-        raise TypeError(_not_a_layout(what, target))
+        raise DSLUserCodeTypeError(_not_a_layout(what, target))
     return mapper(lambda inner: layouts_of(inner, f, what))
 
 
@@ -291,7 +295,7 @@ def concat(layouts: Any) -> Layout:
     """Return the layout whose modes are ``layouts``."""
     for v in layouts:
         if not isinstance(v, Layout):
-            raise TypeError(
+            raise DSLUserCodeTypeError(
                 f"make_layout takes a shape or a sequence of layouts, but got {v!r} among layouts; "
                 "write make_layout(shape) around shapes"
             )
@@ -379,7 +383,7 @@ def plain_layout(x: Any, what: str) -> Layout:
         if inner is None:
             inner = getattr(x, "layout", None)
         if inner is None:
-            raise TypeError(_not_a_layout(what, x))
+            raise DSLUserCodeTypeError(_not_a_layout(what, x))
         x = inner
     return x
 
@@ -429,7 +433,7 @@ def size(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     if not isinstance(s, (int, tuple)) and not is_dynamic_leaf(s):
         own = getattr(s, "size", None)
         if own is None:
-            raise TypeError(f"size needs a shape, a layout or a tensor, but got {obj!r}")
+            raise DSLUserCodeTypeError(f"size needs a shape, a layout or a tensor, but got {obj!r}")
         s = own() if callable(own) else own
     return product(tree_get(s, mode_path(mode)) if mode != () else s)
 
@@ -604,7 +608,7 @@ def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Exte
         if not isinstance(layout, (int, tuple)) and not is_dynamic_leaf(layout):
             if hasattr(layout, "_map_layout"):
                 return layout(coord)
-            raise TypeError(f"crd2idx needs a layout or a shape, but got {layout!r}")
+            raise DSLUserCodeTypeError(f"crd2idx needs a layout or a shape, but got {layout!r}")
         shape, stride = layout, prefix_product(layout)
     else:
         shape, stride = layout._shape, layout._stride

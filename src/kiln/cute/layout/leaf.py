@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from ...base_dsl import trace as tracing
 from ...base_dsl import tree
 from ...base_dsl.bindings import ir
-from ...base_dsl.diagnostics import DSLUserCodeError
+from ...base_dsl.diagnostics import DSLUserCodeError, DSLUserCodeTypeError
 from ...base_dsl.typing import Integer, as_numeric
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 class LayoutError(DSLUserCodeError, ValueError):
     """A rule of the layout algebra is broken; the message states the rule and the values."""
+
+
+class ModeError(LayoutError, IndexError):
+    """A mode is asked for that a shape or a layout does not have."""
 
 
 class DynamicInt(Protocol):
@@ -83,7 +87,9 @@ def as_leaf(x: Any, what: str = "an integer") -> Any:
         typed = _typed_leaf(x)
         if typed is not None:
             return typed
-        raise TypeError(f"{what} must be an int, a dynamic integer or a nested tuple of them, but got {x!r}") from None
+        raise DSLUserCodeTypeError(
+            f"{what} must be an int, a dynamic integer or a nested tuple of them, but got {x!r}"
+        ) from None
 
 
 def _typed_leaf(x: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from .int_tuple import filter_modes, flatten_tree, pretty_str, tree_get, wrap
 from .layout import Layout, crd2idx, fast_layout, layouts_of, mode_path
 from .leaf import LayoutError, is_dynamic_leaf
@@ -72,7 +73,7 @@ def domain_offset(coord: Any, tensor: T, *, loc: Any = None, ip: Any = None) -> 
     """
     shift = getattr(tensor, "_domain_offset", None)
     if shift is None:
-        raise TypeError(
+        raise DSLUserCodeTypeError(
             f"domain_offset needs a tensor or a composed layout, which have an origin to move, but got {tensor!r}; "
             "for the offset alone write crd2idx(coord, layout)"
         )
@@ -173,7 +174,7 @@ def _extend(input: Any, elem: Any, up_to_rank: int | None, in_front: bool) -> An
     if _is_tree(input):
         return join(input, elem)
     if not isinstance(elem, Layout):
-        raise TypeError(f"{what} to a layout needs a layout as the new mode, but got {elem!r}")
+        raise DSLUserCodeTypeError(f"{what} to a layout needs a layout as the new mode, but got {elem!r}")
     return layouts_of(input, lambda x: fast_layout(join(x._shape, elem._shape), join(x._stride, elem._stride)), what)
 
 

@@ -8,7 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..._support import lazy
-from ...base_dsl import sanitizing
+from ...base_dsl import sanitizing, tree
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
 from ...base_dsl.bindings import ir
@@ -286,6 +286,10 @@ def _only_known_options(launch: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(launch)
     def checked(*args: P.args, **options: P.kwargs) -> R:
+        if args[1:]:
+            raise type_error(
+                "launch() takes its sizes by name", "launch(grid=(CTAs in x, y, z), block=(threads in x, y, z))"
+            )
         if unknown := [name for name in options if name not in known]:
             import difflib  # start-up: it takes as long as a tenth of the language
 
@@ -548,7 +552,10 @@ def _size(what: str, value: Any) -> Int64:
         or not isinstance(value, (int, Numeric))
         or (isinstance(value, Numeric) and type(value).is_float)
     ):
-        raise type_error(f"{what} is {value!r} of type {type(value).__name__}", "extents are integers")
+        raise type_error(
+            f"{what} is {value!r} of type {type(value).__name__}",
+            "extents are integers: divide with //, or cute.ceil_div(n, 128)",
+        )
     if isinstance(value, int):
         return Int64(_in_range(what, value))
     kind: Any = type(value)
@@ -581,9 +588,16 @@ def _stream_value(stream: Any) -> ir.Value:
         stream = tracing.require("a launch").ambient_stream
     if stream is None:
         return Int64(0).ir_value()
-    if hasattr(stream, "ir_value"):
+    if isinstance(stream, Numeric) and not type(stream).is_float:
         return Int64(stream).ir_value()
-    if hasattr(stream, "__extract_mlir_values__"):
+    if not isinstance(stream, Numeric) and hasattr(stream, "__extract_mlir_values__"):
         return stream.__extract_mlir_values__()[0]
     handle = streams.handle_of(stream)
-    return Int64(int(stream) if handle is None else handle).ir_value()
+    if handle is None and hasattr(stream, "__int__") and not isinstance(stream, (float, Numeric)):
+        handle = int(stream)
+    if handle is None:
+        raise type_error(
+            f"stream is {tree.describe(stream)}",
+            "pass a stream of torch, cupy or the driver, its handle, or leave it out",
+        )
+    return Int64(handle).ir_value()

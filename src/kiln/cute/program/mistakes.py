@@ -10,24 +10,73 @@ import difflib
 import re
 import types
 
-from ...base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, Span, is_internal
-from ...base_dsl.dsl import last_user_span
+from ...base_dsl.diagnostics import (
+    DSLBaseError,
+    DSLUserCodeAttributeError,
+    DSLUserCodeIndexError,
+    DSLUserCodeNameError,
+    DSLUserCodeTypeError,
+    DSLUserCodeValueError,
+    Span,
+    is_internal,
+)
+from ...base_dsl.dsl import last_frame, last_user_span, raised_on_purpose
 from ...base_dsl.source_context import foreign_call, node_at
+from . import expression_mistakes
 
 
 def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
-    """Return the error for a function of Python's numbers, a launch without its sizes, or a mode that is not there."""
+    """Return the error for a function of Python's numbers, a launch without its sizes, a mode that is not there, or an
+    expression that Python refuses for a traced value."""
+    span, frame = last_user_span(tb), _last_user_frame(tb)
+    at, text, found = (span, frame), str(failure), None
+    kind: type[DSLBaseError] = DSLUserCodeTypeError
     if isinstance(failure, IndexError):
-        return _missing_mode(last_user_span(tb), _last_user_frame(tb))
-    if not isinstance(failure, TypeError):
-        return None
-    span = last_user_span(tb)
-    called = foreign_call(span, _last_user_frame(tb))
+        missing = _missing_mode(span, frame)
+        if missing is not None:
+            return missing
+        found, kind = expression_mistakes.array_index(at), DSLUserCodeIndexError
+    elif isinstance(failure, AttributeError):
+        found, kind = expression_mistakes.attribute_mistake(failure, at), DSLUserCodeAttributeError
+        found = found or _launch_attribute(failure)
+    elif isinstance(failure, NameError):
+        found, kind = expression_mistakes.name_mistake(getattr(failure, "name", "") or ""), DSLUserCodeNameError
+    elif isinstance(failure, TypeError):
+        known = _foreign_function(failure, span, frame) or _launch_without_sizes(text, span)
+        if known is not None:
+            return known
+        found = expression_mistakes.type_mistake(text, at)
+    elif isinstance(failure, ValueError):
+        found, kind = expression_mistakes.unpacking_mistake(text, at), DSLUserCodeValueError
+    if found is None and isinstance(failure, (TypeError, ValueError)):
+        last = last_frame(tb)
+        if last is not None and is_internal(last.tb_frame.f_code) and raised_on_purpose(failure, last):
+            found = text, ""
+    return None if found is None else kind(found[0] or text, hint=found[1], span=span)
+
+
+def _launch_attribute(failure: AttributeError) -> expression_mistakes.Explanation | None:
+    """Return what to say of `k.launch(...)` and `k(...).run(...)`."""
+    kind, name = type(failure.obj).__name__, failure.name
+    if kind == "KernelFunction" and name == "launch":
+        return "the kernel is launched before it has its arguments", "write k(x, y).launch(grid=..., block=...)"
+    if kind == "KernelLaunch":
+        return f"a call of a kernel has no .{name}", "launch it: k(...).launch(grid=..., block=...)"
+    return None
+
+
+def _foreign_function(failure: TypeError, span: Span | None, frame: types.FrameType | None) -> DSLBaseError | None:
+    """Return the error for a function of Python's numbers that got a traced value."""
+    called = foreign_call(span, frame)
     if called is not None:
         written, name = called
         hint = numbers_hint(written, name)
         return DSLUserCodeTypeError(f"{written}() got a traced value: {failure}", hint=hint, span=span)
-    text = str(failure)
+    return None
+
+
+def _launch_without_sizes(text: str, span: Span | None) -> DSLBaseError | None:
+    """Return the error for a launch without its grid or block."""
     if text.startswith("KernelLaunch.launch() missing"):
         missing = re.findall(r"'(\w+)'", text)
         return DSLUserCodeTypeError(
@@ -73,7 +122,7 @@ def _misspelt(span: Span | None, missing: list[str]) -> str:
 
 def numbers_hint(written: str, name: str) -> str:
     """Return the help for a call of a function that takes Python's numbers."""
-    own = instead_of(name)
+    own = "`a if condition else b`" if name == "where" else instead_of(name)
     if own:
         return f"{written} computes with numbers of Python while the program is traced; use {own}"
     return f"{written} computes with numbers of Python while the program is traced; cute.math has functions of dynamic values"

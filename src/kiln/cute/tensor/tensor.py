@@ -262,14 +262,30 @@ class TracedTensor(Tensor[E_co]):
     def __hash__(self) -> int:
         return object.__hash__(self)
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, (TracedTensor, TensorSSA, bool, int, float, Numeric)):
+            raise type_error(
+                "`==` and `!=` compare numbers, not tensors",
+                "compare elements, x[i] == y[i], or the values of tiles, x.load() == y.load()",
+            )
+        return NotImplemented
+
     def __len__(self) -> int:
-        return len(self._layout)
+        raise type_error(
+            "a tensor has no len()",
+            "cute.size(x) is the number of elements, x.shape[0] that of mode 0, cute.rank(x) of modes",
+        )
 
     def __bool__(self) -> bool:
         return True
 
     def __iter__(self) -> Any:
-        raise type_error("a tensor cannot be iterated over", "loop over indices: for i in range(cute.size(t))")
+        raise type_error("a tensor cannot be iterated over", "loop over indices: for i in range(cute.size(x)): x[i]")
+
+    def __contains__(self, item: object) -> bool:
+        raise type_error("`in` does not look into tensors", "loop over indices, and compare elements: x[i] == value")
 
     if not TYPE_CHECKING:
 
@@ -509,6 +525,10 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
         raise type_error(
             f"a tensor of layout {layout} is indexed by {'a slice' if isinstance(coord, slice) else '...'}",
             "write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
+        )
+    if isinstance(coord, Numeric) and type(coord).is_float:
+        raise type_error(
+            f"a tensor is indexed by {type(coord).__name__}", "an index is an integer: i // 2, or Int32(...)"
         )
     if isinstance(coord, (bool, float, Numeric)) or not hasattr(coord, "__index__"):
         raise type_error(

@@ -22,7 +22,7 @@ import torch
 
 from ...base_dsl import packages
 from ...base_dsl.arguments import AMBIENT_STREAM
-from ...base_dsl.diagnostics import Span, call_chain, type_error
+from ...base_dsl.diagnostics import DSLBaseError, DSLUserCodeRuntimeError, Span, call_chain, type_error
 from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
@@ -375,6 +375,8 @@ class Operator:
         """Run in Python; errors have the class that native code raises."""
         try:
             return self._run(*args, **kwargs)
+        except DSLBaseError as failure:
+            raise DSLUserCodeRuntimeError(text_of(failure)) from None
         except Exception as failure:
             raise RuntimeError(text_of(failure)) from failure
 

@@ -18,6 +18,8 @@ from ...base_dsl import guards, packages, sanitizing
 from ...base_dsl import target as targets
 from ...base_dsl import trace as tracing
 from ...base_dsl.dependencies import Dependencies
+from ...base_dsl.diagnostics import DSLBaseError
+from ...base_dsl.dsl import shorten_traceback
 from ...base_dsl.guards import Guard
 from ...base_dsl.numeric.meta import TYPES
 from ...base_dsl.static_key import Met, static_key
@@ -212,6 +214,13 @@ class KernelFunction:
     def _run_in_python(self, *positional: Any, **options: Any) -> Any:
         if call_program.recorder() is not None:
             return self._function(*positional, **options)
+        try:
+            return self._run(positional, options)
+        except DSLBaseError as failure:
+            shorten_traceback(failure)
+            raise
+
+    def _run(self, positional: tuple[Any, ...], options: dict[str, Any]) -> Any:
         call = _CallArguments(positional, options, self._parameters)
         if call.foreign:
             positional, options = call.with_others(map(arrays.as_supported, call.arrays), {})

@@ -64,9 +64,15 @@ SYNONYMS = (
     ("occupancy", "registers per thread"),
     ("reduce", "reduction", "sum"),
     ("cublas", "cudnn"),
+    ("unaligned", "misaligned"),
+    ("uninitialized", "nobody has written"),
     ("activation", "epilogue"),
 )
 """Words and phrases of the field that mean the same, or nearly: a search for one finds places with another."""
+
+
+_BRITISH = re.compile(r"(?i)(?<=\w{4})(i)s(ed|es|e|ing|ation)$")
+"""An ending that pages spell with a z: vectorised, synchronisation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +91,7 @@ class Place:
 
 def search(among: Iterable[Place], words: list[str], most: int = 12) -> list[Place]:
     """Return the places that have all words, then those that have synonyms or some of the words, best first."""
+    words = [_BRITISH.sub(r"\1z\2", word) for word in words]
     # A checkout and an installed Kiln have the same pages; the first of two equal places counts.
     places = list({(place.title, place.text): place for place in reversed(list(among))}.values())[::-1]
     found = _full_text(places, words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import statistics
 import time
 from collections import Counter
@@ -53,15 +54,17 @@ def _interval(us: list[float] | None) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]], name: str = "", left: int = 1) -> str:
-    """Return a table whose first `left` columns are words, the others numbers."""
-
-    def cells(row: list[str], tag: str) -> str:
-        kinds = ["word" if n < left else "number" for n in range(len(row))]
-        return "".join(f'<{tag} class="{kind}">{cell}</{tag[:2]}>' for kind, cell in zip(kinds, row))
-
+    """Return a table whose first `left` columns are words, the others numbers. On a phone each cell has its own head."""
+    kinds = ["word" if n < left else "number" for n in range(len(head))]
     caption = f"<caption>{_e(name)}</caption>" if name else ""
-    heads = cells(head, "th").replace("<th ", '<th scope="col" ')
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    heads = "".join(f'<th scope="col" class="{kind}">{cell}</th>' for kind, cell in zip(kinds, head))
+    names = [re.sub("<.*?>", "", cell) for cell in head]
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td class="{k}" data-head="{n}">{cell}</td>' for k, n, cell in zip(kinds, names, row))
+        + "</tr>"
+        for row in rows
+    )
     return f'<div class="scroll"><table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -250,7 +253,8 @@ def _failure_table(failures: list[dict[str, Any]], name: str = "") -> str:
     for failure in failures:
         example = _e(words(failure["config"]) or words(failure["problem"]))
         again = _e(failure["again"])
-        command = f'<code class="again" title="click, and copy: {again}">{again}</code>'
+        words_of_it = " ".join(f"<span>{word}</span>" for word in again.split(" "))
+        command = f'<code class="again" title="click, and copy: {again}">{words_of_it}</code>'
         reason = [_status(failure["status"]), _e(failure["kind"]), _why(failure["error"])]
         rows.append([*reason, example, command, str(failure["count"])])
     head = ["status", "verb", "why", "for example", "again", "records"]

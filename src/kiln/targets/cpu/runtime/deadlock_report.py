@@ -176,7 +176,7 @@ def deadlock(sites: Sequence[Site], details: bytes) -> DeadlockFault:
     assert site is not None
     return DeadlockFault(
         f"deadlock in kernel {site.kernel}: {text}, and no thread can go on{_rest(lines[1:])}",
-        hint="every thread that a barrier counts must reach it; a wait needs the arrivals or bytes it waits for",
+        hint="every thread that a barrier counts must reach it; a wait needs the arrivals or bytes it waits for, at an initialized mbarrier",
         span=site.span,
         calls=site.calls,
         notes=_notes(lines[1:]),

@@ -609,15 +609,16 @@ def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, l
 
 
 def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
-    """Return the bytes of a tensor, from its first element to the end of its last (i64); 0 if not known."""
+    """Return the bytes of a tensor, from its first element to the end of its last (i64); 0 if not known, `EMPTY` of none."""
     found = layout_leaves(layout)
     if found is None:
         return b.i64(0)
     dynamic = iter(leaves)
     shape, stride = ([next(dynamic) if leaf[0] == "?" else b.i64(int(leaf)) for leaf in part] for part in found)
-    last = b.i64(0)
+    last, fewest = b.i64(0), b.i64(1)
     for s, d in zip(shape, stride, strict=True):
+        fewest = b.binary("minsi", fewest, s)
         step = b.binary("muli", b.binary("subi", s, 1), d)
         last = b.binary("addi", last, b.binary("maxsi", step, 0))
     total = b.binary("muli", b.binary("addi", last, 1), bits)
-    return b.binary("divui", b.binary("addi", total, 7), 8)
+    return b.select(b.compare("sle", fewest, 0), b.i64(-1), b.binary("divui", b.binary("addi", total, 7), 8))

@@ -41,6 +41,10 @@ _CLEARED_NUMBERS = (
 """Fields of the state that a launch clears."""
 
 
+EMPTY = (1 << 64) - 1
+"""In place of the bytes of an array: it has no elements."""
+
+
 @detector.export
 def begin() -> None:
     """A call from Python begins."""
@@ -56,7 +60,7 @@ def extent(low: u64, size: u64, readonly: u32) -> None:
     count = st.extents_count
     if count < MAX_OBJECTS and low != 0:
         st.extent_low[count] = low
-        st.extent_high[count] = low + size
+        st.extent_high[count] = low if size == EMPTY else low + size
         st.extent_readonly[count] = readonly
         st.extents_count = count + 1
 
@@ -111,7 +115,7 @@ def object_(number: u32, base: u64, size: u64, written: u32) -> None:
     o.base = base
     o.written = written
     o.low = base
-    o.high = u64(0) if size == 0 else base + size
+    o.high = u64(0) if size == 0 else base if size == EMPTY else base + size
     # of several arrays that share memory it may be any
     lowest, highest, readonly = base, u64(0), u32(1)
     for i in range(st.extents_count):

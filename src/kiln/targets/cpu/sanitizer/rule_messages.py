@@ -206,6 +206,12 @@ def _unfenced(case: Case) -> Words:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 _GUARD = "guard the access with a comparison against the tensor's shape"
+_BELOW = f"{_GUARD}; indices below 0 do not count from the end, as Python's do: the last element is x[cute.size(x) - 1]"
+
+
+def _outside(element: int) -> str:
+    """Return the help for an access to an element that is not there."""
+    return _BELOW if element < 0 else _GUARD
 
 
 def _bounds(case: Case) -> Words:
@@ -219,7 +225,7 @@ def _bounds(case: Case) -> Words:
         at, count = int((low if low < 0 else max(low, high)) // size), int(high // size)
         return Words(
             f"{case.me} {_phrase(site.what, 'element')} {at} of a register array of {count} {site.element}",
-            _GUARD,
+            _outside(at),
         )
     if record.space == native.SHARED:
         offset = record.offset - low
@@ -227,7 +233,7 @@ def _bounds(case: Case) -> Words:
         return Words(
             f"{case.me} {_phrase(site.what, what)} of {site.memory or 'shared memory'}, which has {int((high - low) // size)} "
             f"of {site.element}",
-            _GUARD,
+            _outside(offset),
         )
     if record.object:
         where = (record.address - low) & (1 << 64) - 1
@@ -238,7 +244,7 @@ def _bounds(case: Case) -> Words:
         )
         if "[" in case.memory:
             text = f"{case.memory}, {text}"
-        return Words(f"{case.me} {_phrase(site.what, text)}", _GUARD)
+        return Words(f"{case.me} {_phrase(site.what, text)}", _outside(where))
     return Words(f"{case.me} {case.access}, which is no memory of the program", _GUARD)
 
 
