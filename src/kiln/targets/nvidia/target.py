@@ -269,7 +269,7 @@ class NvidiaTarget(Target):
             code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
             known = zip(facts, code.kernels, strict=True)
             code.resources |= {
-                own.name: _with_smem(code.resources[own.name], fact, own)
+                own.name: _with_memory(code.resources[own.name], fact, own)
                 for fact, own in known
                 if own.name in code.resources
             }
@@ -471,10 +471,11 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
     )
 
 
-def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
-    """Return the resources of a kernel, with the shared memory of its launches as far as known."""
+def _with_memory(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
+    """Return the resources of a kernel, with its tensor memory and the shared memory of its launches as far as known."""
     dynamic = info.dynamic_smem(fact.smem)
-    return dataclasses.replace(reported, smem=info.static_smem + dynamic, dynamic_smem=dynamic)
+    smem = info.static_smem + dynamic
+    return dataclasses.replace(reported, smem=smem, dynamic_smem=dynamic, tmem_columns=fact.tmem_columns)
 
 
 def _mark_launches(
