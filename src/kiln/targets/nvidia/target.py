@@ -346,7 +346,9 @@ class NvidiaTarget(Target):
             _mark_launches(compilation.module, code.kernels, needs, code.arch)
             launch.make_table(compilation.module, len(facts))
         handlers = combined(HANDLERS, launch.HANDLERS)
-        expansion = Expansion(compilation.module, handlers, "host code of the NVIDIA target")
+        expansion = Expansion(
+            compilation.module, handlers, "host code of the NVIDIA target", parts.TENSOR_MAPS.exports[0]
+        )  # fmt: skip
         expansion.inlined.add(compilation.name)
         text = lower(compilation, expansion)
         # ptxas compiles kernels beside each other: host code then takes its time, and is not made better if nothing in it is repeated
