@@ -86,6 +86,23 @@ def test_the_last_bit_that_is_added(kind, type_, scales, cut):
     np.testing.assert_array_equal(found, np.tile(np.trunc(units)[:, None] * last, 16))
 
 
+@pytest.mark.parametrize(("kind", "type_"), [("f16", "f16"), ("f8f6f4", "e5m2")])
+def test_sums_of_f16_are_rounded_to_the_nearest(kind, type_):
+    """Ties go to even, also among subnormal numbers; from 65520 on it is infinite."""
+    case, ctas = Case(kind, type_, type_, 128, 16, accumulator="f16"), Ctas(1)
+    d, half = (np.resize(each, 128) for each in ([2048, -2048, 4096, 0, 65504], [1, 1, 2, 2.0**-25, 16]))
+    added = np.resize([1, 3, 0.5, 1.5, 7, -1, -3, 2.5, -0.5], 128) * half  # in halves of the last bit of d
+    a, b = np.zeros((128, case.k)), np.zeros((16, case.k))
+    a[:, 0], a[:, 1] = np.where(d == 0, 0, added), np.where(d == 0, added * 2**12, 0)
+    b[:, 0], b[:, 1] = 1, 2.0**-12
+    words = np.tile(d.astype(np.float16)[:, None], 16).view(np.uint16)
+    case.place(ctas, bits_of(type_, a), bits_of(type_, b), words)
+    assert differences(case, near=False, accumulate=True, count=40, ctas=ctas) == []
+    found = np.array(ctas.tmem)[case.cells()].astype(np.uint16).view(np.float16)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, np.tile((d + added).astype(np.float16)[:, None], 16))
+
+
 def small_integers(rng: np.random.Generator, type_: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Small integers, and the bits that they are in a type."""
     numbers = rng.integers(0 if type_ == "u8" else -3, 4, shape)
