@@ -65,6 +65,8 @@ SASS: dict[str, dict[str, int]] = {
 }  # fmt: skip
 _MMA = re.compile(r"UTC[HQIO]MMA")
 _ISSUED = (_MMA, re.compile("UTMALDG"))
+COLUMNS = {"step_1_mma": 128, "step_2_pipeline": 256, "step_3_roles": 256, "NVFP4": 256, "MXFP8": 256}
+"""Columns of tensor memory, where they are not all 512."""
 REGISTERS = {"attention": 176}
 """Registers of a thread, where they are more than 80: softmax warps hold a row of 128 scores."""
 _COUNTED = re.compile(r"UTC[HQIO]MMA|UTCBAR|UTCCP|LDTM|STTM|UTMALDG|UTMASTG|UGETNEXTWORKID")
@@ -92,7 +94,7 @@ def test_machine_code(name: str):
         assert not {number for one in inner for number in registers(one.operands) if number > 7}
     (used,) = made.executable.resources.values()
     assert (used.stack, used.spill_stores, used.spill_loads, used.messages) == (0, 0, 0, ())
-    assert used.smem <= 227 * 1024
+    assert used.smem <= 227 * 1024 and used.tmem_columns == COLUMNS.get(name, 512)
     assert used.registers <= REGISTERS.get(name, 80)
     for load in re.findall(r"cp\.async\.bulk\.tensor\S+", made.artifacts["ptx"]):
         alone = ".multicast" not in load and ".cta_group" not in load

@@ -46,6 +46,8 @@ def test_c13_the_driver_of_an_h200_gives_the_same_numbers():
 def test_known_answers():
     assert str(occupancy("sm_90a", 256, 32)) == "8 blocks, 64 of 64 warps, limited by registers, warps"
     assert str(occupancy(Arch.sm_80, 128, 168, 40_000)) == "3 blocks, 12 of 64 warps, limited by registers"
+    assert str(occupancy("sm_100a", 128, 32, columns=128)) == "4 blocks, 16 of 64 warps, limited by tensor memory"
+    assert occupancy("sm_120a", 128, 32, columns=128).blocks == 0
     assert occupancy("sm_86", 1024, 64).limits["warps"] == 1 and occupancy("sm_89", 32).blocks == 24
     # Half of the 228 KiB, less the KiB that each block's system part takes.
     assert (

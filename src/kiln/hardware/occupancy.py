@@ -32,7 +32,8 @@ class Occupancy:
 
     blocks: int
     limits: dict[str, int]
-    """How many blocks each resource would allow: "registers", "shared memory", "warps", "blocks", "barriers"."""
+    """How many blocks each resource would allow: "registers", "shared memory", "warps", "blocks", "barriers",
+    and "tensor memory" of a kernel that allocates columns of it."""
     warps: int
     """Warps of all CTAs."""
     most_warps: int
@@ -55,14 +56,16 @@ class Occupancy:
 
 
 def occupancy(
-    architecture: str | Architecture | Generation, threads: int, registers: int = 0, shared: int = 0, barriers: int = 0
-) -> Occupancy:
-    """Return the occupancy of blocks with these threads, registers per thread, bytes of shared memory and named
-    barriers.
+    architecture: str | Architecture | Generation, threads: int, registers: int = 0, shared: int = 0, barriers: int = 0,
+    columns: int = 0,
+) -> Occupancy:  # fmt: skip
+    """Return the occupancy of blocks with these threads, registers per thread, bytes of shared memory, named barriers
+    and columns of tensor memory.
 
-    It is zero if one block alone exceeds a limit. Clusters and tensor memory, which can only lower it, are ignored.
+    It is zero if one block alone exceeds a limit. Clusters, which can only lower it, are ignored. More blocks than have
+    columns can start, but wait in `tcgen05.alloc`: they do not count.
     """
-    if threads < 1 or min(registers, shared, barriers) < 0:
+    if threads < 1 or min(registers, shared, barriers, columns) < 0:
         raise ValueError(f"a block of {threads} threads, {registers} registers, {shared} bytes, {barriers} barriers?")
     of = architecture if isinstance(architecture, Generation) else _generation(architecture)
     warps, most_warps = -(-threads // of.warp), of.threads // of.warp
@@ -74,6 +77,8 @@ def occupancy(
         "blocks": of.blocks,
         "barriers": _BARRIERS_PER_BLOCK * of.blocks // max(barriers, 1) if barriers <= BARRIERS else 0,
     }
+    if columns:
+        limits["tensor memory"] = of.tmem_columns // columns
     blocks = min(limits.values())
     # What the hardware keeps of each block is there even if the kernel asks for none.
     room = next(step for step in CARVE_OUTS if step >= min(blocks * taken, of.smem))

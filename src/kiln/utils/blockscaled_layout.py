@@ -71,7 +71,14 @@ def _steps(inside: int, further: int, step: int, chunk: int) -> tuple[Any, Any]:
 def _smem_layout(tiled_mma: Any, rows: int, rest: int, depth: int, sf_vec_size: int, stages: int) -> Any:
     scales = tiled_mma.shape_mnk[2] // sf_vec_size
     """The scale factors of a row in one MMA."""
-    words = depth // sf_vec_size // _SCALES
+    words, left = divmod(depth, sf_vec_size * _SCALES)
+    if scales not in (1, 2, _SCALES) or left or not words:
+        raise type_error(
+            f"a tile with K = {depth} of an MMA with K = {tiled_mma.shape_mnk[2]} has scale factors for {sf_vec_size} "
+            "elements each",
+            f"K a multiple of {sf_vec_size * _SCALES}, with 1, 2 or {_SCALES} scale factors in an MMA: they come in chunks "
+            f"of {_ROWS} x {_SCALES}",
+        )
     groups = -(-rows // _ROWS)
     whole = _CHUNK * words * groups
     steps, step_strides = _steps(_SCALES // scales, words, scales, _CHUNK)
@@ -104,13 +111,20 @@ def _tmem_layout(smem_layout: Any, sf_vec_size: int) -> Any:
 def _tile_a(tiled_mma: Any, mma_tiler_mnk: Any) -> tuple[int, int, int]:
     """Return a CTA's rows of A in one MMA, the number of MMAs along M, and the elements along K."""
     m, _, k = (size(extent) for extent in mma_tiler_mnk)
-    return tiled_mma.shape_mnk[0] // size(tiled_mma.thr_id), m // tiled_mma.shape_mnk[0], k
+    return tiled_mma.shape_mnk[0] // size(tiled_mma.thr_id), _mmas("M", m, tiled_mma.shape_mnk[0]), k
 
 
 def _tile_b(tiled_mma: Any, mma_tiler_mnk: Any) -> tuple[int, int, int]:
     """Return the columns of B in one MMA, all of which each CTA of a pair needs, the number of MMAs along N, and K."""
     _, n, k = (size(extent) for extent in mma_tiler_mnk)
-    return tiled_mma.shape_mnk[1], n // tiled_mma.shape_mnk[1], k
+    return tiled_mma.shape_mnk[1], _mmas("N", n, tiled_mma.shape_mnk[1]), k
+
+
+def _mmas(mode: str, extent: int, of_mma: int) -> int:
+    """Return the number of MMAs along a mode of the tile."""
+    if extent % of_mma or not extent:
+        raise type_error(f"the tile has {mode} = {extent}", f"a multiple of the MMA's {mode}, {of_mma}")
+    return extent // of_mma
 
 
 def make_smem_layout_sfa(
@@ -121,7 +135,8 @@ def make_smem_layout_sfa(
 
     Args:
         tiled_mma: a tiled MMA with scale factors.
-        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both.
+        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both: M a multiple of the MMA's, K of four vectors, else
+            TypeError is raised.
         sf_vec_size: the elements along K that share a scale factor, 16 or 32.
         num_stages: the stages of the pipeline.
     """
@@ -135,7 +150,8 @@ def make_smem_layout_sfb(
 
     Args:
         tiled_mma: a tiled MMA with scale factors.
-        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both.
+        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both: N a multiple of the MMA's, K of four vectors, else
+            TypeError is raised.
         sf_vec_size: the elements along K that share a scale factor, 16 or 32.
         num_stages: the stages of the pipeline.
     """

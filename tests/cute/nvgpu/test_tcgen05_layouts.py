@@ -231,6 +231,25 @@ def test_scale_factors_in_tensor_memory_lie_as_the_shared_memory_is_cut():
     assert read((0, 0, 6)) == copied(((0, (0, 2)), 0, 1))
 
 
+@pytest.mark.parametrize(
+    ("tile", "message"),
+    [
+        ((128, 128, 64), "K = 64"),
+        ((128, 128, 192), "K = 192"),
+        ((192, 128, 128), "M = 192"),
+        ((128, 192, 128), "N = 192"),
+    ],
+)
+def test_tiles_of_parts_of_a_chunk_of_scale_factors_are_refused(tile: tuple[int, int, int], message: str) -> None:
+    mma = sm100.make_blockscaled_trivial_tiled_mma(kiln.Float8E4M3FN, K, K, kiln.Float8E8M0FNU, 32, ONE, (128, 128))
+    with pytest.raises(DSLUserCodeTypeError, match=message):
+        blockscaled_layout.make_smem_layout_sfa(mma, tile, 32, 1)
+        blockscaled_layout.make_smem_layout_sfb(mma, tile, 32, 1)
+    k96 = cute.make_tiled_mma(tcgen05.SM103MmaMXF4NVF4Op(kiln.Float8E4M3FN, (128, 128, 96), ONE, SMEM))
+    with pytest.raises(DSLUserCodeTypeError, match="MMA with K = 96"):
+        blockscaled_layout.make_smem_layout_sfa(k96, (128, 128, 768), 16, 1)
+
+
 def test_a_cta_of_a_pair_partitions_its_own_half() -> None:
     """A tensor in shared memory that has the columns of one CTA only is no part of a tile that is cut off."""
 

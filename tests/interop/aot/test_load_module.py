@@ -117,6 +117,17 @@ def test_tensor_maps(tmp_path: Path) -> None:
         load_module(tmp_path / "boxes.o").boxes(odd, odd)
 
 
+def test_tensor_maps_for_both_targets_in_one_object(tmp_path: Path) -> None:
+    """Each target writes maps by a function of its own."""
+    x = matrix(32, 16)
+    kiln.export(copy_boxes, x, x, to=tmp_path, name="boxes", archs=("sm_90a", "cpu"))
+    given, out = np.arange(16 * 64, dtype=np.float32).reshape(16, 64), np.zeros((16, 64), np.float32)
+    load_module(tmp_path / "boxes.o").boxes(
+        *(from_dlpack(a, assumed_align=16).mark_layout_dynamic() for a in (given, out))
+    )
+    assert (given == out).all()
+
+
 def test_numbers_are_given_back(tmp_path: Path) -> None:
     @cute.jit
     def add(a: Int32, b: Int32):

@@ -86,7 +86,7 @@ def request(base: int = 4096, **given: Any) -> Any:
 
 def encoded(made: Any) -> tuple[int, list[int], Any]:
     """The rule that is broken, the map, what is said."""
-    address = jit.part_library(TENSOR_MAPS).addresses["kiln_cpu_encode_tensor_map"]
+    address = jit.part_library(TENSOR_MAPS).addresses["kiln_cuda_encode_tensor_map"]
     encode = ctypes.CFUNCTYPE(_I, _P, ctypes.c_char_p, _P, _P)(address)
     buffer = (ctypes.c_uint64 * 32)()
     place = -(-ctypes.addressof(buffer) // 128) * 128

@@ -122,7 +122,8 @@ def test_a_kernel_for_another_gpu_is_looked_at_as_compiled_for_that(case, monkey
     case.write_text(TRANSPOSE + "\narch = 'sm_100a, sm_103a'\n")
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_120a")
     found = profile.profile(wb.load(case), runner=Runner())
-    assert asked == [{"CUTE_DSL_ARCH": "sm_100a"}] and "at least on B200" in found.notes[0]
+    assert asked == [{"CUTE_DSL_ARCH": "sm_100a"}] and "at least on B200" in found.notes[1]
+    assert found.notes[0].endswith("is for sm_100a, sm_103a, and this is sm_120a: the profile is for sm_100a")
 
 
 def test_bank_conflicts_that_take_too_long_are_told_with_the_case_and_a_remedy(case):

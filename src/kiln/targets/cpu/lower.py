@@ -12,6 +12,7 @@ from ...hardware import features
 from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir
 from ..host import lower as host
+from ..lowering import tcgen05_features
 from ..lowering.builder import Builder, int_type, terminator
 from ..lowering.expansion import Handlers, begin, combined, expand_operations, find_work
 from ..lowering.launch_limits import check_limits
@@ -96,13 +97,18 @@ def _return_status(func: ir.Operation) -> None:
             last.erase()
 
 
-def _require_tensor_memory(module: ir.Module, arch: Architecture) -> None:
+def _require_tcgen05(module: ir.Module, arch: Architecture) -> None:
     """Refuse tcgen05 operations where the program is compiled for an architecture that lacks them."""
-    message = features.TCGEN05.refusal(arch)
-    found = find(module.operation, tuple(tcgen05.HANDLERS)) if message else ()
-    if found:
-        hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
+    message, hint = features.TCGEN05.refusal(arch), "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
+    found = find(module.operation, tuple(tcgen05.HANDLERS))
+    if found and message:
         raise report_at(found[0].location, DSLArchitectureError, message, hint=hint)
+    if not found:
+        return
+    for op in (op for kind in tcgen05_features.KINDS for op in kind.all_in(module.operation)):
+        for feature, what in tcgen05_features.needed(op):
+            if message := feature.refusal(arch, what):
+                raise report_at(op.location, DSLArchitectureError, message, hint=hint)
 
 
 def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = ()) -> tuple[str, KernelExpansion]:
@@ -116,7 +122,7 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
 
         handlers = combined(handlers, ptx.HANDLERS)
     if compilation.options.gpu_arch:  # without one, kernels of every GPU run here
-        _require_tensor_memory(compilation.module, arch)
+        _require_tcgen05(compilation.module, arch)
     with compilation.stage("limits"):
         needs = check_limits(compilation.module, arch, emulated=True)
     expansion = KernelExpansion(compilation.module, handlers, "the CPU target", arch=arch, needs=needs)

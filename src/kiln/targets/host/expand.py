@@ -64,6 +64,8 @@ class Expansion:
     handlers: Handlers
     target: str
     """The target's name in messages."""
+    encoder: str = "kiln_cpu_encode_tensor_map"
+    """The target's function that writes tensor maps (`tensor_maps.py`)."""
     sites: list[Site] = dataclasses.field(default_factory=list)
     functions: dict[str, FunctionState] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)

@@ -221,7 +221,7 @@ def _missing_functions(module: ir.Module) -> set[str]:
         for op in operations(module)
         if op.name == "llvm.func"
         and not len(op.regions[0].blocks)
-        and not symbol(op).startswith(("llvm.", "kiln_cpu_"))
+        and not symbol(op).startswith(("llvm.", "kiln_"))
         and not has_symbol(symbol(op))
     }
 

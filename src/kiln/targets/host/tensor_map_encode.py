@@ -15,7 +15,7 @@ from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, ptr_type
 from ..lowering.expansion import AnyOp, Handlers
-from .tensor_maps import ENCODER, KNOWN_BYTES, Finding, Request
+from .tensor_maps import KNOWN_BYTES, Finding, Request
 
 if TYPE_CHECKING:
     from .expand import Expander
@@ -40,9 +40,8 @@ def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
             value = values[number] if number < len(values) else b.i64(0)
             b.store(value, b.byte_gep(request, field.offset + 8 * number))
     known = b.address_of(x.module.constant(bytes(_fixed_part(op))[-KNOWN_BYTES:]))
-    name = f"kiln_cpu_{ENCODER}"
-    x.module.declare(name, [ptr] * 4, [int_type(32)])
-    rule = b.call(name, [int_type(32)], [request, known, map_, finding]).results[0]
+    x.module.declare(x.module.encoder, [ptr] * 4, [int_type(32)])
+    rule = b.call(x.module.encoder, [int_type(32)], [request, known, map_, finding]).results[0]
     failed = b.if_(b.compare("ne", rule, 0))
     x.fault_with(failed, x.module.site(op, "tensor_map", op.tensor, ""), _words(Finding), finding)
     x.end(failed)

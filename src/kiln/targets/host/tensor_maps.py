@@ -1,7 +1,9 @@
 """Requests for tensor maps, and checks against the rules of the hardware.
 
-Each target has a native function of the name `ENCODER`, which checks a request and writes 128 bytes: what is in them is
-its own.
+Each target has a native function `i32 encode_tensor_map(Request *, known, map, Finding *)`, under a prefix of its own.
+It checks a request, writes 128 bytes, and returns 0 or the broken rule: what is in the bytes is the target's own. The map
+is aligned to 128 bytes. `known` are the fields of the request from `box` on, which are known when compiling; the function
+copies them there.
 """
 # pyright: reportReturnType=false
 
@@ -31,13 +33,6 @@ from .tensor_map_rules import (
     STRIDE_RANGE,
     SWIZZLE_SPAN,
 )  # fmt: skip
-
-ENCODER = "encode_tensor_map"
-"""The name of `i32 encode_tensor_map(Request *, known, map, Finding *)`, which returns 0 or the broken rule.
-
-The map is aligned to 128 bytes. `known` are the fields of the request from `box` on, which are known when compiling;
-the function copies them there.
-"""
 
 
 @struct

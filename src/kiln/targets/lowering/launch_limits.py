@@ -116,10 +116,15 @@ def _warn_of_blocks(launch: cute.Launch, kernel: str, of: Generation) -> None:
     _warn(launch, text + f"at most {of.blocks} blocks and {of.threads} threads: there will be fewer")
 
 
+def most_columns(allocations: list[Tcgen05Alloc]) -> int:
+    """Return the columns of the largest allocation of tensor memory; 0 if none is known."""
+    return max((constant_value(op.columns, 0) for op in allocations), default=0)
+
+
 def _warn_of_columns(launch: cute.Launch, kernel: str, allocations: list[Tcgen05Alloc]) -> None:
     """Warn of CTAs that are to share an SM, and whose columns of tensor memory it has not: they wait for each other."""
     blocks, most = launch.min_blocks or 0, limits.TMEM_ALLOCATION[1]
-    columns = max((constant_value(op.columns, 0) for op in allocations), default=0)
+    columns = most_columns(allocations)
     if blocks * columns > most:
         text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks, each of which allocates {columns} columns of tensor memory, "
         _warn(launch, text + f"and an SM has {most}: blocks wait in tcgen05.alloc until others have freed theirs")

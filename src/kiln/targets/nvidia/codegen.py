@@ -260,7 +260,7 @@ def _head(ptx: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """Resources of a kernel, per thread or block; all but dynamic shared memory as ptxas reports them."""
+    """Resources of a kernel, per thread or block; all but dynamic shared memory and tensor memory as ptxas reports them."""
 
     registers: int = 0
     spill_stores: int = 0
@@ -276,6 +276,8 @@ class Resources:
     """Messages of ptxas about serialized WGMMAs and ignored `setmaxnreg`."""
     dynamic_smem: int = 0
     """Bytes of `smem` that are dynamic: a launch gives them to the block."""
+    tmem_columns: int = 0
+    """Columns of tensor memory that the largest allocation takes, as far as known."""
 
     @property
     def static_smem(self) -> int:

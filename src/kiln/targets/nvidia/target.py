@@ -269,7 +269,7 @@ class NvidiaTarget(Target):
             code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
             known = zip(facts, code.kernels, strict=True)
             code.resources |= {
-                own.name: _with_smem(code.resources[own.name], fact, own)
+                own.name: _with_memory(code.resources[own.name], fact, own)
                 for fact, own in known
                 if own.name in code.resources
             }
@@ -346,7 +346,9 @@ class NvidiaTarget(Target):
             _mark_launches(compilation.module, code.kernels, needs, code.arch)
             launch.make_table(compilation.module, len(facts))
         handlers = combined(HANDLERS, launch.HANDLERS)
-        expansion = Expansion(compilation.module, handlers, "host code of the NVIDIA target")
+        expansion = Expansion(
+            compilation.module, handlers, "host code of the NVIDIA target", parts.TENSOR_MAPS.exports[0]
+        )  # fmt: skip
         expansion.inlined.add(compilation.name)
         text = lower(compilation, expansion)
         # ptxas compiles kernels beside each other: host code then takes its time, and is not made better if nothing in it is repeated
@@ -471,10 +473,11 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
     )
 
 
-def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
-    """Return the resources of a kernel, with the shared memory of its launches as far as known."""
+def _with_memory(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
+    """Return the resources of a kernel, with its tensor memory and the shared memory of its launches as far as known."""
     dynamic = info.dynamic_smem(fact.smem)
-    return dataclasses.replace(reported, smem=info.static_smem + dynamic, dynamic_smem=dynamic)
+    smem = info.static_smem + dynamic
+    return dataclasses.replace(reported, smem=smem, dynamic_smem=dynamic, tmem_columns=fact.tmem_columns)
 
 
 def _mark_launches(

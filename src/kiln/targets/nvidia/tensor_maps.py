@@ -25,7 +25,7 @@ from ..host.libc import dlopen, dlsym, memcpy, memset
 from ..host.tensor_map_rules import REFUSED
 from ..host.tensor_maps import KNOWN_BYTES, Finding, Request, broken, broken_rule
 
-maps: Library = Library("cuda_tensor_maps", prefix="kiln_cpu_")
+maps: Library = Library("cuda_tensor_maps", prefix="kiln_cuda_")
 
 WORDS = 22
 """Words of a request."""

@@ -51,7 +51,8 @@ def resources_of(launch: Any) -> dict[str, Any]:
     """Return the resources that a launch needs, as JSON."""
     used = dataclasses.asdict(launch.resources)
     used |= {"smem": launch.resources.static_smem + launch.smem, "dynamic_smem": launch.smem}
-    runs = occupancy(launch.arch, math.prod(launch.block), used["registers"], used["smem"], used["barriers"])
+    taken = (used[name] for name in ("registers", "smem", "barriers", "tmem_columns"))
+    runs = occupancy(launch.arch, math.prod(launch.block), *taken)
     return {
         "arch": launch.arch, "grid": launch.grid, "block": launch.block, "cluster": launch.cluster, "launches": 1,
         **used, "blocks_per_sm": runs.blocks, "limited_by": runs.limiter,

@@ -31,7 +31,8 @@ def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
         return {}
     threads = math.prod(kernel["block"])
     shared = kernel.get("smem", 0) + kernel.get("dynamic", 0)
-    found = occupancy(arch, threads, kernel["registers"], shared, kernel.get("barriers", 0))
+    others = kernel.get("barriers", 0), kernel.get("tmem_columns", 0)
+    found = occupancy(arch, threads, kernel["registers"], shared, *others)
     return {"blocks": found.blocks, "warps": found.warps, "most_warps": found.most_warps, "limiter": found.limiter}
 
 

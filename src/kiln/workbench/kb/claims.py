@@ -181,7 +181,10 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
     messages = [text for each in used for text in each.messages]
     shared = [each.static_smem + launch.smem for each, launch in zip(used, launches)]
     threads = [math.prod(launch.block) for launch in launches]
-    runs = [occupancy(arch, n, each.registers, smem, each.barriers) for n, each, smem in zip(threads, used, shared)]
+    runs = [
+        occupancy(arch, n, each.registers, smem, each.barriers, each.tmem_columns)
+        for n, each, smem in zip(threads, used, shared)
+    ]
     found: dict[str, Any] = {
         "registers": max(each.registers for each in used),
         "spills": sum(each.spill_stores + each.spill_loads for each in used),

@@ -213,12 +213,15 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
 
 def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     """Return a static profile with accesses counted on the CPU target, for the Case's architecture if this GPU has another."""
-    own = str(case.arch).split(",")[0].strip().rstrip("+") if command_line.refused(case) else None
+    refused = command_line.refused(case)
+    own = str(case.arch).split(",")[0].strip().rstrip("+") if refused else None
     compiled_for = {"CUTE_DSL_ARCH": own} if own else command_line.job_options(TIMEOUT)["env"]
     done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
     kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
     found = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")
     found.extra["static"] = done["kernels"]
+    if refused:
+        found.notes.append(f"{refused}: the profile is for {own}")
     work, device = case.flops_bytes(job["problem"]), devices.device_of(own) if own else current.device()
     found.extra["work"] = [*work, done["dtype"]] if work else None
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:

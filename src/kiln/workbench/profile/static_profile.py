@@ -98,6 +98,8 @@ class StaticProfile:
     """Instructions that load from or store to global memory, by the bytes of a thread, widest first."""
     copies: bool = False
     """Whether asynchronous copies fill shared memory."""
+    tmem_columns: int = 0
+    """Columns of tensor memory that the largest allocation takes, as far as known."""
     messages: tuple[str, ...] = ()
     """Messages of ptxas about the kernel."""
     unread: str = ""
@@ -120,7 +122,8 @@ class StaticProfile:
 
     def occupancy_on(self, architecture: str | Generation) -> Occupancy:
         """Return the occupancy on another architecture, where ptxas may use other registers."""
-        return occupancy(architecture, self.threads, self.registers, self.smem, self.barriers)
+        used = self.registers, self.smem, self.barriers, self.tmem_columns
+        return occupancy(architecture, self.threads, *used)
 
     def waves(self, device: Device | Model) -> float:
         """Return how many times the grid fills the device; infinite if no CTA fits."""
@@ -221,7 +224,7 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
     return StaticProfile(
         launch.kernel, launch.arch, tuple(launch.grid), tuple(launch.block), tuple(launch.cluster), used.registers,
         used.spill_stores, used.spill_loads, used.stack, used.static_smem, launch.smem, used.barriers,
-        messages=tuple(used.messages), **known,
+        messages=tuple(used.messages), tmem_columns=used.tmem_columns, **known,
     )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ def launch_facts(launch: Any) -> dict[str, Any]:
         "kernel": launch.kernel, "grid": list(launch.grid), "block": list(launch.block),
         "cluster": list(launch.cluster), "smem": launch.smem + used.static_smem, "registers": used.registers,
         "spills": used.spill_stores + used.spill_loads, "local": used.stack, "barriers": used.barriers,
+        "columns": used.tmem_columns,
     }  # fmt: skip
 
 
@@ -50,7 +51,8 @@ def predict(launches: Sequence[Mapping[str, Any]], device: Device, floor: float 
     factor, spills = 0.0, 0
     for launch in launches:
         blocks, threads = math.prod(launch["grid"]), math.prod(launch["block"])
-        fit = occupancy(device.generation, max(threads, 1), launch["registers"], launch["smem"], launch["barriers"])
+        used = launch["registers"], launch["smem"], launch["barriers"], launch.get("columns", 0)
+        fit = occupancy(device.generation, max(threads, 1), *used)
         if not fit.blocks:
             return Prediction(float("inf"), 0, _why_not(launch, threads, fit.limiter, device))
         spills += launch["spills"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import numpy as np
 import pytest
 import tcgen05_testing
-from kernel_testing import asm, run, runs
+from kernel_testing import asm, launcher, run, runs
 from mma_cases import elements_of
 from tcgen05_testing import (
     allocate,
@@ -27,7 +28,7 @@ from tcgen05_testing import (
 
 import kiln
 from kiln import cute
-from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError, DSLWarning
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError, DSLRuntimeError, DSLWarning
 from kiln.cute import arch
 from kiln.dialects.nvgpu import definitions, tcgen05
 from kiln.dialects.nvgpu import tensor_memory as tmem
@@ -591,3 +592,40 @@ def test_more_faults_of_allocations():
                 tcgen05.tcgen05_alloc(holder().iterator.ir_value(), columns.ir_value(), cta_group=2)
 
         run(kernel, np.zeros(1, np.int32), grid=2, block=32, cluster=(2, 1, 1))
+
+
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1), ()])
+def test_the_ctas_of_a_pair_give_up_their_permits_together(ranks):
+    """The CTA that does not ends before the other one, or after it."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        rank, place = arch.block_idx()[0], holder()
+        address = allocate(place, 64, cta_group=2)
+        arch.sync_threads()
+        if arch.thread_idx()[0] < 32:
+            tcgen05.tcgen05_dealloc(address.ir_value(), word(64), cta_group=2)
+        for one in ranks:
+            if rank == one and arch.thread_idx()[0] < 32:
+                tcgen05.tcgen05_relinquish_alloc_permit(cta_group=2)
+        if rank == 0:
+            for _ in range(cute.Int32(20)):
+                arch.sync_threads()
+
+    said = pytest.raises(TensorMemoryFault, match="one of which has given up its permit to allocate")
+    with said if len(ranks) == 1 else contextlib.nullcontext():
+        run(kernel, np.zeros(1, np.int32), grid=2, block=128, cluster=(2, 1, 1))
+
+
+def test_what_a_chip_with_tensor_memory_lacks_is_refused():
+    """As for the NVIDIA target, if the program names an architecture."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        if out[0] == 1:
+            tcgen05.tcgen05_shift(word(0), cta_group=1)
+
+    with kiln.target("cpu"):
+        cute.compile(launcher(kernel, 1, grid=1, block=32), np.zeros(1, np.int32), options="--gpu-arch sm_100a")
+        with pytest.raises(DSLArchitectureError, match="shift needs .* and this is compiled for sm_100f"):
+            cute.compile(launcher(kernel, 1, grid=1, block=32), np.zeros(1, np.int32), options="--gpu-arch sm_100f")

@@ -50,6 +50,59 @@ def test_zeros_of_a_beside_large_elements_of_b(kind, type_):
     assert differences(case, near=False, accumulate=True, count=40, ctas=ctas) == []
 
 
+def bits_of(type_: str, numbers: np.ndarray) -> np.ndarray:
+    """Return numbers that a type has as bits."""
+    if type_ == "e2m1":
+        return np.searchsorted([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.abs(numbers)) | (numbers < 0) << 3
+    kind, unsigned, shift = {
+        "f16": (np.float16, np.uint16, 0), "e5m2": (np.float16, np.uint16, 8), "bf16": (np.float32, np.uint32, 16)
+    }.get(type_, (np.float32, np.uint32, 0))  # fmt: skip
+    return numbers.astype(kind).view(unsigned) >> shift
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "scales", "cut"),
+    [
+        ("f16", "f16", {}, 25), ("f16", "bf16", {}, 25), ("tf32", "tf32", {}, 25), ("f8f6f4", "e5m2", {}, 25),
+        ("mxf8f6f4", "e5m2", MX, 25), ("mxf4", "e2m1", MX, 35), ("mxf4nvf4", "e2m1", NV, 35),
+    ],
+)  # fmt: skip
+def test_the_last_bit_that_is_added(kind, type_, scales, cut):
+    """A large term and D cancel each other: what is left is a small term, in units of the last bit that is not cut off."""
+    case = Case(kind, type_, type_, 128, 16, **scales)
+    ctas, fp4 = Ctas(1), cut == 35
+    units = np.resize([0.5, 1, 1.5, 2, 3, 4, 6, -0.5, -1, -1.5, -3], 128)
+    large, last = (16, 2.0**-19) if fp4 else (14, 2.0**-11)
+    a, b = np.zeros((128, case.k)), np.zeros((16, case.k))
+    a[:, 0], b[:, 0] = (1, 1) if fp4 else (2**7, 2**7)
+    a[:, -1], b[:, -1] = (units, 0.5) if fp4 else (units * 2**-6, 2**-5)
+    d = np.full((128, 16), -(2.0**large), np.float32)
+    case.place(ctas, bits_of(type_, a), bits_of(type_, b), d.view(np.uint32))
+    if scales:
+        first, others = ({"ue8m0": (135, 118), "ue4m3": (0x78, 1)}[case.scale]) if fp4 else (127, 127)  # 2^8, 2^-9
+        case.place_scales(ctas, *(np.resize([first] + [others] * (case.k // case.block - 1), (rows, case.k // case.block)) for rows in (128, 16)))  # fmt: skip
+    assert differences(case, near=False, accumulate=True, count=40, ctas=ctas) == []
+    found = np.array(ctas.tmem)[case.cells()].view(np.float32)
+    np.testing.assert_array_equal(found, np.tile(np.trunc(units)[:, None] * last, 16))
+
+
+@pytest.mark.parametrize(("kind", "type_"), [("f16", "f16"), ("f8f6f4", "e5m2")])
+def test_sums_of_f16_are_rounded_to_the_nearest(kind, type_):
+    """Ties go to even, also among subnormal numbers; from 65520 on it is infinite."""
+    case, ctas = Case(kind, type_, type_, 128, 16, accumulator="f16"), Ctas(1)
+    d, half = (np.resize(each, 128) for each in ([2048, -2048, 4096, 0, 65504], [1, 1, 2, 2.0**-25, 16]))
+    added = np.resize([1, 3, 0.5, 1.5, 7, -1, -3, 2.5, -0.5], 128) * half  # in halves of the last bit of d
+    a, b = np.zeros((128, case.k)), np.zeros((16, case.k))
+    a[:, 0], a[:, 1] = np.where(d == 0, 0, added), np.where(d == 0, added * 2**12, 0)
+    b[:, 0], b[:, 1] = 1, 2.0**-12
+    words = np.tile(d.astype(np.float16)[:, None], 16).view(np.uint16)
+    case.place(ctas, bits_of(type_, a), bits_of(type_, b), words)
+    assert differences(case, near=False, accumulate=True, count=40, ctas=ctas) == []
+    found = np.array(ctas.tmem)[case.cells()].astype(np.uint16).view(np.float16)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, np.tile((d + added).astype(np.float16)[:, None], 16))
+
+
 def small_integers(rng: np.random.Generator, type_: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Small integers, and the bits that they are in a type."""
     numbers = rng.integers(0 if type_ == "u8" else -3, 4, shape)

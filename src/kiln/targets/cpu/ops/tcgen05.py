@@ -78,6 +78,10 @@ def refused_operation(why: int, what: str) -> tuple[str, str]:
             f"is of memory that the CTA has not freed when it ends: {first} columns",
             "call dealloc for every allocation, by a warp, before the CTA ends",
         ),
+        tensor_memory.HALF: (
+            "is in a pair of CTAs, one of which has given up its permit to allocate, and the other has not",
+            "call relinquish_tmem_alloc_permit(is_two_cta=True) in a warp of each CTA of the pair",
+        ),
         tensor_memory.RECEIVER: (f"has a mask with CTAs that a cluster of {first} does not have", "set only their bits"),
     }  # fmt: skip
     if number not in said:
@@ -169,7 +173,7 @@ def relinquish(x: Expander, op: AnyOp, b: Builder, cta_group: int) -> None:
     """Let the block allocate no more tensor memory."""
     frame = _frame(x, op, cta_group)
     meeting = _together(x, op, b, "tcgen05_relinquish_alloc_permit", b.i32(0))
-    x.call(b, "kiln_cpu_tcgen05_relinquish", [frame])
+    x.call(b, "kiln_cpu_tcgen05_relinquish", [frame, b.i32(cta_group)])
     leave(b, meeting)
 
 

@@ -184,6 +184,7 @@ class PairMeeting:
     waiting: Array[Ptr[Meeting], 2]  # the warp of each CTA that waits for one of the other
     columns: Array[u32, 2]  # that it asks for
     turn: u32  # changes when columns are allocated or freed
+    relinquished: u32  # CTAs that have given up the permit, as bits
 
 
 @struct

@@ -16,7 +16,7 @@ from ...host.libc import memcpy, memset
 from .engine_table import TCGEN05_QUEUE, TCGEN05_ST_QUEUE
 from .engines import ARRIVAL, GROUP, give, nothing
 from .records import TMEM_COLUMNS, TMEM_SLOT, WARP, BlockRecord, FrameHeader, Mma, Operation
-from .threads import ALL, TMEM_LEAK, peer_of, wait
+from .threads import ALL, HALF_RELINQUISHED, TMEM_LEAK, even_of, peer_of, wait
 from .umma import A_COLUMNS, IN_FREED, multiply, refused, relative, shift_lanes, tcgen05
 
 SLOTS = TMEM_COLUMNS // TMEM_SLOT
@@ -25,10 +25,10 @@ POISON = 0xFF
 AGAIN, FREED = 1, 2
 """Suspend, and call again; columns that the CTA has freed: the operation is carried out, and worth a warning."""
 (
-    MISSING, DIFFERENT, SIZE, GROWS, RELINQUISHED, PAIR_SIZE, NOT_ALLOCATED, COLUMNS, OWNER, LANE, OUTSIDE, RECEIVER, LEAK,
-) = range(3, 16)  # fmt: skip
+    MISSING, DIFFERENT, SIZE, GROWS, RELINQUISHED, PAIR_SIZE, NOT_ALLOCATED, COLUMNS, OWNER, LANE, OUTSIDE, RECEIVER, LEAK, HALF,
+) = range(3, 17)  # fmt: skip
 """Codes for refused operations: a byte, with further numbers in bits 8 to 31 and from bit 32 on (`ops/tcgen05.py`)."""
-assert LEAK == TMEM_LEAK
+assert (LEAK, HALF) == (TMEM_LEAK, HALF_RELINQUISHED)
 
 
 @inline
@@ -87,12 +87,6 @@ def take(block: Ptr[BlockRecord], start: u32, count: u32, site: i32) -> None:
     block.tmem_site = site
     for lane in range(u32(TMEM_LANES)):
         memset(block.tmem + (lane * TMEM_COLUMNS + start * TMEM_SLOT), POISON, u64(count) * TMEM_SLOT * 4)
-
-
-@inline
-def even_of(block):
-    """Return the even block of a pair, which keeps what the pair shares."""
-    return peer_of(block) if block.rank & 1 != 0 else block
 
 
 @tcgen05.export
@@ -199,9 +193,12 @@ def tcgen05_dealloc(frame: Ptr[FrameHeader], place: u32, columns: u32, cta_group
 
 
 @tcgen05.export
-def tcgen05_relinquish(frame: Ptr[FrameHeader]) -> None:
+def tcgen05_relinquish(frame: Ptr[FrameHeader], cta_group: u32) -> None:
     """Let the block allocate no more."""
-    frame.block.tmem_relinquished = 1
+    block = frame.block
+    block.tmem_relinquished = 1
+    if cta_group == 2:
+        even_of(block).pair.relinquished |= u32(1) << (block.rank & 1)
 
 
 # --- registers -------------------------------------------------------------------------------------------------------

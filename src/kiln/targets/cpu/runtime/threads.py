@@ -18,8 +18,9 @@ from .records import BARRIERS, COMPLETE, FREE, OPEN, TMEM_SLOT, WARP, Barrier, B
 waiting: Library = Library("waiting", prefix="kiln_cpu_")
 
 ALL = 0xFFFFFFFF
-TMEM_LEAK = 15
-"""The code of a fault: tensor memory is allocated when its block ends (`tensor_memory.py`)."""
+TMEM_LEAK, HALF_RELINQUISHED = 15, 16
+"""Codes of faults: tensor memory is allocated when its block ends, or one CTA of a pair has given up the permit to allocate
+(`tensor_memory.py`)."""
 GO_ON, SUSPEND, COME_AGAIN = 0, 1, 2
 """What a thread does after it arrived at a barrier: continue, suspend, or suspend and call again."""
 
@@ -111,10 +112,8 @@ def exit(frame: Ptr[FrameHeader]) -> None:
     warp.live = live
     if live == 0:
         block.live_warps -= 1
-        if block.live_warps == 0 and block.tmem_used != 0 and not has_fault(block.context):
-            index, columns = block.index, local(i64, 1)
-            columns[0] = i64(popcount(block.tmem_used)) * TMEM_SLOT << 8 | TMEM_LEAK
-            fault(block.context, block.tmem_site, index[0], index[1], index[2], -1, -1, -1, 1, columns)
+        if block.live_warps == 0 and not has_fault(block.context):
+            check_allocations(block)
     used = block.used
     if used != 0:
         for number in range(BARRIERS):
@@ -124,6 +123,21 @@ def exit(frame: Ptr[FrameHeader]) -> None:
         for number in range(WARP):
             if warp.meetings[number].state == OPEN:
                 complete_meeting(warp.meetings[number], warp)
+
+
+@native
+def check_allocations(block: Ptr[BlockRecord]) -> None:
+    """Raise a fault if a block that ends has tensor memory, or if it and its peer, which has ended, disagree about the
+    permit to allocate."""
+    index, why, permits = block.index, local(i64, 1), even_of(block).pair.relinquished
+    why[0] = 0
+    if block.tmem_used != 0:
+        why[0] = i64(popcount(block.tmem_used)) * TMEM_SLOT << 8 | TMEM_LEAK
+    elif permits == 1 or permits == 2:
+        if peer_of(block).live_warps == 0:
+            why[0] = HALF_RELINQUISHED
+    if why[0] != 0:
+        fault(block.context, block.tmem_site, index[0], index[1], index[2], -1, -1, -1, 1, why)
 
 
 @native
@@ -253,6 +267,12 @@ def block_of_rank(block, rank):
 def peer_of(block):
     """Return the record of the other block of a pair."""
     return block_of_rank(block, block.rank ^ 1)
+
+
+@inline
+def even_of(block):
+    """Return the even block of a pair, which keeps what the pair shares."""
+    return peer_of(block) if block.rank & 1 != 0 else block
 
 
 @waiting.export

@@ -9,11 +9,12 @@ from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
 from ....dialects.definition import constant
 from ....dialects.nvgpu import tcgen05
-from ....dialects.nvgpu.tcgen05_descriptors import decode, matrix_descriptor_fields
+from ....dialects.nvgpu.tcgen05_descriptors import matrix_descriptor_fields
 from ....hardware import features
 from ....mlir import ir
 from ...lowering.builder import constant_value, int_type
 from ...lowering.expansion import KEEP, AnyOp, Handlers
+from ...lowering.tcgen05_features import needed
 from ..device_builder import DeviceBuilder, Instruction, emits, shared_address
 from ..expand import Expander
 
@@ -23,6 +24,12 @@ emits(
     {tcgen05.Tcgen05Wait: "tcgen05.wait::{op.kind}.sync.aligned", tcgen05.Tcgen05Fence: "tcgen05.fence::{op.kind}"},
     features.TCGEN05,
 )
+
+
+def _require(x: Expander, op: AnyOp) -> None:
+    """Refuse an operation that needs what the architecture lacks, though it has tcgen05."""
+    for feature, what in needed(op):
+        x.require(op, feature, what)
 
 
 def _group(x: Expander, op: AnyOp, cta_group: int) -> str:
@@ -70,8 +77,8 @@ def _matrix_descriptor(x: Expander, op: tcgen05.Tcgen05MatrixDescriptor, b: Devi
     x.require(op, features.TCGEN05)
     fields = matrix_descriptor_fields(op.leading, op.stride, op.swizzle, absolute_leading=bool(op.next_chunk))
     low = _address_field(b, op.pointer)
+    _require(x, op)
     for pointer in op.next_chunk:
-        x.require(op, features.TCGEN05_K96, "a descriptor with a next chunk")
         low = b.binary("ori", low, b.binary("shli", _address_field(b, pointer), 16))
     return b.binary("ori", b.value("arith.extui", int_type(64), (low,)), fields - (fields >> 63 << 64))
 
@@ -100,10 +107,7 @@ def _emit_mma(
 @HANDLERS.expands(tcgen05.Tcgen05Mma)
 def _mma(x: Expander, op: tcgen05.Tcgen05Mma, b: DeviceBuilder) -> None:
     group = _group(x, op, op.cta_group)
-    if op.kind == "i8":
-        x.require(op, features.TCGEN05_I8)
-    elif op.scale_input_d is not None:
-        x.require(op, features.TCGEN05_SCALE_D)
+    _require(x, op)
     code = f"tcgen05.mma{group}.kind::{op.kind}{'.ashift' * op.a_shift}{_collector(op.collector)}"
     scale = "" if op.scale_input_d is None else f", {op.scale_input_d}"
     _emit_mma(b, code, op, masks=op.disable_output_lane, last=scale)
@@ -112,10 +116,7 @@ def _mma(x: Expander, op: tcgen05.Tcgen05Mma, b: DeviceBuilder) -> None:
 @HANDLERS.expands(tcgen05.Tcgen05MmaBlockScale)
 def _mma_block_scale(x: Expander, op: tcgen05.Tcgen05MmaBlockScale, b: DeviceBuilder) -> None:
     group = _group(x, op, op.cta_group)
-    x.require(op, features.TCGEN05_BLOCK_SIZES)
-    known = constant(op.idesc)
-    if known is not None and decode(op.kind, known & 0xFFFFFFFF).k96:
-        x.require(op, features.TCGEN05_K96)
+    _require(x, op)
     code = f"tcgen05.mma{group}.kind::{op.kind}.block_scale.block{op.block}{_collector(op.collector)}"
     _emit_mma(b, code, op, (op.sfa, op.sfb))
 
@@ -123,8 +124,7 @@ def _mma_block_scale(x: Expander, op: tcgen05.Tcgen05MmaBlockScale, b: DeviceBui
 @HANDLERS.expands(tcgen05.Tcgen05MmaWs)
 def _mma_ws(x: Expander, op: tcgen05.Tcgen05MmaWs, b: DeviceBuilder) -> None:
     group = _group(x, op, 1)
-    if op.kind == "i8":
-        x.require(op, features.TCGEN05_I8)
+    _require(x, op)
     collector = "" if op.collector is None else f".collector::{op.collector}"
     code = f"tcgen05.mma.ws{group}.kind::{op.kind}{collector}"
     _emit_mma(b, code, op, zero_column_mask=op.zero_column_mask)
@@ -147,7 +147,7 @@ def _cp(x: Expander, op: tcgen05.Tcgen05Cp, b: DeviceBuilder) -> None:
 @HANDLERS.expands(tcgen05.Tcgen05Shift)
 def _shift(x: Expander, op: tcgen05.Tcgen05Shift, b: DeviceBuilder) -> None:
     group, asm = _group(x, op, op.cta_group), Instruction(b)
-    x.require(op, features.TCGEN05_SHIFT)
+    _require(x, op)
     asm.emit(f"tcgen05.shift{group}.down", asm.at(op.address))
 
 
@@ -184,7 +184,7 @@ def _ld(x: Expander, op: tcgen05.Tcgen05Ld, b: DeviceBuilder) -> object:
 
 @HANDLERS.expands(tcgen05.Tcgen05LdRed)
 def _ld_red(x: Expander, op: tcgen05.Tcgen05LdRed, b: DeviceBuilder) -> object:
-    x.require(op, features.TCGEN05_LOAD_REDUCE)
+    _require(x, op)
     count = op.result.type.shape[0] - 1
     asm = Instruction(b, [int_type(32)] * (count + 1))
     what = f"{op.reduction}{'.abs' * op.abs}{'.NaN' * op.nan}.{op.type}"

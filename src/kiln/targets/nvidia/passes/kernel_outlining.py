@@ -11,8 +11,10 @@ from ....base_dsl.diagnostics import CompilerDiagnosticError, Span
 from ....dialects import cute
 from ....dialects.definition import operation_names
 from ....dialects.nvgpu.launch import driver_launch
+from ....dialects.nvgpu.tcgen05 import Tcgen05Alloc
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
+from ...lowering.launch_limits import most_columns
 
 
 @dataclasses.dataclass
@@ -31,6 +33,8 @@ class LaunchFacts:
     """Whether a launch asks for shared memory, or may do so."""
     smem: int = 0
     """The most bytes that a launch is known to ask for."""
+    tmem_columns: int = 0
+    """Columns of tensor memory that its largest allocation takes."""
     launched: bool = False
     span: Span | None = None
     """Where the kernel is defined."""
@@ -51,6 +55,8 @@ def outline_kernels(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
     functions = _functions(module)
     kernels = [name for name, func in functions.items() if cute.KERNEL in func.attributes]
     facts = {name: LaunchFacts(name, span=source_span(functions[name].location)[0]) for name in kernels}
+    for name in kernels:
+        facts[name].tmem_columns = most_columns(Tcgen05Alloc.all_in(functions[name]))
     device = _device(module, functions, kernels)
     for op in cute.Launch.all_in(module.operation):
         _replace_launch(op, functions, facts, kernels)
