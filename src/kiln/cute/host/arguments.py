@@ -456,7 +456,10 @@ def _quick_torch(x: Any) -> Any:
         found, leaves = _array_argument(dtype, 0, tuple(x.shape), x.stride(), device, False)
         known = _remember(key, found, leaves, natural_alignment(dtype))
     found, leaves, alignment = known
-    address = x.data_ptr()
+    try:
+        address = x.data_ptr()
+    except RuntimeError:
+        return None  # it is sparse, say: the node tells
     if not address or address % alignment or x.is_neg():
         return None  # the node says what is wrong, if anything is
     return found, (address, *leaves)
