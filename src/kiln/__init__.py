@@ -75,7 +75,7 @@ with gc_paused:
     from .base_dsl.operators import not_ as not_
     from .base_dsl.operators import or_ as or_
     from .base_dsl.operators import select_ as select_
-    from .base_dsl.ranges import Range as range
+    from .base_dsl.ranges import Range as _Range
     from .base_dsl.ranges import const_expr as const_expr
     from .base_dsl.ranges import dynamic_expr as dynamic_expr
     from .base_dsl.ranges import range_constexpr as range_constexpr
@@ -86,6 +86,7 @@ with gc_paused:
     from .base_dsl.user_op import extract_mlir_values as extract_mlir_values
     from .base_dsl.user_op import new_from_mlir_values as new_from_mlir_values
 
+range = _Range  # an import under another name would not export it
 _uncaught.install()
 unavailable.error = DSLNotImplemented
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
@@ -133,8 +134,8 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .interop.aot.exporting import export as export
     from .tunings import tuned as tuned
 
-    bank_conflicts = _bank_conflicts._Callable("bank_conflicts")
-    sanitize = _sanitize._Callable("sanitize")
+    bank_conflicts: _bank_conflicts._Callable = _bank_conflicts._Callable("bank_conflicts")
+    sanitize: _sanitize._Callable = _sanitize._Callable("sanitize")
 
 _LAZY = (
     "cute",

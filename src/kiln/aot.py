@@ -4,7 +4,12 @@ from typing import TYPE_CHECKING
 
 from ._support import lazy
 
-if not TYPE_CHECKING:
+__all__ = ["export_to_c", "load_module", "read_metadata"]
+
+if TYPE_CHECKING:  # what loads when it is first used
+    from .interop.aot.exporting import export_to_c
+    from .interop.aot.loading import load_module, read_metadata
+else:
     __getattr__ = lazy.names(
         __name__,
         {

@@ -14,6 +14,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from ._support import lazy
 from .base_dsl import sanitizing
 from .base_dsl.target import Instrumented
 from .hardware.warp_accesses import CoalescingReport, GlobalAccess, Report, SharedAccess, report
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CoalescingReport", "CoalescingSession", "GlobalAccess", "Report", "Session", "SharedAccess", "coalescing", "report",
 ]  # fmt: skip
+
+
+__dir__ = lazy.listing(__name__)
 
 
 class _Counting:
@@ -64,8 +68,8 @@ class AccessSession(_Counting):
 
     def __init__(self) -> None:
         accesses = self._count(*sanitizing.COUNTS)
-        self.conflicts = Report(accesses)
-        self.coalescing = CoalescingReport(accesses)
+        self.conflicts: Report = Report(accesses)
+        self.coalescing: CoalescingReport = CoalescingReport(accesses)
 
 
 def coalescing() -> CoalescingSession:
@@ -95,7 +99,9 @@ class _Callable(types.ModuleType):
         Report = Report
         Session = Session
         SharedAccess = SharedAccess
-        report = report
+        AccessSession = AccessSession
+        coalescing = staticmethod(coalescing)
+        report = staticmethod(report)
 
     def __call__(self) -> Session:
         """Count bank conflicts of what this thread runs while the session is open."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ._support import lazy
 from .base_dsl import packages
@@ -50,6 +50,9 @@ __all__ = [
 ]
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 _HALVES = (torch.float16, torch.bfloat16)
 _FLOATS = (*_HALVES, torch.float32)
 
@@ -67,7 +70,7 @@ def _wrong_type(layer: str, taken: Sequence[torch.dtype], **inputs: Any) -> Exce
     return None
 
 
-def _takes(taken: Sequence[torch.dtype], *, names: str, alike: int = 0) -> Callable[[Any], Any]:
+def _takes(taken: Sequence[torch.dtype], *, names: str, alike: int = 0) -> Callable[[_Function], _Function]:
     """Decorate the function of an operator: where it fails, the error tells which types the inputs `names` must have.
 
     The first `alike` of them are of one type.
@@ -111,7 +114,7 @@ def _or_empty(x: Tensor, gradient: Tensor | None) -> Tensor:
     return x.new_empty(0) if gradient is None else gradient
 
 
-def _backward_operator(name: str, function: Any, gradients: Mapping[str, str]) -> Operator:
+def _backward_operator(name: str, function: Any, gradients: Mapping[str, str]) -> Operator[..., Any]:
     """Make an operator of gradients, each like the input that it is named with.
 
     The gradient of an input that is None is empty.
@@ -122,9 +125,9 @@ def _backward_operator(name: str, function: Any, gradients: Mapping[str, str]) -
 
 
 def _differentiable(
-    forward: Any, backward: Any, outputs: Mapping[str, Any], saved_names: str, gradients: Mapping[str, str],
-    returns: Sequence[str] = (),
-) -> Operator:  # fmt: skip
+    forward: Callable[_P, _R], backward: Any, outputs: Mapping[str, Any], saved_names: str,
+    gradients: Mapping[str, str], returns: Sequence[str] = (),
+) -> Operator[_P, _R]:  # fmt: skip
     """Make `forward` an operator with a gradient, `backward(*output_gradients, *saved)`.
 
     `saved_names` are the inputs and outputs of `forward` that `backward` takes, separated by spaces. `gradients` names
@@ -172,7 +175,7 @@ def _rms_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float)
     return dx, _or_empty(x, dw)
 
 
-rms_norm: Operator = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x weight eps", {"dx": "x", "dw": "weight"})
+rms_norm = _differentiable(_rms_norm, _rms_norm_backward, _SAME, "x weight eps", {"dx": "x", "dw": "weight"})
 """RMSNorm along the last axis."""
 
 
@@ -196,7 +199,7 @@ def _layer_norm_backward(
     return dx, _or_empty(x, dw), _or_empty(x, db)
 
 
-layer_norm: Operator = _differentiable(
+layer_norm = _differentiable(
     _layer_norm, _layer_norm_backward, _SAME, "x weight bias eps", {"dx": "x", "dw": "weight", "db": "bias"}
 )
 """LayerNorm along the last axis."""
@@ -212,7 +215,7 @@ def _softmax_backward(dy: Tensor, y: Tensor) -> Tensor:
     return kernels.softmax_backward(dy.contiguous(), y.contiguous())
 
 
-softmax: Operator = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
+softmax = _differentiable(_softmax, _softmax_backward, _SAME, "y", {"dx": "dy"})
 """Softmax along the last axis."""
 
 
@@ -243,7 +246,7 @@ def _fused_add_rms_norm_backward(
     return dx, _or_empty(summed, dw)
 
 
-fused_add_rms_norm: Operator = _differentiable(
+fused_add_rms_norm = _differentiable(
     _fused_add_rms_norm, _fused_add_rms_norm_backward, _NORM_AND_SUM, "summed weight eps",
     {"dx": "summed", "dw": "weight"}, ("dx", "dx", "dw"),
 )  # fmt: skip
@@ -276,14 +279,14 @@ def _fused_add_layer_norm_backward(
     return dx, _or_empty(summed, dw), _or_empty(summed, db)
 
 
-fused_add_layer_norm: Operator = _differentiable(
+fused_add_layer_norm = _differentiable(
     _fused_add_layer_norm, _fused_add_layer_norm_backward, _NORM_AND_SUM, "summed weight bias eps",
     {"dx": "summed", "dw": "weight", "db": "bias"}, ("dx", "dx", "dw", "db"),
 )  # fmt: skip
 """LayerNorm of x + residual, and that sum, which is rounded first."""
 
 
-def _gated(name: str) -> Operator:
+def _gated(name: str):
     """Make a gated activation of the kernel library an operator."""
 
     def forward(gate: Tensor, up: Tensor) -> Tensor:
@@ -299,9 +302,9 @@ def _gated(name: str) -> Operator:
     return _differentiable(forward, backward, _SAME, "gate up", {"dgate": "gate", "dup": "up"})
 
 
-swiglu: Operator = _gated("swiglu")
+swiglu = _gated("swiglu")
 """silu(gate) * up."""
-geglu: Operator = _gated("geglu")
+geglu = _gated("geglu")
 """gelu(gate) * up."""
 
 
@@ -333,7 +336,7 @@ def _rotary_gradients(
     return (rotary_embedding(dy, cos, sin, interleaved, positions, not conjugate),)
 
 
-rotary_embedding: Operator = Operator(
+rotary_embedding = Operator(
     "kiln::rotary_embedding",
     _rotary_embedding,
     outputs={"y": _like},
@@ -382,7 +385,7 @@ _ACTIVATION_BACKWARD = {
 }
 """The gradient of the input of an activation."""
 
-linear: Operator = Operator(
+linear = Operator(
     "kiln::linear",
     _linear,
     outputs={"y": _linear_like},
@@ -512,7 +515,7 @@ def _attention_backward(
 
 _ATTENTION_GRADIENTS = {"dq": "q", "dk": "k", "dv": "v"}
 _attention_gradient = _backward_operator("attention_backward", _attention_backward, _ATTENTION_GRADIENTS)
-_attention_gradient_with_sinks = Operator(
+_attention_gradient_with_sinks: Operator[..., Any] = Operator(
     "kiln::attention_backward_with_sinks",
     _attention_backward_with_sinks,
     outputs={

@@ -18,12 +18,13 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ._support import notebook
+from ._support import lazy, notebook
 from .base_dsl import sanitizing
 from .base_dsl.diagnostics import DSLRuntimeError
 from .base_dsl.sanitizing import KINDS, SanitizerError
 from .base_dsl.target import Instrumented
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["KINDS", "Report", "SanitizerError", "Session", "report"]
 
 

@@ -35,7 +35,7 @@ def op(
     vmap: str | None = None,
     autocast: torch.dtype | bool | None = None,
     tags: Sequence[torch.Tag] = (),
-) -> Operator:
+) -> Operator[..., Any]:
     """Make a function of the language an operator of PyTorch, for eager mode and `torch.compile`.
 
     `Operator` tells more of the arguments.

@@ -54,9 +54,9 @@ def test_dir_has_all_names_and_no_helpers(package):
 
 
 MODULES = [
-    "kiln", "kiln.cuda", "kiln.cute", "kiln.cute.arch", "kiln.cute.experimental", "kiln.cute.math", "kiln.cute.nvgpu",
+    "kiln", "kiln.aot", "kiln.bank_conflicts", "kiln.cuda", "kiln.cute", "kiln.cute.arch", "kiln.cute.experimental", "kiln.cute.math", "kiln.cute.nvgpu",
     "kiln.cute.nvgpu.cpasync", "kiln.cute.nvgpu.tcgen05", "kiln.cute.nvgpu.warp", "kiln.cute.nvgpu.warpgroup",
-    "kiln.cute.runtime", "kiln.cute.testing", "kiln.jax", "kiln.kernels", "kiln.measure", "kiln.nn", "kiln.pipeline",
+    "kiln.cute.nvgpu.common", "kiln.cute.runtime", "kiln.cute.testing", "kiln.experimental.cuda", "kiln.experimental.primitives", "kiln.sanitize", "kiln.jax", "kiln.kernels", "kiln.measure", "kiln.nn", "kiln.pipeline",
     "kiln.testing", "kiln.torch", "kiln.tunings", "kiln.utils", "kiln.utils.blackwell_helpers",
     "kiln.utils.hopper_helpers", "kiln.utils.sm90", "kiln.vector", "kiln.workbench",
 ]  # fmt: skip

@@ -497,6 +497,8 @@ class ArgumentRules:
             return self._container(value, annotation, path)
         if dataclasses.is_dataclass(value):
             return self._dataclass(value, path)
+        if packages.is_numpy_scalar(kind) and isinstance(number := value.item(), (int, float)):
+            return self.node(number, annotation, path)
         if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
             return self._object(value)
         raise type_error(

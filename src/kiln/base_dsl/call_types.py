@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 
 class SupportsDLPack(Protocol):
@@ -27,3 +27,22 @@ class HasCudaArrayInterface(Protocol):
 
 PythonValue = SupportsDLPack | HasArrayInterface | HasCudaArrayInterface | float | tuple[Any, ...] | list[Any] | None
 """A value of Python that becomes a `Tensor`, numbers or nothing where it is an argument."""
+
+
+class _Array(Protocol):
+    """An array of numpy, PyTorch, JAX or CuPy, as the kernel library takes it."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+AnyArray = TypeVar("AnyArray", bound=_Array)
+"""An array of a framework: a function that takes one and returns one returns that framework's."""

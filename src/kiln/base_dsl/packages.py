@@ -154,6 +154,12 @@ def loaded(name: str) -> Any:
     return None if module is None or _is_folder(module) else module
 
 
+def is_numpy_scalar(kind: type) -> bool:
+    """Return whether a type is that of numpy's scalars, which `x.mean()` and `x[0]` are; ml_dtypes' are such, too."""
+    numpy = loaded("numpy")
+    return numpy is not None and issubclass(kind, numpy.generic)
+
+
 def load(name: str) -> Any:
     """Import a package. Raises ModuleNotFoundError where there is none, or a mere folder of that name."""
     if "." not in name and not is_here(name):

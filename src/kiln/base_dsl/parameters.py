@@ -20,7 +20,8 @@ class Parameters:
     def __init__(
         self, function: types.FunctionType, read: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     ) -> None:
-        self.function, self._read = function, read
+        self.function: types.FunctionType = function
+        self._read = read
         self.signature: inspect.Signature = inspect.signature(function, follow_wrapped=False)
         self._annotations: dict[str, Any] | None = None
         self._may_be_none = {name for name, p in self.signature.parameters.items() if p.default is None}

@@ -11,7 +11,7 @@ import functools
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._support import fork_safe
 from .bindings import context, ir
@@ -277,6 +277,7 @@ class _State(threading.local):
 _state = _State()
 state = _state
 """For code that runs for every value: calling `current` costs as much as the rest of it."""
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 active: fork_safe.Count = fork_safe.Count()
 """How many traces there are in all threads: native code reads it."""
 _ir: Any = None
@@ -295,7 +296,7 @@ def current() -> Trace | None:
     return _state.trace
 
 
-def at_one_location(function: Any) -> Any:
+def at_one_location(function: _Function) -> _Function:
     """Decorate a function of the language that runs no user code: all its operations are located at the line that calls
     it.
 
@@ -313,7 +314,7 @@ def at_one_location(function: Any) -> Any:
         finally:
             trace._fixed = None
 
-    return run
+    return cast("_Function", run)
 
 
 def taking_apart(extract: Any) -> Any:

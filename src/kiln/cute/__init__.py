@@ -17,7 +17,8 @@ with gc_paused:
     from .layout import picture
     from .program.compiling import *
     from .program.compiling import compile as compile
-    from .program.dsl import DSL, CuteDSL
+    from .program.dsl import DSL
+    from .program.dsl import CuteDSL as CuteDSL
     from .tensor.assumptions import *
     from .tensor.pointer import *
     from .tensor.printing import printf as printf

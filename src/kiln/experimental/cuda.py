@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from .._support import lazy
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import ir
 from ..base_dsl.diagnostics import runtime_error, type_error
@@ -30,6 +31,7 @@ from ..cute.tensor.raw_pointer import RawPointer, raw_pointer
 from ..hardware.limits import TENSOR_MAP_BOX, TENSOR_MAP_RANK, TENSOR_MAP_UNIT
 from ..hardware.tensor_maps import ELEMENTS, SWIZZLES
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "TensorMap", "TensorMapDataFormat", "TensorMapFloatOOBFill", "TensorMapInterleave", "TensorMapL2Promotion",
     "TensorMapSwizzle", "create_tensor_map_im2col", "create_tensor_map_tiled", "create_tensor_map_tiled_from_view",

@@ -98,14 +98,16 @@ class PipelineProducer(_Side):
         """Go back to a producer's initial state."""
         self._state = self._pipeline.make_producer()._state
 
-    def acquire(self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+    def acquire(
+        self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any
+    ) -> ImmutableResourceHandle:
         """Wait until the stage is empty, and return it."""
         self._pipeline.producer_acquire(self._state, try_acquire_token, **kwargs)
         return self.current_handle()
 
     def acquire_and_advance(
         self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any
-    ) -> Any:
+    ) -> ImmutableResourceHandle:
         """Wait until the stage is empty, advance, and return it."""
         handle = self.acquire(try_acquire_token, **kwargs)
         self.advance()
@@ -147,12 +149,14 @@ class PipelineConsumer(_Side):
         """Go back to a consumer's initial state."""
         self._state = self._pipeline.make_consumer()._state
 
-    def wait(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+    def wait(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> ImmutableResourceHandle:
         """Wait until the stage is full, and return it."""
         self._pipeline.consumer_wait(self._state, try_wait_token)
         return self.current_handle()
 
-    def wait_and_advance(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+    def wait_and_advance(
+        self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None
+    ) -> ImmutableResourceHandle:
         """Wait until the stage is full, advance, and return it."""
         handle = self.wait(try_wait_token)
         self.advance()

@@ -17,6 +17,8 @@ from ..base_dsl.typing import (
     Uint8,
 )  # fmt: skip
 from ..cute import (
+    ComposedLayout,
+    CopyAtom,
     Layout,
     TiledMma,
     append,
@@ -68,7 +70,7 @@ def _two_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return "b_dtype" in kwargs or (len(args) > 1 and isinstance(args[1], NumericMeta))
 
 
-def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> TiledMma:
     """Return a tiled MMA of one `tcgen05.mma` for operands of given types. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, acc_dtype, cta_group, mma_tiler_mn, a_source=SMEM)`, or with
@@ -96,7 +98,7 @@ def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs
 def _dense_mma(
     a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, acc_dtype: Any, cta_group: Any,
     mma_tiler_mn: Any, a_source: Any = OperandSource.SMEM,
-) -> Any:  # fmt: skip
+) -> TiledMma:  # fmt: skip
     shape = tuple(mma_tiler_mn)[:2]
     places = (cta_group, a_source, a_leading_mode, b_leading_mode)
     types = {a_dtype, b_dtype}
@@ -116,7 +118,7 @@ def _dense_mma(
     return make_tiled_mma(op)
 
 
-def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> TiledMma:
     """Return a tiled MMA of one `tcgen05.mma` whose operands have scale factors. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, sf_dtype, sf_vec_size, cta_group, mma_tiler_mn,
@@ -190,7 +192,7 @@ def _for_transposing(kind: SmemLayoutAtomKind, element_type: Any) -> SmemLayoutA
 def make_smem_layout(
     leading_mode: OperandMajorMode, smem_tile_shape: Any, a_dtype: Any, num_stages: int, *, loc: Any = None,
     ip: Any = None,
-) -> Any:  # fmt: skip
+) -> ComposedLayout:  # fmt: skip
     """Return the swizzled layout of a tile (MN, K, stages) in shared memory.
 
     Args:
@@ -205,7 +207,7 @@ def make_smem_layout(
 def make_smem_layout_a(
     tiled_mma: Any, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> ComposedLayout:  # fmt: skip
     """Return the layout of one CTA's A in shared memory: ((M, K) of a call, rest of M, rest of K, stages).
 
     Args:
@@ -223,7 +225,7 @@ def make_smem_layout_a(
 def make_smem_layout_b(
     tiled_mma: Any, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
     loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> ComposedLayout:  # fmt: skip
     """Return the layout of one CTA's B in shared memory: ((N, K) of a call, rest of N, rest of K, stages).
 
     Args:
@@ -238,7 +240,9 @@ def make_smem_layout_b(
     return _operand_layout(shape, b_dtype, num_stages, is_k_major, tiled_mma.op.b_major_mode)
 
 
-def _operand_layout(shape: Any, dtype: Any, stages: int, is_k_major: bool | None, major: OperandMajorMode) -> Any:
+def _operand_layout(
+    shape: Any, dtype: Any, stages: int, is_k_major: bool | None, major: OperandMajorMode
+) -> ComposedLayout:
     if is_k_major is not None:
         major = OperandMajorMode.K if is_k_major else OperandMajorMode.MN
     (rows, depth), rest_rows, rest_depth = shape
@@ -250,7 +254,7 @@ def _operand_layout(shape: Any, dtype: Any, stages: int, is_k_major: bool | None
 
 def make_smem_layout_epi(
     epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, *, loc: Any = None, ip: Any = None
-) -> Any:
+) -> ComposedLayout:
     """Return the layout of the epilogue's tile (M, N, stages) in shared memory, swizzled for TMA stores.
 
     Args:
@@ -271,7 +275,9 @@ def _contiguous(mode: Any) -> int:
     return size(mode[0]) if isinstance(mode, Layout) and isinstance(mode.shape, tuple) else size(mode)
 
 
-def _tma_op(cluster_shape: Any, atom_thr_id: Any, mode: int, always_for_pairs: bool = False) -> Any:
+def _tma_op(
+    cluster_shape: Any, atom_thr_id: Any, mode: int, always_for_pairs: bool = False
+) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     ctas = size(atom_thr_id)
     extents = [size(extent) for extent in tuple(cluster_shape)[:2]]
     if extents[0] % ctas:
@@ -284,7 +290,7 @@ def _tma_op(cluster_shape: Any, atom_thr_id: Any, mode: int, always_for_pairs: b
 
 def cluster_shape_to_tma_atom_A(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
-) -> Any:  # fmt: skip
+) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:  # fmt: skip
     """Return the TMA load of A: multicast if the cluster has several CTAs along N, which need the same A.
 
     Args:
@@ -296,7 +302,7 @@ def cluster_shape_to_tma_atom_A(
 
 def cluster_shape_to_tma_atom_B(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
-) -> Any:  # fmt: skip
+) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:  # fmt: skip
     """Return the TMA load of B: multicast if the cluster has several MMAs along M, which need the same B.
 
     Args:
@@ -308,7 +314,7 @@ def cluster_shape_to_tma_atom_B(
 
 def cluster_shape_to_tma_atom_SFB(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
-) -> Any:  # fmt: skip
+) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:  # fmt: skip
     """Return the TMA load of the scale factors of B, all of which both CTAs of a pair need.
 
     Args:
@@ -393,7 +399,7 @@ def compute_epilogue_tile_size(
 def compute_epilogue_tile_shape(
     cta_tile_shape: Any, use_2cta_instrs: bool, layout_d: LayoutEnum, elem_ty_d: Any, *, layout_c: Any = None,
     elem_ty_c: Any = None, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> tuple[Layout, Layout]:  # fmt: skip
     """Return the epilogue's tile as a tiler (M, N) of layouts: N in two parts where two warps share the columns.
 
     Args:
@@ -432,7 +438,7 @@ def _load_op(lanes: int, acc: int, d: int, m_major: bool) -> Any:
 def get_tmem_load_op(
     cta_tile_shape: Any, layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, epi_tile: Any, use_2cta_instrs: bool,
     *, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+) -> CopyAtom:  # fmt: skip
     """Return the atom that loads the accumulators of an epilogue's tile, with as many columns as a warp has of it.
 
     Args:
@@ -459,7 +465,7 @@ def get_tmem_load_op(
 
 def get_smem_store_op(
     layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, tiled_tmem_load: Any, *, loc: Any = None, ip: Any = None
-) -> Any:
+) -> CopyAtom:
     """Return the atom that stores an epilogue's results to shared memory: `stmatrix` where registers hold its
     matrices.
 

@@ -297,6 +297,7 @@ def test_descriptions_of_lists_and_kernels(capsys):
         ("f16", "this does not describe a tensor"),
         ("f17[m]", "this does not describe a tensor"),
         ("f16[m-1]", "'m-1' is not an extent"),
+        ("f16[m n]", "a name or a number is one word"),
         ("f16[m]@3", "an alignment is a power of two, 2 or more for f16, and not 3"),
         ("f16[m%4,m%8]", "m is a multiple of 8 here, and of 4 where it was named first"),
     ],

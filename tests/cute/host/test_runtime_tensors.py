@@ -373,6 +373,60 @@ def test_torch_fake_tensors():
     assert (src == dst).all()
 
 
+@cute.jit
+def first_element(x: cute.Tensor, y: cute.Tensor):
+    y[0] = x[0]
+
+
+def test_a_sparse_tensor_is_refused_also_after_a_dense_one():
+    y = torch.zeros(1)
+    for x in (torch.ones(8), torch.ones(8)):
+        first_element(x, y)
+    for _ in range(6):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match="layout torch.sparse_coo"):
+            first_element(torch.ones(8).to_sparse(), y)
+
+
+class OnlyAnInterface:
+    """An array of a library that has numpy's interface and nothing else."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        return self.array.__array_interface__
+
+
+def test_an_object_with_the_array_interface_alone_is_an_array():
+    y = np.zeros(1, np.float32)
+    for i in range(8):
+        first_element(OnlyAnInterface(np.arange(i, i + 9, dtype=np.float32)[i % 2 :]), y)
+        assert y[0] == i + i % 2
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64, np.uint8, np.bool_])
+def test_scalars_of_numpy_are_numbers(kind, capfd):
+    @cute.jit
+    def show(annotated: kiln.Float32, bare):
+        cute.printf("{} {}", annotated, bare)
+
+    number = kind(1)
+    shown = "1.0 1.000000" if isinstance(number.item(), float) else "1.0 1"
+    show(number, number)
+    cute.compile(show, number, number)(number, number)
+    assert capfd.readouterr().out.replace("1.000000", "1.0", 1).splitlines()[0] == shown
+
+
+def test_a_scalar_of_numpy_keeps_to_the_annotation():
+    @cute.jit
+    def show(n: kiln.Int32):
+        pass
+
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="argument 'n' takes Int32 and got the float 1.5"):
+        show(np.float64(1.5))
+
+
 def test_torch_refused():
     with pytest.raises(kiln.DSLUserCodeTypeError, match="complex64"):
         from_dlpack(torch.zeros(2, dtype=torch.complex64))

@@ -4,13 +4,16 @@ from typing import Annotated
 
 import cutlass.cute as cute
 import numpy as np
+import torch
 
 import cutlass
 import kiln
 from cutlass import Boolean, Constexpr, Float16, Float32, Int32, Int64
-from kiln import pipeline, utils
+from kiln import kernels, nn, pipeline, utils
 from kiln.cute.nvgpu import cpasync, warp
 from kiln.cute.runtime import from_dlpack
+from kiln.experimental import primitives as prims
+from kiln.utils import sm100
 
 
 @cute.kernel
@@ -65,6 +68,11 @@ def kernel(x: cute.Tensor, y: cute.Tensor[Float32], n: Int32, tile: Constexpr[in
     reveal_type(smem.allocate_array(Float16, 8))  # Pointer
     reveal_type(cpasync.CopyG2SOp())  # CopyG2SOp
     reveal_type(pipeline.PipelineCpAsyncGroups.create(num_stages=2))  # PipelineCpAsyncGroups
+    group = pipeline.CooperativeGroup(pipeline.Agent.Thread, 32)
+    pipe = pipeline.PipelineCpAsync.create(num_stages=2, producer_group=group, consumer_group=group)
+    reveal_type(pipe.make_producer().acquire_and_advance().index)  # Int32
+    reveal_type(cute.slice_(cute.make_layout((4, 4)), (None, 0)))  # Layout
+    reveal_type(cute.composition(cute.make_layout(4), cute.make_layout(2)))  # Layout
     for i in cutlass.range(n, unroll=2):
         reveal_type(i)  # Int32
     for j in cutlass.range_constexpr(4):
@@ -111,3 +119,10 @@ reveal_type(cute.compile(scaled, 1.0, 2.0))  # CompiledFunction[Float32]
 reveal_type(cute.compile(Gemm(), array, array))  # CompiledFunction[None]
 reveal_type(from_dlpack(array).mark_layout_dynamic())  # RuntimeTensor
 reveal_type(kiln.sanitize(raises=False))  # Session
+reveal_type(prims.MemScope.CTA.value)  # Literal['cta']
+reveal_type(sm100.make_smem_layout_epi(Float16, utils.LayoutEnum.ROW_MAJOR, (64, 64), 1))  # ComposedLayout
+x = torch.ones(4, 4)
+reveal_type(kernels.softmax(x))  # Tensor
+reveal_type(kernels.sum(x, 1))  # Tensor
+reveal_type(nn.rms_norm(x, eps=1e-6))  # Tensor
+reveal_type(nn.swiglu(gate=x, up=x))  # Tensor

@@ -6,7 +6,9 @@ import numpy as np
 import cutlass
 import kiln
 from cutlass import Constexpr, Float32, Int32
+from cutlass.experimental import primitives as prims
 from cutlass.cute.nvgpu import warpgrop  # error: unknown import symbol
+from kiln import kernels, nn
 from kiln import pipelin  # error: unknown import symbol
 
 
@@ -22,6 +24,9 @@ def kernel(x: cute.Tensor, n: Int32, tile: Constexpr[int]):
     x.store(3)  # error: cannot be assigned to parameter "data"
     x.fill("0")  # error: cannot be assigned to parameter "value"
     x[0] = "a"  # error: cannot be assigned to parameter "value"
+    cute.copy(x)  # error: Arguments missing for parameters "src", "dst"
+    cute.autovec_copy(x, x, x)  # error: Expected 2 positional arguments
+    prims.fence_sync_restrict(prims.MemScope.CLUSTR)  # error: Cannot access attribute "CLUSTR"
     cute.make_rmem_tensor(4)  # error: Argument missing for parameter "dtype"
     cute.make_rmem_tensor(4, Float32(1))  # error: cannot be assigned to parameter "dtype"
     cute.make_layout((4, 8), strides=(8, 1))  # error: No parameter named "strides"
@@ -45,4 +50,8 @@ def main(x: cute.Tensor, n: Int32):
 
 cute.compil(main, np.zeros(4), 4)  # error: not a known attribute
 main.retrce()  # error: Cannot access attribute "retrce"
+kernels.gemm(np.zeros((4, 4)))  # error: Argument missing for parameter "b"
+kernels.flash_attention(1, 1, 1, casual=True)  # error: No parameter named "casual"
+kernels.softmax("x")  # error: cannot be assigned to parameter "x"
+nn.layer_norm(wieght=None)  # error: No parameter named "wieght"
 kiln.sanitize(raise_=False)  # error: No parameter named "raise_"

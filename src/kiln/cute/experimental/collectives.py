@@ -61,11 +61,11 @@ def dot_block_scaled(
     atom = _atom(mma_atom, "dot_block_scaled")
     if not isinstance(atom.op, tcgen05.mma.BlockScaledMmaOp):
         raise type_error(f"dot_block_scaled with {atom.op}, an MMA without scale factors", "dot(mma_atom, a, b, c)")
-    scaled = [
+    scaled_a, scaled_b = (
         [_operand(atom, operand, x), cute.append_ones(scales, up_to_rank=3)]
         for operand, x, scales in (("A", a, sfa), ("B", b, sfb))
-    ]
-    cute.gemm(atom, c, *scaled, c)
+    )
+    cute.gemm(atom, c, scaled_a, scaled_b, c)
 
 
 def _operand(atom: MmaAtom, operand: str, x: Any) -> Any:

@@ -83,8 +83,10 @@ def is_jax_array(kind: type) -> bool:
 
 def is_array(kind: type) -> bool:
     """Return whether values of a type are arrays that become tensors by themselves."""
-    return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(
-        kind, "__cuda_array_interface__"
+    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+        return True
+    return hasattr(kind, "__cuda_array_interface__") or (
+        hasattr(kind, "__array_interface__") and not packages.is_numpy_scalar(kind)
     )
 
 

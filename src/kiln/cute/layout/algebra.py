@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from .basis import ScaledBasis
@@ -154,6 +154,10 @@ def _filter_layout(layout: Layout) -> Layout:
     return from_modes(*merge_modes([1 if is_zero(d) else s for s, d in zip(shapes, strides)], strides))
 
 
+@overload
+def composition(lhs: Layout, rhs: Layout, *, loc: Any = None, ip: Any = None) -> Layout: ...
+@overload
+def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any: ...
 def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return ``lhs`` after ``rhs``: the layout R with ``R(c) == lhs(rhs(c))`` for every coordinate c of ``rhs``.
 

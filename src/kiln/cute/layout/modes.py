@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from .int_tuple import filter_modes, flatten_tree, pretty_str, tree_get, wrap
@@ -20,6 +20,10 @@ __all__ = [
 T = TypeVar("T")
 
 
+@overload
+def slice_(src: tuple[Any, ...], coord: Any, *, loc: Any = None, ip: Any = None) -> Any: ...
+@overload
+def slice_(src: T, coord: Any, *, loc: Any = None, ip: Any = None) -> T: ...
 def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return the modes of a tuple, layout or tensor that a coordinate keeps.
 

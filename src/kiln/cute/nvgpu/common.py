@@ -6,6 +6,7 @@ import enum
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ..._support import lazy
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLOptimizationWarning, type_error, user_frame
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..tensor.pointer import Pointer
     from ..tensor.vector_access import Registers
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "CacheEvictionPriority", "CopyG2ROp", "CopyR2GOp", "CopyR2SOp", "CopyS2ROp", "CopyUniversalOp", "CtaGroup",
     "LoadCacheMode", "MemoryOrder", "MemoryScope", "MmaUniversalOp", "OperandMajorMode",

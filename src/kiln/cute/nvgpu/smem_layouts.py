@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import NumericMeta
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..layout.composed_layout import ComposedLayout
 
 __all__ = ["SmemLayoutAtomKind", "make_smem_layout_atom", "tile_to_mma_shape"]
+
+T = TypeVar("T")
 
 
 class SmemLayoutAtomKind(enum.Enum):
@@ -65,7 +67,7 @@ def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: 
     return make_composed_layout(swizzle, 0, outer)
 
 
-def tile_to_mma_shape(atom: Any, mma_tile_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+def tile_to_mma_shape(atom: T, mma_tile_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return a layout atom repeated over the tile of an MMA: ((MN, K) of a call, rest of MN, rest of K, stages...).
 
     Args:

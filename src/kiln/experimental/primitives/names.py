@@ -3,41 +3,259 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 
-def names(name: str, members: str, **values: str) -> Any:
-    """Return an enumeration whose values are its names in PTX, in lower case unless given."""
-    found = {member: values.get(member, member.lower()) for member in members.split()}
-    return enum.Enum(name, found, module=__name__)
+class AtomicOp(enum.Enum):
+    """What an atomic operation computes; CAS compares and swaps, EXCH exchanges."""
+
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+    CAS = "cas"
+    EXCH = "exch"
+    ADD = "add"
+    INC = "inc"
+    DEC = "dec"
+    MIN = "min"
+    MAX = "max"
 
 
-AtomicOp: Any = names("AtomicOp", "AND OR XOR CAS EXCH ADD INC DEC MIN MAX")
-BarrierReduction: Any = names("BarrierReduction", "AND OR POPC")
-CpAsyncModifier: Any = names("CpAsyncModifier", "CA CG")
-CpReduceOp: Any = names("CpReduceOp", "ADD MIN MAX INC DEC AND OR XOR")
-CpReduceType: Any = names("CpReduceType", "F16 BF16 B32 B64 U32 U64 S32 S64 F32 F64")
-CTAGroup: Any = names("CTAGroup", "CTA_1 CTA_2")
-GridDepAction: Any = names("GridDepAction", "WAIT LAUNCH_DEPENDENTS")
-LoadShape: Any = names("LoadShape", "M8N8 M8N16 M16N16")
-LoadSrcFormat: Any = names("LoadSrcFormat", "B16 B8 B4X16_P64 B6X16_P32")
-MBarrierScope: Any = names("MBarrierScope", "CTA CLUSTER")
-MBarrierWait: Any = names("MBarrierWait", "TEST TRY")
-MemOrder: Any = names("MemOrder", "WEAK RELAXED ACQUIRE RELEASE ACQ_REL SC MMIO VOLATILE CONSTANT")
-MemScope: Any = names("MemScope", "CTA CLUSTER GPU SYS")
-MMALayout: Any = names("MMALayout", "ROW COL")
-PermuteMode: Any = names("PermuteMode", "DEFAULT F4E B4E RC8 ECL ECR RC16")
-Proxy: Any = names("Proxy", "ALIAS ASYNC ASYNC_GLOBAL ASYNC_SHARED TENSORMAP GENERIC")
-ReductionKind: Any = names("ReductionKind", "ADD AND MAX MIN OR UMAX UMIN XOR FMIN FMAX")
-ReductionOp: Any = names("ReductionOp", "ADD MIN MAX INC DEC AND OR XOR")
-ReductionType: Any = names("ReductionType", "S32 U32 S64 U64 F16 F16X2 BF16 BF16X2 F32 F64 B32 B64")
-SetMaxRegisterAction: Any = names("SetMaxRegisterAction", "DECREASE INCREASE")
-SharedSpace: Any = names("SharedSpace", "shared_cta shared_cluster")
-Shfl: Any = names("Shfl", "IDX UP DOWN BFLY")
-StoreShape: Any = names("StoreShape", "M8N8 M16N8")
-TensormapField: Any = names(
-    "TensormapField",
-    "GLOBAL_ADDRESS RANK BOX_DIM GLOBAL_DIM GLOBAL_STRIDE ELEMENT_STRIDE ELEMTYPE INTERLEAVE_LAYOUT SWIZZLE_MODE "
-    "SWIZZLE_ATOMICITY FILL_MODE",
-)
-VoteSync: Any = names("VoteSync", "ANY ALL UNI BALLOT")
+class BarrierReduction(enum.Enum):
+    """How `barrier_cta_red` combines the predicates of its threads."""
+
+    AND = "and"
+    OR = "or"
+    POPC = "popc"
+
+
+class CpAsyncModifier(enum.Enum):
+    """The caches that a `cp.async` goes through: CA all of them, CG the L2 cache alone."""
+
+    CA = "ca"
+    CG = "cg"
+
+
+class CpReduceOp(enum.Enum):
+    """What a bulk copy that reduces computes."""
+
+    ADD = "add"
+    MIN = "min"
+    MAX = "max"
+    INC = "inc"
+    DEC = "dec"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+
+
+class CpReduceType(enum.Enum):
+    """The element type of a bulk copy that reduces."""
+
+    F16 = "f16"
+    BF16 = "bf16"
+    B32 = "b32"
+    B64 = "b64"
+    U32 = "u32"
+    U64 = "u64"
+    S32 = "s32"
+    S64 = "s64"
+    F32 = "f32"
+    F64 = "f64"
+
+
+class CTAGroup(enum.Enum):
+    """How many CTAs take part in a tcgen05 instruction: one, or a pair."""
+
+    CTA_1 = "cta_1"
+    CTA_2 = "cta_2"
+
+
+class GridDepAction(enum.Enum):
+    """What `griddepcontrol` does: wait for earlier grids, or let the next one launch."""
+
+    WAIT = "wait"
+    LAUNCH_DEPENDENTS = "launch_dependents"
+
+
+class LoadShape(enum.Enum):
+    """The shape of the matrices that `ldmatrix` loads."""
+
+    M8N8 = "m8n8"
+    M8N16 = "m8n16"
+    M16N16 = "m16n16"
+
+
+class LoadSrcFormat(enum.Enum):
+    """The format of elements that `ldmatrix` reads in shared memory."""
+
+    B16 = "b16"
+    B8 = "b8"
+    B4X16_P64 = "b4x16_p64"
+    B6X16_P32 = "b6x16_p32"
+
+
+class MBarrierScope(enum.Enum):
+    """The threads that an mbarrier operation orders."""
+
+    CTA = "cta"
+    CLUSTER = "cluster"
+
+
+class MBarrierWait(enum.Enum):
+    """How a wait asks an mbarrier: TEST at once, TRY after some time."""
+
+    TEST = "test"
+    TRY = "try"
+
+
+class MemOrder(enum.Enum):
+    """The memory order of an access or a fence."""
+
+    WEAK = "weak"
+    RELAXED = "relaxed"
+    ACQUIRE = "acquire"
+    RELEASE = "release"
+    ACQ_REL = "acq_rel"
+    SC = "sc"
+    MMIO = "mmio"
+    VOLATILE = "volatile"
+    CONSTANT = "constant"
+
+
+class MemScope(enum.Enum):
+    """The threads among which a memory operation is ordered."""
+
+    CTA = "cta"
+    CLUSTER = "cluster"
+    GPU = "gpu"
+    SYS = "sys"
+
+
+class MMALayout(enum.Enum):
+    """Whether an operand of an MMA is row- or column-major."""
+
+    ROW = "row"
+    COL = "col"
+
+
+class PermuteMode(enum.Enum):
+    """How `prmt` picks bytes."""
+
+    DEFAULT = "default"
+    F4E = "f4e"
+    B4E = "b4e"
+    RC8 = "rc8"
+    ECL = "ecl"
+    ECR = "ecr"
+    RC16 = "rc16"
+
+
+class Proxy(enum.Enum):
+    """The proxies that `fence_proxy` orders."""
+
+    ALIAS = "alias"
+    ASYNC = "async"
+    ASYNC_GLOBAL = "async_global"
+    ASYNC_SHARED = "async_shared"
+    TENSORMAP = "tensormap"
+    GENERIC = "generic"
+
+
+class ReductionKind(enum.Enum):
+    """What a reduction over a warp computes."""
+
+    ADD = "add"
+    AND = "and"
+    MAX = "max"
+    MIN = "min"
+    OR = "or"
+    UMAX = "umax"
+    UMIN = "umin"
+    XOR = "xor"
+    FMIN = "fmin"
+    FMAX = "fmax"
+
+
+class ReductionOp(enum.Enum):
+    """What `red` computes in memory."""
+
+    ADD = "add"
+    MIN = "min"
+    MAX = "max"
+    INC = "inc"
+    DEC = "dec"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+
+
+class ReductionType(enum.Enum):
+    """The type that `red` works on."""
+
+    S32 = "s32"
+    U32 = "u32"
+    S64 = "s64"
+    U64 = "u64"
+    F16 = "f16"
+    F16X2 = "f16x2"
+    BF16 = "bf16"
+    BF16X2 = "bf16x2"
+    F32 = "f32"
+    F64 = "f64"
+    B32 = "b32"
+    B64 = "b64"
+
+
+class SetMaxRegisterAction(enum.Enum):
+    """Whether `setmaxregister` releases registers or asks for more."""
+
+    DECREASE = "decrease"
+    INCREASE = "increase"
+
+
+class SharedSpace(enum.Enum):
+    """Shared memory of this CTA, or of any CTA of the cluster."""
+
+    shared_cta = "shared_cta"
+    shared_cluster = "shared_cluster"
+
+
+class Shfl(enum.Enum):
+    """Which lane `shfl_sync` reads from: by index, below, above, or by exclusive or."""
+
+    IDX = "idx"
+    UP = "up"
+    DOWN = "down"
+    BFLY = "bfly"
+
+
+class StoreShape(enum.Enum):
+    """The shape of the matrices that `stmatrix` stores."""
+
+    M8N8 = "m8n8"
+    M16N8 = "m16n8"
+
+
+class TensormapField(enum.Enum):
+    """The field of a tensor map that `tensormap_replace` writes."""
+
+    GLOBAL_ADDRESS = "global_address"
+    RANK = "rank"
+    BOX_DIM = "box_dim"
+    GLOBAL_DIM = "global_dim"
+    GLOBAL_STRIDE = "global_stride"
+    ELEMENT_STRIDE = "element_stride"
+    ELEMTYPE = "elemtype"
+    INTERLEAVE_LAYOUT = "interleave_layout"
+    SWIZZLE_MODE = "swizzle_mode"
+    SWIZZLE_ATOMICITY = "swizzle_atomicity"
+    FILL_MODE = "fill_mode"
+
+
+class VoteSync(enum.Enum):
+    """How `vote_sync` combines the predicates of a warp."""
+
+    ANY = "any"
+    ALL = "all"
+    UNI = "uni"
+    BALLOT = "ballot"

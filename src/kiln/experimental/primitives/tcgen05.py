@@ -32,20 +32,75 @@ from ...cute.tensor.raw_pointer import inttoptr
 from ...cute.tensor.tensor_ssa import TensorSSA
 from ...dialects.nvgpu import tcgen05_descriptors
 from .addresses import absent, shared
-from .names import names
 
-Tcgen05MMAKind: Any = names("Tcgen05MMAKind", "F16 TF32 F8F6F4 I8 INT8 MXF8F6F4 MXF4 MXF4NVF4", INT8="i8")
-MMABlockScaleKind: Any = names("MMABlockScaleKind", "MXF8F6F4 MXF4 MXF4NVF4")
-Tcgen05MMABlockScale: Any = names("Tcgen05MMABlockScale", "DEFAULT BLOCK16 BLOCK32")
-Tcgen05MMACollectorOp: Any = names("Tcgen05MMACollectorOp", "FILL USE LASTUSE DISCARD")
-Tcgen05Wait: Any = names("Tcgen05Wait", "LOAD STORE")
-Tcgen05Fence: Any = names("Tcgen05Fence", "BEFORE_THREAD_SYNC AFTER_THREAD_SYNC")
-Tcgen05CpSrcFormat: Any = names("Tcgen05CpSrcFormat", "B4X16_P64 B6X16_P32")
-Tcgen05LdStShape: Any = names(
-    "Tcgen05LdStShape",
-    "SHAPE_32X32B SHAPE_16X64B SHAPE_16X128B SHAPE_16X256B SHAPE_16X32BX2",
-    **{f"SHAPE_{name.upper()}": name for name in ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")},
-)
+
+class Tcgen05MMAKind(enum.Enum):
+    """The kind of a tcgen05 MMA, by the types of its operands."""
+
+    F16 = "f16"
+    TF32 = "tf32"
+    F8F6F4 = "f8f6f4"
+    I8 = "i8"
+    INT8 = I8
+    MXF8F6F4 = "mxf8f6f4"
+    MXF4 = "mxf4"
+    MXF4NVF4 = "mxf4nvf4"
+
+
+class MMABlockScaleKind(enum.Enum):
+    """The kind of an MMA with block scales."""
+
+    MXF8F6F4 = "mxf8f6f4"
+    MXF4 = "mxf4"
+    MXF4NVF4 = "mxf4nvf4"
+
+
+class Tcgen05MMABlockScale(enum.Enum):
+    """How many elements along K share a scale factor."""
+
+    DEFAULT = "default"
+    BLOCK16 = "block16"
+    BLOCK32 = "block32"
+
+
+class Tcgen05MMACollectorOp(enum.Enum):
+    """What a tcgen05 MMA does with the buffer that keeps A."""
+
+    FILL = "fill"
+    USE = "use"
+    LASTUSE = "lastuse"
+    DISCARD = "discard"
+
+
+class Tcgen05Wait(enum.Enum):
+    """Whether to wait for loads from tensor memory or for stores."""
+
+    LOAD = "load"
+    STORE = "store"
+
+
+class Tcgen05Fence(enum.Enum):
+    """The side of a thread synchronization on which tcgen05 operations are ordered."""
+
+    BEFORE_THREAD_SYNC = "before_thread_sync"
+    AFTER_THREAD_SYNC = "after_thread_sync"
+
+
+class Tcgen05CpSrcFormat(enum.Enum):
+    """The format of narrow elements that `tcgen05.cp` expands."""
+
+    B4X16_P64 = "b4x16_p64"
+    B6X16_P32 = "b6x16_p32"
+
+
+class Tcgen05LdStShape(enum.Enum):
+    """The shape of a load or store of tensor memory."""
+
+    SHAPE_32X32B = "32x32b"
+    SHAPE_16X64B = "16x64b"
+    SHAPE_16X128B = "16x128b"
+    SHAPE_16X256B = "16x256b"
+    SHAPE_16X32BX2 = "16x32bx2"
 
 
 class Tcgen05SmemSwizzle(enum.IntEnum):
@@ -226,12 +281,12 @@ class TmemAddr(Int32):
 
     @property
     def row_id(self) -> Int32:
-        """The lane."""
+        """The lane of tensor memory that the address names."""
         return (Int32(self) >> 16) & 0xFFFF
 
     @property
     def col_id(self) -> Int32:
-        """The column."""
+        """The column of tensor memory that the address names."""
         return Int32(self) & 0xFFFF
 
     @classmethod

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+from ..._support import lazy
+
+__dir__ = lazy.listing(__name__)
 __all__ = ["PipelineGroupMode", "SignalingThreads", "WorkAttr"]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int8, Int32, Numeric
 from ...cute.tensor.array import Array
 from ...cute.tensor.pointer import AddressSpace, element_bits
 from ...hardware.limits import TMEM_ALLOCATION
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"]
 
 _BARRIER_BYTES = 16

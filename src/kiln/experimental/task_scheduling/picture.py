@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..._support import lazy
 from ...cute.pictures.draw import cell_color, document, in_words
 from ...cute.pictures.smem import rect, text_at
 from .resources import PipelineGroup
 from .schedule_builder import Block, Call
 from .task import Task
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["schedule_svg", "schedule_text"]
 
 _WIDE, _HIGH, _GAP, _LEFT, _TOP = 118, 34, 10, 190, 46

@@ -6,11 +6,13 @@ import dataclasses
 import functools
 from typing import Any
 
+from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
 from .enums import PipelineGroupMode, SignalingThreads, WorkAttr
 from .pipelines import PipelineConfig
 from .schedule_builder import Call, Token, record, recording
 
+__dir__ = lazy.listing(__name__)
 __all__ = [
     "MemoryResource", "PdlLaunchBarrier", "PdlWaitBarrier", "PipelineConfig", "PipelineGroup", "SignalingThreads",
     "StageInfo", "TaskLocalVariable", "TileSchedulerConfig", "WorkAttr", "WorkQueue", "consumer_work",

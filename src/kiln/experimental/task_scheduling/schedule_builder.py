@@ -8,8 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["Schedule", "domain_loop", "schedule", "when_false", "when_true", "work_tile_loop"]
 
 _active = threading.local()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean
 from ...cute import arch
 from .schedule_builder import Schedule
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["Task"]
 
 

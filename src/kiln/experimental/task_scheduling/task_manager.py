@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import cute, pipeline, utils
+from ..._support import lazy
 from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.ranges import Range as dynamic_range
 from ...base_dsl.typing import Boolean, NumericMeta
@@ -26,6 +27,7 @@ from .schedule_builder import Block, Call, Token
 from .task import Task
 from .validation import is_producing, validate, warps_of
 
+__dir__ = lazy.listing(__name__)
 __all__ = ["TaskManager"]
 
 

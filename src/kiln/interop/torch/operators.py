@@ -16,7 +16,7 @@ import inspect
 import re
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import torch
 
@@ -38,6 +38,8 @@ from .schema import EXTENT_RULE, Extent, Input, extents, schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+_P = ParamSpec("_P")
+_R_co = TypeVar("_R_co", covariant=True)
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
 _PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
 _DEVICES = ("CPU", "CUDA")
@@ -60,7 +62,7 @@ _made_at: dict[str, Span | None] = {}
 """The place in the program where each operator was made."""
 
 
-class Operator:
+class Operator(Generic[_P, _R_co]):
     """An operator of PyTorch, made from a function of the language. Calling it calls the operator.
 
     `outputs` says how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of
@@ -78,7 +80,7 @@ class Operator:
     def __init__(
         self,
         name: str,
-        function: Any,
+        function: Callable[_P, _R_co],
         *,
         outputs: Mapping[str, str | tuple[Any, ...] | Callable[..., Any]] | None = None,
         mutates: Sequence[str] = (),
@@ -93,7 +95,7 @@ class Operator:
         if vmap not in (None, "leading"):
             raise type_error(f"op() got vmap={vmap!r}", 'pass vmap="leading", or leave it out')
         self.name = name
-        self._function = function
+        self._function: Any = function
         if text := getattr(function, "function", function).__doc__:
             self.__doc__ = text
         self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
@@ -213,7 +215,7 @@ class Operator:
         self._keep_for_gradient(ctx, args, result)
         return result
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co:
         if not kwargs and not _is_compiling():
             found = self._direct(*args)
             if found is NotImplemented:

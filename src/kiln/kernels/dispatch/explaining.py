@@ -10,7 +10,7 @@ from ...base_dsl import target as targets
 from . import arrays, devices
 
 if TYPE_CHECKING:
-    from .recorder import KernelFunction
+    from collections.abc import Callable
 
 _SHOWN_CONFIGS = 6
 """How many of the configs that were not chosen are printed."""
@@ -99,7 +99,7 @@ def _listed(times: dict[str, float]) -> str:
     return ", ".join(f"{name} {us:.1f} us" for name, us in sorted(times.items(), key=lambda pair: -pair[1]))
 
 
-def explain(function: KernelFunction, *args: Any, **options: Any) -> Explanation:
+def explain(function: Callable[..., Any], *args: Any, **options: Any) -> Explanation:
     """Return which implementation and config a call of the library would choose, and why, without computing anything.
 
     `print(kernels.explain(kernels.gemm, a, b))`

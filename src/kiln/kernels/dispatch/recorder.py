@@ -12,7 +12,7 @@ import inspect
 import sys
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base_dsl import guards, packages, sanitizing
 from ...base_dsl import target as targets
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ...interop.arguments.engine import Engine
 
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 _MAX_PROGRAMS = 2048
 _MAX_NATIVE_KEYS = 8
 """The most native keys of one program, for equal arguments that are other objects in each call."""
@@ -426,8 +427,8 @@ def _install(native: Engine) -> None:
 def kernel_function(
     *names: str, other_arrays: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
     may_overlap: tuple[str, ...] = (),
-) -> Callable[[Any], Any]:  # fmt: skip
-    """Decorate a function whose calls are recorded and repeated.
+) -> Callable[[_Function], _Function]:  # fmt: skip
+    """Decorate a function whose calls are recorded and repeated. Editors show its own signature.
 
     `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `other_arrays` others that
     may be arrays. The function must not depend on elements. `numbers` are parameters whose values, floats passed by
@@ -436,9 +437,11 @@ def kernel_function(
     array that is read itself; `may_overlap` are others that are written, whose overlaps the function checks itself. The
     function accesses arrays only through `arrays`, or says `cannot_repeat`.
     """
-    return lambda function: KernelFunction(
-        function, _Parameters(function, names, other_arrays, numbers, written, may_overlap)
-    )
+
+    def decorate(function: Any) -> Any:
+        return KernelFunction(function, _Parameters(function, names, other_arrays, numbers, written, may_overlap))
+
+    return decorate
 
 
 def cannot_repeat(why: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .... import Float32
+from ....base_dsl.call_types import AnyArray
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ..rowwise.arguments import as_rows, target_for
@@ -70,7 +71,7 @@ def cross_entropy(
 @kernel_function("logits", "target", "lse", "out", other_arrays=("dloss",))
 def cross_entropy_backward(
     dloss: Any,
-    logits: Any,
+    logits: AnyArray,
     target: Any,
     lse: Any = None,
     *,
@@ -79,7 +80,7 @@ def cross_entropy_backward(
     reduction: str = "mean",
     out: Any = None,
     config: Any = None,
-) -> Any:
+) -> AnyArray:
     """Return the gradient of the logits from that of the loss. Rows that do not count have gradient 0.
 
     Args:

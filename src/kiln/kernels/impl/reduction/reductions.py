@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from ....base_dsl.call_types import AnyArray
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from .implementations import REGISTRY, ReductionArguments
@@ -77,7 +78,7 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
 
 
 @kernel_function("x", "out")
-def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+def sum(x: AnyArray, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> AnyArray:
     """Return the sum over some axes; of nothing 0.
 
     Floats are added in f32 (f64 in f64), integers exactly in Int64.
@@ -93,7 +94,7 @@ def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, co
 
 
 @kernel_function("x", "out")
-def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+def mean(x: AnyArray, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> AnyArray:
     """Return the mean over some axes; that of integers is Float32, of nothing NaN.
 
     Args:
@@ -107,7 +108,7 @@ def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, c
 
 
 @kernel_function("x", "out")
-def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+def max(x: AnyArray, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> AnyArray:
     """Return the largest element over some axes; NaN if one is.
 
     Args:
@@ -121,7 +122,7 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, co
 
 
 @kernel_function("x", "out")
-def min(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+def min(x: AnyArray, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> AnyArray:
     """Return the smallest element over some axes; NaN if one is.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....base_dsl.call_types import AnyArray
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from .implementations import REGISTRY, RopeArguments
@@ -14,7 +15,7 @@ __all__ = ["rotary_embedding"]
 
 @kernel_function("x", "cos", "sin", "out", other_arrays=("seqlen_offsets", "positions"), may_overlap=("x",))
 def rotary_embedding(
-    x: Any,
+    x: AnyArray,
     cos: Any,
     sin: Any,
     interleaved: bool = False,
@@ -25,7 +26,7 @@ def rotary_embedding(
     conjugate: bool = False,
     out: Any = None,
     config: Any = None,
-) -> Any:
+) -> AnyArray:
     """Turn pairs of elements of each head by the angles of its token's position (RoPE), computed in f32.
 
     Args:

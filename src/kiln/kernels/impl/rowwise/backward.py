@@ -12,6 +12,7 @@ import functools
 from typing import Any
 
 from .... import Float32, cute
+from ....base_dsl.call_types import AnyArray
 from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
@@ -189,7 +190,7 @@ def norm_backward(
 
 
 @kernel_function("dy", "y", "out")
-def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) -> Any:
+def softmax_backward(dy: AnyArray, y: Any, *, out: Any = None, config: Any = None) -> AnyArray:
     """Return the gradient of the input of `softmax`: y * (dy - sum(y * dy)), along the last mode.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .... import Float32, NumericMeta, cute
+from ....base_dsl.call_types import AnyArray
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
@@ -251,7 +252,7 @@ def norm_scalars(x: Any, eps: float) -> tuple[float, float]:
 
 
 @kernel_function("x", "out")
-def softmax(x: Any, *, out: Any = None, config: Any = None) -> Any:
+def softmax(x: AnyArray, *, out: Any = None, config: Any = None) -> AnyArray:
     """Return the softmax along the last mode.
 
     A row with a NaN or plus infinity, or of minus infinity alone, becomes NaN.
