@@ -43,12 +43,6 @@ ARGUMENT_CHECKS = (ONE_SYMBOL, TOO_MANY)
 """The ends of error messages of compiled code that say that arguments do not fit."""
 
 
-def is_numpy_number(value: Any) -> bool:
-    """Return whether a value is a scalar of numpy, such as `x.mean()`."""
-    numpy = packages.loaded("numpy")
-    return numpy is not None and isinstance(value, numpy.generic)
-
-
 class Node:
     """An argument, or a part of one."""
 
@@ -458,7 +452,7 @@ class ArgumentRules:
 
     def node(self, value: Any, annotation: Any, path: str) -> Node:
         """Return the node of an argument."""
-        if annotation is not None and is_numpy_number(value) and not self.is_static_annotation(annotation):
+        if packages.is_numpy_scalar(type(value)) and not self.is_static_annotation(annotation):
             value = value.item()
         if annotation is not None:
             self.check(value, annotation, path)
@@ -497,8 +491,6 @@ class ArgumentRules:
             return self._container(value, annotation, path)
         if dataclasses.is_dataclass(value):
             return self._dataclass(value, path)
-        if packages.is_numpy_scalar(kind) and isinstance(number := value.item(), (int, float)):
-            return self.node(number, annotation, path)
         if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
             return self._object(value)
         raise type_error(

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import cutlass.cute as cute
+import ml_dtypes
 import numpy as np
 import torch
 
@@ -122,6 +123,7 @@ reveal_type(kiln.sanitize(raises=False))  # Session
 reveal_type(prims.MemScope.CTA.value)  # Literal['cta']
 reveal_type(sm100.make_smem_layout_epi(Float16, utils.LayoutEnum.ROW_MAJOR, (64, 64), 1))  # ComposedLayout
 x = torch.ones(4, 4)
+reveal_type(kernels.softmax(np.empty((4, 128), ml_dtypes.bfloat16)))  # ndarray[tuple[int, int], dtype[generic[Any]]]
 reveal_type(kernels.softmax(x))  # Tensor
 reveal_type(kernels.sum(x, 1))  # Tensor
 reveal_type(nn.rms_norm(x, eps=1e-6))  # Tensor

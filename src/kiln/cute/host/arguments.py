@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from ...base_dsl import packages, promises, target, trace, tree
-from ...base_dsl.arguments import GroupNode, Node, NumericNode, SymbolKey, ValuesNode, is_numpy_number
+from ...base_dsl.arguments import GroupNode, Node, NumericNode, SymbolKey, ValuesNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.parameters import Parameters
@@ -342,8 +342,6 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         return StreamNode(handle, value)
     if is_array(kind):
         return array_node(value)
-    if is_numpy_number(value):
-        return NumericNode(numpy_element_type(value.dtype), value.item())
     if hasattr(kind, "__extract_mlir_values__") and trace.current() is not None:
         return value_node(value)
     return None
