@@ -339,6 +339,8 @@ TIGHT = {
     "geglu_backward": [(BF16, 14336)],
 }
 """Those with the fewest registers left: the others are in the long stage."""
+SPILLS = ("topk_softmax", 28672)
+"""Rows in registers that spill a few, and are faster than rows that are read twice."""
 
 
 @pytest.mark.quick(1)
@@ -350,4 +352,5 @@ def test_fused(name, dtype, n):
     with dry_run("sm_90a") as made:
         FUSED[name](broad(dtype, n), library_calls.array(dtype, n))
     assert made
-    assert_no_local_memory(*made)
+    if (name, n) != SPILLS:
+        assert_no_local_memory(*made)

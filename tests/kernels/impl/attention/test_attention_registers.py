@@ -42,6 +42,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all": {"page": 64, "score": changed, **MANY},
 }
 DIMS = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256)]
+SPILLED = {(E4M3, (256, 256), name): 5 for name in ("none", "cap")}
+"""Loads of spilled registers in a step, where the kernel without them is slower."""
 TIGHT = [(E4M3, (256, 256), "window"), (F16, (256, 256), "all")]
 """With the fewest registers left: the others are in the long stage."""
 
@@ -90,4 +92,6 @@ def test_loops_keep_to_registers(dtype, dims, name):
     # masked and unmasked KV tiles have a loop each, but with a window, a function or deep heads
     assert len(steps) >= (1 if dims[1] > 128 or OPTIONS[name].keys() & {"score", "window"} else 2)
     for loop in steps:
-        assert not [one for one in loop.instructions if one.name.startswith(("LDL", "STL"))]
+        assert len([one for one in loop.instructions if one.name.startswith(("LDL", "STL"))]) <= SPILLED.get(
+            (dtype, dims, name), 0
+        )

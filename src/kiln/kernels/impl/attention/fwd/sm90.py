@@ -148,10 +148,11 @@ class Sm90ForwardKernel:
         elif self.masks_right:
             self.q_release: str = "after last S"
         self.single_loop: bool = self.masks_left or (
-            self.masks_right and ((self.head_dim_v > 128 and not self.is_fp8) or score_mod.function is not None)
+            self.masks_right and (self.head_dim_v > 128 or score_mod.function is not None)
         )
         """Whether masked and unmasked KV tiles share one loop, with a branch around the mask: less code to compile.
-        Causal kernels with head_dim up to 128 are 2.2 % faster with two loops."""
+        Causal kernels with head_dim up to 128 are 2.2 % faster with two loops, those of fp8 with head_dim 256 3 % slower,
+        although the one loop loads a spilled register again and again."""
         self.rereads_work = self.single_loop and self.is_fp8
         """Whether what masks depend on is read again from smem for each masked tile: otherwise registers spill."""
         self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
