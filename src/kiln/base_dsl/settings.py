@@ -195,7 +195,7 @@ register(
     Setting("CUTE_DSL_LOG_TO_CONSOLE", TRUTH, False, "Log to standard error.", truth),
     Setting("CUTE_DSL_LOG_TO_FILE", TRUTH, False, "Log to a file `kiln-<process>.log` in `CUTE_DSL_DUMP_DIR`.", truth),
     Setting("CUTE_DSL_LOG_LEVEL", _LEVELS, 1, "How much is logged: messages of this level and above.", whole_number(0, 50)),
-    Setting("CUTE_DSL_CACHE_DIR", "a path", _default_cache_dir, "Where compiled code is cached. Unset: `kiln` in `XDG_CACHE_HOME` or `~/.cache`. A directory that others could write to, itself or by way of those it lies in, is not used: Kiln says so, and caches for the life of the process. Writable by a group is fine where the group is the user's own (same name and nobody else in it); so is lying in a directory with the sticky bit, such as `/tmp`.", path),
+    Setting("CUTE_DSL_CACHE_DIR", "a path", _default_cache_dir, "Where compiled code is cached. Unset: `kiln` in `XDG_CACHE_HOME` or `~/.cache`. Kiln does not use a directory that others could write to or replace: it says so, and caches for the life of the process. Write permission for a group is fine if the group is the user's own (same name and nobody else in it). So is a parent directory with the sticky bit, such as `/tmp`.", path),
     Setting("CUTE_DSL_DISABLE_FILE_CACHING", TRUTH, False, "Keep compiled code in memory only.", truth),
     Setting("CUTE_DSL_ENABLE_TVM_FFI", TRUTH, False, "Compile every function as with `--enable-tvm-ffi`.", truth),
     Setting("CUTE_DSL_COMPILER_OPT", "compile options", "", "Options applied to every compilation, before those of the call.", _text, code=True),
@@ -258,8 +258,10 @@ def markdown_table() -> str:
 
 _PAGE = """# Settings
 
-Kiln reads these environment variables, each at the time it is needed. Made by `python -m kiln.base_dsl.settings` from the rooms
-that read them (`settings.register`); change them there.
+Kiln reads these environment variables, each at the time it is needed. `KILN_...` are Kiln's own; `CUTE_DSL_...` have the
+names of CuTe DSL.
+
+(`python -m kiln.base_dsl.settings` makes this page from the code that reads them, `settings.register`; change them there.)
 
 """
 

@@ -13,15 +13,19 @@ from .nvgpu import definitions
 
 _HEAD = """# The dialects
 
-Made from the docstrings in `src/kiln/dialects` by `python -m kiln.dialects.docs`; change them there.
+For contributors. `python -m kiln.dialects.docs` makes this page from the docstrings in `src/kiln/dialects`; change them
+there.
 
-The front end emits `arith`, `math`, `scf`, `cf`, `vector` and `func` for scalars, vectors and control flow, `cute` for what
-is about tiles, memory and the grid, and `cute_nvgpu` for what NVIDIA hardware does beyond that. Operations print in MLIR's
-generic form: here `name(operands) {attributes} -> results`, an attribute with what it can be, and with `?` if it may be
-left out. Operands of mixed types travel as one `tuple` made by `builtin.unrealized_conversion_cast`. A kernel is a
-`func.func` with the unit attribute `cute.kernel`. Rules beyond types (`check` beside each operation) are verified once for
-a module. What operations of the hardware compute is written in plain Python in `src/kiln/dialects/nvgpu/definitions.py`; tests
-compare the CPU target with it.
+Tracing emits operations of three kinds. `arith`, `math`, `scf`, `cf`, `vector` and `func` are for scalars, vectors and
+control flow. `cute` is for tiles, memory and the grid. `cute_nvgpu` is for what NVIDIA hardware does beyond that.
+
+- Operations print in MLIR's generic form. This page writes `name(operands) {attributes} -> results`, each attribute with
+  its possible values, and with `?` if it may be left out.
+- Operands of mixed types travel as one `tuple` made by `builtin.unrealized_conversion_cast`.
+- A kernel is a `func.func` with the unit attribute `cute.kernel`.
+- Rules beyond types (`check` beside each operation) are verified once for a module.
+- `src/kiln/dialects/nvgpu/definitions.py` says in plain Python what operations of the hardware compute. Tests compare the
+  CPU target with it.
 """
 
 

@@ -335,13 +335,15 @@ def index(folder: Path) -> str:
     """Return the text of the index."""
     parts = [
         "# Knowledge",
-        "What makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that runs, "
-        "and makes claims which\n"
-        "`kiln kb check` measures anew: counts of instructions, registers, bank conflicts, findings of the sanitizer "
-        "and numerical errors on any\n"
-        "machine, times on the GPU that is named. A page whose claim does not hold is marked `refuted`.",
-        "This index is made by `kiln kb index`. `kiln kb search WORDS` finds pages, documentation, errors and examples; "
-        "`kiln kb new` begins a page.",
+        "Read here what makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that "
+        "runs, and makes\n"
+        "claims. `kiln kb check` measures the claims anew. On any machine it counts instructions, registers, bank "
+        "conflicts, findings\n"
+        "of the sanitizer and numerical errors. Times need the GPU that the page names. A page whose claim does not hold "
+        "is `refuted`.",
+        "`kiln kb search WORDS` finds pages, documentation, errors and examples. `kiln kb new` begins a page, and "
+        "`kiln kb index` makes\n"
+        "this index.",
     ]
     all_pages = pages(folder)
     for kind in KINDS:
