@@ -89,13 +89,41 @@ def fields(function: Any) -> list[str]:
     return [*lines, ""] if lines else []
 
 
+def _is_wrapper(found: Any) -> bool:
+    return type(found).__name__ == "Operator" or inspect.getattr_static(found, "__wrapped__", None) is not None
+
+
+_signature = functools.cache(inspect.signature)
+
+
+@functools.cache
+def _nodes(tree: ast.FunctionDef) -> tuple[set[str], list[str], list[ast.Assign]]:
+    """Return the parameters of a function, the names it stores to, and its assignments."""
+    nodes = list(ast.walk(tree))
+    stored = [x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)]
+    return {x.arg for x in nodes if isinstance(x, ast.arg)}, stored, [x for x in nodes if isinstance(x, ast.Assign)]
+
+
 @functools.cache
 def _source(function: Any) -> ast.FunctionDef | None:
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function.__code__))).body[0]
+    except (OSError, AttributeError, SyntaxError):
         return None
     return tree if isinstance(tree, ast.FunctionDef) and isinstance(function, types.FunctionType) else None
+
+
+_found: dict[Any, tuple[Refusal, ...]] = {}
+"""What calls raise, by function, known arguments and levels: most checks are called many times."""
+
+
+def _called(function: Any, known: dict[str, Any], levels: float) -> tuple[Refusal, ...]:
+    key = function, repr(known), levels
+    if key not in _found:
+        inner = _Reader(function, known, {}, levels)
+        inner.read()
+        _found[key] = tuple(inner.found)
+    return _found[key]
 
 
 class _Reader(ast.NodeVisitor):
@@ -108,15 +136,13 @@ class _Reader(ast.NodeVisitor):
         self.known, self.assigned, self.returned = dict(known), dict[str, list[ast.expr]](), list[ast.expr]()
         if self.tree is None:
             return
-        nodes, code = list(ast.walk(self.tree)), function.__code__
-        local = [x.arg for x in nodes if isinstance(x, ast.arg)]
-        stored = [x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)]
+        local, stored, assignments = _nodes(self.tree)
         self.known = dict.fromkeys((*local, *stored), HOLE) | {n: x for n, x in known.items() if n not in stored}
-        for x in nodes:
-            if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Name) and x.targets[0].id not in local:
+        for x in assignments:
+            if isinstance(x.targets[0], ast.Name) and x.targets[0].id not in local:
                 self.assigned.setdefault(x.targets[0].id, []).append(x.value)
         self.assigned = {name: x for name, x in self.assigned.items() if len(x) == stored.count(name)}
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.known.setdefault(name, cell.cell_contents)
 
     def read(self) -> None:
@@ -167,10 +193,12 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
         says = any(isinstance(x, ast.JoinedStr) or isinstance(self.value(x), str) for x in node.args)
         levels = self.levels - (0.25 if says else 1)  # what is told a text is a check, and is followed at any level
+        if type(operator := self.value(node.func)).__name__ == "Operator":
+            self.found.update(dict.fromkeys(refusals(operator)))
         for callee in self.callees(node) if levels > (-1 if says else -0.01) else ():
             inside = self.function.__module__.startswith(_MACHINERY)
             if inside or not callee.__module__.startswith(_MACHINERY) or callee.__name__ == "require":
-                _Reader(callee, self.arguments(node, callee), self.found, levels).read()
+                self.found.update(dict.fromkeys(_called(callee, self.arguments(node, callee), levels)))
 
     def callees(self, node: ast.Call) -> list[Any]:
         """Return the functions of Kiln that a call calls: one, or those that make an object of a class."""
@@ -185,7 +213,7 @@ class _Reader(ast.NodeVisitor):
         """Return what is known of the parameters of a function that is called."""
         if any(isinstance(x, ast.Starred) for x in node.args):
             return {}
-        signature = inspect.signature(callee)
+        signature = _signature(callee)
         of = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else HOLE
         own = [of] if next(iter(signature.parameters), "") == "self" else []
         named = {x.arg: self.value(x.value) for x in node.keywords if x.arg is not None}
@@ -272,7 +300,7 @@ class _Reader(ast.NodeVisitor):
             found = Made(kind, {}) if kind.__module__.startswith("kiln") else HOLE
         else:
             found = self._computed(node)
-        return found if isinstance(found, _PLAIN) or inspect.getattr_static(found, "__wrapped__", None) else HOLE
+        return found if isinstance(found, _PLAIN) or _is_wrapper(found) else HOLE
 
     def _computed(self, node: ast.expr) -> Any:
         """Return the value of an expression of constants, `", ".join(known)`."""
