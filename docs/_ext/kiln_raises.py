@@ -235,7 +235,9 @@ class _Reader(ast.NodeVisitor):
             first = node.args[0] if isinstance(node, ast.Call) and node.args else named.get("message")
             return [Refusal(kind, self.text(first), self.text(named.get("hint")))]
         found = list[Refusal]()
-        for callee in self.callees(node) if isinstance(node, ast.Call) and levels else ():
+        if not isinstance(node, ast.Call):
+            return found
+        for callee in self.callees(node) if levels else ():
             inner = _Reader(callee, self.arguments(node, callee), {}, 0)
             inner.read()
             found += [each for x in inner.returned for each in inner.errors(x, levels - 1)]
