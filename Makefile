@@ -74,6 +74,7 @@ docs-serve: docs
 	$(BIN)/python -m http.server --directory build/docs $(if $(PORT),$(PORT),8000)
 
 # Look at pages in two themes and widths, with search and playground, in a headless Chromium; screenshots are in build/docs-check.
+# It needs chromium, chromium-browser or google-chrome in PATH, and fails where there is none.
 docs-check: docs
 	$(BIN)/python tools/site_pages.py build/docs build/docs-check
 

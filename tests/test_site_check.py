@@ -1,8 +1,11 @@
-"""`tools/site_check.py` finds what a page of the site must not have."""
+"""`tools/site_check.py` finds what a page of the site must not have; `tools/site_pages.py` needs a browser."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,3 +28,12 @@ def test_problems_of_a_page_are_found(tmp_path: Path) -> None:
         "a.html: no such place, b.html#gone",
         "a.html: the picture b.html has no description",
     ]
+
+
+def test_pages_that_no_browser_can_open_are_an_error(tmp_path: Path) -> None:
+    tool, environment = ROOT / "tools" / "site_pages.py", os.environ | {"PATH": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, tool, tmp_path, tmp_path / "shots"], env=environment, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "install Chromium or Chrome" in run.stderr

@@ -214,8 +214,8 @@ def playground_problems(page: chromium.Browser, url: str, shots: Path) -> list[s
 
 def main() -> int:
     if chromium.CHROMIUM is None:
-        print("there is no chromium, so the pages are not looked at", file=sys.stderr)
-        return 0
+        print("the pages cannot be looked at: install Chromium or Chrome (apt-get install chromium)", file=sys.stderr)
+        return 2
     site, shots = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     shots.mkdir(parents=True, exist_ok=True)
     wrong: list[str] = []

@@ -1,8 +1,8 @@
 """Sphinx extension: the reference, by autodoc from signatures and docstrings.
 
 The directive `kiln-api MODULE` documents every public name of a module, classes with their methods. Below a function
-stands its example from `docs/reference/examples`, which the tests run. Names in the tables of `reference/api-*.md`
-link to their entries.
+stand the errors it raises, which `kiln_raises` reads from its source, and its example from `docs/reference/examples`,
+which the tests run. Names in the tables of `reference/api-*.md` link to their entries.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ DOCS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DOCS.parent / "tools"))
 
 import api_pages  # noqa: E402
+import kiln_raises  # noqa: E402
 
 NEED_TORCH = ("kiln.torch", "kiln.nn") if importlib.util.find_spec("torch") is None else ()
 """Modules that cannot be imported here, and are left out of the reference."""
@@ -89,6 +90,8 @@ def _markdown_to_rst(lines: list[str]) -> list[str]:
 def _docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     prose, parameters = _without_parameters(lines)
     text = _paragraphs(_markdown_to_rst(prose)) + _markdown_to_rst(parameters)
+    if what in ("function", "method"):
+        text += ["", *kiln_raises.fields(value)]
     if (example := EXAMPLES.get(name) or EXAMPLES.get(SAME.get(id(value), ""))) is not None:
         text += ["", "Example:", ""]
         for language, code in example:
