@@ -1,8 +1,8 @@
 """Sphinx extension: the reference, by autodoc from signatures and docstrings.
 
 The directive `kiln-api MODULE` documents every public name of a module, classes with their methods. Below a function
-stand the errors it raises, which `kiln_raises` reads from its source, and its example from `docs/reference/examples`,
-which the tests run. Names in the tables of `reference/api-*.md` link to their entries.
+stand its example from `docs/reference/examples`, which the tests run, and the errors it raises, which `kiln_raises`
+reads from its source. Names in the tables of `reference/api-*.md` link to their entries.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def _markdown_to_rst(lines: list[str]) -> list[str]:
 def _docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     prose, parameters = _without_parameters(lines)
     text = _paragraphs(_markdown_to_rst(prose)) + _markdown_to_rst(parameters)
-    if what in ("function", "method"):
-        text += ["", *kiln_raises.fields(value)]
     if (example := EXAMPLES.get(name) or EXAMPLES.get(SAME.get(id(value), ""))) is not None:
         text += ["", "Example:", ""]
         for language, code in example:
             text += [f".. code-block:: {language}", "", *(f"   {line}" for line in code.splitlines()), ""]
+    if what in ("function", "method"):
+        text += ["", *kiln_raises.fields(value)]  # last: there can be many
     lines[:] = text
 
 
