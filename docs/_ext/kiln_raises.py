@@ -69,7 +69,7 @@ def refusals(function: Any) -> tuple[Refusal, ...]:
         _Reader(inspect.unwrap(function), {}, found, levels).read()
         if found:
             break
-    told = (Refusal(*x[:1], *(re.sub("…+", "…", " ".join(text.split())) for text in x[1:])) for x in found)
+    told = (Refusal(*x[:1], *(re.sub("…[.…]*…|…", "…", " ".join(text.split())) for text in x[1:])) for x in found)
     return tuple(dict.fromkeys(x for x in told if re.search(r"\w", x.message)))
 
 
