@@ -131,7 +131,7 @@ class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma"):
     known is checked against `hardware/mma_shapes.py`.
     `disable_output_lane` are no or 4 masks (8 with `cta_group` 2): rows of D whose bits are set are not written. D is
     multiplied by 2^-`scale_input_d` before the addition (kinds f16, tf32 and i8). `collector` says what becomes of A
-    in the collector buffer. `a_shift` shifts the rows of an A in tensor memory down by one.
+    in the collector buffer. `a_shift` moves row i + 1 of an A in tensor memory to row i.
     """
 
     d: Operand[I32]
