@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import packages
 from ...base_dsl import target as targets
+from ...base_dsl.call_types import AnyArray  # noqa: F401  # for the families
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...cute.host.addresses import make_ptr
 from ...cute.host.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type

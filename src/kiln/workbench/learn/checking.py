@@ -2,8 +2,8 @@
 
 An exercise is a file in the folder of its lesson, `exercises/lesson_01/exercise_1.py`. It holds the right solution;
 between `# TODO: text`, with further lines of comment, and `# END` stands what the reader has to write, and `start_text`
-leaves it out. Where there is wrong code to fix, lines of it stand in the gap after `#: `. The check of an exercise gets the reader's module and raises
-`Wrong` for the first case that fails.
+leaves it out. Where there is wrong code to fix, lines of it stand in the gap after `#: `. The check of an exercise gets
+the reader's module and raises `Wrong` for the first case that fails.
 """
 
 from __future__ import annotations
@@ -75,14 +75,13 @@ def _gap(found: re.Match[str]) -> str:
 
 
 def load(file: Path) -> Any:
-    """Import the reader's file as a module of its own."""
+    """Import the reader's file as a module of its own. Its byte code, stale if it was saved twice a second, is not used."""
     name = f"kiln_learn_{abs(hash(str(file.resolve())))}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
     return module
 
 

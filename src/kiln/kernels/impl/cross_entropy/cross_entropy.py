@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .... import Float32
-from ....base_dsl.call_types import AnyArray
 from ...dispatch import arrays, devices
+from ...dispatch.arrays import AnyArray
 from ...dispatch.recorder import kernel_function
 from ..rowwise.arguments import as_rows, target_for
 from .implementations import REGISTRY, CrossEntropyArguments

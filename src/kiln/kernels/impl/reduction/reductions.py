@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from ....base_dsl.call_types import AnyArray
 from ...dispatch import arrays, devices
+from ...dispatch.arrays import AnyArray
 from ...dispatch.recorder import kernel_function
 from .implementations import REGISTRY, ReductionArguments
 from .problem import ReductionProblem, types_of

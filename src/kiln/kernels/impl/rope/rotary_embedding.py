@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....base_dsl.call_types import AnyArray
 from ...dispatch import arrays, devices
+from ...dispatch.arrays import AnyArray
 from ...dispatch.recorder import kernel_function
 from .implementations import REGISTRY, RopeArguments
 from .problem import RopeProblem

@@ -12,9 +12,9 @@ import functools
 from typing import Any
 
 from .... import Float32, cute
-from ....base_dsl.call_types import AnyArray
 from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
+from ...dispatch.arrays import AnyArray
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, plus, total
 from .arguments import run_rows

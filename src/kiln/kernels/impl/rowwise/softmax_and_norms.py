@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .... import Float32, NumericMeta, cute
-from ....base_dsl.call_types import AnyArray
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays
+from ...dispatch.arrays import AnyArray
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, larger, maximum, plus, total
 from .arguments import run_rows
