@@ -339,8 +339,8 @@ TIGHT = {
     "geglu_backward": [(BF16, 14336)],
 }
 """Those with the fewest registers left: the others are in the long stage."""
-SPILLS = ("topk_softmax", 28672)
-"""Rows in registers that spill a few, and are faster than rows that are read twice."""
+SPILLED_BYTES = {("topk_softmax", 28672): 256}
+"""The most bytes that a thread spills, where rows in registers are faster all the same than rows that are read twice."""
 
 
 @pytest.mark.quick(1)
@@ -352,5 +352,7 @@ def test_fused(name, dtype, n):
     with dry_run("sm_90a") as made:
         FUSED[name](broad(dtype, n), library_calls.array(dtype, n))
     assert made
-    if (name, n) != SPILLS:
+    if most := SPILLED_BYTES.get((name, n)):
+        assert all(one.resources.spill_stores <= most for one in made)
+    else:
         assert_no_local_memory(*made)
