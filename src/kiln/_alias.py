@@ -224,7 +224,7 @@ _finder = AliasFinder()
 
 
 def install() -> None:
-    """Serve `cutlass` with Kiln in this process, whatever else is installed. Calling it again changes nothing."""
+    """Make `import cutlass` give Kiln in this process, even if nvidia-cutlass-dsl is installed. Calling it again changes nothing."""
     # First, since the path finder would load `kiln/cute` a second time under the name `cutlass.cute`.
     if _finder not in sys.meta_path:
         from ._support import unavailable  # not above: tools copy this file alone

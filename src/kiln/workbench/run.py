@@ -1,4 +1,4 @@
-"""`kiln run`: runs a program as `python` would, with `cutlass` served by Kiln whatever else is installed.
+"""`kiln run`: runs a program as `python` would; `import cutlass` gives Kiln, even if nvidia-cutlass-dsl is installed.
 
 The program may rely on everything as under `python prog.py`: `sys.argv`, `sys.path[0]`, `__main__` and its attributes,
 the exit status, tracebacks (no frame of this runner in them), `multiprocessing`. What is set up for the program holds
@@ -70,8 +70,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="kiln run",
         usage="kiln run [--target {cpu,nvidia}] [--arch ARCH] [--sanitize[=KINDS]] "
         "(PROGRAM.py | -m MODULE | -c CODE | -) [ARGS ...]",
-        description="Run a Python program as `python` would, with `cutlass` served by Kiln whatever else is installed, "
-        "in its child processes too. Everything after the program belongs to the program.",
+        description="Run a Python program as `python` would. `import cutlass` gives Kiln, even if nvidia-cutlass-dsl is "
+        "installed, and in child processes too. Everything after the program belongs to the program.",
     )
     target = (
         "where kernels run (sets KILN_TARGET; default: the GPU if any); with cpu, the program's use of CUDA "

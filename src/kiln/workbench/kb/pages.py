@@ -335,7 +335,7 @@ def index(folder: Path) -> str:
     """Return the text of the index."""
     parts = [
         "# Knowledge",
-        "Read here what makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that "
+        "Patterns that make kernels fast, and mistakes that break them. Each page says when it applies, shows code that "
         "runs, and makes\n"
         "claims. `kiln kb check` measures the claims anew. On any machine it counts instructions, registers, bank "
         "conflicts, findings\n"
