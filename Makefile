@@ -11,6 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test seeds replay choices wheel release-check lint format types docs docs-serve docs-check docs-linkcheck clean
 
+# Ten seconds, and a minute and a half more the first time, for the install.
 demo: .venv/.installed
 	@$(BIN)/python -m kiln tour
 
@@ -91,7 +92,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml | .venv/bin/python
-	@echo "Installing Kiln into .venv: a minute or two, the first time"
+	@echo "Installing Kiln into .venv: about a minute and a half, the first time"
 	@$(PIP) -e .
 	@$(BIN)/python tools/native_objects.py --here > /dev/null
 	@touch $@

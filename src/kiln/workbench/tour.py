@@ -45,7 +45,7 @@ print("the result is right")
 _COMMAND = "kiln run --sanitize subtract_first.py"
 _NEXT = """\
   kiln kb show missing-barrier     the page about this mistake; `kiln kb search WORDS` finds others
-  kiln learn start 1               lessons of fifteen minutes with exercises; this is the first that has code
+  kiln learn start 1               lessons of 15 to 30 minutes with exercises; this is the first that has code
   kiln new my_kernel               a kernel of your own, with a test and a benchmark
   kiln doctor                      what this machine has for Kiln, and what to install for GPUs"""
 
