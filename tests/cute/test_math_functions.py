@@ -223,6 +223,43 @@ def test_fastmath_and_other_names():
     )
 
 
+FAST = [name for name in UNARY if name != "abs"]
+
+
+def fast_results(name: str, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """A function under `fastmath`, of numbers with all exponents. With many threads their loop is vectorized."""
+    steps = np.array([1, 1.1, 1.5, 1.999], np.float32).view(np.uint32) & 0x7FFFFF
+    x = (np.arange(255, dtype=np.uint32)[:, None] << 23 | steps).view(np.float32).ravel()
+    x = np.concatenate([x, -x, np.array([89, -89, 100, -100, 1e-45, 0, -0.0, 2e-39], np.float32)])
+    out = np.zeros_like(x)
+
+    @cute.kernel
+    def k(x: cute.Tensor, out: cute.Tensor):
+        n = cute.arch.block_idx()[0] * threads + cute.arch.thread_idx()[0]
+        out[n] = getattr(cmath, name)(x[n], fastmath=True)
+
+    @cute.jit
+    def f(x: cute.Tensor, out: cute.Tensor):
+        k(x, out).launch(grid=cute.size(x) // threads, block=threads)
+
+    for _ in range(2):  # the first call has checks and is not vectorized
+        f(x, out)
+    return x, out
+
+
+@pytest.mark.isa
+@pytest.mark.parametrize("threads", [4, 64])
+@pytest.mark.parametrize("name", FAST)
+def test_fastmath_at_all_exponents(name, threads):
+    x, got = fast_results(name, threads)
+    reference, allowed = UNARY[name]
+    with np.errstate(all="ignore"):
+        exact = reference(x.astype(np.float64))
+    if name == "sigmoid":  # 1 / (1 + exp(-x)): zero where exp(-x) is infinite
+        exact = np.where(x < -88.7, got * (got < 3e-39), exact)
+    assert errors(got, exact).max() <= allowed + 1e-6
+
+
 def test_fastmath_keeps_what_other_operations_round():
     x = np.linspace(0.1, 3, 8).astype(np.float32)
     magic = np.float32(12582912.0)

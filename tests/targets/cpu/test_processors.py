@@ -263,3 +263,29 @@ def test_operations_stay_where_the_rounding_mode_is_set(processor: tuple[str, st
         _before, *inside, _after = re.split(r"\bv?ldmxcsr\b|\bmsr\s+FPCR\b", body)
         (within,) = inside  # the mode is set twice: as it is to be, and as it was
         assert re.search(rf"\b(?:v?(?:{instruction}))\b", within), body
+
+
+@functools.lru_cache(maxsize=1)
+def _fast_math() -> str:
+    """A module with what becomes a reciprocal or a square root, under all flags of fast math."""
+    functions: list[str] = ["func.func @f() { func.return }"]
+    for type_, one in (("f32", "1.0"), ("vector<8xf32>", "dense<1.0>")):
+        for op in (f"arith.divf %one, %a fastmath<fast> : {type_}", f"arith.divf %a, %b fastmath<fast> : {type_}",
+                   f"math.sqrt %a fastmath<fast> : {type_}", f"math.rsqrt %a fastmath<nnan,ninf,nsz,arcp,afn> : {type_}"):  # fmt: skip
+            functions.append(
+                f"func.func @f{len(functions)}(%a: {type_}, %b: {type_}) -> {type_} {{ %one = arith.constant {one} : {type_}\n"
+                f"%r = {op}\n func.return %r : {type_} }}"
+            )
+    return lower(Compilation(parse("\n".join(functions)), "f"), Arch[DEFAULT])[0].replace("define internal", "define")
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("processor", [*PROCESSORS, (ARM, "exynos-m3", "")], ids=lambda p: f"{p[0][:5]} {p[1]}{p[2]}")
+def test_fast_math_uses_no_estimate_of_the_processor(processor: tuple[str, str, str]) -> None:
+    """The step that corrects one makes NaN of infinity."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    used = jit.supported(*processor)
+    text = jit.target_machine(2, used).emit_assembly(jit.optimize(_fast_math(), 2, used))
+    assert re.search(r"\bv?f?div", text)
+    assert not re.findall(r"\bv?(?:rcp|rsqrt|frecp|frsqrt|urecp)\w*", text)

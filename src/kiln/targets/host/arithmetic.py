@@ -4,7 +4,7 @@ Integer division by zero and a shift by a negative number record a fault and giv
 all bits set, as on a GPU, and a warning. The quotient of the lowest integer and -1 wraps. Shifts by the width or more
 give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type saturate, NaN gives 0. bf16 is
 computed in f32 and rounded to nearest even after each operation, f16 functions likewise: x86-64 would call library
-functions that not every system has. Functions without an LLVM intrinsic call libm, element by element.
+functions that not every system has. Functions under `fastmath` are computed like the others. Functions without an LLVM intrinsic call libm, element by element.
 """
 
 from __future__ import annotations
@@ -259,6 +259,25 @@ _UNCHANGED = frozenset({"arith.constant", "arith.select", "arith.bitcast"})
 _EXACT_IN_F16 = frozenset(
     f"math.{name}" for name in ("absf", "copysign", "ceil", "floor", "trunc", "round", "roundeven", "fma", "sqrt")
 )
+
+
+@functools.cache
+def _without_approximations(flags: ir.Attribute) -> ir.Attribute:
+    """Return flags of fast math as they are on the host: only `reassoc` and `contract` are left."""
+    asked = set(str(flags).removeprefix("#arith.fastmath<").removesuffix(">").split(","))
+    left = ("reassoc", "contract") if "fast" in asked else [name for name in ("reassoc", "contract") if name in asked]
+    return ir.Attribute.parse(f"#arith.fastmath<{','.join(left) or 'none'}>", context())
+
+
+def drop_fast_math(op: ir.Operation) -> None:
+    """Drop flags with which LLVM may use the processor's approximations, or assume that there are no infinities.
+
+    The approximations of 1 / x and 1 / sqrt(x) are corrected by a step that makes NaN of an infinity, so a sigmoid of -100 would be NaN. A
+    GPU has no such step: the flags allow approximations there that are right at the ends of the range.
+    """
+    flags = op.attributes.get("fastmath")
+    if flags is not None and (left := _without_approximations(flags)) != flags:
+        op.attributes["fastmath"] = left
 
 
 def computes_in_f32(op: ir.Operation) -> bool:

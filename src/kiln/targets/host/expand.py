@@ -18,7 +18,7 @@ from ..lowering.builder import Builder, declare, global_, int_type, operations, 
 from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
-from .arithmetic import computes_in_f32, in_f32
+from .arithmetic import computes_in_f32, drop_fast_math, in_f32
 from .call_context import STOPS, offset
 from .exits import END, return_at_ends
 from .loops import stopped
@@ -169,8 +169,10 @@ class Expander(lowering.Expander):
         state = self.function
         state.accesses = state.accesses or name.endswith(_ACCESSES)
         state.repeats = state.repeats or name in _LOOPS
-        if name.startswith(_NUMBERS) and computes_in_f32(op):
-            return Handler(in_f32)
+        if name.startswith(_NUMBERS):
+            drop_fast_math(op)
+            if computes_in_f32(op):
+                return Handler(in_f32)
         return self.module.handlers.get(name)
 
     def pointer_in(self, space: str) -> ir.Type:
