@@ -203,7 +203,9 @@ class Hooks:
         self.sanitizer.use(COPY)
         self._call(b, "copies", target, source, bytes_)
         target = self.access(b, target, size, write=True, alignment=size, engine=COPY, what="asynchronous copy to")
-        return target, self.access(b, source, bytes_, write=False, engine=COPY, what="asynchronous copy from")
+        return target, self.access(
+            b, source, bytes_, write=False, alignment=size, engine=COPY, what="asynchronous copy from"
+        )
 
     def bulk_copy(
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None,

@@ -1,0 +1,57 @@
+"""Asynchronous copies and stores: where they may start, how long their memory must be there, when it may be used again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sanitizer_testing import found
+
+from kiln import Constexpr, Float32, Int32, cute
+from kiln.cute.nvgpu import cpasync
+from kiln.cute.runtime import from_dlpack
+
+
+def aligned(array: np.ndarray) -> object:
+    return from_dlpack(array, assumed_align=16)
+
+
+# --- cp.async --------------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def copied(x: cute.Tensor, y: cute.Tensor, source: Int32, target: Int32, bits: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    many = bits // 32
+    row = cute.make_layout(many)
+    smem = cute.arch.alloc_smem(Float32, 132, alignment=16)
+    read = cute.make_ptr(Float32, x.iterator.toint() + source, cute.AddressSpace.gmem, assumed_align=16)
+    written = cute.make_ptr(Float32, smem.toint() + target, cute.AddressSpace.smem, assumed_align=16)
+    atom = cute.make_copy_atom(cpasync.CopyG2SOp(), Float32, num_bits_per_copy=bits)
+    cute.copy(atom, cute.make_tensor(read + many * t, row), cute.make_tensor(written + many * t, row))
+    cute.arch.cp_async_commit_group()
+    cute.arch.cp_async_wait_group(0)
+    y[t] = cute.make_tensor(written, cute.make_layout(128))[many * t]
+
+
+@cute.jit
+def run_copied(x: cute.Tensor, y: cute.Tensor, source: Int32, target: Int32, bits: Constexpr):
+    copied(x, y, source, target, bits).launch(grid=1, block=8)
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_cp_async_starts_at_a_multiple_of_its_size(bits: int, side: str) -> None:
+    bytes_ = bits // 8
+    for off in (bytes_, bytes_ // 2):
+        x, y = np.arange(64, dtype=np.float32), np.zeros(8, np.float32)
+        findings = found(run_copied, aligned(x), aligned(y), *((off, 0) if side == "source" else (0, off)), bits)
+        if off == bytes_:
+            assert findings == []
+            first = off // 4 if side == "source" else 0
+            np.testing.assert_array_equal(y, x[first :: bits // 32][:8])
+        else:
+            finding = next(finding for finding in findings if finding.rule == "alignment")
+            way = "from" if side == "source" else "to"
+            assert f"asynchronous copy {way} of {bytes_} bytes" in finding.message
+            assert f"no multiple of {bytes_}" in finding.message
+            assert "cute.copy(atom" in str(finding)
