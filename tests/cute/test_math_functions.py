@@ -274,6 +274,42 @@ def test_outside_a_trace():
     assert float(cute.math.exp(kiln.Float32(0.0))) == 1.0
 
 
+@pytest.mark.parametrize("dtype", [kiln.Float32, kiln.Float64, kiln.Float16, kiln.BFloat16])
+def test_a_number_outside_a_trace_gives_what_it_gives_inside(dtype):
+    """Python's own functions would raise OverflowError or ValueError for many of these."""
+    numbers = [*SPECIAL, 1000.0, -1000.0, 65504.0]
+
+    @cute.jit
+    def inside(x: dtype, results: cute.Tensor):
+        for number, name in enumerate(UNARY):
+            results[number] = getattr(cmath, name)(x).to(kiln.Float64)
+
+    out = np.zeros(len(UNARY))
+    for number in numbers:
+        x = dtype(number)
+        inside(x, out)
+        outside = [getattr(cmath, name)(x) for name in UNARY]
+        assert all(type(v) is dtype for v in outside)
+        assert [repr(float(v)) for v in outside] == [repr(v) for v in out.tolist()], number
+
+
+def test_several_arguments_outside_a_trace():
+    inf, nan = math.inf, math.nan
+    assert type(cmath.pow(kiln.Float32(2), kiln.Float64(0.1))) is kiln.Float64
+    assert float(cmath.pow(kiln.Float32(-8), 1 / 3)) != float(cmath.pow(kiln.Float32(-8), 3)) == -512
+    assert [cmath.pow(-0.0, -1.0), cmath.pow(10.0, 400.0), cmath.pow(0.0, 0.0)] == [-inf, inf, 1]
+    assert float(cmath.atan2(kiln.Float32(-0.0), -1.0)) == -float(np.float32(math.pi))
+    assert math.isnan(cmath.max(kiln.Float32(1), nan, propagate_nan=True)) and cmath.max(kiln.Float32(1), nan) == 1
+    close = kiln.Float32(1 + 2**-12)  # the square and this number are rounded once: in double precision it is twice
+    assert float(cmath.fma(close, close, kiln.Float32(2**-60))) == 1 + 2**-11 + 2**-23
+    assert type(cmath.sqrt(kiln.Int32(2))) is kiln.Float32 and float(cmath.sqrt(kiln.Int32(2))) == float(
+        np.sqrt(np.float32(2))
+    )
+    assert type(cmath.isnan(kiln.Float32(nan))) is kiln.Boolean and cmath.isnan(nan) is True
+    assert [cmath.sigmoid(-1000.0), cmath.sigmoid(1000.0), cmath.exp(1000.0), cmath.rcp(-0.0)] == [0, 1, inf, -inf]
+    assert math.isnan(cmath.log(-1.0)) and cmath.round(-2.5) == -3.0 and type(cmath.floor(2.5)) is float
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -285,6 +321,11 @@ def test_outside_a_trace():
 def test_refused(function, message):
     with pytest.raises(kiln.DSLUserCodeError, match=message):
         apply(function, np.ones(2, np.float32))
+
+
+def test_refused_outside_a_trace():
+    with pytest.raises(kiln.DSLUserCodeError, match="takes a number or a vector, got str"):
+        cmath.exp("a")
 
 
 def test_the_stated_errors_are_the_tested_ones():

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import math as python_math
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .._support import lazy
@@ -22,7 +20,8 @@ from ..base_dsl.numeric import emit
 from ..base_dsl.numeric.emit import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
 from ..base_dsl.numeric.promotion import float_of, weak_type
-from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, maximum, minimum, plain_scalar
+from ..base_dsl.typing import Boolean, Float32, Numeric, common_type, maximum, minimum, plain_scalar
+from . import host_math
 from .layout.int_tuple import product
 from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, _meet, _operands, splat, where
 
@@ -57,13 +56,12 @@ def _flags(fastmath: bool, approx: bool) -> dict[str, ir.Attribute] | None:
 
 
 def _apply(
-    op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None, fastmath: bool = False,
-    approx: bool = False, result: Any = None,
-) -> Any:  # fmt: skip
+    op: str, arguments: tuple[Any, ...], fastmath: bool = False, approx: bool = False, result: Any = None
+) -> Any:
     """Return an operation on floats of one type. `result`: the type of the result, if another."""
     traced = tracing.current() is not None and bool(tracing.current().functions)  # type: ignore[union-attr]
     if not traced:
-        return _on_host(op, arguments, python)
+        return _on_host(op, arguments, result)
     t = _float_type(op, arguments)
     compute = t._compute
     shape = _shape(op, arguments)
@@ -112,12 +110,13 @@ def _operand(x: Any, t: Any, shape: Any, count: int | None) -> ir.Value:
     return splat(x, t, count)
 
 
-def _on_host(op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None) -> Any:
-    if python is None:
-        raise type_error(f"{op.removeprefix('math.')}() is only available in a traced function")
-    typed = [x for x in arguments if isinstance(x, Numeric)]
-    made = python(*[float(as_numeric(x).value) for x in arguments])
-    return typed[0].dtype(made) if typed and not isinstance(made, bool) else made
+def _on_host(op: str, arguments: tuple[Any, ...], result: Any) -> Any:
+    """Return a function of numbers that Python knows: of Python's own in double precision, as a number of Python."""
+    t = _float_type(op, arguments)
+    typed = any(isinstance(x, Numeric) for x in arguments)
+    values = [float(t._compute(x).value) if typed else float(plain_scalar(x)) for x in arguments]  # type: ignore[arg-type]
+    made = host_math.function(op, typed and t._compute is Float32, len(values))(*values)
+    return (result or t)(made) if typed else made
 
 
 def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -129,7 +128,7 @@ def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.exp", (x,), python_math.exp, fastmath, approx)
+    return _apply("math.exp", (x,), fastmath, approx)
 
 
 def exp2(
@@ -143,7 +142,7 @@ def exp2(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.exp2", (x,), lambda x: 2.0**x, fastmath, approx)
+    return _apply("math.exp2", (x,), fastmath, approx)
 
 
 def expm1(
@@ -157,7 +156,7 @@ def expm1(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.expm1", (x,), python_math.expm1, fastmath, approx)
+    return _apply("math.expm1", (x,), fastmath, approx)
 
 
 def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -169,7 +168,7 @@ def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log", (x,), python_math.log, fastmath, approx)
+    return _apply("math.log", (x,), fastmath, approx)
 
 
 def log2(
@@ -183,7 +182,7 @@ def log2(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log2", (x,), python_math.log2, fastmath, approx)
+    return _apply("math.log2", (x,), fastmath, approx)
 
 
 def log10(
@@ -197,7 +196,7 @@ def log10(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log10", (x,), python_math.log10, fastmath, approx)
+    return _apply("math.log10", (x,), fastmath, approx)
 
 
 def log1p(
@@ -211,7 +210,7 @@ def log1p(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log1p", (x,), python_math.log1p, fastmath, approx)
+    return _apply("math.log1p", (x,), fastmath, approx)
 
 
 def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -223,7 +222,7 @@ def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.sin", (x,), python_math.sin, fastmath, approx)
+    return _apply("math.sin", (x,), fastmath, approx)
 
 
 def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -235,7 +234,7 @@ def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.cos", (x,), python_math.cos, fastmath, approx)
+    return _apply("math.cos", (x,), fastmath, approx)
 
 
 def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -247,7 +246,7 @@ def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.tan", (x,), python_math.tan, fastmath, approx)
+    return _apply("math.tan", (x,), fastmath, approx)
 
 
 def asin(
@@ -261,7 +260,7 @@ def asin(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.asin", (x,), python_math.asin, fastmath, approx)
+    return _apply("math.asin", (x,), fastmath, approx)
 
 
 def acos(
@@ -275,7 +274,7 @@ def acos(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.acos", (x,), python_math.acos, fastmath, approx)
+    return _apply("math.acos", (x,), fastmath, approx)
 
 
 def atan(
@@ -289,7 +288,7 @@ def atan(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.atan", (x,), python_math.atan, fastmath, approx)
+    return _apply("math.atan", (x,), fastmath, approx)
 
 
 def sinh(
@@ -303,7 +302,7 @@ def sinh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.sinh", (x,), python_math.sinh, fastmath, approx)
+    return _apply("math.sinh", (x,), fastmath, approx)
 
 
 def cosh(
@@ -317,7 +316,7 @@ def cosh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.cosh", (x,), python_math.cosh, fastmath, approx)
+    return _apply("math.cosh", (x,), fastmath, approx)
 
 
 def tanh(
@@ -331,7 +330,7 @@ def tanh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.tanh", (x,), python_math.tanh, fastmath, approx)
+    return _apply("math.tanh", (x,), fastmath, approx)
 
 
 def asinh(
@@ -345,7 +344,7 @@ def asinh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.asinh", (x,), python_math.asinh, fastmath, approx)
+    return _apply("math.asinh", (x,), fastmath, approx)
 
 
 def acosh(
@@ -359,7 +358,7 @@ def acosh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.acosh", (x,), python_math.acosh, fastmath, approx)
+    return _apply("math.acosh", (x,), fastmath, approx)
 
 
 def atanh(
@@ -373,7 +372,7 @@ def atanh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.atanh", (x,), python_math.atanh, fastmath, approx)
+    return _apply("math.atanh", (x,), fastmath, approx)
 
 
 def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -385,7 +384,7 @@ def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.erf", (x,), python_math.erf, fastmath, approx)
+    return _apply("math.erf", (x,), fastmath, approx)
 
 
 def erfc(
@@ -399,7 +398,7 @@ def erfc(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.erfc", (x,), python_math.erfc, fastmath, approx)
+    return _apply("math.erfc", (x,), fastmath, approx)
 
 
 def cbrt(
@@ -413,9 +412,7 @@ def cbrt(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply(
-        "math.cbrt", (x,), lambda x: python_math.copysign(python_math.fabs(x) ** (1 / 3), x), fastmath, approx
-    )
+    return _apply("math.cbrt", (x,), fastmath, approx)
 
 
 def floor(
@@ -429,7 +426,7 @@ def floor(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.floor", (x,), python_math.floor, fastmath, approx)
+    return _apply("math.floor", (x,), fastmath, approx)
 
 
 def ceil(
@@ -443,7 +440,7 @@ def ceil(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.ceil", (x,), python_math.ceil, fastmath, approx)
+    return _apply("math.ceil", (x,), fastmath, approx)
 
 
 def trunc(
@@ -457,7 +454,7 @@ def trunc(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.trunc", (x,), python_math.trunc, fastmath, approx)
+    return _apply("math.trunc", (x,), fastmath, approx)
 
 
 def round(
@@ -471,7 +468,7 @@ def round(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.round", (x,), None, fastmath, approx)
+    return _apply("math.round", (x,), fastmath, approx)
 
 
 def roundeven(
@@ -485,11 +482,7 @@ def roundeven(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.roundeven", (x,), lambda x: float(_round(x)), fastmath, approx)
-
-
-def _round(x: float) -> int:
-    return python_math.floor(x + 0.5) if x % 1 != 0.5 else 2 * python_math.floor(x / 2 + 0.5)
+    return _apply("math.roundeven", (x,), fastmath, approx)
 
 
 def sqrt(
@@ -506,7 +499,7 @@ def sqrt(
         rounding: `RoundingMode.RN` or None, to nearest even; others raise TypeError.
     """
     _only_nearest(rounding, "sqrt")
-    return _apply("math.sqrt", (x,), python_math.sqrt, fastmath, approx)
+    return _apply("math.sqrt", (x,), fastmath, approx)
 
 
 def rsqrt(
@@ -520,7 +513,7 @@ def rsqrt(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.rsqrt", (x,), lambda v: 1.0 / python_math.sqrt(v), fastmath, approx)
+    return _apply("math.rsqrt", (x,), fastmath, approx)
 
 
 def rcp(
@@ -537,7 +530,7 @@ def rcp(
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     _only_nearest(rounding, "rcp")
-    return _apply("arith.divf", (1.0, x), lambda one, v: one / v, fastmath, approx)
+    return _apply("arith.divf", (1.0, x), fastmath, approx)
 
 
 def sigmoid(x: V, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -551,7 +544,7 @@ def sigmoid(x: V, fastmath: bool = False, *, loc: Any = None, ip: Any = None) ->
     if isinstance(v, (TensorSSA, Numeric)) and v.dtype.is_float and v.dtype.width < 32:
         wide: Any = sigmoid(v.to(Float32), fastmath)
         return wide.to(v.dtype)  # rounded once
-    if fastmath or tracing.current() is None:
+    if fastmath:
         power: Any = exp(-v, fastmath)
         return rcp(power + 1.0, fastmath)
     # exp(-|x|) does not overflow where the result is tiny
@@ -575,7 +568,7 @@ def fma(
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
     _only_nearest(rounding, "fma")
-    return _apply("math.fma", (a, b, c), lambda x, y, z: x * y + z, fastmath)
+    return _apply("math.fma", (a, b, c), fastmath)
 
 
 def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -586,7 +579,7 @@ def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None
         y: the exponent, a number or a `TensorSSA` whose shape broadcasts with that of `x`.
         fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.powf", (x, y), python_math.pow, fastmath)
+    return _apply("math.powf", (x, y), fastmath)
 
 
 def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -597,7 +590,7 @@ def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: Any = No
         x: the horizontal coordinate, a number or a `TensorSSA` whose shape broadcasts with that of `y`.
         fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.atan2", (y, x), python_math.atan2, fastmath)
+    return _apply("math.atan2", (y, x), fastmath)
 
 
 def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -608,22 +601,22 @@ def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any =
         y: a number, or a `TensorSSA` whose shape broadcasts with that of `x`.
         fastmath: assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.copysign", (x, y), python_math.copysign, fastmath)
+    return _apply("math.copysign", (x, y), fastmath)
 
 
 def isnan(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
     """Return whether `x` is NaN, for a `TensorSSA` by element."""
-    return _apply("math.isnan", (x,), python_math.isnan, result=Boolean)
+    return _apply("math.isnan", (x,), result=Boolean)
 
 
 def isinf(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
     """Return whether `x` is infinite, for a `TensorSSA` by element."""
-    return _apply("math.isinf", (x,), python_math.isinf, result=Boolean)
+    return _apply("math.isinf", (x,), result=Boolean)
 
 
 def isfinite(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
     """Return whether `x` is neither infinite nor NaN, for a `TensorSSA` by element."""
-    return _apply("math.isfinite", (x,), python_math.isfinite, result=Boolean)
+    return _apply("math.isfinite", (x,), result=Boolean)
 
 
 def abs(x: V, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -657,7 +650,7 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
     op = {"max": "arith.maxnumf", "min": "arith.minnumf"}[name]
     if propagate_nan:
         op = {"max": "arith.maximumf", "min": "arith.minimumf"}[name]
-    return _apply(op, (x, y), None)
+    return _apply(op, (x, y))
 
 
 def max(
