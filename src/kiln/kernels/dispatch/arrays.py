@@ -448,28 +448,11 @@ _MAX_CHECKED = 4096
 def require_threads(config: Any) -> None:
     """Raise if a config's `threads` cannot be the threads of a CTA."""
     require(
-        isinstance(config.threads, int) and 32 <= config.threads <= 1024 and config.threads % 32 == 0,
+        32 <= config.threads <= 1024 and config.threads % 32 == 0,
         f"{config}: threads is {config.threads!r}, and must be 32 to 1024, in whole warps of 32",
     )
 
 
 def checked_once(check: Callable[..., None]) -> Callable[..., None]:
     """Decorate the check of a config: arguments that have passed pass again without formatting messages."""
-    passed: set[Any] = set()
-
-    @functools.wraps(check)
-    def call(config: Any, *arguments: Any) -> None:
-        values = vars(config).values()
-        key = (*values, *map(type, values), *arguments)  # 128.0 is no number of threads, although it equals one
-        try:
-            known = key in passed
-        except TypeError:  # a list, for example
-            check(config, *arguments)
-            return
-        if not known:
-            check(config, *arguments)
-            if len(passed) >= _MAX_CHECKED:
-                passed.clear()
-            passed.add(key)
-
-    return call
+    return functools.lru_cache(_MAX_CHECKED)(check)

@@ -320,7 +320,7 @@ REFUSED = [
         r"seqused_k is int32 of shape \(2,\).* for 1 sequences",
     ),
     (lambda: kernels.flash_attention(X, X, X, config=(16, 16)), "config is tuple"),
-    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 1, 1, num_splits=0)), "num_splits must be 1 to 256"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 1, 1, num_splits=257)), "num_splits must be 1 to 256"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
     (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and K"),
     (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "q has 2 heads and k has 3"),
@@ -362,7 +362,7 @@ REFUSED = [
     ),
     (lambda: kernels.flash_attention(X, X, X, config=T(64, 8, 4, 1)), "tile_n must be a multiple of 16"),
     (lambda: kernels.flash_attention(X, X, X, config=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
-    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 0, 1)), "warps must be 1 to 32"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(1056, 16, 33, 1)), "warps must be 1 to 32"),
     (lambda: kernels.flash_attention(X, X, X, config=T(128, 512, 4, 1)), "registers of a thread"),
     (lambda: kernels.flash_attention(X, X, X, config=T(128, 64, 4, 4)), "registers of a thread"),
     (

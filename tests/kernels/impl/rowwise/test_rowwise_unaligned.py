@@ -217,7 +217,6 @@ def test_odd_rows_in_place():
         (UnalignedRowwiseConfig(64, 16), 517, "edges of unaligned rows take a warp"),
         (UnalignedRowwiseConfig(64, 32, rows_per_cta=2), 517, "needs row_threads=64"),
         (UnalignedRowwiseConfig(64, 64, 1, 8, rows_per_cta=300), 517, "bytes of shared memory"),
-        (UnalignedRowwiseConfig(64, 64, prefetch=0), 517, "prefetch at least 1"),
         (UnalignedRowwiseConfig(96, 96), 517, "not a power of two"),
     ],
 )

@@ -19,7 +19,7 @@ def check_rows(config: Any, *names: str, unit: int = 16, most: int = 256) -> Non
 def check_copies(config: Any, rows: int) -> None:
     """Raise unless the threads of a CTA, which copy `rows` rows at once, copy whole tiles."""
     require(
-        config.tile_n > 0 and config.tile_n % 16 == 0 and config.tile_n % rows == 0 and config.tile_m % rows == 0,
+        config.tile_n % 16 == 0 and config.tile_n % rows == 0 and config.tile_m % rows == 0,
         f"{config}: tile_n must be a multiple of 16, and tile_m and tile_n of the {rows} rows that {config.threads} "
         "threads copy at once",
     )

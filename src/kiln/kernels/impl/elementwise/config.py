@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from ...dispatch import arrays
+from ...dispatch.config import Config
 
 
 @dataclasses.dataclass(frozen=True)
-class ElementwiseConfig:
+class ElementwiseConfig(Config):
     """Threads of a CTA, and neighbouring elements of a thread; 0 elements: 16 bytes of the array with the widest
     elements."""
+
+    may_be_zero = ("elements",)
 
     threads: int = 256
     elements: int = 0

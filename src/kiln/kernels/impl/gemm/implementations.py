@@ -59,7 +59,7 @@ class MultistageGemm(Implementation):
         raise NotImplementedError
 
     def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
-        """Return the rules that only its configs have, as `GemmConfig.require` takes them."""
+        """Return the rules that only its configs have, as `Config.require` takes them."""
         raise NotImplementedError
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from .config import GemmConfig
+from ...dispatch.config import Config
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
@@ -21,7 +21,7 @@ _SPLIT_K_UNIT = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm80GemmConfig(GemmConfig):
+class Sm80GemmConfig(Config):
     """The tile of a CTA, its warps along M and N, the stages of its pipeline, and split-K.
 
     With `split_k` as many CTAs share a tile: each accumulates its part of K, and then adds up a part of the tile, in

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from .config import GemmConfig
+from ...dispatch.config import Config
 from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _BARRIER_BYTES = 512
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm90GemmConfig(GemmConfig):
+class Sm90GemmConfig(Config):
     """The parameters of a warp-specialised persistent GEMM on sm_90a.
 
     `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load
@@ -102,7 +102,7 @@ class Sm90GemmConfig(GemmConfig):
         n = self.tile_shape_mnk[1]
         if self.transpose_out:
             fit = [columns for columns in _TRANSPOSED_EPI_N if n % columns == 0]
-            return next((columns for columns in fit if n // columns % self.epi_stages == 0), *fit[:1])
+            return next((columns for columns in fit if n // columns % self.epi_stages == 0), fit[0] if fit else 0)
         spans = _SWIZZLE_BYTES if self.epi_stages == 2 else _SWIZZLE_BYTES[1:]
         sizes = [
             columns for span in spans if (columns := span * 8 // out_bits[0]) <= (_MAX_FUSED_EPI_N if fused else n)

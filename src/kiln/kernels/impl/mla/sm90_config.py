@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ...dispatch import arrays
+from ...dispatch.config import Config
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
@@ -33,8 +34,10 @@ DEFAULT_EARLY = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm90MlaConfig:
+class Sm90MlaConfig(Config):
     """The config of MLA decode on sm_90a."""
+
+    may_be_zero = ("early",)
 
     num_splits: int = 132
     """Splits into which the KV tiles of all sequences are divided; a CTA computes one of them for one Q tile."""
@@ -45,10 +48,8 @@ class Sm90MlaConfig:
 
     def check(self, problem: MlaProblem, device: Device) -> None:
         """Raise if the config cannot work."""
-        arrays.require(
-            1 <= self.num_splits <= 65535, f"{self}: num_splits is {self.num_splits}, and must be 1 to 65535"
-        )
-        arrays.require(0 <= self.early <= 8, f"{self}: early is {self.early}, and must be 0 to 8")
+        arrays.require(self.num_splits <= 65535, f"{self}: num_splits is {self.num_splits}, and must be 1 to 65535")
+        arrays.require(self.early <= 8, f"{self}: early is {self.early}, and must be 0 to 8")
         # Q and two KV tiles; or an 8-bit KV tile and its RoPE columns twice, three f16 halves and RoPE columns twice
         each = (
             6 * problem.dim if problem.cache_dtype is None or self.swap_ab else 8 * problem.dim - 2 * problem.value_dim

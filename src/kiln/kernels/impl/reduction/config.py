@@ -5,18 +5,21 @@ from __future__ import annotations
 import dataclasses
 
 from ...dispatch import arrays
+from ...dispatch.config import Config
 
 MAX_PARTS = 65535
 
 
 @dataclasses.dataclass(frozen=True)
-class ReductionConfig:
+class ReductionConfig(Config):
     """The config of a reduction.
 
     A CTA of `threads` reduces some rows, `row_threads` of them each (0: by the length of the rows; columns choose for
     themselves). A thread has `vectors` loads in flight. `parts` CTAs share a row or column, and a second kernel reduces
     their partial results (0: as many as keep the device busy).
     """
+
+    may_be_zero = ("row_threads", "parts")
 
     threads: int = 256
     row_threads: int = 0
@@ -29,10 +32,10 @@ class ReductionConfig:
         for name, least, most in (("threads", 32, 1024), ("row_threads", 0, self.threads), ("vectors", 1, 16)):
             value = getattr(self, name)
             arrays.require(
-                isinstance(value, int) and least <= value <= most and value & (value - 1) == 0,
+                least <= value <= most and value & (value - 1) == 0,
                 f"{self}: {name} is {value!r}, not a power of two from {least} to {most}",
             )
         arrays.require(
-            isinstance(self.parts, int) and 0 <= self.parts <= MAX_PARTS,
+            self.parts <= MAX_PARTS,
             f"{self}: parts is {self.parts!r}, not 0 to {MAX_PARTS}",
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from ...dispatch import arrays
+from ...dispatch.config import Config
 
 
 @dataclasses.dataclass(frozen=True)
-class RopeConfig:
+class RopeConfig(Config):
     """Threads of a CTA, and heads of a token in which a thread rotates the same pairs."""
 
     threads: int = 128
@@ -18,6 +19,6 @@ class RopeConfig:
         """Raise if the config cannot work."""
         arrays.require_threads(self)
         arrays.require(
-            isinstance(self.heads, int) and 1 <= self.heads <= 16,
+            self.heads <= 16,
             f"{self}: heads is {self.heads!r}, and must be 1 to 16",
         )

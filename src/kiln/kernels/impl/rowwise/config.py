@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from ...dispatch import arrays, devices
+from ...dispatch.config import Config
 
 WARP = 32
 MAX_REGISTER_ELEMENTS, MAX_THREAD_ELEMENTS = 64, 128
@@ -15,6 +16,7 @@ MAX_STREAMED_ELEMENTS = 64
 EXCHANGE_DEPTH = 4
 """Rows whose statistics a streaming kernel keeps. A CTA that sends those of a row knows that all CTAs have sent those
 of two rows before, and that their warps have read those of four rows before."""
+_MAX_CTAS_PER_SM = 32
 STAGES = 2
 """Rows that a CTA of a double-buffered kernel has in shared memory."""
 
@@ -24,7 +26,7 @@ def check_threads(config: Any, device: devices.Device) -> None:
     for name in ("threads", "row_threads", "cluster"):
         value = getattr(config, name)
         arrays.require(
-            isinstance(value, int) and value >= 1 and value & (value - 1) == 0,
+            value & (value - 1) == 0,
             f"{config}: {name} is {value!r}, not a power of two",
         )
     arrays.require(WARP <= config.threads <= 1024, f"{config}: a CTA has 32 to 1024 threads, not {config.threads}")
@@ -49,11 +51,13 @@ def check_smem(config: Any, used: int, device: devices.Device, hint: str) -> Non
 
 
 @dataclasses.dataclass(frozen=True)
-class RowwiseConfig:
+class RowwiseConfig(Config):
     """The config of kernels that hold a row in the registers and shared memory of a CTA or cluster.
 
     A vector is what one instruction loads, up to 16 bytes.
     """
+
+    may_be_zero = ("smem_vectors",)
 
     threads: int = 128
     """Threads of a CTA."""
@@ -93,7 +97,10 @@ class RowwiseConfig:
     def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
         """Raise if the config cannot work for rows of `n` elements of `bits` bits, accessed `width` at a time."""
         check_threads(self, device)
-        arrays.require(self.smem_vectors >= 0, f"{self}: smem_vectors is {self.smem_vectors}, and must not be negative")
+        arrays.require(
+            self.ctas_per_sm <= _MAX_CTAS_PER_SM,
+            f"{self}: ctas_per_sm is {self.ctas_per_sm}, and an SM has at most {_MAX_CTAS_PER_SM} CTAs",
+        )
         arrays.require(
             self.vectors(n, width) > 0 or self.smem_vectors == 0,
             f"{self}: a thread holds at most {MAX_THREAD_ELEMENTS} elements, {MAX_REGISTER_ELEMENTS} of them in "
@@ -111,10 +118,6 @@ class RowwiseConfig:
 
     def check_rows_per_cta(self, n: int, width: int) -> None:
         """Raise if CTAs cannot have `rows_per_cta` rows."""
-        arrays.require(
-            isinstance(self.rows_per_cta, int) and self.rows_per_cta >= 1,
-            f"{self}: rows_per_cta is {self.rows_per_cta!r}, and must be at least 1",
-        )
         vectors = self.vectors(n, width)
         arrays.require(
             self.rows_per_cta == 1 or (self.rows == 1 and self.cluster == 1 and self.smem_vectors >= vectors > 0),
@@ -147,10 +150,6 @@ class UnalignedRowwiseConfig(RowwiseConfig):
 
     def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
         check_threads(self, device)
-        arrays.require(
-            self.smem_vectors >= 0 and self.rows_per_cta >= 1 and self.prefetch >= 1,
-            f"{self}: smem_vectors must be at least 0, rows_per_cta and prefetch at least 1",
-        )
         arrays.require(
             self.rows_per_cta == 1 or self.rows == 1,
             f"{self}: rows_per_cta is {self.rows_per_cta}, which needs row_threads={self.threads}",
@@ -188,11 +187,13 @@ class StreamedRow(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StreamingRowwiseConfig:
+class StreamingRowwiseConfig(Config):
     """The config of persistent kernels that stream rows through shared memory.
 
     Each thread has its vectors of a row in shared memory, or on the way there.
     """
+
+    may_be_zero = ("prefetch",)
 
     threads: int = 512
     """Threads of a CTA."""
@@ -245,7 +246,6 @@ class StreamingRowwiseConfig:
             f"{elements}",
             hint="more threads or a larger cluster",
         )
-        arrays.require(self.prefetch >= 0, f"{self}: prefetch is {self.prefetch}, and must not be negative")
         arrays.require(
             row.width * row.bits >= 32,
             f"{self}: asynchronous copies take 4 bytes or more, and {row.width} elements of {row.bits} bits can be "

@@ -180,7 +180,10 @@ def test_who_is_chosen(dims):
         (kernels.Sm90AttentionBackwardHd256Config(tile_n=24), "tile_n must be a multiple of 16"),
         (kernels.Sm90AttentionBackwardHd256Config(q_stages=1), "q_stages and k_stages must be at least 2"),
         (kernels.Sm90AttentionBackwardHd256Config(k_stages=1), "q_stages and k_stages must be at least 2"),
-        (kernels.Sm90AttentionBackwardHd256Config(kv_dims_in_regs=8), "kv_dims_in_regs must be a multiple of 16"),
+        (
+            kernels.Sm90AttentionBackwardHd256Config(kv_dims_in_regs=48),
+            "kv_dims_in_regs must be 16, 32 or a multiple of 64",
+        ),
         (kernels.Sm90AttentionBackwardHd256Config(128), "registers of a thread"),
         (kernels.Sm90AttentionBackwardHd256Config(q_dims_in_regs=192, tile_n=48), "registers of a thread"),
         (kernels.Sm90AttentionBackwardHd256Config(64, 4), "bytes of smem"),

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
+from ....dispatch.config import Config
 from ..config_checks import check_copies, check_rows, check_smem
 from ..fwd.sm80_config import copy_lanes, padded_head_dim
 
@@ -22,7 +23,7 @@ _RECOMPUTE = 1.4
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm80AttentionBackwardConfig:
+class Sm80AttentionBackwardConfig(Config):
     """Tile shape of the sm_80 backward kernels: a CTA has `tile_m` keys (dK/dV) or queries (dQ), 16 for each warp, and
     steps of `tile_n` queries or keys."""
 

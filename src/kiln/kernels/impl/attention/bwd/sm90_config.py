@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....dispatch import arrays
+from ....dispatch.config import Config
 from ..config_checks import check_registers, check_rows, check_smem
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ def padded_head_dim(head_dims: tuple[int, int]) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm90AttentionBackwardConfig:
+class Sm90AttentionBackwardConfig(Config):
     """Tile shape and stages of the Hopper backward kernel.
 
     A CTA has 128 keys, 64 for each of two consumer warpgroups; a step has `tile_m` queries. One more warpgroup loads
     and adds to dQ. `q_stages` stages hold Q, and as many dO. `operands_in_regs` is 1 to keep V in registers, 2 for V
     and K, 0 for neither."""
+
+    may_be_zero = ("operands_in_regs",)
 
     tile_m: int = 64
     q_stages: int = 2
@@ -74,7 +77,7 @@ class Sm90AttentionBackwardConfig:
         """Raise if the config cannot work for a padded head_dim and `capacity` bytes of smem."""
         check_rows(self, "tile_m")
         operands, stages = self.operands_in_regs, self.q_stages
-        arrays.require(0 <= operands <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
+        arrays.require(operands <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
         arrays.require(stages >= 2, f"{self}: q_stages must be at least 2")
         used = head_dim + self.tile_m + self.tile_m // 4 + operands * head_dim // 4
         what, hint = f"dK, dV, S, dP and P with head_dim {head_dim}", "a smaller tile_m"

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch import arrays
+from ....dispatch.config import Config
 from ....tuned import coefficients
 from ..config_checks import check_registers, check_rows, check_smem
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
@@ -19,6 +20,8 @@ DKV_TILE_N = WARPGROUP_ROWS
 """Keys of a CTA's tile in the dK/dV kernel."""
 DQ_TILE_M = WARPGROUP_ROWS * WARPGROUPS
 """Queries of a CTA's tile in the dQ kernel."""
+SWIZZLED_DIMS = 64
+"""Elements of a head that lie side by side in smem, 128 bytes."""
 P_STAGES = 2
 """Stages of P on its way from one warpgroup to the other."""
 _BARRIER_BYTES = 1024
@@ -35,17 +38,20 @@ _CTA_US: float = _MODEL["hd256_cta_us"]
 
 def padded_head_dims(head_dims: tuple[int, int]) -> tuple[int, int]:
     """Return the elements of K's and V's heads in smem; TMA fills in zeros."""
-    return -(-head_dims[0] // 64) * 64, -(-head_dims[1] // 64) * 64
+    dim, dim_v = head_dims
+    return -(-dim // SWIZZLED_DIMS) * SWIZZLED_DIMS, -(-dim_v // SWIZZLED_DIMS) * SWIZZLED_DIMS
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm90AttentionBackwardHd256Config:
+class Sm90AttentionBackwardHd256Config(Config):
     """Tile shapes and stages of the Hopper backward kernels for head_dim over 128.
 
     In the dK/dV kernel, a CTA has 64 keys and steps of `tile_m` queries, in `q_stages` stages; one warpgroup has dV,
     the other dK, and the first `kv_dims_in_regs` elements of K and V are kept in registers. In the dQ kernel, a CTA has
     128 queries, 64 for each warpgroup, and steps of `tile_n` keys, in `k_stages` stages of K and `v_stages` of V;
     `q_dims_in_regs` elements of Q are kept in registers."""
+
+    may_be_zero = ("kv_dims_in_regs", "q_dims_in_regs")
 
     tile_m: int = 48
     q_stages: int = 3
@@ -71,12 +77,12 @@ class Sm90AttentionBackwardHd256Config:
     def check(self, head_dims: tuple[int, int], capacity: int) -> None:
         """Raise if the config cannot work for padded head dimensions and `capacity` bytes of smem."""
         check_rows(self, "tile_m", "tile_n")
-        arrays.require(
-            self.q_stages >= 2 and self.k_stages >= 2 and self.v_stages >= 1,
-            f"{self}: q_stages and k_stages must be at least 2, and v_stages at least 1",
-        )
+        arrays.require(self.q_stages >= 2 and self.k_stages >= 2, f"{self}: q_stages and k_stages must be at least 2")
         for name, dims in (("kv_dims_in_regs", self.kv_dims_in_regs), ("q_dims_in_regs", self.q_dims_in_regs)):
-            arrays.require(dims >= 0 and dims % 16 == 0, f"{self}: {name} must be a multiple of 16")
+            arrays.require(
+                dims in (16, 32) or dims % SWIZZLED_DIMS == 0,
+                f"{self}: {name} must be 16, 32 or a multiple of {SWIZZLED_DIMS}",
+            )
         dim, dim_v = head_dims
         # accumulators, scores and operands of the dV warpgroup, the dK warpgroup, and a dQ warpgroup
         used = max(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....dispatch import arrays
+from ....dispatch.config import Config
 from ..config_checks import check_copies, check_registers, check_smem
 
 _SM_REGISTERS = 65536
@@ -14,7 +15,7 @@ MAX_SPLITS = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm80AttentionConfig:
+class Sm80AttentionConfig(Config):
     """Tile shape, warps and split-KV of the sm_80 forward kernel.
 
     A warp has `tile_m / warps` query rows: 32 of them use what is loaded from smem twice as often as 16, and hold twice
@@ -54,14 +55,13 @@ class Sm80AttentionConfig:
     def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
         """Raise if the config cannot work for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
         require = arrays.require
-        require(1 <= self.warps <= 32, f"{self}: warps must be 1 to 32")
+        require(self.warps <= 32, f"{self}: warps must be 1 to 32")
         require(
-            self.tile_m > 0 and self.tile_m % (16 * self.warps) == 0,
+            self.tile_m % (16 * self.warps) == 0,
             f"{self}: tile_m must be a multiple of {16 * self.warps}, 16 rows for each warp",
         )
         check_copies(self, max(self.threads // copy_lanes(d * width // 16) for d in (head_dim, head_dim_v)))
-        require(self.ctas_per_sm >= 1, f"{self}: ctas_per_sm must be at least 1")
-        require(1 <= self.num_splits <= MAX_SPLITS, f"{self}: num_splits must be 1 to {MAX_SPLITS}")
+        require(self.num_splits <= MAX_SPLITS, f"{self}: num_splits must be 1 to {MAX_SPLITS}")
         available = min(255, _SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
         what, used = f"accumulators with head_dim {head_dim_v}", self.registers(head_dim_v, width)
         hint = "fewer rows for a warp, a smaller tile_n, or fewer ctas_per_sm"

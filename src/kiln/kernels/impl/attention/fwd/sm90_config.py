@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....dispatch import arrays
+from ....dispatch.config import Config
 from ..config_checks import check_registers, check_rows, check_smem
 
 WARPGROUP_M = 64
@@ -23,7 +24,7 @@ def padded_head_dim(head_dim: int, width: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sm90AttentionConfig:
+class Sm90AttentionConfig(Config):
     """Tile shape, stages and scheduling of the Hopper forward kernel.
 
     A tile has 64 query rows for each of `consumer_warpgroups`, and `tile_n` keys; one more warpgroup loads. `kv_stages`
