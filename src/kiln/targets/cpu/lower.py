@@ -130,7 +130,8 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
         from .access_counter import AccessCounter  # most programs run without
 
         expansion.counter = AccessCounter(expansion, kinds)
-    checked = [kind for kind in kinds if kind not in sanitizing.COUNTS]
+    # a build that only counts keeps accesses out of bounds away from memory, as launches checked by default do
+    checked = [kind for kind in kinds if kind not in sanitizing.COUNTS] or [sanitizing.BOUNDS] * bool(kinds)
     if checked:
         from .sanitizer.instrument import Instrumentation  # most programs run without
 

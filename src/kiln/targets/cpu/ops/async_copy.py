@@ -26,11 +26,11 @@ def copy_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, size: int
 ) -> None:
     """Issue a `cp.async` of `bytes_` bytes; the rest of `size` is filled with zeros."""
-    target, source = hooks_of(x, op).copy(b, target, source, bytes_, size)
     if x.module.counter is not None:
         x.module.counter.access(x, op, b, "smem", target, size, size, "cp.async")
         reads = b.compare("ne", bytes_, 0)
         x.module.counter.access(x, op, b, "gmem", source, size, size, "cp.async", reads)
+    target, source = hooks_of(x, op).copy(b, target, source, bytes_, size)
     x.call(b, "kiln_cpu_copy", [_copies(x, op), target, source, bytes_, b.i32(size)])
 
 
@@ -71,8 +71,8 @@ def bulk_load(
 ) -> None:
     """Issue a bulk copy to shared memory of this block or another, whose mbarrier counts the bytes."""
     hooks = hooks_of(x, op)
-    hooks.bulk_copy(b, target, source, bytes_, mbarrier)
-    x.call(b, "kiln_cpu_bulk_load", [_copies(x, op), target, source, bytes_, mbarrier])
+    used = hooks.bulk_copy(b, target, source, bytes_, mbarrier)
+    x.call(b, "kiln_cpu_bulk_load", [_copies(x, op), *used])
     hooks.mbarrier_after(b, mbarrier)
 
 
@@ -92,7 +92,7 @@ def multicast(
 
 def bulk_store(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value) -> None:
     """Issue a bulk copy to global memory."""
-    hooks_of(x, op).bulk_copy(b, target, source, bytes_)
+    target, source, bytes_, _ = hooks_of(x, op).bulk_copy(b, target, source, bytes_)
     x.call(b, "kiln_cpu_bulk_store", [_copies(x, op), target, source, bytes_])
 
 
@@ -102,9 +102,9 @@ def bulk_reduce(
 ) -> None:  # fmt: skip
     """Issue a bulk reduction (name, element type): in global memory or, with an mbarrier, in shared memory."""
     hooks = hooks_of(x, op)
-    hooks.bulk_copy(b, target, source, bytes_, mbarrier, combines=True)
+    target, source, bytes_, counts = hooks.bulk_copy(b, target, source, bytes_, mbarrier, combines=True)
     number = REDUCTIONS.index(how[0]) + 1 | list(ELEMENTS).index(how[1]) << 8
-    place = mbarrier if mbarrier is not None else b.value("llvm.mlir.zero", ptr_type())
+    place = counts if counts is not None else b.value("llvm.mlir.zero", ptr_type())
     x.call(
         b,
         "kiln_cpu_bulk_reduce",
@@ -119,11 +119,11 @@ def store_async(
 ) -> None:
     """Store integers to consecutive addresses, then complete their bytes on an mbarrier."""
     hooks, each = hooks_of(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
-    hooks.store_async(b, target, each * len(parts), mbarrier)
+    target, counts = hooks.store_async(b, target, each * len(parts), mbarrier)
     for number, part in enumerate(parts):
         b.store(part, b.byte_gep(target, number * each))
     x.frame_of(op)
-    x.call(b, "kiln_cpu_mbarrier", [mbarrier, b.i32(0), b.i32(-each * len(parts))])
+    x.call(b, "kiln_cpu_mbarrier", [counts, b.i32(0), b.i32(-each * len(parts))])
     hooks.mbarrier_after(b, mbarrier)
 
 

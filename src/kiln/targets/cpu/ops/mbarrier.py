@@ -24,7 +24,7 @@ HANDLERS = Handlers()
 def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: ir.Value) -> None:
     """Initialize an mbarrier."""
     _check_arrivals(x, op, b, count)
-    hooks_of(x, op).mbarrier_init(b, pointer, count)
+    pointer = hooks_of(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
     b.store(b.binary("ori", wide, b.binary("shli", wide, 20)), pointer)
 
@@ -43,12 +43,12 @@ def mbarrier_change(
     most = MBARRIER_BYTES
     x.refuse_outside(op, b, bytes_, -most, most, "%d bytes at an mbarrier", f"it counts bytes from -{most} to {most}")
     hooks = hooks_of(x, op)
-    hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_)
-    x.call(b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
+    used = hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_)
+    x.call(b, "kiln_cpu_mbarrier", [used, b.i32(0), bytes_])
     if constant_value(bytes_) != 0:
-        _check_missing(x, op, b, pointer)
+        _check_missing(x, op, b, used)
     if arrivals is not None:
-        x.call(b, "kiln_cpu_mbarrier", [pointer, arrivals, b.i32(0)])
+        x.call(b, "kiln_cpu_mbarrier", [used, arrivals, b.i32(0)])
     hooks.mbarrier_after(b, pointer)
 
 
@@ -98,18 +98,18 @@ def mbarrier_wait(
     """
     frame, site = x.frame_of(op), x.site_of(op, "mbarrier")
     hooks = hooks_of(x, op)
-    hooks.mbarrier_wait(b, pointer, phase)
-    had_to_wait = _incomplete(b, pointer, phase)
+    used = hooks.mbarrier_wait(b, pointer, phase)
+    had_to_wait = _incomplete(b, used, phase)
     then = b.if_(had_to_wait)
     record = wait_softly if may_fail else wait
-    record(then, frame, then.byte_gep(pointer, 4), then.i32(-(1 << 31)), _phase_bit(then, phase), then.i32(site))
+    record(then, frame, then.byte_gep(used, 4), then.i32(-(1 << 31)), _phase_bit(then, phase), then.i32(site))
     x.suspend(then)
     if may_fail:
         Fields(then, frame, FrameHeader).store("soft", 0)
     done = b.const(int_type(1), 1)
     if may_fail:
         # to the sanitizer a try that had to wait fails: on a GPU it may, and a program must not count on the contrary
-        failed = _incomplete(b, pointer, phase) if x.module.sanitizer is None else had_to_wait
+        failed = _incomplete(b, used, phase) if x.module.sanitizer is None else had_to_wait
         done = b.binary("xori", failed, done)
     hooks.mbarrier_waited(b, pointer, phase, done)
     return done

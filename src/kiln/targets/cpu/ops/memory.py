@@ -145,9 +145,9 @@ def ordered_load(
     """Emit a load with an order; `space` is where from, if that is known."""
     x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
-    pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     if x.module.counter is not None:
         x.module.counter.access(x, op, b, space, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
+    pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     attributes = _access(carrier, modifiers, _ACQUIRE)
     made = b.value("llvm.load", carrier, (pointer,), attributes)
     if "acquire" in modifiers and "ordering" not in attributes:  # x86-64 would keep the order anyway, aarch64 would not
@@ -166,9 +166,9 @@ def ordered_store(
 ) -> None:
     """Emit a store with an order; `space` is where to, if that is known."""
     value = to_carrier(b, value)
-    pointer = hooks_of(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
     if x.module.counter is not None:
         x.module.counter.access(x, op, b, space, pointer, value_bytes(value.type), value_bytes(value.type), "st")
+    pointer = hooks_of(x, op).ordered(b, pointer, value.type, modifiers, stores=True)
     attributes = _access(value.type, modifiers, _RELEASE)
     if "release" in modifiers and "ordering" not in attributes:
         b.op("llvm.fence", (), (), {"ordering": int_attr(int_type(64), _RELEASE)})

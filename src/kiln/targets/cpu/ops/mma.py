@@ -453,13 +453,14 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
     return b.value("arith.trunci", i8, (wanted,))
 
 
-def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> None:
-    """Let instrumented builds check the rows whose addresses the first lanes give."""
-    hooks_of(x, op).rows(b, address, lanes, stores)
+def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> ir.Value:
+    """Let instrumented builds check the rows whose addresses the first lanes give; return the address to use."""
+    used = hooks_of(x, op).rows(b, address, lanes, stores)
     if x.module.counter is not None:
         x.frame_of(op)
         gives = b.if_(b.compare("ult", lane_of(x, b), lanes))
         x.module.counter.access(x, op, gives, "smem", address, 16, 16, "stmatrix" if stores else "ldmatrix")
+    return used
 
 
 def _movement(x: Expander, kind: Matrices) -> str:
@@ -472,7 +473,7 @@ def _movement(x: Expander, kind: Matrices) -> str:
 def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, kind: Matrices) -> ir.Value:
     """Return a lane's registers of some matrices, as a vector of i32."""
     movement = _movement(x, kind)
-    _rows(x, op, b, pointer, kind.lanes, stores=False)
+    pointer = _rows(x, op, b, pointer, kind.lanes, stores=False)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT)])
     first = once_for_warp(x, op, b, kind.name, meeting)
     first.call(movement, [], [meeting.inside(first).at("payload")])
@@ -486,7 +487,7 @@ def store_matrices(
 ) -> None:
     """Store a lane's registers of some matrices, given as a vector of i32."""
     movement = _movement(x, kind)
-    _rows(x, op, b, pointer, kind.lanes, stores=True)
+    pointer = _rows(x, op, b, pointer, kind.lanes, stores=True)
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT), (value, _REGISTERS_AT)])
     first = once_for_warp(x, op, b, kind.name, meeting)
     first.call(movement, [], [meeting.inside(first).at("payload")])

@@ -13,7 +13,7 @@ from ...lowering.expansion import AnyOp
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, TCGEN05_ST, THREAD, WGMMA
 from ..runtime.record_access import Fields, block_of
 from ..runtime.records import Barrier, BlockRecord, FrameHeader
-from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS, USES_LOADS
+from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS, SCRATCH, USES_LOADS
 
 if TYPE_CHECKING:
     from ..expand import Expander
@@ -102,13 +102,19 @@ class Hooks:
     def _attribute(self, name: str, default: str) -> str:
         return self.op.attributes[name].value if name in self.op.attributes else default  # pyright: ignore[reportAttributeAccessIssue]
 
-    def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> None:
-        """Before an `ldmatrix` or `stmatrix`, whose first `count` lanes give the address of a row each."""
+    def rows(self, b: Builder, address: ir.Value, count: int, stores: bool) -> ir.Value:
+        """Before an `ldmatrix` or `stmatrix`, whose first `count` lanes give the address of a row each.
+
+        Returns the address to use.
+        """
         assert self.x.function.frame is not None
         thread = Fields(b, self.x.function.frame, FrameHeader).load("thread")
         lane = b.binary("andi", thread, 31)
+        used = self.x.at_entry(self.op.location).alloca(address.type)
+        b.store(address, used)
         gives = b.if_(b.compare("ult", lane, count))
-        self.access(gives, address, 16, write=stores, alignment=16)
+        gives.store(self.access(gives, address, 16, write=stores, alignment=16), used)
+        return b.load(address.type, used)
 
     def atomic(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str = "") -> ir.Value:
         """Before an atomic update; order and scope are the operation's, or are among the modifiers of PTX."""
@@ -161,34 +167,43 @@ class Hooks:
     def _mbarrier_site(self, address: ir.Value, what: str) -> int:
         return self.sanitizer.site(self.op, self.x, what, memory=self.sanitizer.name_of(address))
 
-    def mbarrier_init(self, b: Builder, address: ir.Value, count: ir.Value) -> None:
-        self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
+    def mbarrier_init(self, b: Builder, address: ir.Value, count: ir.Value) -> ir.Value:
+        """Before an mbarrier is initialized; returns the address to use."""
+        used = self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
         self._call(b, "mbarrier_init", address, count, self._mbarrier_site(address, "mbarrier init"))
+        return used
 
     def mbarrier_inval(self, b: Builder, address: ir.Value) -> None:
         self._call(b, "mbarrier_inval", address)
 
     def mbarrier_arrive(
         self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None
-    ) -> None:
-        """Before an arrival; `how` is as in `mbarriers.mbarrier_arrive`, by default the operation's order."""
+    ) -> ir.Value:
+        """Before an arrival; `how` is as in `mbarriers.mbarrier_arrive`, by default the operation's order.
+
+        Returns the address to use.
+        """
         if how is None:
             how = int(self._attribute("order", "release") == "relaxed")
-        self._use(b, address, "arrival at an mbarrier", engine=BULK_LOAD if how == 1 + BULK_LOAD else THREAD)
+        used = self._use(b, address, "arrival at an mbarrier", engine=BULK_LOAD if how == 1 + BULK_LOAD else THREAD)
         self._call(b, "mbarrier_arrive", address, count, bytes_, self._mbarrier_site(address, "mbarrier arrive"), how)
+        return used
 
-    def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> None:
+    def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> ir.Value:
         # not an atomic write: arrivals and waits never collide with each other, only with initialization
-        self.access(b, address, 8, write=False, alignment=8, atomic=True, engine=engine, what=what, written=False)
+        return self.access(
+            b, address, 8, write=False, alignment=8, atomic=True, engine=engine, what=what, written=False
+        )
 
     def mbarrier_after(self, b: Builder, address: ir.Value) -> None:
         """After an mbarrier changed."""
         self._call(b, "mbarrier_after", address)
 
-    def mbarrier_wait(self, b: Builder, address: ir.Value, phase: ir.Value) -> None:
-        """Before a wait for the phase of a parity."""
-        self._use(b, address, "wait for an mbarrier")
+    def mbarrier_wait(self, b: Builder, address: ir.Value, phase: ir.Value) -> ir.Value:
+        """Before a wait for the phase of a parity; returns the address to use."""
+        used = self._use(b, address, "wait for an mbarrier")
         self._call(b, "mbarrier_waits", address, phase, self._mbarrier_site(address, "mbarrier wait"))
+        return used
 
     def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value) -> None:
         """After a wait; `done` is whether the phase was complete."""
@@ -210,17 +225,23 @@ class Hooks:
     def bulk_copy(
         self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None,
         combines: bool = False,
-    ) -> None:  # fmt: skip
-        """Before a bulk copy, whose bytes an mbarrier may count; `combines` for a reduction."""
+    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None]:  # fmt: skip
+        """Before a bulk copy, whose bytes an mbarrier may count; `combines` for a reduction.
+
+        Returns the target, source, bytes and mbarrier to use.
+        """
         self.sanitizer.use(BULK_LOAD if mbarrier is not None else BULK_SOURCE)
         reads, writes = (BULK_LOAD, BULK_LOAD) if mbarrier is not None else (BULK_SOURCE, BULK_STORE)
         if mbarrier is not None:
             self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
-        self.access(b, source, bytes_, write=False, alignment=16, engine=reads, what="bulk copy from")
+        from_ = self.access(b, source, bytes_, write=False, alignment=16, engine=reads, what="bulk copy from")
         what = "bulk reduction of" if combines else "bulk copy to"
-        self.access(b, target, bytes_, write=True, alignment=16, engine=writes, atomic=combines, what=what)
+        to = self.access(b, target, bytes_, write=True, alignment=16, engine=writes, atomic=combines, what=what)
         if mbarrier is not None:
-            self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
+            mbarrier = self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
+        made_up = b.binary("ori", _differ(b, source, from_), _differ(b, target, to))
+        fits = b.select(made_up, b.binary("minui", bytes_, b.const(bytes_.type, SCRATCH)), bytes_)
+        return to, from_, fits, mbarrier
 
     def box(
         self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
@@ -256,12 +277,12 @@ class Hooks:
         arrival = self._mbarrier_site(mbarrier, "mbarrier arrive")
         self._call(b, "request", response, mbarrier, int(multicast), low, high, site, arrival)
 
-    def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> None:
-        """Before an asynchronous store whose bytes an mbarrier counts."""
+    def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Before an asynchronous store whose bytes an mbarrier counts; returns the addresses to use."""
         self.sanitizer.use(BULK_LOAD)
         self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
-        self.access(b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to")
-        self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
+        used = self.access(b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to")
+        return used, self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
 
     def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
         """Before an arrival after the completion of copies."""
@@ -366,6 +387,11 @@ class Hooks:
         self._call(b, "wgmma_waited", left)
 
 
+def _differ(b: Builder, one: ir.Value, other: ir.Value) -> ir.Value:
+    """Return whether two pointers differ."""
+    return b.compare("ne", *(b.value("llvm.ptrtoint", int_type(64), (pointer,)) for pointer in (one, other)))
+
+
 class _NoHooks:
     """The hooks of a normal build: they add nothing, and accesses keep their addresses."""
 
@@ -377,8 +403,18 @@ class _NoHooks:
 
     atomic = ordered = access
 
+    rows = mbarrier_init = mbarrier_arrive = mbarrier_wait = access
+
     def copy(self, b: Builder, target: ir.Value, source: ir.Value, *_sizes: Any) -> tuple[ir.Value, ir.Value]:
         return target, source
+
+    def bulk_copy(
+        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None, **_how: Any
+    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None]:  # fmt: skip
+        return target, source, bytes_, mbarrier
+
+    def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> tuple[ir.Value, ir.Value]:
+        return target, mbarrier
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_arguments, **_keywords: None

@@ -16,6 +16,7 @@ from .state import (
     PLAIN,
     PLAIN_ACCESSES,
     RULE,
+    SCRATCH,
     TENSOR_ROWS,
     BarrierSlot,
     Cell,
@@ -103,7 +104,7 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     st.smem = smem
     st.limit = 3 << 30
     st.active = 1
-    st.scratch = address(allocate(1 << 16))
+    st.scratch = address(allocate(2 * SCRATCH))
     clear(ref(st).objects, MAX_OBJECTS)
 
 

@@ -13,7 +13,7 @@ from ...lowering.expansion import AnyOp
 
 _MOVING = {
     "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",
-    "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
+    "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.ptr_to_int", "llvm.ptrtoint", "llvm.inttoptr",
 }  # fmt: skip
 """Operations whose result points into the memory of their first operand; a tensor's address comes first."""
 MOST_MERGES = 8

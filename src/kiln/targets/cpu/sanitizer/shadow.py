@@ -30,6 +30,7 @@ from .state import (
     PAGE_SHIFT,
     PLAIN,
     RULE,
+    SCRATCH,
     SHARED,
     SPACE_MASK,
     WRITE,
@@ -296,9 +297,7 @@ def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) 
     st = state.place
     fine = True
     if st.kinds & PLAIN != 0:
-        if st.left == 0:
-            return address
-        st.left -= 1
+        st.left -= u64(st.left != 0)
     if st.active != 0 and size != 0:
         if st.sequential != 0:
             st.current.fenced = 0
@@ -315,15 +314,15 @@ def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) 
         else:
             fine = global_access(address, size, flags, site, low, fine)
     st.value = 0
-    return address if fine else st.scratch
+    if fine:
+        return address
+    return st.scratch + (u64(SCRATCH) if flags & WRITE != 0 else u64(0))  # what is read there remains zero
 
 
 @native
 def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32, said_shared: bool) -> bool:
     """Check an access to shared memory, or to the frames behind it, and return whether it is valid."""
     st = state.place
-    if st.kinds & PLAIN != 0 and st.left == 0:  # writes are no longer recorded: engines must not miss them
-        return True
     rank, offset = u64(0), address - st.arena
     if offset >= st.chunk:
         rank = offset // st.chunk
@@ -339,6 +338,8 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
         first, last = offset >> st.shift, (end - 1) >> st.shift
         flags = (flags & ~u32(SPACE_MASK)) | SHARED
         if st.kinds & PLAIN != 0:
+            if st.left == 0:  # from here on writes are not recorded
+                return True
             written = ref(st.written)[rank * st.cells_per_block + first]
             touch_plainly(written, last + 1 - first, flags, site, address, size)
             return True

@@ -18,7 +18,10 @@ KINDS = ("race", "memory", "sync", "numeric")
 PLAIN = 1 << 16
 """A bit beside those of the kinds: bounds and unset shared memory alone, without clocks."""
 PLAIN_ACCESSES = 1 << 26
-"""How many accesses of a launch are checked then; those that kernel code checks itself do not count."""
+"""How many accesses of a launch are looked at for unset memory then; those that kernel code checks itself do not count."""
+SCRATCH = 1 << 18
+"""Bytes that are read in place of those of an access that must not be made, and as many that are written: more than any
+shared memory has."""
 FURTHER = 3
 """Schedules of a launch besides the first, with the seeds 1, 2, ..."""
 DEFAULT_KINDS = ("race", "memory", "sync")
@@ -421,7 +424,7 @@ class State:
     begun: i64
     logs: Array[Log, 2]
     active: u32
-    left: u64  # accesses to check, of a plain build
+    left: u64  # accesses to look at for unset memory, of a plain build
     kinds: u32
     group: u32
     threads: u32  # N
