@@ -146,6 +146,15 @@ def test_offsets_past_32_bits():
     del wide
 
 
+@pytest.mark.parametrize("config", [None, kernels.Sm80GemmConfig((128, 128, 32), (2, 2), 4)])
+def test_results_of_more_than_32_bits(config):
+    a, b = operand(65536, 64, torch.float16, "N"), operand(64, 32776, torch.float16, "N")
+    got = kernels.gemm(a, b, config=config)
+    assert got.numel() > 1 << 31
+    check(got[-300:, -300:], a[-300:], b[:, -300:], 1e-3)
+    check(got[:300], a[:300], b, 1e-3)
+
+
 HOPPER = [
     ((128, 256), (2, 1), False), ((128, 256), (1, 2), False), ((256, 128), (1, 2), False), ((128, 192), (2, 1), False),
     ((128, 192), (2, 1), True), ((128, 128), (2, 1), True), ((128, 128), (2, 2), True), ((64, 256), (2, 1), True), ((64, 64), (1, 1), True),

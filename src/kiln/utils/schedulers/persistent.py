@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...base_dsl.ranges import const_expr
+from ...base_dsl.typing import Int32, Int64
 from ...cute import arch, ceil_div, fast_divmod_create_divisor, jit
 from .raster import raster_divisors, raster_tile
 
@@ -40,6 +41,11 @@ class GemmTile(NamedTuple):
     rows: Any = 0
 
 
+def extents(d: Any) -> tuple[Any, ...]:
+    """Return the extents of a result in 32 bits: those of more than 2**31 elements come in 64, and tiles are fewer."""
+    return tuple(Int32(extent) if isinstance(extent, Int64) else extent for extent in d.shape)
+
+
 class SingleTileScheduler:
     """One tile to a CTA, or to a cluster of `split_k` neighbouring CTAs, each of which has a part of K.
 
@@ -54,7 +60,7 @@ class SingleTileScheduler:
     def grid(self, d: Any) -> tuple[Any, Any, int]:
         """Return the grid for a result (M, N, L)."""
         tiles_m, tiles_n = self._tiles(d)
-        ctas, batches = tiles_m * tiles_n * self.split_k, d.shape[2]
+        ctas, batches = tiles_m * tiles_n * self.split_k, extents(d)[2]
         return (ctas * batches, 1, 1) if self.folds_batches else (ctas, batches, 1)
 
     def cluster(self) -> tuple[int, int, int] | None:
@@ -76,7 +82,8 @@ class SingleTileScheduler:
         return SingleTile(raster_tile(number, self._tiles(d)[0], divisors[:2], _RASTER_GROUP), batch, rank)
 
     def _tiles(self, d: Any) -> tuple[Any, Any]:
-        return ceil_div(d.shape[0], self.tile_shape_mn[0]), ceil_div(d.shape[1], self.tile_shape_mn[1])
+        m, n, _ = extents(d)
+        return ceil_div(m, self.tile_shape_mn[0]), ceil_div(n, self.tile_shape_mn[1])
 
 
 class PersistentTileScheduler:
@@ -131,7 +138,7 @@ class PersistentTileScheduler:
         """Return the number of clusters of tiles."""
         d, _ = tiles
         clusters_m, clusters_n = self._clusters(d)
-        return clusters_m * clusters_n * d.shape[2]
+        return clusters_m * clusters_n * extents(d)[2]
 
     def first(self) -> Any:
         """Return the number of this CTA's first cluster of tiles."""
@@ -158,8 +165,9 @@ class PersistentTileScheduler:
         return 0, k_tiles
 
     def _clusters(self, d: Any) -> tuple[Any, Any]:
-        (m, n), (x, y) = self.tile_shape_mn, self.cluster_shape_mn
-        return ceil_div(d.shape[0], m * x), ceil_div(d.shape[1], n * y)
+        (tile_m, tile_n), (x, y) = self.tile_shape_mn, self.cluster_shape_mn
+        m, n, _ = extents(d)
+        return ceil_div(m, tile_m * x), ceil_div(n, tile_n * y)
 
 
 class SplitKTileScheduler(PersistentTileScheduler):
@@ -178,7 +186,7 @@ class SplitKTileScheduler(PersistentTileScheduler):
         self.reduces_later = reduces_later
 
     def grid(self, d: Any) -> tuple[Any, Any, int]:
-        return self.num_tiles((d, ())) * self.split_k_cluster, d.shape[2] if self.reduces_later else 1, 1
+        return self.num_tiles((d, ())) * self.split_k_cluster, extents(d)[2] if self.reduces_later else 1, 1
 
     def cluster(self) -> tuple[int, int, int] | None:
         return (self.split_k_cluster, 1, 1) if self.split_k_cluster > 1 else None
@@ -186,7 +194,7 @@ class SplitKTileScheduler(PersistentTileScheduler):
     @jit
     def divisors(self, d: Any):
         parts = (
-            [fast_divmod_create_divisor(self.split_k_cluster * d.shape[2])] if const_expr(self.reduces_later) else []
+            [fast_divmod_create_divisor(self.split_k_cluster * extents(d)[2])] if const_expr(self.reduces_later) else []
         )
         return [*PersistentTileScheduler.divisors(self, d), *parts]
 

@@ -478,6 +478,17 @@ def test_partials_are_loaded_before_they_are_added():
     assert used.registers > 8 * 4
 
 
+@pytest.mark.parametrize("config", [None, kernels.Sm80GemmConfig(), kernels.Sm80GemmConfig(split_k=16)])
+def test_results_of_more_than_32_bits(config):
+    """Their extents come in 64 bits, and tiles are counted in 32."""
+    a, b, out = np.zeros((65536, 512), F16), np.zeros((512, 32776), F16), np.zeros((65536, 32776), F16)
+    if config and config.split_k > 1:
+        a, b, out = a[:8192], b[:, :16392], out[:8192, :16392]  # so many are the partials
+    with kiln.target("nvidia"), dry_run("sm_90a") as launched:
+        kernels.gemm(a, b, out=out, config=config)
+    assert launched
+
+
 @pytest.mark.parametrize(("sums", "splits"), [(5, 1), (3, 2), (7, 1)])
 def test_split_k_has_each_stage_once(sums, splits):
     """Of any number of stages, as many in each part as in others, or one more."""
