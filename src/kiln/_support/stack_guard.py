@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import resource
 import sys
 import threading
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -37,20 +38,27 @@ def with_frames(function: Callable[P, T]) -> Callable[P, T]:
 
 def check() -> None:
     """Raise an error in a thread whose stack is too small for compiling."""
-    if threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    size = _limit() if is_main else _size()
+    if not 0 < size < LEAST:
         return
-    size = _size()
-    if 0 < size < LEAST:
-        raise RuntimeError(
-            f"compiling needs a stack of {LEAST >> 10} KB; this thread's has {size >> 10} KB: call "
-            f"threading.stack_size({2 * LEAST >> 20} << 20) before it starts, or compile in the main thread"
-        )
+    larger = f"threading.stack_size({2 * LEAST >> 20} << 20)"
+    if is_main:
+        hint = f"start the program after `ulimit -s 8192`, or compile in a thread, with {larger} before it starts"
+    else:
+        hint = f"call {larger} before it starts, or compile in the main thread"
+    raise RuntimeError(f"compiling needs a stack of {LEAST >> 10} KB; this thread's has {size >> 10} KB: {hint}")
 
 
 def is_enough_for_new_threads() -> bool:
     """Return whether threads that Python starts now can compile."""
-    size = threading.stack_size()
+    size = threading.stack_size() or _limit()
     return size == 0 or size >= LEAST
+
+
+def _limit() -> int:
+    """Return the bytes that the main thread's stack may grow to; 0 if nothing limits them."""
+    return max(resource.getrlimit(resource.RLIMIT_STACK)[0], 0)
 
 
 def _size() -> int:
