@@ -1,15 +1,20 @@
-"""Kernels of QuACK and flash_attn.cute, compiled by Kiln, beside the peers they are published with and Kiln's own.
+"""Kernels of the library beside their strongest peers, in one run.
 
-    python benchmarks/libraries.py PATH... [--only softmax,gemm] [--seconds 220] [--processes 8] [--check] [--save]
+    python benchmarks/libraries.py [PATH...] [--only memory,gemm,attention] [--rows softmax,mla_decode] [--seconds 170]
+                                   [--processes 14] [--check] [--save]
 
-Each PATH is a checkout of QuACK or FlashAttention, or another folder to import from (einops, tvm_ffi); of `flash_attn`
-only the folder `cute` is loaded. The calls of a row alternate in one run, by `kiln.measure`: medians of calls in a CUDA
-graph with a cold L2 cache. Data is normal; results are compared with PyTorch's in Float32 first, and `--check` does
-nothing more. Kernels are compiled beforehand in `--processes` processes, for the disk cache. After `--seconds` no new
-row is begun. QuACK's GEMMs run with the config that it takes without tuning. torch.compile needs Triton.
+Each PATH is a folder to import from, such as a checkout of QuACK or FlashAttention; what is installed needs none. The
+calls of a row alternate, by `kiln.measure`: medians of calls in a CUDA graph with a cold L2 cache. Data is normal;
+results are compared first, and `--check` does nothing more. After `--seconds` no new row is begun.
 
-"published" is what the libraries say about the same kernel on an H100: QuACK in media/2025-07-10-membound-sol.md,
-FlashAttention-3 in the abstract of arXiv:2407.08608. An H200 has 1.43 times the memory bandwidth of an H100.
+Peers are set up as those who want them fast do. torch.compile tunes (`max-autotune-no-cudagraphs`). Of the configs
+that QuACK's tuner tries for a GEMM the fastest counts. FlashAttention-3 chooses tiles, splits and packing of heads by
+its own rules; its decode takes a cache of whole sequences. FlashMLA's schedule is made before. Backward passes of peers
+add with atomics, in any order; Kiln's is deterministic, which is its default.
+
+A star marks a peer written in CuTe DSL, which Kiln compiled: its kernels are the peer's, its machine code is not.
+A dash is a peer without such a kernel; a reason stands beside it where the peer is missing here. "of the best" is the
+time of the fastest peer divided by Kiln's.
 """
 # pyright: reportMissingImports=false
 
@@ -17,20 +22,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
-import os
 import subprocess
 import sys
 import time
-import types
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from normal_data import refuse_constants
+from peers import compiled, fastest, load, quack_configs, quack_gemm, quack_gemms, reason
 from results import Page, Table
 
-from kiln import kernels, measure
+from kiln import cute, kernels, measure
 from kiln.measure.statistics import Stopping
 
 if TYPE_CHECKING:
@@ -39,314 +41,496 @@ if TYPE_CHECKING:
     Call = Callable[[], Any]
 
 functional = torch.nn.functional
-BF16, F32 = torch.bfloat16, torch.float32
+BF16, F32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 
-MEMORY_BOUND = Table(
-    "QuACK, memory-bound kernels",
+MEMORY = Table(
+    "Memory-bound kernels",
     (
-        "function", "shape", "dtype", "torch us", "torch.compile us", "QuACK us", "Kiln us", "QuACK TB/s", "of a copy",
-        "torch.compile / QuACK", "published",
+        "function", "shape", "dtype", "PyTorch us", "torch.compile us", "QuACK* us", "Kiln us", "Kiln TB/s", "of a copy",
+        "of the best",
     ),
 )  # fmt: skip
 GEMMS = Table(
-    "GEMMs and attention",
+    "GEMMs",
     (
-        "function", "shape", "dtype", "peer", "peer us", "library us", "Kiln us", "library TFLOP/s", "peer / library",
-        "library / Kiln", "published",
+        "function", "shape", "dtype", "cuBLAS us", "torch.compile us", "QuACK* us", "Kiln us", "Kiln TFLOP/s",
+        "of the best",
     ),
 )  # fmt: skip
-PAGE = Page(__file__, "Libraries for CuTe DSL", MEMORY_BOUND, GEMMS)
+ATTENTION = Table(
+    "Attention",
+    (
+        "function", "shape", "dtype", "cuDNN us", "FlashAttention-3 us", "flash_attn.cute* us", "FlashMLA us", "Kiln us",
+        "Kiln TFLOP/s", "of the best",
+    ),
+)  # fmt: skip
+PAGE = Page(__file__, "Kernels beside their strongest peers", MEMORY, GEMMS, ATTENTION)
 
 EFFORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.5), warmup=0.1, window=0.01, batch=0.003)
-ABOUT_3 = "3 TB/s, 0.90 of the peak"
 
 
 class Case(NamedTuple):
-    """A row: the calls that are measured, by the column they fill, and the work of the problem."""
+    """A row: its calls by the column they fill, why others are missing, and the work of the problem."""
 
     table: Table
     name: tuple[str, str, str]
     """Function, shape, dtype."""
     calls: dict[str, Call]
+    missing: dict[str, str]
     work: float
     """TB that must be moved, or TFLOP."""
     wanted: Call
-    """Returns the results in Float32; of a tuple the first counts."""
+    """Returns the result, or a tuple of the first results."""
     tolerance: float
-    published: str = "-"
-    peer: str = ""
+    copied: float = 0.0
+    """TB that the copy moves."""
 
     def check(self) -> None:
-        wanted = self.wanted().float()
-        for who, call in self.calls.items():
-            if who != "copy":
-                got = call()
-                got = (got[0] if isinstance(got, tuple | list) else got).float().reshape(wanted.shape)
+        """Compare what Kiln and the peers compute; a peer that cannot is missing, with its reason."""
+        wanted = _tuple(self.wanted())
+        for who, call in list(self.calls.items()):
+            if who == "copy":
+                continue
+            try:
+                got = _tuple(call())
+            except Exception as refused:
+                if who == "Kiln":
+                    raise
+                del self.calls[who]
+                self.missing[who] = reason(refused)
+                continue
+            assert len(got) >= len(wanted), f"{who}: {len(got)} results, {len(wanted)} are wanted"
+            for one, other in zip(got, wanted, strict=False):
                 torch.testing.assert_close(
-                    got, wanted, rtol=3e-2, atol=self.tolerance, msg=lambda text, who=who: f"{who}: {text}"
-                )
+                    one.float().reshape(other.shape), other.float(), rtol=3e-2, atol=self.tolerance,
+                    msg=lambda text, who=who: f"{who}: {text}",
+                )  # fmt: skip
 
     def add(self) -> None:
+        """Time the calls, and add the row."""
         found = measure.compare(self.calls, rounds=6, effort=EFFORT)
         us = {who: one.us for who, one in found.measurements.items()}
-        shown = {who: f"{value:.1f}" for who, value in us.items()}
-        speed = self.work / us["library"] * 1e6
-        if self.table is MEMORY_BOUND:
-            beside = [f"{us['copy'] / us['library'] * self.moved():.2f}"]
-            beside.append(f"{us['compiled'] / us['library']:.2f}" if "compiled" in us else "-")
-            times = [shown.get(who, "-") for who in ("torch", "compiled", "library", "Kiln")]
-            self.table.add(*self.name, *times, f"{speed:.2f}", *beside, self.published)
+        absent = {who: f"- ({why})" for who, why in self.missing.items()}
+        shown = {**absent, **{who: f"{value:.1f}" for who, value in us.items()}}
+        cells = [shown.get(column[:-3], "-") for column in self.table.columns if column.endswith(" us")]
+        rate = self.work / us["Kiln"] * 1e6
+        if self.table is MEMORY:
+            cells += [f"{rate:.2f}", f"{us['copy'] / us['Kiln'] * self.work / self.copied:.2f}"]
         else:
-            times = [shown.get(who, "-") for who in ("torch", "library", "Kiln")]
-            beside = [f"{us['torch'] / us['library']:.2f}", f"{us['library'] / us['Kiln']:.2f}"]
-            self.table.add(*self.name[:3], self.peer, *times, f"{speed:.0f}", *beside, self.published)
+            cells.append(f"{rate:.0f}")
+        peers = [value for who, value in us.items() if who not in ("Kiln", "copy")]
+        self.table.add(*self.name, *cells, f"{min(peers) / us['Kiln']:.2f}" if peers else "-")
 
-    def moved(self) -> float:
-        """Return what must be moved relative to the copy, which reads and writes the first argument."""
-        return self.work / self.calls["copy"].keywords["bytes_"] * 1e12  # type: ignore[attr-defined]
+
+def _tuple(x: Any) -> tuple[Any, ...]:
+    return tuple(x) if isinstance(x, tuple | list) else (x,)
+
+
+def row(
+    table: Table, name: tuple[str, str, str], peers: dict[str, Callable[[], Call]], ours: Call, work: float, wanted: Call,
+    tolerance: float, **others: Any,
+) -> Case:  # fmt: skip
+    """Return a row; `peers` make their calls, and one that cannot be imported is missing."""
+    calls: dict[str, Call] = {"Kiln": ours}
+    missing: dict[str, str] = {}
+    for who, make in peers.items():
+        try:
+            calls[who] = make()
+        except Exception as absent:
+            missing[who] = reason(absent)
+    return Case(table, name, calls, missing, work, wanted, tolerance, **others)
 
 
 def normal(*shape: int, dtype: Any = BF16) -> Any:
-    x = torch.randn(*shape, device="cuda", dtype=dtype)
+    x = torch.randn(*shape, device="cuda", dtype=F32 if dtype is E4M3 else dtype)
     refuse_constants(x.flatten()[: 1 << 16])
-    return x
-
-
-def copying(x: Any) -> Call:
-    out = torch.empty_like(x)
-    return functools.partial(
-        lambda out, x, bytes_: torch.neg(x, out=out), out, x, bytes_=2 * x.numel() * x.element_size()
-    )
-
-
-def rows_of(x: Any) -> str:
-    return f"{x.shape[0]} x {x.shape[1]}"
+    return x.to(dtype)
 
 
 def memory_bound(
-    name: str, x: Any, arguments: tuple[Any, ...], theirs: Callable[..., Any], library: Call, ours: Call,
-    arrays: float, published: str = "-", eager: Call | None = None, tolerance: float = 2e-2,
+    name: str, x: Any, arguments: tuple[Any, ...], theirs: Callable[..., Any], quack: Callable[[], Call], ours: Call,
+    arrays: float, eager: Call | None = None, tolerance: float = 2e-2,
 ) -> Case:  # fmt: skip
     """Return a row whose torch is `theirs(*arguments)`, or `eager`; `arrays` of the size of x are read or written."""
-    calls = {"library": library, "Kiln": ours, "torch": eager or (lambda: theirs(*arguments)), "copy": copying(x)}
-    if _HAS_TRITON:
-        fused = torch.compile(theirs, dynamic=False)
-        calls["compiled"] = lambda: fused(*arguments)
+    out = torch.empty_like(x)
+    peers: dict[str, Callable[[], Call]] = {
+        "PyTorch": lambda: eager or (lambda: theirs(*arguments)),
+        "torch.compile": lambda: compiled(theirs, *arguments),
+        "QuACK*": quack,
+    }
     wide = [a.float() if a.is_floating_point() else a for a in arguments]
+    size = x.numel() * x.element_size() / 1e12
+    one = row(
+        MEMORY, (name, f"{x.shape[0]} x {x.shape[1]}", str(x.dtype)[6:]), peers, ours, arrays * size,
+        lambda: _tuple(theirs(*wide))[0], tolerance, copied=2 * size,
+    )  # fmt: skip
+    one.calls["copy"] = lambda: torch.neg(x, out=out)
+    return one
 
-    def wanted() -> Any:
-        found = theirs(*wide)
-        return found[0] if isinstance(found, tuple) else found
 
-    size = arrays * x.numel() * x.element_size() / 1e12
-    return Case(MEMORY_BOUND, (name, rows_of(x), str(x.dtype)[6:]), calls, size, wanted, tolerance, published)
+def softmax(rows: int, columns: int, dtype: Any) -> Case:
+    def quack() -> Call:
+        from quack.softmax import softmax_fwd
 
-
-def softmax(rows: int, columns: int, dtype: Any, published: str) -> Case:
-    from quack.softmax import softmax_fwd
+        return lambda: softmax_fwd(x)
 
     x = normal(rows, columns, dtype=dtype)
-    return memory_bound(
-        "softmax", x, (x,), lambda x: torch.softmax(x, -1), lambda: softmax_fwd(x), lambda: kernels.softmax(x), 2,
-        published,
-    )  # fmt: skip
+    return memory_bound("softmax", x, (x,), lambda x: torch.softmax(x, -1), quack, lambda: kernels.softmax(x), 2)
 
 
 def softmax_backward(rows: int, columns: int, dtype: Any) -> Case:
-    from quack.softmax import softmax_bwd
+    def quack() -> Call:
+        from quack.softmax import softmax_bwd
+
+        return lambda: softmax_bwd(dy, y)
 
     y, dy = torch.softmax(normal(rows, columns, dtype=dtype), -1), normal(rows, columns, dtype=dtype)
     return memory_bound(
-        "softmax backward", y, (dy, y), lambda dy, y: y * (dy - (dy * y).sum(-1, keepdim=True)),
-        lambda: softmax_bwd(dy, y), lambda: kernels.softmax_backward(dy, y), 3,
+        "softmax backward", y, (dy, y), lambda dy, y: y * (dy - (dy * y).sum(-1, keepdim=True)), quack,
+        lambda: kernels.softmax_backward(dy, y), 3,
         eager=lambda: torch.ops.aten._softmax_backward_data(dy, y, -1, dtype),
     )  # fmt: skip
 
 
-def rms_norm(rows: int, columns: int, dtype: Any, published: str) -> Case:
-    from quack.rmsnorm import rmsnorm_fwd
+def rms_norm(rows: int, columns: int, dtype: Any) -> Case:
+    def quack() -> Call:
+        from quack.rmsnorm import rmsnorm_fwd
+
+        return lambda: rmsnorm_fwd(x, w, eps=1e-6)
 
     x, w = normal(rows, columns, dtype=dtype), normal(columns, dtype=dtype)
     return memory_bound(
-        "rms_norm", x, (x, w), lambda x, w: functional.rms_norm(x, (columns,), w, 1e-6),
-        lambda: rmsnorm_fwd(x, w, eps=1e-6), lambda: kernels.rms_norm(x, w, eps=1e-6), 2, published,
+        "rms_norm", x, (x, w), lambda x, w: functional.rms_norm(x, (columns,), w, 1e-6), quack,
+        lambda: kernels.rms_norm(x, w, eps=1e-6), 2,
+    )  # fmt: skip
+
+
+def fused_add_rms_norm(rows: int, columns: int, dtype: Any) -> Case:
+    def quack() -> Call:
+        from quack.rmsnorm import rmsnorm_fwd
+
+        return lambda: rmsnorm_fwd(x, w, residual=residual, eps=1e-6)
+
+    x, residual, w = (
+        normal(rows, columns, dtype=dtype),
+        normal(rows, columns, dtype=dtype),
+        normal(columns, dtype=dtype),
+    )
+    return memory_bound(
+        "x + residual, rms_norm", x, (x, residual, w),
+        lambda x, r, w: (functional.rms_norm(x + r, (columns,), w, 1e-6), x + r), quack,
+        lambda: kernels.fused_add_rms_norm(x, residual, w, eps=1e-6), 4, tolerance=6e-2,
     )  # fmt: skip
 
 
 def rms_norm_backward(rows: int, columns: int, dtype: Any) -> Case:
-    from quack.rmsnorm import rmsnorm_bwd
+    def quack() -> Call:
+        from quack.rmsnorm import rmsnorm_bwd
 
-    x, dy, w = normal(rows, columns, dtype=dtype), normal(rows, columns, dtype=dtype), normal(columns, dtype=dtype)
-    rstd = torch.rsqrt(x.float().square().mean(-1) + 1e-6)
+        return lambda: rmsnorm_bwd(x, w, dy, rstd)
 
     def theirs(dy: Any, x: Any, w: Any, rstd: Any) -> Any:
         unit, scaled = x.float() * rstd[:, None], dy.float() * w.float()
         dx = (scaled - unit * (scaled * unit).mean(-1, keepdim=True)) * rstd[:, None]
         return dx.to(x.dtype), (dy.float() * unit).sum(0).to(w.dtype)
 
+    x, dy, w = normal(rows, columns, dtype=dtype), normal(rows, columns, dtype=dtype), normal(columns, dtype=dtype)
+    rstd = torch.rsqrt(x.float().square().mean(-1) + 1e-6)
     return memory_bound(
-        "rms_norm backward", x, (dy, x, w, rstd), theirs, lambda: rmsnorm_bwd(x, w, dy, rstd),
-        lambda: kernels.rms_norm_backward(dy, x, w), 3,
-    )  # fmt: skip
+        "rms_norm backward", x, (dy, x, w, rstd), theirs, quack, lambda: kernels.rms_norm_backward(dy, x, w), 3
+    )
 
 
 def layer_norm(rows: int, columns: int, dtype: Any) -> Case:
-    from quack.rmsnorm import layernorm_fwd
+    def quack() -> Call:
+        from quack.rmsnorm import layernorm_fwd
+
+        return lambda: layernorm_fwd(x, w, eps=1e-5)
 
     x, w = normal(rows, columns, dtype=dtype), normal(columns, dtype=F32)
     wide = w.to(dtype)
     return memory_bound(
-        "layer_norm", x, (x, wide), lambda x, w: functional.layer_norm(x, (columns,), w, None, 1e-5),
-        lambda: layernorm_fwd(x, w, eps=1e-5), lambda: kernels.layer_norm(x, wide, eps=1e-5), 2,
+        "layer_norm", x, (x, wide), lambda x, w: functional.layer_norm(x, (columns,), w, None, 1e-5), quack,
+        lambda: kernels.layer_norm(x, wide, eps=1e-5), 2,
     )  # fmt: skip
 
 
-def cross_entropy(rows: int, columns: int, dtype: Any, published: str) -> Case:
-    from quack.cross_entropy import cross_entropy_fwd
+def cross_entropy(rows: int, columns: int, dtype: Any) -> Case:
+    def quack() -> Call:
+        from quack.cross_entropy import cross_entropy_fwd
+
+        return lambda: cross_entropy_fwd(x, target)
 
     x, target = normal(rows, columns, dtype=dtype), torch.randint(columns, (rows,), device="cuda")
     return memory_bound(
-        "cross_entropy", x, (x, target), lambda x, t: functional.cross_entropy(x, t, reduction="none"),
-        lambda: cross_entropy_fwd(x, target), lambda: kernels.cross_entropy(x, target, reduction="none"), 1, published,
+        "cross_entropy", x, (x, target), lambda x, t: functional.cross_entropy(x, t, reduction="none"), quack,
+        lambda: kernels.cross_entropy(x, target, reduction="none"), 1,
     )  # fmt: skip
 
 
 def topk(rows: int, columns: int, k: int) -> Case:
     """Top-k with softmax over the chosen; QuACK's own benchmark times torch.topk."""
-    from quack.topk import topk_fwd
+
+    def quack() -> Call:
+        from quack.topk import topk_fwd
+
+        return lambda: topk_fwd(x, k, softmax=True)
 
     x = normal(rows, columns)
     return memory_bound(
-        f"topk, softmax, k = {k}", x, (x,), lambda x: torch.softmax(torch.topk(x, k)[0], -1),
-        lambda: topk_fwd(x, k, softmax=True), lambda: kernels.topk_softmax(x, k, True), 1,
+        f"topk, softmax, k = {k}", x, (x,), lambda x: torch.softmax(torch.topk(x, k)[0], -1), quack,
+        lambda: kernels.topk_softmax(x, k, True), 1,
     )  # fmt: skip
 
 
 def gemm(m: int, n: int, k: int) -> Case:
-    from quack.gemm_interface import gemm as library
-
     a, b = normal(m, k), normal(n, k).T
     outs = [torch.empty(m, n, device="cuda", dtype=BF16) for _ in range(3)]
-    calls = {
-        "library": lambda: library(a, b, out=outs[0], tuned=False),
-        "Kiln": lambda: kernels.gemm(a, b, out=outs[1]),
-        "torch": lambda: torch.mm(a, b, out=outs[2]),
+    peers = {
+        "cuBLAS": lambda: lambda: torch.mm(a, b, out=outs[0]),
+        "QuACK*": lambda: fastest(quack_gemm(a, b, outs[1], None, None), quack_configs(a)),
     }
-    return Case(
-        GEMMS, ("gemm", f"{m} x {n} x {k}", "bfloat16"), calls, 2 * m * n * k / 1e12,
-        lambda: a.float() @ b.float(), 2e-2 * k**0.5, "-", "cuBLAS",
+    return row(
+        GEMMS, ("gemm", f"{m} x {n} x {k}", "bfloat16"), peers, lambda: kernels.gemm(a, b, out=outs[2]),
+        2 * m * n * k / 1e12, lambda: a.float() @ b.float(), 2e-2 * k**0.5,
     )  # fmt: skip
 
 
-def gemm_act(m: int, n: int, k: int) -> Case:
-    """GEMM with SiLU in the epilogue; without Triton the peer is a kernel for each."""
-    from quack.gemm_interface import gemm_act as library
+def gemm_fp8(m: int, n: int, k: int) -> Case:
+    """GEMM of e4m3 to bf16 with f32 accumulation in both, where the tensor cores alone have some 13 bits."""
+    a, b = normal(m, k, dtype=E4M3), normal(n, k, dtype=E4M3).T
+    one, out = torch.ones((), device="cuda"), torch.empty(m, n, device="cuda", dtype=BF16)
+    peers = {
+        "cuBLAS": lambda: lambda: torch._scaled_mm(a, b, one, one, out_dtype=BF16, use_fast_accum=False),
+    }
+    return row(
+        GEMMS, ("gemm", f"{m} x {n} x {k}", "float8_e4m3fn"), peers, lambda: kernels.gemm(a, b, out=out),
+        2 * m * n * k / 1e12, lambda: a.float() @ b.float(), 2e-2 * k**0.5,
+    )  # fmt: skip
 
+
+def gemm_silu(m: int, n: int, k: int) -> Case:
+    """GEMM with SiLU in the epilogue; cuBLAS has none, and PyTorch takes a second kernel."""
     a, b = normal(m, k), normal(n, k).T / k**0.5
-    out = torch.empty(m, n, device="cuda", dtype=BF16)
+    outs = [torch.empty(m, n, device="cuda", dtype=BF16) for _ in range(2)]
 
     def theirs(a: Any, b: Any) -> Any:
         return functional.silu(a @ b)
 
-    calls = {
-        "library": lambda: library(a, b, activation="silu", store_preact=False, tuned=False)[1],
-        "Kiln": lambda: kernels.gemm(a, b, activation="silu", out=out),
-        "torch": functools.partial(torch.compile(theirs, dynamic=False) if _HAS_TRITON else theirs, a, b),
+    peers = {
+        "torch.compile": lambda: compiled(theirs, a, b),
+        "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "silu", None), quack_configs(a)),
     }
-    return Case(
-        GEMMS, ("gemm, silu", f"{m} x {n} x {k}", "bfloat16"), calls, 2 * m * n * k / 1e12,
-        lambda: theirs(a.float(), b.float()), 2e-2, "-", "torch.compile" if _HAS_TRITON else "cuBLAS, torch",
+    return row(
+        GEMMS, ("gemm, silu", f"{m} x {n} x {k}", "bfloat16"), peers,
+        lambda: kernels.gemm(a, b, activation="silu", out=outs[1]), 2 * m * n * k / 1e12,
+        lambda: theirs(a.float(), b.float()), 2e-2,
     )  # fmt: skip
 
 
-def attention(dim: int, length: int, causal: bool, dtype: Any, published: str) -> Case:
-    from attention_hopper import cudnn
-    from flash_attn.cute.interface import flash_attn_func
+def gelu_tanh(x: Any) -> Any:
+    """GELU as cuBLAS's epilogue has it."""
+    return 0.5 * x * (1.0 + cute.math.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
 
-    batch, heads = 32768 // length, 2048 // dim
-    q, k, v = (normal(batch, length, heads, dim, dtype=dtype) for _ in range(3))
-    calls = {
-        "library": lambda: flash_attn_func(q, k, v, causal=causal),
-        "Kiln": lambda: kernels.flash_attention(q, k, v, causal=causal),
-        "torch": cudnn(q, k, v, causal),
+
+def gemm_gelu(m: int, n: int, k: int) -> Case:
+    """GEMM with a bias and GELU in the epilogue, which cuBLAS has, too."""
+    a, b, bias = normal(m, k), normal(n, k).T / k**0.5, normal(n)
+    outs = [torch.empty(m, n, device="cuda", dtype=BF16) for _ in range(2)]
+
+    def theirs(a: Any, b: Any, bias: Any) -> Any:
+        return functional.gelu(a @ b + bias, approximate="tanh")
+
+    peers = {
+        "cuBLAS": lambda: lambda: torch._addmm_activation(bias, a, b, use_gelu=True),
+        "torch.compile": lambda: compiled(theirs, a, b, bias),
+        "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "gelu_tanh_approx", bias), quack_configs(a)),
     }
-    shape = f"{batch} x {length}, {heads} heads, head_dim {dim}, {'causal' if causal else 'full'}"
-    work = 4 * batch * heads * length * length * dim / (2 if causal else 1) / 1e12
-    return Case(GEMMS, ("attention", shape, str(dtype)[6:]), calls, work, calls["torch"], 2e-2, published, "cuDNN")
+    return row(
+        GEMMS, ("gemm, bias, gelu", f"{m} x {n} x {k}", "bfloat16"), peers,
+        lambda: kernels.gemm(a, b, bias=bias, activation=gelu_tanh, out=outs[1]), 2 * m * n * k / 1e12,
+        lambda: theirs(a.float(), b.float(), bias.float()), 2e-2,
+    )  # fmt: skip
 
 
-def attention_backward(dim: int, length: int, causal: bool, published: str) -> Case:
+def cudnn(q: Any, k: Any, v: Any, causal: bool) -> Call:
+    import attention_hopper
+
+    return attention_hopper.cudnn(q, k, v, causal)
+
+
+def attention(dim: int, causal: bool, group: int = 1) -> Case:
+    def three() -> Call:
+        from flash_attn_interface import flash_attn_func
+
+        return lambda: flash_attn_func(q, k, v, causal=causal)
+
+    def cute_dsl() -> Call:
+        from flash_attn.cute.interface import flash_attn_func
+
+        return lambda: flash_attn_func(q, k, v, causal=causal)
+
+    batch, length, heads = 4, 8192, 2048 // dim
+    q, k, v = (normal(batch, length, h, dim) for h in (heads, heads // group, heads // group))
+    theirs = cudnn(q, k, v, causal)
+    peers = {"cuDNN": lambda: theirs, "FlashAttention-3": three, "flash_attn.cute*": cute_dsl}
+    shown = f"{heads} heads" if group == 1 else f"{heads} heads on {heads // group}"
+    shape = f"{batch} x {length}, {shown}, head_dim {dim}, {'causal' if causal else 'full'}"
+    return row(
+        ATTENTION, ("attention", shape, "bfloat16"), peers, lambda: kernels.flash_attention(q, k, v, causal=causal),
+        4 * batch * heads * length * length * dim / (2 if causal else 1) / 1e12, theirs, 2e-2,
+    )  # fmt: skip
+
+
+def attention_backward(dim: int, causal: bool) -> Case:
     import attention_backward as own
-    from flash_attn.cute.interface import _flash_attn_bwd, _flash_attn_fwd
 
-    one = own.Case(dim, length, causal)
-    peer = one.theirs()
-    out, lse = _flash_attn_fwd(one.q, one.k, one.v, causal=causal, return_lse=True)[:2]
-    calls = {
-        "library": lambda: _flash_attn_bwd(one.q, one.k, one.v, out, one.dout, lse, causal=causal),
-        "Kiln": one.ours(),
-        "torch": lambda: peer()[0].transpose(1, 2),
-    }
-    shape = f"{32768 // length} x {length}, {2048 // dim} heads, head_dim {dim}, {'causal' if causal else 'full'}"
-    return Case(
-        GEMMS, ("attention backward", shape, "bfloat16"), calls, one.work, calls["torch"], 3e-2, published, "cuDNN"
-    )
+    def three() -> Call:
+        from flash_attn_interface import _flash_attn_backward, flash_attn_func
+
+        out, lse = flash_attn_func(one.q, one.k, one.v, causal=causal, return_attn_probs=True)
+        grads = {name: torch.empty_like(x) for name, x in (("dq", one.q), ("dk", one.k), ("dv", one.v))}
+        scale = dim**-0.5
+        return lambda: (
+            _flash_attn_backward(
+                one.dout, one.q, one.k, one.v, out, lse, softmax_scale=scale, is_causal=causal, **grads
+            ),
+            tuple(grads.values()),
+        )[1]
+
+    def cute_dsl() -> Call:
+        from flash_attn.cute.interface import _flash_attn_bwd, _flash_attn_fwd
+
+        out, lse = _flash_attn_fwd(one.q, one.k, one.v, causal=causal, return_lse=True)[:2]
+        return lambda: _flash_attn_bwd(one.q, one.k, one.v, out, one.dout, lse, causal=causal)
+
+    one = own.Case(dim, 8192, causal)
+    theirs = one.theirs()
+
+    def peer() -> tuple[Any, ...]:
+        return tuple(x.transpose(1, 2) for x in theirs())
+
+    peers = {"cuDNN": lambda: peer, "FlashAttention-3": three, "flash_attn.cute*": cute_dsl}
+    shape = f"4 x 8192, {2048 // dim} heads, head_dim {dim}, {'causal' if causal else 'full'}"
+    return row(ATTENTION, ("attention backward", shape, "bfloat16"), peers, one.ours(), one.work, peer, 3e-2)
 
 
-def cases() -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yield a name and how to make the row; its data is made when it is its turn."""
+def decode(batch: int, length: int) -> Case:
+    """One query for each sequence, 32 heads on 8 KV heads."""
+
+    def three() -> Call:
+        from flash_attn_interface import flash_attn_with_kvcache
+
+        return lambda: flash_attn_with_kvcache(q, k, v)
+
+    q, k, v = normal(batch, 1, 32, 128), normal(batch, length, 8, 128), normal(batch, length, 8, 128)
+    theirs = cudnn(q, k, v, False)
+    shape = f"{batch} x {length}, 1 query, 32 heads on 8, head_dim 128"
+    return row(
+        ATTENTION, ("decode", shape, "bfloat16"), {"cuDNN": lambda: theirs, "FlashAttention-3": three},
+        lambda: kernels.flash_attention(q, k, v), 4 * batch * 32 * length * 128 / 1e12, theirs, 2e-2,
+    )  # fmt: skip
+
+
+def mla_decode(batch: int, tokens: int, heads: int, length: int) -> Case:
+    import decode as own
+
+    def flash_mla() -> Call:
+        from flash_mla import flash_mla_with_kvcache, get_mla_metadata
+
+        schedule = get_mla_metadata()[0]
+        return lambda: flash_mla_with_kvcache(q, cache[:, :, None], table, lengths, 512, schedule, causal=False)[0]
+
+    ckv, q, cache, table, lengths, out = own.mla_inputs(batch, tokens, heads, length)
+    shape = f"{batch} x {length}, {tokens} {'query' if tokens == 1 else 'queries'}, {heads} heads"
+    return row(
+        ATTENTION, ("MLA decode", shape, "bfloat16"), {"FlashMLA": flash_mla},
+        lambda: kernels.mla_decode(q, cache, table, lengths, causal=False, out=out),
+        2 * batch * tokens * heads * length * (576 + 512) / 1e12,
+        lambda: own.by_hand(q, ckv)().reshape(out.shape), 2e-2,
+    )  # fmt: skip
+
+
+def cases() -> Iterator[tuple[Table, Callable[[], Case]]]:
+    """Yield the table of a row and how to make it; its data is made when it is its turn."""
     make = functools.partial
-    fa3_fwd, fa3_bwd = "up to 740 TFLOP/s fp16", "1.5 to 1.75 x FlashAttention-2"
-    yield "softmax", make(softmax, 32768, 4096, BF16, ABOUT_3)
-    yield "softmax", make(softmax, 16384, 32768, BF16, ABOUT_3)
-    yield "softmax", make(softmax, 4096, 262144, F32, "3.01 TB/s; torch.compile / QuACK 1.59")
-    yield "softmax", make(softmax_backward, 16384, 32768, BF16)
-    yield "rms_norm", make(rms_norm, 32768, 4096, BF16, ABOUT_3)
-    yield "rms_norm", make(rms_norm, 8192, 65536, BF16, ABOUT_3)
-    yield "rms_norm", make(rms_norm_backward, 32768, 4096, BF16)
-    yield "layer_norm", make(layer_norm, 32768, 4096, BF16)
-    yield "cross_entropy", make(cross_entropy, 8192, 131072, BF16, ABOUT_3)
-    yield "topk", make(topk, 65536, 256, 8)
-    for n in (4096, 8192):
-        yield "gemm", make(gemm, n, n, n)
-    yield "gemm", make(gemm, 4096, 11008, 4096)
-    yield "gemm", make(gemm_act, 8192, 8192, 8192)
-    for dim, causal in ((128, False), (128, True), (64, True)):
-        yield "attention", make(attention, dim, 8192, causal, torch.float16, fa3_fwd if dim == 128 else "-")
-    for dim, causal in ((128, False), (128, True), (64, True)):
-        yield "attention", make(attention_backward, dim, 8192, causal, fa3_bwd)
+    for dim in (128, 64):
+        for causal in (False, True):
+            yield ATTENTION, make(attention, dim, causal)
+    yield ATTENTION, make(attention, 128, True, 4)
+    for dim in (128, 64):
+        for causal in (False, True):
+            yield ATTENTION, make(attention_backward, dim, causal)
+    for batch, length in ((1, 131072), (16, 16384), (64, 4096)):
+        yield ATTENTION, make(decode, batch, length)
+    for shape in ((128, 1, 16, 8192), (128, 1, 128, 4096), (128, 1, 128, 8192), (128, 2, 128, 4096)):
+        yield ATTENTION, make(mla_decode, *shape)
+    for m, n, k in (
+        (8192, 8192, 8192), (4096, 4096, 4096), (4096, 11008, 4096), (4096, 2112, 7168), (200, 2560, 9728),
+        (16, 28672, 8192),
+    ):  # fmt: skip
+        yield GEMMS, make(gemm, m, n, k)
+    yield GEMMS, make(gemm_fp8, 8192, 8192, 8192)
+    yield GEMMS, make(gemm_silu, 8192, 8192, 8192)
+    yield GEMMS, make(gemm_gelu, 8192, 8192, 8192)
+    for shape in ((32768, 4096, BF16), (16384, 32768, BF16), (4096, 262144, F32)):
+        yield MEMORY, make(softmax, *shape)
+    yield MEMORY, make(softmax_backward, 16384, 32768, BF16)
+    yield MEMORY, make(rms_norm, 32768, 4096, BF16)
+    yield MEMORY, make(rms_norm, 8192, 65536, BF16)
+    yield MEMORY, make(fused_add_rms_norm, 16384, 8192, BF16)
+    yield MEMORY, make(rms_norm_backward, 32768, 4096, BF16)
+    yield MEMORY, make(layer_norm, 32768, 4096, BF16)
+    yield MEMORY, make(cross_entropy, 8192, 131072, BF16)
+    yield MEMORY, make(topk, 65536, 256, 8)
+    yield MEMORY, make(topk, 65536, 128, 4)
 
 
-def load(paths: list[str]) -> None:
-    """Make the libraries importable. `flash_attn` itself imports an extension: a bare package takes its place."""
-    for path in map(os.path.abspath, paths):
-        if (Path(path) / "flash_attn" / "cute").is_dir():
-            package: Any = types.ModuleType("flash_attn")
-            package.__path__ = [f"{path}/flash_attn"]
-            sys.modules["flash_attn"] = package
-        else:
-            sys.path.append(path)
+def compile_share(wanted: list[Callable[[], Case]], index: int, count: int) -> None:
+    """Compile a part of what the rows need into the disk caches; a failure shows later, in its row."""
+    calls: list[Call] = []
+    if any(make.func.__name__.startswith("gemm") for make in wanted):  # type: ignore[attr-defined]
+        _quietly(lambda: calls.extend(quack_gemms()))
+    for call in calls[index::count]:
+        _quietly(call)
+    for make in wanted[index::count]:
+        _quietly(lambda make=make: _call_all(make()))
+        torch.cuda.empty_cache()
 
 
-def compile_all(paths: list[str], chosen: list[str], processes: int) -> None:
-    """Call every contender once in several processes: what they compile is in the disk cache then."""
-    command = [sys.executable, __file__, *paths, *(["--only", ",".join(chosen)] if chosen else [])]
+def _call_all(case: Case) -> None:
+    for who, call in case.calls.items():
+        if who not in ("torch.compile", "cuBLAS", "PyTorch", "copy"):
+            _quietly(call)
+
+
+def _quietly(call: Call) -> None:
+    try:
+        call()
+    except Exception as failed:
+        print(f"{type(failed).__name__}: {failed}", file=sys.stderr)
+
+
+def compile_all(arguments: list[str], processes: int) -> None:
+    """Compile everything in several processes: it is in the disk caches then."""
     running = [
         subprocess.Popen(
-            [*command, "--compile", f"{i}/{processes}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, __file__, *arguments, "--compile", f"{i}/{processes}"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for i in range(processes)
-    ]
+    ]  # fmt: skip
     for one in running:
         one.wait()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", metavar="PATH")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--seconds", type=float, default=220.0)
-    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("paths", nargs="*", metavar="PATH")
+    parser.add_argument("--only", default="", help="tables, by the first word of their titles in small letters")
+    parser.add_argument("--rows", default="", help="names of functions of this file")
+    parser.add_argument("--seconds", type=float, default=170.0)
+    parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--compile", default="", help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--save", action="store_true")
@@ -354,44 +538,43 @@ def main() -> None:
     begun = time.monotonic()
     load(given.paths)
     torch.manual_seed(0)
-    chosen = given.only.split(",") if given.only else []
-    wanted = [make for name, make in cases() if not chosen or name in chosen]
+    wanted = list(chosen(given.only, given.rows))
     if given.compile:
-        index, count = map(int, given.compile.split("/"))
-        for make in wanted[index::count]:
-            case = make()
-            for call in case.calls.values():
-                call()
+        compile_share(wanted, *map(int, given.compile.split("/")))
         return
     if given.processes > 1:
-        compile_all(given.paths, chosen, given.processes)
+        compile_all([*given.paths, f"--only={given.only}", f"--rows={given.rows}"], given.processes)
         print(f"compiled in {time.monotonic() - begun:.0f} s", flush=True)
     for number, make in enumerate(wanted):
         if time.monotonic() - begun > given.seconds:
             print(f"{len(wanted) - number} rows are left out: {given.seconds:.0f} s are over")
             break
-        try:
-            case = make()
-            case.check()
-            if not given.check:
-                case.add()
-            del case
-        except Exception as failure:  # a row that fails is shown, and the others are measured
-            print(f"{make.func.__name__} {make.args}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
-        torch.cuda.empty_cache()
+        measure_row(make, given.check)
     PAGE.finish(given.save)
 
 
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
-"""Before the paths are added: a library's stand-in for Triton is none."""
+def chosen(tables: str, rows: str) -> Iterator[Callable[[], Case]]:
+    """Yield the rows of the tables and functions that were named; all of them if none was."""
+    for table, make in cases():
+        word = table.title.split()[0].split("-")[0].lower().removesuffix("s")
+        if (not tables or word in tables.split(",")) and (not rows or make.func.__name__ in rows.split(",")):  # type: ignore[attr-defined]
+            yield make
+
+
+def measure_row(make: Any, only_check: bool) -> None:
+    """Make, compare and time a row; one that fails is shown, and the others are measured."""
+    name = f"{make.func.__name__} {make.args}"
+    try:
+        case = make()
+        case.check()
+        if only_check:
+            print(f"{name}: {', '.join(case.calls)} agree; missing: {case.missing or 'none'}", flush=True)
+        else:
+            case.add()
+    except Exception as failure:
+        print(f"{name}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
+    torch.cuda.empty_cache()
+
 
 if __name__ == "__main__":
-    if not _HAS_TRITON:  # torch remembers the answer, whatever the paths add
-        import torch.utils._triton as triton_checks
-
-        for check in (name for name in dir(triton_checks) if name.startswith("has_triton")):
-            try:
-                getattr(triton_checks, check)()
-            except TypeError:  # takes arguments
-                continue
     main()

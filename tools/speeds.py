@@ -26,39 +26,42 @@ class Speed(NamedTuple):
     page: str
     table: str
     row: tuple[str, ...]
-    peer: str
-    columns: tuple[str, str]
+    peers: dict[str, str]
+    """The column of each peer."""
+    ours: str
+    """Kiln's column."""
     unit: str
 
 
-_SUSTAINED = "cuBLAS sustained", "Kiln sustained"
-SPEEDS = (
-    Speed(
+_SUSTAINED = {"cuBLAS": "cuBLAS sustained"}, "Kiln sustained", "TFLOP/s"
+SPEEDS = {
+    "gemm": Speed(
         "GEMM, bf16, 8192 x 8192 x 8192", "gemm_hopper", "Square GEMMs, TFLOP/s",
-        ("bfloat16 NT", "8192", "8192", "8192"), "cuBLAS", _SUSTAINED, "TFLOP/s",
+        ("bfloat16 NT", "8192", "8192", "8192"), *_SUSTAINED,
     ),
-    Speed(
+    "gemm fp8": Speed(
         "GEMM, fp8 (e4m3), 8192 x 8192 x 8192", "gemm_hopper", "Square GEMMs, TFLOP/s",
-        ("float8_e4m3fn, f32 accumulation of both NT", "8192", "8192", "8192"), "cuBLAS", _SUSTAINED, "TFLOP/s",
+        ("float8_e4m3fn, f32 accumulation of both NT", "8192", "8192", "8192"), *_SUSTAINED,
     ),
-    Speed(
+    "attention": Speed(
         "attention, f16, causal, 4 x 8192, 16 heads, head_dim 128", "attention_hopper", "Sustained",
-        ("float16", "4 x 8192, 16 heads, head_dim 128", "causal"), "cuDNN", ("peer TFLOP/s", "Kiln TFLOP/s"), "TFLOP/s",
+        ("float16", "4 x 8192, 16 heads, head_dim 128", "causal"), {"cuDNN": "peer TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
     ),
-    Speed(
+    "attention backward": Speed(
         "attention backward, bf16, causal, same shape", "attention_backward",
-        "Bursts and sustained, TFLOP/s (of cuDNN)", ("bfloat16", "128", "8192", "causal"), "cuDNN",
-        ("cuDNN sustained", "Kiln sustained"), "TFLOP/s",
+        "Bursts and sustained, TFLOP/s (of cuDNN)", ("bfloat16", "128", "8192", "causal"),
+        {"cuDNN": "cuDNN sustained"}, "Kiln sustained", "TFLOP/s",
     ),
-    Speed(
+    "mla": Speed(
         "MLA decode, bf16, batch 128, 16 heads, 8192 tokens", "decode", "MLA decode, page size 64",
-        ("128", "1", "16", "8192"), "PyTorch", ("PyTorch us", "Kiln us"), "us",
+        ("128", "1", "16", "8192"), {"PyTorch": "PyTorch us"}, "Kiln us", "us",
     ),
-    Speed(
+    "softmax": Speed(
         "softmax, bf16, 16384 x 8192", "memory_bound", "Row-wise kernels, forward",
-        ("softmax", "16384", "8192", "bfloat16"), "PyTorch", ("torch us", "Kiln us"), "us",
+        ("softmax", "16384", "8192", "bfloat16"), {"PyTorch": "torch us"}, "Kiln us", "us",
     ),
-)  # fmt: skip
+}  # fmt: skip
+"""What the table shows, by a short name."""
 
 
 class Shown(NamedTuple):
@@ -75,7 +78,7 @@ class Shown(NamedTuple):
 
 
 def _example(what: str, row: tuple[str, ...]) -> Speed:
-    return Speed(what, "gallery", "Memory-bound examples", row, "PyTorch", ("torch us", "Kiln us"), "us")
+    return Speed(what, "gallery", "Memory-bound examples", row, {"PyTorch": "torch us"}, "Kiln us", "us")
 
 
 _KERNELS = "../src/kiln/kernels"
@@ -84,7 +87,7 @@ GALLERY = (
         "Softmax", "Rows in registers, one read and one write of each element.", "softmax",
         "A row is read once, its elements stay in the registers of the lanes, shuffles find the maximum and the sum, "
         "and the result is written once.",
-        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", SPEEDS[5], "kernels.md#row-wise-kernels",
+        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", SPEEDS["softmax"], "kernels.md#row-wise-kernels",
     ),
     Shown(
         "RMSNorm", "The same skeleton as softmax, with a weight, a residual or fp8 output on request.", "rms_norm",
@@ -93,7 +96,7 @@ GALLERY = (
         f"{_KERNELS}/impl/rowwise/softmax_and_norms.py",
         Speed(
             "RMSNorm, bf16, 16384 x 8192", "memory_bound", "Row-wise kernels, forward",
-            ("rms_norm", "16384", "8192", "bfloat16"), "PyTorch", ("torch us", "Kiln us"), "us",
+            ("rms_norm", "16384", "8192", "bfloat16"), {"PyTorch": "torch us"}, "Kiln us", "us",
         ),
         "kernels.md#row-wise-kernels",
     ),
@@ -101,7 +104,7 @@ GALLERY = (
         "GEMM", "TMA, WGMMA, two consumer warpgroups, persistent CTAs; any epilogue you write as a function.", "gemm",
         "Matrices A, B and D cut into tiles. For one tile of D, the tiles of one row of A and one column of B are "
         "coloured.",
-        f"{_KERNELS}/impl/gemm/sm90.py", SPEEDS[0], "kernels.md#gemm",
+        f"{_KERNELS}/impl/gemm/sm90.py", SPEEDS["gemm"], "kernels.md#gemm",
     ),
     Shown(
         "Grouped GEMM", "Experts of a mixture in one launch, with any number of rows each.", "grouped_gemm",
@@ -109,7 +112,7 @@ GALLERY = (
         f"{_KERNELS}/impl/gemm/sm90_grouped.py",
         Speed(
             "64 groups of 128 rows, bf16, N 4096, K 2048", "gemm_grouped", "Grouped GEMM, bfloat16, sustained",
-            ("64", "128 uneven", "4096", "2048"), "PyTorch", ("PyTorch TFLOP/s", "Kiln TFLOP/s"), "TFLOP/s",
+            ("64", "128 uneven", "4096", "2048"), {"PyTorch": "PyTorch TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
         ),
         "kernels.md#grouped-gemm",
     ),
@@ -118,18 +121,18 @@ GALLERY = (
         "attention",
         "A tile of Q stays while tiles of K and V stream past. For each row a maximum, a sum and the output so far are "
         "kept, and rescaled when the maximum grows.",
-        f"{_KERNELS}/impl/attention/fwd/sm90.py", SPEEDS[2], "kernels.md#attention",
+        f"{_KERNELS}/impl/attention/fwd/sm90.py", SPEEDS["attention"], "kernels.md#attention",
     ),
     Shown(
         "Attention backward", "dQ, dK and dV of every mask that the forward has.", "attention_backward",
         "A tile of K and V stays while tiles of Q and dO stream past. dK and dV are kept in registers, dQ is added up "
         "in memory.",
-        f"{_KERNELS}/impl/attention/bwd/sm90.py", SPEEDS[3], "kernels.md#attention",
+        f"{_KERNELS}/impl/attention/bwd/sm90.py", SPEEDS["attention backward"], "kernels.md#attention",
     ),
     Shown(
         "MLA decode", "Multi-head latent attention on a paged cache of compressed KV.", "mla",
         "Eight heads point at one row of compressed KV, an entry for each token. It is loaded once and read by all heads.",
-        f"{_KERNELS}/impl/mla/sm90.py", SPEEDS[4], "kernels.md#mla",
+        f"{_KERNELS}/impl/mla/sm90.py", SPEEDS["mla"], "kernels.md#mla",
     ),
     Shown(
         "Convolution", "An implicit GEMM with `mma.sync`: im2col is a layout, and only padding is predicated.",
@@ -139,7 +142,7 @@ GALLERY = (
         "../examples/convolution.py",
         Speed(
             "64 images of 14 x 14 x 256, f16, 256 filters of 3 x 3", "gallery", "Convolution, float16",
-            ("64 x 14 x 14 x 256", "256 x 3 x 3 x 256"), "cuDNN", ("torch TFLOP/s", "Kiln TFLOP/s"), "TFLOP/s",
+            ("64 x 14 x 14 x 256", "256 x 3 x 3 x 256"), {"cuDNN": "torch TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
         ),
     ),
     Shown(
@@ -177,10 +180,11 @@ def _results() -> ModuleType:
 
 
 class Measured(NamedTuple):
-    """The numbers of a row, how many times as fast Kiln is, and the day."""
+    """The numbers of a row, how many times as fast as the best peer Kiln is, and the day."""
 
-    peer: float
+    peers: dict[str, float]
     ours: float
+    best: str
     ratio: float
     date: str
 
@@ -192,11 +196,15 @@ def measured(speed: Speed) -> Measured | None:
     if found is None:
         return None
     (row,) = [cells for cells in found.rows if cells[: len(speed.row)] == speed.row]
-    peer, ours = (float(row[found.columns.index(column)].split(" ")[0]) for column in speed.columns)
+    cells = {column: cell.split(" ")[0] for column, cell in zip(found.columns, row)}
+    peers = {name: float(cells[column]) for name, column in speed.peers.items() if cells[column] != "-"}
+    ours, more_is_better = float(cells[speed.ours]), speed.unit == "TFLOP/s"
+    best = (max if more_is_better else min)(peers, key=peers.__getitem__)
     date, gpu = found.environment.split(", ")[:2]
     if gpu != "NVIDIA H200":
         raise ValueError(f"{speed.page}.md, {speed.table}: measured on {gpu}, the table says H200")
-    return Measured(peer, ours, ours / peer if speed.unit == "TFLOP/s" else peer / ours, date)
+    ratio = ours / peers[best] if more_is_better else peers[best] / ours
+    return Measured(peers, ours, best, ratio, date)
 
 
 def static(title: str) -> str:
@@ -216,12 +224,13 @@ def static(title: str) -> str:
 
 def table(docs: str) -> str:
     """Return the table as Markdown, with links to the pages of `docs`/data."""
-    lines = ["| on one H200 | peer | Kiln | | measured |", "|---|--:|--:|--:|---|"]
-    for each in SPEEDS:
+    lines = ["| on one H200 | peers | Kiln | of the best peer | measured |", "|---|--:|--:|--:|---|"]
+    for each in SPEEDS.values():
         found = measured(each)
         if found is None:
             raise ValueError(f"{each.page}.md has no table {each.table}")
-        numbers = f"{each.peer} {found.peer:g}", f"{found.ours:g} {each.unit}", f"{found.ratio:.2f}x"
+        peers = ", ".join(f"{name} {value:g}" for name, value in found.peers.items())
+        numbers = peers, f"{found.ours:g} {each.unit}", f"{found.ratio:.2f}x"
         lines.append(f"| {' | '.join([each.what, *numbers, f'[{found.date}]({docs}data/{each.page}.md)'])} |")
     return "\n".join(lines)
 

@@ -19,23 +19,24 @@ def bars(rows: list[tuple[str, float]], unit: str, words: str) -> str:
     """Return horizontal bars as SVG in the colours of the theme; `words` describe them to who does not see them."""
     largest = max(value for _, value in rows)
     parts = [
-        f'<svg viewBox="0 0 320 {24 * len(rows) + 4}" role="img" aria-label="{html.escape(words)}" '
+        f'<svg viewBox="0 0 370 {24 * len(rows) + 4}" role="img" aria-label="{html.escape(words)}" '
         'xmlns="http://www.w3.org/2000/svg" font-size="12" fill="var(--pst-color-text-base)">'
     ]
     for i, (name, value) in enumerate(rows):
         y, width = 24 * i + 2, 150 * value / largest
         fill = "var(--pst-color-primary)" if name == "Kiln" else "var(--pst-color-text-muted)"
         parts.append(f'<text x="0" y="{y + 14}">{html.escape(name)}</text>')
-        parts.append(f'<rect x="70" y="{y}" width="{width:.1f}" height="18" rx="2" fill="{fill}"/>')
-        parts.append(f'<text x="{76 + width:.1f}" y="{y + 14}">{value:g} {unit}</text>')
+        parts.append(f'<rect x="115" y="{y}" width="{width:.1f}" height="18" rx="2" fill="{fill}"/>')
+        parts.append(f'<text x="{121 + width:.1f}" y="{y + 14}">{value:g} {unit}</text>')
     return "".join(parts) + "</svg>"
 
 
 def chart(speed: speeds.Speed, found: speeds.Measured) -> list[str]:
-    """Return the lines of a chart: Kiln and its peer."""
+    """Return the lines of a chart: Kiln and its peers."""
     better = "more is better" if speed.unit == "TFLOP/s" else "less is better"
-    words = f"{speed.what}: Kiln {found.ours}, {speed.peer} {found.peer} {speed.unit}, {better}"
-    drawn = bars([(speed.peer, found.peer), ("Kiln", found.ours)], speed.unit, words)
+    shown = [*found.peers.items(), ("Kiln", found.ours)]
+    words = f"{speed.what}: {', '.join(f'{name} {value:g}' for name, value in shown)} {speed.unit}, {better}"
+    drawn = bars(shown, speed.unit, words)
     return ["```{raw} html", drawn, "```", "", f"{speed.what}; {better}.", ""]
 
 

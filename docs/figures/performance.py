@@ -35,18 +35,18 @@ def _gemm(m: int, n: int, k: int, groups: int = 1) -> tuple[float, float]:
 
 def _few_rows(m: int) -> Speed:
     table = "GEMM of few rows, bfloat16, N 28672, K 8192, sustained"
-    return Speed("", "gemm_grouped", table, (str(m),), "cuBLAS", ("cuBLAS us", "Kiln us"), "us")
+    return Speed("", "gemm_grouped", table, (str(m),), {"cuBLAS": "cuBLAS us"}, "Kiln us", "us")
 
 
 GROUPED = next(each.speed for each in GALLERY if each.title == "Grouped GEMM")
 POINTS = (
-    Point("softmax", "right", SPEEDS[5], 4.0 * 16384 * 8192, 4.0 * 16384 * 8192),
+    Point("softmax", "right", SPEEDS["softmax"], 4.0 * 16384 * 8192, 4.0 * 16384 * 8192),
     Point("GEMM of 16 rows", "left", _few_rows(16), *_gemm(16, 28672, 8192)),
-    Point("MLA decode", "right", SPEEDS[4], 2.0 * 128 * 16 * 8192 * 1088, 2.0 * 128 * 8192 * 576),
+    Point("MLA decode", "right", SPEEDS["mla"], 2.0 * 128 * 16 * 8192 * 1088, 2.0 * 128 * 8192 * 576),
     Point("GEMM of 128 rows", "left", _few_rows(128), *_gemm(128, 28672, 8192)),
     Point("grouped GEMM", "right", GROUPED, *_gemm(64 * 128, 4096, 2048, 64)),
-    Point("attention, causal", "beside", SPEEDS[2], 2.0 * 4 * 16 * 8192**2 * 128, 8.0 * 4 * 16 * 8192 * 128),
-    Point("GEMM, 8192 cubed", "below", SPEEDS[0], *_gemm(8192, 8192, 8192)),
+    Point("attention, causal", "beside", SPEEDS["attention"], 2.0 * 4 * 16 * 8192**2 * 128, 8.0 * 4 * 16 * 8192 * 128),
+    Point("GEMM, 8192 cubed", "below", SPEEDS["gemm"], *_gemm(8192, 8192, 8192)),
 )
 
 
@@ -79,7 +79,7 @@ def roofline(alt: str) -> Picture:
         assert found is not None, each.label
         dates.add(found.date)
         as_tflops = (lambda v: v) if each.speed.unit == "TFLOP/s" else (lambda us, flops=each.flops: flops / us / 1e6)
-        for value, color, size in ((found.peer, "soft", 8), (found.ours, "orange", 11)):
+        for value, color, size in ((found.peers[found.best], "soft", 8), (found.ours, "orange", 11)):
             x, y = at(each.flops / each.size, as_tflops(value))
             p.box(x - size / 2, y - size / 2, size, size, color, radius=size // 2)
         offset = {"right": (12, 2), "left": (-16, -10), "beside": (-14, -4), "below": (2, 22)}[each.place]
