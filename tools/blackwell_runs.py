@@ -51,7 +51,7 @@ Row = tuple[Any, ...]
 _SKIPPED = re.compile(r"^(SKIP\b|CUDA not available, skipping).*", re.MULTILINE)
 """What programs print instead of running where the GPU is not theirs; their status is 0 then."""
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
-_FINDING = re.compile(r"\b(\w+\.py:\d+): (race|memory|sync|numeric) in kernel \w+: (.*)")
+_FINDING = re.compile(r"\b(\w+\.py:\d+): (?:DSLWarning: )?(race|memory|sync|numeric) in kernel \w+: (.*)")
 
 
 class Run(NamedTuple):

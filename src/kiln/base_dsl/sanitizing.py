@@ -76,14 +76,28 @@ collected: list[Any] = []
 """All findings of this process, in order."""
 
 
+class Unasked:
+    """What was found by the request of the environment, not in a session that the program opened itself."""
+
+    def __init__(self) -> None:
+        self.errors: list[Any] = []
+        self.warnings: list[Any] = []
+        self.faults = 0
+        """Calls that ended with a fault that is no finding, such as an access to memory that is not there."""
+
+
+unasked: Unasked = Unasked()
 schedules: int = 0
 """The most schedules under which a launch of this process ran."""
+once: dict[str, None] = {}
+"""Why launches of this process ran under fewer schedules than others, in order."""
 
 
-def tried(count: int) -> None:
-    """Record that a call has run its launches under at most `count` schedules."""
+def tried(count: int, once_since: Sequence[str] = ()) -> None:
+    """Record that a call has run its launches under at most `count` schedules, and why some ran under one only."""
     global schedules
     schedules = max(schedules, count)
+    once.update(dict.fromkeys(once_since))
     if _requests.request is not None:
         _requests.request.schedules = max(_requests.request.schedules, count)
 
@@ -236,6 +250,8 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None, by_defaul
     collected.extend(findings)
     if request is not None:
         request.findings.extend(findings)
+    elif not by_default:
+        unasked.errors.extend(findings)
     if not findings or (request is not None and not request.raises):
         return
     if request is None and settings.get("KILN_SANITIZE_REPORT"):

@@ -20,6 +20,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType, TracebackType
+from typing import Any
 
 from kiln import _alias
 from kiln.hardware.architectures import Arch
@@ -45,24 +46,63 @@ def main(argv: Sequence[str]) -> int:
     if args.arch is not None and args.arch not in Arch.__members__:
         parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     os.environ.update(environment(args))
-    if args.sanitize is not None and args.sanitize_report is None:
-        atexit.register(_say_what_was_tried, os.getpid())
+    counts_findings = args.sanitize is not None and args.sanitize_report is None
+    if counts_findings:
+        atexit.register(_say_what_was_found, os.getpid())
     _alias.take_over()
     if os.environ.get("KILN_TARGET", "").lower() == "cpu":
         # Tensors and streams of programs for GPUs come from host memory, in child processes too.
         serve_cuda.activate()
-    execute(program)
-    return 0
+    try:
+        execute(program)
+    except SystemExit as end:
+        if end.code not in (None, 0) or not (counts_findings and _fails()):
+            raise
+        raise SystemExit(1) from None
+    except BaseException as failure:
+        _ended_with.append(type(failure).__name__)
+        raise
+    return int(counts_findings and _fails())
 
 
-def _say_what_was_tried(process: int) -> None:
-    """Report under how many schedules a program ran in which the sanitizer found nothing."""
+_ended_with: list[str] = []
+"""The class of the exception that ended the program."""
+_FAILING = ("race", "sync")
+"""Kinds of findings that fail a run even as warnings."""
+
+
+def _distinct(findings: Sequence[Any]) -> list[Any]:
+    """Return findings, each place once."""
+    return list({(f.rule, f.kernel, f.span, f.other_span): f for f in findings}.values())
+
+
+def _fails() -> bool:
+    """Return whether a program that has ended by itself fails by what the sanitizer found in it."""
+    sanitizing = sys.modules.get("kiln.base_dsl.sanitizing")
+    if sanitizing is None:
+        return False
+    found = sanitizing.unasked
+    return bool(found.faults or found.errors) or any(warning.kind in _FAILING for warning in found.warnings)
+
+
+def _say_what_was_found(process: int) -> None:
+    """Say what the sanitizer found in the program, and under how many schedules it ran."""
     sanitizing = sys.modules.get("kiln.base_dsl.sanitizing")
     if sanitizing is None or os.getpid() != process:  # nothing was compiled, or this is a forked process
         return
-    if sanitizing.schedules and not sanitizing.collected:
-        tried = sanitizing.schedules_text(sanitizing.schedules)
-        print(f"kiln run: the sanitizer found nothing under {tried}", file=sys.stderr)
+    found, schedules = sanitizing.unasked, sanitizing.schedules
+    said = [f"the program ended with {name}" for name in _ended_with]
+    counts = [(len(_distinct(found.errors)) + found.faults, "error"), (len(_distinct(found.warnings)), "warning")]
+    numbers = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count]
+    if numbers:
+        said.append(f"the sanitizer found {' and '.join(numbers)}")
+    elif not schedules:
+        said.append("no kernel ran to its end in this process")
+    else:
+        said.append("the sanitizer had no findings before that" if said else "the sanitizer found nothing")
+    tried = f" under {sanitizing.schedules_text(schedules)}" if schedules else ""
+    why = f" (a launch ran once: {', '.join(sanitizing.once)})" if schedules == 1 and sanitizing.once else ""
+    print(f"kiln run: {'; '.join(said)}{tried}{why}", file=sys.stderr)
 
 
 def make_parser() -> argparse.ArgumentParser:

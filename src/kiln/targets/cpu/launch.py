@@ -206,7 +206,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if op.cooperative else 2 if state.spins else 0)
     held = 0 if needs.dynamic else needs.taken
-    if x.module.sanitizer is not None and not prints(x.module, name):
+    if x.module.sanitizer is not None:
         b = x.module.sanitizer.schedules(x, b, state)
     sizes = (*op.grid, *op.block, *_cluster(x, op, b))
     numbers = [

@@ -54,6 +54,106 @@ def test_kiln_run(child, program: Path) -> None:
     assert "found nothing" not in wrong.stderr
 
 
+ENDS = """
+import sys
+import numpy as np
+import kiln
+from kiln import Float32, Int64, cute
+from kiln.cute import arch
+from kiln.cute.nvgpu import cpasync
+
+@cute.kernel
+def kernel(x: cute.Tensor, what: kiln.Constexpr):
+    t, _, _ = arch.thread_idx()
+    shared = cute.make_tensor(arch.alloc_smem(Float32, 32, 128), cute.make_layout(32))
+    shared[t] = x[t]
+    arch.fence_view_async_shared()
+    if kiln.const_expr(what != "race"):
+        arch.sync_threads()
+    if kiln.const_expr(what == "stuck"):
+        barrier = arch.alloc_smem(Int64, 1)
+        if t == 0:
+            arch.mbarrier_init(barrier, 2)
+        arch.sync_threads()
+        arch.mbarrier_wait(barrier, 0)
+    elif kiln.const_expr(what == "fault"):
+        cute.make_tensor(cute.make_ptr(Float32, Int64(64), cute.AddressSpace.gmem), cute.make_layout(64))[t] = 1.0
+    elif kiln.const_expr(what == "prints"):
+        cute.printf("x\\n")
+    else:
+        x[t] = shared[31 - t]
+
+@cute.kernel
+def sends(store: cute.CopyAtom, boxes: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    shared = cute.make_tensor(arch.alloc_smem(Float32, 32, 128), cute.make_layout(32))
+    shared[t] = 1.0
+    arch.fence_view_async_shared()
+    arch.sync_threads()
+    box = cute.local_tile(boxes, (32,), (0,))
+    source, target = cpasync.tma_partition(
+        store, 0, cute.make_layout(1), cute.group_modes(shared, 0, 1), cute.group_modes(box, 0, 1)
+    )
+    if t < 32:
+        cute.copy(store, source, target)
+        arch.cp_async_bulk_commit_group()  # nobody waits for it
+
+@cute.jit
+def main(x: cute.Tensor, what: kiln.Constexpr):
+    if kiln.const_expr(what == "warned"):
+        store, boxes = cpasync.make_tiled_tma_atom(
+            cpasync.CopyBulkTensorTileS2GOp(), x, cute.make_layout(32), (32,)
+        )
+        sends(store, boxes).launch(grid=1, block=32)
+    else:
+        kernel(x, what).launch(grid=1, block=32)
+
+for what in sys.argv[2].split(","):
+    try:
+        if what == "error":
+            raise ValueError(what)
+        if what == "exits":
+            sys.exit()
+        if what == "asked":
+            with kiln.sanitize(raises=False):
+                main(np.zeros(32, np.float32), "race")
+        else:
+            main(np.zeros(32, np.float32), what)
+    except Exception as failure:
+        if sys.argv[1] == "raises":
+            raise
+"""
+ONCE = "under 1 schedule (a launch ran once: "
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "last"),
+    [
+        ("raises right", 0, "the sanitizer found nothing under 4 schedules"),
+        ("raises warned", 1, f"the sanitizer found 1 warning {ONCE}it had a finding or a fault)"),
+        ("raises warned,exits", 1, f"the sanitizer found 1 warning {ONCE}it had a finding or a fault)"),
+        ("raises warned,warned,right", 1, "the sanitizer found 1 warning under 4 schedules"),
+        ("raises race", 1, f"the program ended with SanitizerError; the sanitizer found 3 errors {ONCE}it had a finding or a fault)"),
+        ("catches race,warned", 1, f"the sanitizer found 3 errors and 1 warning {ONCE}it had a finding or a fault)"),
+        ("raises stuck", 1, f"the program ended with DeadlockFault; the sanitizer found 1 error {ONCE}it had a finding or a fault)"),
+        ("catches stuck", 1, f"the sanitizer found 1 error {ONCE}it had a finding or a fault)"),
+        ("raises fault", 1, f"the program ended with MemoryFault; the sanitizer found 1 error {ONCE}it had a finding or a fault)"),
+        ("catches fault", 1, f"the sanitizer found 1 error {ONCE}it had a finding or a fault)"),
+        ("raises right,error", 1, "the program ended with ValueError; the sanitizer had no findings before that under 4 schedules"),
+        ("raises error", 1, "the program ended with ValueError; no kernel ran to its end in this process"),
+        ("raises prints", 0, f"the sanitizer found nothing {ONCE}its kernel prints)"),
+        ("raises asked,right", 0, "the sanitizer found nothing under 4 schedules"),
+    ],
+)  # fmt: skip
+@pytest.mark.quick(2)
+def test_the_last_line_and_the_exit_code(child, tmp_path: Path, arguments: str, code: int, last: str) -> None:
+    path = tmp_path / "ends.py"
+    path.write_text(ENDS)
+    done = child("-m", "kiln", "run", "--sanitize", path, *arguments.split())
+    assert done.stderr.splitlines()[-1] == f"kiln run: {last}"
+    assert done.returncode == code
+
+
 def test_a_report_as_json(child, program: Path, tmp_path: Path) -> None:
     done = child("-m", "kiln", "run", "--sanitize-report", "found.json", program, "x")
     assert done.stdout == "done x\n", done.stderr

@@ -118,7 +118,7 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             detector = state()
             detector.findings_count = detector.overflow = 0
             seed = seed_variable()
-            detector.seed, detector.tried = ctypes.addressof(seed), 1
+            detector.seed, detector.tried, detector.once = ctypes.addressof(seed), 1, 0
             # a seed that somebody chose is the one that is meant
             detector.further = native.FURTHER if calls < _TRIED_CALLS and seed.value == 0 else 0
             calls += 1
@@ -130,13 +130,17 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
                 failure = caught
             finally:
                 seed.value, detector.active, detector.recording = chosen, 0, 0
-            sanitizing.tried(detector.tried)
+            reasons = [why for bit, why in enumerate(native.ONCE) if detector.once >> bit & 1]
+            sanitizing.tried(detector.tried, [*reasons, *sanitizer.once, *["KILN_CPU_SEED names it"] * bool(chosen)])
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
+        unasked = not sanitizer.plain and sanitizing.request() is None
         for warning in [finding for finding in found if _is_mild(finding, sanitizer)]:
             found.remove(warning)
             sanitizer.outside |= warning.rule in _OUTSIDE
             warning.warn(sanitizing.OFF if sanitizer.plain else "")
+            if unasked:
+                sanitizing.unasked.warnings.append(warning)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
             found.append(_deadlock(failure))
         if isinstance(failure, TensorMemoryFault):
@@ -144,6 +148,7 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
         # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
         found.sort(key=_cause)
         if failure is not None and not found:
+            sanitizing.unasked.faults += unasked
             raise failure
         if sanitizer.plain:
             found = [finding for finding in found if finding.rule in _PLAIN_RULES]

@@ -21,7 +21,7 @@ from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
 from ...lowering.builder import Builder, constant_values, int_type, ptr_type
 from ...lowering.expansion import AnyOp
-from ..launch import static_smem
+from ..launch import prints, static_smem
 from ..loop_iterations import LoopIterations, loops_around
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
@@ -542,8 +542,15 @@ class Instrumentation(ReportFacts):
     def schedules(self, x: Expander, b: Builder, state: FunctionState) -> Builder:
         """Open a loop around a launch over the schedules that it runs under, if there may be several, and return its
         body."""
-        wanted = {"race", "sync"} & set(self.kinds)
-        if self.together or self.facts[state.name].lone or not wanted:
+        once = {
+            "launches may overlap": self.together,
+            "its threads never meet": self.facts[state.name].lone,
+            "its kernel prints": prints(x.module, state.name),
+            "neither race nor sync is asked for": not {"race", "sync"} & set(self.kinds),
+        }
+        reason = next((why for why, holds in once.items() if holds), "")
+        if reason:
+            self.once.append(reason)
             return b
         each, number = b.for_(b.i32(0), b.i32(1 + FURTHER), b.i32(1))
         runs = self.call(x.module, each, "schedule", x.function.context, number)

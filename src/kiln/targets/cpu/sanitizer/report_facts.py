@@ -22,6 +22,8 @@ class ReportFacts:
         """Whether an access out of bounds is an error, where only these are looked for."""
         self.outside: bool = False
         """Whether a call made a warning of an access out of bounds."""
+        self.once: list[str] = []
+        """Why some of its launches run under one schedule only, whatever they do."""
         self.sites: list[SanitizedSite] = []
         self.kernels: list[KernelInfo] = []
 

@@ -94,7 +94,9 @@ def schedule(context: Ptr[Context], number: u32) -> u32:
         return 0
     failed = has_fault(context) or st.findings_count != st.findings_before
     if number == 1:
-        if failed or log.full != 0 or processor_time() - st.begun > _QUICK:
+        slow = processor_time() - st.begun > _QUICK
+        if failed or slow or log.full != 0:
+            st.once |= u32(1) if failed else u32(2) if slow else u32(4)
             st.recording = 0
             return 0
         take_back(log)

@@ -24,6 +24,8 @@ SCRATCH = 1 << 18
 shared memory has."""
 FURTHER = 3
 """Schedules of a launch besides the first, with the seeds 1, 2, ..."""
+ONCE = ("it had a finding or a fault", "it took more than 20 ms", "it wrote more than 64 MB")
+"""Why a launch is not repeated under further schedules."""
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 
@@ -418,6 +420,7 @@ class State:
     seed: Ptr[i64]  # the runtime's
     further: u32  # schedules of a launch besides the first
     tried: u32  # the most schedules of a launch of the call so far
+    once: u32  # why launches were not repeated: bits of `ONCE`
     schedule: u32  # of the run now
     recording: u32  # the log that writes go to, plus 1
     findings_before: u32  # findings before the launch
