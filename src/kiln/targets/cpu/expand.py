@@ -62,6 +62,8 @@ class FunctionState(host.FunctionState):
     """Whether its clusters take the work of others."""
     cta_group: int = 0
     """The CTAs that its tcgen05 instructions work for: 1 or 2, or 0 if it has none."""
+    adds_floats: bool = False
+    """Whether its blocks may add floating point numbers in global memory, whose result depends on the order."""
     spins: bool = False
     """Whether it spins on memory: the blocks of a launch should then be resident together."""
 

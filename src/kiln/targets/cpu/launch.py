@@ -8,7 +8,7 @@ checks the sizes and runs the blocks, in parallel if that pays (`runtime/launche
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -142,17 +142,25 @@ def _thread_function(expansion: Expansion, state: FunctionState) -> str:
 
 
 def prints(expansion: Expansion, name: str) -> bool:
-    """Return whether a function, or one it calls, contains a printf: a kernel's blocks then run in order."""
+    """Return whether a function, or one it calls, contains a printf."""
+    return any(state.prints for state in _called(expansion, name))
+
+
+def in_order(expansion: Expansion, name: str) -> bool:
+    """Return whether the blocks of a kernel run in order, on one OS thread, because their order shows."""
+    return any(state.prints or state.adds_floats for state in _called(expansion, name))
+
+
+def _called(expansion: Expansion, name: str) -> Iterator[FunctionState]:
+    """Yield a function and those that it calls."""
     todo, seen = [name], {name}
     while todo:
         state = expansion.functions.get(todo.pop())
         if state is None:
             continue
-        if state.prints:
-            return True
+        yield state
         todo += state.calls - seen
         seen |= state.calls
-    return False
 
 
 def _cluster(x: Expander, op: cute.Launch, b: Builder) -> list[ir.Value]:
@@ -201,7 +209,7 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     instrumented = x.module.sanitizer is not None or x.module.counter is not None
     static, serial = (
         b.i32(static_smem(state)),
-        b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops | 4 * needs.pairs),
+        b.i32(int(instrumented or in_order(x.module, name)) | 2 * state.loops | 4 * needs.pairs),
     )
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if op.cooperative else 2 if state.spins else 0)

@@ -102,6 +102,7 @@ def bulk_reduce(
 ) -> None:  # fmt: skip
     """Issue a bulk reduction (name, element type): in global memory or, with an mbarrier, in shared memory."""
     hooks = hooks_of(x, op)
+    x.function.adds_floats |= mbarrier is None and how[0] == "add" and "f" in how[1]
     target, source, bytes_, counts = hooks.bulk_copy(b, target, source, bytes_, mbarrier, combines=True)
     number = REDUCTIONS.index(how[0]) + 1 | list(ELEMENTS).index(how[1]) << 8
     place = counts if counts is not None else b.value("llvm.mlir.zero", ptr_type())

@@ -23,6 +23,9 @@ _ORDERS = ("", "relaxed", "relaxed", "", "acquire", "release", "acq_rel", "acq_r
 """PTX's names of memory orders by LLVM's numbers (not atomic, unordered, monotonic, -, acquire, ...)."""
 _SCOPES = {"block": "cta", "workgroup": "cta", "cluster": "cluster", "device": "gpu", "agent": "gpu"}
 
+_FLOAT_ADDITIONS = (11, 12)
+"""LLVM's numbers of atomic additions and subtractions of floating point numbers."""
+
 
 def _number(op: ir.Operation, name: str) -> int:
     return ir.IntegerAttr(op.attributes[name]).value if name in op.attributes else 0
@@ -69,6 +72,7 @@ def _store(x: Expander, op: ir.Operation, b: Builder) -> object:
 def _update(x: Expander, op: ir.Operation, b: Builder, ordering: str) -> None:
     if x.function.is_kernel:
         x.let_others_run(op, b, "loop around an atomic operation")
+        x.function.adds_floats |= _number(op, "bin_op") in _FLOAT_ADDITIONS
         type_ = carrier_type(op.operands[1].type)
         op.operands[0] = hooks_of(x, op).atomic(b, op.operands[0], type_, _modifiers(op, ordering))
 

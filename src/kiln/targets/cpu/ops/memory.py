@@ -18,6 +18,7 @@ from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..sanitizer.hooks import hooks_of
+from ..sanitizer.origins import passed_on
 from .sync import SEQUENTIAL
 
 HANDLERS = Handlers()
@@ -42,6 +43,8 @@ def atomic_rmw(
     if isinstance(value.type, ir.VectorType) and value_bytes(value.type) > 4:
         return _rmw_of_each(x, op, b, kind, pointer, value, modifiers)
     x.let_others_run(op, b, "loop around an atomic operation")
+    if kind == "add" and _is_float(value.type) and x.function.is_kernel:
+        x.function.adds_floats |= not _is_shared(x, pointer)
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
     attributes = {"ordering": int_attr(int_type(64), SEQUENTIAL)}
     if kind == "exch" and _is_float(value.type):
@@ -57,6 +60,19 @@ def atomic_rmw(
     return b.value(
         "llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": int_attr(int_type(64), known[kind])}
     )
+
+
+def _is_shared(x: Expander, pointer: ir.Value) -> bool:
+    """Return whether an address is known to be in the shared memory of a block."""
+    own = (x.function.smem, x.function.dynamic_smem)
+    for _ in range(256):
+        if pointer in own:
+            return True
+        sources = passed_on(pointer)
+        if len(sources) != 1:
+            return False
+        pointer = sources[0]
+    return False
 
 
 def _rmw_of_each(

@@ -173,6 +173,7 @@ def store(
     """Store a box, or four rows, to global memory, or reduce a box into global memory."""
     x.function.copies = True
     kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
+    x.function.adds_floats |= reduction == "add"  # of what type, the tensor map says
     places = _places(x, op, b, coordinates, ())
     hooks_of(x, op).box(b, map_, source, None, places, "reduce" if reduction else "store")
     way = tma.GATHER4 if scatters else tma.PIXELS if im2col else tma.TILE

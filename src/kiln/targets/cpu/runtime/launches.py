@@ -226,9 +226,8 @@ def launch(
     state = local(u64)
     if seed(ALL_GROUPS, state) != 0 and total < 1 << 31:
         order(state, u32(total), ref(job).first, ref(job).stride)
-    alone = workers.value < 2 or serial & 1 != 0
-    # under a seed a cluster takes the same others every time, however many OS threads there are
-    alone = alone or (at_once != 0 and schedule.value != 0)
+    # a seed repeats a run, whatever its blocks tell each other
+    alone = workers.value < 2 or serial & 1 != 0 or schedule.value != 0
     run(job, frame != 0 or serial & 2 != 0, alone)
 
 

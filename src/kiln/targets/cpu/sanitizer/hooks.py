@@ -45,10 +45,10 @@ class Hooks:
         self.sanitizer = sanitizer
 
     def _call(self, b: Builder, name: str, *arguments: Any) -> None:
-        if self.x.function.is_kernel:
-            self.sanitizer.facts[self.x.function.name].ordered = True
         if self.sanitizer.plain and name not in _CHECKED_BY_DEFAULT:
             return
+        if self.x.function.is_kernel:
+            self.sanitizer.facts[self.x.function.name].ordered = True
         self.sanitizer.call(self.x.module, b, name, *arguments)
 
     def _site(self, what: str) -> int:

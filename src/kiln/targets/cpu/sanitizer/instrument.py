@@ -190,6 +190,8 @@ class Instrumentation(ReportFacts):
         if facts.lone:
             inline.say_who(x)
             return
+        if self.plain and x.function.waits:
+            return  # a schedule goes on as it does without the checks
         x.function.waits = True
         x.module.declare(SUSPEND, [], [])
         x.at_entry(x.function.operation.location).call(SUSPEND, [], [])
@@ -381,7 +383,7 @@ class Instrumentation(ReportFacts):
         swizzle = {"swizzle": through.name} if through is not None else {}
         loop, calls = self._say_iteration(x, op, b) if not engine else (None, [])
         site = self.site(op, x, what, **memory.site_fields, **swizzle, loop=loop)
-        facts.ordered |= bool(flags & (SHARED | ATOMIC) or engine)
+        facts.ordered |= bool(flags & SHARED or engine or (atomic and not self.plain))
         if write and not flags & SHARED:
             if memory.low:
                 facts.written.add(memory.low - 1)
