@@ -35,15 +35,16 @@ def _mbarrier_inval(x: Expander, op: nvgpu.mbarrier.MbarrierInval, b: Builder) -
 
 
 def mbarrier_change(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, arrivals: ir.Value | None, bytes_: ir.Value
-) -> None:
-    """Add bytes to those a phase waits for, then take arrivals from it."""
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, arrivals: ir.Value | None, bytes_: ir.Value,
+    modifiers: str = "",
+) -> None:  # fmt: skip
+    """Add bytes to those a phase waits for, then take arrivals from it. Inline PTX gives order and scope as modifiers."""
     if arrivals is not None:
         _check_arrivals(x, op, b, arrivals)
     most = MBARRIER_BYTES
     x.refuse_outside(op, b, bytes_, -most, most, "%d bytes at an mbarrier", f"it counts bytes from -{most} to {most}")
     hooks = hooks_of(x, op)
-    used = hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_)
+    used = hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_, modifiers=modifiers)
     x.call(b, "kiln_cpu_mbarrier", [used, b.i32(0), bytes_])
     if constant_value(bytes_) != 0:
         _check_missing(x, op, b, used)
@@ -90,7 +91,7 @@ def _incomplete(b: Builder, pointer: ir.Value, phase: ir.Value) -> ir.Value:
 @HANDLERS.calls(nvgpu.mbarrier.MbarrierTryWait, "pointer", "phase", may_fail=True)
 @HANDLERS.calls(nvgpu.mbarrier.MbarrierTestWait, "pointer", "phase", may_fail=True)
 def mbarrier_wait(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, phase: ir.Value, may_fail: bool
+    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, phase: ir.Value, may_fail: bool, relaxed: bool = False
 ) -> ir.Value:
     """Wait for the phase of a parity, and return whether it is complete.
 
@@ -111,7 +112,7 @@ def mbarrier_wait(
         # to the sanitizer a try that had to wait fails: on a GPU it may, and a program must not count on the contrary
         failed = _incomplete(b, used, phase) if x.module.sanitizer is None else had_to_wait
         done = b.binary("xori", failed, done)
-    hooks.mbarrier_waited(b, pointer, phase, done)
+    hooks.mbarrier_waited(b, pointer, phase, done, relaxed)
     return done
 
 

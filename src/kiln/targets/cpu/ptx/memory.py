@@ -20,6 +20,7 @@ from ..ops.sync import fence
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
 from ..runtime.record_access import block_of
 from ..sanitizer.hooks import hooks_of
+from ..sanitizer.state import SCOPES
 from .machine import BITS, ORDERS, PARTS, Machine, Refused, float_type, is_float, resized, typed
 from .syntax import Address, Immediate, Operand, Statement, Vector
 from .tma import copy_box
@@ -47,7 +48,7 @@ def _without_policy(s: Statement) -> tuple[Operand, ...]:
 
 
 def _order(s: Statement) -> str:
-    return ".".join(part for part in s.modifiers if part in ORDERS)
+    return ".".join(part for part in s.modifiers if part in ORDERS or part in SCOPES)
 
 
 def _vector_type(s: Statement, kind: str) -> tuple[ir.Type, int]:
@@ -209,7 +210,7 @@ def _mbarrier(m: Machine, s: Statement) -> ir.Value | None:
         return resized(b, b.binary("andi", m.bits(operands[1], 64), MBARRIER_ARRIVALS), 32)
     at = next((i for i, operand in enumerate(operands) if isinstance(operand, Address)), 0)
     pointer, more = m.pointer(operands[at], "shared"), operands[at + 1 :]
-    change = functools.partial(mbarrier_ops.mbarrier_change, x, op, b, pointer)
+    change = functools.partial(mbarrier_ops.mbarrier_change, x, op, b, pointer, modifiers=".".join(s.modifiers))
     if "init" in s.modifiers:
         mbarrier_ops.mbarrier_init(x, op, b, pointer, m.bits(more[0], 32))
     elif "inval" in s.modifiers:
@@ -230,7 +231,7 @@ def _mbarrier(m: Machine, s: Statement) -> ir.Value | None:
             parity = m.bits(more[0], 32)
         else:  # by state: its phase
             parity = resized(b, b.binary("shrui", m.bits(more[0], 64), 63), 32)
-        return mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True)
+        return mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True, relaxed="relaxed" in s.modifiers)
     else:
         raise Refused("this form of mbarrier")
     return None

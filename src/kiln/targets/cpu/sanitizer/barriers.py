@@ -10,9 +10,22 @@ from ...host.libc import memcpy, memset
 from ..runtime.engine_table import TCGEN05_LD
 from .clocks import acquire, clock_drop, clock_hold, clock_new, numbers, ordered, release, release_into
 from .memory import lesser, raise_to
-from .memory_order import fenced_barrier
+from .memory_order import arrives_fenced, fenced_barrier
 from .reporting import about, report, report_alone
-from .state import BARRIERS, PLAIN, RULE, USES_LOADS, Arrival, BarrierSlot, Meeting, detector, state
+from .state import (
+    BARRIERS,
+    CLUSTER,
+    LEVELS,
+    OVER,
+    PLAIN,
+    RULE,
+    USES_LOADS,
+    Arrival,
+    BarrierSlot,
+    Meeting,
+    detector,
+    state,
+)
 
 _NONE = 0xFFFF_FFFF
 
@@ -48,10 +61,9 @@ def barrier(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) 
     if mode < 2 and count != 0:
         check_phase(slot, number, count, site)
     slot.arrived += 1
-    if st.sequential == 0 or thread.fenced == 0:
-        slot.clock.unfenced = 1
+    arrives_fenced(slot.clock)
     if mode == 3:
-        release_into(slot.clock, thread.fences[0].base, ref(thread.fences[0]).own)
+        release_into(slot.clock, thread.fences[CLUSTER].base, ref(thread.fences[CLUSTER]).own)
         raise_to(ref(numbers(slot.clock))[st.tid], u32(1))  # it has started
     else:
         release(slot.clock)
@@ -115,7 +127,7 @@ def check_phase(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32) -> N
         other = popcount((late & (u32(0) - late)) - 1)
         late &= late - 1
         came = slot.before[other]
-        if ordered(st.group, came.who - 1, came.time, 0):
+        if ordered(st.group, came.who - 1, came.time, OVER):
             slot.late[warp] &= ~(u32(1) << other)
     left = st.per_block - (warp << 5)
     if slot.late[warp] != 0 and popcount(lanes) == lesser(left, u32(32)):
@@ -211,11 +223,11 @@ def meet(mask: u32, site: u32, orders: u32) -> None:
         report(RULE["lanes-site"], site, slot.site, st.group, slot.who, 0, 0, mask)
     slot.arrived += 1
     if orders != 0:
-        if elects or st.sequential == 0 or thread.fenced == 0:
-            slot.clock.unfenced = 1
         if elects:
+            slot.clock.unfenced = LEVELS
             raise_to(ref(numbers(slot.clock))[TCGEN05_LD * st.threads + st.tid], thread.own[TCGEN05_LD])
         else:
+            arrives_fenced(slot.clock)
             release(slot.clock)
         clock_hold(slot.clock)
         thread.pending = slot.clock

@@ -31,7 +31,7 @@ from ..runtime.tma import (
 from .mbarriers import bulk, mbarrier_arrive
 from .reporting import report_alone
 from .shadow import global_access, shared_access
-from .state import ATOMIC, ENGINE_SHIFT, GLOBAL, NO_INIT, OF_MAP, SHARED, WRITE, detector, state
+from .state import ATOMIC, ENGINE_SHIFT, GLOBAL, NO_INIT, OF_MAP, SHARED, SYSTEM, WRITE, detector, state
 from .tiles import BITS, tile
 
 LOADS, STORES, REDUCES = range(3)
@@ -162,7 +162,7 @@ def box(
                 in_shared(map, shared + distance, way, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
                 flags = engine | u32(SHARED | ATOMIC | NO_INIT)
                 shared_access(there, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-                mbarrier_arrive(there, 0, counted_bytes(map, way), mbarrier_site, 1 + BULK_LOAD)
+                mbarrier_arrive(there, 0, counted_bytes(map, way), mbarrier_site, 1 + BULK_LOAD, SYSTEM)
     else:
         for mode in range(count):
             if coordinates[mode] < 0:
@@ -195,4 +195,4 @@ def request(
             shared_access(response + distance, ANSWER, engine | u32(SHARED | WRITE), site, low, high, True)
             flags = engine | u32(SHARED | ATOMIC | NO_INIT)
             shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-            mbarrier_arrive(mbarrier + distance, 0, ANSWER, mbarrier_site, 1 + BULK_LOAD)
+            mbarrier_arrive(mbarrier + distance, 0, ANSWER, mbarrier_site, 1 + BULK_LOAD, SYSTEM)

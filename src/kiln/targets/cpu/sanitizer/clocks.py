@@ -11,7 +11,7 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, size_of, u32, u64
 from ..runtime.engine_table import BULK_LOAD, GENERIC
 from .memory import allocate, clear, greater, lesser, many, raise_to
-from .state import MAPS, VIEWS, Clock, Foreign, state
+from .state import MAPS, OVER, VIEWS, Clock, Foreign, state
 
 
 @inline
@@ -217,10 +217,37 @@ def release(into: Ptr[Clock]) -> None:
 
 
 @native
+def release_over(into: Ptr[Clock]) -> None:
+    """Release that accesses are over, but not what the generic proxy wrote: it need not be visible.
+
+    So does an arrival at an mbarrier of another block whose scope does not include that block.
+    """
+    st = state.place
+    thread = st.current
+    base, known, n = thread.base, numbers(into), st.threads
+    generic, over = lesser(st.engines, u32(GENERIC)), st.over
+    for section in range(st.length // n):
+        target = section + over if section < generic else section
+        if base != None:
+            for i in range(n):
+                raise_to(ref(known)[target * n + i], numbers(base)[section * n + i])
+        raise_to(ref(known)[target * n + st.tid], thread.own[section])
+    tick(thread)
+
+
+@inline
+def knows_over(base, who, time):
+    """Return whether a clock knows that what a thread did at a time is over."""
+    st = state.place
+    return numbers(base)[who] >= time or (st.over != 0 and numbers(base)[st.over * st.threads + who] >= time)
+
+
+@native
 def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
     """Return whether an access of another identity at `clock` happened before, for the running thread.
 
     With a `view`, for an engine that works for it through another proxy: accesses of the generic proxy need a fence.
+    With `OVER` it is enough that the access is over.
     """
     st = state.place
     thread = st.current
@@ -228,7 +255,11 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
     n = st.threads
     if group == st.group:
         index = tid
-        if view != 0 and tid < n * GENERIC:
+        if view == OVER:
+            if base != None and tid < n * lesser(st.engines, u32(GENERIC)):
+                if knows_over(base, tid, clock):
+                    return True
+        elif view != 0 and tid < n * GENERIC:
             if view == MAPS:
                 if thread.acquired != None:
                     if numbers(thread.acquired)[tid % n + n * (st.engines + 2 * GENERIC)] >= clock:
@@ -251,7 +282,7 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
 
 @inline
 def sections(engines):
-    """Return the number of sections of a clock when so many engines are in use."""
+    """Return the number of sections of a clock when so many engines are in use, without those of `State.over`."""
     return engines + VIEWS if engines > GENERIC else engines
 
 

@@ -181,7 +181,7 @@ def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
 
 def _cause(finding: Finding) -> int:
     """Return a sort key that puts causes before their consequences."""
-    rules = ("index-overflow", "bounds", "sync", "race", "mbarrier-phase", "deadlock", "memory", "numeric")
+    rules = ("index-overflow", "bounds", "sync", "scope", "race", "mbarrier-phase", "deadlock", "memory", "numeric")
     return rules.index(finding.rule if finding.rule in rules else finding.kind)
 
 
@@ -326,6 +326,9 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     notes: list[tuple[Span, str]] = []
     if two_sided and other_site.span is not None and note:
         notes.append((other_site.span, note))
+    if kind == "race" and record.narrow:
+        arrival = sanitizer.sites[record.narrow - 1]
+        notes += [(arrival.span, 'this arrival has scope "cta"')] if arrival.span is not None else []
     if site.loop is not None:
         notes.append((site.loop, f"{me} is in iteration {record.iteration} of this loop, counted from 0"))
     return Finding(

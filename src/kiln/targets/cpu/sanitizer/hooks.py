@@ -13,7 +13,7 @@ from ...lowering.expansion import AnyOp
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, TCGEN05_ST, THREAD, WGMMA
 from ..runtime.record_access import Fields, block_of
 from ..runtime.records import Barrier, BlockRecord, FrameHeader
-from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS, SCRATCH, USES_LOADS
+from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS, SCOPES, SCRATCH, USES_LOADS
 
 if TYPE_CHECKING:
     from ..expand import Expander
@@ -120,7 +120,7 @@ class Hooks:
         """Before an atomic update; order and scope are the operation's, or are among the modifiers of PTX."""
         words = modifiers.split(".")
         order = next((w for w in words if w in ("acquire", "release", "acq_rel")), self._attribute("order", "relaxed"))
-        scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), self._attribute("scope", "gpu"))
+        scope = next((w for w in words if w in SCOPES), self._attribute("scope", "gpu"))
         return self._atomic(b, address, value_bytes(type_), order, scope, loads=True, stores=True)
 
     def _atomic(
@@ -129,8 +129,9 @@ class Hooks:
         orders = {"acquire": 1, "release": 2, "acq_rel": 3, "sc": 3}.get(order, 0)
         how = 2 if loads and stores else int(stores)
         what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
-        address = self.access(b, address, bytes_, write=stores, alignment=bytes_, atomic=True, what=what)
-        self._call(b, "atomic", address, orders, int(scope != "cta"), how)
+        number = SCOPES.index(scope)
+        address = self.access(b, address, bytes_, write=stores, alignment=bytes_, atomic=True, scope=number, what=what)
+        self._call(b, "atomic", address, orders, number, how)
         return address
 
     def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str, stores: bool) -> ir.Value:
@@ -140,7 +141,7 @@ class Hooks:
         strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio")]
         if not strong:
             return self.access(b, address, bytes_, write=stores, alignment=bytes_)
-        scope = next((w for w in words if w in ("cta", "cluster", "gpu", "sys")), "sys")
+        scope = next((w for w in words if w in SCOPES), "sys")
         return self._atomic(b, address, bytes_, strong[0], scope, loads=not stores, stores=stores)
 
     def depends(self, b: Builder) -> None:
@@ -160,7 +161,8 @@ class Hooks:
             return
         if words[0] == "mbarrier_init":
             self._call(b, "view", IN_SHARED)
-        self._call(b, "fence", int("cta" not in words), int("sc" in words))
+        scope = next((w for w in words if w in SCOPES), "sys")
+        self._call(b, "fence", SCOPES.index(scope), int("sc" in words))
 
     # -- mbarriers ---------------------------------------------------------------------------------------
 
@@ -177,16 +179,21 @@ class Hooks:
         self._call(b, "mbarrier_inval", address)
 
     def mbarrier_arrive(
-        self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None
-    ) -> ir.Value:
-        """Before an arrival; `how` is as in `mbarriers.mbarrier_arrive`, by default the operation's order.
+        self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None,
+        modifiers: str = "",
+    ) -> ir.Value:  # fmt: skip
+        """Before an arrival; `how` is as in `mbarriers.mbarrier_arrive`. Returns the address to use.
 
-        Returns the address to use.
+        By default it is the operation's order. Inline PTX gives order and scope as modifiers; without a scope, an
+        arrival at another block's mbarrier is taken for one of the cluster, as programs mean it.
         """
+        words = modifiers.split(".")
         if how is None:
-            how = int(self._attribute("order", "release") == "relaxed")
+            how = int("relaxed" in words or self._attribute("order", "release") == "relaxed")
+        scope = next((w for w in words if w in SCOPES), self._attribute("scope", "cluster"))
         used = self._use(b, address, "arrival at an mbarrier", engine=BULK_LOAD if how == 1 + BULK_LOAD else THREAD)
-        self._call(b, "mbarrier_arrive", address, count, bytes_, self._mbarrier_site(address, "mbarrier arrive"), how)
+        site = self._mbarrier_site(address, "mbarrier arrive")
+        self._call(b, "mbarrier_arrive", address, count, bytes_, site, how, SCOPES.index(scope))
         return used
 
     def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> ir.Value:
@@ -205,9 +212,9 @@ class Hooks:
         self._call(b, "mbarrier_waits", address, phase, self._mbarrier_site(address, "mbarrier wait"))
         return used
 
-    def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value) -> None:
+    def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value, relaxed: bool) -> None:
         """After a wait; `done` is whether the phase was complete."""
-        self._call(b, "mbarrier_waited", address, phase, b.value("arith.extui", int_type(32), (done,)))
+        self._call(b, "mbarrier_waited", address, phase, b.value("arith.extui", int_type(32), (done,)), int(relaxed))
 
     # -- asynchronous copies -----------------------------------------------------------------------------
 

@@ -49,8 +49,10 @@ from .state import (
     MAX_OBJECTS,
     NO_INIT,
     PLAIN,
+    SCOPE_SHIFT,
     SHARED,
     SPACE_OF,
+    SYSTEM,
     WRITE,
 )
 
@@ -353,11 +355,11 @@ class Instrumentation(ReportFacts):
     def access(
         self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, type_: ir.Type | None, bytes_: int | ir.Value,
         write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
-        value: ir.Value | None = None,
+        value: ir.Value | None = None, scope: int = SYSTEM,
     ) -> ir.Value:  # fmt: skip
         """Check an access through a pointer of type `type_`, and return the address to use.
 
-        Without a type the address may be anywhere. `value` is what a plain write writes, if that is known: threads that
+        Without a type the address may be anywhere. An atomic access has a `scope`, an index of `SCOPES`. `value` is what a plain write writes, if that is known: threads that
         write the same value at the same place do not race.
         """
         if not x.function.is_kernel:
@@ -373,7 +375,7 @@ class Instrumentation(ReportFacts):
             whole = bytes_ | alignment
             self.granule: int = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
-        flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
+        flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT | (SYSTEM - scope) << SCOPE_SHIFT
         if self.plain and not write and is_only_printed(op):
             flags |= NO_INIT
         facts = self.facts[x.function.name]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ....native import Ptr, address, i64, native, ref, size_of, u8, u32, u64
-from ..runtime.engine_table import BULK_LOAD, ENGINES
+from ..runtime.engine_table import BULK_LOAD, ENGINES, GENERIC
 from ..runtime.records import TMEM_COLUMNS, Sizes
 from .barriers import leave_meetings
-from .clocks import clock_drop, clock_new, identity, numbers, release, sections
+from .clocks import clock_drop, clock_new, identity, knows_over, numbers, release, sections
 from .mbarriers import unseen_copies, unseen_stores
 from .memory import allocate, clear, copy, free_all, greater, lesser, many
 from .reporting import about, report
 from .state import (
     BARRIERS,
+    LEVELS,
     MAX_OBJECTS,
     PLAIN,
     PLAIN_ACCESSES,
@@ -175,7 +176,10 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
     if st.threads != n:
         st.threads = n
         st.per_block = per_block
-        st.length = u32(0) if plain else n * sections(st.engines)
+        clustered = sizes.cluster[0] * sizes.cluster[1] * sizes.cluster[2] > 1
+        st.over = sections(st.engines) if clustered else u32(0)
+        all_sections = sections(st.engines) + (u32(GENERIC) if clustered else u32(0))
+        st.length = u32(0) if plain else n * all_sections
         st.identities = n * st.engines
         st.cells_per_block = (sizes.smem >> st.shift) + 1
         st.thread_array = many(Thread, n)
@@ -195,8 +199,7 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         st.bulk_count = 0
         st.slots = many(BarrierSlot, blocks * BARRIERS)
         st.meetings = many(Meeting, warps * 32)
-        remote = u64(blocks) * st.identities
-        clustered = sizes.cluster[0] * sizes.cluster[1] * sizes.cluster[2] > 1
+        remote = u64(blocks) * st.identities * 2
         if clustered and not plain and remote * size_of(Reader) < _MOST_REMOTE:
             st.remote = many(Reader, remote)
             st.endings = many(Ending, blocks)
@@ -217,9 +220,9 @@ def forget(blocks: u32, warps: u32) -> None:
         thread = st.thread_array[i]
         for clock in (thread.base, thread.pending, thread.pending_cluster, thread.acquired, thread.carried):
             clock_drop(clock)
-        for k in range(2):
-            clock_drop(thread.fences[k].base)
-            clock_drop(thread.seen[k])
+        for level in range(LEVELS):
+            clock_drop(thread.fences[level].base)
+            clock_drop(thread.seen[level])
     for i in range(blocks * BARRIERS):
         clock_drop(st.slots[i].clock)
     for i in range(warps * 32):
@@ -241,7 +244,7 @@ def forget(blocks: u32, warps: u32) -> None:
         clear(st.tensor_tags, TENSOR_ROWS * TMEM_COLUMNS * blocks)
         clear(st.tensor_slots, blocks)
     if st.remote != None:
-        clear(st.remote, u64(blocks) * st.identities)
+        clear(st.remote, u64(blocks) * st.identities * 2)
         for i in range(blocks):
             clock_drop(st.endings[i].clock)
         clear(st.endings, blocks)
@@ -297,19 +300,22 @@ def exit_() -> None:
 def all_known(rank: u32, clock: Ptr[Clock]) -> None:
     """Check, when a block has ended, that its threads know of every access of other blocks to its shared memory."""
     st = state.place
-    for i in range(st.identities):
-        access = st.remote[rank * st.identities + i]
-        if access.clock != 0 and numbers(clock)[i] < access.clock:
+    for k in range(st.identities * 2):
+        access, i = st.remote[rank * st.identities * 2 + k], k % st.identities
+        known = numbers(clock)[i] >= access.clock
+        if k < st.identities and i < st.threads:  # of a read or an arrival it is enough that it is over
+            known = knows_over(clock, i, access.clock)
+        if access.clock != 0 and not known:
             who = st.bulk[i - BULK_LOAD * st.threads].thread if i // st.threads == BULK_LOAD else i % st.threads
             about(who, "block-exited", access.site, access.site, st.group, st.tid, 0, 0, rank)
 
 
 @native
-def remote_access(rank: u32, engine: u32, site: u32) -> None:
+def remote_access(rank: u32, engine: u32, site: u32, writes: u32) -> None:
     """The running thread accesses the shared memory of another block of its cluster."""
     st = state.place
     me, clock = identity(engine)
-    access = st.remote[rank * st.identities + me]
+    access = st.remote[(rank * 2 + writes) * st.identities + me]
     access.clock = clock
     access.site = site
     must_have_started(rank, site)
@@ -325,7 +331,7 @@ def must_have_started(rank: u32, site: u32) -> None:
     started = False
     if base != None:
         for i in range(st.per_block):
-            if numbers(base)[first + i] != 0:
+            if knows_over(base, first + i, u32(1)):
                 started = True
     if not started:
         report(RULE["block-started"], site, site, st.group, first, 0, 0, rank)

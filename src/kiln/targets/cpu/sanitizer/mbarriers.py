@@ -6,13 +6,41 @@
 from __future__ import annotations
 
 from ....hardware.limits import MBARRIER_ARRIVALS
-from ....native import Ptr, native, ref, u32, u64
+from ....native import Ptr, inline, native, ref, u32, u64
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE
-from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, numbers, ordered, release, release_into
+from .clocks import (
+    acquire,
+    clock_drop,
+    clock_hold,
+    clock_join,
+    clock_new,
+    knows_over,
+    numbers,
+    ordered,
+    release,
+    release_into,
+    release_over,
+)
 from .memory import clear, lesser, many, raise_to
-from .memory_order import location
+from .memory_order import location, see
 from .reporting import about, report, report_alone
-from .state import LOCATIONS, LOOKED, PASSED, PENDING, PLAIN, RING, RULE, Arrival, BulkSlot, Location, detector, state
+from .state import (
+    CLUSTER,
+    CTA,
+    LOCATIONS,
+    LOOKED,
+    OVER,
+    PASSED,
+    PENDING,
+    PLAIN,
+    RING,
+    RULE,
+    Arrival,
+    BulkSlot,
+    Location,
+    detector,
+    state,
+)
 
 
 @detector.export
@@ -42,6 +70,7 @@ def mbarrier_init(address: u64, count: u32, site: u32) -> None:
     found.got = 0
     found.phases += 1
     found.count = count
+    found.narrow = 0
     if found.waits == None:
         found.waits = many(u32, st.threads)
         found.now = many(Arrival, 32)
@@ -49,6 +78,12 @@ def mbarrier_init(address: u64, count: u32, site: u32) -> None:
     clear(found.waits, st.threads)
     clear(found.now, 32)
     clear(found.before, 32)
+
+
+@inline
+def block_at(address):
+    """Return the rank of the block in whose shared memory an address is."""
+    return u32((address - state.place.arena) // state.place.chunk)
 
 
 @native
@@ -62,12 +97,12 @@ def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
     """
     st = state.place
     me = st.tid
-    if found.born == 0 or me // st.per_block != u32((address - st.arena) // st.chunk):
+    if found.born == 0 or me // st.per_block != block_at(address):
         return
     mine = (me % st.per_block) >> 5
     for other in range((st.per_block + 31) >> 5):
         came = found.before[other]
-        if came.who != 0 and other != mine and not ordered(st.group, came.who - 1, came.time, 0):
+        if came.who != 0 and other != mine and not ordered(st.group, came.who - 1, came.time, OVER):
             if not known_to_warp(came):
                 report(RULE["mbarrier-early"], site, came.site, st.group, came.who - 1, address, 8, found.count)
     came = found.now[mine]
@@ -88,11 +123,11 @@ def known_to_warp(came: Ptr[Arrival]) -> bool:
     for lane in range(lesser(st.per_block - (local & ~u32(31)), u32(32))):
         st.tid = first + lane
         st.current = ref(st.thread_array)[st.tid]
-        if ordered(st.group, came.who - 1, came.time, 0):
+        if ordered(st.group, came.who - 1, came.time, OVER):
             known = True
         carried = st.current.carried
         if carried != None:
-            if carried.group == st.group and numbers(carried)[came.who - 1] >= came.time:
+            if carried.group == st.group and knows_over(carried, came.who - 1, came.time):
                 known = True
     st.tid = me
     st.current = thread
@@ -120,8 +155,12 @@ def mbarrier_inval(address: u64) -> None:
 
 
 @detector.export
-def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32) -> None:
-    """Before an arrival. `how`: 0 releases, 1 is relaxed, 1 + e follows the operations issued to engine e."""
+def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32, scope: u32) -> None:
+    """Before an arrival. `how`: 0 releases, 1 is relaxed, 1 + e follows the operations issued to engine e.
+
+    Threads of the mbarrier's block wait for it: if the `scope` of the arrival does not include them, they learn that
+    accesses are over, but need not see what was written.
+    """
     st = state.place
     if st.kinds & PLAIN != 0:
         return
@@ -149,10 +188,15 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
         else:
             found.expected += size
             found.bytes_site = site
-    if how == 0 and arrivals != 0:
+    needed = u32(CTA) if st.tid // st.per_block == block_at(address) else u32(CLUSTER)
+    if how <= 1 and scope < needed:
+        found.narrow = site + 1
+        if how == 0 and arrivals != 0:
+            release_over(found.local)
+    elif how == 0 and arrivals != 0:
         release(found.local)
-    if how == 1:
-        release_into(found.local, thread.fences[0].base, ref(thread.fences[0]).own)
+    elif how == 1:
+        release_into(found.local, thread.fences[needed].base, ref(thread.fences[needed]).own)
     if how >= 2 and how != 1 + BULK_LOAD:
         engine = how - 1
         if engine < st.engines:
@@ -257,8 +301,8 @@ def mbarrier_waits(address: u64, phase: u32, site: u32) -> None:
 
 
 @detector.export
-def mbarrier_waited(address: u64, phase: u32, done: u32) -> None:
-    """After a wait for the phase of a parity; `done`: it was complete."""
+def mbarrier_waited(address: u64, phase: u32, done: u32, relaxed: u32) -> None:
+    """After a wait for the phase of a parity; `done`: it was complete. After a `relaxed` one a fence acquires."""
     mbarrier_after(address)
     found = location(address, False)
     if found == None:
@@ -266,8 +310,12 @@ def mbarrier_waited(address: u64, phase: u32, done: u32) -> None:
     if found.waits != None:
         found.waits[state.place.tid] = u32(LOOKED) if done != 0 else u32(0)
     if done != 0:
-        acquire(found.published[phase & 1])
         thread = state.place.current
+        if relaxed == 0:
+            acquire(found.published[phase & 1])
+        else:
+            see(ref(thread).seen + CTA, found.published[phase & 1])
+        thread.narrow = found.narrow
         clock_hold(found.carried_before[phase & 1])
         clock_drop(thread.carried)
         thread.carried = found.carried_before[phase & 1]

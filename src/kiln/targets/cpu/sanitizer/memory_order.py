@@ -8,10 +8,13 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, u32, u64
 from ..runtime.engine_table import GENERIC
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, release_into, tick
-from .memory import clear, many, raise_to
+from .memory import clear, lesser, many, raise_to
 from .state import (
+    CLUSTER,
+    GPU,
     IN_GLOBAL,
     IN_SHARED,
+    LEVELS,
     LOCATIONS,
     MAPS,
     RELEASED_MAPS,
@@ -49,10 +52,13 @@ def location(address: u64, create: bool) -> Ptr[Location]:
         if found.born != 0 and found.born != st.group + 1:
             if not create:
                 return None
-            for clock in (found.local, found.wide, found.published[0], found.published[1], found.carried):
-                clock_drop(clock)
-            for clock in (found.carried_before[0], found.carried_before[1]):
-                clock_drop(clock)
+            for level in range(LEVELS):
+                clock_drop(found.released[level])
+            for parity in range(2):
+                clock_drop(found.published[parity])
+                clock_drop(found.carried_before[parity])
+            clock_drop(found.local)
+            clock_drop(found.carried)
             waits, now, before = found.waits, found.now, found.before
             clear(found)
             found.waits, found.now, found.before = waits, now, before
@@ -82,51 +88,58 @@ def chained(old: Ptr[Clock], chain: bool, released: bool, base: Ptr[Clock], own:
     return made
 
 
+@native
+def blocks_of(level: u32, group: u32, tid: u32) -> u32:
+    """Return the number of the block or cluster of a thread; 0 for wider scopes, which have all threads of the GPU."""
+    st = state.place
+    number = group * st.sizes.group + tid % st.threads // st.per_block
+    if level == CLUSTER:
+        number = number // (st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2])
+    return number if level < GPU else u32(0)
+
+
+@native
+def in_scope(scope: u32, group: u32, tid: u32) -> bool:
+    """Return whether a scope of the running thread includes another thread, which may be of another launch."""
+    st = state.place
+    if scope >= GPU:
+        return True
+    return group >= st.first_group and blocks_of(scope, group, tid) == blocks_of(scope, st.group, st.tid)
+
+
 @detector.export
 def atomic(address: u64, order: u32, scope: u32, how: u32) -> None:
-    """Order an atomic access. `order`: 1 acquires, 2 releases; `scope`: 0 for the block; `how`: 0 load, 1 store, 2
-    both."""
+    """Order an atomic access. `order`: 1 acquires, 2 releases; `how`: 0 load, 1 store, 2 both.
+
+    A release and an acquire are ordered if the scope of each includes the other's thread. So a release counts at its
+    scope and at narrower ones, and an acquire looks at those: what was released there by its block, or its cluster.
+    """
     st = state.place
     if st.active == 0:
         return
     thread = st.current
     explicit = order & 2 != 0
     fenced = thread.fences[0].own[0] != 0
+    widest = lesser(scope, u32(GPU))
     found = location(address, how != 0 and (explicit or fenced))
     if found != None:
-        block = st.group * st.sizes.group + st.tid // st.per_block
-        here = found.local_block == block and found.local != None
-        if how != 1:
-            if order & 1 != 0:
-                if here:
-                    acquire(found.local)
-                if scope != 0:
-                    acquire(found.wide)
-            else:
-                if here:
-                    see(ref(thread).seen, found.local)
-                if scope != 0:
-                    see(ref(thread).seen + 1, found.wide)
-        if how != 0:
-            chain = how == 2
-            base, own = released_by(thread, explicit, 0)
-            found.local = chained(found.local, chain and found.local_block == block, explicit or fenced, base, own)
-            found.local_block = block
-            if scope != 0:
-                base, own = released_by(thread, explicit, 1)
-                wide_fence = thread.fences[1].own[0] != 0
-                found.wide = chained(found.wide, chain, explicit or wide_fence, base, own)
+        for level in range(u32(LEVELS)):
+            mine = blocks_of(level, st.group, st.tid)
+            here = found.of[level] == mine and level <= widest
+            if how != 1 and here:
+                if order & 1 != 0:
+                    acquire(found.released[level])
+                else:
+                    see(ref(thread).seen + level, found.released[level])
+            if how != 0:
+                released = level <= widest and (explicit or thread.fences[level].own[0] != 0)
+                base, own = thread.base, ref(thread).own
+                if not explicit:
+                    base, own = thread.fences[level].base, ref(thread.fences[level]).own
+                found.released[level] = chained(found.released[level], how == 2 and here, released, base, own)
+                found.of[level] = mine
     if explicit:
         tick(thread)
-
-
-@inline
-def released_by(thread, explicit, scope):
-    """Return the clock that a write releases: the thread's, or that of its last fence."""
-    base, own = thread.base, ref(thread).own
-    if not explicit:
-        base, own = thread.fences[scope].base, ref(thread.fences[scope]).own
-    return base, own
 
 
 @native
@@ -148,38 +161,43 @@ def fence(scope: u32, sequential: u32) -> None:
     if st.active == 0:
         return
     thread = st.current
-    acquire(thread.seen[0])
-    if scope != 0:
-        acquire(thread.seen[1])
-    remember(thread, 0)
-    if scope != 0:
-        remember(thread, 1)
-        if sequential != 0:
-            st.sequential = 1
-            thread.fenced = 1
+    widest = lesser(scope, u32(GPU))
+    for level in range(widest + 1):
+        acquire(thread.seen[level])
+    remember(thread, widest)
+    if sequential != 0:
+        st.sequential = 1
+        raise_to(ref(thread).fenced, widest + 1)
     tick(thread)
 
 
 @native
-def remember(thread: Ptr[Thread], scope: u32) -> None:
-    """Let the thread's relaxed writes release what it knows now."""
-    fence = thread.fences[scope]
-    clock_hold(thread.base)
-    clock_drop(fence.base)
-    fence.base = thread.base
-    for section in range(SECTIONS):
-        fence.own[section] = thread.own[section]
+def remember(thread: Ptr[Thread], widest: u32) -> None:
+    """Let the thread's relaxed writes of a scope and of narrower ones release what it knows now."""
+    for level in range(widest + 1):
+        fence = thread.fences[level]
+        clock_hold(thread.base)
+        clock_drop(fence.base)
+        fence.base = thread.base
+        for section in range(SECTIONS):
+            fence.own[section] = thread.own[section]
+
+
+@inline
+def arrives_fenced(clock):
+    """Note at which scope the running thread, which arrives at a barrier, has fenced."""
+    raise_to(ref(clock).unfenced, LEVELS - state.place.current.fenced)
 
 
 @native
 def fenced_barrier(clock: Ptr[Clock]) -> None:
-    """Treat a barrier as a fence if all threads arrived at it fenced."""
+    """Treat a barrier as a fence of the scope at which all threads arrived at it fenced, if any."""
     st = state.place
-    if st.sequential != 0 and clock.unfenced == 0:
+    if st.sequential != 0 and clock.unfenced < LEVELS:
         thread = st.current
-        remember(thread, 0)
-        remember(thread, 1)
-        thread.fenced = 1
+        fenced = LEVELS - clock.unfenced
+        remember(thread, fenced - 1)
+        thread.fenced = fenced
         tick(thread)
 
 

@@ -75,6 +75,9 @@ def report(
         st.overflow += 1
         return None
     found.rule = rule
+    found.narrow = 0
+    if st.lone == 0 and other_group == st.group and other_tid % st.threads // st.per_block != st.tid // st.per_block:
+        found.narrow = st.current.narrow
     found.site = site
     found.other_site = other_site
     found.tid = st.tid

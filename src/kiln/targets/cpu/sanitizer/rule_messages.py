@@ -128,6 +128,26 @@ def _race(case: Case) -> Words:
     return Words(text, _what_is_missing(case), f"{'written' if done == 'wrote' else done} here by {other.rstrip(',')}")
 
 
+def _scope(case: Case) -> Words:
+    """Return the words for two atomic accesses whose scopes do not include both threads."""
+    mine, theirs = (native.SCOPES[number] for number in case.extra)
+    wider = '"cluster" or "gpu"' if _share_cluster(case) else '"gpu"'
+    return Words(
+        f'{case.me} {case.access} with scope "{mine}", {case.other} accessed it with scope "{theirs}", and two atomic '
+        "accesses race unless the scope of each includes the thread of the other",
+        f"give both the scope {wider}",
+        f"accessed here by {case.other}",
+    )
+
+
+def _share_cluster(case: Case) -> bool:
+    """Return whether the blocks of both sides are of one cluster."""
+    sizes = case.record.sizes.cluster
+    return not case.before and all(
+        mine // size == other // size for mine, other, size in zip(case.block, case.other_block, sizes, strict=True)
+    )
+
+
 _WAITS = {
     engine_table.COPY: "wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier it arrives at",
     engine_table.BULK_LOAD: "wait for the copy first: the mbarrier that it brings its bytes to",
@@ -151,6 +171,10 @@ def _what_is_missing(case: Case) -> str:
         return "let this kernel call griddepcontrol_wait() first, or launch both on one stream without use_pdl"
     if case.engine:
         return _WAITS[case.engine]
+    if case.record.narrow:
+        return (
+            'give the arrival at the mbarrier scope="cluster": with scope "cta" it orders memory for its own block only'
+        )
     if case.space == "global" and case.block != case.other_block:
         return "blocks of a launch are not ordered: use atomics with release and acquire, or a second launch"
     if case.block != case.other_block:
@@ -408,6 +432,7 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
     "write-read": _race,
     "write-write": _race,
     "atomic": _race,
+    "scope": _scope,
     "proxy": Words(
         "{c.me} {c.access} in the async proxy; {c.other} wrote it, and no fence tells the async proxy so",
         "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or WGMMA",

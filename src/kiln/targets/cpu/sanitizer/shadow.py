@@ -12,28 +12,36 @@ from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
 from .memory import allocate, clear, copy, greater, lesser, many
-from .memory_order import hashed
+from .memory_order import hashed, in_scope
 from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
 from .schedules import note
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
+    ATOMIC_BIT,
     DENSE,
     ENGINE_SHIFT,
     GLOBAL,
+    GPU,
     IN_GLOBAL,
     IN_SHARED,
     MAPS,
     MAX_PAGES,
     NO_INIT,
     OF_MAP,
+    OVER,
     PAGE_SHIFT,
     PLAIN,
     RULE,
+    SCOPE_AT,
+    SCOPE_SHIFT,
     SCRATCH,
     SHARED,
     SPACE_MASK,
+    SYSTEM,
+    WHO,
     WRITE,
+    Access,
     Cell,
     LoneCell,
     Page,
@@ -43,8 +51,6 @@ from .state import (
     detector,
     state,
 )
-
-_ATOMIC_BIT = 1 << 31
 
 
 @native
@@ -107,6 +113,12 @@ def is_dense(cell, shared):
 
 
 @inline
+def of_atomic(atomic, scope):
+    """Return the bits of `Access.tid` that say whether an access is atomic, and its scope."""
+    return (u32(ATOMIC_BIT) | scope << SCOPE_AT) if atomic else u32(0)
+
+
+@inline
 def set_access(target, clock, tid, site, group):
     target.clock = clock
     target.tid = tid
@@ -116,7 +128,26 @@ def set_access(target, clock, tid, site, group):
 
 @inline
 def collide(rule, site, other, address, size):
-    report(rule, site, other.site, other.group, other.tid & (_ATOMIC_BIT - 1), address, size)
+    report(rule, site, other.site, other.group, other.tid & WHO, address, size)
+
+
+@inline
+def scope_of(access):
+    """Return the scope of an atomic access that was recorded."""
+    return access.tid >> SCOPE_AT & SYSTEM
+
+
+@native
+def check_scopes(other: Ptr[Access], scope: u32, site: u32, address: u64, size: u32) -> bool:
+    """Return whether two atomic accesses are atomic to each other: the scope of each includes the other's thread.
+
+    If not, report a race.
+    """
+    theirs, who = scope_of(other), other.tid & WHO
+    if in_scope(lesser(scope, theirs), other.group, who):
+        return True
+    report(RULE["scope"], site, other.site, other.group, who, address, size, scope, theirs)
+    return False
 
 
 @native
@@ -126,7 +157,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
     group = st.group
     engine = (flags >> ENGINE_SHIFT) & 15
     me, clock = identity(engine)
-    writes, atomic = flags & WRITE != 0, flags & ATOMIC != 0
+    writes, atomic, scope = flags & WRITE != 0, flags & ATOMIC != 0, SYSTEM - (flags >> SCOPE_SHIFT & SYSTEM)
     shared = flags & SPACE_MASK == SHARED
     if engine == 0:  # once more?
         last = cell.write if writes else cell.read
@@ -138,35 +169,41 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         view = u32(IN_SHARED) if shared else u32(IN_GLOBAL)
         view = u32(MAPS) if flags & OF_MAP != 0 else view
     unordered = False
-    other = cell.write.tid & (_ATOMIC_BIT - 1)
-    other_atomic = cell.write.tid & _ATOMIC_BIT != 0
+    other = cell.write.tid & WHO
+    other_atomic = cell.write.tid & ATOMIC_BIT != 0
     if cell.write.clock != 0 and not (other == me and cell.write.group == group and engine == 0):
         unordered = not ordered(cell.write.group, other, cell.write.clock, view)
     # those of one proxy are in one order, those of different ones are not
     alike = atomic and other_atomic and (engine >= GENERIC) == (other >= st.threads * GENERIC)
+    if unordered and alike:
+        check_scopes(cell.write, scope, site, address, size)
     if unordered and not alike:
         same = writes_what_is_there(address) or (engine == COPY and copies_the_same(cell, address))
         if not (writes and cell.write.site == site and same):
             rule = u32(RULE["write-write"]) if writes else u32(RULE["write-read"])
             if other_atomic:
                 rule = u32(RULE["atomic"])
-            if view != 0 and other < st.threads * GENERIC and ordered(cell.write.group, other, cell.write.clock, 0):
+            if view != 0 and other < st.threads * GENERIC and ordered(cell.write.group, other, cell.write.clock, OVER):
                 rule = u32(RULE["map-proxy"]) if view == MAPS else u32(RULE["proxy"])
             collide(rule, site, cell.write, address, size)
-    if cell.atomic.clock != 0 and not atomic:
-        before = cell.atomic.tid & (_ATOMIC_BIT - 1)
+    earlier = False
+    if cell.atomic.clock != 0:
+        before = cell.atomic.tid & WHO
         if not (before == me and cell.atomic.group == group):
-            if not ordered(cell.atomic.group, before, cell.atomic.clock, view):
-                collide(RULE["atomic"], site, cell.atomic, address, size)
+            earlier = not ordered(cell.atomic.group, before, cell.atomic.clock, view)
+        if earlier and not atomic:
+            collide(RULE["atomic"], site, cell.atomic, address, size)
+        elif earlier:
+            check_scopes(cell.atomic, scope, site, address, size)
     if writes:
-        check_readers(cell, me, engine, site, shared, address, size)
-        if atomic and other_atomic and unordered:
-            copy(cell.atomic, cell.write)
+        check_readers(cell, me, engine, site, shared, address, size, atomic, scope)
+        if atomic and other_atomic and unordered and not (earlier and scope_of(cell.atomic) < scope_of(cell.write)):
+            copy(cell.atomic, cell.write)  # of two, the one whose scope is narrower
         if not atomic:
             cell.atomic.clock = 0
         if engine == COPY:
             cell.atomic.tid, cell.atomic.site = source_of(address)
-        set_access(cell.write, clock, me | (u32(atomic) << 31), site, group)
+        set_access(cell.write, clock, me | of_atomic(atomic, scope), site, group)
         cell.read.clock = 0
         cell.other.clock = 0
     else:
@@ -174,6 +211,8 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
             report(RULE["uninitialized"], site, site, group, me, address, size)
         if not atomic:
             record_read(cell, me, clock, site, shared)
+        elif scope < GPU:
+            record_atomic_read(cell, me | of_atomic(atomic, scope), clock, site, shared)
 
 
 @inline
@@ -215,8 +254,10 @@ def touch_plainly(written: Ptr[u8], count: u64, flags: u32, site: u32, address: 
 
 
 @native
-def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool, address: u64, size: u32) -> None:
-    """Check that a write is ordered after all reads."""
+def check_readers(
+    cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool, address: u64, size: u32, atomic: bool, scope: u32
+) -> None:
+    """Check that a write is ordered after all reads, or atomic to them."""
     st = state.place
     if is_dense(cell, shared):
         array = readers_of(cell).array
@@ -224,17 +265,22 @@ def check_readers(cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool
             for i in range(st.identities):
                 reader = array[i]
                 if reader.clock != 0 and not (i == me and engine == 0):
-                    if not ordered(st.group, i, reader.clock, 0):
+                    if not ordered(st.group, i, reader.clock, OVER):
                         report(RULE["read-write"], site, reader.site, st.group, i, address, size)
         spare = Ptr[Spare](array) - 1
         spare.next = st.free_arrays
         st.free_arrays = spare
         return
     for reader in (cell.read, cell.other):
-        known = reader.tid == me and reader.group == st.group and engine == 0
-        if reader.clock != 0 and not known:
-            if not ordered(reader.group, reader.tid, reader.clock, 0):
+        who = reader.tid & WHO
+        known = who == me and reader.group == st.group and engine == 0
+        if reader.clock != 0 and not known and not ordered(reader.group, who, reader.clock, OVER):
+            if reader.tid & ATOMIC_BIT == 0:
                 collide(RULE["read-write"], site, reader, address, size)
+            elif not atomic or engine >= GENERIC:
+                collide(RULE["atomic"], site, reader, address, size)
+            else:
+                check_scopes(reader, scope, site, address, size)
 
 
 @native
@@ -266,25 +312,44 @@ def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -
     read = cell.read
     if read.clock != 0:
         mine = read.tid == me and read.group == st.group
-        if not mine and not ordered(read.group, read.tid, read.clock, 0):
+        if not mine and not ordered(read.group, read.tid & WHO, read.clock, 0):
             other = cell.other
             free = other.clock == 0 or (other.tid == me and other.group == st.group)
-            if not shared or free or ordered(other.group, other.tid, other.clock, 0):
+            if not shared or free or ordered(other.group, other.tid & WHO, other.clock, 0):
                 copy(other, read)
             else:
                 array = readers_new()
                 if array != None:
                     for before in (other, read):
-                        array[before.tid].clock = before.clock
-                        array[before.tid].site = before.site
+                        array[before.tid & WHO].clock = before.clock
+                        array[before.tid & WHO].site = before.site
                     array[me].clock = clock
                     array[me].site = site
-                    engines = max(me, read.tid, other.tid) >= st.threads
+                    engines = max(me, read.tid & WHO, other.tid & WHO) >= st.threads
                     readers.latest = u32(DENSE) if engines else max(clock, read.clock, other.clock)
                     readers.array = array
                     read.tid = DENSE
                     return
     set_access(read, clock, me, site, st.group)
+
+
+@native
+def record_atomic_read(cell: Ptr[Cell], tid: u32, clock: u32, site: u32, shared: bool) -> None:
+    """Record an atomic read, whose scope may not include a later writer, where no other read has to be forgotten."""
+    if is_dense(cell, shared):
+        return
+    read = cell.read
+    if read.clock != 0 and not replaceable(read, tid):
+        if cell.other.clock != 0 and not replaceable(cell.other, tid):
+            return
+        read = cell.other
+    set_access(read, clock, tid, site, state.place.group)
+
+
+@inline
+def replaceable(access, tid):
+    """Return whether a new atomic read says what an earlier one said: it has the same scope, and comes after it."""
+    return access.tid >> SCOPE_AT == tid >> SCOPE_AT and ordered(access.group, access.tid & WHO, access.clock, 0)
 
 
 @detector.export
@@ -328,7 +393,7 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
         rank = offset // st.chunk
         offset = offset % st.chunk
     if st.remote != None and rank != st.tid // st.per_block:
-        remote_access(u32(rank), (flags >> ENGINE_SHIFT) & 15, site)
+        remote_access(u32(rank), (flags >> ENGINE_SHIFT) & 15, site, flags & WRITE)
     end = offset + size
     limit = lesser(high, st.smem)
     if said_shared and (offset < low or end > limit):

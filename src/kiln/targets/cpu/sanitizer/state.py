@@ -36,12 +36,15 @@ IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
 
 The async proxy in shared memory, in global memory; threads that acquire tensor maps; this thread's own TMA copies.
 """
+OVER = 16
+"""In place of such bits, to `clocks.ordered`: the access must be over, though a write need not be visible."""
 VIEWS = 2 * GENERIC + 1
-SECTIONS = len(ENGINES) + VIEWS
+SECTIONS = len(ENGINES) + VIEWS + GENERIC
 """The most sections of a clock.
 
 One for each engine, one for each generic engine as the async proxy sees it in shared memory, the same for global
-memory, and one for the threads' releases of tensor maps.
+memory, and one for the threads' releases of tensor maps. In clusters one more for each generic engine: its accesses
+that are over, without those writes being visible (`clocks.release_over`).
 """
 
 
@@ -52,11 +55,23 @@ SPACE_SHIFT, ENGINE_SHIFT, NO_INIT, ALIGNMENT_SHIFT = 2, 5, 1 << 9, 10
 log2 of the alignment."""
 OF_MAP = 1 << 16
 """Flag: a TMA copy reads its tensor map."""
+SCOPE_SHIFT = 17
+"""Two bits of the flags: by how many of `SCOPES` that of an atomic access is narrower than the widest."""
 SHARED, GLOBAL, TENSOR = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT, 3 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global", TENSOR: "tensor"}
 SPACE_OF = {"smem": SHARED, "dsmem": SHARED, "gmem": GLOBAL}
 """The spaces that the detector tracks, by the dialect's memory spaces."""
 SPACE_MASK = 7 << SPACE_SHIFT
+
+SCOPES = ("cta", "cluster", "gpu", "sys")
+"""The scopes of atomic accesses and fences, from the narrowest to the widest."""
+CTA, CLUSTER, GPU, SYSTEM = range(len(SCOPES))
+LEVELS = 3
+"""Scopes that the detector tells apart: what is released to the GPU is released to the system."""
+ATOMIC_BIT = 1 << 31
+SCOPE_AT = 29
+WHO = (1 << SCOPE_AT) - 1
+"""Of `Access.tid`: a bit for atomic accesses, the place of their scope, and the bits of the identity."""
 
 TENSOR_LANES = 16
 """Lanes of tensor memory that a cell stands for, in one column."""
@@ -83,7 +98,7 @@ MAX_PAGES = 1 << 20
 LOCATIONS = 1 << 14
 """Entries of the table of synchronizing addresses, atomics and mbarriers (a power of two)."""
 _RULES_OF_KIND = {
-    "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
+    "race": ("read-write", "write-read", "write-write", "atomic", "scope", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
              "tmem-unwaited", "tmem-unwaited-load"),
     "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "tmem-format", "tmem-scales"),
     "sync": (
@@ -109,7 +124,7 @@ class Clock:
 
     holders: u32
     group: u32
-    unfenced: u32  # of a barrier: whether a thread arrived without a fence (`memory_order.fence`)
+    unfenced: u32  # of a barrier: how many scopes the fence of some thread lacks (`memory_order.fence`)
     lowest: u32  # the least of its numbers for threads, plus 1; 0: not known yet
     next: Ptr[Clock]  # in the list of free ones
     last: Ptr[Clock]  # the clock joined into this one most recently: joining it again changes nothing
@@ -154,8 +169,8 @@ class Thread:
     pending: Ptr[Clock]  # the clock of the barrier it waits at
     pending_cluster: Ptr[Clock]
     carried: Ptr[Clock]  # of the issuers of copies, in the mbarrier phase that it saw complete last; orders no memory
-    fences: Array[Fence, 2]  # its last one of any scope, and of GPU scope or wider
-    seen: Array[Ptr[Clock], 2]  # released clocks that relaxed reads saw, of the block and of all; a fence acquires them
+    fences: Array[Fence, LEVELS]  # for each scope, its last one of that scope or a wider one
+    seen: Array[Ptr[Clock], LEVELS]  # clocks released at each scope that relaxed reads saw; a fence acquires them
     acquired: Ptr[Clock]  # its clock and own time when it last acquired tensor maps
     acquired_own: u32
     epoch: Array[u32, len(ENGINES)]  # of the operations it issues to each engine now; unused for itself
@@ -164,19 +179,21 @@ class Thread:
     depended: u32  # it has waited for earlier launches
     stored: u32  # the time of its last TMA store, of engine BULK_SOURCE
     stored_site: u32
-    fenced: u32  # it has accessed nothing since a sequentially consistent fence of the GPU's scope
+    fenced: u32  # it has accessed nothing since a sequentially consistent fence: its scope, plus 1
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
     flights: Array[Registers, FLIGHTS]  # that incomplete WGMMAs use
     touched: Array[Registers, FLIGHTS]  # accessed since the last `wgmma_fence`; `is_accumulator` if written
     next_flight: u32  # the entry to reuse if all are taken
     next_touched: u32
     wgmma_fences: u32  # whether there was a `wgmma_fence`
+    narrow: u32  # of the mbarrier that it last waited for, `Location.narrow`
     loaded: u32  # the time of the last load of its warp from tensor memory, of the first lane
 
 
 @struct
 class Access:
-    """An access: identity, its time, and place. A clock of 0 means none; an atomic one has the highest bit of `tid`."""
+    """An access: identity, its time, and place. A clock of 0 means none. `tid` also says whether it is atomic, and its
+    scope."""
 
     clock: u32
     tid: u32
@@ -283,10 +300,10 @@ class Location:
     """A synchronizing address: an atomic or an mbarrier."""
 
     key: u64
-    local: Ptr[Clock]  # released by the block `local_block`; for an mbarrier: what arrivals released so far
-    wide: Ptr[Clock]  # released to more than a block
+    released: Array[Ptr[Clock], LEVELS]  # by atomic writes, at each scope
+    of: Array[u32, LEVELS]  # the block, the cluster that released it
+    local: Ptr[Clock]  # of an mbarrier: what arrivals released in this phase so far
     published: Array[Ptr[Clock], 2]  # of an mbarrier: the clock of the last complete phase of each parity
-    local_block: u32
     mbarrier: u32  # whether it is an mbarrier now
     site: u32
     who: u32
@@ -302,6 +319,7 @@ class Location:
     slot: u32  # of an mbarrier that copies bring bytes to: its place in `State.bulk`, plus 1
     phases: u32  # of an mbarrier: complete ones so far, over all its initializations
     count: u32  # of arrivals in a phase
+    narrow: u32  # the site of an arrival whose scope does not include those who wait, plus 1
     carried: Ptr[Clock]  # of an mbarrier: the clock of the issuer of the last copy in this phase
     carried_before: Array[Ptr[Clock], 2]  # of the last complete phase of each parity
     now: Ptr[Arrival]  # of each warp of its block in this phase
@@ -392,6 +410,7 @@ class Finding:
     bytes: u32
     count: i64  # how often
     across_warps: u32  # whether two warps took part in any of them
+    narrow: u32  # the site of an arrival that would order the two if its scope were wider, plus 1
     iteration: i64  # of the innermost loop around the reported access
     address: u64
     space: u32  # one of `SPACES`, or 0
@@ -438,6 +457,7 @@ class State:
     smem: u32  # bytes of shared memory of a block that the program may use
     cells_per_block: u32
     engines: u32  # in use: the first ones of `ENGINES`
+    over: u32  # the first section of a clock for accesses that are over; 0: there is none
     kernel: u32
     current: Ptr[Thread]  # the running thread
     tid: u32
@@ -467,7 +487,9 @@ class State:
     memory: Ptr[Chunk]  # the list of all allocations
     allocated: u64
     limit: u64
-    remote: Ptr[Reader]  # of clusters: for each block and identity, its last access to that block's memory from another
+    remote: Ptr[
+        Reader
+    ]  # of clusters: for each block and identity, its last access to that block's memory from another, and its last write
     endings: Ptr[Ending]  # for each block
     bulk: Ptr[BulkSlot]  # one for each thread of the group
     bulk_count: u32

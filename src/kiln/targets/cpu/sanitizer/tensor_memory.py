@@ -30,9 +30,11 @@ from .reporting import report
 from .shadow import is_dense, readers_of, record_read, set_access, shared_access, touch
 from .state import (
     ATOMIC,
+    CLUSTER,
     ENGINE_SHIFT,
     MBARRIER_ARRIVALS,
     NO_INIT,
+    OVER,
     PLAIN,
     RULE,
     SHARED,
@@ -105,11 +107,11 @@ def conflict(rule: u32, before: Ptr[Access], site: u32, rank: u32, row: u32, col
     st = state.place
     engine = before.tid // st.threads
     if before.group == st.group and ((engine == TCGEN05_LD) | (engine == TCGEN05_ST)):
-        if ordered(before.group, before.tid % st.threads, before.clock, 0):
+        if ordered(before.group, before.tid % st.threads, before.clock, OVER):
             rule = u32(RULE["tmem-unwaited"])
             used = engine == TCGEN05_LD
             for lane in range(u32(1), u32(32)):
-                used = used and ordered(before.group, before.tid + lane, before.clock, 0)
+                used = used and ordered(before.group, before.tid + lane, before.clock, OVER)
             if used:
                 rule = u32(RULE["tmem-unwaited-load"])
     say(report(rule, site, before.site, before.group, before.tid), rank, row, column)
@@ -309,14 +311,15 @@ def tensor_waits(stores: u32) -> None:
 
 @detector.export
 def tensor_fence(before: u32) -> None:
-    """At a fence before or after a relaxed synchronization: each is half of what a fence of the block is."""
+    """At a fence before or after a relaxed synchronization: each is half of what a fence of the cluster is."""
     st = state.place
     if st.active != 0:
         if before != 0:
-            remember(st.current, 0)
+            remember(st.current, CLUSTER)
             st.current.own[0] += 1
         else:
-            acquire(st.current.seen[0])
+            for level in range(CLUSTER + 1):
+                acquire(st.current.seen[level])
 
 
 # --- MMAs, copies, shifts --------------------------------------------------------------------------------------------
@@ -523,7 +526,7 @@ def arrive(mbarrier: u64, rank: u32, site: u32) -> None:
     st = state.place
     thread = st.current
     if rank != st.tid // st.per_block and st.remote != None:
-        remote_access(rank, u32(TCGEN05), site)
+        remote_access(rank, u32(TCGEN05), site, u32(0))
     offset = (mbarrier - st.arena) % st.chunk
     if offset + 8 <= st.smem:  # after its initialization, through the generic proxy
         for i in range(offset >> st.shift, (offset + 7 >> st.shift) + 1):

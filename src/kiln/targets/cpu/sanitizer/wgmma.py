@@ -19,7 +19,7 @@ from .clocks import clock_drop, clock_hold, clock_join, clock_new, numbers, orde
 from .memory import raise_to
 from .reporting import report
 from .shadow import shared_access
-from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, PLAIN, RING, RULE, SHARED, Registers, detector, state
+from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, OVER, PLAIN, RING, RULE, SHARED, WHO, Registers, detector, state
 from .tiles import BITS, tile
 
 
@@ -42,9 +42,9 @@ def must_know(address: u64, site: u32) -> None:
         first = offset >> st.shift
         for i in range(first, ((offset + 15) >> st.shift) + 1):
             write = st.cells[rank * st.cells_per_block + i].write
-            who = write.tid & 0x7FFF_FFFF
+            who = write.tid & WHO
             if write.clock != 0 and not ordered(write.group, who, write.clock, IN_SHARED):
-                known = who < st.threads * GENERIC and ordered(write.group, who, write.clock, 0)
+                known = who < st.threads * GENERIC and ordered(write.group, who, write.clock, OVER)
                 rule = u32(RULE["proxy"]) if known else u32(RULE["write-read"])
                 report(rule, site, write.site, write.group, who, address, 16)
 
