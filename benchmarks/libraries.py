@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import subprocess
 import sys
 import time
@@ -75,6 +76,8 @@ class Case(NamedTuple):
     table: Table
     name: tuple[str, str, str]
     """Function, shape, dtype."""
+    peers: dict[str, Callable[[], Call]]
+    """They make the calls of peers."""
     calls: dict[str, Call]
     missing: dict[str, str]
     work: float
@@ -85,20 +88,23 @@ class Case(NamedTuple):
     copied: float = 0.0
     """TB that the copy moves."""
 
+    def prepare(self) -> None:
+        """Make the calls of the peers; one that cannot run is missing, with its reason."""
+        for who, make in self.peers.items():
+            try:
+                call = make()
+                call()
+                self.calls[who] = call
+            except Exception as refused:
+                self.missing[who] = reason(refused)
+
     def check(self) -> None:
-        """Compare what Kiln and the peers compute; a peer that cannot is missing, with its reason."""
+        """Compare what Kiln and the peers compute."""
         wanted = _tuple(self.wanted())
-        for who, call in list(self.calls.items()):
+        for who, call in self.calls.items():
             if who == "copy":
                 continue
-            try:
-                got = _tuple(call())
-            except Exception as refused:
-                if who == "Kiln":
-                    raise
-                del self.calls[who]
-                self.missing[who] = reason(refused)
-                continue
+            got = _tuple(call())
             assert len(got) >= len(wanted), f"{who}: {len(got)} results, {len(wanted)} are wanted"
             for one, other in zip(got, wanted, strict=False):
                 torch.testing.assert_close(
@@ -130,15 +136,8 @@ def row(
     table: Table, name: tuple[str, str, str], peers: dict[str, Callable[[], Call]], ours: Call, work: float, wanted: Call,
     tolerance: float, **others: Any,
 ) -> Case:  # fmt: skip
-    """Return a row; `peers` make their calls, and one that cannot be imported is missing."""
-    calls: dict[str, Call] = {"Kiln": ours}
-    missing: dict[str, str] = {}
-    for who, make in peers.items():
-        try:
-            calls[who] = make()
-        except Exception as absent:
-            missing[who] = reason(absent)
-    return Case(table, name, calls, missing, work, wanted, tolerance, **others)
+    """Return a row whose peers are not called yet."""
+    return Case(table, name, peers, {"Kiln": ours}, {}, work, wanted, tolerance, **others)
 
 
 def normal(*shape: int, dtype: Any = BF16) -> Any:
@@ -319,7 +318,7 @@ def gemm_silu(m: int, n: int, k: int) -> Case:
 
     peers = {
         "torch.compile": lambda: compiled(theirs, a, b),
-        "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "silu", None), quack_configs(a)),
+        "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "silu", None), quack_configs(a, False)),
     }
     return row(
         GEMMS, ("gemm, silu", f"{m} x {n} x {k}", "bfloat16"), peers,
@@ -344,7 +343,7 @@ def gemm_gelu(m: int, n: int, k: int) -> Case:
     peers = {
         "cuBLAS": lambda: lambda: torch._addmm_activation(bias, a, b, use_gelu=True),
         "torch.compile": lambda: compiled(theirs, a, b, bias),
-        "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "gelu_tanh_approx", bias), quack_configs(a)),
+        "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "gelu_tanh_approx", bias), quack_configs(a, False)),
     }
     return row(
         GEMMS, ("gemm, bias, gelu", f"{m} x {n} x {k}", "bfloat16"), peers,
@@ -494,14 +493,17 @@ def compile_share(wanted: list[Callable[[], Case]], index: int, count: int) -> N
     for call in calls[index::count]:
         _quietly(call)
     for make in wanted[index::count]:
-        _quietly(lambda make=make: _call_all(make()))
+        _quietly(lambda make=make: _compile_row(make()))
         torch.cuda.empty_cache()
 
 
-def _call_all(case: Case) -> None:
-    for who, call in case.calls.items():
-        if who not in ("torch.compile", "cuBLAS", "PyTorch", "copy"):
-            _quietly(call)
+def _compile_row(case: Case) -> None:
+    """Call what Kiln and Triton compile; torch.compile tunes GEMMs while it compiles, which needs a quiet GPU."""
+    for call in case.calls.values():
+        _quietly(call)
+    for who, make in case.peers.items():
+        if who not in ("cuBLAS", "PyTorch") and case.table is not GEMMS:
+            _quietly(lambda make=make: make()())
 
 
 def _quietly(call: Call) -> None:
@@ -516,7 +518,7 @@ def compile_all(arguments: list[str], processes: int) -> None:
     running = [
         subprocess.Popen(
             [sys.executable, __file__, *arguments, "--compile", f"{i}/{processes}"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"},
         )
         for i in range(processes)
     ]  # fmt: skip
@@ -550,6 +552,7 @@ def main() -> None:
             print(f"{len(wanted) - number} rows are left out: {given.seconds:.0f} s are over")
             break
         measure_row(make, given.check)
+    print(f"\n{time.monotonic() - begun:.0f} s")
     PAGE.finish(given.save)
 
 
@@ -566,9 +569,11 @@ def measure_row(make: Any, only_check: bool) -> None:
     name = f"{make.func.__name__} {make.args}"
     try:
         case = make()
+        case.prepare()
         case.check()
         if only_check:
-            print(f"{name}: {', '.join(case.calls)} agree; missing: {case.missing or 'none'}", flush=True)
+            agreed = [who for who in case.calls if who != "copy"]
+            print(f"{name}: {', '.join(agreed)} agree; missing: {case.missing or 'none'}", flush=True)
         else:
             case.add()
     except Exception as failure:

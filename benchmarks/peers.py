@@ -36,16 +36,19 @@ def reason(failure: Exception) -> str:
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Call:
-    """Return a call of what torch.compile makes of a function for these arguments."""
-    made = torch.compile(function, dynamic=False, mode="max-autotune-no-cudagraphs")
+    """Return a call of what torch.compile makes of a function for these arguments, tuned here and now."""
+    tuned = torch._inductor.list_mode_options("max-autotune-no-cudagraphs")
+    # what is compiled may come from another process, but not what was fastest beside other work
+    made = torch.compile(function, dynamic=False, options={**tuned, "autotune_local_cache": False})
     return lambda: made(*arguments)
 
 
-def quack_configs(a: Any) -> list[Any]:
-    """Return the configs that QuACK's tuner tries for a GEMM on this GPU."""
+def quack_configs(a: Any, swap: bool = True) -> list[Any]:
+    """Return the configs that QuACK's tuner tries for a GEMM on this GPU, if not `swap` without those of A and B swapped."""
     from quack.gemm_interface import gemm_tuned, prune_invalid_gemm_configs
 
-    return [each.kwargs["config"] for each in prune_invalid_gemm_configs(gemm_tuned.configs, {"A": a})]
+    tried = [each.kwargs["config"] for each in prune_invalid_gemm_configs(gemm_tuned.configs, {"A": a})]
+    return [config for config in tried if swap or not config.swap_ab]
 
 
 def quack_gemm(a: Any, b: Any, out: Any, activation: str | None, bias: Any) -> Callable[[Any], Any]:
@@ -88,4 +91,4 @@ def quack_gemms() -> Iterator[Call]:
     bias, out = a[0].clone(), torch.empty_like(a)
     for activation, added in ((None, None), ("silu", None), ("gelu_tanh_approx", bias)):
         call = quack_gemm(a, a.T, out, activation, added)
-        yield from (functools.partial(call, config) for config in quack_configs(a))
+        yield from (functools.partial(call, config) for config in quack_configs(a, activation is None))

@@ -37,6 +37,18 @@ def doubled(x: Any) -> Any:
     return lambda: lambda: x * 2
 
 
+def test_rows_are_compiled_without_tuning(libraries: Any) -> None:
+    def peer(name: str) -> Any:
+        return lambda: lambda: called.append(name)
+
+    called: list[str] = []
+    peers = {name: peer(name) for name in ("cuBLAS", "QuACK*", "torch.compile", "PyTorch")}
+    for table, expected in ((libraries.GEMMS, ["Kiln"]), (libraries.MEMORY, ["Kiln", "QuACK*", "torch.compile"])):
+        called.clear()
+        libraries._compile_row(libraries.row(table, ("", "", ""), peers, peer("Kiln")(), 1.0, absent, 0.0))
+        assert called == expected
+
+
 def absent() -> Any:
     raise ModuleNotFoundError("No module named 'quack'")
 
@@ -44,7 +56,8 @@ def absent() -> Any:
 def test_memory_bound_rows(libraries: Any, capsys: pytest.CaptureFixture[str]) -> None:
     x = torch.ones(4, 8)
     row = libraries.memory_bound("double", x, (x,), lambda x: x * 2, absent, lambda: x * 2, 2)
-    row.calls["torch.compile"] = row.calls["PyTorch"]
+    row.peers["torch.compile"] = row.peers["PyTorch"]
+    row.prepare()
     row.check()
     row = row._replace(work=512e-12, copied=256e-12)
     row.add()
@@ -69,6 +82,7 @@ def test_rows_without_all_peers(libraries: Any) -> None:
     x = torch.ones(4)
     peers = {"cuBLAS": doubled(x), "QuACK*": absent}
     row = libraries.row(libraries.GEMMS, ("gemm", "s", "t"), peers, lambda: x * 2, 0.2, lambda: x * 2, 0.0)
+    row.prepare()
     row.check()
     row.add()
     assert libraries.GEMMS.rows == [
@@ -86,6 +100,7 @@ def test_a_peer_that_cannot_is_missing_with_its_reason(libraries: Any) -> None:
     x = torch.ones(4)
     peers = {"cuDNN": doubled(x), "FlashMLA": lambda: refused}
     row = libraries.row(libraries.ATTENTION, ("a", "s", "t"), peers, lambda: x * 2, 1.0, lambda: x * 2, 0.0)
+    row.prepare()
     row.check()
     assert (list(row.calls), row.missing) == (["Kiln", "cuDNN"], {"FlashMLA": "no kernel / of this kind"})
     row = libraries.row(libraries.ATTENTION, ("a", "s", "t"), {}, refused, 1.0, lambda: x, 0.0)
@@ -101,6 +116,7 @@ def test_wrong_results_are_refused(libraries: Any, who: str) -> None:
     row = libraries.row(
         libraries.GEMMS, ("", "", ""), {"cuBLAS": lambda: calls["cuBLAS"]}, calls["Kiln"], 1.0, right, 0.1
     )
+    row.prepare()
     with pytest.raises(AssertionError, match=f"{who}: "):
         row.check()
 
