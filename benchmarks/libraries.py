@@ -552,6 +552,8 @@ def main() -> None:
             print(f"{len(wanted) - number} rows are left out: {given.seconds:.0f} s are over")
             break
         measure_row(make, given.check)
+        if given.save:  # what is measured stays if a later row ends the process
+            PAGE.write()
     print(f"\n{time.monotonic() - begun:.0f} s")
     PAGE.finish(given.save)
 
