@@ -92,6 +92,14 @@ def test_instructions(name):
 
 
 @needs_ptxas
+def test_a_load_of_a_generic_address_is_no_load_of_global_memory():
+    fake = cute.runtime.make_fake_compact_tensor
+    tensors = [fake(Float32, (4, 32), assumed_align=16, memspace=cute.AddressSpace.generic) for _ in range(2)]
+    ptx = cute.compile(copier({"invariant": True}), *tensors, target="nvidia", options="--gpu-arch sm_90a").__ptx__
+    assert re.search(r"\bld\.v[24]\.b(32|64)", ptx) and ".nc" not in ptx
+
+
+@needs_ptxas
 def test_device_registers_are_accessed_one_by_one():
     options = {"memory_order": MemoryOrder.MMIO}
     tensors = [cute.runtime.make_fake_compact_tensor(Float32, (4, 32), assumed_align=16) for _ in range(2)]

@@ -89,9 +89,8 @@ class RawPointer(Pointer):
         `ordering` makes each access atomic: "monotonic" (relaxed) or "acquire", at `syncscope` (the GPU by default).
         """
         how = access_order(ordering, syncscope, is_volatile, "acquire")
-        return load(
-            self, count, alignment, how or ("nc" if is_invariant and self._memspace is AddressSpace.gmem else "")
-        )
+        invariant = is_invariant and self._memspace in (AddressSpace.gmem, AddressSpace.generic)
+        return load(self, count, alignment, how or ("nc" if invariant else ""))
 
     def store(
         self, value: Any, *, alignment: int | None = None, is_volatile: bool = False, is_nontemporal: bool = False,

@@ -482,7 +482,8 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
         return ""
     if pointer.memspace is AddressSpace.gmem:
         return modifiers
-    return ".".join(part for part in modifiers.split(".") if part not in ("nc", "mmio") and "::" not in part)
+    refused = ("mmio",) if pointer.memspace is AddressSpace.generic else ("nc", "mmio")
+    return ".".join(part for part in modifiers.split(".") if part not in refused and "::" not in part)
 
 
 def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:

@@ -32,10 +32,10 @@ def _number(op: ir.Operation, name: str) -> int:
 
 
 def _modifiers(op: ir.Operation, ordering: str) -> str:
-    """Order and scope as modifiers of PTX; empty for a plain access."""
+    """Order and scope as modifiers of PTX, or `nc`; empty for a plain access."""
     order = "volatile" if "volatile_" in op.attributes else _ORDERS[_number(op, ordering)]
     scope = ir.StringAttr(op.attributes["syncscope"]).value if "syncscope" in op.attributes else ""
-    return f"{order}.{_SCOPES.get(scope, 'sys')}" if order else ""
+    return f"{order}.{_SCOPES.get(scope, 'sys')}" if order else "nc" if "invariant" in op.attributes else ""
 
 
 def _access(x: Expander, op: ir.Operation, b: Builder, at: int, type_: ir.Type, stores: bool) -> None:

@@ -145,6 +145,8 @@ def atomic_cas(
 
 def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribute]:
     """Return the attributes of an access: atomic and ordered where the processor can do it in one access."""
+    if "nc" in modifiers.split("."):
+        return {}
     width = 0 if isinstance(type_, ir.VectorType) else type_.width  # pyright: ignore[reportAttributeAccessIssue]
     if width not in (8, 16, 32, 64) or not {"acquire", "release", "relaxed", "volatile", "mmio"} & set(
         modifiers.split(".")
@@ -159,7 +161,8 @@ def ordered_load(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, type_: ir.Type, modifiers: str, space: str = ""
 ) -> ir.Value:
     """Emit a load with an order; `space` is where from, if that is known."""
-    x.let_others_run(op, b, "loop around a load")
+    if "nc" not in modifiers.split("."):  # nobody writes what it reads
+        x.let_others_run(op, b, "loop around a load")
     carrier = carrier_type(type_)
     if x.module.counter is not None:
         x.module.counter.access(x, op, b, space, pointer, value_bytes(carrier), value_bytes(carrier), "ld")

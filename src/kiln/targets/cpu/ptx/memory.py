@@ -48,7 +48,8 @@ def _without_policy(s: Statement) -> tuple[Operand, ...]:
 
 
 def _order(s: Statement) -> str:
-    return ".".join(part for part in s.modifiers if part in ORDERS or part in SCOPES)
+    noncoherent = "nc" in s.modifiers or s.name == "ldu"
+    return ".".join([part for part in s.modifiers if part in ORDERS or part in SCOPES] + ["nc"] * noncoherent)
 
 
 def _vector_type(s: Statement, kind: str) -> tuple[ir.Type, int]:

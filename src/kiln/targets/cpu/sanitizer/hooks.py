@@ -140,7 +140,9 @@ class Hooks:
         words = modifiers.replace("::", ".").split(".")
         strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio")]
         if not strong:
-            return self.access(b, address, bytes_, write=stores, alignment=bytes_)
+            noncoherent = "nc" in words
+            what = "non-coherent load" if noncoherent else ""
+            return self.access(b, address, bytes_, write=stores, alignment=bytes_, noncoherent=noncoherent, what=what)
         scope = next((w for w in words if w in SCOPES), "sys")
         return self._atomic(b, address, bytes_, strong[0], scope, loads=not stores, stores=stores)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ....native import Ptr, address, inline, native, size_of, u32, u64
 from .memory import allocate, greater, lesser
 from .reporting import report, writes_what_is_there
-from .state import PLAIN, RULE, WRITE, LoneCell, detector, state
+from .state import NONCOHERENT, NONCOHERENT_BIT, PLAIN, RULE, WRITE, LoneCell, detector, state
 
 
 @detector.export
@@ -97,15 +97,26 @@ def lone_touch(cell: Ptr[LoneCell], flags: u32, site: u32, place: u64, size: u32
         if cell.w_who != 0 and cell.w_who != me:
             if not (cell.w_site == site and writes_what_is_there(place)):
                 collide("write-write", cell.w_who, cell.w_site, site, place, size)
-        if cell.r_who != 0 and cell.r_who != me:
+        if cell.o_who == NONCOHERENT_BIT:
+            collide("non-coherent", cell.r_who, cell.o_site, site, place, size)
+        elif cell.r_who != 0 and cell.r_who != me:
             collide("read-write", cell.r_who, cell.r_site, site, place, size)
         elif cell.o_who != 0 and cell.o_who != me:
             collide("read-write", cell.o_who, cell.o_site, site, place, size)
         cell.w_who = me
         cell.w_site = site
+    elif flags & NONCOHERENT != 0:
+        if cell.w_who != 0:
+            collide("non-coherent", cell.w_who, cell.w_site, site, place, size)
+        cell.r_who = me
+        cell.r_site = site
+        cell.o_who = NONCOHERENT_BIT
+        cell.o_site = site
     else:
         if cell.w_who != 0 and cell.w_who != me:
             collide("write-read", cell.w_who, cell.w_site, site, place, size)
+        if cell.o_who == NONCOHERENT_BIT:  # which says more
+            return
         if cell.r_who == 0 or cell.r_who == me:
             cell.r_who = me
             cell.r_site = site

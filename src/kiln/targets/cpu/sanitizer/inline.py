@@ -33,6 +33,8 @@ class Access:
     alignment: int
     site: int
     write: bool
+    noncoherent: bool = False
+    """Whether the load may miss writes of the kernel, whoever wrote."""
 
 
 def state_address(expansion: Expansion, b: Builder) -> ir.Value:
@@ -66,7 +68,8 @@ def say_who(x: Expander) -> None:
 def shorten(sanitizer: Instrumentation, x: Expander, accesses: list[Access], written: set[int], lone: bool) -> None:
     """Replace the calls for accesses by inline checks that call the detector only on failure."""
     for access in accesses:
-        if access.argument >= 0 and (lone or sanitizer.plain or access.argument not in written):
+        unchecked = access.argument < 0 or (access.noncoherent and access.argument in written and not sanitizer.plain)
+        if not unchecked and (lone or sanitizer.plain or access.argument not in written):
             _shorten(sanitizer, x, access, access.argument in written)
 
 

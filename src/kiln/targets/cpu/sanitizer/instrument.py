@@ -48,6 +48,7 @@ from .state import (
     MAX_LEAVES,
     MAX_OBJECTS,
     NO_INIT,
+    NONCOHERENT,
     PLAIN,
     SCOPE_SHIFT,
     SHARED,
@@ -355,11 +356,12 @@ class Instrumentation(ReportFacts):
     def access(
         self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, type_: ir.Type | None, bytes_: int | ir.Value,
         write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
-        value: ir.Value | None = None, scope: int = SYSTEM,
+        value: ir.Value | None = None, scope: int = SYSTEM, noncoherent: bool = False,
     ) -> ir.Value:  # fmt: skip
         """Check an access through a pointer of type `type_`, and return the address to use.
 
-        Without a type the address may be anywhere. An atomic access has a `scope`, an index of `SCOPES`. `value` is what a plain write writes, if that is known: threads that
+        Without a type the address may be anywhere. An atomic access has a `scope`, an index of `SCOPES`; a
+        `noncoherent` load may miss writes of the kernel. `value` is what a plain write writes, if that is known: threads that
         write the same value at the same place do not race.
         """
         if not x.function.is_kernel:
@@ -376,6 +378,7 @@ class Instrumentation(ReportFacts):
             self.granule: int = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT | (SYSTEM - scope) << SCOPE_SHIFT
+        flags |= NONCOHERENT * noncoherent
         if self.plain and not write and is_only_printed(op):
             flags |= NO_INIT
         facts = self.facts[x.function.name]
@@ -399,7 +402,9 @@ class Instrumentation(ReportFacts):
         checked = made.results[0]
         if isinstance(bytes_, int) and not engine:
             argument = memory.low - 1 if not flags & SHARED else -1
-            facts.accesses.append(inline.Access(made, tuple(calls), argument, bytes_, alignment, site, write))
+            facts.accesses.append(
+                inline.Access(made, tuple(calls), argument, bytes_, alignment, site, write, noncoherent)
+            )
         if looks:
             swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))

@@ -106,7 +106,9 @@ _VERBS = {
     "B of a tcgen05.mma": "issues a tcgen05.mma whose B is", "scales of a tcgen05.mma": "issues a tcgen05.mma whose scale factors are",
     "box to": "loads a box to", "box from": "stores a box from", "box of": "loads a box of", "box in": "stores a box in",
     "box into": "combines a box with", "tensor map": "copies by the tensor map in", "edit of a tensor map": "edits the tensor map in",
+    "non-coherent load": "loads (ld.global.nc)",
 }  # fmt: skip
+_NONCOHERENT = "non-coherent load"
 _OF_BOXES = ("box to", "box from")
 """Accesses of boxes to shared memory."""
 _DONE = {"read-write": "read", "write-read": "wrote", "write-write": "wrote"}
@@ -138,6 +140,16 @@ def _scope(case: Case) -> Words:
         f"give both the scope {wider}",
         f"accessed here by {case.other}",
     )
+
+
+def _noncoherent(case: Case) -> Words:
+    """Return the words for memory that a kernel writes, and loads as memory that nobody writes."""
+    rule = "which is for memory that no thread writes while the kernel runs"
+    if case.site.what == _NONCOHERENT:
+        text, done = f"{case.me} {case.access}, {rule}, and {case.other} wrote it", "written"
+    else:
+        text, done = f"{case.me} {case.access}, and {case.other} loaded it by ld.global.nc, {rule}", "loaded"
+    return Words(text, "load it without invariant=True, nc or ldu", f"{done} here by {case.other}")
 
 
 def _share_cluster(case: Case) -> bool:
@@ -433,6 +445,7 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
     "write-write": _race,
     "atomic": _race,
     "scope": _scope,
+    "non-coherent": _noncoherent,
     "proxy": Words(
         "{c.me} {c.access} in the async proxy; {c.other} wrote it, and no fence tells the async proxy so",
         "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or WGMMA",

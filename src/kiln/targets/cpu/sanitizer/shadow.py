@@ -28,6 +28,8 @@ from .state import (
     MAPS,
     MAX_PAGES,
     NO_INIT,
+    NONCOHERENT,
+    NONCOHERENT_BIT,
     OF_MAP,
     OVER,
     PAGE_SHIFT,
@@ -159,7 +161,10 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
     me, clock = identity(engine)
     writes, atomic, scope = flags & WRITE != 0, flags & ATOMIC != 0, SYSTEM - (flags >> SCOPE_SHIFT & SYSTEM)
     shared = flags & SPACE_MASK == SHARED
-    if engine == 0:  # once more?
+    noncoherent = flags & NONCOHERENT != 0 and not shared
+    if noncoherent and is_written(cell, site, address, size):
+        return
+    if engine == 0 and not noncoherent:  # once more?
         last = cell.write if writes else cell.read
         if last.clock == clock and last.tid == me and last.group == group:
             if not writes or (not atomic and cell.read.clock == 0 and cell.atomic.clock == 0):
@@ -209,10 +214,24 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
     else:
         if shared and cell.write.clock == 0 and flags & NO_INIT == 0:
             report(RULE["uninitialized"], site, site, group, me, address, size)
-        if not atomic:
+        if noncoherent:
+            if cell.read.tid & NONCOHERENT_BIT == 0:
+                copy(cell.other, cell.read)
+            set_access(cell.read, clock, me | NONCOHERENT_BIT, site, group)
+        elif not atomic:
             record_read(cell, me, clock, site, shared)
         elif scope < GPU:
             record_atomic_read(cell, me | of_atomic(atomic, scope), clock, site, shared)
+
+
+@native
+def is_written(cell: Ptr[Cell], site: u32, address: u64, size: u32) -> bool:
+    """Return whether this kernel has written a cell that is loaded so, and report it."""
+    for write in (cell.write, cell.atomic):
+        if write.clock != 0 and write.group >= state.place.first_group:
+            collide(RULE["non-coherent"], site, write, address, size)
+            return True
+    return False
 
 
 @inline
@@ -274,7 +293,9 @@ def check_readers(
     for reader in (cell.read, cell.other):
         who = reader.tid & WHO
         known = who == me and reader.group == st.group and engine == 0
-        if reader.clock != 0 and not known and not ordered(reader.group, who, reader.clock, OVER):
+        if reader.clock != 0 and reader.tid & NONCOHERENT_BIT != 0 and reader.group >= st.first_group:
+            collide(RULE["non-coherent"], site, reader, address, size)
+        elif reader.clock != 0 and not known and not ordered(reader.group, who, reader.clock, OVER):
             if reader.tid & ATOMIC_BIT == 0:
                 collide(RULE["read-write"], site, reader, address, size)
             elif not atomic or engine >= GENERIC:
@@ -310,7 +331,9 @@ def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -
         readers.latest = greater(readers.latest, clock if me < st.threads else u32(DENSE))
         return
     read = cell.read
-    if read.clock != 0:
+    if read.clock != 0 and read.tid & NONCOHERENT_BIT != 0:  # which stays
+        read = cell.other
+    elif read.clock != 0:
         mine = read.tid == me and read.group == st.group
         if not mine and not ordered(read.group, read.tid & WHO, read.clock, 0):
             other = cell.other

@@ -57,6 +57,8 @@ OF_MAP = 1 << 16
 """Flag: a TMA copy reads its tensor map."""
 SCOPE_SHIFT = 17
 """Two bits of the flags: by how many of `SCOPES` that of an atomic access is narrower than the widest."""
+NONCOHERENT = 1 << 19
+"""Flag: a load that may miss every write of the kernel (`ld.global.nc`)."""
 SHARED, GLOBAL, TENSOR = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT, 3 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global", TENSOR: "tensor"}
 SPACE_OF = {"smem": SHARED, "dsmem": SHARED, "gmem": GLOBAL}
@@ -70,8 +72,9 @@ LEVELS = 3
 """Scopes that the detector tells apart: what is released to the GPU is released to the system."""
 ATOMIC_BIT = 1 << 31
 SCOPE_AT = 29
-WHO = (1 << SCOPE_AT) - 1
-"""Of `Access.tid`: a bit for atomic accesses, the place of their scope, and the bits of the identity."""
+NONCOHERENT_BIT = 1 << 28
+WHO = NONCOHERENT_BIT - 1
+"""Of `Access.tid`: a bit for atomic accesses, the place of their scope, a bit for NONCOHERENT, the bits of the identity."""
 
 TENSOR_LANES = 16
 """Lanes of tensor memory that a cell stands for, in one column."""
@@ -98,7 +101,7 @@ MAX_PAGES = 1 << 20
 LOCATIONS = 1 << 14
 """Entries of the table of synchronizing addresses, atomics and mbarriers (a power of two)."""
 _RULES_OF_KIND = {
-    "race": ("read-write", "write-read", "write-write", "atomic", "scope", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
+    "race": ("read-write", "write-read", "write-write", "atomic", "scope", "non-coherent", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
              "tmem-unwaited", "tmem-unwaited-load"),
     "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "tmem-format", "tmem-scales"),
     "sync": (
@@ -235,7 +238,7 @@ class Reader:
 class LoneCell:
     """The accessors of a few bytes in a kernel whose threads never synchronize, as thread number in the launch plus 1.
 
-    `w` is the last writer, `r` a reader, `o` another reader.
+    `w` is the last writer, `r` a reader, `o` another reader; NONCOHERENT_BIT: the reader `r`, whose load was NONCOHERENT.
     """
 
     w_who: u32

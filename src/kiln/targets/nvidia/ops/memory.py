@@ -211,11 +211,12 @@ _BEFORE_SPACE = ("mmio", "relaxed", "acquire", "release", "volatile", "weak", "c
 
 def _modified(name: str, modifiers: str, pointer: ir.Value, width: int, count: int) -> str:
     """Return a load or store instruction: the order and scope come before the space, cache hints after it."""
-    parts = [part for part in modifiers.split(".") if part]
+    space = _space(pointer)[0]
+    parts = [part for part in modifiers.split(".") if part and (part != "nc" or space)]  # not of generic addresses
     before = [f".{part}" for part in parts if part in _BEFORE_SPACE]
     after = [f".{part}" for part in parts if part not in _BEFORE_SPACE]
     vector = [f".v{count}"] if count > 1 else []
-    return "".join([name, *before, _space(pointer)[0], *after, *vector, f".b{width}"])
+    return "".join([name, *before, space, *after, *vector, f".b{width}"])
 
 
 @HANDLERS.expands(nvgpu.memory.Prefetch)
