@@ -33,6 +33,8 @@ REGISTERS = 1 << 16
 REGISTERS_PER_THREAD = 255
 REGISTER_UNIT = 8
 """Granularity of a thread's registers."""
+LOCAL_MEMORY = 512 << 10
+"""Bytes of memory that a thread has of its own, besides registers."""
 SET_REGISTERS = (24, 256)
 """The least and most registers of `setmaxnreg`."""
 TMEM_LANES = 128

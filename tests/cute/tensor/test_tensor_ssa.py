@@ -324,3 +324,27 @@ def test_elements_cannot_be_assigned():
 
     with pytest.raises(kiln.DSLUserCodeError, match="cannot be assigned"):
         f(from_dlpack(np.zeros(2, np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        (lambda: cute.make_rmem_tensor((256, 256), kiln.Float32).fill(1.0), r"fill\(\) of 65536 elements: a value has at most 8192"),
+        (lambda: cute.make_rmem_tensor(8193, kiln.Int8).load(), r"load\(\) of 8193 elements"),
+        (lambda: cute.full((100, 100), 1, kiln.Float32), "a value of 10000 elements"),
+        (lambda: cute.make_rmem_tensor((512, 257), kiln.Float32), "131584 elements has 526336 bytes; a thread has 524288"),
+    ],
+)  # fmt: skip
+def test_more_than_a_thread_holds_is_refused(what, message):
+    """LLVM ends the process for 65,536 elements; arrays of 10 MB are past the end of a stack."""
+
+    @cute.kernel
+    def k():
+        what()
+
+    @cute.jit
+    def f():
+        k().launch(grid=1, block=32)
+
+    with pytest.raises(kiln.DSLUserCodeError, match=message):
+        f()

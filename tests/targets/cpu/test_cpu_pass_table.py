@@ -22,6 +22,10 @@ CASES = {
         "func.func @f(%a: f32) -> f8E4M3FN { %p = arith.truncf %a : f32 to f8E4M3FN return %p : f8E4M3FN }",
         "arith.bitcast i32\nnot: arith.truncf\nreturn",
     ),
+    "vector-legalisation": (
+        "func.func @f(%a: vector<320xf32>) -> vector<320xf32> { %s = arith.addf %a, %a : vector<320xf32> return %s : vector<320xf32> }",
+        "%x = vector.extract_strided_slice\n%s = arith.addf %y, %y : vector<4xf32>\nnot: : vector<320xf32> {\nreturn",
+    ),
     "expansion": (
         'func.func @f(%p: P<f32>, %i: i32) -> f32 { %v = "cute.load"(%p, %i) : (P<f32>, i32) -> f32 return %v : f32 }',
         "func.func @f(%p: !llvm.ptr, %i: i32, %context: !llvm.ptr)\n%q = llvm.getelementptr %p[%i]\n%v = llvm.load %q\nreturn %v",

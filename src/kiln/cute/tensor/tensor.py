@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
-from ...base_dsl.diagnostics import type_error
+from ...base_dsl.diagnostics import type_error, value_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ...hardware.limits import LOCAL_MEMORY, REGISTERS_PER_THREAD
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import Coord, Shape, as_int_tuple, has_underscore, pretty_str, product
@@ -605,6 +606,11 @@ def make_rmem_tensor(
             "registers are allocated when compiling: use static shapes (Constexpr)",
         )
     tracing.require("a register tensor")
+    if (bytes_ := count * element_bits(dtype) // 8) > LOCAL_MEMORY:
+        raise value_error(
+            f"a register tensor of {count} elements has {bytes_} bytes; a thread has {LOCAL_MEMORY} of its own, and {REGISTERS_PER_THREAD} registers",
+            "allocate a thread's part of the tile, as partition_fragment_C() of a tiled MMA or make_fragment_like() of a partition does",
+        )
     type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
     pointer = Pointer(cute.alloc_rmem(max(count, 1), type_), dtype, AddressSpace.rmem, RMEM_ALIGNMENT)
     return TracedTensor(pointer, layout, extents=extents_of(layout, pointer))

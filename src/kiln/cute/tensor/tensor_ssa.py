@@ -122,6 +122,8 @@ class TensorSSA:
         self._value = value
         self._shape = _tuple_shape(shape)
         self._count: int = product(shape)
+        if self._count > vector_access.MOST_ELEMENTS:
+            vector_access.check_length(self._count, "a value")
         if dtype is None:
             dtype = NumericMeta.from_mlir_type(value.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
         self._dtype = dtype

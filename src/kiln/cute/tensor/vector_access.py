@@ -14,6 +14,7 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Integer
+from ...hardware.limits import REGISTERS_PER_THREAD
 from ..deferred_dialects import nvgpu
 from ..layout.basis import add_coords
 from ..layout.composed_layout import ComposedLayout
@@ -37,6 +38,8 @@ from .pointer import (
 WIDEST_ACCESS = 32
 """The bytes of the widest single access: to global memory, where the alignment is known to be that much."""
 _WIDEST_ELSEWHERE = 16
+MOST_ELEMENTS = 1 << 13
+"""The most elements of a value: registers of a thread have 8,160 bits."""
 _LONG = 16
 """The contiguous elements of a thread's own memory above which they are one access, which targets split."""
 
@@ -58,7 +61,17 @@ def static_size(layout: Any, what: str) -> int:
         )
     if count == 0:
         raise type_error(f"{what} of a tensor without elements: the layout is {layout}")
+    check_length(count, what)
     return count
+
+
+def check_length(count: int, what: str) -> None:
+    """Refuse a value of more elements than the registers of a thread have bits."""
+    if count > MOST_ELEMENTS:
+        raise type_error(
+            f"{what} of {count} elements: a value has at most {MOST_ELEMENTS}, and a thread {REGISTERS_PER_THREAD} registers of 32 bits",
+            "give each thread a part of the tensor, partition() of a tiled copy or a smaller tile, or loop over its elements",
+        )
 
 
 class Group(NamedTuple):
@@ -166,12 +179,13 @@ def _plan(
 ) -> list[tuple[int, tuple[int, ...]]]:
     """Return where each access starts, and the places of its elements among the values."""
     order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
+    longest = widest * 8 // bits
     found: list[tuple[int, tuple[int, ...]]] = []
     i = 0
     while i < len(order):
         start = offsets[order[i]]
         length = 1
-        while i + length < len(order) and offsets[order[i + length]] == start + length:
+        while length < longest and i + length < len(order) and offsets[order[i + length]] == start + length:
             length += 1
         width = 1
         while width * 2 <= length and _fits(width * 2, bits, alignment, start, widest):

@@ -10,6 +10,7 @@ from ..host.expand import expand_module
 from ..host.lower import TO_LLVM
 from ..lowering.builder import operations, symbol
 from ..lowering.pass_table import SHARED, Pass, on_module
+from ..lowering.vector_legalisation import LONGEST_ON_HOST, legalise_vectors
 from .expand import HIDDEN
 from .lower import HANDLERS, KernelExpansion
 from .passes import coroutines
@@ -22,6 +23,10 @@ _THREAD_INDEX = 3
 
 def _expand(module: ir.Module, arch: Architecture) -> None:
     expand_module(KernelExpansion(module, HANDLERS, "the CPU target", arch=arch))
+
+
+def _cut_vectors(module: ir.Module) -> None:
+    legalise_vectors(module, LONGEST_ON_HOST)
 
 
 def _version_loops(module: ir.Module, _arch: Architecture) -> None:
@@ -44,6 +49,7 @@ def _make_resumable(module: ir.Module, _arch: Architecture) -> None:
 PASSES: dict[str, Pass] = {
     "launch-limits": SHARED["launch-limits"],
     "narrow-floats": SHARED["narrow-floats"],
+    "vector-legalisation": Pass(on_module(_cut_vectors), "cut vectors of hundreds of elements into short ones"),
     "expansion": Pass(_expand, "replace operations and types of `cute` and `cute_nvgpu` by code of the host"),
     "matrix-fusion": Pass(_expand, "the same: matrix operations in a row are fused when all else is expanded"),
     "loop-versioning": Pass(_version_loops, "make a version of expanded kernels without the guard of their bounds"),

@@ -15,6 +15,7 @@ from ..lowering.builder import Builder, function, int_type, operations, ptr_type
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import bf16_as_integers, fix_float_literals
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
+from ..lowering.vector_legalisation import LONGEST_ON_HOST, legalise_vectors
 from . import arithmetic, call_context, loops, math, ops, splitting, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
@@ -45,6 +46,7 @@ def lower(compilation: Compilation, expansion: Expansion) -> str:
     entry = compilation.name
     with context():
         compilation.run("narrow-floats", expand_narrow_floats)
+        compilation.run("vector-legalisation", lambda module: legalise_vectors(module, LONGEST_ON_HOST))
         signature = _signature(compilation.module, entry)
         compilation.run("expansion", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))

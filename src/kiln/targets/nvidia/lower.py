@@ -17,6 +17,7 @@ from ..lowering.builder import int_type, operations, symbol, translate
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from ..lowering.loop_annotations import keep_loop_annotations
+from ..lowering.vector_legalisation import legalise_vectors
 from .codegen import newest_ptx
 from .expand import Expansion, expand_module
 from .math import f32
@@ -42,7 +43,6 @@ from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
 from .passes.llvm_conversion import conversion
 from .passes.loop_unrolling import mark_loops
-from .passes.vector_legalisation import legalise_vectors
 from .passes.wgmma_registers import order_registers
 from .passes.wgmma_unrolling import unroll_wgmma
 

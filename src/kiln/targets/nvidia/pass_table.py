@@ -8,6 +8,7 @@ from ...hardware.architectures import Architecture
 from ...mlir import find, ir
 from ..lowering.builder import operations, symbol
 from ..lowering.pass_table import SHARED, Pass, on_module
+from ..lowering.vector_legalisation import legalise_vectors
 from .codegen import newest_ptx
 from .expand import Expansion, expand_module
 from .lower import HANDLERS, expand_floats
@@ -17,7 +18,6 @@ from .passes.if_conversion import convert_branches
 from .passes.kernel_outlining import outline_kernels
 from .passes.llvm_conversion import convert_to_llvm
 from .passes.loop_unrolling import mark_loops
-from .passes.vector_legalisation import legalise_vectors
 from .passes.wgmma_registers import order_registers
 from .passes.wgmma_unrolling import unroll_wgmma
 

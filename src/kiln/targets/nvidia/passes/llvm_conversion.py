@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from ....mlir import context, find, ir, only_has, passmanager
-from .vector_parts import make_before
+from ...lowering.vector_parts import make_before
 
 AT_ONCE = "convert-scf-to-cf,convert-to-llvm,reconcile-unrealized-casts"
 ONE_BY_ONE = (

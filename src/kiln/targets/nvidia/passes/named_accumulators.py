@@ -16,8 +16,8 @@ from ....dialects import cute
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import find, ir
 from ...lowering.builder import constant_value, int_type
+from ...lowering.vector_parts import element_of_vector, joined
 from ..device_builder import DeviceBuilder, f32
-from .vector_parts import element_of_vector, joined
 
 if TYPE_CHECKING:
     from .async_registers import RegisterArray

@@ -16,7 +16,7 @@ from typing import Any
 from ....dialects import cute
 from ....mlir import ir
 from ...lowering.builder import constant_value
-from .vector_parts import element_of_vector, make_before, span, vector_of
+from ...lowering.vector_parts import element_of_vector, make_before, span, vector_of
 
 ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
 """The operations that `forward_stores` wants to know of."""

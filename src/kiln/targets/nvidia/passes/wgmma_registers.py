@@ -23,11 +23,11 @@ from ....dialects.definition import constant
 from ....dialects.nvgpu.wgmma import MatrixDescriptor, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from ....mlir import ir
 from ...lowering.builder import constant_value, symbol
+from ...lowering.vector_parts import joined, make_before, part_of_vector, vector_of
 from ..device_builder import DeviceBuilder
 from . import async_registers, named_accumulators
 from .async_registers import Instructions, RegisterArray, Use
 from .named_accumulators import Accesses, place_of
-from .vector_parts import joined, make_before, part_of_vector, vector_of
 
 _ALIASES = named_accumulators._ALIASES
 _BETWEEN = _ALIASES | {MatrixDescriptor.OPERATION_NAME}

@@ -12,7 +12,7 @@ from ....dialects.cute import CastPtr, PtrAdd
 from ....dialects.nvgpu.wgmma import MatrixDescriptor, Wgmma
 from ....mlir import ir
 from ...lowering.builder import constant_value, int_attr
-from .vector_parts import make_before
+from ...lowering.vector_parts import make_before
 
 _BODY = {kind.OPERATION_NAME for kind in (Wgmma, PtrAdd, CastPtr, MatrixDescriptor)} | {"scf.yield"}
 """What may stand in such a loop, besides operations of `arith`."""

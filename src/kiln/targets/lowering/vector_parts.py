@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ....mlir import context, ir
+from ...mlir import context, ir
 
 
 def make_before(op: ir.Operation, name: str, type_: ir.Type, operands: Any = (), attributes: Any = None) -> ir.Value:
@@ -51,7 +51,7 @@ def part_of_vector(before: ir.Operation, value: ir.Value, first: int, count: int
 
 
 def joined(before: ir.Operation, type_: ir.Type, parts: list[ir.Value]) -> ir.Value:
-    """Return a vector of its elements, or of vectors of equal length."""
+    """Return a vector of its elements, or of vectors of equal length; the last may be shorter."""
     if not isinstance(parts[0].type, ir.VectorType):
         return make_before(before, "vector.from_elements", type_, parts)
     each = parts[0].type.shape[0]

@@ -14,9 +14,10 @@ from kiln import cute
 from kiln.base_dsl.typing import Float16, Float32, Int32
 from kiln.cute.runtime import from_dlpack
 from kiln.mlir import PACKAGE, context, ir
+from kiln.targets.host import jit
 from kiln.targets.host import lower as cpu_lower
-from kiln.targets.nvidia.passes import vector_legalisation
-from kiln.targets.nvidia.passes.vector_legalisation import legalise_vectors
+from kiln.targets.lowering import vector_legalisation
+from kiln.targets.lowering.vector_legalisation import legalise_vectors
 
 SIZE = 64
 
@@ -49,9 +50,9 @@ def cut(monkeypatch):
     return seen
 
 
-def arrays(count):
+def arrays(count, size=SIZE):
     random = np.random.default_rng(0)
-    return [random.standard_normal(SIZE).astype(np.float32) for _ in range(count)]
+    return [random.standard_normal(size).astype(np.float32) for _ in range(count)]
 
 
 def run(function, *given):
@@ -59,7 +60,8 @@ def run(function, *given):
         cute.compile(function, *map(from_dlpack, given))(*map(from_dlpack, given))
 
 
-def test_arithmetic(cut):
+@pytest.mark.parametrize("size", [SIZE, 61])
+def test_arithmetic(cut, size):
     @cute.jit
     def program(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, d: cute.Tensor):
         x, y = a.load(), b.load()
@@ -67,7 +69,7 @@ def test_arithmetic(cut):
         c.store(z)
         d.store((z.to(Float16) * x.to(Float16)).to(Float32))
 
-    a, b, c, d = arrays(4)
+    a, b, c, d = arrays(4, size)
     run(program, a, b, c, d)
     expected = np.where(a > b, a * 2 + b, np.exp(-b))
     np.testing.assert_allclose(c, expected, rtol=1e-6)
@@ -176,6 +178,45 @@ def test_what_stays_gets_what_it_needs(name):
             assert '"t.use"' in text
         finally:
             ctx.allow_unregistered_dialects = before
+
+
+def test_a_last_piece_that_is_shorter():
+    text = after(
+        """
+        func.func @f(%a: vector<35xf32>, %b: vector<3xf32>) -> (vector<35xf32>, vector<19xf32>, f32, vector<3xf32>) {
+          %c = arith.constant dense<2.0> : vector<35xf32>
+          %s = arith.mulf %a, %c : vector<35xf32>
+          %i = vector.insert_strided_slice %b, %s {offsets = [32], strides = [1]} : vector<3xf32> into vector<35xf32>
+          %l = vector.extract_strided_slice %i {offsets = [16], sizes = [19], strides = [1]} : vector<35xf32> to vector<19xf32>
+          %e = vector.extract %s[34] : f32 from vector<35xf32>
+          %t = vector.extract_strided_slice %i {offsets = [31], sizes = [3], strides = [1]} : vector<35xf32> to vector<3xf32>
+          func.return %i, %l, %e, %t : vector<35xf32>, vector<19xf32>, f32, vector<3xf32>
+        }""",
+        legalise_vectors,
+    )
+    assert not re.search("(mulf|constant|extract) .*vector<(35|19)xf32>$", text, re.MULTILINE)
+    assert text.count("arith.mulf") == 9 and "arith.mulf" in text and "vector.extract %" in text
+    assert re.search(r"arith.mulf .* : vector<3xf32>", text)
+    assert re.search(r"insert_strided_slice %\S+, %\S+ \{offsets = \[16\].*vector<3xf32> into vector<19xf32>", text)
+
+
+@pytest.mark.parametrize("size", [300, 301])
+def test_the_host_gets_no_vectors_of_hundreds_of_elements(monkeypatch, size):
+    """Passes of LLVM take time with the square of their length, and more than 65,535 elements end the process."""
+    texts, original = [], jit.optimize
+    monkeypatch.setattr(jit, "optimize", lambda text, *more: (texts.append(text), original(text, *more))[1])
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+
+    @cute.jit
+    def program(a: cute.Tensor, b: cute.Tensor):
+        value = a.load()
+        b.store(cute.where(value > 0, value * 2.0 + 1.0, value))
+
+    a, b = arrays(2, size)
+    run(program, a, b)
+    np.testing.assert_array_equal(b, np.where(a > 0, a * 2 + np.float32(1), a))
+    (text,) = (text for text in texts if "fmul" in text)
+    assert max(int(n) for n in re.findall(r"<(\d+) x (?:float|i1)>", text)) == vector_legalisation.LENGTH
 
 
 def test_epilogues_reach_llvm_in_pieces(monkeypatch):

@@ -10,30 +10,32 @@ A long vector that is read from a thread's own memory, or written to it, at once
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....dialects import cute
-from ....mlir import context, find, ir
-from ...lowering.builder import constant_value
+from ...dialects import cute
+from ...mlir import context, find, ir
+from .builder import constant_value
 from .vector_parts import element_of_vector, joined, span, vector_of
 from .vector_parts import make_before as _made
 
 LENGTH = 4
 """Elements of a short vector: a 128-bit access of f32, two pairs of f16."""
-_LONG = 16
-"""Vectors of up to so many elements stay: a 128-bit access of bytes."""
+LONGEST = 16
+"""Vectors of up to so many elements stay on a GPU: a 128-bit access of bytes."""
+LONGEST_ON_HOST = 256
+"""Those of the host: it has vectors of its own, but passes of LLVM take time with the square of a vector's length."""
 _ACCESS = 16
 """Bytes of an access to a part of a long vector."""
 
 
 @functools.lru_cache(maxsize=4096)
-def is_long(type_: ir.Type) -> bool:
-    """Return whether it is the type of a long vector."""
+def is_long(type_: ir.Type, longest: int = LONGEST) -> bool:
+    """Return whether it is the type of a vector of more than `longest` elements."""
     if not isinstance(type_, ir.VectorType):
         return False
     shape = type_.shape
-    return len(shape) == 1 and shape[0] > _LONG and shape[0] % LENGTH == 0
+    return len(shape) == 1 and shape[0] > longest
 
 
 def _vector(type_: Any, count: int) -> ir.Type:
@@ -41,19 +43,20 @@ def _vector(type_: Any, count: int) -> ir.Type:
     return vector_of(type_.element_type, count)
 
 
-def legalise_vectors(module: ir.Module) -> None:
-    """Do the arithmetic on long vectors piece by piece."""
+def legalise_vectors(module: ir.Module, longest: int = LONGEST) -> None:
+    """Do the arithmetic on vectors of more than `longest` elements piece by piece."""
     # where an operation has several results, they are of one length
-    operations = [op for op in find(module.operation, NAMES) if is_long(op.results[0].type)]
-    stores = [op for op in cute.Store.all_in(module.operation) if is_long(op.value.type) and _is_private(op)]
+    operations = [op for op in find(module.operation, NAMES) if is_long(op.results[0].type, longest)]
+    stores = [op for op in cute.Store.all_in(module.operation) if is_long(op.value.type, longest) and _is_private(op)]
     if operations or stores:
-        _Cutter().run(operations, stores)
+        _Cutter(longest).run(operations, stores)
 
 
 class _Cutter:
     """The pieces of each long value that was cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
         self._pieces: dict[ir.Value, list[ir.Value]] = {}
         self._looked_through: dict[ir.Value, ir.Operation] = {}
         """Vectors whose parts were taken in place of them, and what made them."""
@@ -133,31 +136,34 @@ class _Cutter:
         type_: Any = op.results[0].type
         if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
             return None
-        short = _vector(type_, LENGTH)
-        attribute = ir.DenseElementsAttr.get_splat(short, value.get_splat_value())
-        return [[_made(op, "arith.constant", short, (), {"value": attribute})] * _count(type_)]
+        splat = value.get_splat_value()
+
+        def make(short: ir.Type) -> ir.Value:
+            attribute = ir.DenseElementsAttr.get_splat(short, splat)
+            return _made(op, "arith.constant", short, (), {"value": attribute})
+
+        return [_alike(type_, make)]
 
     def _element_wise(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        types = [result.type for result in op.results]
-        count = _count(types[0])
-        length = count * LENGTH
-        if not all(is_long(t) and _count(t) == count for t in types):
+        types: list[Any] = [result.type for result in op.results]
+        if not all(is_long(t, self._longest) and t.shape == types[0].shape for t in types):
             return None
+        count = _count(types[0])
         operands: list[list[ir.Value]] = []
         for value in op.operands:
             type_: Any = value.type
             if not isinstance(type_, ir.VectorType):
                 operands.append([value] * count)  # the condition of a selection
-            elif list(type_.shape) == [length]:
+            elif type_.shape == types[0].shape:
                 operands.append(self._cut_value(value))
             else:
                 return None
         attributes = _attributes(op)
-        short = [_vector(t, LENGTH) for t in types]
+        short = zip(*map(_short_types, types), strict=True)
         point, location = ir.InsertionPoint(op), op.location
         made = [
-            ir.Operation.create(op.name, short, parts, attributes, None, 0, location, point)
-            for parts in zip(*operands, strict=True)
+            ir.Operation.create(op.name, results, parts, attributes, None, 0, location, point)
+            for results, *parts in zip(short, *operands, strict=True)
         ]
         return [[piece.results[k] for piece in made] for k in range(len(types))]
 
@@ -165,18 +171,17 @@ class _Cutter:
         value, type_ = op.operands[0], op.results[0].type
         if isinstance(value.type, ir.VectorType):
             return None
-        return [[_made(op, op.name, _vector(type_, LENGTH), (value,), None)] * _count(type_)]
+        return [_alike(type_, lambda short: _made(op, op.name, short, (value,), None))]
 
     def _poison(self, op: ir.Operation) -> list[list[ir.Value]]:
-        type_ = op.results[0].type
-        return [[_made(op, op.name, _vector(type_, LENGTH), (), _attributes(op))] * _count(type_)]
+        return [_alike(op.results[0].type, lambda short: _made(op, op.name, short, (), _attributes(op)))]
 
     def _from_elements(self, op: ir.Operation) -> list[list[ir.Value]]:
-        elements, short = list(op.operands), _vector(op.results[0].type, LENGTH)
+        elements, types = list(op.operands), _short_types(op.results[0].type)
         return [
             [
                 _made(op, op.name, short, elements[first : first + LENGTH], None)
-                for first in range(0, len(elements), LENGTH)
+                for short, first in zip(types, range(0, len(elements), LENGTH), strict=True)
             ]
         ]
 
@@ -186,22 +191,23 @@ class _Cutter:
         type_: Any = value.type
         (first,) = _numbers(op, "offsets")
         (length,) = type_.shape
-        if len(type_.shape) != 1 or first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
+        whole: Any = target.type
+        if len(type_.shape) != 1 or not _is_aligned(first, length, whole) or _numbers(op, "strides") != [1]:
             return None
         pieces = list(self._cut_value(target))
-        if is_long(type_):
+        if is_long(type_, self._longest):
             new = self._cut_value(value)
         else:
-            new = [value] if length == LENGTH else [_slice(op, value, k, LENGTH) for k in range(0, length, LENGTH)]
-        pieces[first // LENGTH : (first + length) // LENGTH] = new
+            new = [value] if length <= LENGTH else [_slice(op, value, *part) for part in _parts(length)]
+        pieces[first // LENGTH : first // LENGTH + len(new)] = new
         return [pieces]
 
     def _extract_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         """Split a long slice of a longer vector."""
         (first,), (length,) = _numbers(op, "offsets"), _numbers(op, "sizes")
-        if first % LENGTH or length % LENGTH or _numbers(op, "strides") != [1]:
+        if not _is_aligned(first, length, op.operands[0].type) or _numbers(op, "strides") != [1]:
             return None
-        return [self._cut_value(op.operands[0])[first // LENGTH : (first + length) // LENGTH]]
+        return [self._cut_value(op.operands[0])[first // LENGTH : -(-(first + length) // LENGTH)]]
 
     def _shuffle(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         """Split a concatenation of two vectors."""
@@ -233,8 +239,8 @@ class _Cutter:
         target: Any = op.results[0].type
         if list(source.shape) != list(target.shape):
             return None
-        short = _vector(target, LENGTH)
-        return [[_made(op, op.name, short, (piece,), None) for piece in self._cut_value(op.operands[0])]]
+        pieces = zip(_short_types(target), self._cut_value(op.operands[0]), strict=True)
+        return [[_made(op, op.name, short, (piece,), None) for short, piece in pieces]]
 
     def _cut_value(self, value: ir.Value) -> list[ir.Value]:
         """Return the pieces of a long vector; one that was not cut is taken apart where it is made."""
@@ -245,20 +251,14 @@ class _Cutter:
                 point, location = ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context())
             else:
                 point, location = ir.InsertionPoint.after(owner.operation), owner.operation.location
-            short = _vector(value.type, LENGTH)
+            type_: Any = value.type
             found = [
                 ir.Operation.create(
-                    "vector.extract_strided_slice",
-                    (short,),
-                    (value,),
-                    span(k * LENGTH, LENGTH),
-                    None,
-                    0,
-                    location,
-                    point,
+                    "vector.extract_strided_slice", (_vector(type_, length),), (value,), span(first, length), None, 0,
+                    location, point,
                 ).result
-                for k in range(_count(value.type))
-            ]
+                for first, length in _parts(type_.shape[0])
+            ]  # fmt: skip
             self._pieces[value] = found
         return found
 
@@ -280,7 +280,7 @@ class _Cutter:
             else:
                 last = (first + length - 1) // LENGTH
                 new = _slice(user, _joined(user, pieces[number : last + 1]), rest, length)
-        elif user.name == "vector.shuffle" and len(mask := _numbers(user, "mask")) <= _LONG:
+        elif user.name == "vector.shuffle" and len(mask := _numbers(user, "mask")) <= self._longest:
             elements = [self._element(user, place, value) for place in mask]
             new = _made(user, "vector.from_elements", user.results[0].type, elements, None)
         else:
@@ -357,9 +357,30 @@ def _concatenates(op: ir.Operation) -> bool:
     return first == second and len(mask) == 2 * first.shape[0] and mask == list(range(len(mask)))
 
 
+def _parts(length: int) -> list[tuple[int, int]]:
+    """Return where each piece of a vector starts, and how long it is: the last may be shorter."""
+    return [(first, min(LENGTH, length - first)) for first in range(0, length, LENGTH)]
+
+
+def _short_types(type_: Any) -> list[ir.Type]:
+    """Return the types of the pieces of a vector."""
+    return [_vector(type_, length) for _, length in _parts(type_.shape[0])]
+
+
+def _alike(type_: Any, make: Callable[[ir.Type], ir.Value]) -> list[ir.Value]:
+    """Return the pieces of a vector whose elements are the same: one value for all of a length."""
+    made = {short: make(short) for short in dict.fromkeys(_short_types(type_))}
+    return [made[short] for short in _short_types(type_)]
+
+
+def _is_aligned(first: int, length: int, whole: Any) -> bool:
+    """Return whether a slice of a vector is some of its pieces."""
+    return first % LENGTH == 0 and (length % LENGTH == 0 or first + length == whole.shape[0])
+
+
 def _count(type_: Any) -> int:
     """Return how many pieces a long vector has."""
-    return type_.shape[0] // LENGTH
+    return -(-type_.shape[0] // LENGTH)
 
 
 def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
@@ -377,6 +398,7 @@ def _slice(before: ir.Operation, value: ir.Value, first: int, length: int) -> ir
 
 def _joined(before: ir.Operation, pieces: Sequence[ir.Value]) -> ir.Value:
     """Return one vector of its pieces."""
-    return (
-        pieces[0] if len(pieces) == 1 else joined(before, _vector(pieces[0].type, LENGTH * len(pieces)), list(pieces))
-    )
+    if len(pieces) == 1:
+        return pieces[0]
+    types: list[Any] = [piece.type for piece in pieces]
+    return joined(before, _vector(types[0], sum(type_.shape[0] for type_ in types)), list(pieces))
