@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from nvidia_testing import needs_ptxas
 import kiln
 import kiln.utils as utils
 from kiln import Float32, Int32, cute
-from kiln.base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
+from kiln.base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError, DSLWarning
 
 TARGETS = ["cpu", pytest.param("nvidia", marks=needs_ptxas)]
 KIB = 1 << 10
@@ -251,6 +252,28 @@ def test_more_blocks_than_an_sm_has_are_a_warning(target, blocks, threads):
         match=f"min_blocks_per_mp={blocks} blocks of {threads} threads, .* at most 32 blocks and 2048",
     ):
         compiled(target, launch_plain, Int32, {"block": threads, "min_blocks_per_mp": blocks})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_less_shared_memory_than_is_allocated_is_a_warning(target):
+    first = staged.function.__code__.co_firstlineno
+    name = os.path.basename(__file__)
+    with pytest.warns(DSLWarning) as warned:
+        compiled(target, launch_staged, Float32, 2, {"smem": 1000})
+    (one,) = warned
+    assert str(one.message) == (
+        "kernel staged: launch(smem=1000) is less than the 131088 bytes that it allocates, which are used"
+        f"\n  {name}:{first + 4}: 16 bytes\n  {name}:{first + 5}: 2 x 65536 bytes\n  for alignment: 1008 bytes"
+    )
+    assert (one.filename, one.lineno) == (__file__, launch_staged.function.__code__.co_firstlineno + 2)
+
+
+@pytest.mark.parametrize("options", [{}, {"smem": 0}, {"smem": 131088}, {"smem": 200_000}])
+def test_as_much_shared_memory_as_is_allocated_is_fine(options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled("cpu", launch_staged, Float32, 2, options)
+        compiled("cpu", launch_dynamic, Int32, 4096, 1024)
 
 
 # --- the CPU target ---------------------------------------------------------------------------------------------------

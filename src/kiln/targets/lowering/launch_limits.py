@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base_dsl.compiler import report_at, source_span
-from ...base_dsl.diagnostics import DSLArchitectureError, DSLOptimizationWarning, DSLRuntimeError
+from ...base_dsl.diagnostics import DSLArchitectureError, DSLOptimizationWarning, DSLRuntimeError, warn_at
 from ...dialects import cute
 from ...dialects.nvgpu.control import SetMaxRegister
 from ...dialects.nvgpu.tcgen05 import Tcgen05Alloc
@@ -50,6 +50,7 @@ def check_limits(module: ir.Module, arch: Architecture, emulated: bool = False) 
         needs = found.get(name, Needs())
         for op in ops:
             _check_launch(op, name, needs, arch, [] if emulated else inside.get(name, []))
+            _warn_of_smem(op, name, needs)
             _warn_of_blocks(op, name, arch.generation)
             _warn_of_columns(op, name, _those(inside.get(name, []), Tcgen05Alloc))
         _check_registers(inside.get(name, []), ops, needs)
@@ -104,6 +105,19 @@ def _check_registers(inside: list[ir.Operation], launches: list[cute.Launch], ne
 def _threads(launch: cute.Launch) -> int:
     """Return the threads of a launch's CTAs; 0 if they are not known."""
     return math.prod(constant_value(extent, 0) for extent in launch.block)
+
+
+def _warn_of_smem(launch: cute.Launch, kernel: str, needs: Needs) -> None:
+    """Warn of a launch that asks for less shared memory than its kernel allocates: the CTAs get what they need."""
+    asked = constant_value(launch.smem, 0)
+    allocated = min(needs.smem, sum(size * count for _, size, count in needs.pieces))
+    if 0 < asked < allocated and not needs.dynamic:
+        text = f"kernel {kernel}: launch(smem={asked}) is less than the {allocated} bytes that it allocates, which are used"
+        warn_at(source_span(launch.location)[0], f"{text}{needs.listing(None)}", _warned)
+
+
+_warned: dict[Any, int] = {}
+"""Warnings that were shown: a module may be lowered more than once, for checks by default."""
 
 
 def _warn_of_blocks(launch: cute.Launch, kernel: str, of: Generation) -> None:

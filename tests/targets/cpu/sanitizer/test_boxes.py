@@ -428,3 +428,61 @@ def test_alignment():
     with pytest.raises(SanitizerError) as caught, kiln.sanitize():
         main(np.zeros(BOX.memory, np.uint8))
     assert [finding.rule for finding in caught.value.findings] == ["alignment"]
+
+
+# --- boxes outside their tensor ---------------------------------------------------------------------------------------
+
+
+def loads(steps, cluster: int = 1):
+    """Each block loads boxes of 8 rows, `steps` along the rows of 32 elements, and waits for each."""
+
+    @cute.kernel
+    def kernel(source: Map, out: cute.Tensor):
+        t, block = arch.thread_idx()[0], arch.block_idx()[0]
+        stage, full = tile(SIZE), arch.alloc_smem(cute.Int64, 1)
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+            arch.mbarrier_init_fence()
+        arch.sync_threads()
+        for k in range(steps):
+            if t == 0:
+                arch.mbarrier_arrive_and_expect_tx(full, SIZE)
+                where = coordinates(32 * k, 8 * block)
+                nvgpu.tma.tma_load(source.address(), stage.iterator.ir_value(), full.ir_value(), where)
+            arch.mbarrier_wait(full, k % 2)
+            arch.sync_threads()
+        out[block * 32 + t] = stage[t]
+
+    @cute.jit
+    def main(b: cute.Tensor, out: cute.Tensor, grid: kiln.Constexpr):
+        kernel(BOX.encode(b), out).launch(grid=grid, block=32, cluster=(cluster, 1, 1))
+
+    return lambda grid: main(np.zeros(BOX.memory, np.uint8), np.zeros(32 * grid, np.uint8), grid)
+
+
+@pytest.mark.parametrize("how", ["sanitizer", "checks"])
+def test_boxes_that_lie_wholly_outside(how, monkeypatch):
+    """The tensor has 16 rows of 32 elements, and the kernel takes it for one of 16 rows of 128."""
+    monkeypatch.setenv("KILN_CHECKS", "first")
+    text = (
+        r"thread 0 of block 0 loads a box at \(64, 0\) that lies wholly outside its tensor of \(32, 16\), as most boxes of this loop do"
+        r"(.|\n)*such as \(N, K\)"
+    )
+    with kiln.target("cpu"), pytest.warns(DSLWarning, match=text) as warned:
+        if how == "checks":
+            loads(4)(2)
+        else:
+            with kiln.sanitize() as report:
+                loads(4)(2)
+            assert not report
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize(("steps", "blocks", "cluster"), [(1, 2, 1), (2, 2, 1), (1, 4, 1), (2, 8, 4), (1, 16, 1)])
+def test_tiles_past_the_end_are_none(steps, blocks, cluster):
+    """Tiles and clusters round sizes up, and loops their steps: that is no mistake, and the launch is repeated."""
+    with kiln.target("cpu"), warnings.catch_warnings():
+        warnings.simplefilter("error", DSLWarning)
+        with kiln.sanitize() as report:
+            loads(steps, cluster)(blocks)
+    assert report.schedules == 4

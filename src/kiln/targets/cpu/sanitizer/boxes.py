@@ -29,9 +29,11 @@ from ..runtime.tma import (
     swizzled,
 )
 from .mbarriers import bulk, mbarrier_arrive
+from .memory import many
+from .memory_order import hashed
 from .reporting import report_alone
 from .shadow import global_access, shared_access
-from .state import ATOMIC, ENGINE_SHIFT, GLOBAL, NO_INIT, OF_MAP, SHARED, SYSTEM, WRITE, detector, state
+from .state import ATOMIC, ENGINE_SHIFT, GLOBAL, NO_INIT, OF_MAP, SHARED, SYSTEM, WALKS, WRITE, Walk, detector, state
 from .tiles import BITS, tile
 
 LOADS, STORES, REDUCES = range(3)
@@ -126,6 +128,55 @@ def in_shared(
                     return  # one finding says enough
 
 
+@inline
+def inside_arena(address):
+    """Return whether an address is in the shared memory of the running blocks."""
+    return address >= state.place.arena and address < state.place.arena_end
+
+
+@native
+def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site: u32) -> None:
+    """Report boxes that a loop loads wholly outside their tensor, if it loads more of them than inside.
+
+    Tiles past the end have such boxes, too; but there a loop begins outside, as all its boxes are. The boxes that one
+    phase of an mbarrier counts are of one step.
+    """
+    st = state.place
+    if st.schedule != 0:  # the same boxes once more
+        return
+    if st.walks == None:
+        st.walks = many(Walk, WALKS)
+    block = (u64(st.group) << 32) + st.tid // st.per_block + 1
+    phase = mbarrier << 1 | Ptr[u64](mbarrier)[0] >> 63
+    walk = st.walks[hashed(block * 64 + site, WALKS)]
+    known = walk.block == block and walk.site == site
+    if known and walk.phase == phase:
+        return
+    moved, changed, outside = i64(0), u32(0), u32(0)
+    for mode in range(u32(map.rank)):
+        start = i64(coordinates[mode])
+        if start >= i64(map.sizes[mode]) or start + i64(map.box[mode]) <= 0:
+            outside = 1
+        if start != walk.last[mode]:
+            changed += 1
+            moved = start - walk.last[mode] - map.box[mode]
+        walk.last[mode] = start
+    if not known or changed != 1 or moved != 0:
+        walk.inside = 0
+        walk.outside = 0
+    walk.block = block
+    walk.site = site
+    walk.phase = phase
+    walk.inside += 1 - outside
+    walk.outside += outside
+    if walk.inside != 0 and walk.outside > walk.inside:
+        made = report_alone("outside", site, 0, 0, u64(map.rank))
+        if made != None:
+            for mode in range(u32(map.rank)):
+                made.place[mode] = walk.last[mode]
+                made.extents[mode] = i64(map.sizes[mode])
+
+
 @detector.export
 def box(
     map: Ptr[TensorMap], shared: u64, mbarrier: u64, coordinates: Ptr[i32], offsets: Ptr[i16], count: u32, what: u32, mask: i32,
@@ -141,6 +192,8 @@ def box(
     if st.active == 0 or map.magic != MAGIC or (map.rank != count and way == TILE):
         return
     bytes_ = copied_bytes(map, way)
+    if what == LOADS and way == TILE and map.im2col == 0 and inside_arena(mbarrier):
+        walk_outside(map, coordinates, mbarrier, global_site)
     if shared & 127 != 0:
         report_alone("alignment", shared_site, shared, bytes_, 128)
     elif what == LOADS:

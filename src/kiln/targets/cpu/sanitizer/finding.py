@@ -132,8 +132,9 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
                 seed.value, detector.active, detector.recording = chosen, 0, 0
             reasons = [why for bit, why in enumerate(native.ONCE) if detector.once >> bit & 1]
             sanitizing.tried(detector.tried, [*reasons, *sanitizer.once, *["KILN_CPU_SEED names it"] * bool(chosen)])
-            found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
-            found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
+            records = [detector.findings[i] for i in range(detector.findings_count)]
+            found = [_words(record, sanitizer) for record in records]
+            found = _once(found, [bool(record.modes) for record in records])
         unasked = not sanitizer.plain and sanitizing.request() is None
         for warning in [finding for finding in found if _is_mild(finding, sanitizer)]:
             found.remove(warning)

@@ -35,7 +35,7 @@ _MOST_REMOTE = 1 << 26
 
 _CLEARED_POINTERS = (
     "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "written", "tiles", "tensor_cells", "tensor_written", "tensor_tags", "tensor_slots", "slots", "meetings", "remote", "endings",
-    "unplaced", "bulk",
+    "unplaced", "bulk", "walks",
 )  # fmt: skip
 _CLEARED_NUMBERS = (
     "threads", "object_count", "arena", "arena_end", "readonly", "lone", "sequential", "bulk_count"

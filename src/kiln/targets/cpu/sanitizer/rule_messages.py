@@ -284,6 +284,17 @@ def _bounds(case: Case) -> Words:
     return Words(f"{case.me} {case.access}, which is no memory of the program", _GUARD)
 
 
+def _box_outside(case: Case) -> Words:
+    record, modes = case.record, case.extra[0]
+    place, extents = (f"({', '.join(map(str, numbers[:modes]))})" for numbers in (record.place, record.extents))
+    return Words(
+        f"{case.me} loads a box at {place} that lies wholly outside its tensor of {extents}, as most boxes of this loop "
+        "do: it gives zeros",
+        "compare the modes of the tensor with the tiles that the kernel takes of it, such as (N, K) for the B of a "
+        "GEMM; here the innermost mode comes first",
+    )
+
+
 def _uninitialized(case: Case) -> Words:
     if case.extra[1]:
         return _unset(case)
@@ -487,6 +498,7 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "{c.me} stores a box at coordinate {c.signed} of mode {c.extra[0]}",
         "a store must start inside the tensor; what exceeds its end is left out. Only loads may start before it",
     ),
+    "outside": _box_outside,
     "divergent": Words(
         "{c.me} arrives at barrier {c.extra[0]} here while other threads of its warp are at another one",
         "all threads of a warp must reach the same barrier: move it out of the branch",

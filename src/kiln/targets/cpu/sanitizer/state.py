@@ -103,7 +103,8 @@ LOCATIONS = 1 << 14
 _RULES_OF_KIND = {
     "race": ("read-write", "write-read", "write-write", "atomic", "scope", "non-coherent", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
              "tmem-unwaited", "tmem-unwaited-load"),
-    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "tmem-format", "tmem-scales"),
+    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "outside", "tmem-format",
+               "tmem-scales"),
     "sync": (
         "divergent", "other-way", "barrier-exited", "count", "barrier-early", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow",
         "mbarrier-early", "mbarrier-bytes", "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
@@ -116,9 +117,11 @@ RULES: tuple[str, ...] = tuple(KIND_OF_RULE)
 """All rules; `Finding.rule` is an index."""
 RULE: dict[str, int] = {name: number for number, name in enumerate(RULES)}
 assert len(RULES) <= 64  # bits of a word
-WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load")
+WARNINGS = ("store-unseen", "unfenced-read", "tmem-unwaited-load", "outside")
 """Rules that are warnings, not findings: public programs break them, and GPUs tolerate it (ptxas adds a missing
 fence; a thread that uses what it loads from tensor memory waits for it)."""
+WALKS = 1 << 10
+"""Entries of the table of loops that load boxes (a power of two)."""
 
 
 @struct
@@ -435,6 +438,18 @@ class Finding:
 
 
 @struct
+class Walk:
+    """The boxes that a block has loaded at a place, one after the other along a mode of the tensor."""
+
+    block: u64  # plus 1; 0: not in use
+    site: u32
+    phase: u64  # of the mbarrier that counted the last one
+    last: Array[i64, MAX_MODES]  # its coordinates
+    inside: u32
+    outside: u32
+
+
+@struct
 class State:
     """The whole state of the detector."""
 
@@ -487,6 +502,7 @@ class State:
     free_clocks: Ptr[Clock]
     free_arrays: Ptr[Spare]  # of readers
     arrays: Ptr[Spare]  # of readers, all of them
+    walks: Ptr[Walk]
     memory: Ptr[Chunk]  # the list of all allocations
     allocated: u64
     limit: u64
