@@ -3,9 +3,10 @@
     python benchmarks/libraries.py [PATH...] [--only memory,gemm,attention] [--rows softmax,mla_decode] [--seconds 170]
                                    [--processes 14] [--check] [--save]
 
-Each PATH is a folder to import from, such as a checkout of QuACK or FlashAttention; what is installed needs none. The
-calls of a row alternate, by `kiln.measure`: medians of calls in a CUDA graph with a cold L2 cache. Data is normal;
-results are compared first, and `--check` does nothing more. After `--seconds` no new row is begun.
+Each PATH is a folder to import from, such as a checkout of QuACK or FlashAttention; what is installed needs none. Peers
+are the modules `quack`, `flash_attn.cute`, `flash_attn_interface` (FlashAttention-3) and `flash_mla`. The calls of a row
+alternate, by `kiln.measure`: medians of calls in a CUDA graph with a cold L2 cache. Data is normal; results are compared
+first, and `--check` does nothing more. After `--seconds` no new row is begun.
 
 Peers are set up as those who want them fast do. torch.compile tunes (`max-autotune-no-cudagraphs`). Of the configs
 that QuACK's tuner tries for a GEMM the fastest counts. FlashAttention-3 chooses tiles, splits and packing of heads by
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from normal_data import refuse_constants
-from peers import compiled, fastest, load, quack_configs, quack_gemm, quack_gemms, reason
+from peers import compiled, fastest, load, quack_configs, quack_gemm, quack_gemms, reason, versions
 from results import Page, Table
 
 from kiln import cute, kernels, measure
@@ -547,6 +548,8 @@ def main() -> None:
     if given.processes > 1:
         compile_all([*given.paths, f"--only={given.only}", f"--rows={given.rows}"], given.processes)
         print(f"compiled in {time.monotonic() - begun:.0f} s", flush=True)
+    for table in PAGE.tables:
+        table.machine = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, {versions()}"
     for number, make in enumerate(wanted):
         if time.monotonic() - begun > given.seconds:
             print(f"{len(wanted) - number} rows are left out: {given.seconds:.0f} s are over")

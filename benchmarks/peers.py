@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import types
@@ -27,6 +28,17 @@ def load(paths: list[str]) -> None:
             package.__path__ = [f"{path}/flash_attn"]
             sys.modules["flash_attn"] = package
             return
+
+
+def versions() -> str:
+    """Return the versions of the libraries whose own builds are called, where they say one."""
+    found = {"cuDNN": str(torch.backends.cudnn.version())}
+    for name, module in (("QuACK", "quack"), ("FlashAttention-3", "flash_attn_interface"), ("FlashMLA", "flash_mla")):
+        try:
+            found[name] = importlib.import_module(module).__version__
+        except Exception:  # not here, or without a version: its column says which
+            continue
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def reason(failure: Exception) -> str:

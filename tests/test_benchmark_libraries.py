@@ -152,6 +152,17 @@ def test_the_best_config_counts(libraries: Any, monkeypatch: pytest.MonkeyPatch)
         peers.fastest(call, [1, 1])
 
 
+def test_versions_are_those_of_the_peers_that_are_here(libraries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import peers
+
+    monkeypatch.setitem(sys.modules, "quack", types.SimpleNamespace(__version__="1.2.3"))
+    monkeypatch.setitem(sys.modules, "flash_mla", types.SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", None)
+    cudnn, *others = peers.versions().split(", ")
+    assert cudnn.startswith("cuDNN ")
+    assert others == ["QuACK 1.2.3"]
+
+
 def test_rows_are_chosen_by_table_and_function(libraries: Any) -> None:
     everything = list(libraries.chosen("", ""))
     assert len(everything) == len(list(libraries.cases()))
