@@ -37,7 +37,7 @@ def exact(
         seen &= distance <= right
     if left is not None:
         seen &= distance >= -left
-    highest = np.where(seen, scores, -np.inf).max(-1, keepdims=True, initial=-1e9)
+    highest = np.where(seen, scores, -np.inf).max(-1, keepdims=True, initial=-1e38)
     if sinks is not None:
         highest = np.maximum(highest, sinks.astype(np.float64)[:, None, None])
     powers = np.exp(np.where(seen, scores - highest, -np.inf))

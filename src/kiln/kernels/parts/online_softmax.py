@@ -2,28 +2,59 @@
 
 Everything is in powers of two: P = exp2(S * scale_log2 - row_max), with row_max scaled as the scores are. Kept is
 -row_max, so that P takes one fused multiply-add. Four threads, a quad, hold a row of an MMA accumulator; row_sum is a
-thread's part of the row's sum until `normalize_row` adds the parts."""
+thread's part of the row's sum until `normalize_row` adds the parts.
+
+A fused multiply-add rounds once, after the addition, and row_max was rounded before: P is off by a power of two,
+which the division by row_sum cancels unless P overflows. So row_max beyond `EXACT_BEYOND` is scaled by a power of two
+instead, which rounds nothing; scores next to each other are so far apart there that P is 1 or next to 0 anyway."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ... import Float32, const_expr, cute
+from ... import Float32, Int32, const_expr, cute, select_
 from ...cute import arch
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
-NEG_ROW_MAX_INIT = 1e30
+NEG_ROW_MAX_INIT = 3.4028234663852886e38
 """-row_max of no scores: finite, so that differences of maxima are numbers."""
+EXACT_BEYOND = 2.0**27
+"""The largest row_max that is rounded: by up to 4, and P may be 2**8 besides, which f16 still holds."""
 RESCALE_THRESHOLD = 8.0
 """With lazy rescaling, scores may exceed row_max by this power of two: P up to 256 is still exact enough in f16."""
 _MIN_SCALE = 2.0**-100
+_MANTISSA_BITS = 23
+_LSE_ROUNDED_BEYOND, _LSE_ERROR = 2.0**24, 2.0**-21
+_EXPONENT_AND_SIGN = -1 << _MANTISSA_BITS
 
 
 @cute.jit
 def nonzero_scale(scale: Float32):
     """Return the scale of scores, moved away from 0: masked scores are -inf, and 0 * -inf is NaN."""
     return Float32(_MIN_SCALE) if (scale < _MIN_SCALE) & (scale > -_MIN_SCALE) else scale
+
+
+def exact_scale(scale: Any) -> Any:
+    """Return a power of two above a scale, and at most twice it: multiplying by it rounds nothing."""
+    return ((Float32(scale).bitcast(Int32) & _EXPONENT_AND_SIGN) + (1 << _MANTISSA_BITS)).bitcast(Float32)
+
+
+def row_scale(scale: Any, neg_row_max: Any) -> Any:
+    """Return the scale of the scores of a row with this -row_max."""
+    return select_(cute.math.abs(neg_row_max) > EXACT_BEYOND, exact_scale(scale), Float32(scale))
+
+
+def scaled_neg_max(score: Any, scale: Any, p_log2_max: float | None = None) -> Any:
+    """Return -row_max of a row with this largest score; its P is 2**`p_log2_max`, or 1."""
+    scaled = -(score * scale) if p_log2_max is None else p_log2_max - score * scale
+    return select_(cute.math.abs(scaled) > EXACT_BEYOND, -(score * exact_scale(scale)), scaled)
+
+
+def rounded_neg_max(scale: Any, neg_row_max: Any) -> Any:
+    """Return -row_max times the scale of the scores, whatever its own is."""
+    beyond = cute.math.abs(neg_row_max) > EXACT_BEYOND
+    return select_(beyond, neg_row_max * (Float32(scale) / exact_scale(scale)), neg_row_max)
 
 
 def softcap_tanh(score: Any, cap: Any) -> Any:
@@ -68,20 +99,40 @@ class OnlineSoftmax:
 
     def exceeds(self, row: int, score: Any) -> Any:
         """Return whether a score is so far above row_max that the accumulators have to be rescaled."""
-        return cute.math.fma(score, self.scale(), self.neg_row_max[row]) > RESCALE_THRESHOLD
+        before = self.neg_row_max[row]
+        return cute.math.fma(score, row_scale(self.scale(), before), before) > RESCALE_THRESHOLD
 
     def raise_row_max(self, row: int, thread_max: Any) -> Any:
         """Raise row_max to the new maximum, rescale row_sum, and return the correction for the output accumulator."""
-        row_max = quad_max(thread_max) * self.scale()
         before = self.neg_row_max[row]
-        now = arch.fmin(before, -row_max if self.p_log2_max is None else self.p_log2_max - row_max)
+        now = arch.fmin(before, scaled_neg_max(quad_max(thread_max), self.scale(), self.p_log2_max))
         correction = arch.exp2(now - before)
         self.neg_row_max[row], self.row_sum[row] = now, self.row_sum[row] * correction
         return correction
 
-    def p(self, row: int, score: Any) -> Any:
-        """Return P of a score."""
-        return arch.exp2(cute.math.fma(score, self.scale(), self.neg_row_max[row]))
+    def row_scale(self, row: int) -> Any:
+        """Return the scale of a row's scores, for `p`."""
+        return row_scale(self.scale(), self.neg_row_max[row])
+
+    def p(self, row: int, score: Any, scale: Any) -> Any:
+        """Return P of a score of a row with this scale."""
+        return arch.exp2(cute.math.fma(score, scale, self.neg_row_max[row]))
+
+    def rounded_neg_max(self, row: int) -> Any:
+        """Return -row_max of a row times the scale of the scores, whatever the row's scale is."""
+        return rounded_neg_max(self.scale(), self.neg_row_max[row])
+
+
+def p_of_lse(score: Any, scale: Any, neg_lse: Any) -> Any:
+    """Return P of a score, given -LSE in powers of two; at most 1, which `lse_for_p` needs."""
+    return arch.exp2(arch.fmin(cute.math.fma(score, scale, neg_lse), 0.0, nan=True))
+
+
+def lse_for_p(lse: Any) -> Any:
+    """Return the LSE in powers of two for `p_of_lse`: where its rounding error exceeds 1, it is lowered by more than
+    that, so that the largest scores have P of 1."""
+    beyond = cute.math.abs(lse) > _LSE_ROUNDED_BEYOND
+    return select_(beyond, lse - cute.math.abs(lse) * _LSE_ERROR, lse)
 
 
 @cute.jit
@@ -104,11 +155,14 @@ def normalize_row(row_sum: Float32, neg_row_max: Float32, sink: Any, v_descale: 
 
 
 @cute.jit
-def log_sum_exp(total: Float32, neg_row_max: Float32, base_2: bool = False):
-    """Return a row's LSE, natural or in powers of two: -inf if it sees no key."""
-    value = Float32(-float("inf"))
-    if total != 0.0:
-        value = cute.math.log2(total) - neg_row_max
-        if const_expr(not base_2):
-            value = value * LN_2
-    return value
+def log_sum_exp(total: Float32, neg_row_max: Float32):
+    """Return a row's natural LSE: -inf if it sees no key."""
+    return (cute.math.log2(total) - neg_row_max) * LN_2 if total != 0.0 else Float32(-float("inf"))
+
+
+@cute.jit
+def store_row_sum(row: Any, column: Int32, total: Float32, neg_row_max: Float32):
+    """Write row_max, -inf without keys, and row_sum of a partial row from a column on. Of a large row_max, LSE would have
+    no digit of row_sum."""
+    row[column] = -neg_row_max if total != 0.0 else Float32(-float("inf"))
+    row[column + 1] = total

@@ -17,7 +17,7 @@ from ..rowwise.row_statistics import Statistics, max_statistics, sum_statistics
 from ..rowwise.softmax_and_norms import LOG2_E, exp2
 
 LN_2 = 0.6931471805599453
-_MIN_ROW_MAX = -3.0e38
+_MIN_ROW_MAX = -3.4028234663852886e38
 """The least row_max times log2(e): finite, so that differences of two are numbers."""
 
 
@@ -51,8 +51,8 @@ class LossNumbers(NamedTuple):
 class CrossEntropy(RowKernel):
     """The loss and LSE of each row, which is read once in chunks.
 
-    Statistics are row_max times log2(e), row_sum of the exponentials relative to it and, for smoothed labels, the sum
-    of the logits.
+    Statistics are row_max, row_sum of the exponentials relative to it and, for smoothed labels, the sum of the logits.
+    Differences to it are scaled, since a scaled row_max would be rounded otherwise than a logit in a multiply-add.
     """
 
     def __init__(self, problem: RowProblem, loss: Loss, reduction: LossReduction | None) -> None:
@@ -115,15 +115,18 @@ class CrossEntropy(RowKernel):
             arch.griddepcontrol_launch_dependents()
         state = self.reduce_row(state, exchange, Position(row, exists, at, units, within, thread, rank))
         if writes:
-            row_lse = (state[0] + cute.math.log2(state[1], approx=True)) * LN_2
+            logarithm = cute.math.log2(state[1], approx=True) * LN_2
             value = Float32(0.0)
             if counts:
-                value = row_lse - label_logit if (label >= 0) & (label < n) else Float32(float("nan"))
+                if (label >= 0) & (label < n):
+                    value = state[0] - label_logit + logarithm
+                else:
+                    value = Float32(float("nan"))
                 if const_expr(self.loss.smoothed):
-                    uniform = row_lse - state[2] / Float32(n)
+                    uniform = state[0] - state[2] / Float32(n) + logarithm
                     value = value + numbers.smoothing * (uniform - value)
             losses[row] = value
-            lse[row] = row_lse
+            lse[row] = state[0] + logarithm
 
     def initial(self) -> Statistics:
         return (Float32(_MIN_ROW_MAX), *(Float32(0.0) for _ in range(self.fields - 1)))
@@ -134,13 +137,13 @@ class CrossEntropy(RowKernel):
         vector_max = values[0]
         for x in values[1:]:
             vector_max = larger(vector_max, x)
-        row_max = maximum(state[0], total(vector_max, larger).to(Float32) * LOG2_E)
+        row_max = maximum(state[0], total(vector_max, larger).to(Float32))
         logits = [as_f32(x) for x in values]
         exponentials: Any = None
         for x in logits:
-            exponential = exp2(cute.math.fma(x, LOG2_E, -row_max))
+            exponential = exp2((x - row_max) * LOG2_E)
             exponentials = exponential if exponentials is None else exponentials + exponential
-        statistics = (row_max, state[1] * exp2(state[0] - row_max) + total(exponentials))
+        statistics = (row_max, state[1] * exp2((state[0] - row_max) * LOG2_E) + total(exponentials))
         if not self.loss.smoothed:
             return statistics
         logit_sum: Any = None
@@ -152,15 +155,15 @@ class CrossEntropy(RowKernel):
 
     def with_element(self, state: Statistics, value: Any, pred: Any) -> Statistics:
         """Return statistics with one more element, which may not exist."""
-        row_max = maximum(state[0], value * LOG2_E)
-        row_sum = state[1] * exp2(state[0] - row_max) + exp2(cute.math.fma(value, LOG2_E, -row_max))
+        row_max = maximum(state[0], value)
+        row_sum = state[1] * exp2((state[0] - row_max) * LOG2_E) + exp2((value - row_max) * LOG2_E)
         return (row_max, row_sum, *(x + select_(pred, value, Float32(0.0)) for x in state[2:]))
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
         (row_max,) = max_statistics([part[:1] for part in parts], lanes)
         row_sum = Float32(0.0)
         for part in parts:
-            row_sum = row_sum + part[1] * exp2(part[0] - row_max)
+            row_sum = row_sum + part[1] * exp2((part[0] - row_max) * LOG2_E)
         logit_sum = sum_statistics([part[2:] for part in parts], lanes)
         return row_max, across(row_sum, plus, lanes), *logit_sum
 
@@ -288,7 +291,7 @@ class CrossEntropyBackward:
         edge_values = [element_at(x, column, (part == 0) & (column < n)) for column in edges]
         units = None if const_expr(self.exact) else span.units
         logits = vectors_at(span.middle(x), width, self.vectors, first, threads, units)
-        label, base, scale = Int64(target), lse * LOG2_E, Float32(0.0)
+        label, base, scale = Int64(target), lse, Float32(0.0)
         if const_expr(self.counter is not None and self.loss.overlaps):
             arch.griddepcontrol_wait()
         if label == numbers.ignore_index:  # no gradient, whatever the logits are
@@ -324,5 +327,5 @@ class CrossEntropyBackward:
 
     def gradient(self, x: Any, base: Any, scale: Any, uniform: Any) -> Any:
         """Return the gradient of logits that are not the label."""
-        exponential = exp2(cute.math.fma(x, LOG2_E, -base))
+        exponential = exp2((x - base) * LOG2_E)
         return cute.math.fma(exponential, scale, -uniform) if self.loss.smoothed else exponential * scale

@@ -8,7 +8,15 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_co
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
-from ...parts.online_softmax import LN_2, nonzero_scale
+from ...parts.online_softmax import (
+    RESCALE_THRESHOLD,
+    log_sum_exp,
+    nonzero_scale,
+    rounded_neg_max,
+    row_scale,
+    scaled_neg_max,
+    store_row_sum,
+)  # fmt: skip
 from ...parts.rematerialize import rematerialized
 from .sm90_config import Q_TILE, ROPE_DIM, ROPE_PART, WARPGROUP
 from .sm90_kv_tiles import BARRIERS, ConsumerWarpgroup
@@ -18,9 +26,6 @@ if TYPE_CHECKING:
     from .sm90 import Sm90MlaKernel
     from .sm90_kv_tiles import MlaBuffers
 
-_RESCALE_THRESHOLD = 8.0
-"""How far, in powers of two, a score may exceed the running maximum before it is updated and accumulators are
-rescaled."""
 _P_BARRIER = BARRIERS
 """Named barriers: P of a tile is in shared memory (two)."""
 _EIGHT = 8
@@ -40,7 +45,8 @@ def f16_exponent(most: Float32):
 def updated_neg_max(before: Float32, most: Float32, scale: Float32):
     """Return -row_max: updated only if the largest score exceeds it by much, so that accumulators are seldom
     rescaled."""
-    return -(most * scale) if cute.math.fma(most, scale, before) > _RESCALE_THRESHOLD else before
+    over = cute.math.fma(most, row_scale(scale, before), before)
+    return scaled_neg_max(most, scale) if over > RESCALE_THRESHOLD else before
 
 
 def _eights(dtype: Any) -> Any:
@@ -290,6 +296,10 @@ class MlaWarpgroup(ConsumerWarpgroup):
         arch.fence_proxy("async.shared", space="cta")
         self.sync_warpgroup()
 
+    def scale_of(self, half: int) -> Any:
+        """Return the scale of the scores of a thread's first or second row."""
+        return self.scale if self.kernel.mma_dtype is self.kernel.dtype else self.q_scales[self.row() + 8 * half]
+
     def softmax(self) -> None:
         """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
         chains = [(c, half) for half in range(2) for c in range(2)]
@@ -302,8 +312,9 @@ class MlaWarpgroup(ConsumerWarpgroup):
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             before = self.neg_row_max[half]
-            scale = self.scale if self.kernel.mma_dtype is self.kernel.dtype else self.q_scales[self.row() + 8 * half]
+            scale = self.scale_of(half)
             now = updated_neg_max(before, most, scale)
+            scale = row_scale(scale, now)
             correction = arch.exp2(now - before)
             total = self.row_sum[half] * correction
             for n in range(KV_TILE // 8):
@@ -345,17 +356,18 @@ class MlaWarpgroup(ConsumerWarpgroup):
         second = column == 2
         total, neg_row_max = (
             self.row_sum[1] if second else self.row_sum[0],
-            self.neg_row_max[1] if second else self.neg_row_max[0],
+            rounded_neg_max(self.scale_of(1), self.neg_row_max[1])
+            if second
+            else rounded_neg_max(self.scale_of(0), self.neg_row_max[0]),
         )
         own = work.tile * Q_TILE + row + 4 * column
         if own < work.rows and self.group == 0 and column <= 2:
-            lse_log2 = cute.math.log2(total) - neg_row_max if total != 0.0 else Float32(-float("inf"))
             if whole:
                 if const_expr(tensors.lse is not None):
                     heads = work.scalars.heads
-                    tensors.lse[sequence, own % heads, own // heads] = lse_log2 * LN_2
+                    tensors.lse[sequence, own % heads, own // heads] = log_sum_exp(total, neg_row_max)
             else:
-                tensors.partial[slot, own, self.kernel.value_dim] = lse_log2
+                store_row_sum(tensors.partial[slot, own, None], self.kernel.value_dim, total, neg_row_max)
 
     @cute.jit
     def write(self, row: Any, dtype: Constexpr, half: Constexpr, pred: Any):

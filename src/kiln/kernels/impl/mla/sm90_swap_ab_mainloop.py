@@ -8,7 +8,7 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ....utils import sm90
-from ...parts.online_softmax import LN_2
+from ...parts.online_softmax import log_sum_exp, rounded_neg_max, row_scale, store_row_sum
 from ...parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP
 from .sm90_kv_tiles import ConsumerWarpgroup
@@ -231,6 +231,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             before = self.neg_row_max[i]
             scale = self.scale_of(i)
             now = updated_neg_max(before, most, scale)
+            scale = row_scale(scale, now)
             correction = arch.exp2(now - before)
             total = self.row_sum[i] * correction
             for half in range(2):
@@ -266,7 +267,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     @cute.jit
     def split_weights(self, last: Int32, both: Any):
-        """Compute the factor of each warpgroup's accumulator of a row, and the binary LSE, in place of the largest
+        """Compute the factor of each warpgroup's accumulator of a row, row_sum and -row_max, in place of the largest
         scores.
 
         `both`: one warpgroup has the last tile, and the other the one before it.
@@ -281,12 +282,11 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             high = arch.fmin(one, other)
             weights = arch.exp2(high - one), arch.exp2(high - other)
             total = total * weights[0] + more * weights[1]
-            inverse, lse_log2 = Float32(0.0), Float32(-float("inf"))
+            inverse = Float32(0.0)
             if total != 0.0:
                 inverse = self.inverse(total)
-                lse_log2 = cute.math.log2(total) - high
             self.smem_max[row, 0, a], self.smem_max[row, 0, b] = weights[0] * inverse, weights[1] * inverse
-            self.smem_max[row, 1, 0] = lse_log2
+            self.smem_max[row, 1, 0], self.smem_max[row, 2, 0] = total, high
 
     @cute.jit
     def write_combined(
@@ -322,12 +322,14 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                         self.write(tensors.out[sequence, number, None], self.kernel.dtype, column, values[n])
                         if const_expr(tensors.lse is not None):
                             if column == 0:
-                                lse_log2 = self.smem_max[row, 1, 0] * LN_2
-                                tensors.lse[sequence, number % scalars.heads, number // scalars.heads] = lse_log2
+                                lse = log_sum_exp(self.smem_max[row, 1, 0], self.smem_max[row, 2, 0])
+                                tensors.lse[sequence, number % scalars.heads, number // scalars.heads] = lse
                     else:
                         self.write(tensors.partial[slot, number, None], Float32, column, values[n])
                         if column == 0:
-                            tensors.partial[slot, number, self.kernel.value_dim] = self.smem_max[row, 1, 0]
+                            total, neg_row_max = self.smem_max[row, 1, 0], self.smem_max[row, 2, 0]
+                            partial = tensors.partial[slot, number, None]
+                            store_row_sum(partial, self.kernel.value_dim, total, neg_row_max)
 
     def inverse(self, total: Any) -> Any:
         """Return the factor of the outputs."""
@@ -342,9 +344,10 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             total = self.row_sum[i]
             for distance in (4, 8, 16):
                 total = total + arch.shuffle_sync_bfly(total, offset=distance)
+            neg_row_max = rounded_neg_max(self.scale_of(i), self.neg_row_max[i])
             if lane < 4:
                 self.smem_row_sum[row, number, group] = total
-                self.smem_neg_max[row, group] = self.neg_row_max[i]
+                self.smem_neg_max[row, group] = neg_row_max
         self.sync_warpgroup()  # all have read the last tile
 
     @cute.jit

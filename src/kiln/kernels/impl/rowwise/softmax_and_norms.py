@@ -21,7 +21,7 @@ from .row_statistics import Statistics, max_statistics, sum_statistics
 __all__ = ["layer_norm", "rms_norm", "softmax"]
 
 LOG2_E = 1.4426950408889634
-_MIN_ROW_MAX = -3.0e38
+_MIN_ROW_MAX = -3.4028234663852886e38
 """The least row_max: finite, so that differences of two are numbers."""
 
 

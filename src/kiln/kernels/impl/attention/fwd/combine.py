@@ -18,20 +18,19 @@ WIDTH = 4
 """Output elements of a thread."""
 _LOADS = 4
 """Splits that a thread loads before it merges them."""
-_MIN_LSE = -1e30
-"""The LSE of no splits: finite, so that differences are numbers."""
+_MIN_ROW_MAX = -3.4028234663852886e38
+"""row_max of no splits: finite, so that differences are numbers."""
 
 
 def partial_columns(head_dim_v: int) -> int:
-    """Return the numbers of a partial row: the outputs, LSE, and padding to 16 bytes."""
+    """Return the numbers of a partial row: the normalized outputs, row_max, row_sum, and padding to 16 bytes."""
     return head_dim_v + WIDTH
 
 
 class CombineRows:
     """Merges partial rows: `lanes` threads have `WIDTH` columns each, and `ways` groups of them some of the splits.
 
-    The state of a thread is (maximum LSE, sum of exp2(LSE - maximum), weighted outputs). Subclasses say where partial
-    rows are."""
+    The state of a thread is (row_max, row_sum, weighted outputs). Subclasses say where partial rows are."""
 
     def __init__(self, dtype: Any, head_dim: int, lanes: int, ways: int) -> None:
         self.dtype = dtype
@@ -53,28 +52,32 @@ class CombineRows:
         """Return the state of a thread over the splits of its way."""
         state = cute.make_rmem_tensor((2 + WIDTH,), Float32)
         state.fill(0.0)
-        state[0] = _MIN_LSE
+        state[0] = _MIN_ROW_MAX
         load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * WIDTH)
         outputs = cute.make_rmem_tensor((WIDTH, _LOADS), Float32)
-        lse = cute.make_rmem_tensor((_LOADS,), Float32)
+        row_max, row_sum = (cute.make_rmem_tensor((_LOADS,), Float32) for _ in range(2))
         for turn in range(cute.ceil_div(splits, _LOADS * self.ways)):
             for i in range_constexpr(_LOADS):
                 split = (turn * _LOADS + i) * self.ways + way
                 row = self.partial_row(partials, min(split, splits - 1))
                 start = (row.iterator + column).with_alignment(4 * WIDTH)
                 cute.copy(load, cute.make_tensor(start, cute.make_layout((WIDTH,))), outputs[None, i])
-                lse[i] = row[self.head_dim] if split < splits else Float32(-float("inf"))
+                row_max[i] = row[self.head_dim] if split < splits else Float32(-float("inf"))
+                row_sum[i] = row[self.head_dim + 1]
             for i in range_constexpr(_LOADS):
-                self._merge(state, lse[i], Float32(1.0), outputs[None, i], 0)
+                self._merge(state, row_max[i], row_sum[i], outputs[None, i], 0, True)
         return state
 
-    def _merge(self, state: Any, max_lse: Any, total: Any, outputs: Any, first: int) -> None:
-        highest = arch.fmax(state[0], max_lse)
-        kept, added = arch.exp2(state[0] - highest), arch.exp2(max_lse - highest)
+    def _merge(
+        self, state: Any, row_max: Any, row_sum: Any, outputs: Any, first: int, normalized: bool = False
+    ) -> None:
+        highest = arch.fmax(state[0], row_max)
+        kept, added = arch.exp2(state[0] - highest), arch.exp2(row_max - highest)
         state[0] = highest
-        state[1] = state[1] * kept + total * added
+        state[1] = state[1] * kept + row_sum * added
+        weight = row_sum * added if normalized else added
         for i in range(WIDTH):
-            state[2 + i] = state[2 + i] * kept + outputs[first + i] * added
+            state[2 + i] = state[2 + i] * kept + outputs[first + i] * weight
 
     def publish(self, state: Any, smem: Any, lane: Any, way: Any) -> None:
         """Write a thread's state to smem."""

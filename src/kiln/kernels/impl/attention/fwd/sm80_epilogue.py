@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..... import Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
-from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
+from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row, store_row_sum
 from ....parts.rematerialize import rematerialized
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Sm80Epilogue:
             if const_expr(group_size > 1):
                 head = min(head * group_size + row % group_size, self.sinks.shape[0] - 1)
             sink = self.sinks[head] * LOG2_E if counts_sink else Float32(-float("inf"))
-        return normalize_row(softmax.row_sum[number], softmax.neg_row_max[number], sink, self.v_descale)
+        return normalize_row(softmax.row_sum[number], softmax.rounded_neg_max(number), sink, self.v_descale)
 
     @cute.jit
     def finish(self, smem_o: cute.Tensor, softmax: Any, out: cute.Tensor, lse: Any, m_tile: Int32, seqlen_q: Int32):
@@ -76,7 +76,7 @@ class Sm80Epilogue:
 
     @cute.jit
     def finish_split(self, softmax: Any, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Any):
-        """Write the partial result of a KV split: normalized outputs, then LSE in powers of two. The sink counts in one
+        """Write the partial result of a KV split: normalized outputs, row_max and row_sum. The sink counts in one
         split."""
         tile, acc_o = self.tile, softmax.acc_o
         mma = tile.mma().get_slice(rematerialized(arch.thread_idx()[0]))
@@ -90,7 +90,6 @@ class Sm80Epilogue:
                 row, column = coords[(0, half), m, 0]
                 row = row + m_tile * tile.config.tile_m
                 total, neg_row_max, scale = self._normalize(softmax, 2 * m + half, row, counts_sink)
-                lse = log_sum_exp(total, neg_row_max, True)
                 if row < seqlen_q * tile.group_size:
                     target = partial[row, None]
                     for start, elements in vectors:
@@ -99,4 +98,4 @@ class Sm80Epilogue:
                         place = (target.iterator + (column * (size // 2) + start)).with_alignment(4 * size)
                         cute.copy(store, fragment, cute.make_tensor(place, cute.make_layout((size,))))
                     if column == 0:
-                        target[tile.head_dim_v] = lse
+                        store_row_sum(target, tile.head_dim_v, total, neg_row_max)

@@ -61,10 +61,11 @@ class Sm80Softmax(OnlineSoftmax):
 
     def exp2(self) -> None:
         """P = exp2(S * scale_log2 - row_max), in the type of V, and row_sum."""
+        scales = [self.row_scale(row) for row in range(len(self.rows))]
         for n in range(self.pairs):
             for row, (half, m) in enumerate(self.rows):
                 for c in range(2):
-                    self.acc_s[(c, half), m, n] = self.p(row, self.acc_s[(c, half), m, n])
+                    self.acc_s[(c, half), m, n] = self.p(row, self.acc_s[(c, half), m, n], scales[row])
                 both = self.acc_s[(0, half), m, n] + self.acc_s[(1, half), m, n]
                 self.row_sum[row] = self.row_sum[row] + both
             for m in range(len(self.rows) // 2):

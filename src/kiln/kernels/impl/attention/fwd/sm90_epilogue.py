@@ -71,7 +71,7 @@ class Sm90Epilogue:
             if const_expr(v_descale is not None):
                 descale = v_descale[work.batch, head // (out.shape[2] // v_descale.shape[1])]
             total, neg_row_max, scale = normalize_row(
-                self.softmax.row_sum[half], self.softmax.neg_row_max[half], sink, descale
+                self.softmax.row_sum[half], self.softmax.rounded_neg_max(half), sink, descale
             )
             for n in range_constexpr(kernel.head_dim_v // 8):
                 for c in range_constexpr(2):

@@ -110,7 +110,7 @@ class Sm90Softmax(OnlineSoftmax):
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Sm90ForwardKernel, mma: AttentionMma, scale_log2: Any, tile_scales: bool) -> None:
-        super().__init__(_ROWS, scale_log2, 5.0 if kernel.is_fp8 else 0.0)
+        super().__init__(_ROWS, scale_log2, 5.0 if kernel.is_fp8 else None)
         self.acc_s: cute.Tensor[Float32] = mma.acc_s
         self.acc_o: cute.Tensor = mma.acc_o
         self.p_operand: cute.Tensor = mma.p
@@ -147,10 +147,10 @@ class Sm90Softmax(OnlineSoftmax):
         else:
             self._raise()
         for half in range(_ROWS):
-            row_sum = self.row_sum[half]
+            row_sum, scale = self.row_sum[half], self.row_scale(half)
             for n in range(self.tile_n // 8):
                 for c in range(2):
-                    p = self.p(half, self.acc_s[(c, half, n), 0, 0])
+                    p = self.p(half, self.acc_s[(c, half, n), 0, 0], scale)
                     self.acc_s[(c, half, n), 0, 0] = p
                     row_sum = row_sum + p
             self.row_sum[half] = row_sum
