@@ -2,9 +2,58 @@
 
 import sys
 
-import kiln
-from kiln import _alias
+
+class _Early:
+    """Answers for modules below `cutlass` that other threads import before Kiln's own finder is there."""
+
+    needed = True
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return type(__spec__)(name, _Early) if _Early.needed and name.startswith(f"{__name__}.") else None
+
+    @staticmethod
+    def create_module(spec):
+        from kiln import _alias
+
+        _alias.install()
+        found = _alias.AliasFinder().find_spec(spec.name)
+        if found is None or found.loader is None:
+            raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
+        spec.__class__ = type(found)
+        vars(spec).update(vars(found))
+        return found.loader.create_module(spec)
+
+    exec_module = None  # that of the loader found
+
+
+# Last: a thread that looks for a module now comes to it, too. It stays: a thread would pass over the finder behind it.
+sys.meta_path.append(_Early)
+
+import kiln  # noqa: E402
+from kiln import _alias  # noqa: E402
 
 _alias.install()
+_Early.needed = False
 _alias.warn_of_rivals(stacklevel=2)
+
+
+class _Kiln(type(sys)):
+    """What a thread has for the package that imported it while another thread ran this file: all of `kiln`."""
+
+    def __getattribute__(self, name):
+        return getattr(kiln, name)
+
+    def __setattr__(self, name, value):
+        setattr(kiln, name, value)
+
+    def __delattr__(self, name):
+        delattr(kiln, name)
+
+    def __dir__(self):
+        return dir(kiln)
+
+
+_this = sys.modules[__name__]
 sys.modules[__name__] = kiln  # the import statement that brought us here binds what it finds under our name
+_this.__class__ = _Kiln

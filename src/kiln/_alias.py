@@ -13,7 +13,9 @@ interface, to the MLIR bindings, and those names are redirected:
     cutlass.base_dsl.runtime.cuda   kiln.cuda
     cutlass.base_dsl.arch           kiln.hardware.architectures, and likewise enums
 
-Only the standard library is imported here, and nothing of Kiln until a name is asked for.
+Only the standard library is imported here, and nothing of Kiln until a module is loaded. Finders import nothing: Python
+calls them with the lock of all imports, so that a thread that waited for another's import there would wait for ever.
+Nor does a module of the alias's own ever stand in for the real one, since another thread would keep it.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ else:
 
 ALIAS = "cutlass"
 REAL = "kiln"
+BINDINGS = "torch_mlir"
+"""The importable package of the MLIR bindings; `kiln.mlir` imports it."""
 DISTRIBUTION = "nvidia-cutlass-dsl"
 """The distribution in which others serve `cutlass`."""
 
@@ -52,7 +56,7 @@ _JUNCTIONS = frozenset(
     }
 )
 
-# Names below the alias whose place in Kiln is another one. "{mlir}" is the package of the MLIR bindings.
+# Names below the alias whose place in Kiln is another one.
 _MOVED = {
     "_mlir_helpers.arith": "kiln.cute.arch.mlir_helpers",
     "_mlir_helpers.dialect_proxy": "kiln.cute.arch.mlir_helpers",
@@ -68,7 +72,7 @@ _MOVED = {
     f"{_MLIR}.dialects.math": "kiln.cute.arch.math_dialect",
     f"{_MLIR}.dialects.nvvm": "kiln.cute.arch.nvvm_dialect",
     f"{_MLIR}.dialects.cute_nvgpu": "kiln.cute.nvgpu.cute_nvgpu_dialect",
-    f"{_MLIR}._mlir_libs._cutlass_ir._mlir": "{mlir}",
+    f"{_MLIR}._mlir_libs._cutlass_ir._mlir": BINDINGS,
 }
 
 
@@ -91,35 +95,28 @@ def real_name(name: str) -> str:
     prefix, rest = below, ""
     while prefix:
         if prefix in _MOVED:
-            return _MOVED[prefix].format(mlir=_mlir_package()) + rest
+            return _MOVED[prefix] + rest
         prefix, _, last = prefix.rpartition(".")
         rest = f".{last}{rest}"
     if below == _MLIR or below.startswith(f"{_MLIR}."):
-        return _mlir_package() + below[len(_MLIR) :]
+        return BINDINGS + below[len(_MLIR) :]
     return f"{REAL}.{below}"
-
-
-def _mlir_package() -> str:
-    return importlib.import_module("kiln.mlir").PACKAGE
 
 
 class AliasFinder:
     """A meta-path finder that answers for `cutlass` and everything below it, and for nothing else."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name.startswith(f"{REAL}."):  # `from` looks below the name that the module has
-            name = f"{ALIAS}{name[len(REAL) :]}"
-            return None if name[len(ALIAS) + 1 :] not in _MOVED else self.find_spec(name)
-        if name != ALIAS and not name.startswith(f"{ALIAS}."):
+        alias = f"{ALIAS}{name[len(REAL) :]}" if name.startswith(f"{REAL}.") else name
+        if alias != ALIAS and not alias.startswith(f"{ALIAS}."):
             return None
-        if name[len(ALIAS) + 1 :] in _JUNCTIONS:
+        below = alias[len(ALIAS) + 1 :]
+        if alias != name and below not in _MOVED:  # `from` looks below the name that the module has
+            return None
+        if below in _JUNCTIONS:
             return ModuleSpec(name, _JunctionLoader(), is_package=True)
-        real = _find_spec(real_name(name))
-        if real is None:
-            return None
-        spec = ModuleSpec(name, _AliasLoader(real), origin=real.origin)
-        spec.submodule_search_locations = real.submodule_search_locations
-        return spec
+        real = _find_spec(real_name(alias))
+        return None if real is None else _AliasSpec(name, real)
 
     def find_distributions(self, context: Any = None) -> Any:
         """Report Kiln's version to programs that ask `importlib.metadata` for the version of `cutlass`."""
@@ -139,8 +136,27 @@ class AliasFinder:
         return iter((Served(),))
 
 
+class _AliasSpec(ModuleSpec):
+    """The spec of an alias. Python makes it the real module's own for the moment in which it places the alias."""
+
+    def __init__(self, name: str, real: ModuleSpec) -> None:
+        super().__init__(name, _AliasLoader(real), origin=real.origin)
+        self.submodule_search_locations = real.submodule_search_locations
+        self.real = real
+        self._placing = False
+
+    @property
+    def _initializing(self) -> bool:
+        """Whether threads that import the real module have to wait."""
+        return self._placing or getattr(self.real, "_initializing", False)
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        self._placing = value
+
+
 class _AliasLoader(Loader):
-    """Loads an alias by importing the real module and putting it under the alias's name.
+    """Loads an alias by importing the real module, which goes into `sys.modules` under the alias's name.
 
     The real module's own `__name__` and `__spec__` stay as they are, so pickling, `inspect` and `importlib.reload`
     see one ordinary module. The remaining methods are what `python -m` and `inspect` ask of a loader.
@@ -149,15 +165,16 @@ class _AliasLoader(Loader):
     def __init__(self, real: ModuleSpec) -> None:
         self.real = real
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        # The import system takes what it finds in sys.modules after this call, not the module it passed in.
-        real = sys.modules[module.__name__] = importlib.import_module(self.real.name)
-        below = f"{module.__name__[len(ALIAS) + 1 :]}."
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        real = _load(self.real.name)
+        self.real = _own_spec(real) or self.real
+        below = f"{spec.name.partition('.')[2]}."
         if not hasattr(real, "__path__") and any(moved.startswith(below) for moved in _MOVED):
             real.__path__ = []  # a module here, a package in the programs
+        return real
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.real
 
     def is_package(self, name: str) -> bool:
         return self.real.submodule_search_locations is not None
@@ -190,7 +207,7 @@ class _Junction(ModuleType):
             return importlib.import_module(child)
         except ModuleNotFoundError as error:
             # The bindings may lack generated modules of dialects that Kiln does not use: others ask whether they exist.
-            if error.name != child and not (error.name or "").startswith(f"{_mlir_package()}.dialects."):
+            if error.name != child and not (error.name or "").startswith(f"{BINDINGS}.dialects."):
                 raise
         if (real := _find_spec(real_name(self.__name__))) is not None:
             return getattr(importlib.import_module(real.name), attribute)
@@ -199,6 +216,8 @@ class _Junction(ModuleType):
 
 class _JunctionLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
+        if spec.name == f"{ALIAS}.{_MLIR}":
+            _load("kiln.mlir")  # has a say in how the bindings load
         return _Junction(spec.name, f"Part of the alias `{ALIAS}`: see kiln._alias.")
 
     def exec_module(self, module: ModuleType) -> None:
@@ -206,18 +225,33 @@ class _JunctionLoader(Loader):
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
-    """Return the spec of a module by its real name; None when it, or a parent of it, does not exist."""
-    import importlib.util
-
-    try:
-        return importlib.util.find_spec(name)
-    except ModuleNotFoundError as error:
-        # A missing parent is a missing module; anything else missing is the parent's own error.
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+    """Return the spec of a module by its real name; None when it, or a parent of it, does not exist. Imports nothing."""
+    spec, path = None, None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        whole = ".".join(parts[:count])
+        if (module := sys.modules.get(whole)) is not None:
+            spec, path = _own_spec(module), getattr(module, "__path__", None)
+        else:
+            finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+            spec = next(filter(None, (finder.find_spec(whole, path) for finder in finders)), None)
+            path = spec and spec.submodule_search_locations
+        if spec is None or (path is None and count < len(parts)):
             return None
-        raise
-    except ValueError:  # a module without a spec sits under that name
-        return None
+    return spec
+
+
+def _load(name: str) -> ModuleType:
+    """Import a module of Kiln, or of the bindings, while no other thread does."""
+    importlib.import_module(REAL)  # Kiln first: whoever waits for it here holds up nobody
+    with importlib.import_module("kiln._support.one_import").at_a_time():
+        return importlib.import_module(name)
+
+
+def _own_spec(module: ModuleType) -> ModuleSpec | None:
+    """Return the spec of a module, also while an alias of it is put into place."""
+    spec = getattr(module, "__spec__", None)
+    return spec.real if isinstance(spec, _AliasSpec) else spec
 
 
 _finder = AliasFinder()

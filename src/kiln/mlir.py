@@ -1,7 +1,7 @@
 """The MLIR bindings, imported here and nowhere else.
 
 Everything else takes `ir`, `passmanager` and the dialect packages from this module, so another build of
-the upstream bindings can be swapped in by changing `PACKAGE`. Importing this module loads native code
+the upstream bindings can be swapped in by changing `BINDINGS` of `_alias.py`. Importing this module loads native code
 (about 0.1 s): modules that must stay light import it inside functions.
 """
 
@@ -14,10 +14,8 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+from ._alias import BINDINGS as PACKAGE
 from ._support import deferred, fork_safe, stack_guard
-
-PACKAGE = "torch_mlir"
-"""The importable package of the bindings."""
 
 
 class _Logging:

@@ -11,23 +11,24 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import fork_safe
+from . import one_import
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_lock = fork_safe.rlock()
-
 
 class _Deferred(types.ModuleType):
     def _run(self) -> None:
-        spec = self.__spec__
-        with _lock:  # other threads wait until all names are there; the module itself may look at them before
-            if spec is not None and spec.loader is not None and "_begun" not in self.__dict__:
+        with (
+            one_import.at_a_time()
+        ):  # other threads wait until all names are there; the module itself may look at them before
+            if "_begun" not in self.__dict__:
                 self.__dict__["_begun"] = True
-                spec.loader.exec_module(self)
+                self.__dict__["_loader"].exec_module(self)
 
     def __getattr__(self, name: str) -> object:
+        if name == "__path__":  # the import system asks every module
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         self._run()
         if name not in self.__dict__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
@@ -47,6 +48,7 @@ def defer(name: str) -> None:
         module.__file__ = spec.origin
         module.__package__ = spec.parent
         module.__loader__ = spec.loader
+        module.__dict__["_loader"] = spec.loader  # `__spec__` is another's while an alias is put into place
         if spec.submodule_search_locations is not None:
             module.__path__ = spec.submodule_search_locations
         sys.modules[name] = module
@@ -76,10 +78,11 @@ class importing:
 
     def __init__(self, module: str, instead: Mapping[str, Any], then: Callable[[Any], None] | None = None) -> None:
         self._module, self._instead, self._then = module, instead, then
+        self._open = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of that module; None for all others."""
-        if name != self._module:
+        """Return the spec of that module; None for all others, and when closed."""
+        if name != self._module or not self._open:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
@@ -88,10 +91,13 @@ class importing:
         return spec
 
     def __enter__(self) -> None:
+        self._open = True
         sys.meta_path.insert(0, self)
 
     def __exit__(self, *_: object) -> None:
-        sys.meta_path.remove(self)
+        self._open = False
+        # A new list: another thread that goes through the old one would pass over the finder behind this one.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

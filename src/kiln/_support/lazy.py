@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from . import one_import
 from .gc_pause import gc_paused
 
 TYPE_CHECKING = False  # as in `_alias.py`: importing `kiln` stays quick
@@ -31,14 +32,14 @@ def names(
 
     def __getattr__(name: str) -> Any:
         if name in places:
-            with gc_paused:
+            with gc_paused, one_import.at_a_time():
                 value = getattr(importlib.import_module(places[name], package), name)
             setattr(here, name, value)
             return value
         if modules is None or name in modules:
             whole = f"{module}.{name}"
             try:
-                with gc_paused:
+                with gc_paused, one_import.at_a_time():
                     return importlib.import_module(whole)
             except ModuleNotFoundError as missing:
                 if missing.name != whole:
@@ -102,7 +103,7 @@ class Module:
         self._kiln_module, self._kiln_attribute = name, attribute
 
     def __getattr__(self, name: str) -> Any:
-        with gc_paused:
+        with gc_paused, one_import.at_a_time():
             module = importlib.import_module(self._kiln_module)
         value = getattr(getattr(module, self._kiln_attribute) if self._kiln_attribute else module, name)
         setattr(self, name, value)

@@ -6,7 +6,7 @@ another Python, so nothing of Kiln is imported until `cutlass` is (or torch or c
 
 import os
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
@@ -16,11 +16,26 @@ _SERVES_CUDA = os.environ.get("KILN_TARGET", "").lower() == "cpu" and sys.versio
 
 
 class _FirstImport:
-    """Answers the first import of a name that Kiln serves, and hands over to Kiln's finders."""
+    """Answers the first import of a name that Kiln serves, and hands over to Kiln's finders.
+
+    It does so when the module is loaded: Python calls finders with the lock of all imports, and a thread that imported
+    Kiln there would wait for ever for modules that other threads are importing.
+    """
+
+    is_done = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "cutlass" and not (_SERVES_CUDA and name in ("torch", "cuda")):
+        if self.is_done or (name != "cutlass" and not (_SERVES_CUDA and name in ("torch", "cuda"))):
             return None
+        spec = self._others(name, path, target)
+        if name == "torch" and spec is None:
+            return None
+        if name == "cutlass" or spec is None:
+            spec = ModuleSpec(name, None, is_package=True)
+        spec.loader = self  # pyright: ignore[reportAttributeAccessIssue]
+        return spec
+
+    def create_module(self, spec):
         try:
             import kiln  # noqa: F401
         except ModuleNotFoundError as error:
@@ -34,10 +49,19 @@ class _FirstImport:
             from kiln.workbench import serve_cuda
 
             serve_cuda.activate()
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)  # pyright: ignore[reportArgumentType]
+        self.is_done = True
+        found = self._others(spec.name)
+        if found is None:
+            raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
+        spec.__class__ = type(found)
+        vars(spec).update(vars(found))
+        return spec.loader.create_module(spec)
+
+    exec_module = None  # that of the loader found
+
+    def _others(self, name, path=None, target=None):
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            spec = finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
             if spec is not None:
                 return spec
         return None
