@@ -19,6 +19,12 @@ import kiln
 from kiln import Constexpr, Float16, Float32, Int32, cute, pipeline
 TABLE = np.arange(32.0)
 TAKEN = cute.arch.thread_idx
+class Own:
+    def __init__(self, x): self.x = x
+    def __bool__(self): return self.x > 0
+    def __index__(self): return self.x
+    def __float__(self): return self.x.to(Float32)
+def tested(x): return 1 if x else 2
 @cute.kernel
 def k(x: cute.Tensor, n: Int32):
     i, _, _ = cute.arch.thread_idx()
@@ -52,6 +58,21 @@ CASES = [
     ("x[i, 0].item()", "number of type Float32", "as it is"),
     ("x[i, 0].too(Float16)", "number of type Float32", "did you mean .to?"),
     ("x[i, 0] << 2", "unsupported operand", "no bit operations"),
+    ("x[i, 0] + 'a'", "'Float32' and 'str'", "both operands must be numbers"),
+    ("None + x[i, 0]", "'NoneType' and 'Float32'", "both operands must be numbers"),
+    ("x[i, 0] + 1j", "'Float32' and 'complex'", "the real and the imaginary part"),
+    ("n * np.complex64(1j)", "'Int32' and 'complex", "the real and the imaginary part"),
+    ("1j ** x[i, 0]", "'complex' and 'Float32'", "the real and the imaginary part"),
+    ("x[i, 0] < 1j", "compared with the complex number 1j", "the real and the imaginary part"),
+    ("x[i, 0] == 1j", "compared with the complex number 1j", "the real and the imaginary part"),
+    ("cute.full((4,), 1.0, Float32) != 1j", "compared with the complex number 1j", "the real and the imaginary part"),
+    ("n in [np.complex64(2)]", "compared with the complex number (2+0j)", "the real and the imaginary part"),
+    ("not Own(n)", "__bool__() returns a Boolean", "a method with a name of its own"),
+    ("y = 1 if Own(n) and n else 2", "__bool__() returns a Boolean", "a method with a name of its own"),
+    ("tested(Own(n))", "__bool__() returns a Boolean", "a method with a name of its own"),
+    ("any([Own(n)])", "__bool__() returns a Boolean", "a method with a name of its own"),
+    ("[1, 2][Own(n)]", "__index__() returns a Int32", "a method with a name of its own"),
+    ("float(Own(n))", "__float__() returns a Float32", "a method with a name of its own"),
     ("x[i / 2, 0] = 0.0", "indexed by Float32", "i // 2"),
     ("x[i, 0] = TABLE[i]", "TABLE is an array of numpy", "TABLE: cute.Tensor"),
     ("TABLE[0] = x[i, 0]", "needs a concrete float", "an array of numpy"),

@@ -34,8 +34,17 @@ def plain_scalar(value: Any) -> host.Plain | None:
         return float(value) if isinstance(value, float) else int(value)
     if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "shape", None) == ():
         item = value.item()
-        return item if type(item) in PLAIN else float(item)
+        return item if type(item) in PLAIN else None if isinstance(item, complex) else float(item)
     return None
+
+
+def refuse_complex(value: Any) -> None:
+    """Raise an error for a complex number, which numbers of a program cannot be compared with."""
+    if isinstance(value, complex) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
+        raise type_error(
+            f"a number of the program is compared with the complex number {value}",
+            "numbers of a program are real: keep the real and the imaginary part as two numbers",
+        )
 
 
 def unwrap(value: Any, wanted: Any) -> Any:

@@ -17,7 +17,7 @@ from ..trace import constant, emit_value
 from . import emit, host
 from .emit import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
-from .operands import PLAIN, as_numeric, plain_scalar
+from .operands import PLAIN, as_numeric, plain_scalar, refuse_complex
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
 
 
@@ -396,6 +396,7 @@ def compare(name: str, a: Any, b: Any) -> Any:
     if type(b) is not t:
         t = _comparison_type(a, b)
         if t is None:
+            refuse_complex(b)
             return NotImplemented
         if type(b) not in PLAIN and not isinstance(type(b), NumericMeta):
             b = plain_scalar(b)

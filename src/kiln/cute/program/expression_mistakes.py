@@ -88,7 +88,23 @@ def _operands(found: re.Match[str], at: Place) -> Explanation | None:
         return "", "a float has no bit operations: convert it, v.to(Int32), or take its bits, v.bitcast(Uint32)"
     if any(kind in ("function", "method", "builtin_function_or_method", "KernelFunction") for kind in kinds):
         return "", "an operand is a function that is not called: write its parentheses"
+    if any(kind.startswith("complex") for kind in kinds):
+        return "", "numbers of a program are real: keep the real and the imaginary part as two numbers"
+    if any(kind in TYPES or kind == "TensorSSA" for kind in kinds):
+        return "", "both operands must be numbers, or values of tiles: x[i], x.load()"
     return None
+
+
+def _special_method(found: re.Match[str], at: Place) -> Explanation | None:
+    """Return what to say of a `__bool__` and its like that returns a number of the program."""
+    method, kind = found.groups()
+    if kind not in TYPES:
+        return None
+    needed = "number" if method == "index" else method
+    return (
+        f"__{method}__() returns a {kind} that is only known when the program runs, and Python needs a {needed} at once",
+        "test or use what it computes: give the class a method with a name of its own, and call that",
+    )
 
 
 def _subscript(found: re.Match[str], at: Place) -> Explanation | None:
@@ -155,6 +171,7 @@ _TYPE_MISTAKES: tuple[tuple[str, Callable[[re.Match[str], Place], Explanation | 
     (r"unsupported operand type\(s\) for (.+?): '(\w+)' and '(\w+)'", _operands),
     (r"bad operand type for unary (.+?): '(\w+)'", _operands),
     (r"'(.+?)' not supported between instances of '(\w+)' and '(\w+)'", _operands),
+    (r"__(bool|int|float|index|complex)__.* (?:returned|return a).*?(\w+)\)?$", _special_method),
     (r"'(\w+)' object (?:is not subscriptable|does not support item)", _subscript),
     (r"'(\w+)' object is not callable", _call),
     (r"cannot unpack non-iterable (\w+) object", _one_number),

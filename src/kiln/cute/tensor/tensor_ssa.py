@@ -17,6 +17,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.meta import INTEGERS
+from ...base_dsl.numeric.operands import refuse_complex
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen, power_by_squaring
 from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
 from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
@@ -84,6 +85,7 @@ def _binary(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
 def _compare(name: str, x: TensorSSA, other: Any) -> Any:
     t = _meet(x, other, operand_type if x._dtype.is_float else weak_type)
     if t is None:
+        refuse_complex(other)
         return NotImplemented
     if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
         s: Any = other.dtype
