@@ -176,3 +176,21 @@ def test_no_type_for_both_bounds():
 
     with pytest.raises(kiln.DSLBaseError, match="no integer type has all values of both"):
         program(-1, 3)
+
+
+def test_an_item_is_a_multiple_of_what_start_and_step_are() -> None:
+    @cute.jit
+    def items(n: Int32):
+        for i in range(0, n, 64):
+            assert (i.divisibility, i.nonneg) == (64, True)
+        for i in range(16 * n, 512, 64):
+            assert (i.divisibility, i.nonneg) == (16, False)
+        for i in range(8, n, 12):
+            assert (i.divisibility, i.nonneg) == (4, True)
+        for i in range(n, 0, -32):
+            assert i.divisibility == 1
+        for i in range(n):
+            assert (i.divisibility, i.nonneg) == (1, True)
+
+    with kiln.target("cpu"):
+        items(3)

@@ -317,6 +317,7 @@ def test_facts_are_propagated(tracing: Any) -> None:
         assert not result.nonneg
     assert [(n * 4).divisibility, (n + 4).divisibility, (n - 16).divisibility, (n // 4).divisibility] == [32, 4, 8, 2]
     assert [(n << 2).divisibility, (n >> 1).divisibility, (x & 24).divisibility, (n % 12).divisibility] == [32, 4, 8, 4]
+    assert [(n | 12).divisibility, (n ^ n).divisibility, (n ^ 16).divisibility, (n | x).divisibility] == [4, 8, 8, 1]
     assert argument(Uint32).nonneg
     assert Int32(8).divisibility == 1  # an object-stage value like any other
 

@@ -101,10 +101,11 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
     kind = item_type(start, stop, step)
     certain = count is not None
     if type(step) is int and step > 0 and _counts_up_safely(kind, start, step, count, bool(rec.exits)):
-        dynamic_for(rec, scope, kind(start), kind(stop), kind(step), r.hints, lambda i: body(True, i), certain)
+        first, increment = (_bound(kind, each) for each in (start, step))
+        dynamic_for(rec, scope, first, kind(stop), increment, r.hints, lambda i: body(True, i), certain)
         return
     # Any other step: count the iterations, and compute the item.
-    first, increment = kind(start), kind(step)
+    first, increment = _bound(kind, start), _bound(kind, step)
     trips = _trip_count(kind, first, kind(stop), step, count)
     zero, one = type(trips)(0), type(trips)(1)
 
@@ -112,6 +113,12 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
         body(True, first + kind._make(kind(number).ir_value(), nonneg=True) * increment)
 
     dynamic_for(rec, scope, zero, trips, one, r.hints, run, certain)
+
+
+def _bound(kind: Any, value: Any) -> Any:
+    """Return a start or step as a number of the loop's type that keeps what it is a multiple of."""
+    made = kind(value)
+    return made._assume(divisibility=abs(value)) if type(value) is int else made
 
 
 def item_type(start: Any, stop: Any, step: Any) -> Any:

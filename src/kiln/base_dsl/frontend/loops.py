@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 from .. import merging, tree, value_trees
@@ -595,7 +596,7 @@ def dynamic_for(
     arguments = list(block.block.arguments)
     with block.open(), state.traced():
         state.enter(arguments[1:])
-        body(kind._make(arguments[0], nonneg=True) if lower.nonneg else kind._make(arguments[0]))
+        body(kind._make(arguments[0], lower.nonneg, math.gcd(lower.divisibility, step.divisibility)))
         yields = state.leaves_now()
         state.check_static()
         stop = _any([scope.get(f) for f in rec.exits])

@@ -230,17 +230,22 @@ def _power_of_two_part(x: Any) -> int:
     return known & -known
 
 
+def _common_power_of_two(x: Any, y: Any) -> int:
+    """Return the largest power of two that both are known to be multiples of; a known 0 is one of all."""
+    return min((part for part in (_power_of_two_part(x), _power_of_two_part(y)) if part), default=1)
+
+
 def _and(t: Any, x: Any, y: Any) -> Any:
     multiple = max(_power_of_two_part(x), _power_of_two_part(y), 1)
     return t._make(_emit("arith.andi", t, x, y), _nonneg(x) or _nonneg(y), multiple)
 
 
 def _or(t: Any, x: Any, y: Any) -> Any:
-    return t._make(_emit("arith.ori", t, x, y), _nonneg(x) and _nonneg(y))
+    return t._make(_emit("arith.ori", t, x, y), _nonneg(x) and _nonneg(y), _common_power_of_two(x, y))
 
 
 def _xor(t: Any, x: Any, y: Any) -> Any:
-    return t._make(_emit("arith.xori", t, x, y), _nonneg(x) and _nonneg(y))
+    return t._make(_emit("arith.xori", t, x, y), _nonneg(x) and _nonneg(y), _common_power_of_two(x, y))
 
 
 def _min(t: Any, x: Any, y: Any) -> Any:

@@ -55,3 +55,43 @@ def test_a_cp_async_starts_at_a_multiple_of_its_size(bits: int, side: str) -> No
             assert f"asynchronous copy {way} of {bytes_} bytes" in finding.message
             assert f"no multiple of {bytes_}" in finding.message
             assert "cute.copy(atom" in str(finding)
+
+
+# --- bulk copies -----------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def stored_in_parts(y: cute.Tensor, parts: Int32, left: Constexpr):
+    """Store a tile by its parts, one group each, and overwrite the first part when at most `left` groups are unread."""
+    t, _, _ = cute.arch.thread_idx()
+    smem = cute.arch.alloc_smem(Float32, 256, alignment=128)
+    tile, part = cute.make_tensor(smem, cute.make_layout(256)), cute.make_layout(128)
+    store = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
+    for i in range(t, 256, 32):
+        tile[i] = Float32(i)
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
+    if t == 0:
+        for i in range(0, 128 * parts, 128):
+            cute.copy(store, cute.make_tensor(smem + i, part), cute.make_tensor(y.iterator + i, part))
+            cute.arch.cp_async_bulk_commit_group()
+        cute.arch.cp_async_bulk_wait_group(left, read=True)
+    cute.arch.sync_threads()
+    tile[t] = Float32(0.0)
+    cute.arch.sync_threads()
+    if t == 0:
+        cute.arch.cp_async_bulk_wait_group(0)
+
+
+@cute.jit
+def run_stored_in_parts(y: cute.Tensor, parts: Int32, left: Constexpr):
+    stored_in_parts(y, parts, left).launch(grid=1, block=32)
+
+
+def test_a_bulk_store_is_read_when_only_later_ones_are_left() -> None:
+    y = np.zeros(256, np.float32)
+    assert found(run_stored_in_parts, aligned(y), 2, 1) == []
+    np.testing.assert_array_equal(y, np.arange(256))
+    (finding,) = found(run_stored_in_parts, aligned(y), 2, 2)
+    assert (finding.rule, finding.count) == ("read-write", 32)
+    assert "cp_async_bulk_wait_group" in finding.hint
