@@ -20,6 +20,7 @@ from kiln.targets.cpu.sanitizer.state import PLAIN_ACCESSES
 
 A_BYTES, B_AT, BYTES = 4096, 4096, 8192
 IDESC = instruction_descriptor("f16", "f16", "f16", "f32", 128, 16)
+OF_A_PAIR = instruction_descriptor("f16", "f16", "f16", "f32", 256, 16, cta_group=2)
 WIDER = instruction_descriptor("f16", "f16", "f16", "f32", 128, 32)
 
 
@@ -302,6 +303,48 @@ def lifetime(wrong: str, cta_group: int):
             load(lanes_of_warp(address), "32x32b", 1)
 
     return kernel
+
+
+@pytest.mark.parametrize(("issuer", "cluster"), [(0, 2), (1, 2), (2, 4), (3, 4)])
+def test_the_even_cta_of_a_pair_issues_its_mmas(issuer: int, cluster: int):
+    both = 3 << (issuer & ~1)
+
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        smem = arch.alloc_smem(cute.Int32, BYTES // 4, 1024)
+        words = cute.make_tensor(smem, cute.make_layout(BYTES // 4))
+        t, full, rank = arch.thread_idx()[0], mbarriers(1), arch.block_idx_in_cluster()
+        for i in range(cute.Int32(BYTES // 512)):
+            words[i * 128 + t] = t + i
+        if t == 0:
+            arch.mbarrier_init(full, 1)
+        arch.fence_view_async_shared()
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        address = allocate(holder(), 64, 2)
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        if rank // 2 == issuer // 2:
+            if t == 32 and rank == issuer:
+                mma(
+                    address,
+                    descriptor(smem, 0, 2048),
+                    descriptor(smem, B_AT, 128),
+                    accumulate=False,
+                    idesc=OF_A_PAIR,
+                    cta_group=2,
+                )
+                commit(full, both, cta_group=2)
+            wait(full)
+        if rank == issuer:
+            out[t] = load(lanes_of_warp(address), "32x32b", 1)[0]
+        tcgen05.tcgen05_wait(kind="ld")
+        arch.cluster_arrive()
+        arch.cluster_wait()
+        free(address, 64, 2)
+
+    found_in_it = findings(kernel, grid=cluster, cluster=(cluster, 1, 1))
+    assert found_in_it == ({("pair-issuer", "")} if issuer % 2 else set())
 
 
 def test_a_fault_is_raised_alone():

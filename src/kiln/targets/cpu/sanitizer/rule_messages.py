@@ -572,6 +572,11 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "commit the store and wait for it before the end: cp_async_bulk_commit_group(), cp_async_bulk_wait_group(0, "
         "read=True)",
     ),
+    "pair-issuer": Words(
+        "{c.me}, of the odd CTA of a pair, issues a tcgen05.mma of both: the even one, whose rank in the cluster is "
+        "even, issues them",
+        "issue it under block_idx_in_cluster() % 2 == 0, and let the commit arrive at the mbarriers of both CTAs",
+    ),
     "not-finite": _not_finite,
     "index-overflow": _index_overflow,
     "zero-division": Words(

@@ -108,7 +108,7 @@ _RULES_OF_KIND = {
     "sync": (
         "divergent", "other-way", "barrier-exited", "count", "barrier-early", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow",
         "mbarrier-early", "mbarrier-bytes", "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
-        "store-unseen",
+        "store-unseen", "pair-issuer",
     ),
     "numeric": ("not-finite", "index-overflow", "zero-division", "negative-shift"),
 }  # fmt: skip

@@ -26,7 +26,7 @@ from .launches import must_have_started, remote_access
 from .mbarriers import mbarrier_at
 from .memory import clear, raise_to
 from .memory_order import remember
-from .reporting import report
+from .reporting import report, report_alone
 from .shadow import is_dense, readers_of, record_read, set_access, shared_access, touch
 from .state import (
     ATOMIC,
@@ -381,6 +381,8 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
         umma.columns_of(mma),
         umma.parts_of(mma),
     )
+    if mma.cta_group == 2 and rank & 1 != 0:
+        report_alone("pair-issuer", d_site)
     in_tensor = mma.flags & umma.A_IN_TENSOR_MEMORY != 0
     a, b = (umma.relative(st.arena + u64(rank) * st.chunk, descriptor) for descriptor in (mma.a, mma.b))
     half = (m == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
