@@ -84,7 +84,8 @@ _warned: dict[Any, int] = {}
 
 
 def _in_kernel(site: Site, block: Sequence[int], thread: Sequence[int]) -> str:
-    return f" (kernel {site.kernel}, block {tuple(block)}, thread {tuple(thread)})"
+    who = [f"{name} {tuple(index)}" for name, index in (("block", block), ("thread", thread)) if index[0] >= 0]
+    return f" ({', '.join([f'kernel {site.kernel}', *who])})"
 
 
 def where_in_kernel(record: Context, site: Site) -> str:

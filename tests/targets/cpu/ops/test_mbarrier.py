@@ -271,3 +271,22 @@ def test_a_seed_finds_a_missing_wait():
     results = [out for _, out in runs(kernel, x, np.zeros_like(x), schedules=[(1, seed) for seed in range(4)])]
     np.testing.assert_array_equal(results[0], x)
     assert any((out == -1).any() for out in results[1:])
+
+
+def test_more_arrivals_than_expected_are_said_so():
+    """The count of an mbarrier that misses bytes goes below zero."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t, barrier = arch.thread_idx()[0], arch.alloc_smem(cute.Int64, 1)
+        if t == 0:
+            arch.mbarrier_init(barrier, 1)
+        arch.sync_threads()
+        if t == 0:
+            arch.mbarrier_arrive_and_expect_tx(barrier, 128)
+            arch.mbarrier_arrive(barrier)
+        arch.mbarrier_wait(barrier, 0)
+        x[t] = 0
+
+    with pytest.raises(DeadlockFault, match="phase 0 got 1 more than its 1 arrival and misses 128 bytes"):
+        run(kernel, np.zeros(64, np.int32))

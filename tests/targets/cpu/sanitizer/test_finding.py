@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sanitizer_testing import shared
 
 import kiln
 from kiln import Constexpr, Float16, Float32, Int32, Int64, const_expr, cute, utils
@@ -687,3 +688,98 @@ def test_an_access_needs_no_more_than_its_size() -> None:
     y = np.zeros(4, np.float32)
     assert found(run_overstated, memory[start + 4 :][:8], y) == []
     assert [f.rule for f in found(run_overstated, memory[start + 1 :][:8], y)] == ["alignment"]
+
+
+# --- cures ------------------------------------------------------------------------------------------------------------
+
+
+def help_of(kernel, threads: int = 64) -> list[str]:
+    @cute.jit
+    def main(x: cute.Tensor):
+        kernel(x).launch(grid=1, block=threads)
+
+    with kiln.target("cpu"), kiln.sanitize(raises=False) as report:
+        main(np.zeros(128, np.float32))
+    return [finding.hint for finding in report]
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_threads_that_update_one_element_are_told_of_atomics(space: str) -> None:
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t = cute.arch.thread_idx()[0]
+        count = shared(Float32, 1) if space == "shared" else x
+        if t == 0:
+            count[0] = 0.0
+        cute.arch.sync_threads()
+        count[0] = count[0] + x[64 + t]
+
+    found = help_of(kernel)
+    assert found and all("cute.arch.atomic_add" in text for text in found)
+
+
+def test_threads_that_move_elements_on_one_line_are_told_of_barriers() -> None:
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t = cute.arch.thread_idx()[0]
+        staged = shared(Float32, 65)
+        staged[t] = x[t]
+        if t == 0:
+            staged[64] = 0.0
+        cute.arch.sync_threads()
+        staged[t] = staged[t + 1]
+
+    found = help_of(kernel)
+    assert found and all("sync_" in text for text in found)
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_wait_for_copies_that_nobody_committed(commits: bool) -> None:
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t = cute.arch.thread_idx()[0]
+        staged = shared(Float32, 64)
+        atom = cute.make_copy_atom(cute.nvgpu.cpasync.CopyG2SOp(), Float32, num_bits_per_copy=32)
+        one = cute.make_layout(1)
+        cute.copy(atom, cute.make_tensor(x.iterator + t, one), cute.make_tensor(staged.iterator + t, one))
+        if kiln.const_expr(commits):
+            cute.arch.cp_async_commit_group()
+        else:
+            cute.arch.cp_async_wait_group(0)
+        cute.arch.sync_threads()
+        x[64 + t] = staged[63 - t]
+
+    (text,) = help_of(kernel)
+    assert text.startswith(
+        "wait for the copy first: cp_async_wait_group" if commits else "call cp_async_commit_group()"
+    )
+
+
+def test_a_tensor_that_reaches_behind_its_allocation() -> None:
+    """Padded rows need cute.cosize(layout) elements."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t = cute.arch.thread_idx()[0]
+        memory = cute.arch.alloc_smem(Float32, 64)
+        padded = cute.make_tensor(memory, cute.make_layout((8, 8), stride=(9, 1)))
+        padded[t // 8, t % 8] = x[t]
+
+    (text,) = help_of(kernel)
+    assert text == "the layout of the tensor reaches 71 elements, allocate as many, cute.cosize(layout): it has 64"
+
+
+def test_waits_of_a_loop_that_name_one_phase_every_time() -> None:
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t = cute.arch.thread_idx()[0]
+        barrier = cute.arch.alloc_smem(kiln.Int64, 1)
+        if t == 0:
+            cute.arch.mbarrier_init(barrier, 64)
+        cute.arch.sync_threads()
+        for _ in range(cute.Int32(3)):
+            cute.arch.mbarrier_arrive(barrier)
+            cute.arch.mbarrier_wait(barrier, 0)
+
+    deadlock = [text for text in help_of(kernel) if "every thread that a barrier counts" in text]
+    assert deadlock and deadlock[0].startswith("phases alternate: the wait in step k of a loop names phase k % 2; ")

@@ -12,6 +12,8 @@ from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
+from ..loop_iterations import loops_around
+from ..runtime.deadlock_report import ALWAYS
 from ..runtime.record_access import Fields, wait, wait_softly
 from ..runtime.records import FrameHeader
 from ..sanitizer.hooks import hooks_of
@@ -97,7 +99,9 @@ def mbarrier_wait(
 
     A wait that may fail does so when no thread can make progress.
     """
-    frame, site = x.frame_of(op), x.site_of(op, "mbarrier")
+    always, steps = constant_value(phase), any(loop.name == "scf.for" for loop in loops_around(op))
+    alike = f"{ALWAYS}{always & 1}" if always is not None and steps else ""
+    frame, site = x.frame_of(op), x.site_of(op, f"mbarrier{alike}")
     hooks = hooks_of(x, op)
     used = hooks.mbarrier_wait(b, pointer, phase)
     had_to_wait = _incomplete(b, used, phase)

@@ -13,6 +13,8 @@ from .groups import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD, EXITED, READY
 
 _WGMMAS = "wgmma wait"
 """The message of sites where threads wait for WGMMAs."""
+ALWAYS = ", always for phase "
+"""In the message of sites in loops that wait for the same phase of an mbarrier every time."""
 PLACES = 12
 """The most places that a report names."""
 
@@ -99,11 +101,21 @@ def _article(what: str) -> str:
 
 def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
     """Return what the threads at a place wait for."""
-    if site.message == "mbarrier":
+    if site.message.startswith("mbarrier"):
         states: list[str] = []
         for word in sorted({t.word for t in threads})[:2]:
-            arrivals, missing, parity = word & 0xFFFFF, word >> 40 & 0x7FFFFF, word >> 63
+            arrivals, expected, missing, parity = (
+                word & 0xFFFFF,
+                word >> 20 & 0xFFFFF,
+                word >> 40 & 0x7FFFFF,
+                word >> 63,
+            )
             missing -= (missing >> 22) << 23
+            if arrivals > expected:  # they count down past zero
+                bytes_ = f" and misses {missing} bytes" if missing else ""
+                surplus, plural = (1 << 20) - arrivals, "s" * (expected != 1)
+                states.append(f"phase {parity} got {surplus} more than its {expected} arrival{plural}{bytes_}")
+                continue
             what = [f"{arrivals} arrival{'s' * (arrivals != 1)}"] if arrivals else []
             what += [f"{missing} bytes"] if missing else []
             states.append(f"phase {parity} misses {' and '.join(what) or 'nothing'}")
@@ -174,9 +186,11 @@ def deadlock(sites: Sequence[Site], details: bytes) -> DeadlockFault:
     lines = _lines(read(details), sites)
     site, text = lines[0]
     assert site is not None
+    always = any(site is not None and ALWAYS in site.message for site, _ in lines)
+    alternate = "phases alternate: the wait in step k of a loop names phase k % 2; "
     return DeadlockFault(
         f"deadlock in kernel {site.kernel}: {text}, and no thread can go on{_rest(lines[1:])}",
-        hint="every thread that a barrier counts must reach it; a wait needs the arrivals or bytes it waits for, at an initialized mbarrier",
+        hint=f"{alternate if always else ''}every thread that a barrier counts must reach it; a wait needs the arrivals or bytes it waits for, at an initialized mbarrier",
         span=site.span,
         calls=site.calls,
         notes=_notes(lines[1:]),

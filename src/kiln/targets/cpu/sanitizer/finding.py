@@ -319,6 +319,7 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     case = Case(
         rule, (record.extra[0], record.extra[1]), site, other_site, me, other, block, thread, other_block, other_thread,
         engine, bool(before), memory.space, memory.tensor, memory.text, record,
+        sanitizer.kernels[record.kernel].reach(record.extra[0]) if rule == "bounds" and record.space == native.SHARED else 0,
     )  # fmt: skip
     text, hint, note = explain(case)
     times = f" ({record.count} times)" if record.count > 1 else ""

@@ -26,7 +26,7 @@ from ..loop_iterations import LoopIterations, loops_around
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
-from .origins import MOST_MERGES, assigned_name, is_only_printed, location_name, passed_on, register_arrays
+from .origins import MOST_MERGES, assigned_name, is_only_printed, is_uniform, location_name, passed_on, register_arrays
 from .program_memory import (
     AccessedMemory,
     Allocation,
@@ -387,7 +387,8 @@ class Instrumentation(ReportFacts):
         through = self._swizzle_of(address) if looks and plain else None
         swizzle = {"swizzle": through.name} if through is not None else {}
         loop, calls = self._say_iteration(x, op, b) if not engine else (None, [])
-        site = self.site(op, x, what, **memory.site_fields, **swizzle, loop=loop)
+        uniform = not self.plain and not engine and is_uniform(address, x.entry, x.function.indices["thread_idx"])
+        site = self.site(op, x, what, **memory.site_fields, **swizzle, uniform=uniform, loop=loop)
         facts.ordered |= bool(flags & SHARED or engine or (atomic and not self.plain))
         if write and not flags & SHARED:
             if memory.low:

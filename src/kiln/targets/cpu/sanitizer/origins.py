@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+from collections.abc import Container
 
 from ....base_dsl.diagnostics import Span
 from ....mlir import ir
@@ -45,6 +46,30 @@ def passed_on(value: ir.Value) -> list[ir.Value]:
             return [terminator(op.regions[0].blocks[0]).operands[number + 1]]
         return [terminator(region.blocks[0]).operands[number] for region in op.regions]
     return []
+
+
+_PURE = ("arith.", "llvm.getelementptr", "llvm.ptrtoint", "llvm.inttoptr", "llvm.extractvalue", "cute.", "builtin.")
+"""Operations that give all threads the same if their operands are the same; those of `cute` that load are not among them."""
+
+
+def is_uniform(
+    value: ir.Value, entry: ir.Block, threads: Container[ir.Value], seen: dict[ir.Value, bool] | None = None
+) -> bool:
+    """Return whether a value is known to be the same for all threads of a kernel with these thread indices."""
+    seen = {} if seen is None else seen
+    if value not in seen:
+        seen[value] = False  # also of what depends on itself
+        if isinstance(value.owner, ir.Block):
+            parent = value.owner.owner.operation
+            if value.owner == entry:
+                seen[value] = value not in threads
+            elif parent.name == "scf.for" and not ir.BlockArgument(value).arg_number:
+                seen[value] = all(is_uniform(each, entry, threads, seen) for each in list(parent.operands)[:3])
+        else:
+            op = value.owner.operation
+            pure = op.name.startswith(_PURE) and op.name not in ("cute.load", "cute.thread_idx") and not len(op.regions)
+            seen[value] = pure and all(is_uniform(each, entry, threads, seen) for each in op.operands)
+    return seen[value]
 
 
 def register_arrays(address: ir.Value) -> list[ir.Value]:

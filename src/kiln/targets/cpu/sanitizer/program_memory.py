@@ -27,6 +27,8 @@ class SanitizedSite:
     element_bits: int = 0
     swizzle: str = ""
     """The swizzle through which it accesses shared memory."""
+    uniform: bool = False
+    """Whether all threads access the same element."""
     loop: Span | None = None
     """The innermost dynamic loop around it, if its iterations are known when it is reported."""
 
@@ -61,6 +63,11 @@ class KernelInfo:
     views: list[SharedView] = dataclasses.field(default_factory=list)
     dynamic_start: int = 0
     """Where dynamic shared memory starts, from the start of the block's shared memory."""
+
+    def reach(self, start: int) -> int:
+        """Return the bytes that tensors reach which begin where an allocation of the block's shared memory does."""
+        ends = [view.end - view.start for view in self.views if view.start == start and not view.dynamic]
+        return max(ends, default=0)
 
     def view_at(self, offset: int) -> tuple[SharedView, int] | None:
         """Return the smallest tensor at a byte of a block's shared memory, and how far into it that is."""

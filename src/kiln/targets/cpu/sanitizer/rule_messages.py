@@ -52,6 +52,8 @@ class Case:
     memory: str
     """The memory it is about: tensor and coordinate."""
     record: native.Finding
+    reach: int = 0
+    """The bytes from the start of the allocation that a tensor in it reaches, if that is known."""
 
     @property
     def size(self) -> float:
@@ -181,8 +183,18 @@ def _what_is_missing(case: Case) -> str:
         )
     if case.before:
         return "let this kernel call griddepcontrol_wait() first, or launch both on one stream without use_pdl"
+    if case.engine == engine_table.COPY and case.extra[0]:
+        return (
+            "call cp_async_commit_group() after the copy: cp_async_wait_group covers copies that belong to a group. Then a "
+            "barrier follows the wait"
+        )
     if case.engine:
         return _WAITS[case.engine]
+    if case.site.uniform and case.other_site.uniform and _one_line(case):
+        return (
+            "several threads update one element: use cute.arch.atomic_add or another atomic, or a reduction, or let one "
+            "thread do it"
+        )
     if case.record.narrow:
         return (
             'give the arrival at the mbarrier scope="cluster": with scope "cta" it orders memory for its own block only'
@@ -196,6 +208,12 @@ def _what_is_missing(case: Case) -> str:
     if not case.record.across_warps:
         return "put sync_warp() between the two, or sync_threads() if other warps take part"
     return "put sync_threads(), or a barrier or mbarrier that both take part in, between the two"
+
+
+def _one_line(case: Case) -> bool:
+    """Return whether both accesses are on one source line."""
+    mine, theirs = case.site.span, case.other_site.span
+    return mine is not None and theirs is not None and (mine.filename, mine.line) == (theirs.filename, theirs.line)
 
 
 def _unwaited(case: Case) -> Words:
@@ -250,6 +268,19 @@ def _outside(element: int) -> str:
     return _BELOW if element < 0 else _GUARD
 
 
+def _too_small(case: Case) -> str:
+    """Return the help for an access behind the end of an allocation; empty for other accesses."""
+    low, high = case.extra
+    if case.reach > high - low:
+        elements, has = int(case.reach // case.size), int((high - low) // case.size)
+        return (
+            f"the layout of the tensor reaches {elements} elements, allocate as many, cute.cosize(layout): it has {has}"
+        )
+    if case.record.offset < high:
+        return ""
+    return "allocate as many elements as the layout of the tensor reaches, cute.cosize(layout), or guard the access"
+
+
 def _bounds(case: Case) -> Words:
     low, high = case.extra
     site, size, record = case.site, case.size, case.record
@@ -269,7 +300,7 @@ def _bounds(case: Case) -> Words:
         return Words(
             f"{case.me} {_phrase(site.what, what)} of {site.memory or 'shared memory'}, which has {int((high - low) // size)} "
             f"of {site.element}",
-            _outside(offset),
+            _too_small(case) or _outside(offset),
         )
     if record.object:
         where = (record.address - low) & (1 << 64) - 1

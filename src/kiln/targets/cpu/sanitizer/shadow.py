@@ -130,7 +130,17 @@ def set_access(target, clock, tid, site, group):
 
 @inline
 def collide(rule, site, other, address, size):
-    report(rule, site, other.site, other.group, other.tid & WHO, address, size)
+    late = uncommitted(other.group, other.tid & WHO, other.clock)
+    report(rule, site, other.site, other.group, other.tid & WHO, address, size, late)
+
+
+@native
+def uncommitted(group: u32, who: u32, clock: u32) -> u64:
+    """Return whether an access is of a `cp.async` that its thread has not committed to a group."""
+    st = state.place
+    if group != st.group or who // st.threads != COPY:
+        return 0
+    return u64(clock == st.thread_array[who % st.threads].epoch[COPY])
 
 
 @inline
