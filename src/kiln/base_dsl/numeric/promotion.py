@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
+from .array_rules import active_rules
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta, type_of_python
 
-_array_rules: ContextVar[bool] = ContextVar("array_rules", default=False)
 _pairs: dict[tuple[NumericMeta, NumericMeta], NumericMeta] = {}
 _WIDTHS = (4, 8, 16, 32, 64, 128)
 
@@ -19,6 +16,11 @@ def common_type(a: Any, b: Any) -> Any:
     """Return the type in which values of types `a` and `b` meet. Equal types stay as they are."""
     if a is b:
         return a
+    rules = active_rules()
+    if rules is not None and not (a._model or b._model):
+        met = rules.common_type(a, b)
+        if met is not None:
+            return met
     found = _pairs.get((a, b))
     if found is None:
         found = _pairs[a, b] = _common_type(a, b)
@@ -87,26 +89,10 @@ def _smallest_integer(low: int, high: int, signed_first: bool) -> Any:
 
 def float_of(t: Any) -> Any:
     """Return the float type that stands for an integer type in a true division or beside a Python float."""
+    rules = active_rules()
+    if rules is not None:
+        return rules.float_of(t)
     return t if isinstance(t, FloatMeta) else TYPES["Float64" if t.width > 32 else "Float32"]
-
-
-@contextmanager
-def array_rules() -> Iterator[None]:
-    """Promote types as numpy and PyTorch do, inside a function of arrays that this decorates.
-
-    A Python scalar takes the type of the value beside it if that keeps its kind, and `/` of integer vectors gives
-    floats.
-    """
-    before = _array_rules.set(True)
-    try:
-        yield
-    finally:
-        _array_rules.reset(before)
-
-
-def by_array_rules() -> bool:
-    """Return whether `array_rules` are in force."""
-    return _array_rules.get()
 
 
 _beside: dict[tuple[NumericMeta, type], tuple[NumericMeta, float, float]] = {}
@@ -119,7 +105,7 @@ def operand_type(t: Any, value: bool | int | float) -> Any:
     The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so
     that no bit is lost.
     """
-    if _array_rules.get():
+    if active_rules() is not None:
         return weak_type(t, value)
     kind = type(value)
     found = _beside.get((t, kind))
@@ -134,6 +120,9 @@ def operand_type(t: Any, value: bool | int | float) -> Any:
 def weak_type(t: Any, value: bool | int | float) -> Any:
     """Return the type of a choice between a value of type `t` and a Python scalar, and in which their integers are
     compared: `t`, or what keeps the scalar's kind and all bits of an int."""
+    rules = active_rules()
+    if rules is not None and (met := rules.beside(t, value)) is not None:
+        return met
     if isinstance(t, FloatMeta):
         return t
     if isinstance(value, float):

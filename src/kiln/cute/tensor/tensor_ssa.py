@@ -15,11 +15,12 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
+from ...base_dsl.numeric.array_rules import active_rules
 from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.meta import INTEGERS
 from ...base_dsl.numeric.operands import refuse_complex
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen, power_by_squaring
-from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
+from ...base_dsl.numeric.promotion import common_type, float_of, holding_both, operand_type, weak_type
 from ...base_dsl.typing import Boolean, Numeric, NumericMeta, as_numeric, plain_scalar
 from ..layout.int_tuple import Shape, flatten_to_tuple, has_underscore, pretty_str, product, unflatten
 from ..layout.layout import crd2idx, make_layout
@@ -59,8 +60,11 @@ def _binary(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
     if t is None:
         return NotImplemented
     if t.is_integer:
-        if name == "truediv" and by_array_rules():
+        of_arrays = active_rules() is not None
+        if of_arrays and name == "truediv":
             t = float_of(t)
+        elif of_arrays and t.is_boolean and name in _OF_BOOLEANS:
+            name = _OF_BOOLEANS[name]
         elif name not in ("and", "or", "xor"):
             t = arithmetic_type(t)
     elif name in ("and", "or", "xor"):
@@ -593,6 +597,9 @@ def _opposite(profile: Any) -> Any:
 
 _DIVISIONS = {"floordiv": emit.integer_floordiv, "mod": emit.integer_mod, "truediv": emit.integer_division}
 """The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
+
+_OF_BOOLEANS = {"add": "or", "mul": "and"}
+"""What arithmetic of arrays of Booleans is."""
 
 _REDUCTIONS = {
     ReductionOp.ADD: ("add", "add"), ReductionOp.MUL: ("mul", "mul"), ReductionOp.MAX: ("maxui", "maxsi"),

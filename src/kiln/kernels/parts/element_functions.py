@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ... import cute
-from ...base_dsl.numeric.promotion import array_rules
+from ...base_dsl.numeric.array_rules import array_rules
 from ...base_dsl.static_key import static_key
 from ...cute.tensor.tensor_ssa import TensorSSA, VectorTruthError
 
@@ -78,9 +78,9 @@ def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
     return applied
 
 
-def of_arrays(function: Callable[..., Any], *values: Any) -> Any:
-    """Call a function with values of elements, whose types promote as those of arrays."""
-    with array_rules():
+def of_arrays(function: Callable[..., Any], *values: Any, rules: str = "torch") -> Any:
+    """Call a function with values of elements, whose types promote as those of arrays of a library."""
+    with array_rules(rules):
         return function(*values)
 
 

@@ -58,7 +58,7 @@ def test_strides_of_inputs_and_out():
 def test_division_of_integers_is_a_float(function):
     """As numpy's, in either form of a function; in a kernel `/` of vectors of integers gives integers."""
     made = kernels.elementwise(function, np.array([7, -7, 1], np.int32))
-    assert made.dtype == np.float32
+    assert made.dtype == np.float64
     assert made.tolist() == [3.5, -3.5, 0.5]
 
 

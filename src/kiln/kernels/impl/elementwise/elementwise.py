@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import NumericMeta, cute
+from ....base_dsl.numeric.array_rules import array_rules, zero_dim_type
+from ....base_dsl.numeric.promotion import common_type
 from ....cute import TensorSSA
 from ...dispatch import arrays, devices, launches
 from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, key_of, vectors_first
 from .implementations import REGISTRY, ElementwiseArguments
-from .problem import ElementwiseProblem, with_numbers
+from .problem import ElementwiseProblem, Promotion, with_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +72,8 @@ def elementwise(
     dtypes = [arrays.element_type(x) for x in operands]
     numbers = {k: x for k, x in enumerate(inputs) if k not in places}
     key = (len(inputs), key_of(numbers))
-    form = _form(function, numbers, key, dtypes)
+    promotion = promotion_of(operands, dtypes)
+    form = _form(function, numbers, key, dtypes, promotion)
     if out is None:
         if out_dtype is None:
             out_dtype = form.result
@@ -83,7 +87,7 @@ def elementwise(
         arrays.require_usable(out, "out", written=True)
     if 0 not in shape:
         layouts = tuple(arrays.layout_of(arrays.broadcast_to(x, shape)) for x in operands)
-        problem = ElementwiseProblem(form.functions, layouts, arrays.layout_of(out), key, numbers)
+        problem = ElementwiseProblem(form.functions, layouts, arrays.layout_of(out), key, numbers, promotion)
         REGISTRY.run(problem, devices.current(), ElementwiseArguments(operands, out), config)
     return out
 
@@ -95,15 +99,31 @@ class Form(NamedTuple):
     result: Any
 
 
-def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtypes: Sequence[Any]) -> Form:
+def promotion_of(operands: Sequence[Any], dtypes: Sequence[Any]) -> Promotion:
+    """Return how types of arrays combine: as PyTorch's if one is a tensor of PyTorch, as numpy's otherwise. PyTorch's
+    tensors without dimensions take the type of the others, unless theirs is of a higher kind."""
+    if not any(map(arrays.is_torch, operands)):
+        return Promotion("numpy")
+    with array_rules("torch"):
+        dimensioned = [dtype for x, dtype in zip(operands, dtypes, strict=True) if x.ndim > 0]
+        if not dimensioned or len(dimensioned) == len(operands):
+            return Promotion("torch")
+        met = functools.reduce(common_type, dimensioned)
+    types = [None if x.ndim > 0 else zero_dim_type(dtype, met) for x, dtype in zip(operands, dtypes, strict=True)]
+    return Promotion("torch", tuple(types))
+
+
+def _form(
+    function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtypes: Sequence[Any], promotion: Promotion
+) -> Form:
     """Return how a function is called for values of some types; determined once for equal functions."""
     whole = Functions(function)
 
     def tried(branching: Sequence[Any]) -> Form:
         functions = Functions(function, branching=branching)
-        return Form(functions, _result_type(with_numbers(functions.callables()[0], numbers, key[0]), dtypes))
+        return Form(functions, _result_type(with_numbers(functions.callables()[0], numbers, key[0], promotion), dtypes))
 
-    form = launches.cached_kernel_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
+    form = launches.cached_kernel_of(whole, lambda: vectors_first(tried), Form, key, promotion, *dtypes)
     return form._replace(functions=Functions(function, branching=True) if any(form.functions.branching) else whole)
 
 

@@ -53,7 +53,7 @@ class ElementwiseVectors(MemoryBound):
         )  # fmt: skip
         kernel = launches.cached_kernel_of(
             problem.functions, lambda: Elementwise(problem.applied(), *specialisation), Elementwise, problem.numbers_key,
-            *specialisation,
+            problem.promotion, *specialisation,
         )  # fmt: skip
         strides = tuple(tuple(Int64(s) for s in own) for own in steps)
         operands = [*args.inputs, args.out]

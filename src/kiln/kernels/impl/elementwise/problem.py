@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dispatch.arrays import require
 from ...dispatch.problem import Problem, TensorLayout
@@ -18,11 +19,23 @@ if TYPE_CHECKING:
 _MOST_MODES = 8
 
 
+class Promotion(NamedTuple):
+    """How the types of values combine: the rules of a library, and the types in which inputs are passed (None: their
+    own)."""
+
+    rules: str = "numpy"
+    types: tuple[Any, ...] = ()
+
+
+_NUMPY = Promotion()
+
+
 @dataclasses.dataclass(frozen=True)
 class ElementwiseProblem(Problem):
     """A function of the elements of some arrays, broadcast to one shape, and of Python numbers.
 
-    `numbers` are those, by the position of the argument, and `numbers_key` is their key.
+    `numbers` are those, by the position of the argument, and `numbers_key` is their key. `promotion` says how types of
+    values combine.
     """
 
     functions: Functions
@@ -30,6 +43,7 @@ class ElementwiseProblem(Problem):
     out: TensorLayout
     numbers_key: Any = ()
     numbers: dict[int, Any] = dataclasses.field(default_factory=dict, compare=False)
+    promotion: Promotion = _NUMPY
 
     name = "elementwise"
 
@@ -45,7 +59,8 @@ class ElementwiseProblem(Problem):
 
     def applied(self) -> Callable[..., Any]:
         """Return the function of the values of the inputs alone."""
-        return with_numbers(self.functions.callables()[0], self.numbers, len(self.inputs) + len(self.numbers))
+        count = len(self.inputs) + len(self.numbers)
+        return with_numbers(self.functions.callables()[0], self.numbers, count, self.promotion)
 
     def walk(self) -> tuple[list[int], list[list[int]]]:
         """Return extents and strides of the fewest modes that reach all elements."""
@@ -68,12 +83,15 @@ class ElementwiseProblem(Problem):
         return sum(x.bytes for x in (*self.inputs, self.out))
 
 
-def with_numbers(function: Callable[..., Any], numbers: dict[int, Any], count: int) -> Callable[..., Any]:
+def with_numbers(
+    function: Callable[..., Any], numbers: dict[int, Any], count: int, promotion: Promotion
+) -> Callable[..., Any]:
     """Bind the numbers of a function of `count` arguments; types of the others promote as those of arrays."""
 
     def call(*values: Any) -> Any:
-        left = iter(values)
-        return of_arrays(function, *[numbers[k] if k in numbers else next(left) for k in range(count)])
+        left = iter(x if t is None else x.to(t) for x, t in itertools.zip_longest(values, promotion.types))
+        arguments = [numbers[k] if k in numbers else next(left) for k in range(count)]
+        return of_arrays(function, *arguments, rules=promotion.rules)
 
     return call
 
