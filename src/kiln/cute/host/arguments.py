@@ -60,16 +60,19 @@ class TensorNode(Node):
         self.symbols = symbols
         self._bare = bare
         self.formats: str = found.formats
-        self._leaves, self._array, self._alignment = leaves, array, alignment
+        self._leaves = leaves if array is None or array.has_memory else None
+        self._array, self._alignment = array, alignment
 
     def types(self) -> list[ir.Type]:
         return self.key.types()
 
     def leaves(self) -> list[Any]:
         if self._leaves is None:
+            kind = "fake tensor" if self._array is None else type(self._array.keep).__qualname__
             raise type_error(
-                "a fake tensor is passed in a call",
-                "it describes an argument for cute.compile; call the compiled function with real tensors",
+                f"a {kind} has no memory, and is passed in a call",
+                "it describes an argument for cute.compile; call the compiled function with real tensors. Under "
+                "torch.compile and make_fx call an operator that you made with kiln.torch.op",
             )
         return list(self._leaves)
 
@@ -367,8 +370,7 @@ def array_node(x: Any) -> Node:
     found, leaves = _array_argument(
         array.dtype, array.address, array.shape, array.strides, array.device, array.readonly
     )
-    has_memory = array.address != 0 or 0 in array.shape  # torch's fake tensors have none
-    return TensorNode(found, leaves, array, alignment, bare=has_memory)
+    return TensorNode(found, leaves, array, alignment, bare=array.has_memory)
 
 
 def _array_argument(
@@ -448,9 +450,9 @@ def _quick_torch(x: Any) -> Any:
         return None
     try:
         address, strides = x.data_ptr(), x.stride()
+        key = (x.dtype, x.shape, strides, device)
     except RuntimeError:  # a sparse tensor, or one without storage
         return None
-    key = (x.dtype, x.shape, strides, device)
     known = _seen.get(key)
     if known is None:
         _check_device(device)

@@ -32,6 +32,11 @@ class Array(NamedTuple):
     readonly: bool
     keep: Any
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether its elements are in memory, if it has any. Those of PyTorch's fake tensors are not."""
+        return self.address != 0 or 0 in self.shape
+
 
 def read_array(x: Any) -> Array:
     """Return an array of any library that numpy, torch or the DLPack protocol knows."""
@@ -165,6 +170,25 @@ def torch_dtype(ty: Any) -> Any:
 
 
 def _read_torch(x: Any) -> Array:
+    try:
+        return _read_torch_fields(x)
+    except (
+        RuntimeError,
+        ValueError,
+        NotImplementedError,
+    ) as reason:  # PyTorch's own, of a tensor that is none like others
+        raise type_error(
+            f"a {type(x).__qualname__} of torch cannot be read: {str(reason).splitlines()[0]}", _ELSEWHERE
+        ) from None
+
+
+_ELSEWHERE = (
+    "pass the tensors it is made of; under torch.compile, torch.func and make_fx call an operator that you made with "
+    "kiln.torch.op"
+)
+
+
+def _read_torch_fields(x: Any) -> Array:
     dtype = torch_element_type(x.dtype)
     device = "cuda" if x.is_cuda else "cpu" if x.is_cpu else x.device.type
     if device not in ("cpu", "cuda"):
@@ -179,11 +203,14 @@ def _read_torch(x: Any) -> Array:
     if dtype.width == 4:
         shape, strides = unpacked(shape, strides, 2)
     address = torch_address(x)
-    if not address and x.numel() and not hasattr(x, "fake_mode"):
-        raise type_error(
-            f"a {type(x).__qualname__} of torch has no memory of its own", "pass the tensors it is made of"
-        )
+    if not address and x.numel() and not is_fake(x):
+        raise type_error(f"a {type(x).__qualname__} of torch has no memory of its own", _ELSEWHERE)
     return Array(address, shape, strides, dtype, device, False, x)
+
+
+def is_fake(x: Any) -> bool:
+    """Return whether a tensor of torch is a FakeTensor: its elements are nowhere, but code can be compiled for it."""
+    return hasattr(x, "fake_mode")
 
 
 _warned: set[tuple[str, int]] = set()
@@ -205,15 +232,13 @@ def _warn_of_gradients() -> None:
 
 def note_write(x: Any) -> None:
     """Tell autograd that a kernel writes to an array, if it is a tensor of torch with a version."""
-    if is_torch_tensor(type(x)) and not x.is_inference() and not hasattr(x, "fake_mode"):
+    if is_torch_tensor(type(x)) and not x.is_inference() and not is_fake(x):
         sys.modules["torch"].autograd.graph.increment_version(x)
 
 
 def torch_address(x: Any) -> int:
     """Return the address of a torch tensor's first element; 0 for a fake tensor, which has no memory."""
-    if hasattr(x, "fake_mode"):
-        return 0
-    return x.data_ptr()
+    return 0 if is_fake(x) else x.data_ptr()
 
 
 def unpacked(shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> tuple[Any, Any]:

@@ -76,12 +76,13 @@ class RuntimeTensor(_Passed):
         self._narrow_strides = use_32bit_stride
         self._order: tuple[int, ...] | None = None
         self._form = made
-        self._argument_record = made.argument_record(address)
+        # Without it native code leaves the tensor to Python, which says what is wrong with one without memory.
+        self._argument_record = made.argument_record(address) if address or 0 in made.shape else None
 
     def _set(self, made: Form) -> None:
         """Set which leaves are static and dynamic."""
         self._form = made
-        self._argument_record = made.argument_record(self._address)
+        self._argument_record = self._argument_record and made.argument_record(self._address)
 
     @property
     def _array(self) -> Array:
@@ -106,8 +107,8 @@ class RuntimeTensor(_Passed):
     def _argument(self) -> tuple[TensorSignature, tuple[int, ...]]:
         return self._form.signature, (self._address, *self._form.tail)
 
-    def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]]:
-        return self._argument
+    def __kiln_argument__(self) -> tuple[TensorSignature, tuple[int, ...]] | None:
+        return None if self._argument_record is None else self._argument
 
     def __c_pointers__(self) -> list[int]:
         """Return where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
@@ -313,7 +314,7 @@ def from_dlpack(
     if native is not None and (assumed_align is None or assumed_align <= plan.DESCRIBED_ALIGNMENT):
         key = (native.describe(tensor_dlpack), assumed_align, force_tf32)
         made, address = _forms.get(key), native.address(tensor_dlpack)
-        if made is not None and address is not None:
+        if made is not None and address:
             return RuntimeTensor(made, address, tensor_dlpack, use_32bit_stride)
     if type(tensor_dlpack) is RuntimeTensor:
         array = tensor_dlpack._array

@@ -235,6 +235,15 @@ def take_numpy(record: Ptr[ArrayRecord], array: Ptr[NumpyArray], place: Ptr[u64]
 
 
 @native
+def is_empty(tensor: Ptr[DLTensor]) -> bool:
+    """Return whether an array has no elements. Only then may it have no memory: storage can be freed and not be there yet."""
+    for mode in range(i64(tensor.rank)):
+        if tensor.shape[mode] == 0:
+            return True
+    return False
+
+
+@native
 def read_tensor(known: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
     """Fill a DLTensor for an array of a registered type; False if it is not what lies in its memory."""
     if Ptr[u64](Ptr(at(value, known.inner)) + known.bits)[0] & known.refused != 0:
@@ -242,7 +251,7 @@ def read_tensor(known: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]
     if known.read(value, tensor) != 0:
         cpython.PyErr_Clear()
         return False
-    return True
+    return tensor.data + tensor.offset != 0 or is_empty(tensor)
 
 
 @inline

@@ -12,7 +12,7 @@ from ...base_dsl import target as targets
 from ...base_dsl.call_types import AnyArray  # noqa: F401  # for the families
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...cute.host.addresses import make_ptr
-from ...cute.host.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type
+from ...cute.host.arrays import has_mask, numpy_element_type, torch_address, torch_dtype, torch_element_type
 from ...cute.runtime import from_dlpack
 from ...cute.tensor.pointer import AddressSpace, element_bits, natural_alignment
 from ...cute.tensor.tensor import TracedTensor
@@ -114,7 +114,7 @@ def address(x: Any) -> int:
     """Return the address of the first element; 0 for None."""
     if x is None:
         return 0
-    return x.data_ptr() if is_torch(x) else x.__array_interface__["data"][0]
+    return torch_address(x) if is_torch(x) else x.__array_interface__["data"][0]
 
 
 def require_materialized(x: Any, function: str) -> None:
@@ -130,7 +130,7 @@ def require_materialized(x: Any, function: str) -> None:
         hint="x.resolve_neg(), x.resolve_conj()",
     )
     require(
-        not is_torch(x) or address(x) != 0 or x.numel() == 0 or hasattr(x, "fake_mode"),
+        not is_torch(x) or address(x) != 0 or x.numel() == 0,
         f"{function} of a {type(x).__qualname__} of torch that has no memory of its own",
         hint="x.clone()",
     )
