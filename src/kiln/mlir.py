@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._alias import BINDINGS as PACKAGE
-from ._support import deferred, fork_safe, stack_guard
+from ._support import deferred, file_names, fork_safe, interpreters, stack_guard
 
 
 class _Logging:
@@ -34,6 +34,7 @@ class _Logging:
         return getattr(importlib.import_module("logging").getLogger(self._name), name)
 
 
+interpreters.check()
 stack_guard.check()
 # `ir` imports numpy for builders of four kinds of attributes (60 ms); what loads the libraries, `logging` for words that nobody
 # asks for (5 ms).
@@ -48,6 +49,7 @@ __all__ = [
     "PACKAGE",
     "context",
     "dialect_module",
+    "file_location",
     "find",
     "ir",
     "load_irdl",
@@ -121,6 +123,11 @@ _making = fork_safe.rlock()
 _made: list[ir.Context] = []
 _DIALECTS = ("arith", "cf", "func", "gpu", "irdl", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector")
 _imported: list[str] = []
+
+
+def file_location(name: str, line: int, column: int) -> ir.Location:
+    """Return the location of a place in a file, whatever bytes its name has; line and column count from 1."""
+    return ir.Location.file(file_names.to_utf8(name), line, column)
 
 
 def _load_with_modules() -> None:

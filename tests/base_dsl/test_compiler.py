@@ -178,7 +178,7 @@ def test_dumps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.C
     monkeypatch.setenv("CUTE_DSL_PRINT_IR", "1")
     compile_(SOURCE)
     names = {path.name for path in (tmp_path / "new").iterdir()}
-    assert names >= {"f.mlir", "f.debug.mlir", "f.ll", "f.s", "f.o", "f.02_expansion.mlir"}
+    assert names >= {"f.mlir", "f.debug.mlir", "f.ll", "f.s", "f.o", "f.03_expansion.mlir"}
     assert "arith.addi" in (tmp_path / "new" / "f.mlir").read_text()
     assert "loc(" in (tmp_path / "new" / "f.debug.mlir").read_text()
     assert "arith.addi" in capsys.readouterr().out

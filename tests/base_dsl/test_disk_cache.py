@@ -153,6 +153,20 @@ def test_malformed_entries_with_a_correct_checksum_are_compiled_again(run, tmp_p
     assert run(path)[1:3] == first[1:3]
 
 
+def test_an_entry_that_has_grown_is_not_read_whole(tmp_path):
+    name = "ab" + "0" * 62
+    entry = cache.Entry({}, {"object": b"code"})
+    cache.store(name, entry, str(tmp_path))
+    (path,) = tmp_path.glob("*/*.kiln")
+    assert cache.load(name, str(tmp_path)) == entry
+    whole = path.read_bytes()
+    os.truncate(path, 1 << 40)  # more than a machine has memory: it would be MemoryError
+    assert cache.load(name, str(tmp_path)) is None and not path.exists()
+    for damaged in (whole[: cache._HEAD - 1], whole[: cache._HEAD], whole[:-1], whole + b" "):
+        path.write_bytes(damaged)
+        assert cache.load(name, str(tmp_path)) is None and not path.exists()
+
+
 BODIES = [
     b"",
     b"\0" * 8,
@@ -181,7 +195,7 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
 def test_a_malformed_body_is_no_entry(body):
     name = "ab" + "0" * 62
-    assert cache._decode(name, cache._MAGIC + cache._checksum(name, body) + body) is None
+    assert cache._decode(name, cache._sealed(name, body)) is None
 
 
 def test_an_entry_under_another_name_is_none():

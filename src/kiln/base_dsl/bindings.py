@@ -21,3 +21,8 @@ _mlir: Any = lazy.Module("kiln.mlir")
 def context() -> ir.Context:
     """Return the process-wide MLIR context."""
     return _mlir.context()
+
+
+def file_location(name: str, line: int, column: int) -> ir.Location:
+    """Return the location of a place in a file, whatever bytes its name has; line and column count from 1."""
+    return _mlir.file_location(name, line, column)

@@ -45,7 +45,9 @@ Loaded = TypeVar("Loaded")
 
 LIMIT = 2 << 30
 """The bytes the directory may hold; past it, the least recently used entries are removed."""
-_MAGIC = b"KILN cache 3\n"
+_MAGIC = b"KILN cache 4\n"
+_HEAD = len(_MAGIC) + 8 + 32
+"""The bytes before the body of an entry: the magic, the body's size, and a checksum."""
 _SUFFIX = ".kiln"
 _TEMPORARY = ".kiln-"
 """The prefix of entries that are being written."""
@@ -292,7 +294,8 @@ def load(name: str, folder: str) -> Entry | None:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
             if ours := stat.S_ISREG(found.st_mode) and is_ours(found):
-                entry = _decode(name, file.read())
+                head = file.read(_HEAD)
+                entry = _decode(name, head + file.read()) if _tells_size(head, found.st_size) else None
                 if entry is not None:
                     with contextlib.suppress(OSError):
                         os.utime(file.fileno())  # used now
@@ -341,7 +344,12 @@ def _encode(name: str, entry: Entry) -> bytes:
     sizes = [(piece, len(data)) for piece, data in entry.data.items()]
     head = json.dumps({"facts": entry.facts, "data": sizes}).encode()
     body = struct.pack("<Q", len(head)) + head + b"".join(entry.data.values())
-    return _MAGIC + _checksum(name, body) + body
+    return _sealed(name, body)
+
+
+def _sealed(name: str, body: bytes) -> bytes:
+    """Return the contents of a file with a body."""
+    return _MAGIC + struct.pack("<Q", len(body)) + _checksum(name, body) + body
 
 
 def _checksum(name: str, body: bytes) -> bytes:
@@ -350,11 +358,15 @@ def _checksum(name: str, body: bytes) -> bytes:
     return digest.digest()
 
 
+def _tells_size(head: bytes, size: int) -> bool:
+    """Return whether a file begins as an entry of its size does; one that has grown may not fit into memory."""
+    return head[: len(_MAGIC) + 8] == _MAGIC + struct.pack("<Q", max(size - _HEAD, 0))
+
+
 def _decode(name: str, data: bytes) -> Entry | None:
     """Return the entry of a name in the contents of its file; None for anything else."""
-    start = len(_MAGIC) + 32
-    body = data[start:]
-    if not data.startswith(_MAGIC) or _checksum(name, body) != data[len(_MAGIC) : start]:
+    body = data[_HEAD:]
+    if not _tells_size(data[:_HEAD], len(data)) or _checksum(name, body) != data[_HEAD - 32 : _HEAD]:
         return None
     try:
         (size,) = struct.unpack_from("<Q", body)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .._support import lazy
+from .._support import file_names, lazy
 from . import settings
 from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
@@ -41,7 +41,7 @@ def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
 
 def _file_span(location: Any) -> Span | None:
     name = location.filename
-    filename = name.value if hasattr(name, "value") else str(name)
+    filename = file_names.from_utf8(name.value if hasattr(name, "value") else str(name))
     if not location.start_line:
         return None
     # MLIR counts columns from 1, 0 being unknown; a span counts from 0

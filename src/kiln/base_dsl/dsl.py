@@ -15,7 +15,7 @@ from .._support import fork_safe, lazy
 from . import merging, tree
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
-from .bindings import context, ir
+from .bindings import context, file_location, ir
 from .caller import Caller
 from .diagnostics import (
     DSLBaseError,
@@ -200,7 +200,7 @@ class BaseDSL(ArgumentRules):
             module = ir.Module.create()
         active = tracing.Trace(self, module)
         with tracing.activate(active), report(active):
-            location = ir.Location.file(at.filename, at.line, 1)
+            location = file_location(at.filename, at.line, 1)
             leaf_types = [t for node in nodes for t in node.types()]
             with ir.InsertionPoint(module.body):
                 function, entry = self.make_function(name, leaf_types, location)

@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._support import fork_safe
-from .bindings import context, ir
+from .bindings import context, file_location, ir
 from .diagnostics import Positions, is_internal, position_table, positions, runtime_error
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Trace:
             line, _, column, _ = positions(code, frame.f_lasti, table)
             if line < 0:
                 line = frame.f_lineno or code.co_firstlineno
-            here = places[frame.f_lasti] = _ir.Location.file(code.co_filename, line, max(column, 0) + 1)
+            here = places[frame.f_lasti] = file_location(code.co_filename, line, max(column, 0) + 1)
         return here if caller is None else _ir.Location.callsite(here, [caller])
 
     @contextlib.contextmanager

@@ -337,7 +337,7 @@ class Unit(tracing.Trace):
         found = self._symbols.get(function)
         if found is not None:
             return found
-        from ..mlir import ir
+        from ..mlir import file_location, ir
 
         inputs, result = function.signature
         flat = [t for kind in inputs.values() for t in ir_types(kind)]
@@ -345,7 +345,7 @@ class Unit(tracing.Trace):
         symbol = function.symbol if function.external or function.library is not None else self._free(function.name)
         self._symbols[function] = symbol
         at = function.span
-        location = ir.Location.file(at.filename, at.line, 1)
+        location = file_location(at.filename, at.line, 1)
         declared = self._others.get(symbol)
         if declared is None:
             attributes = {

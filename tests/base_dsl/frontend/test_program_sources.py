@@ -9,6 +9,7 @@ import os
 import py_compile
 import sys
 import textwrap
+import zipfile
 from typing import Any
 
 import pytest
@@ -223,6 +224,51 @@ def test_a_file(child, tmp_path):
     (tmp_path / "prog.py").write_text(PROGRAM)
     done = child("prog.py", KILN_TARGET="cpu")
     assert done.stdout == "result 3\n", done.stderr
+
+
+def test_a_zip_file(child, tmp_path):
+    wrong = "\n@cute.jit\ndef g(a: cute.Int32):\n    assert a < 3, 'too large'\n    return a\n\ng(4)\n"
+    with zipfile.ZipFile(tmp_path / "app.pyz", "w") as file:
+        file.writestr("__main__.py", PROGRAM.replace("cute\n", "cute\nimport inside\n", 1) + wrong)
+        file.writestr("inside.py", PROGRAM.replace("f(7)", "f(3)"))
+    done = child("app.pyz", KILN_TARGET="cpu")
+    assert done.stdout == "result 3\nresult 3\n", done.stderr
+    assert "app.pyz/__main__.py:17: error: assertion failed: too large" in done.stderr
+    assert "    assert a < 3" in done.stderr
+
+
+def test_a_file_whose_name_is_not_utf8(child, tmp_path):
+    folder = os.fsencode(tmp_path) + b"/\xff\xfe"
+    os.mkdir(folder)
+    with open(folder + b"/prog.py", "w") as file:
+        file.write(PROGRAM + OF_KERNEL)
+    name = os.fsdecode(folder + b"/prog.py")
+    done = child(name, KILN_TARGET="cpu")
+    assert done.stdout == "result 3\nfile %FF%FE/prog.py\n", done.stderr
+    shown = name.encode("ascii", "backslashreplace").decode()
+    assert f"{shown}:23: error: assertion failed: too many" in done.stderr
+    assert '    assert t < 10, "too many"' in done.stderr
+
+
+OF_KERNEL = """
+import re
+
+@cute.jit
+def main(x: cute.Tensor):
+    k(x).launch(grid=1, block=32)
+
+@cute.kernel
+def k(x: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    assert t < 10, "too many"
+    x[t] = 1.0
+
+import numpy as np
+x = np.zeros(32, np.float32)
+made = cute.compile(main, x, target="nvidia", options="--gpu-arch sm_90a --generate-line-info")
+print("file", re.search(r'\\.file.*?/([^/]*/prog.py)"', made.__ptx__)[1])
+main(x)
+"""
 
 
 def test_redirected_standard_input(child, tmp_path):

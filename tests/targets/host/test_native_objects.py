@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import pkgutil
 import sys
 from pathlib import Path
@@ -108,6 +109,8 @@ def test_damaged_and_foreign_files_are_not_used(folder, monkeypatch):
     for wrong in (b"", whole[:-1], whole[1:], b"tho" + whole[3:], whole + b" "):
         path.write_bytes(wrong)
         assert native_objects.kept("sums", "any") is None
+    os.truncate(path, 1 << 40)  # more than a machine has memory: reading it would be MemoryError
+    assert native_objects.kept("sums", "any") is None
     path.write_bytes(whole)
     for name in ("sums.other.o", "products.any.o"):
         path.with_name(name).write_bytes(whole)

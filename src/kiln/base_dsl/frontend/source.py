@@ -71,6 +71,8 @@ def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionN
     `space` is the global namespace of its function. Raises DSLRuntimeError if its source cannot be found.
     """
     linecache.checkcache(code.co_filename)
+    if not linecache.getlines(code.co_filename):  # in a zip file, or where else a loader finds it
+        linecache.getlines(code.co_filename, space)
     return _find_alone(code) or nodes.clone(_find_in_whole(code, space or {}))
 
 

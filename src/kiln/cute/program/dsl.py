@@ -11,7 +11,7 @@ from ..._support import lazy
 from ...base_dsl import sanitizing, tree
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
-from ...base_dsl.bindings import ir
+from ...base_dsl.bindings import file_location, ir
 from ...base_dsl.diagnostics import DSLBaseError, frame_span, runtime_error, type_error, user_frame
 from ...base_dsl.function import JitFunction
 from ...base_dsl.log import logger
@@ -417,7 +417,7 @@ class KernelLaunch:
         while name in taken:
             name = f"{base}_{number}"
             number += 1
-        location = ir.Location.file(kernel.span.filename, kernel.span.line, 1)
+        location = file_location(kernel.span.filename, kernel.span.line, 1)
         with ir.InsertionPoint(active.module.body):
             function, entry = kernel.dsl.make_function(name, [v.type for v in values], location)
         function.attributes[cute.KERNEL] = ir.UnitAttr.get()

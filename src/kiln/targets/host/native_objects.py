@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,9 @@ COMMON = {"x86_64": ("x86-64-v3", "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt
 """LLVM's name of the common processor of each architecture, and its features, which nearly all machines have."""
 
 _CHECK = 32
+_TRAILER_FORMAT = f"<Q{_CHECK}s"
+"""How a file ends, after the data: the size of the data, and a hash. Tools that read object code skip it."""
+_TRAILER = struct.calcsize(_TRAILER_FORMAT)
 _EXPORTS = b"\nexports "
 """Before the names of what a library exports."""
 
@@ -39,8 +43,12 @@ def kept(name: str, architecture: str) -> Kept | None:
     """Return the stored object code of a library for the common processor of an architecture, and its exports."""
     with contextlib.suppress(OSError):
         with open(_path(name, architecture), "rb") as file:
-            body = file.read()
-        body, check = body[:-_CHECK], body[-_CHECK:]
+            size = file.seek(-_TRAILER, os.SEEK_END)
+            length, check = struct.unpack(_TRAILER_FORMAT, file.read(_TRAILER))
+            if length != size:  # a file that has grown may not fit into memory
+                return None
+            file.seek(0)
+            body = file.read(size)
         if check == _check(name, architecture, body):
             data, _, names = body.rpartition(_EXPORTS)
             return Kept(data, tuple(names.decode().split()))
@@ -60,7 +68,7 @@ def keep(library: Library, architecture: str, data: bytes) -> None:
             os.mkdir(folder)
         try:
             with open(temporary, "wb") as file:
-                file.write(body + _check(library.name, architecture, body))
+                file.write(body + struct.pack(_TRAILER_FORMAT, len(body), _check(library.name, architecture, body)))
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(OSError):
@@ -72,6 +80,6 @@ def _path(name: str, architecture: str) -> str:
 
 
 def _check(name: str, architecture: str, data: bytes) -> bytes:
-    """Return the trailer of a file: a hash of the sources and of the data. Tools that read object code skip it."""
+    """Return the hash of the sources and of the data that a file ends with."""
     facts = (name, architecture, cache.sources_hash())
     return cache.blake2b(repr(facts).encode() + data, digest_size=_CHECK).digest()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, string_at
 from typing import Any
 
-from ..._support import fork_safe
+from ..._support import file_names, fork_safe
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, source_paths, toolchain
@@ -187,7 +187,7 @@ def with_plain_files(ptx: str) -> str:
 
     def renamed(found: re.Match[str]) -> str:
         path = _ESCAPE.sub(unescaped, found[2].encode(errors="surrogateescape")).decode(errors="surrogateescape")
-        return f'{found[1]}"{source_paths.encoded(path)}"'
+        return f'{found[1]}"{source_paths.encoded(file_names.from_utf8(path))}"'
 
     return _FILE.sub(renamed, ptx)
 

@@ -81,7 +81,7 @@ def import_file(path: Path) -> ModuleType:
         # Another project may have a package of the same name.
         if path_of(name) == path:
             return import_name(name)
-    name = f"kiln_case_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"kiln_case_{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
     linecache.checkcache(str(path))
     module = ModuleType(name)
     module.__file__ = str(path)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def digest(files: dict[Path, bytes]) -> str:
     whole = hashlib.sha256()
     for path, data in files.items():
         name = path.relative_to(top) if top in path.parents else path.name
-        whole.update(f"{name}\0{len(data)}\0".encode() + data)
+        whole.update(os.fsencode(name) + f"\0{len(data)}\0".encode() + data)
     return whole.hexdigest()
 
 

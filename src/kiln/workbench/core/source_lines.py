@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from ..._support import file_names
 from ...hardware import source_paths
 
 Place = tuple[str, int]
@@ -135,7 +136,7 @@ def _unescaped(text: str) -> str:
         return b"\\" if found[1] == b"\\" else bytes.fromhex(found[1].decode())
 
     path = re.sub(rb"\\([0-9A-Fa-f]{2}|\\)", character, text.encode(errors="surrogateescape"))
-    return os.path.normpath(path.decode(errors="surrogateescape"))
+    return os.path.normpath(file_names.from_utf8(path.decode(errors="surrogateescape")))
 
 
 def _of_ptx(text: str) -> str:
