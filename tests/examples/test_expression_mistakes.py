@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import re
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -157,6 +159,63 @@ def main(x: cute.Tensor):
 def test_a_name_of_another_module():
     with pytest.raises(AttributeError, match=r"it is kiln\.range_constexpr"):
         kiln.cute.range_constexpr  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_names_of_cuda_and_ptx():
+    arch = kiln.cute.arch
+    with pytest.raises(AttributeError, match=r"no attribute 'mapa': write map_dsmem_ptr\("):
+        arch.mapa  # noqa: B018
+    for name, instead in arch._ELSEWHERE.items():
+        assert not hasattr(arch, name)
+        whole = re.findall(r"cute\.[\w.]+", instead) or [f"cute.arch.{instead.partition('(')[0]}"]
+        for written in whole if not instead.startswith("x[i]") else ():
+            operator.attrgetter(written)(kiln)
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [("threads", "block="), ("num_warps", "block=32 * num_warps"), ("blocks", "grid="), ("shared_mem", "smem=")],
+)
+def test_sizes_of_other_languages(option, instead, tmp_path):
+    source = f"""\
+from kiln import cute
+@cute.kernel
+def k(x: cute.Tensor):
+    x[0] = 1.0
+@cute.jit
+def main(x: cute.Tensor):
+    k(x).launch(grid=1, {option}=32)
+"""
+    failure = failure_of(source, tmp_path, np.zeros(3, np.float32))
+    assert f"unknown option '{option}'" in str(failure)
+    assert instead in str(failure)
+    assert "did you mean" not in str(failure)
+
+
+NESTED = """\
+from kiln import cute, Int32
+@cute.kernel
+def k(x: cute.Tensor, n: Int32):
+    for i in range(n):
+        if x[i] > 0.0:
+            while n > 1:
+                {line}
+@cute.jit
+def main(x: cute.Tensor):
+    k(x, 3).launch(grid=1, block=32)
+"""
+
+
+@pytest.mark.parametrize("line", ["x.sum()", "raise ValueError"])
+def test_frames_have_the_names_of_the_functions(line, tmp_path):
+    """Parts of a function that are traced as functions have its name; of an error of Kiln's only the innermost shows."""
+    failure = failure_of(NESTED.format(line=line), tmp_path, np.zeros(3, np.float32))
+    shown = traceback.extract_tb(failure.__traceback__)
+    assert "__kiln" not in "".join(traceback.format_exception(failure))
+    names = [frame.name for frame in shown if frame.filename == str(tmp_path / "program.py")]
+    assert set(names) <= {"<module>", "main", "k"}
+    if line == "x.sum()":
+        assert names.count("k") == 1
 
 
 @kiln.cute.jit

@@ -19,12 +19,14 @@ def names(
     places: Mapping[str, str],
     modules: Collection[str] | None = (),
     otherwise: Callable[[str, str], Any] | None = None,
+    elsewhere: Mapping[str, str] | None = None,
 ) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module.
 
     A name in `places` is loaded from the module given there, relative to this module's package; `modules` are
-    submodules (None: any). Other names are what `otherwise(module, name)` returns, or missing. `dir()` of the module
-    has the names that load later, too, unless it has a `__dir__` of its own.
+    submodules (None: any). Other names are what `otherwise(module, name)` returns, or missing. `elsewhere` has names of
+    other languages, and what to write here. `dir()` of the module has the names that load later, too, unless it has a
+    `__dir__` of its own.
     """
     here = sys.modules[module]
     vars(here).setdefault("__dir__", listing(module, places, modules))
@@ -47,6 +49,8 @@ def names(
         if otherwise is not None:
             return otherwise(module, name)
         missing_name = f"module {module!r} has no attribute {name!r}"
+        if elsewhere is not None and name in elsewhere:
+            raise AttributeError(f"{missing_name}: write {elsewhere[name]}", name=name, obj=None)
         if (owner := _module_with(name)) is not None:  # `obj`: Python proposes nothing else
             raise AttributeError(f"{missing_name}: it is {owner}.{name}", name=name, obj=None)
         raise AttributeError(missing_name)

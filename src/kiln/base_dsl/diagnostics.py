@@ -326,6 +326,14 @@ def function_name(code: types.CodeType) -> str:
     return parts[-1] if parts else name
 
 
+def generated_name(code: types.CodeType) -> str:
+    """Return the name of a part of a function that the front end generated, such as the body of a loop; empty for others."""
+    if code.co_name.startswith("__kiln"):
+        return code.co_name
+    last = code.co_consts[-1] if code.co_consts else None  # as `rewriter._renamed` leaves it
+    return last if isinstance(last, str) and last.startswith("__kiln_") else ""
+
+
 def frame_span(frame: types.FrameType) -> Span:
     """Return where a frame is now."""
     code = frame.f_code
@@ -390,7 +398,7 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
     lazy: Span | None = None
     for frame in _frames_of_trace(sys._getframe(depth + 1)):
         code = frame.f_code
-        generated = code.co_name.startswith("__kiln")
+        generated = bool(generated_name(code))
         name = function_name(code)
         if lazy is not None:  # a lazily evaluated part of an expression of this function, or a lambda of the user's
             if lazy.filename == code.co_filename and lazy.line == frame.f_lineno:
@@ -451,10 +459,15 @@ def _of_kiln(frame: types.FrameType) -> bool:
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
+def _is_around(code: types.CodeType, part: types.CodeType) -> bool:
+    """Return whether code is of the function that a generated part belongs to."""
+    return code.co_filename == part.co_filename and function_name(code) == function_name(part)
+
+
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
     """Return the traceback without the frames of Kiln's own code; None if nothing is left.
 
-    Those of the standard library that Kiln calls go, too.
+    Those of the standard library that Kiln calls go, too. Of a function and its generated parts the innermost is left.
     """
     program: list[types.TracebackType] = []
     cursor, within = tb, False
@@ -464,6 +477,8 @@ def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType
         called = within and filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
         within = _of_kiln(frame) or called
         if not within:
+            if generated_name(frame.f_code) and program and _is_around(program[-1].tb_frame.f_code, frame.f_code):
+                program.pop()
             program.append(cursor)
         cursor = cursor.tb_next
     result: types.TracebackType | None = None

@@ -165,7 +165,8 @@ def broken_rule(
     for what, extents, limits in (("grid", sizes.grid, GRID), ("block", sizes.block, BLOCK)):
         for axis, extent, limit in zip("xyz", extents, limits, strict=True):
             if extent is not None and extent < (0 if empty and what == "grid" else 1):
-                return f"{what} {axis} is {extent}", f"every size of a {what} is at least 1"
+                for_empty = "; return before the launch where there is nothing to do" if what == "grid" else ""
+                return f"{what} {axis} is {extent}", f"every size of a {what} is at least 1{for_empty}"
             if extent is not None and extent > limit:
                 return f"{what} {axis} is {extent}", f"{what} {axis} is at most {limit}"
     found = _broken_cluster(of, sizes, needs.pairs)

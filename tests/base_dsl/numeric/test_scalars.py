@@ -226,7 +226,7 @@ def test_bool_of_a_dynamic_value(tracing: Any) -> None:
     ("use", "needs", "hint"),
     [
         (lambda x: [1, 2][x], "a concrete int", "Constexpr"),
-        (lambda x: range(x), "a concrete int", "cutlass.range"),
+        (lambda x: range(x), "a concrete int", "`for` statement"),
         (lambda x: int(x), "a concrete int", ".to(Int32)"),
         (lambda x: float(x), "a concrete float", ".to(Float32)"),
         (lambda x: {x: 1}, "a hashable value", "dict key"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import merging, tree
 from ..bindings import ir
 from ..cells import contents
-from ..diagnostics import type_error
+from ..diagnostics import generated_name, type_error
 from ..tree import UNDEFINED
 from .carry import Snapshot, set_contents
 from .hidden_state import code_facts
@@ -43,14 +43,14 @@ class LazyEffects:
         todo: list[Any] = list(arms)
         while todo:
             arm = todo.pop()
-            if is_internal_name(arm.__name__):
+            if generated_name(arm.__code__):
                 self._writes |= code_facts(arm.__code__).rebinds
             for name, cell in zip(arm.__code__.co_freevars, arm.__closure__ or (), strict=True):
                 if name in self._cells:
                     continue
                 self._cells[name] = cell
                 value = contents(cell, UNDEFINED)
-                if isinstance(value, types.FunctionType) and is_internal_name(value.__name__):
+                if isinstance(value, types.FunctionType) and generated_name(value.__code__):
                     todo.append(value)
                 elif not is_internal_name(name) and value is not UNDEFINED:
                     roots[name] = value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import trace as tracing
 from .. import tree
 from ..code_cache import by_code
-from ..diagnostics import DSLUserCodeError, Span, frame_span, is_internal, user_frame
+from ..diagnostics import DSLUserCodeError, Span, frame_span, generated_name, is_internal, user_frame
 from .carry import Reached, Snapshot, objects_in
 from .jumps import is_internal_name
 
@@ -263,7 +263,7 @@ def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
 
 def _runs_again(code: types.CodeType) -> bool:
     """Return whether code is the body of a loop, which may run once more."""
-    return code.co_name.startswith("__kiln_body")
+    return generated_name(code).startswith("__kiln_body")
 
 
 @by_code

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..diagnostics import DSLSyntaxError, Span, generated_names, node_span
+from ..diagnostics import DSLSyntaxError, Span, generated_name, generated_names, node_span
 from . import (
     assert_,
     boolean,
@@ -127,10 +127,26 @@ def _rewrite_code(
     if hasattr(code, "co_qualname"):
         result = _requalified(result, _qualname(result), _qualname(code))
 
+    result = _renamed(result, code.co_name)
+
     def text() -> str:
         return ast.unparse(nodes.fix_locations(ast.Module([factory], []))).replace(FUNCTION, code.co_name)
 
     return result, rewriter.constructs, text
+
+
+def _renamed(code: types.CodeType, name: str) -> types.CodeType:
+    """Return the code of a function `name`, whose generated parts get this name, for tracebacks.
+
+    Their own is their last constant (`diagnostics.generated_name`). Functions without a name keep them.
+    """
+    own = code.co_name
+    if not own.startswith("__kiln"):
+        name = own
+    constants = tuple(_renamed(c, name) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+    if own == name or name.startswith("<"):
+        return code.replace(co_consts=constants)
+    return code.replace(co_consts=(*constants, own), co_name=name)
 
 
 def _requalified(code: types.CodeType, old: str, new: str) -> types.CodeType:
@@ -146,7 +162,7 @@ def _qualname(code: Any) -> str:
 
 def _mark_rewritten(code: types.CodeType, name: str) -> None:
     _already.add(code)
-    if code.co_name.startswith("__kiln"):
+    if generated_name(code):
         generated_names[code] = name
     elif not code.co_name.startswith("<"):
         name = code.co_name

@@ -188,7 +188,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             hint = (
                 "decorate the enclosing function with @cute.jit (or @cute.kernel) so that its `if`, `while`, `and`, `or` "
                 "and `not` take dynamic values; if the value is known when compiling, pass it as Constexpr and test "
-                "cutlass.const_expr(...)"
+                "kiln.const_expr(...)"
             )
         return bool(self._python("a concrete bool", hint))
 
@@ -367,7 +367,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
             self._python(
                 _INDEX,
                 "a list index, a range_constexpr bound or a static shape must be known when compiling: "
-                "use a Constexpr, or cutlass.range for a dynamic loop",
+                "use a Constexpr, or a `for` statement, whose range may be dynamic",
             )
         )
 

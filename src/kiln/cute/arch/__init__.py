@@ -37,6 +37,23 @@ from .thread import *
 from .values import *
 from .warp import *
 
+_ELSEWHERE = {
+    "mapa": "map_dsmem_ptr(pointer, block)", "__ldg": "x[i], an ordinary load", "ldg": "x[i], an ordinary load",
+    "__syncthreads": "sync_threads()", "syncthreads": "sync_threads()", "bar_sync": "barrier(...)", "__syncwarp": "sync_warp()",
+    "syncwarp": "sync_warp()", "__shfl_sync": "shuffle_sync(...)", "__shfl_xor_sync": "shuffle_sync_bfly(...)",
+    "__shfl_up_sync": "shuffle_sync_up(...)", "__shfl_down_sync": "shuffle_sync_down(...)", "__any_sync": "vote_any_sync(...)",
+    "__all_sync": "vote_all_sync(...)", "__ballot_sync": "vote_ballot_sync(...)", "elect_sync": "elect_one()",
+    "__threadfence": "fence_acq_rel_gpu()", "__threadfence_block": "fence_acq_rel_cta()", "__threadfence_system": "fence_acq_rel_sys()",
+    "threadIdx": "thread_idx(), which returns x, y, z", "blockIdx": "block_idx(), which returns x, y, z",
+    "blockDim": "block_dim(), which returns x, y, z", "gridDim": "grid_dim(), which returns x, y, z",
+    "atomicAdd": "atomic_add(pointer, value)", "atomicCAS": "atomic_cas(...)", "atomicExch": "atomic_exch(pointer, value)",
+    "atomicMax": "atomic_max(pointer, value)", "atomicMin": "atomic_min(pointer, value)", "__popc": "popc(value)",
+    "__clz": "clz(value)", "__nanosleep": "nanosleep(...)", "cp_async": "cute.copy with cute.nvgpu.cpasync.CopyG2SOp",
+    "ldmatrix": "cute.copy with cute.nvgpu.warp.LdMatrix8x8x16bOp", "stmatrix": "cute.copy with cute.nvgpu.warp.StMatrix8x8x16bOp",
+    "fence_proxy_async": 'fence_proxy("async")',
+}  # fmt: skip
+"""Names of CUDA C++ and PTX, and what to write for them."""
+__getattr__ = lazy.names(__name__, {}, elsewhere=_ELSEWHERE)
 __dir__ = lazy.listing(__name__)
 __all__ = ["Arch"]
 __all__ += arithmetic.__all__

@@ -280,6 +280,24 @@ class KernelFunction(TracedFunction[P, "KernelLaunch"]):
             return KernelLaunch(self, arguments)
 
 
+_SIZES_ELSEWHERE = {
+    **dict.fromkeys(
+        ("threads", "num_threads", "threads_per_block", "block_size", "block_dim", "blockDim"),
+        "block= has the threads of a block: block=128, or block=(x, y, z)",
+    ),
+    **dict.fromkeys(("warps", "num_warps"), "block= has the threads of a block: block=32 * num_warps"),
+    **dict.fromkeys(
+        ("blocks", "num_blocks", "ctas", "num_ctas", "grid_dim", "gridDim"), "grid= has the blocks: grid=8, or grid=(x, y, z)"
+    ),
+    **dict.fromkeys(
+        ("shared", "shared_mem", "shared_memory", "shmem", "dynamic_smem", "smem_bytes", "dynamic_smem_bytes"),
+        "smem= has the bytes of shared memory; what the kernel allocates is counted by itself",
+    ),
+    **dict.fromkeys(("clusters", "cluster_dims", "cluster_size"), "cluster= has the blocks of a cluster: cluster=(2, 1, 1)"),
+}  # fmt: skip
+"""Names of a launch's sizes in other languages, and what to write for them."""
+
+
 def _only_known_options(launch: Callable[P, R]) -> Callable[P, R]:
     """Return `launch`, which answers an option that it does not have with the name of the nearest it has."""
     known = inspect.signature(launch).parameters.keys()
@@ -293,8 +311,9 @@ def _only_known_options(launch: Callable[P, R]) -> Callable[P, R]:
         if unknown := [name for name in options if name not in known]:
             import difflib  # start-up: it takes as long as a tenth of the language
 
-            close = difflib.get_close_matches(unknown[0], list(known), 1)
+            close = difflib.get_close_matches(unknown[0], list(known), 1, 0.75)
             hint = f"did you mean {close[0]}?" if close else ", ".join(known)
+            hint = _SIZES_ELSEWHERE.get(unknown[0], hint)
             raise type_error(f"launch() got an unknown option {unknown[0]!r}", hint)
         return launch(*args, **options)
 
