@@ -69,7 +69,7 @@ def run_blocks(chunk: Ptr[Chunk]) -> None:
     total, first, stride = job.total, u64(job.first), u64(job.stride)
     for number in range(chunk.number, chunk.end):
         place = number
-        if stride != 1:
+        if stride != 1 or first != 0:
             place = (number * stride + first) % total
         rows = place // grid_x
         x, y, z = u32(place % grid_x), u32(rows % grid_y), u32(rows // grid_y)
@@ -128,7 +128,7 @@ def next_cluster(job: Ptr[Job], seeded: u32, taken: u32, first: Ptr[u32]) -> boo
     if number >= job.total:
         return False
     cluster = number
-    if job.stride != 1:
+    if job.stride != 1 or job.first != 0:
         cluster = (number * job.stride + job.first) % job.total
     sizes = job.sizes
     for axis in (0, 1, 2):

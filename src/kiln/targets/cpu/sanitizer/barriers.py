@@ -26,6 +26,7 @@ from .state import (
     detector,
     state,
 )
+from .store_buffer import settle_own
 
 _NONE = 0xFFFF_FFFF
 
@@ -60,6 +61,7 @@ def barrier(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) 
         return
     if mode < 2 and count != 0:
         check_phase(slot, number, count, site)
+    settle_own()
     slot.arrived += 1
     arrives_fenced(slot.clock)
     if mode == 3:
@@ -227,6 +229,7 @@ def meet(mask: u32, site: u32, orders: u32) -> None:
             slot.clock.unfenced = LEVELS
             raise_to(ref(numbers(slot.clock))[TCGEN05_LD * st.threads + st.tid], thread.own[TCGEN05_LD])
         else:
+            settle_own()
             arrives_fenced(slot.clock)
             release(slot.clock)
         clock_hold(slot.clock)

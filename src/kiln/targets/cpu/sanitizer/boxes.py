@@ -28,9 +28,9 @@ from ..runtime.tma import (
     row_distance,
     swizzled,
 )
+from .locations import hashed
 from .mbarriers import bulk, mbarrier_arrive
 from .memory import many
-from .memory_order import hashed
 from .reporting import report_alone
 from .shadow import global_access, shared_access
 from .state import ATOMIC, ENGINE_SHIFT, GLOBAL, NO_INIT, OF_MAP, SHARED, SYSTEM, WALKS, WRITE, Walk, detector, state

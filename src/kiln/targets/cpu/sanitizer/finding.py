@@ -102,6 +102,10 @@ _PLAIN_RULES = (*_OUTSIDE, "read-only", "alignment")
 """Rules of launches that are checked by default: an access that breaks one is not made, or made up."""
 _MILD_BY_DEFAULT = ("uninitialized", "barrier-exited")
 """Rules that launches checked by default warn of: kernels read shared memory for rows past the end, without effect."""
+_FENCE_AFTER_STORE = (
+    "a GPU may delay a store past later loads of its thread: put a sequentially consistent fence between the two, in each "
+    'thread that does so: cute.arch.inline_ptx("fence.sc.gpu;")'
+)
 _TRIED_CALLS = 2
 """The first calls of a compiled function are tried under several schedules."""
 
@@ -323,6 +327,8 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     )  # fmt: skip
     text, hint, note = explain(case)
     times = f" ({record.count} times)" if record.count > 1 else ""
+    if record.unseen_store:
+        hint = _FENCE_AFTER_STORE if record.schedule else f"{hint}; or {_FENCE_AFTER_STORE}"
     if record.schedule:
         hint = f"{hint}; found under another schedule, which KILN_CPU_SEED={record.schedule} repeats"
     notes: list[tuple[Span, str]] = []
@@ -331,6 +337,10 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     if kind == "race" and record.narrow:
         arrival = sanitizer.sites[record.narrow - 1]
         notes += [(arrival.span, 'this arrival has scope "cta"')] if arrival.span is not None else []
+    if record.unseen_store:
+        store, load = sanitizer.sites[record.unseen_store - 1], sanitizer.sites[record.unseen_load]
+        notes += [(store.span, "this store was delayed")] if store.span is not None else []
+        notes += [(load.span, "this load did not see it")] if load.span is not None else []
     if site.loop is not None:
         notes.append((site.loop, f"{me} is in iteration {record.iteration} of this loop, counted from 0"))
     return Finding(

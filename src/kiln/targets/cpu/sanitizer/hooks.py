@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
-from ...lowering.builder import Builder, int_type
+from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import AnyOp
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, TCGEN05_ST, THREAD, WGMMA
 from ..runtime.record_access import Fields, block_of
@@ -44,12 +44,12 @@ class Hooks:
         self.op = op
         self.sanitizer = sanitizer
 
-    def _call(self, b: Builder, name: str, *arguments: Any) -> None:
+    def _call(self, b: Builder, name: str, *arguments: Any) -> ir.Value | None:
         if self.sanitizer.plain and name not in _CHECKED_BY_DEFAULT:
-            return
+            return None
         if self.x.function.is_kernel:
             self.sanitizer.facts[self.x.function.name].ordered = True
-        self.sanitizer.call(self.x.module, b, name, *arguments)
+        return self.sanitizer.call(self.x.module, b, name, *arguments)
 
     def _site(self, what: str) -> int:
         return self.sanitizer.site(self.op, self.x, what)
@@ -131,14 +131,18 @@ class Hooks:
         what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
         number = SCOPES.index(scope)
         address = self.access(b, address, bytes_, write=stores, alignment=bytes_, atomic=True, scope=number, what=what)
-        self._call(b, "atomic", address, orders, number, how)
-        return address
+        if how == 2:
+            self._call(b, "atomic", address, bytes_, orders, number)
+            return address
+        name = "atomic_store" if stores else "atomic_load"
+        place = self._call(b, name, address, bytes_, orders, number, self._site(what))
+        return address if place is None else b.value("llvm.inttoptr", ptr_type(), (place,))
 
     def ordered(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str, stores: bool) -> ir.Value:
-        """Before a load or store with modifiers of PTX: an atomic one, or a plain one."""
+        """Before a load or store with modifiers of PTX: an atomic one, or a plain one; returns the address to use."""
         bytes_ = value_bytes(type_)
         words = modifiers.replace("::", ".").split(".")
-        strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio")]
+        strong = [w for w in words if w in ("acquire", "release", "relaxed", "volatile", "mmio", "acq_rel", "sc")]
         if not strong:
             noncoherent = "nc" in words
             what = "non-coherent load" if noncoherent else ""

@@ -42,11 +42,11 @@ from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
     ENGINE_SHIFT,
-    FURTHER,
     GLOBAL,
     KINDS,
     MAX_LEAVES,
     MAX_OBJECTS,
+    MOST_SCHEDULES,
     NO_INIT,
     NONCOHERENT,
     PLAIN,
@@ -562,7 +562,7 @@ class Instrumentation(ReportFacts):
         if reason:
             self.once.append(reason)
             return b
-        each, number = b.for_(b.i32(0), b.i32(1 + FURTHER), b.i32(1))
+        each, number = b.for_(b.i32(0), b.i32(MOST_SCHEDULES), b.i32(1))
         runs = self.call(x.module, each, "schedule", x.function.context, number)
         assert runs is not None
         self.call(x.module, b, "scheduled")

@@ -29,16 +29,17 @@ from .state import (
     detector,
     state,
 )
+from .store_buffer import forget_shared, settle_all
 
 _MOST_REMOTE = 1 << 26
 """The most bytes for records of accesses to other blocks' shared memory."""
 
 _CLEARED_POINTERS = (
     "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "written", "tiles", "tensor_cells", "tensor_written", "tensor_tags", "tensor_slots", "slots", "meetings", "remote", "endings",
-    "unplaced", "bulk", "walks",
+    "unplaced", "bulk", "walks", "delayed",
 )  # fmt: skip
 _CLEARED_NUMBERS = (
-    "threads", "object_count", "arena", "arena_end", "readonly", "lone", "sequential", "bulk_count"
+    "threads", "object_count", "arena", "arena_end", "readonly", "lone", "sequential", "bulk_count", "delayed_count", "stores", "unseen_store", "unseen_load"
 )  # fmt: skip
 """Fields of the state that a launch clears."""
 
@@ -144,6 +145,8 @@ def leaf(number: u32, index: u32, value: i64) -> None:
 def launched(keep: u32) -> None:
     """End a launch; with `keep` its accesses may race with those of the next one."""
     st = state.place
+    forget_shared()
+    settle_all()
     st.active = 0
     if keep == 0:
         free_all()
@@ -168,6 +171,7 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
     if st.next_group <= st.group:
         st.next_group = st.group + 1
     st.exits = 0
+    forget_shared()
     st.arena = arena
     st.chunk = sizes.chunk
     st.arena_end = arena + st.chunk * blocks

@@ -21,8 +21,9 @@ from .clocks import (
     release_into,
     release_over,
 )
+from .locations import location
 from .memory import clear, lesser, many, raise_to
-from .memory_order import location, see
+from .memory_order import see
 from .reporting import about, report, report_alone
 from .state import (
     CLUSTER,
@@ -41,6 +42,7 @@ from .state import (
     detector,
     state,
 )
+from .store_buffer import settle_own
 
 
 @detector.export
@@ -165,6 +167,7 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32,
     if st.kinds & PLAIN != 0:
         return
     thread = st.current
+    settle_own()
     found = mbarrier_at(address, site)
     if found == None:
         return

@@ -7,139 +7,81 @@ from __future__ import annotations
 
 from ....native import Ptr, inline, native, ref, u32, u64
 from ..runtime.engine_table import GENERIC
-from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, release_into, tick
-from .memory import clear, lesser, many, raise_to
+from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, tick
+from .locations import blocks_of, location, publish, released
+from .memory import lesser, raise_to
 from .state import (
-    CLUSTER,
     GPU,
     IN_GLOBAL,
     IN_SHARED,
     LEVELS,
-    LOCATIONS,
     MAPS,
     RELEASED_MAPS,
     SECTIONS,
     Clock,
-    Location,
     Thread,
     detector,
     state,
 )
-
-_MIX = 0x9E37_79B9_7F4A_7C15
-
-
-@inline
-def hashed(key, entries):
-    """Return the hash of a key in a table with a power of two of entries."""
-    return (key * u64(_MIX)) >> (64 - entries.bit_length() + 1)
-
-
-@native
-def location(address: u64, create: bool) -> Ptr[Location]:
-    """Return the record of an address; None if it has none and `create` is false, or the table is full."""
-    st = state.place
-    if st.locations == None:
-        st.locations = many(Location, LOCATIONS)
-    slot = hashed(address, LOCATIONS)
-    tries = u64(0)
-    while st.locations[slot].key != 0 and st.locations[slot].key != address and tries < LOCATIONS - 1:
-        slot = (slot + 1) & (LOCATIONS - 1)
-        tries += 1
-    found = st.locations[slot]
-    if found.key == address:
-        # an address in shared memory is another thing in another group
-        if found.born != 0 and found.born != st.group + 1:
-            if not create:
-                return None
-            for level in range(LEVELS):
-                clock_drop(found.released[level])
-            for parity in range(2):
-                clock_drop(found.published[parity])
-                clock_drop(found.carried_before[parity])
-            clock_drop(found.local)
-            clock_drop(found.carried)
-            waits, now, before = found.waits, found.now, found.before
-            clear(found)
-            found.waits, found.now, found.before = waits, now, before
-            found.key = address
-            found.born = st.group + 1
-        return found
-    if not create or found.key != 0:
-        return None
-    found.key = address
-    if address >= st.arena and address < st.arena_end:
-        found.born = st.group + 1
-    return found
-
-
-@native
-def chained(old: Ptr[Clock], chain: bool, released: bool, base: Ptr[Clock], own: Ptr[u32]) -> Ptr[Clock]:
-    """Return the clock of an address after a write: the previous release, if the write continues it (`chain`), and its
-    own."""
-    made = Ptr[Clock](None)
-    if released or (chain and old != None):
-        made = clock_new()
-        if chain:
-            clock_join(made, old)
-        if released:
-            release_into(made, base, own)
-    clock_drop(old)
-    return made
-
-
-@native
-def blocks_of(level: u32, group: u32, tid: u32) -> u32:
-    """Return the number of the block or cluster of a thread; 0 for wider scopes, which have all threads of the GPU."""
-    st = state.place
-    number = group * st.sizes.group + tid % st.threads // st.per_block
-    if level == CLUSTER:
-        number = number // (st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2])
-    return number if level < GPU else u32(0)
-
-
-@native
-def in_scope(scope: u32, group: u32, tid: u32) -> bool:
-    """Return whether a scope of the running thread includes another thread, which may be of another launch."""
-    st = state.place
-    if scope >= GPU:
-        return True
-    return group >= st.first_group and blocks_of(scope, group, tid) == blocks_of(scope, st.group, st.tid)
+from .store_buffer import load_from, settle_at, settle_own
 
 
 @detector.export
-def atomic(address: u64, order: u32, scope: u32, how: u32) -> None:
-    """Order an atomic access. `order`: 1 acquires, 2 releases; `how`: 0 load, 1 store, 2 both.
+def atomic_load(address: u64, size: u32, order: u32, scope: u32, site: u32) -> u64:
+    """Order an atomic load, and return the address to read from. `order`: 1 acquires.
 
     A release and an acquire are ordered if the scope of each includes the other's thread. So a release counts at its
     scope and at narrower ones, and an acquire looks at those: what was released there by its block, or its cluster.
     """
     st = state.place
     if st.active == 0:
+        return address
+    if st.delayed_count != 0:
+        place = load_from(address, size, site)
+        if place != address:  # what the thread itself has stored
+            return place
+    found = location(address, False)
+    if found != None:
+        for level in range(lesser(scope, u32(GPU)) + 1):
+            if found.of[level] == blocks_of(level, st.group, st.tid):
+                learn(found, level, order)
+    return address
+
+
+@inline
+def learn(found, level, order):
+    """Acquire what was released at an address; a relaxed access does so with the next fence."""
+    if order & 1 != 0:
+        acquire(found.released[level])
+    else:
+        see(ref(state.place.current).seen + level, found.released[level])
+
+
+@detector.export
+def atomic(address: u64, size: u32, order: u32, scope: u32) -> None:
+    """Order an atomic update, which continues what was released before. `order`: 1 acquires, 2 releases."""
+    st = state.place
+    if st.active == 0:
         return
-    thread = st.current
+    settle_own()
+    settle_at(address, size)
     explicit = order & 2 != 0
-    fenced = thread.fences[0].own[0] != 0
     widest = lesser(scope, u32(GPU))
-    found = location(address, how != 0 and (explicit or fenced))
+    found = location(address, explicit or st.current.fences[0].own[0] != 0)
     if found != None:
         for level in range(u32(LEVELS)):
             mine = blocks_of(level, st.group, st.tid)
             here = found.of[level] == mine and level <= widest
-            if how != 1 and here:
-                if order & 1 != 0:
-                    acquire(found.released[level])
-                else:
-                    see(ref(thread).seen + level, found.released[level])
-            if how != 0:
-                released = level <= widest and (explicit or thread.fences[level].own[0] != 0)
-                base, own = thread.base, ref(thread).own
-                if not explicit:
-                    base, own = thread.fences[level].base, ref(thread.fences[level]).own
-                found.released[level] = chained(found.released[level], how == 2 and here, released, base, own)
-                found.of[level] = mine
+            if here:
+                learn(found, level, order)
+            made = released(level, widest, explicit)
+            if here and found.released[level] != None:
+                if made == None:
+                    made = clock_new()
+                clock_join(made, found.released[level])
+            publish(found, level, made, mine)
     if explicit:
-        tick(thread)
+        tick(st.current)
 
 
 @native
@@ -161,6 +103,8 @@ def fence(scope: u32, sequential: u32) -> None:
     if st.active == 0:
         return
     thread = st.current
+    if sequential != 0:
+        settle_own()
     widest = lesser(scope, u32(GPU))
     for level in range(widest + 1):
         acquire(thread.seen[level])
@@ -208,6 +152,7 @@ def view(whose: u32) -> None:
     if st.active == 0 or st.engines <= GENERIC:
         return
     thread = st.current
+    settle_own()
     base = thread.base
     if whose & MAPS != 0:  # its own copies only: nobody else learns that
         clock_hold(base)

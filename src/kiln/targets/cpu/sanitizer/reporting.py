@@ -75,6 +75,8 @@ def report(
         st.overflow += 1
         return None
     found.rule = rule
+    found.unseen_store = st.unseen_store
+    found.unseen_load = st.unseen_load
     found.narrow = 0
     if st.lone == 0 and other_group == st.group and other_tid % st.threads // st.per_block != st.tid // st.per_block:
         found.narrow = st.current.narrow

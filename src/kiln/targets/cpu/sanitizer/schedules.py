@@ -90,7 +90,7 @@ def schedule(context: Ptr[Context], number: u32) -> u32:
             empty(st.logs[i])
         return 1
     log = st.logs[0]
-    if st.recording == 0 or number > st.further:
+    if st.recording == 0 or (number > st.further and st.stores == 0):
         return 0
     failed = has_fault(context) or st.findings_count != st.findings_before
     if number == 1:

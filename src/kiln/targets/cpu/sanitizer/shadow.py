@@ -11,8 +11,8 @@ from ..runtime.engine_table import COPY, GENERIC
 from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
+from .locations import hashed, in_scope
 from .memory import allocate, clear, copy, greater, lesser, many
-from .memory_order import hashed, in_scope
 from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
 from .schedules import note
 from .state import (
@@ -53,6 +53,7 @@ from .state import (
     detector,
     state,
 )
+from .store_buffer import settle_at
 
 
 @native
@@ -399,6 +400,8 @@ def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) 
     if st.active != 0 and size != 0:
         if st.sequential != 0:
             st.current.fenced = 0
+        if st.delayed_count != 0 and flags & ATOMIC == 0:
+            settle_at(address, size)
         mask = (u64(1) << ((flags >> ALIGNMENT_SHIFT) & 63)) - 1
         if address & mask != 0:
             report_alone("alignment", site, address, size, mask + 1)

@@ -29,6 +29,14 @@ ONCE = ("it had a finding or a fault", "it took more than 20 ms", "it wrote more
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 
+DELAYING = FURTHER + 1
+"""The schedules from this one on delay atomic stores (`store_buffer.py`)."""
+MOST_SCHEDULES = DELAYING + 3
+"""The schedules of a launch with atomic stores: who comes first of two threads or blocks differs among the last three."""
+DELAYED = 64
+"""The most stores that are delayed at once."""
+WIDEST_DELAYED = 16
+"""The most bytes of one."""
 USES_LOADS = 2
 """An election, as a meeting of lanes that orders something (`barriers.meet`); 0 and 1 are those that do not, and do."""
 IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
@@ -387,6 +395,21 @@ class Log:
 
 
 @struct
+class Delayed:
+    """An atomic store that other threads do not see yet. Its size is a multiple of 16, for the value."""
+
+    value: Array[u8, WIDEST_DELAYED]
+    address: u64
+    size: u32
+    group: u32
+    tid: u32
+    site: u32
+    unseen: u32  # whether a load of another thread did not see it
+    of: Array[u32, LEVELS]  # what it releases, as `Location` has it
+    released: Array[Ptr[Clock], LEVELS]
+
+
+@struct
 class Ending:
     """The joined clock of the threads of a block that have ended, and their number."""
 
@@ -417,6 +440,8 @@ class Finding:
     count: i64  # how often
     across_warps: u32  # whether two warps took part in any of them
     narrow: u32  # the site of an arrival that would order the two if its scope were wider, plus 1
+    unseen_store: u32  # as in `State`
+    unseen_load: u32
     iteration: i64  # of the innermost loop around the reported access
     address: u64
     space: u32  # one of `SPACES`, or 0
@@ -532,6 +557,11 @@ class State:
     findings_count: u32
     extents_count: u32
     overflow: u32  # findings that were dropped
+    delayed: Ptr[Delayed]  # in the order of the program, of each thread
+    delayed_count: u32
+    stores: u32  # whether the launch has atomic stores
+    unseen_store: u32  # the site of a store that was delayed, plus 1, and of a load that did not see it
+    unseen_load: u32
     lone: u32  # whether the threads of the kernel never synchronize
     sequential: u32  # whether there was a sequentially consistent fence
     who: u32  # then: the number of the running thread in the launch, plus 1

@@ -47,6 +47,7 @@ from .state import (
     detector,
     state,
 )
+from .store_buffer import settle_own
 from .tiles import BITS, tile
 
 COPIED, STORED, SHIFTED_IN, SCALES = 1, 2, 3, 4
@@ -543,6 +544,7 @@ def arrive(mbarrier: u64, rank: u32, site: u32) -> None:
             found.local = clock_new()
             clock_join(found.local, found.published[found.parity ^ 1])
         found.arrive_site = site
+        settle_own()
         clock_join(found.local, thread.base)
         for engine in (TCGEN05, TCGEN05_CP):
             raise_to(ref(numbers(found.local))[u32(engine) * st.threads + st.tid], thread.epoch[engine])

@@ -1,0 +1,104 @@
+"""Addresses that synchronize: what was released there, and to whom.
+
+One table has atomic words and mbarriers.
+"""
+
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
+from __future__ import annotations
+
+from ....native import Ptr, inline, native, ref, u32, u64
+from .clocks import clock_drop, clock_new, release_into
+from .memory import clear, many
+from .state import CLUSTER, GPU, LEVELS, LOCATIONS, Clock, Location, state
+
+_MIX = 0x9E37_79B9_7F4A_7C15
+
+
+@inline
+def hashed(key, entries):
+    """Return the hash of a key in a table with a power of two of entries."""
+    return (key * u64(_MIX)) >> (64 - entries.bit_length() + 1)
+
+
+@native
+def location(address: u64, create: bool) -> Ptr[Location]:
+    """Return the record of an address; None if it has none and `create` is false, or the table is full."""
+    st = state.place
+    if st.locations == None:
+        st.locations = many(Location, LOCATIONS)
+    slot = hashed(address, LOCATIONS)
+    tries = u64(0)
+    while st.locations[slot].key != 0 and st.locations[slot].key != address and tries < LOCATIONS - 1:
+        slot = (slot + 1) & (LOCATIONS - 1)
+        tries += 1
+    found = st.locations[slot]
+    if found.key == address:
+        # an address in shared memory is another thing in another group
+        if found.born != 0 and found.born != st.group + 1:
+            if not create:
+                return None
+            for level in range(LEVELS):
+                clock_drop(found.released[level])
+            for parity in range(2):
+                clock_drop(found.published[parity])
+                clock_drop(found.carried_before[parity])
+            clock_drop(found.local)
+            clock_drop(found.carried)
+            waits, now, before = found.waits, found.now, found.before
+            clear(found)
+            found.waits, found.now, found.before = waits, now, before
+            found.key = address
+            found.born = st.group + 1
+        return found
+    if not create or found.key != 0:
+        return None
+    found.key = address
+    if address >= st.arena and address < st.arena_end:
+        found.born = st.group + 1
+    return found
+
+
+@native
+def blocks_of(level: u32, group: u32, tid: u32) -> u32:
+    """Return the number of the block or cluster of a thread; 0 for wider scopes, which have all threads of the GPU."""
+    st = state.place
+    number = group * st.sizes.group + tid % st.threads // st.per_block
+    if level == CLUSTER:
+        number = number // (st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2])
+    return number if level < GPU else u32(0)
+
+
+@native
+def in_scope(scope: u32, group: u32, tid: u32) -> bool:
+    """Return whether a scope of the running thread includes another thread, which may be of another launch."""
+    st = state.place
+    if scope >= GPU:
+        return True
+    return group >= st.first_group and blocks_of(scope, group, tid) == blocks_of(scope, st.group, st.tid)
+
+
+@native
+def released(level: u32, scope: u32, explicit: bool) -> Ptr[Clock]:
+    """Return what an atomic write of the running thread releases at a level, in a new clock; None if nothing.
+
+    That is what the thread knows or, if the write itself does not release (`explicit`), what its last fence knew.
+    """
+    thread = state.place.current
+    made = Ptr[Clock](None)
+    if level <= scope and (explicit or thread.fences[level].own[0] != 0):
+        made = clock_new()
+        if explicit:
+            release_into(made, thread.base, ref(thread).own)
+        else:
+            release_into(made, thread.fences[level].base, ref(thread.fences[level]).own)
+    return made
+
+
+@native
+def publish(found: Ptr[Location], level: u32, clock: Ptr[Clock], mine: u32) -> None:
+    """Replace what was released at an address by a clock, which belongs to it now."""
+    clock_drop(found.released[level])
+    found.released[level] = clock
+    found.of[level] = mine
