@@ -402,8 +402,8 @@ def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = N
     Post-conditions: the offsets of the result grow with the index; apart from 0 none is an offset of
     ``input``; together (``input(i) + result(j)``) they reach every offset below the size of ``cotarget`` at
     most once, and all of them if strides and extents divide each other.
-    Raises LayoutError for a layout that maps two indices to one offset, and for more than one mode with
-    dynamic strides, whose order is unknown.
+    Raises LayoutError for a layout that maps two indices to one offset or has no elements, and for more than one
+    mode with dynamic strides, whose order is unknown.
     """
     layout = plain_layout(input, "complement")
     if cotarget is not None and not isinstance(cotarget, (int, tuple)) and not is_dynamic_leaf(cotarget):
@@ -413,6 +413,8 @@ def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = N
 
 @cached
 def complement_layout(layout: Layout, cotarget: Any) -> Layout:
+    if any(is_zero(s) for s in flatten_to_tuple(layout._shape)):
+        raise LayoutError(f"the complement of {layout} does not exist: the layout has no elements")
     filtered = _filter_layout(layout)
     if cotarget is None:
         cotarget = cosize(filtered)
@@ -454,7 +456,7 @@ def _left_of(shape: Any, below: Any) -> list[Any]:
     left: list[Any] = []
     for s in flatten_to_tuple(shape):
         left.append(leaf_ceil_div(s, below))
-        below = leaf_ceil_div(below, s)
+        below = below if is_zero(s) else leaf_ceil_div(below, s)
     return left
 
 
@@ -488,7 +490,7 @@ def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Exte
             keeps its mode, and a layout leaves the shape of its complement.
     """
     if isinstance(tiler, int) and isinstance(input, int):
-        return -(-input // tiler)
+        return leaf_ceil_div(input, tiler)
     if tiler is None:
         return input
     if isinstance(tiler, Layout):

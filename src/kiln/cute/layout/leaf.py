@@ -181,10 +181,15 @@ def _is_argument(active: tracing.Trace, value: Any) -> bool:
 
 
 def leaf_floordiv(a: Any, b: Any) -> Any:
-    """Return ``a // b`` for non-negative values; dividing by a static 1 emits nothing."""
+    """Return ``a // b`` for non-negative values; dividing by a static 1 emits nothing.
+
+    It is 0 for a static 0: an index into a layout without elements, behind a guard that never lets it through.
+    """
     if isinstance(b, int):
         if b == 1:
             return a
+        if b == 0:
+            return 0
         if isinstance(a, int):
             return a // b
     elif a is b:
@@ -195,8 +200,10 @@ def leaf_floordiv(a: Any, b: Any) -> Any:
 
 
 def leaf_mod(a: Any, b: Any) -> Any:
-    """Return ``a % b`` for non-negative values; 0 without emitting where divisibility proves it."""
+    """Return ``a % b`` for non-negative values; 0 without emitting where divisibility proves it, or `b` is 0."""
     if isinstance(b, int):
+        if b == 0:
+            return 0
         if isinstance(a, int):
             return a % b
         if get_divisibility(a) % b == 0:
@@ -209,6 +216,8 @@ def leaf_mod(a: Any, b: Any) -> Any:
 def leaf_ceil_div(a: Any, b: Any) -> Any:
     """Return ``ceil(a / b)`` for extents; exact (one division) where divisibility proves that ``b`` divides ``a``."""
     if isinstance(b, int):
+        if b == 0:
+            raise LayoutError(f"an extent of {leaf_str(a)} is divided into tiles of 0 elements")
         if isinstance(a, int):
             return -(-a // b)
         if b == 1:
