@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
-from kiln.base_dsl.diagnostics import DSLRuntimeError
+import kiln
+from kiln import cute
+from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLWarning
 from kiln.base_dsl.options import (
     OPTIONS,
     BooleanCompileOption,
@@ -104,3 +108,21 @@ def test_refused(given: tuple[object, ...], words: str) -> None:
 def test_values_of_the_wrong_type(option: type, value: object) -> None:
     with pytest.raises(DSLRuntimeError, match="takes a value of type"):
         option(value)
+
+
+def test_artefacts_that_the_cpu_target_does_not_make(monkeypatch, tmp_path):
+    @cute.jit
+    def add(n: cute.Int32) -> cute.Int32:
+        return n + 1
+
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path))
+    with kiln.target("cpu"):
+        monkeypatch.setenv("CUTE_DSL_KEEP_PTX", "1")
+        with pytest.warns(DSLWarning, match=r"CPU target, which makes no ptx(.|\n)*target=\"nvidia\""):
+            add(1)
+        monkeypatch.delenv("CUTE_DSL_KEEP_PTX")
+        for kept in ("ir,llvm", "all"):
+            monkeypatch.setenv("CUTE_DSL_KEEP", kept)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                add(1)

@@ -257,6 +257,38 @@ def test_a_path_stays_whole_where_the_report_is_piped(capsys):
     assert path in capsys.readouterr().out
 
 
+def test_long_names_do_not_run_into_what_is_said(capsys):
+    doctor.show([doctor.Finding("tuned", "some/folder/tuned.json", "missing", "1 entry", "it is old", "do it again")])
+    assert capsys.readouterr().out.split("\n") == [
+        "tuned      missing  some/folder/tuned.json  1 entry",
+        " " * 44 + "it is old. Try: do it again",
+        "",
+    ]
+
+
+def test_configs_for_other_gpus_are_no_problem(tmp_path, monkeypatch):
+    """In a fresh clone there are entries for a GPU that is not here: nobody can measure them anew."""
+    entry = {
+        "case": "c",
+        "file": "c.py",
+        "gpu": "NVIDIA H200",
+        "problem": {"n": 1},
+        "config": {},
+        "us": 1.0,
+        "env": {"kiln": "older"},
+    }
+    monkeypatch.setattr(doctor.tunings, "read", lambda _: [entry])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tuned.json").write_text("{}")
+    for gpu, state in ((None, "ok"), ("NVIDIA A100", "ok"), ("NVIDIA H200", "missing")):
+        monkeypatch.setattr(
+            doctor.tuned_file, "environment", lambda gpu=gpu: {"kiln": "now", "ptxas": None, "driver": None, "gpu": gpu}
+        )
+        (found,) = doctor._tuned()
+        assert found.state == state
+        assert ("NVIDIA H200" in found.value) == (state == "ok")
+
+
 def test_the_report_needs_no_rich(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     doctor.show([doctor.Finding("gpu", "driver", "missing", "none", "no GPU", "get one")])

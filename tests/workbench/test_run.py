@@ -285,6 +285,7 @@ subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('KILN_TAR
     write("prog.py", program)
     assert child("-m", "kiln", "run", "--target", "cpu", "prog.py").stdout == "cpu\ncpu\n"
     assert child("-m", "kiln", "run", "--target=nvidia", "prog.py").stdout == "nvidia\nnvidia\n"
+    assert child("-m", "kiln", "run", "--target", "cuda", "prog.py").stdout == "nvidia\nnvidia\n"
     assert child("-m", "kiln", "run", "prog.py").stdout == "None\nNone\n"
     assert child("-m", "kiln", "run", "prog.py", KILN_TARGET="cpu").stdout == "cpu\ncpu\n"
 

@@ -300,6 +300,12 @@ def _tuned(most: int = 32) -> Iterator[Finding]:
         if not old:
             yield Finding("tuned", name, "ok", f"{len(entries)} entries")
             continue
+        gpus = {str(entry["gpu"]) for entry, _ in old}
+        if not gpus & {str(tuned_file.environment()["gpu"] or "cpu")}:  # nobody can measure them here
+            yield Finding(
+                "tuned", name, "ok", f"{len(entries)} entries, for GPUs that are not here: {', '.join(sorted(gpus))}"
+            )
+            continue
         first, why = old[0]
         which = f"{first['file']} {tunings.canonical(first['problem'])}"
         said = f"{len(old)} of {len(entries)} entries are stale: {which}: {why[0]}"
@@ -369,8 +375,9 @@ def show(findings: Sequence[Finding]) -> None:
     except ModuleNotFoundError:
         plain = True
     if plain:
+        wide = max(16, *(len(name) + 2 for _, _, name, _ in rows))
         for group, state, name, text in rows:
-            print(f"{group:<10} {state:<8} {name:<16}{text}".replace("\n", "\n" + " " * 36))
+            print(f"{group:<10} {state:<8} {name:<{wide}}{text}".replace("\n", "\n" + " " * (20 + wide)))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     for group, state, name, text in rows:

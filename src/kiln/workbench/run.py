@@ -29,7 +29,8 @@ from . import serve_cuda
 from .core.options import Parser, option
 
 STARTUP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "startup")
-_TARGETS = ("cpu", "nvidia")
+_TARGETS = ("cpu", "nvidia", "cuda")
+"""Targets by name; `cuda` is another name of `nvidia`."""
 _STDIN = "<stdin>"
 
 
@@ -37,6 +38,7 @@ def main(argv: Sequence[str]) -> int:
     options, program = split(argv)
     parser = make_parser()
     args = parser.parse_args(options)
+    args.target = "nvidia" if args.target == "cuda" else args.target
     if program in (["-m"], ["-c"]):
         parser.error(f"argument expected for the {program[0]} option")
     if not program:

@@ -618,6 +618,7 @@ def test_programs_that_compile_nothing(tmp_path, capsys):
         (["--html", "p.html"], "name a program"),
         (["--html", "/no/such/folder/p.html", "p.py"], "no such folder"),
         (["--outline", "--arch", "sm_9", "p.py"], "sm_90a"),
+        (["--arch", "sm_95", "p.py"], "--arch sm_95: there are"),
         (["--outline", "missing.py"], "no file missing.py"),
         ([HERE, "--outline", "--config", "1"], "for Cases"),
         (["--outline", "-"], "save it as a file"),

@@ -338,6 +338,9 @@ def test_pages_of_the_documentation_are_shown_too(capsys):
 def test_kilns_own_pages_are_found_from_elsewhere(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert kb.main(["search", "missing", "barrier"]) == 0
+    separate = capsys.readouterr().out
+    assert kb.main(["search", "missing barrier"]) == 0 and capsys.readouterr().out == separate
+    assert kb.main(["search", "wgmma pipeline wait group"]) == 0  # nowhere in this order
     assert f"{ROOT / 'docs'}" in capsys.readouterr().out
     assert kb.main(["examples", "--goal", "pipelining"]) == 0 and kb.main(["show", "cp-async-ring"]) == 0
     assert kb.main(["show", "cp-async"]) == 2 and "did you mean 'cp-async-ring'?" in capsys.readouterr().err

@@ -124,3 +124,27 @@ def test_a_contract_that_rewrites_itself(tmp_path: Path, capsys, monkeypatch) ->
     (tmp_path / "kernel.py").write_text(CONTRACT.format(kernel=kernel))
     assert main(["verify", str(tmp_path / "kernel.py"), "--kinds=normal", "--target=cpu"]) == 1
     assert re.search(r"honest-tools: .*kernel.py changed while it ran", capsys.readouterr().out)
+
+
+def test_another_type_is_one_mistake_and_no_cheat(tmp_path: Path, capsys, monkeypatch) -> None:
+    """Its inputs are the same every time, and so are its results; that all kinds fail by the type is said once."""
+    monkeypatch.setattr(verb, "make_runner", lambda args: Inline())
+    text = CONTRACT.format(kernel='def kernel_fn(x):\n    return (x * 2).astype("float16")')
+    text = text.replace("np.random.rand(n)", "np.arange(n)")
+    (tmp_path / "kernel.py").write_text(text)
+    kinds = "--kinds=normal,integers,repeated,deterministic"
+    assert main(["verify", str(tmp_path / "kernel.py"), kinds, "--target=cpu"]) == 1
+    out = capsys.readouterr().out
+    assert "cheat" not in out and "same-pointers" not in out
+    rows = [line for line in out.splitlines() if "FAILED" in line]
+    assert len(rows) == 2 and rows[1].startswith("FAILED normal")
+    assert re.search(r"normal +FAILED +wrong: output 0 has type float16, the reference's float32.*; the same for integers, repeated", rows[0])  # fmt: skip
+    assert "\nalso " not in out
+
+
+def test_results_that_stay_the_same_with_inputs_that_do_are_no_cheat(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(verb, "make_runner", lambda args: Inline())
+    text = CONTRACT.format(kernel="def kernel_fn(x):\n    return x * 3").replace("np.random.rand(n)", "np.arange(n)")
+    (tmp_path / "kernel.py").write_text(text)
+    assert main(["verify", str(tmp_path / "kernel.py"), "--kinds=repeated", "--target=cpu"]) == 1
+    assert "cheat" not in capsys.readouterr().out

@@ -6,7 +6,7 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...base_dsl import entry_points
+from ...base_dsl import entry_points, settings
 from ...base_dsl.arguments import AMBIENT_STREAM
 from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.dsl import shorten_traceback
@@ -88,7 +88,7 @@ class Compile:
             with compiling_with(parsed, target):
                 compiled = jit.compile(nodes, arguments, parsed, target)
             jit.dsl.caller.learn_compiled(compiled, arguments.values())
-            for kind in sorted(parsed.kept()):
+            for kind in sorted(parsed.kept() - settings.kept()):  # those of the environment are of every compilation
                 if kind in _ARTIFACTS and _ARTIFACTS[kind] not in compiled.artifacts:
                     warnings.warn(
                         f"the target {target or target_name()} makes no {kind}: __{kind}__ is None",

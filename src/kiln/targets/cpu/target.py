@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import cache, sanitizing, settings
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
-from ...base_dsl.diagnostics import CompilerDiagnosticError
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLWarning
 from ...base_dsl.guards import Guard
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
@@ -141,6 +142,7 @@ class CpuTarget(Target):
         text, expansion = lower(compilation, current.architecture(compilation.options, self), sanitizing.kinds())
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
+        _warn_of_kept(entry)
         opt = _opt_level(compilation.options)
         jit.begin_parts(PARTS, text)
         try:
@@ -254,6 +256,22 @@ class CpuTarget(Target):
         executable = CpuExecutable(entry.data["object"], _sites(entry), artifacts)
         self._check(executable, module, entry_name, options)
         return executable
+
+
+_MADE = frozenset(("ir", "ir-debug", "llvm", "asm", "object"))
+"""The artefacts that `CUTE_DSL_KEEP` and `KILN_DUMP` can name and that there are on this target."""
+
+
+def _warn_of_kept(entry: str) -> None:
+    """Warn of artefacts that the environment asks for and that this target does not make."""
+    kept = settings.kept()
+    missing = sorted(kept - _MADE)
+    if missing and not kept.issuperset(settings.KEEPABLE):  # `all` are all that there are
+        text = (
+            f"{entry} was compiled for the CPU target, which makes no {' or '.join(missing)}: no such file is written"
+        )
+        hint = 'help: compile for a GPU, which need not be here: cute.compile(..., target="nvidia"), or `kiln inspect`'
+        warnings.warn(f"{text}\n{hint}", DSLWarning, stacklevel=2)
 
 
 def _sites(entry: Entry) -> list[Site]:

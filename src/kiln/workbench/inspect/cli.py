@@ -40,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
     args, program = _split(parser, argv)
     if not program or program == ["-m"]:
         parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
+    if args.arch and args.arch not in Arch.__members__:
+        parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     if program[0].endswith((".o", ".so")):
         return _describe_exported(program[0])
     if args.bank_conflicts or args.coalescing:
@@ -58,8 +60,6 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--html {args.html}: there is no such folder")
     if program[0] == "-":
         parser.error("a program on standard input has no lines to show: save it as a file")
-    if args.arch and args.arch not in Arch.__members__:
-        parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     return _look(args, program, parser)
 
 

@@ -39,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
     if argv and not argv[0].startswith("-") and argv[0] not in _VERBS:
         argv = ["search", *argv]
     args = make_parser().parse_args(argv)
+    if args.do is _search:
+        args.words = [word for words in args.words for word in words.split()]  # quoted ones are words, too
     if args.do in (_index, _check, _new):
         try:
             packages.load("yaml")

@@ -138,10 +138,16 @@ class Verdict(notebook.Shown):
                 shrunk = f" ({len(same)} problems, made smaller)"
             found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(described['inputs'])}; {self.where}"))
             mine = [check for check in self.checks if check.base == described["problem"]]
+            rows: dict[Any, list[Any]] = {}
             for kind in KINDS:
                 of_kind = [check for check in mine if check.kind == kind]
+                failed = next((check for check in of_kind if not check.ok), None)
                 if of_kind:
-                    found.append((kind, *_summary(of_kind)))
+                    # a mistake that is not about values is one, whatever they are
+                    alike = kind if failed is None or failed.output else first_line(failed.message)
+                    rows.setdefault(alike, [kind, *_summary(of_kind)]).append(kind)
+            for kind, status, text, _, *others in rows.values():
+                found.append((kind, status, f"{text}; the same for {', '.join(others)}" if others else text))
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -174,7 +180,7 @@ class Verdict(notebook.Shown):
             full = _in_full(failures)
             for each in full:
                 out.print(Text.assemble(("FAILED ", "bold red"), each.report()))
-            failures = [each for each in failures if each not in full]
+            failures = _others(failures, full)
             lines = [f"{f'{each.kind} {each.variant}'.rstrip()}: {each.again}" for each in failures[:4]]
             for line in [*lines, *([f"{len(failures) - 4} more"] if len(failures) > 4 else [])]:
                 out.print(Text.assemble(("also ", "bold red"), line))
@@ -200,7 +206,7 @@ class Verdict(notebook.Shown):
     def _failed(self) -> list[str]:
         """Return the failures: the first in full, the others by their commands."""
         full = _in_full(self.failures) if self.failures else []
-        others = [each for each in distinct(self.failures) if each not in full]
+        others = _others(distinct(self.failures), full)
         return [
             *(f"FAILED {each.report()}" for each in full),
             *(f"also {each.kind} {each.variant}: {each.again}" for each in others),
@@ -210,6 +216,12 @@ class Verdict(notebook.Shown):
 def _in_full(failures: Sequence[Result]) -> list[Result]:
     """Return the failures to report in full: the first, and what the sanitizer says about it."""
     return [failures[0], *(each for each in failures[1:] if each.kind == "sanitizer")][:2]
+
+
+def _others(failures: Sequence[Result], full: Sequence[Result]) -> list[Result]:
+    """Return the failures that are not reported in full and say something else."""
+    said = {first_line(each.message) for each in full}
+    return [each for each in failures if each not in full and (each.output or first_line(each.message) not in said)]
 
 
 def distinct(failures: Sequence[Result]) -> list[Result]:
