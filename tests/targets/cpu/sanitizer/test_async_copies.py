@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sanitizer_testing import found
 
-from kiln import Constexpr, Float32, Int32, cute
+from kiln import Constexpr, Float32, Int32, Int64, cute
 from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import from_dlpack
 
@@ -55,6 +55,63 @@ def test_a_cp_async_starts_at_a_multiple_of_its_size(bits: int, side: str) -> No
             assert f"asynchronous copy {way} of {bytes_} bytes" in finding.message
             assert f"no multiple of {bytes_}" in finding.message
             assert "cute.copy(atom" in str(finding)
+
+
+# --- st.async --------------------------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def sent(flag: cute.Tensor, y: cute.Tensor, wrong: Constexpr):
+    """CTA 0 stores to the shared memory of CTA 1, whose mbarrier counts the bytes."""
+    t, _, _ = cute.arch.thread_idx()
+    rank = cute.arch.block_idx_in_cluster()
+    box = cute.make_tensor(cute.arch.alloc_smem(Int32, 32, 128), cute.make_layout(32))
+    full = cute.arch.alloc_smem(Int64, 2)
+    if t == 0:
+        cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_init(full + 1, 1)
+        cute.arch.mbarrier_init_fence()
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    if rank == 0:
+        if wrong == "ended before":
+            over = Int32(0)
+            while over == 0:
+                over = cute.arch.load(flag.iterator, Int32, sem="acquire", scope="gpu")
+        store = cute.make_copy_atom(cpasync.CopyDsmemStoreOp(), Int32, num_bits_per_copy=32)
+        value = cute.make_rmem_tensor(1, Int32)
+        value[0] = t + 1
+        there = cute.make_tensor(cute.arch.map_dsmem_ptr(box.iterator + t, 1), cute.make_layout(1))
+        barrier = full + (1 if wrong == "another mbarrier" else 0)
+        if wrong == "mbarrier of the sender":
+            if t == 0:
+                cute.arch.mbarrier_arrive_and_expect_tx(full, 128)
+            cute.copy(store, value, there, mbar_ptr=cute.arch.map_dsmem_ptr(full, 0))
+            cute.arch.mbarrier_wait(full, 0)
+        else:
+            cute.copy(store, value, there, mbar_ptr=cute.arch.map_dsmem_ptr(barrier, 1))
+    elif wrong == "ended before":
+        if t == 0:
+            cute.arch.store(flag.iterator, Int32(1), sem="release", scope="gpu")
+    elif not wrong:
+        if t == 0:
+            cute.arch.mbarrier_arrive_and_expect_tx(full, 128)
+        cute.arch.mbarrier_wait(full, 0)
+        y[t] = box[31 - t]
+
+
+@cute.jit
+def run_sent(flag: cute.Tensor, y: cute.Tensor, wrong: Constexpr):
+    sent(flag, y, wrong).launch(grid=2, block=32, cluster=(2, 1, 1))
+
+
+@pytest.mark.parametrize("wrong", ["", "nobody waits", "ended before", "another mbarrier", "mbarrier of the sender"])
+def test_an_asynchronous_store_needs_a_cta_that_is_there(wrong: str) -> None:
+    y = np.zeros(32, np.int32)
+    findings = found(run_sent, np.zeros(1, np.int32), y, wrong)
+    assert ("block-exited" in [finding.rule for finding in findings]) is bool(wrong)
+    if not wrong:
+        assert findings == [] and y.tolist() == list(range(32, 0, -1))
 
 
 # --- bulk copies -----------------------------------------------------------------------------------------------------
