@@ -10,9 +10,10 @@ instead, which rounds nothing; scores next to each other are so far apart there 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from ... import Float32, Int32, const_expr, cute, select_
+from ... import Boolean, Float32, Int32, const_expr, cute, select_
 from ...cute import arch
 
 LOG2_E = 1.4426950408889634
@@ -25,7 +26,6 @@ RESCALE_THRESHOLD = 8.0
 """With lazy rescaling, scores may exceed row_max by this power of two: P up to 256 is still exact enough in f16."""
 _MIN_SCALE = 2.0**-100
 _MANTISSA_BITS = 23
-_LSE_ROUNDED_BEYOND, _LSE_ERROR = 2.0**24, 2.0**-21
 _EXPONENT_AND_SIGN = -1 << _MANTISSA_BITS
 
 
@@ -49,6 +49,11 @@ def scaled_neg_max(score: Any, scale: Any, p_log2_max: float | None = None) -> A
     """Return -row_max of a row with this largest score; its P is 2**`p_log2_max`, or 1."""
     scaled = -(score * scale) if p_log2_max is None else p_log2_max - score * scale
     return select_(cute.math.abs(scaled) > EXACT_BEYOND, -(score * exact_scale(scale)), scaled)
+
+
+def any_beyond(neg_row_maxima: Any) -> Any:
+    """Return whether one of some -row_max is beyond `EXACT_BEYOND`; that of no scores is."""
+    return functools.reduce(lambda a, b: a | b, [cute.math.abs(x) > EXACT_BEYOND for x in neg_row_maxima])
 
 
 def rounded_neg_max(scale: Any, neg_row_max: Any) -> Any:
@@ -87,6 +92,9 @@ class OnlineSoftmax:
         self.p_log2_max = p_log2_max
         self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
         self.row_sum: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
+        self.beyond: cute.Tensor = cute.make_rmem_tensor((1,), Boolean)
+        """Whether a row of the warp has a row_max beyond `EXACT_BEYOND`. It is known where row_max is raised, and such
+        rows are raised in every tile, so that others pay nothing."""
 
     def scale(self) -> Any:
         """Return the scale of scores, in powers of two."""
@@ -96,11 +104,11 @@ class OnlineSoftmax:
         """Begin a tile."""
         self.neg_row_max.fill(NEG_ROW_MAX_INIT)
         self.row_sum.fill(0.0)
+        self.beyond[0] = Boolean(False)
 
     def exceeds(self, row: int, score: Any) -> Any:
         """Return whether a score is so far above row_max that the accumulators have to be rescaled."""
-        before = self.neg_row_max[row]
-        return cute.math.fma(score, row_scale(self.scale(), before), before) > RESCALE_THRESHOLD
+        return cute.math.fma(score, self.scale(), self.neg_row_max[row]) > RESCALE_THRESHOLD
 
     def raise_row_max(self, row: int, thread_max: Any) -> Any:
         """Raise row_max to the new maximum, rescale row_sum, and return the correction for the output accumulator."""
@@ -110,9 +118,22 @@ class OnlineSoftmax:
         self.neg_row_max[row], self.row_sum[row] = now, self.row_sum[row] * correction
         return correction
 
-    def row_scale(self, row: int) -> Any:
-        """Return the scale of a row's scores, for `p`."""
-        return row_scale(self.scale(), self.neg_row_max[row])
+    def find_beyond(self) -> None:
+        """Note whether a row of the warp is beyond `EXACT_BEYOND`, after its maxima were raised."""
+        values = [self.neg_row_max[row] for row in range(cute.size(self.neg_row_max))]
+        self.beyond[0] = arch.vote_any_sync(any_beyond(select_(x == NEG_ROW_MAX_INIT, Float32(0.0), x) for x in values))
+
+    @cute.jit
+    def compute_p(self):
+        """P = exp2(S * scale_log2 - row_max), and row_sum."""
+        if self.beyond[0]:
+            self.compute_p_of([row_scale(self.scale(), self.neg_row_max[n]) for n in range(cute.size(self.row_sum))])
+        else:
+            self.compute_p_of([self.scale() for _ in range(cute.size(self.row_sum))])
+
+    def compute_p_of(self, scales: list[Any]) -> None:
+        """Compute P and row_sum, given the scale of each row."""
+        raise NotImplementedError
 
     def p(self, row: int, score: Any, scale: Any) -> Any:
         """Return P of a score of a row with this scale."""
@@ -121,18 +142,6 @@ class OnlineSoftmax:
     def rounded_neg_max(self, row: int) -> Any:
         """Return -row_max of a row times the scale of the scores, whatever the row's scale is."""
         return rounded_neg_max(self.scale(), self.neg_row_max[row])
-
-
-def p_of_lse(score: Any, scale: Any, neg_lse: Any) -> Any:
-    """Return P of a score, given -LSE in powers of two; at most 1, which `lse_for_p` needs."""
-    return arch.exp2(arch.fmin(cute.math.fma(score, scale, neg_lse), 0.0, nan=True))
-
-
-def lse_for_p(lse: Any) -> Any:
-    """Return the LSE in powers of two for `p_of_lse`: where its rounding error exceeds 1, it is lowered by more than
-    that, so that the largest scores have P of 1."""
-    beyond = cute.math.abs(lse) > _LSE_ROUNDED_BEYOND
-    return select_(beyond, lse - cute.math.abs(lse) * _LSE_ERROR, lse)
 
 
 @cute.jit

@@ -10,7 +10,7 @@ from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
 from .....utils.schedulers import sequence_range
 from ....parts.kv_source import VECTOR
-from ....parts.online_softmax import LOG2_E, lse_for_p, p_of_lse
+from ....parts.online_softmax import LOG2_E
 from .sm90_scheduler import varlen_first_tile
 
 _THREADS = 256
@@ -100,7 +100,7 @@ class BackwardPreprocess:
         if thread < self.rows and thread_row < seqlen_q:
             natural = lse[batch, head, first + thread_row]
             if natural != -float("inf"):
-                row_lse = lse_for_p(natural * LOG2_E)
+                row_lse = natural * LOG2_E
         load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=VECTOR * self.dtype.width)
         fragment = cute.make_rmem_tensor((VECTOR, 2, self.thread_rows), self.dtype)
         column = min(lane * VECTOR, Int32(self.head_dim - VECTOR))
@@ -175,6 +175,6 @@ class SinkBackward:
         """Return a thread's part of the sum over a sequence."""
         total = Float32(0.0)
         for row in range(first + arch.thread_idx()[0], first + count, _THREADS):
-            p = p_of_lse(sink, 1.0, -lse_delta[0, batch, head, row])
+            p = arch.exp2(sink - lse_delta[0, batch, head, row])
             total = cute.math.fma(p, lse_delta[1, batch, head, row], total)
         return total

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..... import Float32, Int32, cute
 from .....cute import arch
 from .....cute.nvgpu import warp
-from ....parts.online_softmax import p_of_lse, softcap_tanh
+from ....parts.online_softmax import softcap_tanh
 from ..fwd.sm80_mma import SmemMatrices, flat8, ldmatrix_lanes, multiply_block, pipelined
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class BackwardSoftmax:
             for half in range(2):
                 for c in range(2):
                     at, query = ((c, half), 0, n), half if self.queries_are_rows else 2 * n + c
-                    p = p_of_lse(mma.acc_s[at], self.scalars.scale_log2, self.neg_lse[query])
+                    p = arch.exp2(cute.math.fma(mma.acc_s[at], self.scalars.scale_log2, self.neg_lse[query]))
                     mma.acc_s[at] = p
                     if mma.acc_ds_u is not None:
                         ds = p * (mma.acc_dp[at] - self.delta[query])

@@ -13,7 +13,6 @@ from .....cute import arch
 from .....cute.nvgpu import warpgroup
 from ....dispatch import devices
 from ....parts.attention_mask import accumulator_row
-from ....parts.online_softmax import p_of_lse
 from .preprocess import permuted_row
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_hd256 import GradientMma, ScoreMma, Sm90Hd256Kernel, Smem
@@ -55,7 +54,7 @@ class QueryScores(BackwardScores):
                 for c in range(2):
                     at = ((c, half, n), 0, 0)
                     score, derivative = self.modified(at, coordinates)
-                    p = p_of_lse(score, self.scalars.scale_log2, -self.values[0, half])
+                    p = arch.exp2(cute.math.fma(score, self.scalars.scale_log2, -self.values[0, half]))
                     acc_s[at] = p if derivative is None else p * derivative
 
     def ds(self) -> None:

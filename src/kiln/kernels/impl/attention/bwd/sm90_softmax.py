@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..... import Float32, Int32, cute
 from .....cute import arch
 from .....cute.nvgpu import warp
-from ....parts.online_softmax import p_of_lse, softcap_tanh
+from ....parts.online_softmax import softcap_tanh
 from .sm90_config import DS_STAGES, WARPGROUP_ROWS
 from .sm90_tiles import round_to_operand, transposed
 
@@ -86,7 +86,7 @@ class TransposedScores(BackwardScores):
             for at, query in self.indices(k):
                 score, derivative = self.modified(at, coordinates)
                 derivatives.append(derivative)
-                acc_s[at] = p_of_lse(score, self.scalars.scale_log2, -lse[query])
+                acc_s[at] = arch.exp2(cute.math.fma(score, self.scalars.scale_log2, -lse[query]))
             if self.has_derivative:
                 round_to_operand(acc_s, self.mma.p, [k])
                 for (at, _), derivative in zip(self.indices(k), derivatives, strict=True):

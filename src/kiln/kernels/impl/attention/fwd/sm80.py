@@ -247,7 +247,7 @@ class Sm80ForwardKernel(QueryTile):
             thread_max = softmax.thread_max()
             if arch.vote_any_sync(softmax.any_exceeds(thread_max)):
                 softmax.rescale(thread_max)
-            softmax.exp2()
+            softmax.compute_p()
             mma.pv(stage)
         producer.tail()
         return smem.o, softmax
