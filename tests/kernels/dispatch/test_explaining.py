@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from family_calls import CALLS, F16, blank
+from family_calls import CALLS, F16, blank, problem_of
 
 from kiln import kernels
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.explaining import LAUNCH_US, lower_bounds
 from kiln.kernels.dispatch.problem import TensorLayout
+from kiln.kernels.impl.attention.fwd.implementations import REGISTRY as ATTENTION
 from kiln.kernels.impl.attention.problem import AttentionProblem
 from kiln.kernels.impl.gemm.implementations import REGISTRY as PRODUCTS
 from kiln.kernels.impl.gemm.problem import GemmProblem
+from kiln.kernels.impl.rowwise import REGISTRY as ROWS
 
 H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
 
@@ -63,3 +65,30 @@ def test_parts_one_after_the_other_bound_nothing():
     assert sum(found.terms.values()) == pytest.approx(found.choices[0].cost)
     assert found.bound == "tensor cores"
     assert "in sequence" in str(found)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_nothing_is_expected_below_what_bounds_it(arch, monkeypatch):
+    """Of each architecture's GPUs, whose peaks the fitted models do not know; and a slower choice has a reason."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", arch)
+    for name in CALLS:
+        found = CALLS[name][1](kernels.explain)
+        first, *others = found.choices
+        least = max(lower_bounds(found.problem, found.device).values())
+        assert min(choice.cost for choice in found.choices) >= least, name
+        assert first.cost >= max(found.bounds.values()), name
+        slower = any(choice.cost < first.cost for choice in others)
+        assert slower <= (found.measured or "chooses among its configs by a rule" in found.notes[0]), name
+
+
+def test_notes():
+    """Figures of another GPU, and architectures whose tensor cores need other instructions, are named."""
+    _, problem = problem_of("flash_attention")
+    explained = {
+        name: str(ATTENTION.explain(problem, device))
+        for name, device in (("H200", H200), ("H100", device_of("sm_90a")), ("B200", device_of("sm_100a")))
+    }
+    assert "note" not in explained["H200"]
+    assert "note: expected times come from a model that was fitted on an H200, not on H100 SXM" in explained["H100"]
+    assert "note: on sm_100 and later the library has mma.sync kernels, no tcgen05 kernels" in explained["B200"]
+    assert "mma.sync kernels" not in str(ROWS.explain(problem_of("softmax")[1], device_of("sm_100a")))

@@ -16,6 +16,8 @@ _SHOWN_CONFIGS = 6
 """How many of the configs that were not chosen are printed."""
 LAUNCH_US = 2.0
 """Microseconds of an empty launch on an H200."""
+_MEASURED_ON = "H200"
+"""The GPU that cost models were fitted on."""
 _COPY_EFFICIENCY = 0.88
 """Share of the stated bandwidth that a copy reaches: 4.2 of 4.8 TB/s on an H200."""
 _DEFAULT_BYTES_PER_US = 4.2e6
@@ -46,6 +48,35 @@ def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
     return bounds
 
 
+def in_sequence(terms: dict[str, float], cost: float) -> bool:
+    """Return whether the terms of a cost are phases that add up to it."""
+    return abs(sum(terms.values()) - cost) < 1e-6 * cost
+
+
+def not_below_bounds(choice: Any, problem: Any, device: Any, bounds: dict[str, float]) -> float:
+    """Return the expected microseconds of a choice: at least what a unit of the device needs, and what each unit of its
+    model does."""
+    terms = choice.implementation.cost_terms(problem, choice.config, device)
+    units = () if in_sequence(terms, choice.cost) else terms.values()
+    return max(choice.cost, *bounds.values(), *units)
+
+
+def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool) -> tuple[str, ...]:
+    """Return what to know about the first of some choices; `by_rule`: the library chose it, and not by a measurement."""
+    first, notes = type(choices[0].implementation).__name__, []
+    if by_rule and any(choice.cost < choices[0].cost for choice in choices):
+        notes.append(
+            f"{first} chooses among its configs by a rule; expected times decide between implementations, and are too "
+            "coarse to overrule it"
+        )
+    if device.model is None or device.model.name != _MEASURED_ON:
+        notes.append(f"expected times come from a model that was fitted on an {_MEASURED_ON}, not on {device.name}")
+    if problem.mma_dtype and device.capability >= (10, 0):
+        lacks = ", no tcgen05 kernels" if device.generation.tmem else ""
+        notes.append(f"on sm_100 and later the library has mma.sync kernels{lacks}")
+    return tuple(notes)
+
+
 @dataclasses.dataclass(frozen=True)
 class Explanation:
     """The result of dispatch for a problem on a device; `str` gives a readable report."""
@@ -62,6 +93,8 @@ class Explanation:
     """The microseconds of hardware units that work concurrently: `terms`, if these do, or else `lower_bounds`."""
     measured: bool = False
     """Whether the config was chosen because measurements found it best, whatever the expected times say."""
+    notes: tuple[str, ...] = ()
+    """What to know about the choice and the times: why a slower config is chosen, where figures are from."""
 
     @property
     def config(self) -> Any:
@@ -82,6 +115,7 @@ class Explanation:
         if self.measured:
             lines.append("  measured choice: it was faster than the config that the cost model expects to be fastest")
         lines.append(f"  {first.config}")
+        lines += [f"  note: {note}" for note in self.notes]
         kind = "terms that overlap" if self.bounds == self.terms else "lower bounds"
         lines.append(f"  bound by {self.bound}: {kind} are {_listed(self.bounds)}")
         if self.terms and self.bounds != self.terms:

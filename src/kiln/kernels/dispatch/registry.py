@@ -240,14 +240,19 @@ class Registry:
         first = self.choose(problem, device, config)
         cost = first.implementation.cost(problem, first.config, device)
         others = [choice for choice in self.choices(problem, device) if choice[:2] != first[:2]]
-        choices = (x._replace(cost=max(x.cost, explaining.LAUNCH_US)) for x in (first._replace(cost=cost), *others))
+        bounds = explaining.lower_bounds(problem, device)
+        choices = tuple(
+            x._replace(cost=explaining.not_below_bounds(x, problem, device, bounds))
+            for x in (first._replace(cost=cost), *others)
+        )
         reasons = {type(x).__name__: x.supports(problem, device) for x in self.implementations}
         terms = first.implementation.cost_terms(problem, first.config, device)
-        in_sequence = abs(sum(terms.values()) - cost) < 1e-6 * cost
+        in_sequence = explaining.in_sequence(terms, cost)
+        measured = config is None and first.config == first.implementation.measured_choice(problem, device)
         return explaining.Explanation(
-            problem, device, tuple(choices), {name: why for name, why in reasons.items() if why is not None},
-            terms, explaining.lower_bounds(problem, device) if in_sequence or not terms else terms,
-            config is None and first.config == first.implementation.measured_choice(problem, device),
+            problem, device, choices, {name: why for name, why in reasons.items() if why is not None}, terms,
+            bounds if in_sequence or not terms else terms, measured,
+            explaining.notes_on(problem, device, choices, config is None and not measured),
         )  # fmt: skip
 
     def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:

@@ -65,10 +65,10 @@ def softmax_of_rows(tile: Any, maxima: Any, scales: Any):
     if any_beyond(now):
         now = [updated_large_neg_max(*row) for row in zip(before, maxima, scales, strict=True)]
         for i in range_constexpr(len(maxima)):
-            tile.powers(i, now[i], row_scale(scales[i], now[i]))
+            tile.p_of_row(i, now[i], row_scale(scales[i], now[i]))
     else:
         for i in range_constexpr(len(maxima)):
-            tile.powers(i, now[i], scales[i])
+            tile.p_of_row(i, now[i], scales[i])
 
 
 def _eights(dtype: Any) -> Any:
@@ -337,7 +337,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
             maxima.append(most)
         softmax_of_rows(self, maxima, [self.scale_of(half) for half in range(2)])
 
-    def powers(self, half: int, now: Any, scale: Any) -> None:
+    def p_of_row(self, half: int, now: Any, scale: Any) -> None:
         """Compute P of a thread's first or second row, whose -row_max is `now`."""
         correction = arch.exp2(now - self.neg_row_max[half])
         total = self.row_sum[half] * correction

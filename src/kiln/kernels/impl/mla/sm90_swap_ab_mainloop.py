@@ -232,7 +232,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             maxima.append(most)
         softmax_of_rows(self, maxima, [self.scale_of(i) for i in range(len(maxima))])
 
-    def powers(self, i: int, now: Any, scale: Any) -> None:
+    def p_of_row(self, i: int, now: Any, scale: Any) -> None:
         """Compute P of one of a thread's rows, whose -row_max is `now`."""
         correction = arch.exp2(now - self.neg_row_max[i])
         total = self.row_sum[i] * correction
