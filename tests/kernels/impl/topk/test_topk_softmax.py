@@ -78,6 +78,19 @@ def test_numbers_that_are_none_and_zeros():
         np.testing.assert_allclose(values[4], [1, 0, 0])
 
 
+@pytest.mark.parametrize("config", [RowwiseConfig(32, 8), RowwiseConfig(64, 64)])
+def test_thresholds_that_are_zero_or_infinite(config):
+    """Of equal elements the first counts, zeros of both signs are equal, and most elements may be masked."""
+    x = np.full((4, 256), -np.inf, F32)
+    x[:, ::3] = -1
+    x[0, ::5], x[0, 1::5] = 0.0, -0.0
+    x[1, [200, 31, 77]] = np.inf
+    x[2, 8:] = -np.inf
+    x[3, ::7] = np.arange(37) % 4
+    _, indices = kernels.topk_softmax(x, 8, config=config)
+    np.testing.assert_array_equal(indices, np.argsort(-x, axis=-1, kind="stable")[:, :8])
+
+
 X = np.zeros((3, 8), F32)
 
 

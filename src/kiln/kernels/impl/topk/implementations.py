@@ -26,23 +26,24 @@ class TopKArguments(NamedTuple):
     indices: Any
 
 
-_MANY_ROWS = 1 << 15
-"""Rows from which on throughput counts, not the latency of a row."""
+_MANY_ROWS = 256
+"""Rows from which on CTAs of long rows share an SM."""
+_CTAS_PER_SM = {128: 8, 256: 3}
+"""CTAs of an SM by threads: their registers allow as many without spills in the loops."""
 
 
 def topk_config(n: int, width: int, k: int, rows: int) -> RowwiseConfig:
-    """Return the measured config: a warp or less for short rows, whose threads wait for each other, a CTA for longer
-    ones.
-
-    With many rows half a warp or less, but twice as many threads as results: else too many elements reach the
-    threshold.
+    """Return the measured config: as few threads as there are results, and 32 elements each, for short rows; a CTA for
+    long ones.
     """
-    units = -(-n // width)
-    threads = arrays.power_of_two(units)
-    if rows >= _MANY_ROWS and n <= 512:
-        threads = min(threads, WARP, max(arrays.power_of_two(2 * k), arrays.power_of_two(-(-n // 24)) // 2, 8))
-    if threads > WARP:
-        threads = min(512, max(WARP, arrays.power_of_two(-(-n // 32))))
+    threads = arrays.power_of_two(-(-n // width))
+    if n <= 512:
+        threads = min(threads, WARP, max(8, arrays.power_of_two(k), arrays.power_of_two(-(-n // 32))))
+    if threads <= WARP:
+        return RowwiseConfig(128, threads, ctas_per_sm=_CTAS_PER_SM[128])
+    if n > 512 * MAX_SAVED_ELEMENTS and rows >= _MANY_ROWS:  # rows are read twice
+        return RowwiseConfig(256, 256, ctas_per_sm=_CTAS_PER_SM[256])
+    threads = min(512, max(WARP, arrays.power_of_two(-(-n // 32))))
     return RowwiseConfig(128 if threads <= WARP else threads, threads)
 
 

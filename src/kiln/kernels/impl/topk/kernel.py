@@ -22,7 +22,7 @@ from ..rowwise.row_kernel import Position, RowProblem, launch, row_matrix, wait_
 from ..rowwise.row_part import ResidentPart
 from ..rowwise.row_statistics import sum_statistics
 from ..rowwise.softmax_and_norms import LOG2_E, Softmax, exp2
-from .ordered_bits import LOWEST, NAN_KEY, from_order, order
+from .ordered_bits import NAN_KEY, from_order, order
 from .threshold import Candidates, largest
 
 _NOWHERE = 0x7FFFFFFF
@@ -97,7 +97,8 @@ class TopK(Softmax):
         if const_expr(self.resident):
             if const_expr(not renormalize):
                 statistics = self.accumulate(None, ResidentPart(self, [held], [], [], at.unit, at.units))[0]
-            return statistics, largest(most, self.elements(held, at.unit, at.units))
+            values, groups = self.elements(held, at.unit, at.units), self.groups
+            return statistics, [largest(most, values[n::groups]) for n in range(groups)]
         if const_expr(candidates is not None):
             candidates.clear(at.thread)
         step = self.config.row_threads * self.vectors
@@ -110,36 +111,46 @@ class TopK(Softmax):
             most = arch.fmax(most, highest, nan=True)
             if const_expr(candidates is not None):
                 candidates.note(number, at.thread, highest)
-        return statistics, most
+        return statistics, [most]
 
-    def elements(self, held: Any, unit: Any, units: Any) -> list[tuple[Any, Any]]:
-        """Return a thread's elements and their columns; minus infinity behind the end of the row."""
-        elements: list[tuple[Any, Any]] = []
+    @property
+    def groups(self) -> int:
+        """Groups of a thread's elements, whose largest ones the threshold is found from."""
+        in_parts = self.resident and self.problem.has_threshold and self.config.row_threads < WARP
+        return 2 if in_parts and self.vectors * self.width > 1 else 1
+
+    def elements(self, held: Any, unit: Any, units: Any) -> list[Any]:
+        """Return a thread's elements; minus infinity behind the end of the row."""
+        elements: list[Any] = []
         for v in range(self.vectors):
-            at = unit + v * self.config.row_threads
-            for i, x in enumerate(as_f32(held[None, v].load()).to_elements()):
-                there = x if self.full(v) else select_(at < units, x, Float32(-float("inf")))
-                elements.append((there, at * self.width + i))
+            there = True if self.full(v) else unit + v * self.config.row_threads < units
+            for x in as_f32(held[None, v].load()).to_elements():
+                elements.append(x if there is True else select_(there, x, Float32(-float("inf"))))
         return elements
 
+    def column(self, unit: Any, number: Any) -> Any:
+        """Return the column of one of a thread's elements."""
+        return (unit + number // self.width * self.config.row_threads) * self.width + number % self.width
+
     @cute.jit
-    def collect(self, candidates: Any, x: Any, held: Any, at: Any, most: Any, k: Any):
+    def collect(self, candidates: Any, x: Any, held: Any, at: Any, maxima: Any, k: Any):
         """Collect the elements that may be among the first `k`; returns whether that was possible for all rows of the
         warp."""
         candidates.begin(at.unit)
-        key = candidates.limit(most, k, at.thread)
+        limit = candidates.limit(maxima, k, at.thread)
         candidates.wait()  # the count is cleared before it is increased
-        limit, known = from_order(key), key > LOWEST
-        if known:
+        known = limit > -float("inf")
+        if known & at.exists:
             if const_expr(self.resident):
-                candidates.put(limit, self.elements(held, at.unit, at.units))
-            elif most >= limit:
+                candidates.put(limit, self.elements(held, at.unit, at.units), x, at)
+            elif maxima[0] >= limit:
                 step = self.config.row_threads * self.vectors
                 for number in range(cute.ceil_div(at.units, step)):
                     if candidates.noted(number, at.thread) >= limit:
                         unit = number * step + at.unit
-                        chunk = self.read(x, at._replace(unit=unit), self.vectors)
-                        candidates.put(limit, self.elements(chunk, unit, at.units))
+                        here = at._replace(unit=unit)
+                        chunk = self.read(x, here, self.vectors)
+                        candidates.put(limit, self.elements(chunk, unit, at.units), x, here)
         candidates.wait()
         return arch.vote_all_sync(known & candidates.fit())
 
