@@ -22,7 +22,7 @@ for _finder in sys.meta_path:
 os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
 
 # Programs of the tests are checked where a test asks for it: each first launch would compile a second build.
-os.environ.setdefault("KILN_CHECKS", "0")
+os.environ.setdefault("KILN_CHECKS", "never")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start with them: some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -115,7 +115,12 @@ def child(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Child:
 
     def run(*args: str | os.PathLike[str], stdin: str = "", path: tuple[str | Path, ...] = (), **env: str):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("KILN_", "PYTHON"))}
-        clean |= {"KILN_CHECKS": "0", "PYTHONPATH": os.pathsep.join(map(str, [*path, root, *packages])), **cache, **env}
+        clean |= {
+            "KILN_CHECKS": "never",
+            "PYTHONPATH": os.pathsep.join(map(str, [*path, root, *packages])),
+            **cache,
+            **env,
+        }
         command = [sys.executable, *map(str, args)]
         return subprocess.run(
             command, cwd=tmp_path, env=clean, input=stdin, capture_output=True, text=True, timeout=600, check=False

@@ -25,7 +25,8 @@ KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
 BOUNDS = "bounds"
 """A kind of its own, of launches that are checked by default: accesses out of bounds, unset shared memory."""
-CHECKS = ("off", "first", "always")
+CHECKS = ("never", "off", "first", "always")
+"""Which launches on the CPU target are checked: none, first ones without warnings, first ones, all."""
 BANKS = "banks"
 """A kind of its own: nothing is checked, bank conflicts of shared memory are counted."""
 SECTORS = "sectors"
@@ -33,7 +34,7 @@ SECTORS = "sectors"
 COUNTS = (BANKS, SECTORS)
 
 
-OFF = "found by the checks that are on by default: KILN_CHECKS=0, or the compile option --checks off, switches them off"
+OFF = "found by the checks that are on by default: KILN_CHECKS=0, or the compile option --checks off, silences them"
 
 
 class SanitizerError(DSLUserCodeError):
@@ -137,7 +138,7 @@ def _default_checks() -> str:
 
 
 class Checks(StringCompileOption):
-    """Which launches on the CPU target are checked: `off`, `first` or `always`, as `KILN_CHECKS` says."""
+    """Which launches on the CPU target are checked: `never`, `off`, `first` or `always`, as `KILN_CHECKS` says."""
 
     field: str = "checks"
     flag: str = "--checks"
@@ -153,7 +154,7 @@ class Checks(StringCompileOption):
 
 register_options(Checks)
 settings.register(
-    settings.Setting("KILN_CHECKS", "off, first or always; 0 is off", _default_checks, "Launches on the CPU target that are checked for accesses out of bounds and for shared memory that nobody has written: the first one of each specialization and of each new set of extents; all; or none. Unset: `always` under pytest and in notebooks, else `first`. Read when a function is compiled.", _checks),
+    settings.Setting("KILN_CHECKS", "never, off, first or always; 0 is off", _default_checks, "Launches on the CPU target that are checked for accesses out of bounds and for shared memory that nobody has written: the first one of each specialization and of each new set of extents; with `off` these too, without a warning; all; or none. Unset: `always` under pytest and in notebooks, else `first`. Read when a function is compiled.", _checks),
     settings.Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks, sectors; or all for the first four, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory, `sectors` sectors of global memory. Programs then run on the CPU target, in an instrumented build.", parse_kinds),
     settings.Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", settings.report_path),
 )  # fmt: skip
@@ -213,7 +214,7 @@ _unchecked = threading.local()
 
 def checks() -> bool:
     """Return whether launches of what this thread traces or compiles may be checked by default."""
-    return not getattr(_unchecked, "depth", 0) and settings.get("KILN_CHECKS") != "off"
+    return not getattr(_unchecked, "depth", 0) and settings.get("KILN_CHECKS") != "never"
 
 
 @contextlib.contextmanager

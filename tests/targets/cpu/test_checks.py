@@ -189,12 +189,27 @@ def test_compiled_functions_are_checked(runs):
 
 def test_ways_to_switch_them_off(runs, monkeypatch):
     wide = np.zeros(32, np.float32)
-    cute.compile(filling(), wide, options="--checks off")(wide[:30])
-    monkeypatch.setenv("KILN_CHECKS", "0")
+    cute.compile(filling(), wide, options="--checks never")(wide[:30])
+    monkeypatch.setenv("KILN_CHECKS", "never")
     filling()(wide[:30])
     assert not runs
+    assert (wide == 1).all()
     with pytest.raises(SanitizerError):
         cute.compile(filling(), wide, options="--checks always")(wide[:30])
+
+
+def test_without_warnings_memory_is_safe_all_the_same(runs, monkeypatch):
+    """Without checks a kernel without a guard would write to memory of the process that is not its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wide = np.zeros(32, np.float32)
+        cute.compile(filling(), wide, options="--checks off")(wide[:30])
+        monkeypatch.setenv("KILN_CHECKS", "0")
+        main = filling()
+        for _ in range(3):  # once outside, always checked
+            main(wide[:30])
+    assert wide.tolist() == [1] * 30 + [0, 0]
+    assert len(runs) == 4
 
 
 def test_always(runs, monkeypatch):

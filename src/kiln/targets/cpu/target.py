@@ -170,8 +170,8 @@ class CpuTarget(Target):
     def _check(self, executable: CpuExecutable, source: ir.Module, entry: str, options: CompileOptions | None) -> None:
         """Let some calls of an executable run a build that checks bounds and unset shared memory."""
         chosen = options or CompileOptions()
-        wanted = chosen.checks if chosen.is_set("checks") or sanitizing.checks() else "off"
-        if wanted == "off" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
+        wanted = chosen.checks if chosen.is_set("checks") or sanitizing.checks() else "never"
+        if wanted == "never" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
             return
         from . import checks
         from .sanitizer.report_facts import ReportFacts
@@ -201,7 +201,7 @@ class CpuTarget(Target):
             name = functools.partial(cache.key, self, source, entry, options, "checked")
             checked = cache.loaded_or_made(name, loaded, made, entry_of)
             assert checked.sanitizer is not None
-            checked.sanitizer.strict = always
+            checked.sanitizer.strict, checked.sanitizer.silent = always, wanted == "off"
             facts.append(checked.sanitizer)
             return checked.call
 

@@ -148,7 +148,7 @@ def arch_variable() -> dict[str, str]:
     """Return the environment variables that have workers compile for the chosen architecture, and without the CPU
     target's default checks: verbs time kernels, or run the sanitizer themselves."""
     arch = os.environ.get("CUTE_DSL_ARCH")
-    checks = {"KILN_CHECKS": os.environ.get("KILN_CHECKS") or "off"}
+    checks = {"KILN_CHECKS": os.environ.get("KILN_CHECKS") or "never"}
     return {"CUTE_DSL_ARCH": arch, **checks} if arch else checks
 
 

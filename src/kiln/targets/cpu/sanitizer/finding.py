@@ -143,7 +143,8 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
         for warning in [finding for finding in found if _is_mild(finding, sanitizer)]:
             found.remove(warning)
             sanitizer.outside |= warning.rule in _OUTSIDE
-            warning.warn(sanitizing.OFF if sanitizer.plain else "")
+            if not sanitizer.silent:
+                warning.warn(sanitizing.OFF if sanitizer.plain else "")
             if unasked:
                 sanitizing.unasked.warnings.append(warning)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:

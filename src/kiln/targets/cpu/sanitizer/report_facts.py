@@ -20,6 +20,8 @@ class ReportFacts:
         """Whether only bounds and unset shared memory are looked for."""
         self.strict: bool = False
         """Whether an access out of bounds is an error, where only these are looked for."""
+        self.silent: bool = False
+        """Whether nothing is a warning."""
         self.outside: bool = False
         """Whether a call made a warning of an access out of bounds."""
         self.once: list[str] = []
