@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import kiln
 import kiln.cute as cute
 from kiln import Float32
 from kiln.cute.host import arrays, jax_arrays
@@ -31,19 +32,51 @@ def test_work_in_progress_is_waited_for():
     assert np.array_equal(np.from_dlpack(from_dlpack(x)), np.full(512, 512.0 * 512))
 
 
-def test_what_jax_does_not_tell_is_asked_of_dlpack():
-    x = jnp.zeros(4)
-    x.delete()
-    with pytest.raises(Exception, match="deleted"):
-        from_dlpack(x)
-
-
 @cute.jit
 def total(x: cute.Tensor):
     found = Float32(0.0)
     for i in range(cute.size(x)):
         found += x[i]
     return found
+
+
+def ended(x, how):
+    """Delete an array, or donate it to a function that overwrites it; then use freed memory for others."""
+    if how == "delete":
+        x.delete()
+    else:
+        jax.jit(lambda v: v * 0 - 7, donate_argnums=0)(x).block_until_ready()
+    return [np.full(x.shape, 5, np.float32) for _ in range(8)]
+
+
+@pytest.mark.parametrize("how", ["delete", "donate"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_tensor_keeps_the_memory_of_an_array(how, dtype):
+    x = jnp.ones(1 << 14, dtype)
+    tensor = from_dlpack(x).mark_layout_dynamic()
+    tensors = (tensor, from_dlpack(x).mark_layout_dynamic(), from_dlpack(tensor).mark_layout_dynamic())
+    pointer = from_dlpack(x).iterator
+    junk = ended(x, how)
+    assert [float(total(t)) for t in tensors] == [1 << 14] * 3
+    assert pointer.keep is not None and junk
+
+
+def test_an_array_that_was_deleted_is_refused_by_name():
+    x = jnp.ones(4)
+    compiled = cute.compile(total, x)
+    for _ in range(3):
+        total(x)
+    x.delete()
+    for call in (lambda: from_dlpack(x), lambda: total(x), lambda: compiled(x), lambda: kiln.kernels.softmax(x)):
+        with pytest.raises(
+            kiln.DSLUserCodeTypeError, match=r"an array of JAX float32\[4\] that was deleted or donated"
+        ):
+            call()
+
+
+def test_types_without_dlpack_are_refused_by_name():
+    with pytest.raises(kiln.DSLUserCodeTypeError, match=r"ArrayImpl gives no memory by DLPack: .*S4"):
+        from_dlpack(jnp.zeros(8, "int4"))
 
 
 @pytest.fixture

@@ -133,3 +133,13 @@ def test_tensors_without_elements_need_no_memory():
     for _ in range(3):
         fill(empty, 0)
         fill(from_dlpack(empty).mark_layout_dynamic(), 0)
+
+
+def test_a_tensor_keeps_the_memory_of_one_that_got_another():
+    x = torch.ones(1 << 16)
+    tensors = [from_dlpack(x) for _ in range(3)]
+    x.data = torch.zeros(4)
+    junk = [torch.full((1 << 16,), 5.0) for _ in range(8)]
+    for tensor in tensors:
+        assert (torch.from_dlpack(tensor) == 1).all()
+    assert junk

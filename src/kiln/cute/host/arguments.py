@@ -27,7 +27,7 @@ from ..layout.swizzle import Swizzle
 from ..tensor import array as arrays_in_trace
 from ..tensor.pointer import AddressSpace, Pointer, natural_alignment
 from ..tensor.tensor import Tensor, TracedTensor
-from . import runtime
+from . import runtime, unreadable
 from .arrays import (
     Array,
     find_leading,
@@ -347,6 +347,12 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
         return array_node(value)
     if hasattr(kind, "__extract_mlir_values__") and trace.current() is not None:
         return value_node(value)
+    unreadable.check(value)
+    if is_tensor_annotation(annotation) and hasattr(kind, "__array__"):
+        raise type_error(
+            f"{kind.__module__}.{kind.__qualname__} is passed as a tensor, and does not tell where its elements are",
+            "pass an array: numpy.asarray(x)",
+        )
     return None
 
 

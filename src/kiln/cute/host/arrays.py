@@ -13,6 +13,8 @@ from ...base_dsl.numeric.meta import TYPES
 from ...hardware import current as hardware
 from ...interop.arguments import loading, plan
 from ...interop.arguments.torch_layout import tensor_layout, write_counter
+from . import unreadable
+from .unreadable import is_jax_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,11 +56,14 @@ def read_array(x: Any) -> Array:
         return _read_numpy(x)
     if is_torch_tensor(kind):
         _readers[kind] = _read_torch
+        _holders[kind] = kind.untyped_storage
         return _read_torch(x)
+    unreadable.check(x)
     if is_jax_array(kind):
-        from .jax_arrays import read_jax
+        from .jax_arrays import hold, read_jax
 
         _readers[kind] = read_jax
+        _holders[kind] = hold
         return read_jax(x)
     if hasattr(x, "__dlpack__"):
         return read_dlpack(x)
@@ -74,16 +79,21 @@ def read_array(x: Any) -> Array:
 
 
 _readers: dict[type, Callable[[Any], Array]] = {}
+_holders: dict[type, Callable[[Any], Any]] = {}
+
+
+def memory_of(x: Any) -> Any:
+    """Return what keeps the memory of an array that was read, where the array itself may let go of it; else None.
+
+    JAX frees the memory of an array that is deleted or donated, PyTorch that of `x` after `x.data = y`.
+    """
+    hold = _holders.get(type(x))
+    return None if hold is None else hold(x)
 
 
 def has_mask(kind: type) -> bool:
     """Return whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some elements have no value."""
     return any(base.__name__ in ("MaskedArray", "MaskedTensor") for base in kind.__mro__)
-
-
-def is_jax_array(kind: type) -> bool:
-    """Return whether a type is that of JAX's arrays."""
-    return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jaxlib")
 
 
 def is_array(kind: type) -> bool:
@@ -310,18 +320,26 @@ _CODES: dict[tuple[int, int], str] = {
 }  # fmt: skip
 
 
-def _capsule(x: Any) -> Any:
+def dlpack_capsule(x: Any) -> Any:
+    """Return the DLPack capsule of an array, which keeps its memory."""
     device = x.__dlpack_device__()[0]
     # -1: the producer need not wait for its stream; the launch is ordered by the stream it is given
     arguments: dict[str, Any] = {"stream": -1} if device == _CUDA else {}
     try:
-        return x.__dlpack__(max_version=(1, 0), **arguments)
-    except TypeError:
-        return x.__dlpack__(**arguments)
+        try:
+            return x.__dlpack__(max_version=(1, 0), **arguments)
+        except TypeError:
+            return x.__dlpack__(**arguments)
+    except Exception as reason:  # the other library's own
+        kind = type(x)
+        raise type_error(
+            f"{kind.__module__}.{kind.__qualname__} gives no memory by DLPack: {type(reason).__name__}: {reason}",
+            "pass an array of a type that DLPack knows, whose elements are in memory",
+        ) from None
 
 
 def read_dlpack(x: Any) -> Array:
-    capsule = _capsule(x)
+    capsule = dlpack_capsule(x)
     readonly = False
     if _capsule_is(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...interop.arguments import jax_arrays as native
-from .arrays import Array, dlpack_type, numpy_element_type, read_dlpack
+from . import unreadable
+from .arrays import Array, dlpack_capsule, dlpack_type, numpy_element_type, read_dlpack
 
 if TYPE_CHECKING:
     from ...interop.arguments.engine import Engine
@@ -18,6 +19,7 @@ _DEVICES = {"cpu": ("cpu", 1), "gpu": ("cuda", 2), "cuda": ("cuda", 2)}
 
 def read_jax(x: Any) -> Array:
     """Return an array of JAX, by its own methods or, where they fail, by DLPack."""
+    unreadable.check(x)
     try:
         x.block_until_ready()
         (device,) = x.devices()
@@ -35,6 +37,14 @@ def read_jax(x: Any) -> Array:
     if _kinds is not None:
         _kinds.add(x, array, number, getattr(device, "local_hardware_id", device.id))
     return array
+
+
+def hold(x: Any) -> Any:
+    """Return a reference to the memory of an array: JAX neither frees it then nor donates it."""
+    try:
+        return memoryview(x)  # a fifth of the time of DLPack, for some types on the host
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return dlpack_capsule(x)
 
 
 _kinds: _Kinds | None = None

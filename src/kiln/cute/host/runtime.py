@@ -23,7 +23,7 @@ from ..layout.layout import Layout
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from ..tensor.tensor import Tensor
 from . import dlpack_export
-from .arrays import Array, find_leading, read_array, reading_natively
+from .arrays import Array, find_leading, memory_of, read_array, reading_natively
 from .symbols import symbols_of
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
 
@@ -65,14 +65,16 @@ class RuntimeTensor(_Passed):
         "_argument_record",
         "_form",
         "_keep",
+        "_memory",
         "_narrow_strides",
         "_order",
     )
 
-    def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
-        """Make a tensor of a form at an address; `keep` holds the memory."""
+    def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False, memory: Any = None) -> None:
+        """Make a tensor of a form at an address; `keep` is its array, and `memory` holds what that may let go of."""
         self._address = address
         self._keep = keep
+        self._memory = memory
         self._narrow_strides = use_32bit_stride
         self._order: tuple[int, ...] | None = None
         self._form = made
@@ -89,7 +91,8 @@ class RuntimeTensor(_Passed):
         found = self._form
         device = "cuda" if self._memspace is AddressSpace.gmem else "cpu"
         known = found.signature
-        return Array(self._address, found.shape, found.strides, known.dtype, device, known.readonly, self._keep)
+        keep = self._keep if self._memory is None else (self._keep, self._memory)
+        return Array(self._address, found.shape, found.strides, known.dtype, device, known.readonly, keep)
 
     @property
     def _signature(self) -> TensorSignature:
@@ -142,7 +145,7 @@ class RuntimeTensor(_Passed):
     @property
     def iterator(self) -> RuntimePointer:  # type: ignore[override]
         """The address, as a pointer to pass to compiled functions."""
-        return RuntimePointer(self.element_type, self._address, self._memspace, self._alignment, self._keep)
+        return RuntimePointer(self.element_type, self._address, self._memspace, self._alignment, self._array.keep)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -303,7 +306,7 @@ def from_dlpack(
     The layout is static; `mark_layout_dynamic` of the result makes it dynamic.
 
     Args:
-        tensor_dlpack: the array; the tensor keeps it alive.
+        tensor_dlpack: the array; the tensor keeps its memory, also if the array is deleted or donated (JAX).
         assumed_align: a multiple in bytes that the address promises to be, and that is checked; by default that of an
             element. Wide accesses and TMA need 16.
         use_32bit_stride: pass dynamic strides in 32 bits.
@@ -315,11 +318,13 @@ def from_dlpack(
         key = (native.describe(tensor_dlpack), assumed_align, force_tf32)
         made, address = _forms.get(key), native.address(tensor_dlpack)
         if made is not None and address:
-            return RuntimeTensor(made, address, tensor_dlpack, use_32bit_stride)
+            return RuntimeTensor(made, address, tensor_dlpack, use_32bit_stride, memory_of(tensor_dlpack))
     if type(tensor_dlpack) is RuntimeTensor:
         array = tensor_dlpack._array
+        keep, memory = tensor_dlpack._keep, tensor_dlpack._memory
     else:
         array = read_array(tensor_dlpack)
+        keep, memory = array.keep, memory_of(tensor_dlpack) if array.address else None
     if force_tf32 and array.dtype is Float32:
         array = array._replace(dtype=TFloat32)
     made = _static_form(array, assumed_align)
@@ -327,7 +332,7 @@ def from_dlpack(
         if len(_forms) >= _MOST_FORMS:
             _forms.clear()
         _forms[key] = made
-    return RuntimeTensor(made, array.address, array.keep, use_32bit_stride)
+    return RuntimeTensor(made, array.address, keep, use_32bit_stride, memory)
 
 
 _forms: dict[Any, Form] = {}

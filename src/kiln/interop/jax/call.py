@@ -60,6 +60,12 @@ def cutlass_call(
     """
     if vmap_method not in ("sequential", "broadcast_all"):
         raise value_error(f"cutlass_call() got vmap_method={vmap_method!r}", 'pass "sequential" or "broadcast_all"')
+    for name, value in kwargs.items():
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+            raise type_error(
+                f"cutlass_call() got a tracer of JAX as {name}=, and keyword arguments are known when tracing",
+                f"pass it as an array, among the inputs; or tell jax.jit: static_argnames={name!r}",
+            )
     outputs, output_tree = jax.tree.flatten(output_shape_dtype)
     if not outputs:
         raise value_error(

@@ -11,6 +11,7 @@ from ...base_dsl import packages
 from ...base_dsl import target as targets
 from ...base_dsl.call_types import AnyArray  # noqa: F401  # for the families
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
+from ...cute.host import unreadable
 from ...cute.host.addresses import make_ptr
 from ...cute.host.arrays import has_mask, numpy_element_type, torch_address, torch_dtype, torch_element_type
 from ...cute.runtime import from_dlpack
@@ -38,6 +39,8 @@ def as_supported(x: Any) -> Any:
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)
+    if (reason := unreadable.reason(x)) is not None:
+        raise refusal(*reason)
     require(hasattr(x, "__dlpack__"), f"{type(x).__module__}.{type(x).__qualname__} is not an array", ARRAYS)
     try:
         if packages.loaded("torch") is not None or x.__dlpack_device__()[0] != 1:
@@ -45,7 +48,7 @@ def as_supported(x: Any) -> Any:
 
             return torch.from_dlpack(x)
         return np.from_dlpack(x)
-    except (BufferError, RuntimeError) as reason:  # an element type or a device that the library does not support
+    except Exception as reason:  # an element type or a device that the library does not support
         raise DSLUserCodeTypeError(f"an array of {type(x).__qualname__}: {reason}", hint=ARRAYS) from None
 
 
