@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from kiln.hardware.devices import device_of
 from kiln.targets.nvidia.codegen import Resources
 from kiln.workbench.core import sass
+from kiln.workbench.profile.cli import _static_tables
 from kiln.workbench.profile.static_profile import StaticProfile, calls_of, static_profile
 
 CODE = r"""
@@ -129,6 +132,31 @@ def test_a_launch_has_a_profile():
     assert found.to_json()["limited_by"] == "registers, shared memory"
     tight = dataclasses.replace(found, dynamic_smem=300_000)
     assert tight.occupancy.blocks == 0 and tight.waves(device_of("sm_90")) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("instruction", "cluster", "lacks"),
+    [
+        ("HGMMA.64x128x16.F32 R24, gdesc[UR12], R24", (1, 1, 1), ["no WGMMA", "", "no WGMMA", "no WGMMA"]),
+        ("UTCHMMA gdesc[UR8], gdesc[UR10], tmem[UR4]", (1, 1, 1), ["no tcgen05", "no tcgen05", "", "no tcgen05"]),
+        ("UTMASTG.2D [UR8], [UR4]", (1, 1, 1), ["no TMA", "", "", ""]),
+        ("HMMA.16816.F32 R4, R8, R12, R4", (2, 1, 1), ["no clusters", "", "", ""]),
+        ("HMMA.16816.F32 R4, R8, R12, R4", (1, 1, 1), ["", "", "", ""]),
+    ],
+)
+def test_architectures_without_an_instruction_cannot_run_it(instruction, cluster, lacks):
+    code = CODE.replace("HGMMA.64x128x16.F32 R24, gdesc[UR12], R24", instruction).replace("UTMALDG.2D", "LDG.E")
+    (found,) = static_profile([Launch(cluster=cluster, artifacts={"sass": code})])
+    devices = [device_of(arch) for arch in ("sm_80", "sm_90a", "sm_100a", "sm_120a")]
+    assert [found.lacks(device.generation) for device in devices] == lacks
+    shown = Console(width=200, file=io.StringIO())
+    for part in _static_tables(found, None):
+        shown.print(part)
+    rows = [line.split() for line in shown.file.getvalue().splitlines()]
+    for device, why in zip(devices, lacks, strict=True):
+        row = next(row for row in rows if f"sm_{device.generation.number}" in row)
+        after = row[row.index(f"sm_{device.generation.number}") + 1 :]
+        assert (after[:5] == ["0", "-", "-", *why.split()]) == bool(why)
 
 
 def test_what_a_kernel_calls_is_not_charged_to_its_launch(tmp_path):

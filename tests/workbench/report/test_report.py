@@ -28,10 +28,10 @@ def bench(problem, us, config=None, peer=None, **more) -> Record:
     return Record("bench", key, "gemm", problem, config, "ok", [us * 0.9, us, us * 1.2], 20, "graph", ENV, more={**rates, "against": against}, **more)  # fmt: skip
 
 
-def tune(number, status="ok", us=None, predicted=None, message=None) -> Record:
+def tune(number, status="ok", us=None, estimated=None, message=None) -> Record:
     error = {"type": "E", "message": message, "line": 3} if message else None
     times = [us, us, us] if us else None
-    return Record("tune", f"t{number}", "gemm", {"m": 8}, {"n": number}, status, times, error=error, env=ENV, again=f"kiln tune {number}", more={"predicted_us": predicted})  # fmt: skip
+    return Record("tune", f"t{number}", "gemm", {"m": 8}, {"n": number}, status, times, error=error, env=ENV, again=f"kiln tune {number}", more={"estimate_us": estimated})  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def records() -> list[Record]:
     sweep = [bench({"m": m, "n": m, "dtype": "f16"}, 10.0 * m, peer=20.0 * m) for m in (1, 2, 4, 8)]
     again = bench({"m": 8, "n": 8, "dtype": "f16"}, 60.0, peer=160.0, flags=["noisy", "power-cap"])
     statuses = [tune(n, status, message=None if status == "ok" else f"because of {n} <b>") for n, status in enumerate(STATUSES)]  # fmt: skip
-    timed = [tune(100 + n, us=us, predicted=us * 1.1) for n, us in enumerate((9.0, 7.0, 8.0, 5.0))]
-    return [*sweep, again, *statuses, *timed, tune(100, us=9.5, predicted=9.9)]
+    timed = [tune(100 + n, us=us, estimated=us * 1.1) for n, us in enumerate((9.0, 7.0, 8.0, 5.0))]
+    return [*sweep, again, *statuses, *timed, tune(100, us=9.5, estimated=9.9)]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_tuning_counts_a_config_once_and_knows_the_best_so_far(model):
     assert timed == [(101, 7.0, 7.0), (102, 8.0, 7.0), (103, 5.0, 5.0), (100, 9.5, 5.0)]
     figure = figures.history(tuning)
     assert {trace["name"].split()[0] for trace in figure["data"]} >= set(STATUSES) - {"ok"}
-    assert figures.predictions(tuning)["data"][1]["x"] == [row["predicted"] for row in tuning["rows"] if row["us"]]
+    assert figures.estimates(tuning)["data"][1]["x"] == [row["estimated"] for row in tuning["rows"] if row["us"]]
 
 
 def test_of_changed_sources_the_last_counts():

@@ -100,10 +100,10 @@ def test_every_failure_is_a_record_with_its_reason(folder: Path) -> None:
     assert [job["config"]["tile"] for job in again.done("screen")] == [256]  # what was lost is tried again
 
 
-def test_what_is_not_measured_is_pruned_with_its_prediction(folder: Path) -> None:
+def test_what_is_not_measured_is_pruned_with_its_estimate(folder: Path) -> None:
     found = tune.tune(load(folder), 1, runner=FakeRunner(by_tile), target="cpu", top=2)
     assert found.counts() == {"ok": 2, "pruned": 4}
-    assert all(r.more["predicted_us"] for r in found.records['{"n":4096}'])
+    assert all(r.more["estimate_us"] for r in found.records['{"n":4096}'])
     more = FakeRunner(by_tile)
     assert tune.tune(load(folder), 1, runner=more, target="cpu", top=4).counts() == {"ok": 4, "pruned": 2}
     assert len(more.done("screen")) == 2
@@ -112,7 +112,7 @@ def test_what_is_not_measured_is_pruned_with_its_prediction(folder: Path) -> Non
     assert rows[1].startswith("  compared with each other, in ") and (alone, rows[alone + 2][:6]) == (7, "  6 ok")
 
 
-def test_predictions_take_the_peak_of_the_inputs_type_and_name_the_gpu(folder: Path, capsys) -> None:
+def test_estimates_take_the_peak_of_the_inputs_type_and_name_the_gpu(folder: Path, capsys) -> None:
     contract = CONTRACT.replace("float32", "float16") + "def flops_bytes(n):\n    return 2 * 1024**3, 6 * 1024**2\n"
     (folder / "pair.py").write_text(contract)
     (config, *_) = load(folder).configs({"n": 64})
@@ -120,9 +120,13 @@ def test_predictions_take_the_peak_of_the_inputs_type_and_name_the_gpu(folder: P
     assert compiled == {"status": "ranked", "launches": [], "dtype": "f16"}
     runner = FakeRunner(by_tile, dtype="f16")
     found = tune.tune(load(folder), 1, runner=runner, arch="sm_90a")
-    least = min(record.more["predicted_us"] for record in found.records['{"n":4096}'])
+    least = min(record.more["estimate_us"] for record in found.records['{"n":4096}'])
     assert 2.1 < least < 10, "at the f32 peak of 67 TFLOP/s the FLOPs alone take 32 us"
-    assert str(found).count(" us on H100 SXM  {") == 6
+    assert str(found).count(" us by the roofline on H100 SXM  {") == 6
+    shown = min(record.more["least_us"] for record in found.records['{"n":4096}'])
+    assert f"at least {shown:.2f} us by the roofline on H100 SXM" in str(found)
+    assert shown <= least
+    assert "predicted" not in str(found)
 
 
 def test_of_many_configs_with_a_model_of_their_own_the_best_are_compiled(folder: Path) -> None:
@@ -133,7 +137,9 @@ def test_of_many_configs_with_a_model_of_their_own_the_best_are_compiled(folder:
     assert sorted(job["config"]["tile"] for job in runner.done("compile_config")) == [128, 256]
     assert found.counts() == {"pruned": 5, "ok": 1}
     assert found.best == {"tile": 256, "stages": 2}
-    assert [r.more["predicted_us"] for r in found.records['{"n":4096}']][:2] == [125.0, 62.5]
+    assert [r.more["estimate_us"] for r in found.records['{"n":4096}']][:2] == [125.0, 62.5]
+    shown = str(tune.tune(load(folder), runner=FakeRunner(by_tile, dtype="f16"), arch="sm_90a"))
+    assert "expected 62.50 us by perf_model on H100 SXM" in shown
 
 
 def test_a_budget_ends_it_between_jobs(folder: Path) -> None:

@@ -404,6 +404,10 @@ def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[Ren
         parts.append(table)
     table = new_table("on", "arch", "blocks/SM", "warps", "%", "limited by", "waves", "least us", left=(0, 1, 5))
     for model in devices.table().values():
+        lacks = found.lacks(model.generation)
+        if lacks:
+            add_row(table, model.name, f"sm_{model.generation.number}", "0", "-", "-", lacks, "-", "-")
+            continue
         runs = found.occupancy_on(model.generation)
         waves = f"{found.waves(model):.2f}" if runs.blocks else "-"
         least = model.least_us(*work) if work else None

@@ -12,8 +12,9 @@ import ast
 import contextlib
 import dataclasses
 import math
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl.diagnostics import DSLBaseError
 from ...hardware.occupancy import Occupancy, occupancy
@@ -21,10 +22,24 @@ from ..core import sass
 from ..core.source_lines import read_mlir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ...hardware.architectures import Generation
     from ...hardware.devices import Device, Model
+
+
+class Specific(NamedTuple):
+    """Instructions that some architectures have: their names in SASS, and who runs them."""
+
+    pattern: str
+    runs_on: Callable[[Generation], bool]
+
+
+SPECIFIC = {
+    "WGMMA": Specific(r"[HQIB]GMMA\b", lambda generation: generation.number == 90),
+    "tcgen05": Specific(r"UTC|LDTM|STTM", lambda generation: generation.tmem > 0),
+    "TMA": Specific(r"UTMA|UBLK", lambda generation: generation.number >= 90),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +115,8 @@ class StaticProfile:
     """Whether asynchronous copies fill shared memory."""
     tmem_columns: int = 0
     """Columns of tensor memory that the largest allocation takes, as far as known."""
+    instructions: tuple[str, ...] = ()
+    """What it executes that not all architectures have: names of `SPECIFIC`."""
     messages: tuple[str, ...] = ()
     """Messages of ptxas about the kernel."""
     unread: str = ""
@@ -125,6 +142,13 @@ class StaticProfile:
         used = self.registers, self.smem, self.barriers, self.tmem_columns
         return occupancy(architecture, self.threads, *used)
 
+    def lacks(self, generation: Generation) -> str:
+        """Return why the kernel cannot run on another architecture, however it is compiled; empty if it can."""
+        for name in self.instructions:
+            if not SPECIFIC[name].runs_on(generation):
+                return f"no {name}"
+        return "no clusters" if math.prod(self.cluster or (1,)) > generation.cluster else ""
+
     def waves(self, device: Device | Model) -> float:
         """Return how many times the grid fills the device; infinite if no CTA fits."""
         at_a_time = self.occupancy_on(device.generation).blocks * device.sm_count
@@ -147,7 +171,7 @@ class StaticProfile:
     def from_json(data: Mapping[str, Any]) -> StaticProfile:
         """Return the profile of `to_json`'s result."""
         own = {field.name: data[field.name] for field in dataclasses.fields(StaticProfile) if field.name in data}
-        own |= {name: tuple(own.get(name, ())) for name in ("grid", "block", "cluster", "messages")}
+        own |= {name: tuple(own.get(name, ())) for name in ("grid", "block", "cluster", "instructions", "messages")}
         own["lines"] = tuple(LineCost(**each) for each in own.get("lines", ()))
         own["loops"] = tuple(LoopCost(**each) for each in own.get("loops", ()))
         return StaticProfile(**own)
@@ -219,6 +243,9 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
             "loops": tuple(LoopCost(*loop.place, loop.depth, sass.mix(loop.instructions)) for loop in loops),
             "loaded_at_a_time": code.bytes_loaded_at_a_time(),
             "widths": code.widths(),
+            "instructions": tuple(
+                name for name, one in SPECIFIC.items() if any(re.match(one.pattern, i.name) for i in code.instructions)
+            ),
             "copies": any(one.name.startswith(("LDGSTS", "UTMALDG", "UBLKCP.S.G")) for one in code.instructions),
         }
     return StaticProfile(

@@ -1,4 +1,4 @@
-"""Figures of a report as Plotly's plain data: roofline, sweeps, the history of tuning, predictions."""
+"""Figures of a report as Plotly's plain data: roofline, sweeps, the history of tuning, estimates."""
 
 from __future__ import annotations
 
@@ -174,17 +174,17 @@ def _untimed_configs(status: str, rows: list[Any]) -> Trace:
     return _scatter("markers", points, name, f"{hover}{status}</extra>", showlegend=False, **options)
 
 
-def predictions(tuning: dict[str, Any]) -> Figure:
-    """Return measured times over predicted ones."""
-    rows = [row for row in tuning["rows"] if row["predicted"] and _is_timed(row)]
-    points = [(row["predicted"], row["us"][1]) for row in rows]
+def estimates(tuning: dict[str, Any]) -> Figure:
+    """Return measured times over estimated ones."""
+    rows = [row for row in tuning["rows"] if row["estimated"] and _is_timed(row)]
+    points = [(row["estimated"], row["us"][1]) for row in rows]
     ends = [(bound, bound) for bound in (min(map(min, points)), max(map(max, points)))]
-    hover = "%{text}<br>predicted %{x:.4g}, measured %{y:.4g} us<extra></extra>"
+    hover = "%{text}<br>estimated %{x:.4g}, measured %{y:.4g} us<extra></extra>"
     texts = [words(row["config"]) for row in rows]
     return {
         "data": [
-            _scatter("lines", ends, "as predicted", line={"color": _GREY, "dash": "dot"}),
+            _scatter("lines", ends, "as estimated", line={"color": _GREY, "dash": "dot"}),
             _scatter("markers", points, "configs", hover, text=texts, marker=_marker(8, _HUES[3])),
         ],
-        "layout": {"xaxis": _axis("predicted us", True), "yaxis": _axis("measured us", True)},
+        "layout": {"xaxis": _axis("estimated us", True), "yaxis": _axis("measured us", True)},
     }

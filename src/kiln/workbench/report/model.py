@@ -201,7 +201,7 @@ def _history(records: list[Record]) -> dict[str, Any]:
         before = tried.pop(key, {})
         tried[key] = {
             "config": record.config, "status": record.status, "us": record.us or before.get("us"),
-            "predicted": record.more.get("predicted_us") or before.get("predicted"), "flags": record.flags,
+            "estimated": record.more.get("estimate_us") or before.get("estimated"), "flags": record.flags,
             "error": message_of(record), "again": record.again,
         }  # fmt: skip
     for row in tried.values():
@@ -247,7 +247,7 @@ def _environments(records: list[Record]) -> list[dict[str, Any]]:
 
 # --- rows for other tools --------------------------------------------------------------------------------------------
 
-_MEASURED, _ENVIRONMENT = ("tflops", "tbs", "roofline", "predicted_us"), ("gpu", "driver", "kiln", "node")
+_MEASURED, _ENVIRONMENT = ("tflops", "tbs", "roofline", "estimate_us"), ("gpu", "driver", "kiln", "node")
 COLUMNS = (
     "kind", "case", "problem", "config", "status", "us_low", "us", "us_high", "n", "protocol", *_MEASURED,
     *_ENVIRONMENT, "flags", "error", "again",

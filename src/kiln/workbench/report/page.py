@@ -112,9 +112,9 @@ def _case(case: dict[str, Any], drawn: dict[str, figures.Figure], number: int) -
         about = f"{title}: each config in the order it was tried, by its time when it was screened"
         about += "" if tuning["gpu"] else f"; {_CPU_TIMES}"
         picture(f"tuning-{n}", "Tuning", figures.history(tuning), about)
-        known = [row for row in tuning["rows"] if row["predicted"] and row["us"] and row["status"] == "ok"]
-        if tuning["gpu"] and len(known) >= 3:  # predictions are for GPUs
-            picture(f"predicted-{n}", "Predicted and measured", figures.predictions(tuning), title)
+        known = [row for row in tuning["rows"] if row["estimated"] and row["us"] and row["status"] == "ok"]
+        if tuning["gpu"] and len(known) >= 3:  # estimates are for GPUs
+            picture(f"estimated-{n}", "Estimated and measured", figures.estimates(tuning), title)
     parts = [f'<h2 id="case-{number}">{_e(case["name"])}</h2>', _cards(case), _failures(case)]
     parts += [f'<div class="pictures">{"".join(pictures)}</div>'] if pictures else []
     parts += [_results(case), *(_tuned(tuning) for tuning in case["tuning"])]
@@ -226,11 +226,11 @@ def _tuned(tuning: dict[str, Any]) -> str:
         compared = _interval(row["compared"])
         star = '<span class="chosen" title="chosen">★</span> ' if row["config"] == tuning["chosen"] else ""
         config = star + _e(words(row["config"]))
-        times = [_interval(row["us"]), slower, compared, _number(row["predicted"])]
+        times = [_interval(row["us"]), slower, compared, _number(row["estimated"])]
         rows.append([config, _status(row["status"]), _why(row["error"]), *times])
     hidden = len(good) + len(rest) - len(shown)
     title = f"Configs of {words(tuning['problem'])}" + (f" (and {hidden} more)" if hidden else "")
-    head = ["config", "status", "why", "screened us", "of the best", "compared us", "predicted us"]
+    head = ["config", "status", "why", "screened us", "of the best", "compared us", "estimated us"]
     used = [n for n in range(len(head)) if n < 2 or any(row[n] for row in rows)]
     left = sum(1 for n in used if n < 3)
     table = _table([head[n] for n in used], [[row[n] for n in used] for row in rows], "", left)

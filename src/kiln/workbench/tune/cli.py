@@ -1,6 +1,6 @@
 """`kiln tune`: finds the fastest config of a kernel for a problem and writes it to `tuned.json`.
 
-Configs are validated, compiled without a GPU, ranked by their predicted time, checked and timed one by one, and the
+Configs are validated, compiled without a GPU, ranked by their estimated time, checked and timed one by one, and the
 best compared with each other. A config that fails loses nothing but its own time; an interrupted run resumes.
 `kiln.tuned(__file__)` reads the file.
 """

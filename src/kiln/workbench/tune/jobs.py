@@ -18,7 +18,7 @@ from ..core.environment import environment
 from ..core.opened_case import opened
 from ..core.worker import described
 from ..verify import jobs as verify_jobs
-from . import predicted_time
+from . import estimates
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
 """Enough effort to see that a config is far slower than another."""
@@ -34,12 +34,12 @@ def _case(where: str) -> Case:
 
 
 def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configs of a problem with reasons against them and predicted times, and its FLOPs and bytes."""
+    """Return the configs of a problem with reasons against them and estimated times, and its FLOPs and bytes."""
     case, device = _case(where), current.device()
     choices: list[dict[str, Any]] = []
     for choice in case.configs(problem):
-        predicted = case.perf_model(choice.config, problem, device) if choice.valid else None
-        choices.append({"config": choice.config, "reasons": list(choice.reasons), "predicted_us": predicted})
+        estimated = case.perf_model(choice.config, problem, device) if choice.valid else None
+        choices.append({"config": choice.config, "reasons": list(choice.reasons), "estimate_us": estimated})
     return {"choices": choices, "flops_bytes": case.flops_bytes(problem)}
 
 
@@ -64,7 +64,7 @@ def compile_config(
         status = "compile_error" if getattr(failed, "while_tracing", False) else "unknown"
         line = described(failed)["line"]
         return {"status": status, "message": str(failed), "type": type(failed).__name__, "line": line}
-    facts = [predicted_time.launch_facts(launch) for launch in launches]
+    facts = [estimates.launch_facts(launch) for launch in launches]
     return {"status": "ranked", "launches": facts, "dtype": dtype_of(inputs)}
 
 

@@ -73,7 +73,7 @@ def _of_problem(tuning: Tuning, name: str) -> list[str]:
     lines = [f"{tuning.case.name} {fields_text(records[0].problem) if records else name}".rstrip()]
     measured = sorted((r for r in records if r.status == "ok" and r.us), key=lambda r: r.us[1] if r.us else 0)
     unmeasured = [r for r in records if r.status == "ranked"]
-    ranked = sorted(unmeasured, key=lambda r: r.more.get("predicted_us") or float("inf"))
+    ranked = sorted(unmeasured, key=lambda r: r.more.get("estimate_us") or float("inf"))
     finals = sorted(tuning.finals.get(name, ()), key=lambda one: one.us[1])
     compared = [selection.canonical(one.config) for one in finals]
     others = [r for r in measured or ranked if selection.canonical(r.config) not in compared]
@@ -100,15 +100,17 @@ def _row(record: Record, us: Sequence[float] | None, config: str, decision: sele
     return f"  {chosen} {_time(record, us)}  {config}{_flags(record)}"
 
 
+_NO_ROOFLINE = "no roofline: flops_bytes is not defined"
+
+
 def _time(record: Record, us: Sequence[float] | None) -> str:
-    predicted = record.more.get("predicted_us")
-    if us is not None and not record.env.get("gpu"):
-        predicted = None  # predictions are for GPUs
-    expected = f" (predicted {predicted:.1f} us)" if predicted is not None else ""
-    if us is None:
-        on = record.more.get("predicted_on", "")
-        return f"predicted {predicted:10.2f} us on {on}" if predicted is not None else f"{'not predicted':23}"
-    return f"{us[1]:10.2f} us [{us[0]:.2f}, {us[2]:.2f}]{expected}"
+    if us is not None:
+        return f"{us[1]:10.2f} us [{us[0]:.2f}, {us[2]:.2f}]"
+    more = record.more
+    if more.get("estimate_by") == "perf_model":
+        return f"expected {more['estimate_us']:.2f} us by perf_model on {more['estimate_on']}"
+    least = more.get("least_us")
+    return f"at least {least:.2f} us by the roofline on {more['estimate_on']}" if least else _NO_ROOFLINE
 
 
 def _flags(record: Record) -> str:

@@ -25,7 +25,7 @@ from ..core.cases import Case, Choice, arch_fits, key_of
 from ..core.environment import environment
 from ..core.records import Journal, Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
-from . import predicted_time, result, selection
+from . import estimates, result, selection
 from .config_locks import ConfigLocks
 from .optuna_search import BATCH, Search
 from .result import Tuning
@@ -62,11 +62,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Config:
-    """A config of a problem; `predicted_us` is the contract's prediction."""
+    """A config of a problem; `estimate_us` is the contract's estimate."""
 
     place: int
     choice: Choice
-    predicted_us: float | None = None
+    estimate_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Tuner:
         for config in valid:
             if config not in measured and (config not in promising or config in order):
                 before = states.get(config.place)
-                us = before.more.get("predicted_us") if before else config.predicted_us
+                us = before.more.get("estimate_us") if before else config.estimate_us
                 states[config.place] = self._pruned(problem, config, us)
         self._screen(problem, measured, states)
         return states
@@ -169,7 +169,7 @@ class Tuner:
         said = worker_case.result_of(self.timing if self.on_gpu else self.runner, job)
         self._work = said["flops_bytes"]
         listed = [
-            _Config(place, Choice(one["config"], tuple(one["reasons"])), one["predicted_us"])
+            _Config(place, Choice(one["config"], tuple(one["reasons"])), one["estimate_us"])
             for place, one in enumerate(said["choices"])
         ]
         if not self.settings.only:
@@ -179,11 +179,11 @@ class Tuner:
         return [known.get(canonical(config.choice.config), config) for config in others]
 
     def _promising(self, valid: Sequence[_Config]) -> Sequence[_Config]:
-        """Return the configs to compile: the best predicted if the Case predicts and there are very many, else all."""
+        """Return the configs to compile: the best estimated if the Case estimates times and there are very many, else all."""
         most = 2 * self.settings.top
-        if len(valid) <= most or any(config.predicted_us is None for config in valid):
+        if len(valid) <= most or any(config.estimate_us is None for config in valid):
             return valid
-        best = sorted(valid, key=lambda config: (config.predicted_us or 0.0, config.place))[:most]
+        best = sorted(valid, key=lambda config: (config.estimate_us or 0.0, config.place))[:most]
         return sorted(best, key=lambda config: config.place)
 
     def _by_search(self, problem: Mapping[str, Any], valid: list[_Config], states: dict[int, Record]) -> None:
@@ -212,20 +212,20 @@ class Tuner:
 
         stage = _Stage("compile", self.runner, problem, f"{RANK} {self.arch}", job, self._compiled)
         self._run(stage, configs, states)
-        known: list[tuple[int, predicted_time.Prediction | None]] = []
+        known: list[tuple[int, estimates.Estimate | None]] = []
         for config in configs:
             record = states.get(config.place)
             if record is not None and record.status == "ranked":
-                us = record.more.get("predicted_us")
-                prediction = None if us is None else predicted_time.Prediction(us, record.more["spills"])
-                known.append((config.place, prediction))
+                us = record.more.get("estimate_us")
+                estimate = None if us is None else estimates.Estimate(us, record.more["spills"])
+                known.append((config.place, estimate))
         by_place = {config.place: config for config in configs}
-        return [by_place[place] for place in predicted_time.order(known)]
+        return [by_place[place] for place in estimates.order(known)]
 
-    def _least_us(self, dtype: str | None) -> float:
-        """Return the roofline's microseconds for the work of the problem on inputs of a type; 1 if unknown."""
+    def _least_us(self, dtype: str | None) -> float | None:
+        """Return the roofline's microseconds for the work of the problem on inputs of a type; None if unknown."""
         work, model = self._work, self.device.model
-        return (model.least_us(work[0], work[1], dtype) if work and model else None) or 1.0
+        return model.least_us(work[0], work[1], dtype) if work and model else None
 
     def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
         """Check and time configs one by one."""
@@ -242,8 +242,8 @@ class Tuner:
 
         def screened(config: _Config, key: str, outcome: Outcome) -> Record:
             before = states.get(config.place)
-            predicted = before.more.get("predicted_us") if before else None
-            return self._timed(problem, config, key, outcome, predicted)
+            estimated = before.more.get("estimate_us") if before else None
+            return self._timed(problem, config, key, outcome, estimated)
 
         self._run(_Stage("screen", self.timing, problem, self._of_target(SCREEN), job, screened), configs, states)
 
@@ -355,14 +355,14 @@ class Tuner:
             return found
         return self._keep(self._record(problem, config, key, "invalid", "list/1", message=reason, kind="validate"))
 
-    def _pruned(self, problem: Mapping[str, Any], config: _Config, predicted: float | None) -> Record:
+    def _pruned(self, problem: Mapping[str, Any], config: _Config, estimated: float | None) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, self._of_target(SCREEN))
         found = self._answer(key)  # a run with a larger --top may have measured it
         if found is not None:
             return found
         known = self._known.get(key)
         record = self._record(problem, config, key, "pruned", SCREEN)
-        record.more["predicted_us"] = predicted
+        record.more["estimate_us"] = estimated
         return known if known is not None and known.status == "pruned" else self._keep(record)
 
     def _compiled(self, config: _Config, key: str, outcome: Outcome) -> Record:
@@ -376,23 +376,24 @@ class Tuner:
             status = f"compile_{status}"
         launches = said.get("launches")
         least = self._least_us(said.get("dtype"))
-        prediction = predicted_time.predict(launches, self.device, least) if launches else None
-        if prediction is not None and prediction.no_fit:
-            status, message, kind = "no_fit", prediction.no_fit, "NoFit"
-        elif config.predicted_us is not None:
-            prediction = predicted_time.Prediction(config.predicted_us)
+        estimate = estimates.estimate(launches, self.device, least) if launches else None
+        if estimate is not None and estimate.no_fit:
+            status, message, kind = "no_fit", estimate.no_fit, "NoFit"
+        elif config.estimate_us is not None:
+            estimate = estimates.Estimate(config.estimate_us)
         record = self._record(problem, config, key, status, RANK, outcome, message, kind)
         if launches:
             record.more["launches"] = launches
-        if prediction is not None and status == "ranked":
-            found = {"predicted_us": prediction.us, "predicted_on": self.device.name}
-            record.more |= {**found, "spills": prediction.spills}
+        if estimate is not None and status == "ranked":
+            by = "roofline" if config.estimate_us is None else "perf_model"
+            found = {"estimate_us": estimate.us, "estimate_by": by, "estimate_on": self.device.name}
+            record.more |= {**found, "least_us": estimate.least_us, "spills": estimate.spills}
         if record.error is not None and said.get("line"):
             record.error["line"] = said["line"]
         return record
 
     def _timed(
-        self, problem: Mapping[str, Any], config: _Config, key: str, outcome: Outcome, predicted: float | None
+        self, problem: Mapping[str, Any], config: _Config, key: str, outcome: Outcome, estimated: float | None
     ) -> Record:
         said = outcome.result if outcome.status == "ok" else {}
         message = said.get("message") or said.get("error") or ""
@@ -401,8 +402,8 @@ class Tuner:
         record.us, record.n = said.get("us"), said.get("n", 0)
         record.protocol = said.get("protocol", "")
         record.clock, record.flags = said.get("clock") or {}, list(said.get("flags") or ())
-        if predicted is not None:
-            record.more["predicted_us"] = predicted
+        if estimated is not None:
+            record.more["estimate_us"] = estimated
         if said.get("reference_us"):
             record.more["reference"] = outcome.job.arguments["reference"]
             record.more["reference_us"], record.env["uuid"] = said["reference_us"], said["uuid"]
@@ -454,7 +455,7 @@ def _environment(target: str | None, timing: Runner) -> dict[str, Any]:
 
 
 def _device_and_arch(case: Case, settings: Settings, on_gpu: bool) -> tuple[Device, str]:
-    """Return the device that predictions are for, and the architecture that dry runs compile for."""
+    """Return the device that estimates are for, and the architecture that dry runs compile for."""
     arch = settings.arch or current.architecture(target=get_target("nvidia")).name
     if case.arch and not settings.arch and not on_gpu and not arch_fits(case.arch, arch):
         arch = re.split(r"[,+ ]", case.arch.strip())[0]  # the kernel's own architecture

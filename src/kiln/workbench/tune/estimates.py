@@ -1,6 +1,6 @@
-"""Orders configs by their predicted time, from what the compiler made of them.
+"""Orders configs by their estimated time, from what the compiler made of them.
 
-The prediction orders and does nothing else: it never excludes a config.
+The estimate orders and does nothing else: it never excludes a config.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ _NEXT_LAUNCH = 2.0
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """A predicted time; a factor if the problem's least time is unknown. `no_fit` says why the config cannot run."""
+class Estimate:
+    """A time by which configs are ordered; a factor if the problem's least time is unknown. `no_fit` says why the config
+    cannot run."""
 
     us: float
     spills: int = 0
     no_fit: str = ""
+    least_us: float | None = None
+    """The roofline's time for the busiest SM, which is no estimate but a bound; None if it is unknown."""
 
 
 def launch_facts(launch: Any) -> dict[str, Any]:
@@ -41,28 +44,30 @@ def launch_facts(launch: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def predict(launches: Sequence[Mapping[str, Any]], device: Device, floor: float = 1.0) -> Prediction:
-    """Predict the time of one call with these launches, for a problem that takes at least `floor` microseconds.
+def estimate(launches: Sequence[Mapping[str, Any]], device: Device, floor: float | None = None) -> Estimate:
+    """Estimate the time of one call with these launches, for a problem that takes at least `floor` microseconds.
 
     It grows with the work of the busiest SM relative to the average one, and if too few warps are resident to hide
     latency. Launches share the time by their threads.
     """
     total = sum(math.prod(launch["grid"]) * math.prod(launch["block"]) for launch in launches)
-    factor, spills = 0.0, 0
+    factor, busy, spills = 0.0, 0.0, 0
     for launch in launches:
         blocks, threads = math.prod(launch["grid"]), math.prod(launch["block"])
         used = launch["registers"], launch["smem"], launch["barriers"], launch.get("columns", 0)
         fit = occupancy(device.generation, max(threads, 1), *used)
         if not fit.blocks:
-            return Prediction(float("inf"), 0, _why_not(launch, threads, fit.limiter, device))
+            return Estimate(float("inf"), 0, _why_not(launch, threads, fit.limiter, device))
         spills += launch["spills"]
         if not blocks:
             continue
         busiest = -(-blocks // device.sm_count)
         resident = min(busiest, fit.blocks) * -(-threads // 32) / fit.most_warps
         share = blocks * threads / total
-        factor += share * busiest * device.sm_count / blocks / min(1.0, resident / ENOUGH_OCCUPANCY)
-    return Prediction(floor * (factor or 1.0) + _NEXT_LAUNCH * max(0, len(launches) - 1), spills)
+        of_busiest = share * busiest * device.sm_count / blocks
+        busy, factor = busy + of_busiest, factor + of_busiest / min(1.0, resident / ENOUGH_OCCUPANCY)
+    us = (floor or 1.0) * (factor or 1.0) + _NEXT_LAUNCH * max(0, len(launches) - 1)
+    return Estimate(us, spills, least_us=floor and floor * (busy or 1.0))
 
 
 def _why_not(launch: Mapping[str, Any], threads: int, limiter: str, device: Device) -> str:
@@ -70,13 +75,13 @@ def _why_not(launch: Mapping[str, Any], threads: int, limiter: str, device: Devi
     return f"a block of {launch['kernel']} ({takes}) does not fit on {device.name}: {limiter}"
 
 
-def order(predictions: Iterable[tuple[int, Prediction | None]]) -> list[int]:
+def order(estimates: Iterable[tuple[int, Estimate | None]]) -> list[int]:
     """Return indices in the order to measure them: spilling configs after others, unknown ones last."""
 
-    def rank(item: tuple[int, Prediction | None]) -> tuple[int, float, int]:
-        place, prediction = item
-        if prediction is None:
+    def rank(item: tuple[int, Estimate | None]) -> tuple[int, float, int]:
+        place, estimate = item
+        if estimate is None:
             return (2, 0.0, place)
-        return (1 if prediction.spills else 0, prediction.us, place)
+        return (1 if estimate.spills else 0, estimate.us, place)
 
-    return [place for place, _ in sorted(predictions, key=rank)]
+    return [place for place, _ in sorted(estimates, key=rank)]

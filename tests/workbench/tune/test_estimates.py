@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kiln.hardware.devices import device_of
-from kiln.workbench.tune import predicted_time
+from kiln.workbench.tune import estimates
 
 H100 = device_of("sm_90a")
 
@@ -16,7 +16,7 @@ def launch(blocks: int, threads: int = 128, registers: int = 64, smem: int = 0, 
 
 
 def us(*launches: dict) -> float:
-    return predicted_time.predict(launches, H100).us
+    return estimates.estimate(launches, H100).us
 
 
 def test_a_few_blocks_more_than_sms_take_twice_as_long() -> None:
@@ -33,17 +33,17 @@ def test_too_few_warps_are_slower_and_more_than_enough_are_not_faster() -> None:
 
 
 def test_what_cannot_be_resident_is_told_why() -> None:
-    found = predicted_time.predict([launch(1, 1024, 255)], H100)
+    found = estimates.estimate([launch(1, 1024, 255)], H100)
     assert "1024 threads, 255 registers" in found.no_fit
     assert "registers" in found.no_fit.rpartition(": ")[2]
-    assert "shared memory" in predicted_time.predict([launch(1, smem=300_000)], H100).no_fit
-    assert not predicted_time.predict([launch(1)], H100).no_fit
+    assert "shared memory" in estimates.estimate([launch(1, smem=300_000)], H100).no_fit
+    assert not estimates.estimate([launch(1)], H100).no_fit
 
 
 def test_order_is_by_time_spilling_ones_later_unknown_ones_last_then_canonical() -> None:
     fast, spills, slow = (
-        predicted_time.Prediction(1.0),
-        predicted_time.Prediction(0.5, 8),
-        predicted_time.Prediction(9.0),
+        estimates.Estimate(1.0),
+        estimates.Estimate(0.5, 8),
+        estimates.Estimate(9.0),
     )
-    assert predicted_time.order([(0, None), (1, spills), (2, slow), (3, fast), (4, fast)]) == [3, 4, 2, 1, 0]
+    assert estimates.order([(0, None), (1, spills), (2, slow), (3, fast), (4, fast)]) == [3, 4, 2, 1, 0]
