@@ -349,3 +349,53 @@ def test_inline_ptx_names_scopes_too() -> None:
     for scope, expected in (("gpu", []), ("cta", ["scope", "write-read"])):
         findings = found(run_by_ptx, zeros(1), np.zeros(1, np.float32), np.zeros(1, np.float32), scope)
         assert rules(findings) == expected
+
+
+@cute.kernel
+def waited(y: cute.Tensor, order: Constexpr, reads: Constexpr, fence: Constexpr):
+    """Thread 0 waits for 32 to 63, and then reads what they wrote, or overwrites what they read."""
+    t, _, _ = cute.arch.thread_idx()
+    words = cute.make_tensor(cute.arch.alloc_smem(Int32, 32), 32)
+    barrier = cute.arch.alloc_smem(Int64, 1)
+    if t < 32:
+        words[t] = t
+    if t == 0:
+        cute.arch.mbarrier_init(barrier, 32)
+    cute.arch.sync_threads()
+    if t >= 32:
+        if reads:
+            words[t - 32] = t
+        else:
+            y[t] = words[t - 32]
+        cute.arch.mbarrier_arrive(barrier)
+    elif t == 0:
+        done = Int32(0)
+        while done == 0:
+            done = cute.arch.inline_ptx(
+                "{ .reg .pred p; mbarrier.try_wait.parity." + order + ".cta.shared::cta.b64 p, [$1], 0; selp.s32 $0, 1, 0, p; }",
+                write_only_types=[Int32], read_only_args=[barrier.toint()],
+            )  # fmt: skip
+        if fence:
+            cute.arch.fence_acq_rel_cta()
+        if reads:
+            y[0] = words[31]
+        else:
+            words[31] = Int32(9)
+
+
+@cute.jit
+def run_waited(y: cute.Tensor, order: Constexpr, reads: Constexpr, fence: Constexpr):
+    waited(y, order, reads, fence).launch(grid=1, block=64)
+
+
+@pytest.mark.parametrize(
+    ("order", "reads", "fence", "expected"),
+    [
+        ("acquire", True, False, []), ("relaxed", True, True, []), ("relaxed", True, False, ["write-read"]),
+        ("acquire", False, False, []), ("relaxed", False, False, []),
+    ],
+)  # fmt: skip
+def test_after_a_relaxed_wait_reads_are_over_and_writes_need_a_fence(
+    order: str, reads: bool, fence: bool, expected: list[str]
+) -> None:
+    assert rules(found(run_waited, zeros(64), order, reads, fence)) == expected

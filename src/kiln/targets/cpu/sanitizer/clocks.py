@@ -224,15 +224,40 @@ def release_over(into: Ptr[Clock]) -> None:
     """
     st = state.place
     thread = st.current
-    base, known, n = thread.base, numbers(into), st.threads
-    generic, over = lesser(st.engines, u32(GENERIC)), st.over
-    for section in range(st.length // n):
-        target = section + over if section < generic else section
-        if base != None:
-            for i in range(n):
-                raise_to(ref(known)[target * n + i], numbers(base)[section * n + i])
-        raise_to(ref(known)[target * n + st.tid], thread.own[section])
+    join_over(into, thread.base)
+    for section in range(st.length // st.threads):
+        raise_to(ref(numbers(into))[section_over(section) * st.threads + st.tid], thread.own[section])
     tick(thread)
+
+
+@native
+def acquire_over(clock: Ptr[Clock]) -> None:
+    """Learn what is over, but not what the generic proxy wrote: after a relaxed wait it need not be visible."""
+    if clock != None:
+        thread = state.place.current
+        made = clock_new()
+        clock_join(made, thread.base)
+        join_over(made, clock)
+        clock_drop(thread.base)
+        thread.base = made
+
+
+@inline
+def section_over(section):
+    """Return the section that says of the accesses of another one that they are over."""
+    st = state.place
+    return section + st.over if section < lesser(st.engines, u32(GENERIC)) else section
+
+
+@native
+def join_over(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
+    """Join what another clock of the group knows, as what is over."""
+    n = u64(state.place.threads)
+    if clock != None:
+        for section in range(u32(state.place.length // state.place.threads)):
+            target = section_over(section)
+            for i in range(n):
+                raise_to(ref(numbers(into))[target * n + i], numbers(clock)[section * n + i])
 
 
 @inline

@@ -220,6 +220,7 @@ class Hooks:
 
     def mbarrier_waited(self, b: Builder, address: ir.Value, phase: ir.Value, done: ir.Value, relaxed: bool) -> None:
         """After a wait; `done` is whether the phase was complete."""
+        self.sanitizer.relaxes |= relaxed
         self._call(b, "mbarrier_waited", address, phase, b.value("arith.extui", int_type(32), (done,)), int(relaxed))
 
     # -- asynchronous copies -----------------------------------------------------------------------------

@@ -97,6 +97,8 @@ class Instrumentation(ReportFacts):
         """The largest power of two that divides the address and size of every access, at most 4."""
         self.engines = 1
         """The engines in use are the first so many of `ENGINES`."""
+        self.relaxes = False
+        """Whether waits for mbarriers may be relaxed."""
         self.together = False
         """Whether launches may overlap."""
         self._site_numbers: dict[SanitizedSite, int] = {}
@@ -509,7 +511,19 @@ class Instrumentation(ReportFacts):
         number, facts = self._kernel_numbers[state.name], self.facts[state.name]
         self.kernels[number].dynamic_start = static_smem(state)
         shift = self.granule.bit_length() - 1
-        self.call(x.module, b, "launch", self.bits, number, shift, self.engines, smem, op.stream, int(op.use_pdl))
+        self.call(
+            x.module,
+            b,
+            "launch",
+            self.bits,
+            number,
+            shift,
+            self.engines,
+            int(self.relaxes),
+            smem,
+            op.stream,
+            int(op.use_pdl),
+        )
         for index, (argument, value) in enumerate(zip(self.kernels[number].arguments, arguments, strict=True)):
             if argument is None or index >= MAX_OBJECTS:
                 continue

@@ -69,7 +69,7 @@ def extent(low: u64, size: u64, readonly: u32) -> None:
 
 
 @detector.export
-def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream: u64, programmatic: u32) -> None:
+def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, over: u32, smem: u32, stream: u64, programmatic: u32) -> None:  # fmt: skip
     """Begin a launch with so many engines in use; a `programmatic` one may overlap the previous launch."""
     st = state.place
     # the default stream, 0, comes after all others
@@ -103,6 +103,7 @@ def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, smem: u32, stream:
     st.kernel = kernel
     st.shift = shift
     st.engines = engines
+    st.over = over  # whether waits are relaxed; `group` makes a section of it
     st.smem = smem
     st.limit = 3 << 30
     st.active = 1
@@ -181,8 +182,9 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         st.threads = n
         st.per_block = per_block
         clustered = sizes.cluster[0] * sizes.cluster[1] * sizes.cluster[2] > 1
-        st.over = sections(st.engines) if clustered else u32(0)
-        all_sections = sections(st.engines) + (u32(GENERIC) if clustered else u32(0))
+        over = clustered or st.over != 0
+        st.over = sections(st.engines) if over else u32(0)
+        all_sections = sections(st.engines) + (u32(GENERIC) if over else u32(0))
         st.length = u32(0) if plain else n * all_sections
         st.identities = n * st.engines
         st.cells_per_block = (sizes.smem >> st.shift) + 1

@@ -10,6 +10,7 @@ from ....native import Ptr, inline, native, ref, u32, u64
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE
 from .clocks import (
     acquire,
+    acquire_over,
     clock_drop,
     clock_hold,
     clock_join,
@@ -317,6 +318,7 @@ def mbarrier_waited(address: u64, phase: u32, done: u32, relaxed: u32) -> None:
         if relaxed == 0:
             acquire(found.published[phase & 1])
         else:
+            acquire_over(found.published[phase & 1])
             see(ref(thread).seen + CTA, found.published[phase & 1])
         thread.narrow = found.narrow
         clock_hold(found.carried_before[phase & 1])
