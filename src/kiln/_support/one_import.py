@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # The kind that Python has for modules: a deadlock between this lock and one of a module is seen as well.
-_Lock: Any = getattr(getattr(importlib, "_bootstrap", None), "_ModuleLock", lambda name: threading.RLock())
+_Lock: Any = getattr(getattr(importlib, "_bootstrap", None), "_ModuleLock", lambda name: fork_safe.rlock())
 _made: list[Any] = []
 
 
