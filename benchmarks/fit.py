@@ -1,11 +1,10 @@
 """Measure configs on a GPU, fit the cost models that choose among them, and show what their choices lose.
 
-    python benchmarks/fit.py compile gemm [--only forty]              # kernels into the disk cache: needs the GPU
+    python benchmarks/fit.py compile gemm [--only layers]             # kernels into the disk cache: needs the GPU
     python benchmarks/fit.py measure decode [--kinds bf16,64] [--part 0/4]  # the same; goes on where it was stopped
     python benchmarks/fit.py fit attention                            # writes src/kiln/kernels/tuned/h200.json
     python benchmarks/fit.py report backward                          # chosen and best configs, shape by shape
-    python benchmarks/fit.py choices gemm                             # after `fit`: measured choices, same file
-    python benchmarks/fit.py count gemm                               # configs of each shape, and how many are measured
+    python benchmarks/fit.py count gemm                               # configs of each shape that would be measured
 
 Families: gemm (`fitting/gemm.py`); attention, decode, mla, backward (`fitting/attention.py`). Both say what is
 measured, and how. Measurements are in `benchmarks/data`; `recorded.py` reads them without Kiln. `make choices` tells
@@ -52,25 +51,19 @@ def text_of(table: dict[str, Any]) -> str:
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("action", choices=("compile", "measure", "fit", "choices", "report", "count"))
+    parser.add_argument("action", choices=("compile", "measure", "fit", "report", "count"))
     parser.add_argument("family", choices=FAMILIES)
     parser.add_argument("--seconds", type=float, default=180.0, help="after which nothing further is begun")
-    parser.add_argument(
-        "--within", type=float, help="configs expected to take up to WITHIN times as long as the chosen one"
-    )
-    parser.add_argument("--again", type=int, help="AGAIN configs of each shape, measured before or not")
-    parser.add_argument("--turns", type=int, help="that configs of a shape take")
     parser.add_argument("--journal", type=Path, help="a file of measurements in place of that of benchmarks/data")
     gemm.add_options(parser.add_argument_group("gemm"))  # type: ignore[arg-type]
     attention.add_options(parser.add_argument_group("attention, decode, mla, backward"))  # type: ignore[arg-type]
     asked = parser.parse_args()
-    if asked.action in ("count", "choices") and asked.family != "gemm":
+    if asked.action == "count" and asked.family != "gemm":
         parser.error(f"{asked.action} is for gemm")
     if asked.action == "fit" and asked.family not in ("gemm", *attention.FITS):
         parser.error(f"{asked.family} has no fitted coefficients")
     if asked.family == "gemm":
-        model = "gemm_sm90_choices" if asked.action == "choices" else "gemm_sm90"
-        found = gemm.run(asked.action, asked)
+        model, found = "gemm_sm90", gemm.run(asked.action, asked)
     else:
         found = attention.run(asked.action, asked.family, asked)
         model = attention.FITS.get(asked.family, ("", None))[0]

@@ -6,7 +6,7 @@ import config_names
 import library_variants
 import normalise
 import pytest
-from choices import Chosen, chosen, recorded
+from choices import Chosen, chosen, gemm_shapes, print_beside_cublas, recorded
 
 
 def test_symbols_of_ir_are_numbered():
@@ -51,14 +51,21 @@ $L__BB0_1:
 
 def test_every_recorded_gemm_is_known():
     found = recorded.gemms()
-    forty = [shape for shape in recorded.gemm_shapes() if shape.kind in recorded.FORTY]
-    assert len(forty) == 40
-    assert {shape.name for shape in forty} <= {*found}
-    assert all(measured.best <= max(measured.times.values()) for measured in found.values())
+    assert {*found} == {shape.name for shape in [*gemm_shapes.layers(), *gemm_shapes.others()]}
+    assert all(measured.best == min(measured.times.values()) for measured in found.values())
+
+
+def test_choices_are_compared_with_cublas(capsys):
+    names = [next(x.name for x in gemm_shapes.layers() if x.held_out is held_out) for held_out in (False, True)]
+    print_beside_cublas(dict(zip(names, (1.25, 0.9))))
+    assert capsys.readouterr().out.splitlines() == [
+        f"    layers in the fit: 1.250 of cuBLAS, 0 of 1 below 0.97, least 1.25 of {names[0]}",
+        f"    layers held out: 0.900 of cuBLAS, 1 of 1 below 0.97, least 0.90 of {names[1]}",
+    ]
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("family", ["attention", "attention decode", "mla", "attention backward"])
+@pytest.mark.parametrize("family", ["gemm", "attention", "attention decode", "mla", "attention backward"])
 def test_recorded_configs_have_their_fields(family):
     for measured in recorded.everything()[family].values():
         for config in measured.times:

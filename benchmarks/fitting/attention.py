@@ -774,6 +774,11 @@ FITS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--within", type=float, help="configs expected to take up to WITHIN times as long as the chosen one"
+    )
+    parser.add_argument("--again", type=int, help="AGAIN configs of each shape, measured before or not")
+    parser.add_argument("--turns", type=int, help="that configs of a shape take")
     parser.add_argument("--kinds", type=lambda text: text.split(","), help="of shapes, with commas")
     parser.add_argument("--part", default="0/1", help="I/N: part I of N of the kernels or shapes")
 

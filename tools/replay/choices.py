@@ -6,7 +6,7 @@
 
 Problems are those of the recorded measurements (`benchmarks/data`) and the calls of the replay corpus, for sm_90a. Where a choice
 differs, the recorded times say what that costs. Then, by family, the loss against the best measured config of each problem: geometric
-mean, worst problems, and choices that were never measured. Renamed classes and fields are read through `config_names.RENAMED`. It
+mean, worst problems, and choices that were never measured; of GEMM also how fast choices are beside cuBLAS. Renamed classes and fields are read through `config_names.RENAMED`. It
 exits with 1 if a choice differs.
 """
 
@@ -28,11 +28,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent.parent / "benchmarks"))
 
+import gemm_shapes  # noqa: E402  # pyright: ignore[reportMissingImports]
 import recorded  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 TARGET, DEVICE = "sm_90a", "H200"
 WORST = 5
 """Problems of a family that are listed by their loss."""
+BEHIND = 0.97
+"""GEMMs that are slower than this, relative to cuBLAS, are counted."""
 
 
 # --- in a process of one revision: what is chosen ----------------------------------------------------------------------
@@ -62,11 +65,12 @@ def recorded_calls() -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
     """Yield (family, problem, call of `kiln.kernels`) for each recorded problem."""
     from library_variants import BF16, E4M3, F16, F32, array, np
 
-    for shape in recorded.gemm_shapes():
-        dtype = F16 if shape.dtype == "float16" else BF16
+    for shape in [*gemm_shapes.layers(), *gemm_shapes.others()]:
+        dtype = {"float16": F16, "float8_e4m3fn": E4M3}.get(shape.dtype, BF16)
         a = array(dtype, shape.m, shape.k) if shape.layout[0] == "N" else array(dtype, shape.k, shape.m).T
         b = array(dtype, shape.k, shape.n) if shape.layout[1] == "N" else array(dtype, shape.n, shape.k).T
-        yield "gemm", shape.name, lambda kernels, a=a, b=b: kernels.gemm(a, b)
+        out = np.empty((shape.m, shape.n), BF16 if dtype is E4M3 else dtype)
+        yield "gemm", shape.name, lambda kernels, a=a, b=b, out=out: kernels.gemm(a, b, out=out)
     for name in recorded.attention():
         bits, batch, length, heads, kv_heads, dims, causal = json.loads(name)
         dim, dim_v = (dims, dims) if isinstance(dims, int) else dims
@@ -245,7 +249,6 @@ def print_differences(before: Any, after: Any, measured: Any, only: re.Pattern[s
 
 def print_losses(found: Any, measured: Any, only: re.Pattern[str]) -> None:
     """Print what choices lose to the best measured configs."""
-    forty = {shape.name for shape in recorded.gemm_shapes() if shape.kind in recorded.FORTY}
     for family, problems in measured.items():
         losses: dict[str, float] = {}
         unmeasured: list[str] = []
@@ -265,16 +268,35 @@ def print_losses(found: Any, measured: Any, only: re.Pattern[str]) -> None:
         print(f"{family}: {len(losses)} problems, loss {mean - 1:.2%} (geometric mean), {len(unmeasured)} not measured")
         for problem in sorted(losses, key=lambda x: -losses[x])[:WORST]:
             print(f"    {losses[problem] - 1:.1%}  {problem}")
-        if family == "gemm" and (own := {name: loss for name, loss in losses.items() if name in forty}):
-            mean, worst = recorded.geometric_mean(list(own.values())), max(own, key=own.__getitem__)
-            print(f"    the forty ({len(own)}): loss {mean - 1:.2%}, worst {own[worst] - 1:.1%} of {worst}")
+        if family == "gemm":
+            print_beside_cublas(
+                {problem: problems[problem].peer / problems[problem].best / x for problem, x in losses.items()}
+            )
         for line in unmeasured[:WORST]:
             print(f"    not measured: {line}")
 
 
+def print_beside_cublas(ratios: dict[str, float]) -> None:
+    """Print how fast the choices are, relative to cuBLAS, in and out of the fit."""
+    layers = gemm_shapes.layers()
+    kinds = {
+        "layers in the fit": [shape.name for shape in layers if not shape.held_out],
+        "layers held out": [shape.name for shape in layers if shape.held_out],
+        "other GEMMs": [shape.name for shape in gemm_shapes.others()],
+    }
+    for title, names in kinds.items():
+        if own := {name: ratios[name] for name in names if name in ratios}:
+            mean, least = recorded.geometric_mean(list(own.values())), min(own, key=own.__getitem__)
+            behind = sum(ratio < BEHIND for ratio in own.values())
+            print(
+                f"    {title}: {mean:.3f} of cuBLAS, {behind} of {len(own)} below {BEHIND}, least {own[least]:.2f} of {least}"
+            )
+
+
 def of_tree(tree: Any, cache: Path) -> dict[str, dict[str, Any]]:
     """Return what a tree chooses, kept in the cache by the contents of its sources."""
-    data = [recorded.DATA.parent / "recorded.py", *recorded.DATA.iterdir(), HERE / "choices.py"]
+    own = recorded.DATA.parent
+    data = [own / "recorded.py", own / "gemm_shapes.py", *recorded.DATA.iterdir(), HERE / "choices.py"]
     stamp = f"{tree.results.name}-{max(int(file.stat().st_mtime) for file in data)}"
     kept = cache / "choices" / f"{stamp}.json"
     if not kept.exists():

@@ -62,7 +62,7 @@ def not_below_bounds(choice: Any, problem: Any, device: Any, bounds: dict[str, f
 
 
 def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool) -> tuple[str, ...]:
-    """Return what to know about the first of some choices; `by_rule`: the library chose it, and not by a measurement."""
+    """Return what to know about the first of some choices; `by_rule`: the library chose it."""
     first, notes = type(choices[0].implementation).__name__, []
     if by_rule and any(choice.cost < choices[0].cost for choice in choices):
         notes.append(
@@ -91,8 +91,6 @@ class Explanation:
     """The microseconds of the terms of the cost model; empty if the implementation has none."""
     bounds: dict[str, float]
     """The microseconds of hardware units that work concurrently: `terms`, if these do, or else `lower_bounds`."""
-    measured: bool = False
-    """Whether the config was chosen because measurements found it best, whatever the expected times say."""
     notes: tuple[str, ...] = ()
     """What to know about the choice and the times: why a slower config is chosen, where figures are from."""
 
@@ -112,8 +110,6 @@ class Explanation:
             f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, "
             f"expected to take {first.cost:.1f} us",
         ]
-        if self.measured:
-            lines.append("  measured choice: it was faster than the config that the cost model expects to be fastest")
         lines.append(f"  {first.config}")
         lines += [f"  note: {note}" for note in self.notes]
         kind = "terms that overlap" if self.bounds == self.terms else "lower bounds"

@@ -50,10 +50,6 @@ class Implementation:
         Empty without a model."""
         return {}
 
-    def measured_choice(self, problem: Any, device: Device) -> Any:
-        """Return the config that `configs` puts first because measurements, not `cost`, say so; None if `cost` does."""
-        return None
-
     def check(self, problem: Any, config: Any, device: Device) -> None:
         """Raise if a config cannot work for a supported problem."""
 
@@ -248,11 +244,10 @@ class Registry:
         reasons = {type(x).__name__: x.supports(problem, device) for x in self.implementations}
         terms = first.implementation.cost_terms(problem, first.config, device)
         in_sequence = explaining.in_sequence(terms, cost)
-        measured = config is None and first.config == first.implementation.measured_choice(problem, device)
         return explaining.Explanation(
             problem, device, choices, {name: why for name, why in reasons.items() if why is not None}, terms,
-            bounds if in_sequence or not terms else terms, measured,
-            explaining.notes_on(problem, device, choices, config is None and not measured),
+            bounds if in_sequence or not terms else terms,
+            explaining.notes_on(problem, device, choices, config is None),
         )  # fmt: skip
 
     def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:

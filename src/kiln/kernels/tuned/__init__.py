@@ -1,4 +1,4 @@
-"""Coefficients of cost models, tile shapes and measured choices: a JSON file for each GPU that was measured."""
+"""Coefficients of cost models, and tile shapes: a JSON file for each GPU that was measured."""
 
 from __future__ import annotations
 

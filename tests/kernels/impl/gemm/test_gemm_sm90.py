@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from typing import Any
 
@@ -463,6 +464,10 @@ def test_split_k_by_a_second_kernel():
             close(got, exact(a, b) + bias)
             assert got.tobytes() == kernels.gemm(a, b, bias=bias, config=config).tobytes()
         close(kernels.gemm(a[:9], b, config=dataclasses.replace(SWAP_AB, split_k=5)), exact(a[:9], b))
+        # more columns than rows in a tile: accumulators take the place of the stages of B
+        over_b = kernels.Sm90GemmConfig((64, 96, 32), (1, 1), 4, 1, pingpong=True, swap_ab=True, split_k=3)
+        assert over_b.written_over_b
+        close(kernels.gemm(a, b, config=over_b), exact(a, b))
     assert not found
     a, b = operand(9, 544), operand(544, 24, way="T")  # 16 are loaded at a time, and one is left
     close(kernels.gemm(a, b, config=dataclasses.replace(SWAP_AB, split_k=17)), exact(a, b))
@@ -503,26 +508,44 @@ def test_rows_that_begin_within_lines_take_longer_to_come():
     """Of the L2 cache: most where they begin within the 32 bytes that it reads at a time."""
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     whole, cut, between = (
-        sm90_cost.cost_terms(problem_of(kiln.Float16, 1024, 1024, k), config, H200)["L2 cache"]
+        sm90_cost.times(problem_of(kiln.Float16, 1024, 1024, k), config, H200).stage["L2 cache"]
         for k in (1088, 1040, 1032)
     )
     assert whole < cut < between
 
 
-def test_operands_come_sooner_where_few_ctas_load():
-    config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
-    few, all_of_them = (
-        sm90_cost.cost_terms(problem_of(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
+def test_few_stages_wait_for_dram():
+    """Where only the bytes in flight differ, fewer of them take longer: nothing is expected in the L2 cache."""
+    problem = problem_of(kiln.BFloat16, 64, 8192, 8192)
+    deep, shallow = (
+        kernels.Sm90GemmConfig((128, 64, 64), (1, 1), stages, 16, swap_ab=True, transpose_out=True) for stages in (8, 2)
     )
-    assert few["L2 cache"] < 0.9 * all_of_them["L2 cache"]
-    assert few["MMA"] == all_of_them["MMA"]
+    assert sm90_cost.expected(problem, shallow, H200) > 1.2 * sm90_cost.expected(problem, deep, H200)
+
+
+def test_rows_that_tma_fills_in_take_time():
+    config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
+    whole, padded = (
+        sm90_cost.times(problem_of(kiln.Float16, rows, 4096, 4096), config, H200).stage["L2 cache"]
+        for rows in (128, 100)
+    )
+    assert padded > whole
+
+
+def test_a_last_wave_of_few_tiles_takes_as_long_as_a_tile_but_not_all_bytes():
+    """A wave that memory bounds shares DRAM among the SMs that have a tile."""
+    config = kernels.Sm90GemmConfig((128, 8, 64), (1, 1), 13, 16, swap_ab=True, transpose_out=True)
+    one, more, two = (
+        sm90_cost.expected(problem_of(kiln.BFloat16, 8, 128 * tiles, 8192), config, H200) for tiles in (132, 140, 264)
+    )
+    assert 0.1 * (two - one) < more - one < 0.9 * (two - one)
 
 
 def test_more_partials_than_a_thread_has_in_flight_take_another_round():
     """The split-K reduction loads 16 partials at a time; main loops of 16 and 17 splits are equally long here."""
     problem = problem_of(kiln.BFloat16, 128, 192, 9216)
     configs = [kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 12, 32, pingpong=True, split_k=n) for n in (16, 17)]
-    one_round, two_rounds = (sm90_cost.cost_terms(problem, config, H200)["MMA"] for config in configs)
+    one_round, two_rounds = (sm90_cost.times(problem, config, H200).fixed for config in configs)
     assert two_rounds - one_round > sm90_cost.COEFFICIENTS.split_k_kernel_us
 
 
@@ -538,6 +561,17 @@ def test_ctas_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
     for rows in (1024, 2049, 4096):
         assert orders[rows]
         assert (True, 1) not in orders[rows]
+
+
+@pytest.mark.parametrize("kind", [kiln.Float16, kiln.Float8E4M3FN, kiln.Int8])
+@pytest.mark.parametrize("k", [512, 4112])
+def test_all_candidates_work(kind, k):
+    """For extents of every kind: the checks of a call refuse none."""
+    sizes = (1, 9, 64, 100, 200, 513, 2112, 4001 // 16 * 16)
+    for rows, columns in itertools.product(sizes, (16, 96, 2112, 8192)):
+        problem = problem_of(kind, rows, columns, k)
+        for config in sm90_cost.candidates(problem, H200):
+            Sm90Gemm().check(problem, config, H200)
 
 
 def test_other_architectures():
@@ -567,6 +601,10 @@ REFUSED = [
     (
         lambda: T((128, 256, 64), (1, 1), 2, split_k_cluster=2),
         "65536 bytes, take the place of its stages of A, which have 32768",
+    ),
+    (
+        lambda: T((128, 256, 64), (1, 1), 3, swap_ab=True, split_k=2),
+        "131072 bytes, take the place of its stages of B, which have 98304",
     ),
     (lambda: T(epi_stages=1), "epi_stages must be at least 2"),
     (lambda: T((128, 64, 64), (1, 1), split_k_cluster=3), "64 columns, which must be a multiple of 8"),

@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .problem import GemmProblem
 
-LAUNCH_US = 0.5
+LAUNCH_US = 3.5
+"""Microseconds of a launch, and until the first loads have come from DRAM."""
 _WAVE_US, _WAVE_AREA_US = 1.7, 1.0
 """Prologue and epilogue of a wave, and what each 128 x 128 of a tile adds to them."""
 _L2_TBPS = 10.0
 """TB/s of all SMs out of the L2 cache; half of it for rows that begin within a cache line."""
 _COPIES_PER_US = 3700
 """Copies of less than 16 bytes that an SM issues in a microsecond."""
-_L2_RESIDENT_BYTES = 45e6
-"""Bytes that stay in the L2 cache from one GEMM to the next."""
 _DRAM_TBPS, _DRAM_LATENCY_US = 4.25, 1.5
 """DRAM bandwidth, and the latency that bytes in flight have to cover."""
 _CLUSTER_REDUCE_US, _CLUSTER_REDUCE_AREA_US = 0.8, 1.7
@@ -132,10 +131,9 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
         copies = ctas * (tile_m + tile_n) * cta_k / width
         terms.append(_WAVE_US + copies / (device.sm_count * _COPIES_PER_US))
     dram_bytes = batches * ((m * bits_a + n * bits_b) * problem.k + m * n * problem.out.dtype.width) / 8
-    if dram_bytes > _L2_RESIDENT_BYTES:
-        ahead = (tile_m * bits_a + tile_n * bits_b) * tile_k * (config.stages - 1) / 8
-        in_flight = min(ctas, resident * sms) * ahead
-        terms.append(_WAVE_US + dram_bytes / 1e6 / min(_DRAM_TBPS, in_flight / 1e6 / _DRAM_LATENCY_US))
+    ahead = (tile_m * bits_a + tile_n * bits_b) * tile_k * (config.stages - 1) / 8
+    in_flight = min(ctas, resident * sms) * ahead
+    terms.append(_WAVE_US + dram_bytes / 1e6 / min(_DRAM_TBPS, in_flight / 1e6 / _DRAM_LATENCY_US))
     us = LAUNCH_US + max(terms) + _NOT_OVERLAPPED * (sum(terms) - max(terms))
     if clustered:
         us += _CLUSTER_REDUCE_US + _CLUSTER_REDUCE_AREA_US * area * sm_ctas

@@ -163,7 +163,7 @@ class Sm90GemmKernel:
         smem = utils.SmemAllocator()
         stages_a = smem.allocate_tensor(self.a.dtype, a.smem_layout.outer, 1024, a.smem_layout.inner)
         stages_b = smem.allocate_tensor(self.b.dtype, b.smem_layout.outer, 1024, b.smem_layout.inner)
-        buffers = self.epilogue.allocate(smem, stages_a.iterator)
+        buffers = self.epilogue.allocate(smem, (stages_b if config.written_over_b else stages_a).iterator)
         stages_scales = scales
         if const_expr(self.block_scaled):
             shape = (sum(config.scales_per_stage), config.ab_stages)

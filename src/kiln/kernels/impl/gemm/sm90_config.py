@@ -87,11 +87,20 @@ class Sm90GemmConfig(Config):
 
     @property
     def smem_epilogue_bytes(self) -> int:
-        """Bytes of such accumulators: of a tile, one tile for each warpgroup (pingpong), or those of other CTAs."""
+        """Bytes of such accumulators: of a tile, one tile for each warpgroup (pingpong), or those of other CTAs.
+
+        With split-K a CTA has one tile, whose accumulators take the place of stages.
+        """
         m, n, _ = self.tile_shape_mnk
-        if self.split_k_cluster > 1:
+        if self.split_k_cluster * self.split_k > 1:
             return m * n * 4 // self.split_k_cluster * (self.split_k_cluster - 1)
         return m * n * 4 * (self.mma_warpgroups if self.pingpong else 1)
+
+    @property
+    def written_over_b(self) -> bool:
+        """Whether accumulators with split-K take the place of the stages of B, as the larger ones, instead of A's."""
+        m, n, _ = self.tile_shape_mnk
+        return self.split_k_cluster == 1 and n > m
 
     def epi_tile_n(self, *out_bits: int, fused: bool = False) -> int:
         """Return the columns of an epilogue tile, which a warpgroup stores at a time, of each result; 0: none fits.
@@ -190,14 +199,24 @@ class Sm90GemmConfig(Config):
              "a smaller tile"),
         )  # fmt: skip
 
-    def check_split_k_smem(self, row_bytes: int) -> None:
-        """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were."""
+    def split_k_stages(self, row_bytes: int) -> int:
+        """Return the least stages whose place accumulators can take with split-K, if threads write them."""
         m, n, _ = self.tile_shape_mnk
-        written, stages = m * n * 4 // self.split_k_cluster, self.ab_stages * m * row_bytes
+        if not self.smem_epilogue or self.split_k_cluster * self.split_k == 1:
+            return 0
+        rows = n if self.written_over_b else m
+        return -(-(m * n * 4 // self.split_k_cluster) // (rows * row_bytes))
+
+    def check_split_k_smem(self, row_bytes: int) -> None:
+        """Refuse split-K whose accumulators do not fit where stages were."""
+        m, n, _ = self.tile_shape_mnk
+        name, rows = ("B", n) if self.written_over_b else ("A", m)
         rule = (
-            f"accumulators that a CTA writes, {written} bytes, take the place of its stages of A, which have {stages}"
+            f"accumulators that a CTA writes, {m * n * 4 // self.split_k_cluster} bytes, take the place of its stages of "
+            f"{name}, which have {self.ab_stages * rows * row_bytes}"
         )
-        self.require((self.split_k_cluster == 1 or written <= stages, rule, "more stages, or a larger split_k_cluster"))
+        fits = self.ab_stages >= self.split_k_stages(row_bytes)
+        self.require((fits, rule, "more stages, or a larger split_k_cluster"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,25 +1,26 @@
 """The configs that GEMM on sm_90a chooses among, and the model that chooses.
 
 The model is a roofline of one SM, which computes its tiles one after the other, a stage of K at a time. A stage takes
-as long as its MMAs, or as its operands take to come: out of the L2 cache, once for all CTAs of a cluster, and into
-shared memory. Only pingpong warpgroups hide the epilogue of a tile. No GEMM is faster than DRAM, or, if it is large,
-than the power limit. Terms that overlap are joined by a norm that is little more than the longest of them (`total`).
+as long as the slowest of: its MMAs; its operands, which come from the L2 cache, once for all CTAs of a cluster; the
+latency of DRAM, shared by the stages in flight; and the least time in which a stage can be issued and released. The
+tiles that SMs compute at a time, a wave, take no less than DRAM needs for their part of all bytes: nothing is expected
+in the L2 cache at first. Only pingpong warpgroups hide the epilogue of a tile. Where several limits are near, a wave
+takes longer than the slowest of them: a norm joins them.
 
 Coefficients and tile shapes are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit gemm` fits the coefficients
-to measurements. None belongs to a single tile shape, so that shapes that were never measured are judged like the
-others. The table also has the problems whose best measured config is more than 2 % faster than the model's
-(`measured_choice`).
+to the GEMMs of `benchmarks/layers.py`. None belongs to a single tile shape or problem.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Float32
 from ...tuned import coefficients
-from .sm80_cost import CLUSTER_OCCUPANCY, LAUNCH_US
+from .sm80_cost import CLUSTER_OCCUPANCY
 from .sm90_config import MAX_ACC_REGISTERS, Sm90GemmConfig
 from .split_k import MAX_LOADS_AHEAD
 
@@ -32,12 +33,8 @@ if TYPE_CHECKING:
 
 _LINE_BYTES, _SECTOR_BYTES = 128, 32
 """Bytes of a line of the L2 cache, which are the K of a stage, and of what the cache reads at a time."""
-_L2_RESIDENT_BYTES = 38e6
-"""Bytes that stay in the L2 cache from one GEMM to the next."""
-_POWER_LIMITED_FLOPS = 8e10
-"""The operations from which on a GEMM is long enough for the power limit to be felt."""
-_OVERLAP_NORM = 8
-"""The exponent of the norm that joins terms which overlap."""
+_MMA_NORM, _STAGE_NORM, _DRAM_NORM = 8, 6, 4
+"""The exponents of the norms that join what limits WGMMA, a stage, and the SMs and DRAM."""
 _RASTER_ROWS = 2048
 """Rows of the result that are computed side by side, for reuse in the L2 cache."""
 _MIN_STAGES, _MAX_STAGES = 3, 12
@@ -47,50 +44,50 @@ _MIN_CLUSTER_SPLIT_STAGES = 4
 """Stages of K for each CTA of a split-K cluster; fewer cost more to reduce than they save."""
 _MIN_SPLIT_STAGES = 6
 """Stages of K for each split whose partials a second kernel adds."""
-_SPLIT_K_CLUSTER = (1, 2, 4, 8)
 _MAX_SPLIT_ACC_REGISTERS = 96
 """Accumulators of a thread with split-K in a cluster, which sends them from registers."""
 _EPI_STAGES = 4
 """Stages of the epilogue where no MMA runs beside it: none waits for the one before."""
-_SWAP_AB_TILE_N = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
-"""N of tiles with swap-AB: the least that holds all rows of the result is taken."""
-_SWAP_AB_WAVES = (1, 2, 3, 4)
-"""Waves of tiles for which N of a swap-AB tile is made as small as it can be."""
-_SWAP_AB_TILE_M = ((64, True), (128, False), (192, True), (256, False))
-"""M of tiles with swap-AB, and whether they are computed by pingpong warpgroups."""
+_TILES_ALONG_N, _WAVES = (1, 2, 3, 4, 5), (1, 2, 3, 4)
+"""Numbers of tiles along N, and of waves of tiles, for which N of a tile is made as small as it can be."""
+_WIDE, _MIN_WAVE_N, _MAX_N = (128, 192, 256), 64, 256
+"""N of tiles of large problems; the least that is worth whole waves; the largest."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Coefficients:
-    """The fitted constants of the model. Rates are of one SM, unless said; slowdowns multiply times."""
+    """The fitted constants of the model. Rates are of one SM, unless said."""
 
-    cooperative_tflops: float
-    """TFLOP/s of f16 WGMMA with two warpgroups on one tile."""
-    pingpong_tflops: float
-    """TFLOP/s of f16 WGMMA with pingpong warpgroups."""
-    mma_operand_cycles: float
-    """Cycles of shared memory for the A operand (64 rows) of a cooperative WGMMA, beside those for B."""
+    launch_us: float
+    """Microseconds of a launch, and until the first MMA."""
+    mma_tflops: float
+    """TFLOP/s of f16 WGMMA."""
     mma_issue_cycles: float
-    """The same of a pingpong warpgroup, which also waits between its instructions."""
-    pingpong_cluster_slowdown: float
-    """MMA of pingpong warpgroups in clusters, whose CTAs wait for each other."""
-    swap_ab_slowdown: float
-    """All of a GEMM with swap-AB."""
+    """Cycles of 64 rows of a WGMMA in which shared memory is not read for B: those for A, and between instructions."""
     fp8_promotion_rate: float
-    """The rate of MMA whose accumulators are added up in f32 registers; squared with pingpong, where nothing runs
-    beside that."""
+    """The rate of MMA whose accumulators are added up in f32 registers."""
+    fp8_pingpong_rate: float
+    """The same for pingpong warpgroups, where nothing runs beside that."""
+    stage_us: float
+    """The least microseconds from one stage to the next."""
+    multicast_slowdown: float
+    """That, and the latency of DRAM, in clusters, whose CTAs wait for each other."""
     l2_tbps: float
-    """TB/s out of the L2 cache."""
-    smem_fill_tbps: float
-    """TB/s into shared memory, with multicast and the zeros that TMA fills in."""
+    """TB/s out of the L2 cache, while all SMs read."""
+    zero_fill_tbps: float
+    """TB/s of the zeros that TMA fills in for rows beyond the problem, beside what is loaded."""
+    idle_sm_exponent: float
+    """The power of the share of SMs that read with which each one's loads get longer."""
     misaligned_slowdown: float
     """L2 reads of rows that begin within a line; squared for those within a sector."""
-    idle_sm_exponent: float
-    """The power of the share of busy SMs with which each one's L2 reads get longer."""
-    cluster_sync_us: float
-    """Microseconds in which the CTAs of a cluster with multicast wait for each other, at the begin and at the end."""
+    split_k_cluster_slowdown: float
+    """L2 reads of clusters that split K, whose CTAs are no neighbours of others with the same operands."""
+    dram_latency_us: float
+    """Microseconds until a load from DRAM has come, while other SMs load."""
+    dram_tbps: float
+    """TB/s of the GPU's DRAM."""
     epilogue_us: float
-    """Microseconds to write a tile."""
+    """Microseconds to write 128 x 128 of a tile."""
     fused_epilogue_us: float
     """Microseconds of a fused epilogue, for 128 x 128 of a tile."""
     cluster_reduce_us: float
@@ -99,12 +96,6 @@ class Coefficients:
     """Microseconds of the kernel that adds split-K partials."""
     split_k_tbps: float
     """TB/s of the GPU for partials, written and read."""
-    dram_tbps: float
-    """TB/s of the GPU's DRAM."""
-    power_tflops: float
-    """TFLOP/s of the GPU that the power limit leaves to MMA alone."""
-    power_l2_tbps: float
-    """TB/s of the GPU that it leaves to L2 reads alone."""
 
 
 COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
@@ -113,16 +104,28 @@ COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
 # --- configs ---------------------------------------------------------------------------------------------------------
 
 
-class Tile(NamedTuple):
-    """A tile shape to choose from, with its cluster, its schedule, and each `split_k_cluster` that it may have."""
+class Family(NamedTuple):
+    """Configs to choose from that differ in N of the tile. Others were never 2 % faster on a kind of layer."""
 
-    tile_shape_mn: tuple[int, int]
-    cluster_shape_mn: tuple[int, int] = (1, 1)
-    pingpong: bool = False
+    tile_m: int
+    pingpong: bool
+    swap_ab: bool
+    clusters: tuple[tuple[int, int], ...] = ((1, 1),)
     split_k_cluster: tuple[int, ...] = (1,)
+    split_k: bool = False
+    """Whether a second kernel may add partials."""
 
 
-TILES = tuple(Tile(**row) for row in coefficients("gemm_sm90_tiles")["tiles"])
+FAMILIES = (
+    Family(64, True, False, split_k_cluster=(1, 2, 4), split_k=True),
+    Family(128, True, False, ((1, 1), (2, 1))),
+    Family(128, False, False, ((1, 1), (2, 1)), split_k_cluster=(1, 2, 4), split_k=True),
+    Family(256, False, False, ((1, 1), (1, 2))),
+    Family(64, True, True, split_k_cluster=(1, 2, 4), split_k=True),
+    Family(128, False, True, ((1, 1), (2, 1)), split_k_cluster=(1, 2, 4), split_k=True),
+    Family(192, True, True, split_k_cluster=(1, 2, 4)),
+    Family(256, False, True, ((1, 1), (2, 1))),
+)
 
 
 def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
@@ -130,73 +133,59 @@ def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> I
     # TMA would write rows of the next group
     transposes = not grouped and all(kind.width == 16 for kind in problem.out_types)
     swaps = not (problem.block_scales or problem.reduces_rows)
-    _, rows, columns = problem.shape
-    swap_ab = [(tile, True) for tile in _swap_ab_tiles(problem, device, transposes)] if swaps else []
-    for tile, swap in [*((tile, False) for tile in TILES), *swap_ab]:
-        (tile_m, tile_n), (_, cluster_n) = tile.tile_shape_mn, tile.cluster_shape_mn
-        if swaps and not (swap or grouped) and 2 * rows <= tile_m:
-            continue  # TMA is slow to fill in rows that are not there
-        if cluster_n > 1 and tile_n < 128 and columns > cluster_n * tile_n:
-            continue  # these are for clusters that have all columns, so that rows are read once
-        for splits in tile.split_k_cluster:
-            config = _config(problem, device, tile, swap, splits, transposes)
-            if config is not None:
-                yield config
-                yield from _split_k_configs(problem, config, device)
+    misaligned = any(pitch % _LINE_BYTES for pitch, _ in _pitches(problem))
+    for family in FAMILIES:
+        # with swap-AB multicast is worth it where it saves additional lines
+        clusters = family.clusters if misaligned or not family.swap_ab else ((1, 1),)
+        # TMA is slow to fill in rows that are not there
+        mostly_empty = swaps and not (family.swap_ab or grouped) and 2 * problem.shape[1] <= family.tile_m
+        if mostly_empty or (family.swap_ab and not swaps):
+            continue
+        for splits in (1,) if grouped or problem.reduces_rows else family.split_k_cluster:
+            for tile_n in _tile_n(problem, family, splits, device):
+                for cluster in clusters if splits == 1 else ((1, 1),):
+                    config = _config(problem, device, family, tile_n, cluster, splits, transposes)
+                    if config is not None:
+                        yield config
+                        if family.split_k and cluster == (1, 1) and not grouped:
+                            yield from _split_k_configs(problem, config, device)
+
+
+def _tile_n(problem: GemmProblem, family: Family, splits: int, device: Device) -> list[int]:
+    """Return N of tiles: as small as a few tiles, or whole waves of tiles, have all of it; and some large ones."""
+    batches, rows, columns = problem.shape
+    along_m, along_n = (columns, rows) if family.swap_ab else (rows, columns)
+    unit = math.lcm(8 * splits, 8 if family.swap_ab and not problem.dtype.is_integer else 16)
+    tiles_m = batches * _ceil(along_m, family.tile_m) * splits
+    counts = (count for waves in _WAVES if (count := waves * device.sm_count // tiles_m))
+    equal = {_ceil(along_n, count * unit) * unit for count in _TILES_ALONG_N}
+    narrow = {n for count in counts if (n := _ceil(along_n, count * unit) * unit) >= _MIN_WAVE_N}
+    wide = {*_WIDE} if along_n > _MAX_N else set[int]()
+    return sorted(n for n in equal | narrow | wide if n <= _MAX_N)
 
 
 def _config(
-    problem: GemmProblem, device: Device, tile: Tile, swap_ab: bool, splits: int, transposes: bool
-) -> Sm90GemmConfig | None:
-    """Return the config of a tile; None: there is none."""
-    bits, out_bits = problem.dtype.width, problem.out_bits
-    (tile_m, tile_n), tile_k = tile.tile_shape_mn, 8 * _LINE_BYTES // bits
-    too_short = _ceil(problem.k, tile_k) < splits * _MIN_CLUSTER_SPLIT_STAGES
-    if splits > 1 and (problem.reduces_rows or too_short or tile_n % (8 * splits)):
+    problem: GemmProblem, device: Device, family: Family, tile_n: int, cluster: tuple[int, int], splits: int,
+    transposes: bool,
+) -> Sm90GemmConfig | None:  # fmt: skip
+    """Return a config of a family; None: there is none."""
+    tile_k, tile_m, swap_ab = 8 * _LINE_BYTES // problem.dtype.width, family.tile_m, family.swap_ab
+    if splits > 1 and _ceil(problem.k, tile_k) < splits * _MIN_CLUSTER_SPLIT_STAGES:
+        return None
+    if tile_n % (8 * cluster[0]):  # each CTA of a cluster loads a part for all
         return None
     transpose_out = transposes and swap_ab and splits == 1
     _, rows, columns = problem.shape
     # where all rows are computed side by side, CTAs that read the same tile of the larger operand are neighbours
     one_wide = swap_ab and tile_n < rows <= min(_RASTER_ROWS, columns // 2)
-    raster_group = 1 if one_wide else max(1, _RASTER_ROWS // (tile_m * tile.cluster_shape_mn[0]))
     config = Sm90GemmConfig(
-        (tile_m, tile_n, tile_k), tile.cluster_shape_mn, 1, raster_group, tile.pingpong, splits, swap_ab,
-        epi_stages=_EPI_STAGES if out_bits[0] <= 16 and not (tile.pingpong or transpose_out) else 2,
-        transpose_out=transpose_out,
+        (tile_m, tile_n, tile_k), cluster, 1, 1 if one_wide else max(1, _RASTER_ROWS // (tile_m * cluster[0])),
+        family.pingpong, splits, swap_ab, transpose_out=transpose_out,
+        epi_stages=_EPI_STAGES if problem.out_bits[0] <= 16 and not (family.pingpong or transpose_out) else 2,
     )  # fmt: skip
     if config.acc_registers(problem.promoted) > (_MAX_SPLIT_ACC_REGISTERS if splits > 1 else MAX_ACC_REGISTERS):
         return None
-    if not (config.smem_epilogue or config.epi_tile_n(*out_bits, fused=len(out_bits) > 1)):
-        return None
-    scaled = bool(problem.block_scales)
-    free = device.smem - config.smem_bytes(bits, *out_bits, block_scaled=scaled)
-    stages = min(_MAX_SWAP_AB_STAGES if swap_ab else _MAX_STAGES, 1 + free // config.stage_bytes(bits, scaled))
-    return dataclasses.replace(config, ab_stages=stages) if stages >= _MIN_STAGES else None
-
-
-def _swap_ab_tiles(problem: GemmProblem, device: Device, transposes: bool) -> Iterator[Tile]:
-    """Yield tiles with swap-AB: all rows of the result in one, if they are few; else as narrow as some waves allow."""
-    batches, rows, columns = problem.shape
-    all_rows = [n for n in _SWAP_AB_TILE_N if n >= rows][:1]
-    unit = 16 if problem.dtype.is_integer else 8  # of N of WGMMA
-    for tile_m, pingpong in _SWAP_AB_TILE_M:
-        tiles_m = batches * _ceil(columns, tile_m)
-        tiles_n = (waves * device.sm_count // tiles_m for waves in _SWAP_AB_WAVES)
-        narrow = {n for count in tiles_n if (n := _narrowest(rows, count, unit)) >= 64}
-        for n in all_rows:
-            yield Tile((tile_m, n), (1, 1), pingpong, _SPLIT_K_CLUSTER)
-        if rows > 64 and transposes and (tile_m, pingpong) != (64, True):
-            misaligned = any(pitch % _LINE_BYTES for pitch, _ in _pitches(problem))
-            for n in narrow - set(all_rows):
-                yield Tile((tile_m, n), (1, 1), pingpong)
-                if n % 16 == 0 and tiles_m % 2 == 0 and misaligned:  # multicast saves the additional lines
-                    yield Tile((tile_m, n), (2, 1), pingpong)
-
-
-def _narrowest(rows: int, tiles: int, unit: int) -> int:
-    """Return the least N, a multiple of a unit, with which so many tiles have all rows; 0: there is none."""
-    n = _ceil(_ceil(rows, tiles), unit) * unit if tiles else 0
-    return n if n <= 256 else 0
+    return _with_stages(problem, config, device, problem.out_bits)
 
 
 def _split_k_configs(problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
@@ -208,38 +197,30 @@ def _split_k_configs(problem: GemmProblem, config: Sm90GemmConfig, device: Devic
     if config.swap_ab:
         m, n = n, m
     clusters, splits = _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster, config.split_k_cluster
-    bits, stages, counts = problem.dtype.width, _ceil(problem.k, tile_k), set[int]()
+    stages, counts = _ceil(problem.k, tile_k), set[int]()
     for ctas in (device.sm_count, device.sm_count // 2):
         if most := min(ctas // clusters, stages // (_MIN_SPLIT_STAGES * splits)):
             counts.add(_ceil(stages, _ceil(stages, most * splits) * splits))
     counts.discard(1)
-    if not counts:
-        return
-    config = dataclasses.replace(config, transpose_out=False)
-    missing = config.smem_bytes(bits, 32) - device.smem  # partials are f32
-    stages = config.ab_stages - max(0, _ceil(missing, config.stage_bytes(bits)))
-    if stages >= _MIN_STAGES and (config.smem_epilogue or config.epi_tile_n(32)):
-        yield from (dataclasses.replace(config, split_k=count, ab_stages=stages) for count in counts)
+    for count in sorted(counts):
+        split = dataclasses.replace(config, transpose_out=False, split_k=count)
+        if split := _with_stages(problem, split, device, (32,)):  # partials are f32
+            yield split
 
 
-def measured_choice(problem: GemmProblem) -> Sm90GemmConfig | None:
-    """Return the config that was measured to be better than the model's choice for a problem; None: there is none."""
-    batches, m, n = problem.shape
-    dense = all(x.dtype is problem.dtype for x in (problem.b, *problem.outs)) and problem.fusion.plain
-    if batches > 1 or not dense or problem.extra_outs or problem.epilogue_inputs:
+def _with_stages(
+    problem: GemmProblem, config: Sm90GemmConfig, device: Device, out_bits: tuple[int, ...]
+) -> Sm90GemmConfig | None:
+    """Return a config with as many stages as fit beside results with some bits; None: too few do."""
+    if not (config.smem_epilogue or config.epi_tile_n(*out_bits, fused=len(out_bits) > 1)):
         return None
-    a, b = problem.operands()
-    layout = ("N" if a.k_major else "T") + ("T" if b.k_major else "N")
-    return _measured_choices().get((problem.dtype.__name__, layout, m, n, problem.k))
-
-
-_PROBLEM_FIELDS = "dtype", "layout", "m", "n", "k"
-
-
-@functools.cache
-def _measured_choices() -> dict[tuple[Any, ...], Sm90GemmConfig]:
-    rows = coefficients("gemm_sm90_choices")["problems"]
-    return {tuple(row[name] for name in _PROBLEM_FIELDS): Sm90GemmConfig(**row["config"]) for row in rows}
+    bits, scaled = problem.dtype.width, bool(problem.block_scales)
+    one = dataclasses.replace(config, ab_stages=1)
+    free = device.smem - one.smem_bytes(bits, *out_bits, block_scaled=scaled)
+    most = _MAX_SWAP_AB_STAGES if config.swap_ab else _MAX_STAGES
+    stages = min(most, 1 + free // config.stage_bytes(bits, scaled))
+    least = max(_MIN_STAGES, config.split_k_stages(_LINE_BYTES))
+    return dataclasses.replace(config, ab_stages=stages) if stages >= least else None
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -247,59 +228,82 @@ def _measured_choices() -> dict[tuple[Any, ...], Sm90GemmConfig]:
 
 def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS) -> float:
     """Return the microseconds that a GEMM is expected to take."""
-    return (c.swap_ab_slowdown if config.swap_ab else 1.0) * total(cost_terms(problem, config, device, c))
+    return times(problem, config, device, c).total()
 
 
-def total(terms: dict[str, float]) -> float:
-    """Return the microseconds of a launch, and of terms that overlap."""
-    return LAUNCH_US + sum(us**_OVERLAP_NORM for us in terms.values()) ** (1 / _OVERLAP_NORM)
+class Times(NamedTuple):
+    """The microseconds that a GEMM takes, by what they are spent on."""
+
+    fixed: float
+    """The launch, epilogues that nothing hides, and split-K."""
+    stage: dict[str, float]
+    """Units that work on a stage at the same time."""
+    steps: int
+    """Stages of a tile."""
+    waves: float
+    """Tiles of an SM; the last wave may be a part of one."""
+    dram: float
+
+    def terms(self) -> dict[str, float]:
+        """Return the microseconds that it takes if one unit decides, by units."""
+        steps = math.ceil(self.waves) * self.steps
+        units = {**{name: steps * us for name, us in self.stage.items()}, "DRAM": self.dram}
+        return {name: self.fixed + us for name, us in units.items()}
+
+    def total(self) -> float:
+        """Return the microseconds of all."""
+        whole, part = divmod(self.waves, 1)
+        tile, dram = self.steps * _norm(_STAGE_NORM, *self.stage.values()), self.dram / self.waves
+        # a part of a wave after whole ones begins at different times, and moves fewer bytes at a time
+        last_dram = dram * (math.sqrt(part) if whole else part)
+        last = _norm(_DRAM_NORM, tile, last_dram) if part else 0.0
+        return self.fixed + whole * _norm(_DRAM_NORM, tile, dram) + last
 
 
-def cost_terms(
-    problem: GemmProblem,
-    config: Sm90GemmConfig,
-    device: Device,
-    c: Coefficients = COEFFICIENTS,
-    grouped: bool = False,
-) -> dict[str, float]:
-    """Return the microseconds of the model's terms, which overlap: each with the epilogues that nothing hides."""
-    work = _Work.of(problem, config, device)
-    mma_us, l2_us = _mma_us(problem, config, c), _operand_us(problem, config, work, c, grouped)
-    reduce_us = c.cluster_reduce_us * work.area * (1 - 1 / config.split_k_cluster)
-    # with pingpong only the last epilogue is not hidden; CTAs of a split-K cluster reduce each tile before the next
-    fixed_us = _epilogue_us(problem, config, work, c) * (1 if config.pingpong else work.waves)
-    fixed_us += reduce_us * work.waves + (c.cluster_sync_us if config.cluster_shape_mn != (1, 1) else 0.0)
-    partials = config.split_k * work.m * work.n * 4 if config.split_k > 1 else 0
-    if partials:
-        rounds = _ceil(config.split_k, MAX_LOADS_AHEAD)
-        fixed_us += rounds * c.split_k_kernel_us + 2 * partials / (c.split_k_tbps * 1e6)
-    terms = {"MMA": work.steps * mma_us, "L2 cache": work.steps * l2_us}
-    moved = problem.bytes + partials
-    if moved > _L2_RESIDENT_BYTES:
-        terms["DRAM"] = moved / (c.dram_tbps * 1e6)
-    terms = {name: us + fixed_us for name, us in terms.items()}
-    if problem.flops > _POWER_LIMITED_FLOPS:
-        tflops = c.power_tflops * _fp8_rate(problem, config, c) * 16 / problem.dtype.width
-        l2_bytes = work.tiles * work.steps / work.waves * sum(_tile_rows(config)) * _LINE_BYTES
-        terms["power"] = (problem.flops / tflops + l2_bytes / c.power_l2_tbps) / 1e6
-    return terms
+def _norm(exponent: int, *times: float) -> float:
+    """Return the microseconds of what overlaps: little more than the longest."""
+    return sum(us**exponent for us in times) ** (1 / exponent)
+
+
+def times(
+    problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS, grouped: bool = False
+) -> Times:
+    """Return what a config is expected to spend time on."""
+    work, splits = _Work.of(problem, config, device), config.split_k_cluster * config.split_k
+    waves = math.ceil(work.waves)
+    # with pingpong only the last epilogue is not hidden; with split-K a CTA has one tile
+    fixed = c.launch_us + _epilogue_us(problem, config, work, c) * (1 if config.pingpong and splits == 1 else waves)
+    fixed += c.cluster_reduce_us * work.area * (1 - 1 / config.split_k_cluster) * waves
+    if splits > 1:
+        fixed += c.dram_latency_us * (waves - 1)
+    if config.split_k > 1:
+        partials = config.split_k * work.m * work.n * 4
+        fixed += _ceil(config.split_k, MAX_LOADS_AHEAD) * c.split_k_kernel_us + 2 * partials / (
+            device.sm_count * c.l2_tbps * 1e6
+        )
+    in_cluster = c.multicast_slowdown if config.cluster_shape_mn != (1, 1) else 1.0
+    stage = {
+        "MMA": _mma_us(problem, config, c),
+        "L2 cache": work.busy**c.idle_sm_exponent * _operand_us(problem, config, 0.0 if grouped else work.padding, c),
+        "DRAM latency": in_cluster * c.dram_latency_us / (config.ab_stages - 1),
+        "stage": in_cluster * c.stage_us,
+    }
+    return Times(fixed, stage, work.steps, work.waves, problem.bytes / (c.dram_tbps * 1e6))
 
 
 class _Work(NamedTuple):
-    """How a config divides a problem: M and N after swap-AB, tiles, and what the SM with most of them does."""
+    """How a config divides a problem: M and N after swap-AB, and what a CTA does."""
 
     m: int
     n: int
-    tiles: int
-    """Tiles of all CTAs, those that split K and the padding to whole clusters included."""
-    ctas: int
-    """CTAs that run at once."""
-    waves: int
-    """Tiles of the SM."""
+    waves: float
+    """Tiles of all CTAs, those that split K and the padding to whole clusters included, by the CTAs that run at once."""
+    busy: float
+    """The share of SMs that have a tile."""
     steps: int
-    """Stages of K that it loads for them."""
+    """Stages of K of a tile."""
     padding: float
-    """Rows and columns beyond the problem, of one of its tiles on average."""
+    """Rows and columns of a tile beyond the problem, on average."""
     area: float
     """The area of a tile, in units of 128 x 128."""
 
@@ -311,34 +315,28 @@ class _Work(NamedTuple):
             m, n = n, m
         tiles_m = _ceil(m, tile_m * cluster_m) * cluster_m
         tiles_n = _ceil(n, tile_n * cluster_n) * cluster_n
-        tiles = batches * config.split_k * tiles_m * tiles_n * config.split_k_cluster
+        splits = config.split_k * config.split_k_cluster
         ctas = at_once(config, device)
-        waves = _ceil(tiles, ctas)
-        steps = waves * _ceil(_ceil(problem.k, tile_k), config.split_k_cluster * config.split_k)
-        padding = (tiles_m * tile_m - m) * _ceil(waves, tiles_m) + (tiles_n * tile_n - n) * _ceil(waves, tiles_n)
-        return cls(m, n, tiles, ctas, waves, steps, padding / waves, tile_m * tile_n / 128**2)
+        waves = batches * tiles_m * tiles_n * splits / ctas
+        busy = min(1.0, waves) * ctas / device.sm_count
+        padding = tile_m - m / tiles_m + tile_n - n / tiles_n
+        return cls(m, n, waves, busy, _ceil(_ceil(problem.k, tile_k), splits), padding, tile_m * tile_n / 128**2)
 
 
 def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
     """Return the microseconds of MMA of a tile and a stage."""
     tile_m, tile_n, _ = config.tile_shape_mnk
     # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles; shared memory tile_n / 4 for B, more for A
-    operand_cycles = (c.mma_issue_cycles if config.pingpong else c.mma_operand_cycles) + tile_n / 4
-    stalls = (1 + (operand_cycles / (tile_n / 2)) ** _OVERLAP_NORM) ** (1 / _OVERLAP_NORM)
-    if config.pingpong and config.cluster_shape_mn != (1, 1):
-        stalls *= c.pingpong_cluster_slowdown
-    tflops = (c.pingpong_tflops if config.pingpong else c.cooperative_tflops) * _fp8_rate(problem, config, c)
+    stalls = _norm(_MMA_NORM, 1.0, (c.mma_issue_cycles + tile_n / 4) / (tile_n / 2))
+    tflops = c.mma_tflops
+    if problem.promoted:
+        tflops *= c.fp8_pingpong_rate if config.pingpong else c.fp8_promotion_rate
     return 2 * tile_m * tile_n * (_LINE_BYTES // 2) * stalls / (tflops * 1e6)
 
 
-def _fp8_rate(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
-    """Return the rate of MMA with accumulators that are promoted, relative to others."""
-    return c.fp8_promotion_rate ** (2 if config.pingpong else 1) if problem.promoted else 1.0
-
-
-def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Coefficients, grouped: bool) -> float:
+def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, padding: float, c: Coefficients) -> float:
     """Return the microseconds in which the operands of a tile and a stage come into shared memory."""
-    tile_m, tile_n, _ = config.tile_shape_mnk
+    (tile_m, tile_n, _), (cluster_m, cluster_n) = config.tile_shape_mnk, config.cluster_shape_mn
     element_bytes = problem.dtype.width // 8
     sides = (tile_n, tile_m) if config.swap_ab else (tile_m, tile_n)
     slowdowns = [
@@ -347,26 +345,17 @@ def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Co
     ]
     if config.swap_ab:
         slowdowns.reverse()
-    lines = sum(rows * slowdown for rows, slowdown in zip(_tile_rows(config), slowdowns, strict=True))
-    filled = 0.0 if grouped else work.padding  # rows that TMA fills in; those of a grouped GEMM are the next group's
-    us_per_row = _LINE_BYTES / 1e6
-    us = us_per_row * max(lines / c.l2_tbps, (tile_m + tile_n) / c.smem_fill_tbps)
-    # the fewer SMs read, the sooner each has its operands
-    busy = (work.tiles / (work.waves * work.ctas)) ** c.idle_sm_exponent
-    return busy * (us + us_per_row * filled / c.smem_fill_tbps)
-
-
-def _tile_rows(config: Sm90GemmConfig) -> tuple[float, float]:
-    """Return the rows of M and of N that a CTA reads from the L2 cache for a tile: multicast brings the others."""
-    (tile_m, tile_n, _), (cluster_m, cluster_n) = config.tile_shape_mnk, config.cluster_shape_mn
-    return tile_m / cluster_n, tile_n / cluster_m
+    # multicast brings what the other CTAs of a cluster read
+    lines = tile_m / cluster_n * slowdowns[0] + tile_n / cluster_m * slowdowns[1]
+    lines *= c.split_k_cluster_slowdown if config.split_k_cluster > 1 else 1.0
+    return _LINE_BYTES / 1e6 * (lines / c.l2_tbps + padding / c.zero_fill_tbps)
 
 
 def _epilogue_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Coefficients) -> float:
     """Return the microseconds of the epilogue of a tile."""
-    us = c.epilogue_us
+    area = work.area / config.split_k_cluster
     input_bytes = sum(2 * 128**2 for x in problem.epilogue_inputs if not _broadcast(x))
-    us += work.area * input_bytes / (c.smem_fill_tbps * 1e6) / config.split_k_cluster
+    us = c.epilogue_us * area + input_bytes * area / (c.l2_tbps * 1e6)
     if not (problem.fusion.plain or config.pingpong):
         us += c.fused_epilogue_us * work.area
     return us

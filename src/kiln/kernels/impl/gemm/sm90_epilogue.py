@@ -112,8 +112,8 @@ class TmaStoreEpilogue:
         ]
         return [atom for atom, _ in pairs], [coords for _, coords in pairs]
 
-    def allocate(self, smem: Any, stages_a: Any) -> Any:
-        """Return the stages in shared memory, of each result."""
+    def allocate(self, smem: Any, stages: Any) -> Any:
+        """Return the epilogue stages in shared memory, of each result."""
         return [
             smem.allocate_tensor(kind, layout.outer, 1024, layout.inner)
             for kind, layout in zip(self.out_types, self.smem_layouts())

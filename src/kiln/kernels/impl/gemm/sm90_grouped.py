@@ -43,22 +43,11 @@ class Sm90GroupedGemm(Sm90Gemm):
                 costs[config] = self.cost(problem, config, device)
         return sorted(costs, key=lambda config: costs[config])
 
-    def measured_choice(self, problem: GroupedGemmProblem, device: Device) -> None:
-        """Return None: the measured GEMMs are single ones."""
-
     def cost(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> float:
-        return sm90_cost.total(self.cost_terms(problem, config, device))
+        return _times(problem, config, device).total()
 
     def cost_terms(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
-        """Return the terms for groups of equal size, with the rows that tiles have besides where sizes differ."""
-        terms = sm90_cost.cost_terms(problem.as_batch(), config, device, grouped=True)
-        rows, (tile_m, tile_n, _) = problem.expected_rows, config.tile_shape_mnk
-        tile_rows = tile_n if config.swap_ab else tile_m * config.cluster_shape_mn[0]
-        halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
-        steps = ATOM_M if halved and _memory_bound(problem) else tile_rows, tile_rows
-        multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // tile_rows) * tile_rows) for step in steps)
-        growth = {"MMA": multiplied, "power": multiplied, "L2 cache": loaded}
-        return {name: us * growth.get(name, 1.0) for name, us in terms.items()}
+        return _times(problem, config, device).terms()
 
     def check(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> None:
         super().check(problem, config, device)
@@ -83,6 +72,18 @@ class Sm90GroupedGemm(Sm90Gemm):
             config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, _table_groups(problem),
             problem.contiguous, config.swap_ab, _memory_bound(problem),
         )  # fmt: skip
+
+
+def _times(problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> sm90_cost.Times:
+    """Return the times for groups of equal size, with the rows that tiles have besides where sizes differ."""
+    times = sm90_cost.times(problem.as_batch(), config, device, grouped=True)
+    rows, (tile_m, tile_n, _) = problem.expected_rows, config.tile_shape_mnk
+    tile_rows = tile_n if config.swap_ab else tile_m * config.cluster_shape_mn[0]
+    halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
+    steps = ATOM_M if halved and _memory_bound(problem) else tile_rows, tile_rows
+    multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // tile_rows) * tile_rows) for step in steps)
+    growth = {"MMA": multiplied, "L2 cache": loaded}
+    return times._replace(stage={name: us * growth.get(name, 1.0) for name, us in times.stage.items()})
 
 
 def _suits_groups(config: Sm90GemmConfig, problem: GroupedGemmProblem) -> bool:

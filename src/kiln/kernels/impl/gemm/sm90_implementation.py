@@ -70,14 +70,8 @@ class Sm90Gemm(Implementation):
         return None
 
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        """Return the candidates: a config that was measured to be best, then the fastest expected first."""
         costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
-        configs = [config for _, config in sorted(costs, key=lambda pair: pair[0])]
-        measured = self.measured_choice(problem, device)
-        return configs if measured not in configs else [measured, *(x for x in configs if x != measured)]
-
-    def measured_choice(self, problem: GemmProblem, device: Device) -> Sm90GemmConfig | None:
-        return sm90_cost.measured_choice(problem)
+        return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterable[Sm90GemmConfig]:
         """Return the configs that may be worth it, in any order."""
@@ -87,7 +81,7 @@ class Sm90Gemm(Implementation):
         return sm90_cost.expected(problem, config, device)
 
     def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.cost_terms(problem, config, device)
+        return sm90_cost.times(problem, config, device).terms()
 
     def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
         stored = (Float32,) if config.split_k > 1 else problem.out_types  # partials are f32

@@ -40,9 +40,6 @@ class Sm90PaddedGemm(Implementation):
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
         return self.other.configs(_padded(problem)[0], device)
 
-    def measured_choice(self, problem: GemmProblem, device: Device) -> Sm90GemmConfig | None:
-        return self.other.measured_choice(_padded(problem)[0], device)
-
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sum(self.cost_terms(problem, config, device).values())
 

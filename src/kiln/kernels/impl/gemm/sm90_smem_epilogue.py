@@ -55,18 +55,20 @@ class SmemEpilogue(Sm80Epilogue):
         return [], d
 
     @cute.jit
-    def allocate(self, smem: Any, stages_a: Any):
+    def allocate(self, smem: Any, stages: Any):
         """Return shared memory for the accumulators of a tile, or of one for each warpgroup.
 
-        With split-K: for those that other CTAs send, with an mbarrier that counts them; and the stages of A, which are
-        free when the only tile of a CTA is written.
+        With split-K: the stages of an operand, which are free when the only tile of a CTA is written; before these, in
+        a cluster, memory for what other CTAs send, with an mbarrier that counts it.
         """
-        memory, arrived = smem.allocate(self.config.smem_epilogue_bytes, 128), smem.allocate(Int64, 8)
-        if const_expr(self.config.split_k_cluster > 1):
-            if arch.thread_idx()[0] == 0:
-                arch.mbarrier_init(arrived, 1)
-                arch.mbarrier_arrive_and_expect_tx(arrived, self.config.smem_epilogue_bytes)
-        return memory, arrived, stages_a
+        sent = self.config.smem_epilogue_bytes
+        if const_expr(self.config.split_k_cluster == 1):
+            return stages if self.config.split_k > 1 else smem.allocate(sent, 128)
+        memory, arrived = smem.allocate(sent, 128), smem.allocate(Int64, 8)
+        if arch.thread_idx()[0] == 0:
+            arch.mbarrier_init(arrived, 1)
+            arch.mbarrier_arrive_and_expect_tx(arrived, sent)
+        return memory, arrived, stages
 
     @cute.jit
     def write(
@@ -80,20 +82,20 @@ class SmemEpilogue(Sm80Epilogue):
     ):
         """Write the accumulators that a thread of a warpgroup has of a tile."""
         config, n = self.config, tile.n
-        memory, arrived, stages_a = buffers
+        memory = buffers
         if const_expr(not config.pingpong):
             thread = thread + consumer_idx * WARPGROUP_THREADS
         if const_expr(config.split_k_cluster > 1):
+            inbox, arrived, memory = buffers
             rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
-            total = self.reduce_in_cluster(acc.fragment, thread, rank, memory, arrived)
+            total = self.reduce_in_cluster(acc.fragment, thread, rank, inbox, arrived)
             n = n * config.split_k_cluster + rank
-            memory = stages_a
             k = warpgroup.OperandMajorMode.K
             narrow = sm90.make_trivial_tiled_mma(
                 Float16, Float16, k, k, Float32, (config.warpgroups_per_tile, 1, 1), (ATOM_M, self.columns)
             )
             acc = RegisterAccumulator(total, narrow.get_slice(thread))
-        elif const_expr(config.pingpong):
+        elif const_expr(config.pingpong and config.split_k == 1):
             memory = memory + consumer_idx * (config.smem_epilogue_bytes // config.mma_warpgroups)
         self.sync()  # nobody reads accumulators of the tile before, or stages
         coord = (tile.m, n)
