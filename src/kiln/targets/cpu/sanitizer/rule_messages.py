@@ -556,7 +556,7 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
         "{c.me} arrives at the mbarrier {c.memory} after the phase that {c.other} arrived in, and nothing orders the "
         "two: "
         "under another schedule that phase counts this arrival and completes without another",
-        "mbarrier_init names {c.extra[0]} arrivals, which must be all arrivals of a phase; a thread must wait for a "
+        "the count of mbarrier_init is {c.extra[0]}, which must be all arrivals of a phase; a thread must wait for a "
         "phase before it arrives "
         "for the next",
         "{c.other} arrived here",
