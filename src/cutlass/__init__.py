@@ -27,7 +27,8 @@ class _Early:
     exec_module = None  # that of the loader found
 
 
-# Last: a thread that looks for a module now comes to it, too. It stays: a thread would pass over the finder behind it.
+# The first statement: a thread that looked for a module while Python read this file found none, and nothing here can help it.
+# Last in the list: a thread that looks for a module now comes to it, too. It stays: a thread would pass over the finder behind it.
 sys.meta_path.append(_Early)
 
 import kiln  # noqa: E402
