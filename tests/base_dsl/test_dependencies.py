@@ -26,6 +26,9 @@ conf.sub.K, conf.sub.TABLE = 2, [2]
 sys.modules["kiln_test_conf"], sys.modules["kiln_test_conf.sub"] = conf, conf.sub
 """
 
+REST = "class C:\n def __init__(self, k): self.k, self.rest = k, []\n"
+"""A class whose objects have an attribute that most cases do not read."""
+
 CASES = {
     # names
     "a global": ("K = 2; f = jit(lambda a: a * K)", "K = 5"),
@@ -412,6 +415,79 @@ CASES = {
     "an attribute of a module as Constexpr": (
         "@cute.jit\ndef g(a: Int32, c: Constexpr): return a * c.K\ndef f(a): return g(a, conf)", "conf.K = 5",
     ),
+    # attributes of objects that have others, which are not read
+    "one of two attributes": (REST + "X = C(2); f = jit(lambda a: a * X.k)", "X.k = 5"),
+    "one that a class has first": (REST + "C.k, X = 2, C(2); del X.k\nf = jit(lambda a: a * X.k)", "X.k = 5"),
+    "one of two slots": (
+        "class C:\n __slots__ = ('k', 'rest')\nX = C(); X.k, X.rest = 2, []\nf = jit(lambda a: a * X.k)", "X.k = 5",
+    ),
+    "one of an object in a list": (REST + "L = [C(1), C(2)]; f = jit(lambda a: a * L[1].k)", "L[1].k = 5"),
+    "one in a closure": (
+        REST + "X = C(2)\ndef make(x): return lambda: x.k\nG = [make(X)]; f = jit(lambda a: a * G[0]())", "X.k = 5",
+    ),
+    "one by a name that is computed": (REST + "X, N = C(2), ['k']; f = jit(lambda a: a * getattr(X, N[0]))", "X.k = 5"),
+    "one by a name in a class": (
+        REST + "C.__getitem__ = lambda self, name: getattr(self, name)\nX, N = C(2), ['k']; f = jit(lambda a: a * X[N[0]])",
+        "X.k = 5",
+    ),
+    "one in a table of all": (REST + "X = C(2); f = jit(lambda a: a * next(iter(vars(X).values())))", "X.k = 5"),
+    "one by a getter": (REST + "X, g = C(2), operator.attrgetter('k'); f = jit(lambda a: a * g(X))", "X.k = 5"),
+    "one by getattr itself": (
+        REST + "X, g = C(2), functools.partial(getattr, C(1))\nf = jit(lambda a: a * g.func(X, 'k'))", "X.k = 5",
+    ),
+    "one in a formatted text": (REST + "X = C(2); f = jit(lambda a: a * int('{0.k}'.format(X)))", "X.k = 5"),
+    "one in the state of an object": (REST + "X = C(2); f = jit(lambda a: a * X.__reduce_ex__(2)[2]['k'])", "X.k = 5"),
+    "one in a copy, by the copy's class": (
+        REST + "import copy\nC.__copy__ = lambda self: self.k\nX = C(2); f = jit(lambda a: a * copy.copy(X))", "X.k = 5",
+    ),
+    "one that a function of the library reads": (
+        REST + "import fractions, numbers\nnumbers.Rational.register(C)\nC.denominator = 1\nX = C(1); X.numerator = 2\n"
+        "f = jit(lambda a: a * int(fractions.Fraction(X)))",
+        "X.numerator = 5",
+    ),
+    "one that Kiln's code reads": (
+        REST + "C.dtype, C.shape, C.item = int, (), lambda self: self.k\nX = C(2); f = jit(lambda a: a * Int32(X))", "X.k = 5",
+    ),
+    "one that Python's code reads": (
+        REST + "C.keys = lambda self: [self.k]\nC.__getitem__ = lambda self, x: x\n"
+        "X = C(2); f = jit(lambda a: a * max(dict(X)))",
+        "X.k = 5",
+    ),
+    "one that a property reads": (
+        REST + "C.twice = property(lambda self: self.rest[0])\nX = C(1); X.rest.append(2); f = jit(lambda a: a * X.twice)",
+        "X.rest[0] = 5",
+    ),
+    "one that a descriptor reads": (
+        REST + "class D:\n def __get__(self, x, kind): return x.rest[0]\nC.twice = D()\n"
+        "X = C(1); X.rest.append(2); f = jit(lambda a: a * X.twice)",
+        "X.rest[0] = 5",
+    ),
+    "one that a special method reads": (
+        REST + "C.__len__ = lambda self: self.rest[0]\nX = C(1); X.rest.append(2); f = jit(lambda a: a * len(X))",
+        "X.rest[0] = 5",
+    ),
+    "one that a method of a base reads": (
+        REST + "class B: get = lambda self: self.rest[0]\nclass E(C, B): pass\n"
+        "X = E(1); X.rest.append(2); f = jit(lambda a: a * X.get())",
+        "X.rest[0] = 5",
+    ),
+    "one of two fields of a dataclass": (
+        "@dataclasses.dataclass(repr=False, eq=False)\nclass D: k: int; rest: int = 1\n"
+        "X = D(2); f = jit(lambda a: a * dataclasses.astuple(X)[0])",
+        "X.k = 5",
+    ),
+    "which of two objects it is": (
+        REST + "P, Q = C(1), C(1)\nP.name, Q.name = 'p', 'q'\nL = [P, Q]; f = jit(lambda a: a * (2 if L[0] is P else 5))",
+        "L.reverse()",
+    ),
+    "a method that another one calls": (
+        REST + "C.low = lambda self: 2\nC.high = lambda self: self.low()\nX = C(1); f = jit(lambda a: a * X.high())",
+        "C.low = lambda self: 5",
+    ),
+    "a method beside one that is not called": (
+        REST + "C.low = lambda self: 2\nC.other = lambda self: self.rest\nX = C(1); f = jit(lambda a: a * X.low())",
+        "X.low = lambda: 5",
+    ),
 }  # fmt: skip
 
 
@@ -480,6 +556,41 @@ def test_a_class_that_changes_all_the_time_does_not_gather_plans(module):
         program.C.count = a
     ((compiled, _),) = program.f._compiled.values()
     assert compiled.learned.count <= 16
+
+
+def test_what_is_not_read_does_not_count(module, capsys):
+    """A log, a counter, and the methods that write them, beside what is read."""
+    program = module(
+        """
+        class Trainer:
+            def __init__(self):
+                self.k, self.losses, self.epoch, self.parts = 2, [], 0, [Part(1), Part(0)]
+            def log_losses(self):
+                self.epoch += 1
+                self.losses.append(self.epoch)
+                self.parts[0].history = self.losses
+        class Part:
+            def __init__(self, k): self.k = k
+        T = Trainer()
+        @cute.jit
+        def f(a: Int32):
+            print("tracing")
+            return a * T.k * T.parts[0].k
+        """
+    )
+    for a in range(10):
+        assert program.f(a) == 2 * a
+        program.T.log_losses()
+    assert capsys.readouterr().out == "tracing\n"
+    program.T.parts[0].k = 3
+    assert program.f(1) == 6
+    parts, before = program.T.parts, program.T.parts[0]
+    parts[0] = program.Part(3)  # another object: that it is the same could have been asked
+    parts[0].history = before.history
+    assert program.f(1) == 6
+    assert capsys.readouterr().out == "tracing\n"
+    program.T.parts[0].k = 4
+    assert program.f(1) == 8
 
 
 def test_retrace(module, tmp_path):

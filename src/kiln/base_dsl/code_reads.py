@@ -37,6 +37,8 @@ class CodeReads(NamedTuple):
     names: frozenset[str]
     """Globals."""
     attributes: frozenset[str]
+    changes: frozenset[str]
+    """Attributes that are set or deleted, besides those that `__init__` sets."""
     imports: frozenset[tuple[str, int]]
     """Modules, with the level of a relative import."""
     texts: frozenset[str]
@@ -58,7 +60,7 @@ class CodeReads(NamedTuple):
 @by_code
 def code_reads(code: types.CodeType) -> CodeReads:
     """Return what a code object, and those in it, may read."""
-    names, attributes, texts = set[str](), set[str](), set[str]()
+    names, attributes, changes, texts = set[str](), set[str](), set[str](), set[str]()
     imports = set[tuple[str, int]]()
     catches = matches = False
     instructions = list(dis.get_instructions(code))
@@ -68,6 +70,8 @@ def code_reads(code: types.CodeType) -> CodeReads:
             names.add(instruction.argval)
         elif operation in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"):
             attributes.add(instruction.argval)
+        elif operation in ("STORE_ATTR", "DELETE_ATTR"):
+            changes.add(instruction.argval)
         elif operation == "IMPORT_NAME":
             level = instructions[at - 2].argval
             imports.add((instruction.argval, level if type(level) is int else 0))
@@ -88,6 +92,7 @@ def code_reads(code: types.CodeType) -> CodeReads:
     own = CodeReads(
         frozenset(names),
         frozenset(attributes),
+        frozenset(changes if code.co_name != "__init__" else ()),
         frozenset(imports),
         frozenset(texts),
         frozenset(modules),

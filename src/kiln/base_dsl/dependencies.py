@@ -3,7 +3,8 @@
 Everything that the function, and what can be reached from it, *may* read is followed and recorded, whether it was read
 or not: globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported
 inside, and the contents of mutable objects. Code of the standard library, of installed packages and of Kiln itself is
-not followed: what it reads is not known here.
+not followed: what it reads is not known here. Where no such code can get at them, objects of the program's own classes
+count by the attributes that the code names (`attribute_reads.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from .._support import fork_safe
 from . import object_versions
+from .attribute_reads import REFLECTING, Unfollowed, own_names, require_known
 from .cells import contents
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
@@ -75,8 +77,36 @@ class Dependencies:
 
     def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
         """Record what a function may read. `arguments` are part of a key: only what they lead to is recorded."""
+        values = list(arguments)
+        self._start()
+        finder = _Finder(self)
+        finder.find(function, values)
+        if finder.objects:
+            self._leave_out_unread(function, values)
+
+    def _leave_out_unread(self, function: types.FunctionType | None, arguments: list[Any]) -> None:
+        """Count objects by the attributes that the code names, if some are left out by that and nothing else reads them."""
+        whole = dict(vars(self))
+        finder = _Finder(self, selective=True)
+        self._start()
+        try:
+            finder.find(function, arguments)
+        except Unfollowed:
+            finder.skipped = False
+        if not finder.skipped:
+            vars(self).update(whole)
+            return
+        keys = {id(value): key for value, key in whole["_contents"]}
+        self._whole_keys = [keys.get(id(value)) for value, _ in self._contents]
+        self._reads = finder.reads_of
+
+    def _start(self) -> None:
         self.moved = False
         """Whether native guards have to be built again, although nothing has changed."""
+        self._reads: Any = None
+        """By class, which attributes of its instances count; None if all do."""
+        self._whole_keys: list[Hashable] = []
+        """The keys of contents with all their attributes: an object may be replaced by another of the same contents."""
         self._names: list[tuple[Mapping[Any, Any], Any, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._fields: list[tuple[types.FunctionType, Any, Any, Any]] = []
@@ -89,12 +119,6 @@ class Dependencies:
         self._registries: list[tuple[type, frozenset[type]]] = []
         self._registered = abc.get_cache_token()
         self._whole: list[tuple[dict[str, Any], frozenset[str]]] = []
-        finder = _Finder(self)
-        if function is not None:
-            finder.function(function, traced=True)
-        for value in arguments:
-            finder.argument(value)
-        finder.finish()
 
     def unchanged(self) -> bool:
         """Return whether nothing has changed since."""
@@ -119,18 +143,38 @@ class Dependencies:
                 return False
         if not self._classes_unchanged():
             return False
-        for names, known in self._whole:
-            if names.keys() != known:
-                return False
         for owner, name, title in self._titles:
             if getattr(owner, name) != title:
+                return False
+        return self._contents_as_before()
+
+    def _contents_unchanged(self) -> bool:
+        """Return whether nothing has changed of what native code cannot compare."""
+        try:
+            return self._contents_as_before()
+        except RuntimeError:  # another thread is changing a container
+            return False
+
+    def _contents_as_before(self) -> bool:
+        for names, known in self._whole:
+            if names.keys() != known:
                 return False
         if self._registries and not self._registries_unchanged():
             return False
         for owner, name, key in self._asked:
             if _asked(owner, name) != key:
                 return False
-        return all(_content(value) == key for value, key in self._contents)
+        return all(
+            _content(value, self._reads) == key or self._is_as_a_whole(number, value)
+            for number, (value, key) in enumerate(self._contents)
+        )
+
+    def _is_as_a_whole(self, number: int, value: Any) -> bool:
+        """Return whether contents are those of before in all attributes, although other objects have them."""
+        if self._reads is None or self._whole_keys[number] != _content(value):
+            return False
+        self._contents[number] = value, _content(value, self._reads)
+        return True
 
     def _classes_unchanged(self) -> bool:
         words = [
@@ -167,7 +211,7 @@ class Dependencies:
         """Return the conditions of `unchanged` for native code, which compares objects by identity."""
         self.moved: bool = False
         found: list[Guard] = []
-        rest = bool(self._contents or self._asked or self._whole)
+        rest = False
         for names, name, value in self._names:
             rest |= type(names) is not dict
             if type(names) is dict:
@@ -189,6 +233,8 @@ class Dependencies:
                 found.append(Guard(IS_WORD, word[0], kind, word[1]))
         if rest:
             found.append(Guard(IS_TRUE, self.unchanged))
+        elif self._contents or self._asked or self._whole:
+            found.append(Guard(IS_TRUE, self._contents_unchanged))
         elif self._registries:
             found.append(Guard(IS_TRUE, self._registries_unchanged))
         return found
@@ -201,8 +247,18 @@ class _Finder:
     value may be passed through many functions.
     """
 
-    def __init__(self, found: Dependencies) -> None:
+    def __init__(self, found: Dependencies, selective: bool = False) -> None:
         self._found: Any = found
+        self._selective = selective
+        """Whether objects count by the attributes that are named; raises `Unfollowed` where code may read others."""
+        self.objects = False
+        """Whether contents have objects with attributes."""
+        self.skipped = False
+        """Whether attributes of contents were left out."""
+        self._held: list[Any] = []
+        """Values whose contents count by what is named."""
+        self._changes: set[str] = set()
+        self._others_read = own_names.get() if selective else set[str]()
         self._functions: set[types.FunctionType] = set()
         self._classes: set[type] = set()
         self._modules: dict[int, types.ModuleType] = {}
@@ -219,6 +275,23 @@ class _Finder:
         self._abstract: set[type] = set()
         self._tests_classes = False
 
+    def find(self, function: types.FunctionType | None, arguments: Iterable[Any]) -> None:
+        """Record what a function may read."""
+        if function is not None:
+            self.function(function, traced=True)
+        for value in arguments:
+            self.argument(value)
+        self.finish()
+
+    def reads(self, name: str) -> bool:
+        """Return whether an attribute of a name may be read or changed."""
+        named = name in self._attributes or name in self._texts or name in self._changes
+        return named or _is_special(name) or name in self._others_read
+
+    def reads_of(self, kind: type) -> Callable[[str], bool] | None:
+        """Return which attributes of a class's instances count; None if all do."""
+        return self.reads if _only_named_are_read(kind.__mro__) else None
+
     def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
         """Record what a function may read. `traced`: it is the user's for certain; `keyed`: it is part of a key."""
         code = function.__code__
@@ -228,9 +301,14 @@ class _Finder:
             return
         self._functions.add(function)
         if not traced and is_library(code.co_filename):
+            if self._selective:
+                require_known(function.__globals__.get("__name__"))
             self._library_function(function)
             return
         reads = code_reads(code)
+        if self._selective and (reads.anything or REFLECTING & (reads.attributes | reads.names)):
+            raise Unfollowed
+        self._changes |= reads.changes
         self._attributes |= reads.attributes
         self._texts |= reads.texts
         self._anything |= reads.anything
@@ -314,6 +392,8 @@ class _Finder:
             return
         parts = whole.split(".")
         if parts[0] in _FRAMEWORKS or parts[0] in sys.stdlib_module_names or parts[0] in ("kiln", "cutlass"):
+            if self._selective:
+                require_known(whole)
             return
         for count in range(1, len(parts) + 1):
             self._name(sys.modules, ".".join(parts[:count]))
@@ -336,11 +416,19 @@ class _Finder:
             self.function(value.function, traced=True)
             self._owner(vars(value))
         else:
-            met = Met(_is_closed)
-            key = static_key(value, met)
-            if met.changeable:
-                self._found._contents.append((value, key))
-            self._met(met)
+            self._content(value)
+            if self._selective:
+                self._held.append(value)
+
+    def _content(self, value: Any) -> None:
+        """Record what is in a value that is read, and its contents if they can change."""
+        met = Met(_is_closed, self.reads_of if self._selective else None)
+        key = static_key(value, met)
+        self.objects |= met.objects
+        self.skipped |= met.skipped
+        if met.changeable:
+            self._found._contents.append((value, key))
+        self._met(met)
 
     def argument(self, value: Any) -> None:
         """Record what can be reached through a value that is part of a key."""
@@ -365,6 +453,9 @@ class _Finder:
                 for name in ("_name_", "_value_"):
                     self._name(attributes, name)
         for opaque in met.opaque:
+            if self._selective:
+                kind = type(opaque)
+                require_known(opaque.__module__ if kind is types.BuiltinFunctionType else kind.__module__)
             if id(opaque) not in self._opaque:
                 self._opaque[id(opaque)] = opaque
                 self._met_opaque(opaque)
@@ -389,6 +480,10 @@ class _Finder:
         if isinstance(kind, abc.ABCMeta) and not _is_ours(kind):
             self._abstract.add(kind)
         bases = [base for base in kind.__mro__ if not is_library_class(base)]
+        if self._selective:
+            for base in kind.__mro__:
+                if is_library_class(base):
+                    require_known(base.__module__)
         if kind in self._found._kinds or not bases:
             return
         self._found._kinds[kind] = object_versions.class_word(kind)
@@ -398,7 +493,9 @@ class _Finder:
             if base in self._classes:
                 continue
             self._classes.add(base)
-            for member in list(vars(base).values()):
+            for name, member in list(vars(base).items()):
+                if self._selective and not _is_special(name):
+                    continue  # `finish` looks for those that are named
                 for part in _parts_of_member(member):
                     if type(part) is types.FunctionType:
                         self.function(part)
@@ -406,6 +503,8 @@ class _Finder:
                         self.value(part)
 
     def _module(self, module: types.ModuleType) -> None:
+        if self._selective and (_is_constant_module(module) or is_library_module(module.__name__)):
+            require_known(module.__name__)
         if _is_constant_module(module):
             self._constant.setdefault(id(module), module)
         elif id(module) not in self._modules:
@@ -423,6 +522,9 @@ class _Finder:
         size = -1
         noted = self._noted
         while size != (size := self._size()):
+            self._contents_again()
+            if self._selective and self._anything:
+                raise Unfollowed
             texts = sorted(self._texts)
             for owner in list(self._owners.values()):
                 for name in sorted(self._attributes & owner.keys()) + texts:
@@ -444,7 +546,8 @@ class _Finder:
                     self._attributes |= {name for name in matched if type(name) is str}
             for base in list(self._classes):
                 for name, member in list(vars(base).items()):
-                    if name in self._attributes or name in self._texts or self._anything:
+                    named = name in self._attributes or name in self._texts or self._anything
+                    if named or (self._selective and self.reads(name)):
                         if name not in _NOT_STATE and (id(base), name) not in self._noted:
                             self._noted.add((id(base), name))
                             for part in _parts_of_member(member):
@@ -452,6 +555,8 @@ class _Finder:
         for base in self._classes:
             wanted = {name for name in vars(base) if self._is_state(name)}
             wanted |= self._attributes | self._texts
+            if self._selective:
+                wanted |= {name for name in vars(base) if name not in _NOT_STATE and self.reads(name)}
             members = {name: vars(base).get(name, _MISSING) for name in wanted}
             self._found._members.append((base, members, _special_names(base)))
         if self._tests_classes:
@@ -470,6 +575,13 @@ class _Finder:
                 if key is not None:
                     self._found._asked.append((opaque, name, key))
 
+    def _contents_again(self) -> None:
+        """Record contents again, by the names that are known by now."""
+        if self._selective:
+            self._found._contents, self.skipped = [], False
+            for value in list(self._held):
+                self._content(value)
+
     def _look_for_abstract_classes(self) -> None:
         """Look for abstract classes in modules that are not followed, by the names read: `collections.abc.Sized`."""
         todo = list(self._constant.values())
@@ -487,7 +599,7 @@ class _Finder:
 
     def _size(self) -> int:
         found = (self._noted, self._functions, self._classes, self._owners, self._values, self._opaque)
-        return sum(map(len, found)) + len(self._attributes) + len(self._texts) + self._anything
+        return sum(map(len, found)) + len(self._attributes) + len(self._texts) + len(self._changes) + self._anything
 
 
 _TITLES = frozenset(("__name__", "__qualname__"))
@@ -538,9 +650,17 @@ def _parts_of_member(member: Any) -> list[Any]:
     return [member]
 
 
-def _content(value: Any) -> Hashable:
+def _content(value: Any, reads: Any = None) -> Hashable:
     """Return the key of a value's contents; objects of libraries count by the attributes that are read."""
-    return static_key(value, Met(_is_closed))
+    return static_key(value, Met(_is_closed, reads))
+
+
+@functools.lru_cache(maxsize=1024)
+def _only_named_are_read(order: tuple[type, ...]) -> bool:
+    """Return whether attributes of instances of a class with these bases are read by their names only: all are the
+    program's own, and no methods are made from a list of fields."""
+    bases = [base for base in order if base is not object and base.__module__ not in ("typing", "abc")]
+    return not any(is_library_class(base) or "__dataclass_fields__" in vars(base) for base in bases)
 
 
 def _computed(kind: type, names: set[str]) -> set[str]:

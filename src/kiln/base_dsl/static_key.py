@@ -51,11 +51,21 @@ class Identity:
 class Met:
     """Parts found on a walk that can change while the key of the whole stays the same, or that lead to code.
 
-    `stops` tells the classes whose objects are not looked into.
+    `stops` tells the classes whose objects are not looked into. Of objects of the classes for which `reads` returns
+    something, only the attributes that it names count, and which object it is.
     """
 
-    def __init__(self, stops: Callable[[type], bool] | None = None) -> None:
+    def __init__(
+        self,
+        stops: Callable[[type], bool] | None = None,
+        reads: Callable[[type], Callable[[str], bool] | None] | None = None,
+    ) -> None:
         self.stops = stops
+        self.reads = reads
+        self.objects = False
+        """Whether there are objects with attributes."""
+        self.skipped = False
+        """Whether attributes were left out."""
         self.functions: list[types.FunctionType] = []
         self.classes: list[type] = []
         self.modules: list[types.ModuleType] = []
@@ -164,7 +174,13 @@ class _Walk:
         if self._depth == _MOST_NESTED:
             self.postponed.append((x, layout))
             return ("later", self._seen[id(x)][0])
+        self.met.objects |= layout.is_plain
+        reads = self.met.reads(type(x)) if self.met.reads is not None and layout.is_plain else None
         self._depth += 1
+        if reads is not None:
+            some = self._named(x, layout, reads)
+            self._depth -= 1
+            return (layout.kind, Identity(x), some)
         attributes, slots = self._attributes(x, layout), self._slots(x, layout)
         self._depth -= 1
         if layout.is_bare and attributes is None and not slots:
@@ -176,6 +192,20 @@ class _Walk:
             return None
         found = layout.attributes.__get__(x)
         return tuple((name, self.key(found[name])) for name in sorted(found, key=str)) if found else None
+
+    def _named(self, x: Any, layout: _Layout, reads: Callable[[str], bool]) -> Hashable:
+        """Return the key of the attributes that may be read."""
+        found = layout.attributes.__get__(x) if layout.attributes is not None else {}
+        slots = [(name, slot) for name, slot in layout.slots if reads(name.rpartition(".")[2])]
+        names = [name for name in found if type(name) is not str or reads(name)]
+        self.met.skipped |= len(names) != len(found) or len(slots) != len(layout.slots)
+        parts: list[Hashable] = [(name, self.key(found[name])) for name in sorted(names, key=str)]
+        for name, slot in slots:
+            try:
+                parts.append((name, self.key(slot.__get__(x))))
+            except AttributeError:
+                pass
+        return tuple(parts)
 
     def _slots(self, x: Any, layout: _Layout) -> Hashable:
         held: list[Hashable] = []
