@@ -50,6 +50,8 @@ SUMMARY = Table(
 PAGE = Page(__file__, "GEMMs of layers", SUMMARY, TABLE)
 _SETS_BYTES, _MOST_SETS = 160e6, 64
 """Bytes of all operands that calls in turn have, more than the L2 cache; and how many they are at most."""
+_GRACE = 10.0
+"""Seconds for which processes are waited for when time is up."""
 
 
 def chosen_before(path: Path | None) -> dict[str, Any]:
@@ -152,12 +154,16 @@ def main() -> None:
     queue, results, gpu = context.Queue(), context.Queue(), context.Lock()
     for job in jobs:
         queue.put(job)
-    workers = [context.Process(target=time_some, args=(queue, results, gpu, end)) for _ in range(asked.processes)]
+    given = (queue, results, gpu, end)
+    workers = [context.Process(target=time_some, args=given, daemon=True) for _ in range(asked.processes)]
     for worker in workers:
         worker.start()
     running, timings = len(workers), list[Any]()
     while running:
-        row = results.get()
+        try:
+            row = results.get(timeout=max(1.0, end + _GRACE - time.time()))
+        except Empty:  # a process that died says nothing
+            break
         running -= row is None
         timings += [] if row is None else [row]
     torch.cuda.init()  # the page names the GPU
