@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TOKENS, WIDTH = 32768, 2048
 CONFIGS: dict[int, list[tuple[int, ...]]] = {
     128: [(64, 2), (48, 3)],
-    64: [(96, 2), (96, 2, 1), (96, 2, 2), (80, 2, 2), (112, 2)],
+    64: [(96, 2), (96, 3), (96, 2, 2), (80, 2, 0, 2), (112, 2)],
 }
 """Values of `kernels.Sm90AttentionBackwardConfig` to compare, by head_dim."""
 LENGTHS = (3000, 500, 1200, 8192, 700, 4100, 2048, 100, 900, 6000, 2400, 3628)

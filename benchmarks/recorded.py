@@ -26,12 +26,14 @@ FIELDS = {
         "dynamic_scheduler",
     ),
     "Sm90MlaConfig": ("num_splits", "swap_ab", "prefetch"),
-    "Sm90AttentionBackwardConfig": ("tile_m", "q_stages", "operands_in_regs"),
+    "Sm90AttentionBackwardConfig": ("tile_m", "q_stages", "operands_in_regs", "kv_stages"),
     "Sm90AttentionBackwardHd256Config": (
         "tile_m", "q_stages", "kv_dims_in_regs", "tile_n", "k_stages", "v_stages", "q_dims_in_regs",
     ),
 }  # fmt: skip
 """Fields of the recorded configs, in order."""
+ADDED = {"Sm90AttentionBackwardConfig": (1,)}
+"""Values of the last fields in records that are older than these fields."""
 COMPARED = {
     ("attention", "Sm90AttentionConfig"): ("consumer_warpgroups", "tile_n", "kv_stages", "pingpong", "q_in_regs")
 }
@@ -51,7 +53,8 @@ class Config(NamedTuple):
 
 
 def _config(kind: str, values: Any) -> Config:
-    return Config(kind, tuple(tuple(x) if isinstance(x, list) else x for x in values))
+    added = ADDED.get(kind, ())[len(values) - len(FIELDS[kind]) :] if len(values) < len(FIELDS[kind]) else ()
+    return Config(kind, tuple(tuple(x) if isinstance(x, list) else x for x in (*values, *added)))
 
 
 class Measured(NamedTuple):

@@ -28,4 +28,4 @@ def backward_kinds(names: Any, **workspace: Any) -> tuple[Any, ...]:
         rows, rows, rows, rows, rows, (Float32, 3), rows, rows, rows, lse_delta=(Float32, 4), **workspace
     )
     scalars = BackwardScalars(Float32, Float32, Float32, Int32, Int32, Float32)
-    return x, tensor_kinds(names), Int32, Int32, scalars, BackwardSchedule(*[Int32] * 4)
+    return x, tensor_kinds(names), Int32, Int32, scalars, BackwardSchedule(*[Int32] * 5)

@@ -43,6 +43,7 @@ from kiln.testing import assert_no_spills
 
 HOPPER = device_of("sm_90a")
 SMALL, HELD = kernels.Sm90AttentionBackwardConfig(32), kernels.Sm90AttentionBackwardConfig(32, 3, 2)
+AHEAD = kernels.Sm90AttentionBackwardConfig(32, kv_stages=2)
 long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 
 
@@ -88,7 +89,7 @@ def test_lengths(queries, keys):
 @pytest.mark.parametrize(("queries", "keys"), [(200, 140), (150, 300)])
 def test_causal(queries, keys):
     """Heads that share keys, queries that see nothing."""
-    check(normal(1, queries, 4, 64), normal(1, keys, 2, 64), normal(1, keys, 2, 64), causal=True)
+    check(normal(1, queries, 4, 64), normal(1, keys, 2, 64), normal(1, keys, 2, 64), causal=True, config=AHEAD)
 
 
 @pytest.mark.quick(2)
@@ -140,7 +141,7 @@ def test_sequences_of_any_length(exist, tile_m, options, monkeypatch):
             v,
             out,
             lse,
-            config=kernels.Sm90AttentionBackwardConfig(tile_m),
+            config=kernels.Sm90AttentionBackwardConfig(tile_m, kv_stages=2),
             **lengths,
             **options,
             **dict(zip(("dq", "dk", "dv"), made, strict=True)),
@@ -154,8 +155,10 @@ def test_sequences_of_any_length(exist, tile_m, options, monkeypatch):
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize(("side", "options"), [((2, 2, 2), {}), ((1, 1 << 20, 1), {"causal": True})])
-def test_the_same_bits_in_every_order(side, options, monkeypatch):
+@pytest.mark.parametrize(
+    ("side", "config", "options"), [((2, 2, 2), HELD, {}), ((1, 1 << 20, 1), AHEAD, {"causal": True})]
+)
+def test_the_same_bits_in_every_order(side, config, options, monkeypatch):
     """However threads and blocks take turns, two of them having six blocks of keys; two blocks of keys of three have their own sums. Heads one after the
     other: queries of one are done while the next is."""
     run_at_once(monkeypatch, 2)
@@ -164,10 +167,10 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
         monkeypatch.setattr(sm90_config, "converted_heads", lambda *_: 1)
     q, dout, k, v = (normal(1, n, 2, 64) for n in (100, 100, 300, 300))
     options = {"scale": 0.3, **options}
-    first = gradients(q, k, v, dout, HELD, **options)
+    first = gradients(q, k, v, dout, config, **options)
     close_gradients(first, exact_gradients(dout, q, k, v, **options))
     monkeypatch.setenv("KILN_CPU_SEED", "7")
-    for x, y in zip(first, gradients(q, k, v, dout, HELD, **options), strict=True):
+    for x, y in zip(first, gradients(q, k, v, dout, config, **options), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
@@ -178,8 +181,8 @@ class Turns:
     """What `BackwardTileScheduler` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
     add to those."""
 
-    def __init__(self, masks: tuple[bool, bool, bool]) -> None:
-        self.of = sm90.Sm90BackwardKernel(BFloat16, 64, SMALL, masks, True)
+    def __init__(self, masks: tuple[bool, bool, bool], staggers_heads: bool) -> None:
+        self.of = sm90.Sm90BackwardKernel(BFloat16, 64, SMALL, masks, True, staggers_heads=staggers_heads)
 
     @cute.jit
     def __call__(self, q: Any, k: Any, counters: Any, scalars: Any, schedule: Any, found: Any):
@@ -202,9 +205,11 @@ class Turns:
                 found[found.shape[0] - 1, tile + 2] = scheduler.num_additions(work.batch, tile)
 
 
-@pytest.mark.parametrize(("side", "part"), [(1, 4), (3, 4), (4, 3)])
+@pytest.mark.parametrize(
+    ("side", "part", "stride"), [(1, 4, 0), (3, 4, 0), (4, 3, 0), (1, 4, 4), (2, 4, 2), (2, 4, 3), (4, 4, 1)]
+)
 @pytest.mark.parametrize("window", [(None, None), (None, 0), (150, 40), (30, None)])
-def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkeypatch):
+def test_blocks_wait_only_for_those_that_began_before(window, side, part, stride, monkeypatch):
     """Whatever order they start in: those that add to a block of queries do so in the order in which they took their keys."""
     monkeypatch.setenv("KILN_CPU_SEED", "5")
     queries, keys, heads, tiles = 300, 500, 2, 10
@@ -213,12 +218,14 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
         counters = sm90_scheduler.DqCounters(None, from_dlpack(np.zeros(1, np.int32)))
         scalars = BackwardScalars(Float32(1), Float32(1), Float32(1), Int32(left), Int32(right), Float32(1))
-        schedule = sm90_config.BackwardSchedule(*(Int32(x) for x in (side, part, 0, 1)))
-        found = np.full((4 * heads * 2 + 1, 2 + tiles), -7, np.int32)
-        Turns((window[1] is not None, window[0] is not None, False))(
+        schedule = sm90_config.BackwardSchedule(*(Int32(x) for x in (side, stride, part, 0, 1)))
+        found = np.full((4 * (heads * 2 + side) + 1, 2 + tiles), -7, np.int32)
+        Turns((window[1] is not None, window[0] is not None, False), stride > 0)(
             q, k, counters, scalars, schedule, from_dlpack(found)
         )
     found, adders = found[:-1], found[-1, 2:]
+    found = found[found[:, 0] >= 0]  # numbers without a head are skipped
+    assert len(found) == 16
     assert {tuple(x) for x in found[:, :2]} == {(head, block) for head in range(4) for block in range(4)}
     for head in range(4):
         rows = found[found[:, 0] == head]
@@ -349,6 +356,18 @@ def test_who_is_chosen():
         assert not isinstance(chosen.implementation, Sm90AttentionBackward)
 
 
+def test_which_heads_start_one_after_the_other():
+    """Those of many heads under a causal mask, where results are deterministic."""
+    problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 32, 32, 64, 64, window_right=0))
+    assert sm90_config.staggered_heads(problem, 8, 1) == (8, 8)
+    assert sm90_config.staggered_heads(problem, 7, 1) == (8, 9)  # 64 tiles, at most 9 of each head
+    assert sm90_config.staggered_heads(problem, 8, 2) == (8, 0)
+    for change in ({"batch": 1, "heads_k": 16}, {"window_right": None}, {"window_left": 100}, {"varlen": True}):
+        other = dataclasses.replace(problem, attention=dataclasses.replace(problem.attention, **change))
+        assert sm90_config.staggered_heads(other, 8, 1) == (8, 0)
+    assert sm90_config.staggered_heads(dataclasses.replace(problem, deterministic=False), 8, 1) == (8, 0)
+
+
 def test_what_is_made_meanwhile():
     """Queries of other heads, if blocks of threads are long enough for that."""
     long, middle, short = (
@@ -366,11 +385,14 @@ def test_what_is_made_meanwhile():
 
 
 @pytest.mark.quick(0)
-@pytest.mark.parametrize(("dim", "shared", "queries", "keys"), [(128, 1, 70, 130), (40, 2, 150, 60)])
-def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
+@pytest.mark.parametrize(
+    ("dim", "shared", "queries", "keys", "stride"), [(128, 1, 70, 130, 0), (40, 2, 150, 60, 0), (64, 2, 200, 300, 2)]
+)
+def test_gradients_made_meanwhile(dim, shared, queries, keys, stride, monkeypatch):
     """Of three heads of keys, two side by side: those of queries that see no key, that share keys, of elements and queries that are not there."""
     monkeypatch.setattr(sm90_config, "head_groups", lambda *_: (2, 1 << 20, 1))
-    monkeypatch.setattr(sm90_config, "converted_heads", lambda *_: 2 * shared)
+    monkeypatch.setattr(sm90_config, "staggered_heads", lambda *_: (2, stride))
+    monkeypatch.setattr(sm90_config, "converted_heads", lambda *_: (1 if stride else 2) * shared)
     run_at_once(monkeypatch, 2)
     room = np.full((1, queries, 3 * shared, 128), 7.0, np.float16)  # nothing is written where a head has no elements
     q, k, v = normal(1, queries, 3 * shared, dim), *(normal(1, keys, 3, dim) for _ in "kv")

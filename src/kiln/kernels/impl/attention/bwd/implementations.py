@@ -124,12 +124,12 @@ class Sm90BackwardLaunch(BackwardLaunch):
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, deterministic: bool, varlen: bool,
-        has_seqused_k: bool, score_mod: ScoreMod = NO_SCORE_MOD,
+        has_seqused_k: bool, staggers_heads: bool, score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims[1], config.tile_m)
         padded = sm90_config.padded_head_dim(head_dims)
         self.kernel: Sm90BackwardKernel = Sm90BackwardKernel(
-            dtype, padded, config, masks, deterministic, varlen, has_seqused_k, score_mod
+            dtype, padded, config, masks, deterministic, varlen, has_seqused_k, staggers_heads, score_mod
         )
         self.dq: DqKernel = DqKernel(self.kernel, head_dims[0])
 
@@ -237,7 +237,12 @@ class Sm90AttentionBackward(AttentionBackward):
 
     config = Sm90AttentionBackwardConfig
     model = sm90_cost
-    variations = {"tile_m": (48, 64, 80, 96, 112), "q_stages": (2, 3), "operands_in_regs": (0, 1, 2)}
+    variations = {
+        "tile_m": (48, 64, 80, 96, 112),
+        "q_stages": (2, 3),
+        "operands_in_regs": (0, 1, 2),
+        "kv_stages": (1, 2),
+    }
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         head_dim = max(problem.attention.head_dims)
@@ -265,8 +270,10 @@ class Sm90AttentionBackward(AttentionBackward):
             additions = arrays.empty(q, (layers, of.heads, tiles), i32)
         else:
             arrays.fill(dq_acc, 0.0)
-        converted = sm90_config.converted_heads(problem, config, head_group, dq_parts)
-        schedule = BackwardSchedule(head_group, tiles_per_dq, converted, device.sm_count)
+        head_group, stride = sm90_config.staggered_heads(problem, head_group, dq_parts)
+        converted = sm90_config.converted_heads(problem, config, head_group, dq_parts, stride > 0)
+        schedule = BackwardSchedule(head_group, stride, tiles_per_dq, converted, device.sm_count)
+        key = (*key, stride > 0)
         self.launch(
             Sm90BackwardLaunch, key, problem, args, schedule, lse_delta=lse_delta, dq_acc=dq_acc, additions=additions,
             next_tile=arrays.empty(q, (1,), i32),
@@ -298,5 +305,5 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
         key = (problem.dtype, of.head_dims, config, of.masks, of.varlen, of.has_seqused_k)
         rows = _q_tiles(problem, config.tile_m, q) * config.tile_m
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
-        schedule = BackwardSchedule(sm90_hd256_config.head_group(problem, devices.current()), 1, 0, 1)
+        schedule = BackwardSchedule(sm90_hd256_config.head_group(problem, devices.current()), 0, 1, 0, 1)
         self.launch(Sm90Hd256BackwardLaunch, key, problem, args, schedule, lse_delta=lse_delta)

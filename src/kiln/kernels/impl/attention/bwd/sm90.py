@@ -7,7 +7,8 @@ dS^T; dV += P^T dO and dK += dS^T Q, with P^T and dS^T in registers; and dQ^T = 
 of both warpgroups in smem. Two producer warps add dQ^T to f32 accumulators in gmem (`sm90_dq.py`), in a fixed order if
 results are to be deterministic (`sm90_scheduler.py`).
 
-The kernel is persistent: a CTA takes one KV tile after the other, and loads the next while it stores dK and dV.
+The kernel is persistent: a CTA takes one KV tile after the other, and loads the next while it stores dK and dV, or,
+with two stages of K and V, while it computes the last queries.
 
 With varlen or `seqused_k`, tiles have rows of other sequences, or rows that do not exist; they are cleared, since 0 *
 NaN is NaN.
@@ -32,7 +33,7 @@ from .....utils import LayoutEnum, sm90
 from ....parts.kv_producer import gmem_view
 from ....parts.rematerialize import rematerialized
 from ..score_mod import NO_SCORE_MOD, ScoreMod
-from .sm90_config import DS_STAGES, REGISTERS, TILE_N, WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
+from .sm90_config import DS_STAGES, LOADED_AHEAD, REGISTERS, TILE_N, WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_dq import DqAdder, DqConverter, DqWriter, empty
 from .sm90_mma import BackwardMma
 from .sm90_scheduler import BackwardTileScheduler, KvTileBroadcast
@@ -47,18 +48,17 @@ _DS_STAGE_0, _DONE, _CLEARED, _RESULTS, _DS_STAGE_1 = 1, 3, 4, 11, 13
 is in smem; dS is in stage 1. 5 to 10 are those of `sm90_dq.py`."""
 
 
-def _ds_barrier(other: int, stage: Any) -> Any:
-    """Return the barrier of this warpgroup's dS, or of the `other`'s (1).
+def _ds_barrier(group: Any, other: int, stage: Any) -> Any:
+    """Return the barrier of a warpgroup's dS, or of the `other`'s (1).
 
     Each stage has its own: a warpgroup may be done with the next step before the other waits for this one, and would
     take its place there."""
-    # read again: the loop has no register for it
-    group = (rematerialized(arch.thread_idx()[0]) // WARPGROUP - 1) ^ other
-    return pipeline.NamedBarrier(_DS_STAGE_0 + group + stage * (_DS_STAGE_1 - _DS_STAGE_0), WARPGROUPS * WARPGROUP)
+    number = _DS_STAGE_0 + (arch.make_warp_uniform(group) ^ other) + stage * (_DS_STAGE_1 - _DS_STAGE_0)
+    return pipeline.NamedBarrier(number, WARPGROUPS * WARPGROUP)
 
 
 class Smem(NamedTuple):
-    """Tiles in smem: K and V (row, element), Q and dO (row, element, stage), dS (query, key, stage), dQ as it lies in
+    """Tiles in smem: K and V (row, element, stage), Q and dO (row, element, stage), dS (query, key, stage), dQ as it lies in
     registers (number, stage), LSE and delta (row, which, stage)."""
 
     k: Any
@@ -108,13 +108,14 @@ class Sm90BackwardKernel(BackwardTiles):
 
     def __init__(
         self, dtype: Any, head_dim: int, config: Sm90AttentionBackwardConfig, masks: tuple[bool, bool, bool],
-        deterministic: bool, varlen: bool = False, has_seqused_k: bool = False, score_mod: ScoreMod = NO_SCORE_MOD,
+        deterministic: bool, varlen: bool = False, has_seqused_k: bool = False, staggers_heads: bool = False,
+        score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:  # fmt: skip
         super().__init__(dtype, config, masks, varlen, has_seqused_k, score_mod)
         self.head_dim = head_dim
         self.deterministic = deterministic
-        self.waits_for_v: bool = self.lengths_vary or config.operands_in_regs > 0
-        """Whether V is needed before the first GEMM."""
+        self.staggers_heads: bool = staggers_heads
+        self.loaded_ahead: int = LOADED_AHEAD[head_dim]
         self.splits_dq_by_elements: bool = head_dim == WARPGROUPS * WARPGROUP_ROWS
         self.dq_columns: int = config.tile_m if self.splits_dq_by_elements else config.tile_m // WARPGROUPS
         """Columns of a warpgroup's dQ^T."""
@@ -126,7 +127,7 @@ class Sm90BackwardKernel(BackwardTiles):
         config, row_major = self.config, LayoutEnum.ROW_MAJOR
         shape = (WARPGROUP_ROWS, config.tile_m, self.head_dim)
         return (
-            sm90.make_smem_layout_a(row_major, (TILE_N, config.tile_m, self.head_dim), self.dtype, 1),
+            sm90.make_smem_layout_a(row_major, (TILE_N, config.tile_m, self.head_dim), self.dtype, config.kv_stages),
             sm90.make_smem_layout_b(row_major, shape, self.dtype, config.q_stages),
             sm90.make_smem_layout_b(row_major, (WARPGROUP_ROWS, config.tile_m, TILE_N), self.dtype, DS_STAGES),
         )
@@ -178,7 +179,7 @@ class Sm90BackwardKernel(BackwardTiles):
         allocator = utils.SmemAllocator()
         smem = self.allocate(allocator)
         row_bytes = 2 * self.head_dim
-        pipe_k, pipe_v = (self.pipe(1, TILE_N * row_bytes) for _ in range(2))
+        pipe_k, pipe_v = (self.pipe(config.kv_stages, TILE_N * row_bytes) for _ in range(2))
         pipe_q, pipe_do = (self.pipe(config.q_stages, config.tile_m * (row_bytes + 4)) for _ in range(2))
         broadcast = KvTileBroadcast.create(allocator, WARPGROUPS * (WARPGROUP // 32 + 1) + (dq is not None))
         pipeline.pipeline_init_arrive()
@@ -208,7 +209,7 @@ class Sm90BackwardKernel(BackwardTiles):
         """Allocate the tiles in smem."""
         make = lambda x: allocator.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
         kv_layout, q_layout, ds_layout = self.smem_layouts()
-        k, v = (make(kv_layout)[None, None, 0] for _ in range(2))
+        k, v = (make(kv_layout) for _ in range(2))
         q, do, ds = make(q_layout), make(q_layout), make(ds_layout)
         dq_layout = cute.make_layout((WARPGROUPS * WARPGROUP_ROWS * self.dq_columns, DS_STAGES))
         dq = allocator.allocate_tensor(Float32, dq_layout, 128)
@@ -233,11 +234,13 @@ class Sm90BackwardKernel(BackwardTiles):
                 if i < steps:
                     self.load_streamed(i, sources, producers_q, lse_delta, smem.lse_delta, scheduler, work, span)
                 if i == 0:  # there is room for the first Q before there is for K
-                    broadcast.send(state, number, work)
-                    state.advance()
                     for operand, to, producer in zip((operands.k, operands.v), (smem.k, smem.v), producers_kv):
                         stage = producer.acquire_and_advance()
-                        self.load_resident(operand, to, self.head_dim, work, stage.barrier)
+                        self.load_resident(
+                            operand, to[None, None, stage.index], self.head_dim, work, stage.barrier
+                        )  # fmt: skip
+                    broadcast.send(state, number, work)
+                    state.advance()
             number = scheduler.take(next_tile)
         broadcast.send(state, number, ())
 
@@ -247,10 +250,13 @@ class Sm90BackwardKernel(BackwardTiles):
     ):
         """Compute all KV tiles of the CTA, as one consumer warpgroup."""
         scalars, group_size = scheduler.scalars, scheduler.group_size
-        # the state of K, V and the broadcast: which of the CTA's KV tiles
-        kv_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
-        number = broadcast.wait(kv_state)
+        # the state of the broadcast: which of the CTA's KV tiles
+        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+        stages = smem
+        number = broadcast.wait(state)
         while number >= 0:
+            kv_stage = self.kv_state(broadcast).index
+            smem = stages._replace(k=stages.k[None, None, kv_stage], v=stages.v[None, None, kv_stage])
             # what is computed from the thread is not kept in registers from one KV tile to the next
             own_thread = rematerialized(arch.thread_idx()[0])
             group, thread = arch.make_warp_uniform(own_thread // WARPGROUP) - 1, own_thread % WARPGROUP
@@ -263,7 +269,7 @@ class Sm90BackwardKernel(BackwardTiles):
             key = work.tile * TILE_N + group * WARPGROUP_ROWS
             keys, first = work.seqlen_k - key, scheduler.edge(key, work, span)
             edge, group_index = first, Int32(0)
-            self.prologue(consumer, pipes, smem, work, kv_state)
+            self.prologue(consumer, pipes, smem, work, self.kv_state(broadcast))
             visible = self.visible_tiles(first, span) * group_size if const_expr(self.masks_right) else steps
             for i in range(visible):
                 edge, group_index = self.step(
@@ -273,8 +279,12 @@ class Sm90BackwardKernel(BackwardTiles):
                 for i in range(visible, steps):
                     self.hidden_step(i, consumer, pipes)
             self.tail(consumer, pipes, operands, plain, smem, scheduler, broadcast)
-            kv_state.advance()
-            number = broadcast.wait(kv_state)
+            state.advance()
+            number = broadcast.wait(state)
+
+    def kv_state(self, broadcast: Any) -> Any:
+        """Return the pipeline state of K and V of the KV tile that was waited for."""
+        return broadcast.state(self.config.kv_stages)
 
     @cute.jit
     def visible_tiles(self, first: Int32, span: Any):
@@ -292,15 +302,14 @@ class Sm90BackwardKernel(BackwardTiles):
         consumer.scores.clear_ds(Int32(1))
         arch.fence_proxy("async.shared", space="cta")
         pipes.pipe_k.consumer_wait(kv_state)
-        if const_expr(self.waits_for_v):
-            pipes.pipe_v.consumer_wait(kv_state)
+        pipes.pipe_v.consumer_wait(kv_state)
         if const_expr(self.lengths_vary):
             rows = work.seqlen_k - work.tile * TILE_N
             if rows < TILE_N:
                 self.clear_tiles((smem.k, smem.v), rows)
         consumer.mma.load_operands(consumer.group)
         # after that: where no query sees these keys, the other warpgroup overwrites V as soon as this one arrives
-        _ds_barrier(0, 1).arrive()
+        _ds_barrier(consumer.group, 0, 1).arrive()
 
     @cute.jit
     def step(
@@ -319,7 +328,8 @@ class Sm90BackwardKernel(BackwardTiles):
                 self.clear_last_queries(tiles, scheduler, broadcast)
         warpgroup.fence()
         mma.issue_s(operands, q_stage.index)
-        _ds_barrier(1, 1 - ds_stage).arrive_and_wait()
+        lse = scores.lse(q_stage.index, 0)
+        _ds_barrier(group, 1, 1 - ds_stage).arrive_and_wait()
         mma.issue_dq(operands, 1 - ds_stage)
         warpgroup.wait_group(1)  # S, and dK of the step before
         if i > 0:
@@ -337,8 +347,8 @@ class Sm90BackwardKernel(BackwardTiles):
             work = broadcast.work()
             key = work.tile * TILE_N + group * WARPGROUP_ROWS
             coordinates = self.coordinates(edge, key, i, alibi_slopes, scheduler, work)
-        scores.exp2(q_stage.index, 0, coordinates)
-        pipes.pipe_v.consumer_wait(broadcast.state())
+        scores.exp2(q_stage.index, 0, coordinates, lse)
+        lse = scores.lse(q_stage.index, 1)
         do_stage = pipes.do.wait_and_advance()
         edge, group_index = scheduler.next_edge(edge, group_index)
         warpgroup.wait_group(0)
@@ -346,18 +356,19 @@ class Sm90BackwardKernel(BackwardTiles):
             consumer.dq.write(i - 1)
         warpgroup.fence()
         mma.issue_dp(operands, do_stage.index)
-        scores.exp2(q_stage.index, 1, coordinates)
+        scores.exp2(q_stage.index, 1, coordinates, lse)
         scores.convert_p()
         warpgroup.fence()
         mma.issue_dv(do_stage.index)
+        delta = scores.delta(do_stage.index)
         warpgroup.wait_group(1)
-        scores.ds(mma.acc_s, mma.acc_dp, do_stage.index)
+        scores.ds(mma.acc_s, mma.acc_dp, do_stage.index, delta)
         round_to_operand(mma.acc_dp, mma.ds, range(self.config.tile_m // 16))
         scores.write_ds(ds_stage)
         warpgroup.fence()
         mma.issue_dk(q_stage.index)
         arch.fence_proxy("async.shared", space="cta")
-        _ds_barrier(0, rematerialized(i) & 1).arrive()
+        _ds_barrier(group, 0, ds_stage).arrive()
         warpgroup.wait_group(1)
         do_stage.release()
         return edge, group_index
@@ -367,7 +378,7 @@ class Sm90BackwardKernel(BackwardTiles):
         """Take part in a step whose queries only see keys of the other warpgroup: this one's dS is 0."""
         mma = consumer.mma
         pipes.q.wait_and_advance()
-        _ds_barrier(1, 1 - i % 2).arrive_and_wait()
+        _ds_barrier(consumer.group, 1, 1 - i % 2).arrive_and_wait()
         warpgroup.fence()
         mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(consumer.group)), 1 - i % 2)
         pipes.do.wait_and_advance().release()
@@ -378,19 +389,19 @@ class Sm90BackwardKernel(BackwardTiles):
             consumer.dq.write(i - 1)
         consumer.scores.clear_ds(i % 2)
         arch.fence_proxy("async.shared", space="cta")
-        _ds_barrier(0, i % 2).arrive()
+        _ds_barrier(consumer.group, 0, i % 2).arrive()
 
     @cute.jit
     def tail(self, consumer: Any, pipes: Any, operands: Any, plain: Any, smem: Any, scheduler: Any, broadcast: Any):
         """Compute the last dQ, and store dV and dK through the smem of V."""
         mma = consumer.mma
         # read again, not kept in registers that the loop needs
-        work, kv_state = broadcast.work(), broadcast.state()
+        work, state, kv_state = broadcast.work(), broadcast.state(), self.kv_state(broadcast)
         steps = scheduler.steps(scheduler.span(work))
-        _ds_barrier(1, 1 - steps % 2).arrive_and_wait()
+        _ds_barrier(consumer.group, 1, 1 - steps % 2).arrive_and_wait()
         warpgroup.fence()
         mma.issue_dq(mma.warpgroup_operands(arch.make_warp_uniform(consumer.group)), 1 - steps % 2)
-        broadcast.release(kv_state)
+        broadcast.release(state)
         # the other warpgroup has announced its last dS, and so is done with V, where dV is stored while the next K is
         # loaded
         pipes.pipe_v.consumer_wait(kv_state)

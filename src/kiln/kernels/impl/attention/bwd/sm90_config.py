@@ -37,7 +37,12 @@ _ADD_STEPS = 0.6
 _MAX_WAITING, _MAX_DQ_PARTS = 0.03, 8
 """The share of the time that CTAs may wait for their turn, and how many dQ accumulators there are at most to avoid it.
 """
+_STAGGERED_GROUPS = 5
+"""Groups of heads from which on heads start one after the other: those of the first group wait more."""
 _ALL_TILES = 1 << 30
+LOADED_AHEAD = {128: 1, 64: 3}
+"""Blocks of 16 queries whose LSE and delta are loaded before the scores are waited for, by padded head_dim: what
+registers there are, since loads from smem take long beside WGMMAs."""
 _CONVERT_STEPS = {128: 8, 64: 7}
 """Steps of a CTA in which a spare warp converts one query tile of dQ, by padded head_dim."""
 
@@ -53,13 +58,14 @@ class Sm90AttentionBackwardConfig(Config):
 
     A CTA has 128 keys, 64 for each of two consumer warpgroups; a step has `tile_m` queries. One more warpgroup loads
     and adds to dQ. `q_stages` stages hold Q, and as many dO. `operands_in_regs` is 1 to keep V in registers, 2 for V
-    and K, 0 for neither."""
+    and K, 0 for neither. With `kv_stages` 2, K and V of the next KV tile are loaded while one is computed."""
 
     may_be_zero = ("operands_in_regs",)
 
     tile_m: int = 64
     q_stages: int = 2
     operands_in_regs: int = 0
+    kv_stages: int = 1
 
     @property
     def threads(self) -> int:
@@ -68,7 +74,7 @@ class Sm90AttentionBackwardConfig(Config):
 
     def smem_bytes(self, head_dim: int) -> int:
         """Return the smem of a CTA: K, V, Q, dO, dS, dQ, LSE and delta, for a padded head_dim."""
-        kv_and_q = 2 * (2 * TILE_N + 2 * self.q_stages * self.tile_m) * head_dim
+        kv_and_q = 2 * (2 * self.kv_stages * TILE_N + 2 * self.q_stages * self.tile_m) * head_dim
         ds, dq = 2 * DS_STAGES * self.tile_m * TILE_N, 4 * DS_STAGES * self.tile_m * head_dim
         return kv_and_q + ds + dq + 8 * self.q_stages * self.tile_m + _BARRIER_BYTES
 
@@ -90,6 +96,8 @@ class BackwardSchedule(NamedTuple):
 
     head_group: int
     """KV heads whose tiles are computed side by side."""
+    head_stride: int
+    """KV tiles after which the next head starts, if heads do not start together."""
     tiles_per_dq: int
     """KV tiles of a head that add to one dQ accumulator."""
     converted_heads: int
@@ -129,9 +137,27 @@ def head_groups(
     return group, tiles_per_dq, -(-tiles // tiles_per_dq)
 
 
+def staggered_heads(problem: AttentionBackwardProblem, head_group: int, dq_parts: int) -> tuple[int, int]:
+    """Return how many KV heads are computed side by side, and the KV tiles after which the next one starts; a stride of
+    0 if those of a group start together.
+
+    Under a one-sided mask, KV tiles that start together end together, the later ones first. So the tiles of a head
+    never get apart, and wait for each other in turn."""
+    of = problem.attention
+    one_sided = of.window_right is not None and of.window_left is None
+    if not problem.deterministic or not one_sided or of.varlen or dq_parts > 1:
+        return head_group, 0
+    tiles = -(-of.seqlen_k // TILE_N)
+    if tiles < head_group or of.heads_k * of.batch < _STAGGERED_GROUPS * head_group:
+        return head_group, 0
+    stride = round(tiles / head_group)
+    return -(-tiles // stride), stride
+
+
 def converted_heads(
-    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, head_group: int, dq_parts: int
-) -> int:
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, head_group: int, dq_parts: int,
+    staggered: bool = False,
+) -> int:  # fmt: skip
     """Return how many query heads' dQ is converted while others are computed: all but those of the last head group.
 
     None with several accumulators, which are added up at the end, without counters, or if a CTA has too few steps for
@@ -141,7 +167,9 @@ def converted_heads(
         return 0
     q_tiles_per_cta = of.group_size * -(-of.seqlen_q // config.tile_m) / max(1, -(-of.seqlen_k // TILE_N))
     enough = _CONVERT_STEPS[padded_head_dim(of.head_dims)] * q_tiles_per_cta <= _mean_steps(problem, config)
-    return of.group_size * ((of.heads_k * of.batch - 1) // head_group * head_group) if enough else 0
+    heads = of.heads_k * of.batch
+    earlier = heads - head_group if staggered else (heads - 1) // head_group * head_group
+    return of.group_size * earlier if enough else 0
 
 
 def _max_visible_queries(problem: AttentionBackwardProblem) -> int:

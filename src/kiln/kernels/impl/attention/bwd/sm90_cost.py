@@ -30,6 +30,7 @@ class MeasuredConfig:
     tile_m: int
     q_stages: int
     operands_in_regs: int
+    kv_stages: int
     step_us: float
     """Microseconds of a step, a query tile."""
     cta_us: float
@@ -37,7 +38,7 @@ class MeasuredConfig:
 
     @property
     def config(self) -> Sm90AttentionBackwardConfig:
-        return Sm90AttentionBackwardConfig(self.tile_m, self.q_stages, self.operands_in_regs)
+        return Sm90AttentionBackwardConfig(self.tile_m, self.q_stages, self.operands_in_regs, self.kv_stages)
 
 
 _MODEL = coefficients("attention_backward_sm90")

@@ -228,14 +228,25 @@ class DqConverter:
     @cute.jit
     def _convert_beside(self, number: Int32):
         """Convert a KV tile's share of the head group before its own, from the last queries to the first, as they
-        become complete."""
-        schedule = self.scheduler.schedule
-        turn = number // (self.scheduler.tiles * schedule.head_group)
-        if turn > 0 and schedule.converted_heads > 0:
-            begin, end = self._tile_range(number, turn)
+        become complete. Heads that start one after the other are their own groups."""
+        schedule, tiles = self.scheduler.schedule, self.scheduler.tiles
+        group = schedule.head_group
+        if const_expr(self.kernel.staggers_heads):
+            head, tile = self.scheduler.head_and_tile(number)
+            self._convert_split(head - group + 1, Int32(1), tile, tiles)
+        else:
+            turn = number // (tiles * group)
+            count = tiles * min(group, self.scheduler.all_heads() - turn * group)
+            self._convert_split(turn, group, number - turn * tiles * group, count)
+
+    @cute.jit
+    def _convert_split(self, turn: Int32, group: Int32, which: Int32, count: Int32):
+        """Convert split `which` of `count` of the group of KV heads before group `turn`."""
+        if turn > 0 and self.scheduler.schedule.converted_heads > 0:
+            begin, end = self._tile_range(turn, group, which, count)
             for unit in range(begin, end):
                 # what the divisions need is not kept in registers
-                heads = rematerialized(schedule.head_group * self.scheduler.group_size)
+                heads = rematerialized(group * self.scheduler.group_size)
                 before, rest = unit // self._q_tiles(heads), unit % self._q_tiles(heads)
                 self._convert_tile(before * heads + rest % heads, rest // heads)
 
@@ -243,18 +254,14 @@ class DqConverter:
         return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.kernel.config.tile_m)
 
     @cute.jit
-    def _tile_range(self, number: Int32, turn: Int32):
+    def _tile_range(self, turn: Int32, group: Int32, which: Int32, count: Int32):
         """Return which query tiles a KV tile converts: the first KV tile has the last ones, and more of them under a
         causal mask."""
-        scheduler = self.scheduler
-        group = scheduler.schedule.head_group
-        in_group = Float32(number - turn * scheduler.tiles * group)
-        every = Float32(scheduler.tiles * min(group, scheduler.all_heads() - turn * group))
-        begin, end = in_group / every, (in_group + 1.0) / every
+        begin, end = Float32(which) / Float32(count), (Float32(which) + 1.0) / Float32(count)
         if const_expr(self.kernel.masks_right and not self.kernel.masks_left):
             begin, end = begin * (2.0 - begin), end * (2.0 - end)
-        count = self._q_tiles(rematerialized(group * scheduler.group_size))
-        return turn * count - Int32(Float32(count) * end), turn * count - Int32(Float32(count) * begin)
+        units = self._q_tiles(rematerialized(group * self.scheduler.group_size))
+        return turn * units - Int32(Float32(units) * end), turn * units - Int32(Float32(units) * begin)
 
     @cute.jit
     def _convert_tile(self, head: Int32, tile: Int32):

@@ -7,7 +7,8 @@ CTAs take the KV tiles of a head from the first to the last, which under a causa
 shortest, those of some heads side by side. In a fixed order, KV tiles add to dQ of a query tile in the order of their
 keys. So a KV tile waits only for such as were taken before it (`DqCounters.next_tile`): however many CTAs run at once,
 and whatever order they start in, none waits forever. Since the tiles of a head start some steps apart, hardly any waits
-at all. Where few heads have all KV tiles start at once, these are divided among several dQ accumulators."""
+at all; under a one-sided mask, where those that start together would end together, heads start one after the other
+(`head_stride`). Where few heads have all KV tiles start at once, these are divided among several dQ accumulators."""
 
 from __future__ import annotations
 
@@ -99,12 +100,8 @@ class BackwardTileScheduler:
     @cute.jit
     def work(self, number: Int32):
         """Return the resident tile with a number."""
-        group, tensors = _uniform(self.schedule.head_group), self.tensors
-        if const_expr(self.kernel.computes_dq):
-            group = group * self.group_size
-        first, rest = number // (self.tiles * group) * group, number % (self.tiles * group)
-        group_heads = min(group, _uniform(self.heads) * self.batch() - first)
-        head = first + rest % group_heads
+        tensors = self.tensors
+        head, tile = self.head_and_tile(number)
         batch = head // self.heads
         layer, first_q, first_k, first_q_tile = batch, Int32(0), Int32(0), Int32(0)
         seqlen_q, rows_k = _uniform(self.seqlen_q), Int32(self.seqlen_k)
@@ -115,12 +112,37 @@ class BackwardTileScheduler:
         seqlen_k = rows_k
         if const_expr(tensors.seqused_k is not None):
             seqlen_k = clamp_offset(tensors.seqused_k[batch], rows_k)
-        tile = rest // group_heads
         if const_expr(self.kernel.computes_dq and self.kernel.masks_right and not self.kernel.masks_left):
             tile = self.tiles - 1 - tile  # the longest first
         return Work(
             tile, head % self.heads, layer, first_q, seqlen_q, first_k, seqlen_k, rows_k, first_q_tile, batch
         )  # fmt: skip
+
+    @cute.jit
+    def head_and_tile(self, number: Int32):
+        """Return the head, of those of all sequences, and the resident tile with a number."""
+        group = _uniform(self.schedule.head_group)
+        if const_expr(self.kernel.computes_dq):
+            group = group * self.group_size
+        if const_expr(self.kernel.staggers_heads):
+            return self._staggered(number, group)
+        first, rest = number // (self.tiles * group) * group, number % (self.tiles * group)
+        group_heads = min(group, _uniform(self.heads) * self.batch() - first)
+        return first + rest % group_heads, rest // group_heads
+
+    @cute.jit
+    def _staggered(self, number: Int32, group: Int32):
+        """Return head and tile where a head starts `head_stride` tiles after the one before, with `group` heads at a
+        time. There is no such head for some of the first numbers and some of the last."""
+        stride = _uniform(self.schedule.head_stride)
+        newest, rest = number // self.tiles, number % self.tiles
+        # the tiles of the head that started first may end before the stride does
+        ends = (self.tiles - (group - 1) * stride) * group
+        step, age = rest // group, rest % group
+        if rest >= ends:
+            others = max(group - 1, Int32(1))
+            step, age = ends // group + (rest - ends) // others, (rest - ends) % others
+        return newest - age, step + age * stride
 
     def band(self, work: Any) -> tuple[Any, Any, Any]:
         """Return (shift, before, after): resident row r sees streamed rows r + shift - before to r + shift + after."""
@@ -215,14 +237,19 @@ class BackwardTileScheduler:
         """Return the next KV tile by number, -1 if there is none. A whole warp calls this."""
         number = arch.shuffle_sync(fetch_tile(next_tile), 0)
         every = self.tiles * self.all_heads()
-        if const_expr(self.tensors.cu_seqlens_q is not None):
+        if const_expr(self.kernel.staggers_heads):
+            every = every + self.tiles * (self.schedule.head_group - 1)
+        if const_expr(self.tensors.cu_seqlens_q is not None or self.kernel.staggers_heads):
             while number < every and self.is_empty(number):
                 number = arch.shuffle_sync(fetch_tile(next_tile), 0)
         return number if number < every else Int32(-1)
 
     @cute.jit
     def is_empty(self, number: Int32):
-        """Return whether a sequence ends before a KV tile."""
+        """Return whether a number has no head, or a sequence ends before its KV tile."""
+        if const_expr(self.kernel.staggers_heads):
+            head, _ = self.head_and_tile(number)
+            return (head < 0) | (head >= self.all_heads())
         work = self.work(number)
         return work.tile * self.kernel.resident_rows >= work.rows_k
 
@@ -258,9 +285,10 @@ class KvTileBroadcast:
         """Return the work of the KV tile that was waited for."""
         return Work(*self.broadcast.read(0, range(2, 2 + len(Work._fields))))
 
-    def state(self) -> Any:
-        """Return the pipeline state of a warp that has waited."""
-        return pipeline.PipelineState(1, 0, 0, self.broadcast.read(0, (1,))[0] & 1)
+    def state(self, stages: int = 1) -> Any:
+        """Return the state, for a warp that has waited, of a pipeline with a stage for each KV tile, of `stages`."""
+        count = self.broadcast.read(0, (1,))[0]
+        return pipeline.PipelineState(stages, 0, count % stages, count // stages & 1)
 
     def release(self, state: Any) -> None:
         """Let the next KV tile be sent."""

@@ -74,14 +74,28 @@ class TransposedScores(BackwardScores):
         """Return the accumulator indices of 16 queries, and which of a thread's four each belongs to."""
         return [(((c, half, 2 * k + n), 0, 0), 2 * n + c) for n in range(2) for half in range(2) for c in range(2)]
 
-    def exp2(self, stage: Any, upper: int, coordinates: Any) -> None:
+    def lse(self, stage: Any, upper: int) -> list[Any]:
+        """Load LSE of the first blocks of 16 of the first half of the queries, or the second.
+
+        They are loaded before the scores are waited for: beside WGMMAs, loads from smem take long."""
+        return [self.row_values(0, k, stage) for k in self.half(upper)[: self.kernel.loaded_ahead]]
+
+    def delta(self, stage: Any) -> list[Any]:
+        """Load delta of the first blocks of queries."""
+        return [self.row_values(1, k, stage) for k in range(self.blocks)[: self.kernel.loaded_ahead]]
+
+    def half(self, upper: int) -> range:
+        """Return the blocks of the first half of the queries or the second."""
+        return range(self.blocks // 2, self.blocks) if upper else range(self.blocks // 2)
+
+    def exp2(self, stage: Any, upper: int, coordinates: Any, known: Any = ()) -> None:
         """P = exp2(S * scale_log2 - LSE) in place of S, for the first half of the queries or the second.
 
         With softcap or a user's function, P is converted at once, and what stays is P times the derivative: no register
         keeps that."""
-        acc_s, middle = self.mma.acc_s, self.blocks // 2
-        for k in range(middle, self.blocks) if upper else range(middle):
-            lse = self.row_values(0, k, stage)
+        acc_s = self.mma.acc_s
+        for n, k in enumerate(self.half(upper)):
+            lse = known[n] if n < len(known) else self.row_values(0, k, stage)
             derivatives = []
             for at, query in self.indices(k):
                 score, derivative = self.modified(at, coordinates)
@@ -97,10 +111,10 @@ class TransposedScores(BackwardScores):
         if not self.has_derivative:
             round_to_operand(self.mma.acc_s, self.mma.p, range(self.blocks))
 
-    def ds(self, p: Any, acc_dp: Any, stage: Any) -> None:
+    def ds(self, p: Any, acc_dp: Any, stage: Any, known: Any = ()) -> None:
         """dS = P (dP - delta), in place of dP."""
         for k in range(self.blocks):
-            delta = self.row_values(1, k, stage)
+            delta = known[k] if k < len(known) else self.row_values(1, k, stage)
             for at, query in self.indices(k):
                 acc_dp[at] = p[at].to(Float32) * (acc_dp[at] - delta[query])
 

@@ -58,6 +58,8 @@ class BackwardTiles:
     Scores are (resident row, streamed row), 64 rows for each warpgroup. `masks` are (right, left, softcap)."""
 
     computes_dq = False
+    staggers_heads = False
+    """Whether heads start one after the other."""
     resident_rows: int
 
     def __init__(
