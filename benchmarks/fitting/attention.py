@@ -362,7 +362,8 @@ class Journal:
             self.keep(json.loads(line))
 
     def keep(self, row: dict[str, Any]) -> None:
-        self.rows.setdefault((row["table"], tuple(row["shape"])), {})[row["plan"]] = row
+        name = _named(_fields(_config_named(row["plan"])))  # fields that older rows do not have take their defaults
+        self.rows.setdefault((row["table"], tuple(row["shape"])), {})[name] = row
 
     def add(self, row: dict[str, Any]) -> None:
         self.keep(row)
