@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sanitizer_testing import found
@@ -152,3 +154,32 @@ def test_a_bulk_store_is_read_when_only_later_ones_are_left() -> None:
     (finding,) = found(run_stored_in_parts, aligned(y), 2, 2)
     assert (finding.rule, finding.count) == ("read-write", 32)
     assert "cp_async_bulk_wait_group" in finding.hint
+
+
+@cute.kernel
+def left_behind(y: cute.Tensor, left: Constexpr, read: Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    tile = cute.make_tensor(cute.arch.alloc_smem(Float32, 64, alignment=128), cute.make_layout((32, 2)))
+    tile[t, 0] = Float32(1.0)
+    tile[t, 1] = Float32(2.0)
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
+    if t == 0:
+        for i in range(2):
+            store = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
+            cute.copy(store, tile[None, i], cute.local_tile(y, (32,), (i,)))
+            cute.arch.cp_async_bulk_commit_group()
+        cute.arch.cp_async_bulk_wait_group(left, read=read)
+
+
+@cute.jit
+def run_left_behind(y: cute.Tensor, left: Constexpr, read: Constexpr):
+    left_behind(y, left, read).launch(grid=1, block=32)
+
+
+@pytest.mark.parametrize(
+    ("left", "read", "right"), [(0, False, True), (0, True, True), (1, True, False), (1, False, False)]
+)
+def test_the_source_of_a_bulk_store_is_there_until_it_is_read(left: int, read: bool, right: bool, recwarn: Any) -> None:
+    assert found(run_left_behind, aligned(np.zeros(64, np.float32)), left, read) == []
+    assert ["may still read shared memory" in str(warning.message) for warning in recwarn] == [True] * (not right)

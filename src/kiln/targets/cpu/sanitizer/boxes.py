@@ -29,7 +29,7 @@ from ..runtime.tma import (
     swizzled,
 )
 from .locations import hashed
-from .mbarriers import bulk, mbarrier_arrive
+from .mbarriers import bulk, mbarrier_arrive, stored_in_bulk
 from .memory import many
 from .reporting import report_alone
 from .shadow import global_access, shared_access
@@ -225,9 +225,7 @@ def box(
         global_access(address(map), BYTES, reads | GLOBAL | OF_MAP, map_site, 0, True)
         writes = u32(BULK_STORE << ENGINE_SHIFT | WRITE | GLOBAL) | (u32(ATOMIC) if what == REDUCES else u32(0))
         rows(map, coordinates, offsets, shared, way, writes, global_site)
-        thread = st.current
-        thread.stored = thread.epoch[BULK_SOURCE]
-        thread.stored_site = shared_site
+        stored_in_bulk(shared_site)
 
 
 @detector.export

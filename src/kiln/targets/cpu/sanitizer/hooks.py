@@ -253,6 +253,8 @@ class Hooks:
         to = self.access(b, target, bytes_, write=True, alignment=16, engine=writes, atomic=combines, what=what)
         if mbarrier is not None:
             mbarrier = self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
+        else:
+            self._call(b, "stored_in_bulk", self._site("bulk copy from"))
         made_up = b.binary("ori", _differ(b, source, from_), _differ(b, target, to))
         fits = b.select(made_up, b.binary("minui", bytes_, b.const(bytes_.type, SCRATCH)), bytes_)
         return to, from_, fits, mbarrier

@@ -364,6 +364,14 @@ def waited(engine: u32, left: u32) -> None:
         raise_to(ref(thread).own + engine, thread.ring[engine * RING + ((count - left - 1) & (RING - 1))])
 
 
+@detector.export
+def stored_in_bulk(site: u32) -> None:
+    """The running thread issues a bulk store, whose source must be there until it is read."""
+    thread = state.place.current
+    thread.stored = thread.epoch[BULK_SOURCE]
+    thread.stored_site = site
+
+
 @native
 def unseen_stores() -> None:
     """Check, when the running thread ends, that it waited until its stores had read their sources."""
