@@ -433,8 +433,8 @@ def test_alignment():
 # --- boxes outside their tensor ---------------------------------------------------------------------------------------
 
 
-def loads(steps, cluster: int = 1):
-    """Each block loads boxes of 8 rows, `steps` along the rows of 32 elements, and waits for each."""
+def loads(steps, cluster: int = 1, prologue: int = 0):
+    """Each block loads boxes of 8 rows, `steps` along the rows of 32 elements, the first ones at another line."""
 
     @cute.kernel
     def kernel(source: Map, out: cute.Tensor):
@@ -444,7 +444,14 @@ def loads(steps, cluster: int = 1):
             arch.mbarrier_init(full, 1)
             arch.mbarrier_init_fence()
         arch.sync_threads()
-        for k in range(steps):
+        for k in range(prologue):
+            if t == 0:
+                arch.mbarrier_arrive_and_expect_tx(full, SIZE)
+                where = coordinates(32 * k, 8 * block)
+                nvgpu.tma.tma_load(source.address(), stage.iterator.ir_value(), full.ir_value(), where)
+            arch.mbarrier_wait(full, k % 2)
+            arch.sync_threads()
+        for k in range(prologue, steps):
             if t == 0:
                 arch.mbarrier_arrive_and_expect_tx(full, SIZE)
                 where = coordinates(32 * k, 8 * block)
@@ -460,8 +467,9 @@ def loads(steps, cluster: int = 1):
     return lambda grid: main(np.zeros(BOX.memory, np.uint8), np.zeros(32 * grid, np.uint8), grid)
 
 
+@pytest.mark.parametrize("prologue", [0, 1])
 @pytest.mark.parametrize("how", ["sanitizer", "checks"])
-def test_boxes_that_lie_wholly_outside(how, monkeypatch):
+def test_boxes_that_lie_wholly_outside(how, prologue, monkeypatch):
     """The tensor has 16 rows of 32 elements, and the kernel takes it for one of 16 rows of 128."""
     monkeypatch.setenv("KILN_CHECKS", "first")
     text = (
@@ -470,10 +478,10 @@ def test_boxes_that_lie_wholly_outside(how, monkeypatch):
     )
     with kiln.target("cpu"), pytest.warns(DSLWarning, match=text) as warned:
         if how == "checks":
-            loads(4)(2)
+            loads(4, prologue=prologue)(2)
         else:
             with kiln.sanitize() as report:
-                loads(4)(2)
+                loads(4, prologue=prologue)(2)
             assert not report
     assert len(warned) == 1
 

@@ -148,8 +148,8 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
         st.walks = many(Walk, WALKS)
     block = (u64(st.group) << 32) + st.tid // st.per_block + 1
     phase = mbarrier << 1 | Ptr[u64](mbarrier)[0] >> 63
-    walk = st.walks[hashed(block * 64 + site, WALKS)]
-    known = walk.block == block and walk.site == site
+    walk = st.walks[hashed(block * 128 + address(map), WALKS)]
+    known = walk.block == block and walk.map == address(map)
     if known and walk.phase == phase:
         return
     moved, changed, outside = i64(0), u32(0), u32(0)
@@ -165,7 +165,7 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
         walk.inside = 0
         walk.outside = 0
     walk.block = block
-    walk.site = site
+    walk.map = address(map)
     walk.phase = phase
     walk.inside += 1 - outside
     walk.outside += outside

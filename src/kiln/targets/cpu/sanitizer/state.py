@@ -464,10 +464,10 @@ class Finding:
 
 @struct
 class Walk:
-    """The boxes that a block has loaded at a place, one after the other along a mode of the tensor."""
+    """The boxes that a block has loaded by a tensor map, one after the other along a mode of the tensor."""
 
     block: u64  # plus 1; 0: not in use
-    site: u32
+    map: u64  # its address
     phase: u64  # of the mbarrier that counted the last one
     last: Array[i64, MAX_MODES]  # its coordinates
     inside: u32
