@@ -36,6 +36,25 @@ def test_others_wait() -> None:
     assert inside == ["first", "second"]
 
 
+# A module of Kiln that compiles when it is imported waits for a thread whose first import of another one needs the lock.
+BESIDE = """
+import faulthandler
+faulthandler.dump_traceback_later(60, exit=True)
+from kiln._support import one_import
+from kiln.targets.host import jit
+def make():
+    with one_import.at_a_time():
+        return b"made"
+with one_import.at_a_time():
+    print(jit.beside(make)())
+"""
+
+
+def test_a_thread_that_is_waited_for_goes_without(child) -> None:
+    done = child("-c", BESIDE)
+    assert done.stdout == "b'made'\n", done.stderr
+
+
 # The main thread imports `slow`, in which it wants the lock; the other has the lock, and wants `slow`.
 DEADLOCK = """
 import sys, threading

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..._support import fork_safe, stack_guard
+from ..._support import fork_safe, one_import, stack_guard
 from ..._support.gc_pause import gc_paused
 from ...base_dsl import cache
 from ...llvm import binding as llvm
@@ -173,7 +173,7 @@ def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
         with contextlib.suppress(Exception):  # whoever waits meets it again
             made.append(make())
 
-    thread = threading.Thread(target=run, name="kiln: object code")
+    thread = threading.Thread(target=one_import.waited_for(run), name="kiln: object code")
     with contextlib.suppress(RuntimeError):  # no more threads: whoever waits does it
         if not fork_safe.ending.is_set() and stack_guard.is_enough_for_new_threads():
             thread.start()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, string_at
 from typing import Any
 
-from ..._support import file_names, fork_safe
+from ..._support import file_names, fork_safe, one_import
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, source_paths, toolchain
@@ -205,7 +205,7 @@ class Beside:
     def __init__(self, text: str, arch: Architecture, opt: int) -> None:
         self._text, self._arch, self._opt = text, arch, opt
         _machine(arch, newest_ptx(arch), opt, 1)  # one thread makes machines
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=one_import.waited_for(self._run))
         self._failure: BaseException | None = None
         self._ptx = ""
 
