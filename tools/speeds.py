@@ -33,35 +33,50 @@ class Speed(NamedTuple):
     unit: str
 
 
-_SUSTAINED = {"cuBLAS": "cuBLAS sustained"}, "Kiln sustained", "TFLOP/s"
+def _beside(what: str, table: str, row: tuple[str, ...], *peers: str) -> Speed:
+    """Return a row of the page on which the library stands beside its strongest peers."""
+    return Speed(what, "libraries", table, row, {name: f"{name} us" for name in peers}, "Kiln us", "us")
+
+
+def _rows(what: str, *row: str) -> Speed:
+    return Speed(what, "memory_bound", "Row-wise kernels, forward", row, {"PyTorch": "torch us"}, "Kiln us", "us")
+
+
+def _gemm(what: str, *row: str) -> Speed:
+    return _beside(what, "GEMMs", row, "cuBLAS", "torch.compile", "QuACK*")
+
+
+def _attention(what: str, *row: str) -> Speed:
+    return _beside(what, "Attention", row, "cuDNN", "FlashAttention-3", "flash_attn.cute*", "FlashMLA")
+
+
 SPEEDS = {
-    "gemm": Speed(
-        "GEMM, bf16, 8192 x 8192 x 8192", "gemm_hopper", "Square GEMMs, TFLOP/s",
-        ("bfloat16 NT", "8192", "8192", "8192"), *_SUSTAINED,
+    "gemm": _gemm("GEMM, bf16, 8192 x 8192 x 8192", "gemm", "8192 x 8192 x 8192", "bfloat16"),
+    "gemm few rows": _gemm("GEMM, bf16, 200 x 2560 x 9728", "gemm", "200 x 2560 x 9728", "bfloat16"),
+    "gemm fp8": _gemm("GEMM, fp8 (e4m3), 8192 x 8192 x 8192", "gemm", "8192 x 8192 x 8192", "float8_e4m3fn"),
+    "gemm 4096": _gemm("GEMM, bf16, 4096 x 4096 x 4096", "gemm", "4096 x 4096 x 4096", "bfloat16"),
+    "gemm silu": _gemm("GEMM with SiLU, bf16, 8192 x 8192 x 8192", "gemm, silu", "8192 x 8192 x 8192"),
+    "attention": _attention(
+        "attention, bf16, causal, 4 x 8192, 16 heads, head_dim 128", "attention",
+        "4 x 8192, 16 heads, head_dim 128, causal",
     ),
-    "gemm fp8": Speed(
-        "GEMM, fp8 (e4m3), 8192 x 8192 x 8192", "gemm_hopper", "Square GEMMs, TFLOP/s",
-        ("float8_e4m3fn, f32 accumulation of both NT", "8192", "8192", "8192"), *_SUSTAINED,
+    "attention backward": _attention(
+        "attention backward, same shape", "attention backward", "4 x 8192, 16 heads, head_dim 128, causal"
     ),
-    "attention": Speed(
-        "attention, f16, causal, 4 x 8192, 16 heads, head_dim 128", "attention_hopper", "Sustained",
-        ("float16", "4 x 8192, 16 heads, head_dim 128", "causal"), {"cuDNN": "peer TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
+    "attention backward 64": _attention(
+        "attention backward, 32 heads, head_dim 64", "attention backward", "4 x 8192, 32 heads, head_dim 64, causal"
     ),
-    "attention backward": Speed(
-        "attention backward, bf16, causal, same shape", "attention_backward",
-        "Bursts and sustained, TFLOP/s (of cuDNN)", ("bfloat16", "128", "8192", "causal"),
-        {"cuDNN": "cuDNN sustained"}, "Kiln sustained", "TFLOP/s",
+    "decode": _attention(
+        "decode, bf16, batch 16, 32 heads on 8, 16384 tokens", "decode",
+        "16 x 16384, 1 query, 32 heads on 8, head_dim 128",
     ),
-    "mla": Speed(
-        "MLA decode, bf16, batch 128, 16 heads, 8192 tokens", "decode", "MLA decode, page size 64",
-        ("128", "1", "16", "8192"), {"PyTorch": "PyTorch us"}, "Kiln us", "us",
+    "mla": _attention(
+        "MLA decode, bf16, batch 128, 16 heads, 8192 tokens", "MLA decode", "128 x 8192, 1 query, 16 heads"
     ),
-    "softmax": Speed(
-        "softmax, bf16, 16384 x 8192", "memory_bound", "Row-wise kernels, forward",
-        ("softmax", "16384", "8192", "bfloat16"), {"PyTorch": "torch us"}, "Kiln us", "us",
-    ),
+    "mla 128": _attention("MLA decode, 128 heads, same cache", "MLA decode", "128 x 8192, 1 query, 128 heads"),
 }  # fmt: skip
 """What the table shows, by a short name."""
+SOFTMAX = _rows("softmax, bf16, 16384 x 8192", "softmax", "16384", "8192", "bfloat16")
 
 
 class Shown(NamedTuple):
@@ -77,8 +92,8 @@ class Shown(NamedTuple):
     page: str = ""
 
 
-def _example(what: str, row: tuple[str, ...]) -> Speed:
-    return Speed(what, "gallery", "Memory-bound examples", row, {"PyTorch": "torch us"}, "Kiln us", "us")
+def _example(what: str, row: tuple[str, ...], peer: str = "PyTorch") -> Speed:
+    return Speed(what, "gallery", "Memory-bound examples", row, {peer: "torch us"}, "Kiln us", "us")
 
 
 _KERNELS = "../src/kiln/kernels"
@@ -87,17 +102,14 @@ GALLERY = (
         "Softmax", "Rows in registers, one read and one write of each element.", "softmax",
         "A row is read once, its elements stay in the registers of the lanes, shuffles find the maximum and the sum, "
         "and the result is written once.",
-        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", SPEEDS["softmax"], "kernels.md#row-wise-kernels",
+        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", SOFTMAX, "kernels.md#row-wise-kernels",
     ),
     Shown(
         "RMSNorm", "The same skeleton as softmax, with a weight, a residual or fp8 output on request.", "rms_norm",
         "A row is read once into the registers of the lanes; the mean of its squares gives a factor, and the scaled "
         "row is written once.",
         f"{_KERNELS}/impl/rowwise/softmax_and_norms.py",
-        Speed(
-            "RMSNorm, bf16, 16384 x 8192", "memory_bound", "Row-wise kernels, forward",
-            ("rms_norm", "16384", "8192", "bfloat16"), {"PyTorch": "torch us"}, "Kiln us", "us",
-        ),
+        _rows("RMSNorm, bf16, 16384 x 8192", "rms_norm", "16384", "8192", "bfloat16"),
         "kernels.md#row-wise-kernels",
     ),
     Shown(
@@ -112,7 +124,7 @@ GALLERY = (
         f"{_KERNELS}/impl/gemm/sm90_grouped.py",
         Speed(
             "64 groups of 128 rows, bf16, N 4096, K 2048", "gemm_grouped", "Grouped GEMM, bfloat16, sustained",
-            ("64", "128 uneven", "4096", "2048"), {"PyTorch": "PyTorch TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
+            ("64", "128 uneven", "4096", "2048"), {"CUTLASS (PyTorch)": "PyTorch TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
         ),
         "kernels.md#grouped-gemm",
     ),
@@ -164,7 +176,7 @@ GALLERY = (
         "Four tiles of three numbers. Tiles 0 and 1 have published prefixes, tile 2 only its sum. Tile 3 adds the sum "
         "of tile 2 and the prefix of tile 1, and stops there.",
         "../examples/scan.py",
-        _example("prefix sums, int32, 268435456 elements", ("scan", "268435456", "int32")),
+        _example("prefix sums, int32, 268435456 elements", ("scan", "268435456", "int32"), "CUB (PyTorch)"),
     ),
 )  # fmt: skip
 """What the gallery shows."""
@@ -195,9 +207,13 @@ def measured(speed: Speed) -> Measured | None:
     found = next((known for known in page.tables if known.title == speed.table), None)
     if found is None:
         return None
-    (row,) = [cells for cells in found.rows if cells[: len(speed.row)] == speed.row]
-    cells = {column: cell.split(" ")[0] for column, cell in zip(found.columns, row)}
+    row = next((cells for cells in found.rows if cells[: len(speed.row)] == speed.row), None)
+    if row is None:
+        raise ValueError(f"{speed.page}.md, {speed.table}: no row {', '.join(speed.row)}")
+    cells = {column: cell.split(" ")[0] for column, cell in zip(found.columns, row)}  # "-" or "- (reason)": no peer
     peers = {name: float(cells[column]) for name, column in speed.peers.items() if cells[column] != "-"}
+    if not peers:
+        raise ValueError(f"{speed.page}.md, {speed.table}: {', '.join(speed.row)} has no peer")
     ours, more_is_better = float(cells[speed.ours]), speed.unit == "TFLOP/s"
     best = (max if more_is_better else min)(peers, key=peers.__getitem__)
     date, gpu = found.environment.split(", ")[:2]
@@ -223,16 +239,20 @@ def static(title: str) -> str:
 
 
 def table(docs: str) -> str:
-    """Return the table as Markdown, with links to the pages of `docs`/data."""
-    lines = ["| on one H200 | peers | Kiln | of the best peer | measured |", "|---|--:|--:|--:|---|"]
+    """Return the table as Markdown, and a link to its page in `docs`/data."""
+    lines = ["| microseconds, on one H200 | peers | Kiln | of the best peer |", "|---|--:|--:|--:|"]
+    runs: set[tuple[str, str]] = set()
     for each in SPEEDS.values():
         found = measured(each)
         if found is None:
             raise ValueError(f"{each.page}.md has no table {each.table}")
+        runs.add((each.page, found.date))
         peers = ", ".join(f"{name} {value:g}" for name, value in found.peers.items())
-        numbers = peers, f"{found.ours:g} {each.unit}", f"{found.ratio:.2f}x"
-        lines.append(f"| {' | '.join([each.what, *numbers, f'[{found.date}]({docs}data/{each.page}.md)'])} |")
-    return "\n".join(lines)
+        lines.append(f"| {each.what} | {peers} | {found.ours:g} | {found.ratio:.2f}x |")
+    if len(runs) > 1:
+        raise ValueError(f"the table is of one run, but its rows are of {sorted(runs)}")
+    ((page, date),) = runs
+    return "\n".join([*lines, "", f"Measured on {date}: [every row, and the versions]({docs}data/{page}.md)."])
 
 
 def page_text(name: str) -> str:

@@ -8,6 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from doc_examples import run_page
@@ -39,6 +40,48 @@ def test_both_front_pages_say_the_same() -> None:
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_speeds_are_those_of_the_data(name: str) -> None:
     assert speeds().page_text(name) == (ROOT / name).read_text(), "run `python tools/speeds.py`"
+
+
+PEERS = """<!-- Written by `python benchmarks/libraries.py --save`; not edited by hand. -->
+
+# Peers
+
+## GEMMs
+
+2026-11-19, NVIDIA H200, CUDA 13.0
+
+| function | shape | one us | two* us | Kiln us | Kiln TFLOP/s |
+| --- | --- | --- | --- | --- | --- |
+| gemm | 8 x 8 | 12.0 | 10.0 | 8.0 | 3 (0.5) |
+| gemm | 9 x 9 | - (no module) | 10.0 | 12.5 | 4 |
+| gemm | 7 x 7 | - | - | 12.5 | 4 |
+"""
+
+
+def test_the_best_peer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = speeds()
+    results = tool._results()
+    monkeypatch.setattr(tool, "_results", lambda: results)
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    (tmp_path / "docs" / "data").mkdir(parents=True)
+    (tmp_path / "docs" / "data" / "page.md").write_text(PEERS)
+
+    def row(shape: str, unit: str = "us") -> Any:
+        return tool.Speed(
+            "a GEMM", "page", "GEMMs", ("gemm", shape), {"one": "one us", "two*": "two* us"}, "Kiln us", unit
+        )
+
+    assert tool.measured(row("8 x 8")) == ({"one": 12.0, "two*": 10.0}, 8.0, "two*", 1.25, "2026-11-19")
+    assert tool.measured(row("9 x 9")) == ({"two*": 10.0}, 12.5, "two*", 0.8, "2026-11-19")
+    assert tool.measured(row("8 x 8", "TFLOP/s")).best == "one"
+    with pytest.raises(ValueError, match="page.md, GEMMs: no row gemm, 6 x 6"):
+        tool.measured(row("6 x 6"))
+    with pytest.raises(ValueError, match="page.md, GEMMs: gemm, 7 x 7 has no peer"):
+        tool.measured(row("7 x 7"))
+    monkeypatch.setattr(tool, "SPEEDS", {"slow": row("9 x 9")})
+    lines = tool.table("docs/").splitlines()
+    assert lines[2] == "| a GEMM | two* 10 | 12.5 | 0.80x |"
+    assert lines[-1].startswith("Measured on 2026-11-19: [") and "docs/data/page.md" in lines[-1]
 
 
 def test_sources_and_pages_of_the_gallery_exist() -> None:
