@@ -50,7 +50,7 @@ _EPI_STAGES = 4
 """Stages of the epilogue where no MMA runs beside it: none waits for the one before."""
 _TILES_ALONG_N, _WAVES = (1, 2, 3, 4, 5), (1, 2, 3, 4)
 """Numbers of tiles along N, and of waves of tiles, for which N of a tile is made as small as it can be."""
-_WIDE, _MIN_WAVE_N, _MAX_N = (128, 192, 256), 64, 256
+_WIDE, _MIN_WAVE_N, _MAX_N = (128, 160, 192, 256), 64, 256
 """N of tiles of large problems; the least that is worth whole waves; the largest."""
 
 
