@@ -10,10 +10,9 @@ instead, which rounds nothing; scores next to each other are so far apart there 
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from ... import Boolean, Float32, Int32, const_expr, cute, select_
+from ... import Float32, Int32, const_expr, cute, select_
 from ...cute import arch
 
 LOG2_E = 1.4426950408889634
@@ -49,11 +48,6 @@ def scaled_neg_max(score: Any, scale: Any, p_log2_max: float | None = None) -> A
     """Return -row_max of a row with this largest score; its P is 2**`p_log2_max`, or 1."""
     scaled = -(score * scale) if p_log2_max is None else p_log2_max - score * scale
     return select_(cute.math.abs(scaled) > EXACT_BEYOND, -(score * exact_scale(scale)), scaled)
-
-
-def any_beyond(neg_row_maxima: Any) -> Any:
-    """Return whether one of some -row_max is beyond `EXACT_BEYOND`; that of no scores is."""
-    return functools.reduce(lambda a, b: a | b, [cute.math.abs(x) > EXACT_BEYOND for x in neg_row_maxima])
 
 
 def rounded_neg_max(scale: Any, neg_row_max: Any) -> Any:
@@ -92,9 +86,8 @@ class OnlineSoftmax:
         self.p_log2_max = p_log2_max
         self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
         self.row_sum: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
-        self.beyond: cute.Tensor = cute.make_rmem_tensor((1,), Boolean)
-        """Whether a row of the warp has a row_max beyond `EXACT_BEYOND`. It is known where row_max is raised, and such
-        rows are raised in every tile, so that others pay nothing."""
+        self.row_scale: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
+        """The scale of each row's scores, which follows from its row_max and changes with it."""
 
     def scale(self) -> Any:
         """Return the scale of scores, in powers of two."""
@@ -104,11 +97,11 @@ class OnlineSoftmax:
         """Begin a tile."""
         self.neg_row_max.fill(NEG_ROW_MAX_INIT)
         self.row_sum.fill(0.0)
-        self.beyond[0] = Boolean(False)
+        self.row_scale.fill(1.0)  # of rows without a score any
 
     def exceeds(self, row: int, score: Any) -> Any:
         """Return whether a score is so far above row_max that the accumulators have to be rescaled."""
-        return cute.math.fma(score, self.scale(), self.neg_row_max[row]) > RESCALE_THRESHOLD
+        return cute.math.fma(score, self.row_scale[row], self.neg_row_max[row]) > RESCALE_THRESHOLD
 
     def raise_row_max(self, row: int, thread_max: Any) -> Any:
         """Raise row_max to the new maximum, rescale row_sum, and return the correction for the output accumulator."""
@@ -116,28 +109,12 @@ class OnlineSoftmax:
         now = arch.fmin(before, scaled_neg_max(quad_max(thread_max), self.scale(), self.p_log2_max))
         correction = arch.exp2(now - before)
         self.neg_row_max[row], self.row_sum[row] = now, self.row_sum[row] * correction
+        self.row_scale[row] = row_scale(self.scale(), now)
         return correction
 
-    def find_beyond(self) -> None:
-        """Note whether a row of the warp is beyond `EXACT_BEYOND`, after its maxima were raised."""
-        values = [self.neg_row_max[row] for row in range(cute.size(self.neg_row_max))]
-        self.beyond[0] = arch.vote_any_sync(any_beyond(select_(x == NEG_ROW_MAX_INIT, Float32(0.0), x) for x in values))
-
-    @cute.jit
-    def compute_p(self):
-        """P = exp2(S * scale_log2 - row_max), and row_sum."""
-        if self.beyond[0]:
-            self.compute_p_of([row_scale(self.scale(), self.neg_row_max[n]) for n in range(cute.size(self.row_sum))])
-        else:
-            self.compute_p_of([self.scale() for _ in range(cute.size(self.row_sum))])
-
-    def compute_p_of(self, scales: list[Any]) -> None:
-        """Compute P and row_sum, given the scale of each row."""
-        raise NotImplementedError
-
-    def p(self, row: int, score: Any, scale: Any) -> Any:
-        """Return P of a score of a row with this scale."""
-        return arch.exp2(cute.math.fma(score, scale, self.neg_row_max[row]))
+    def p(self, row: int, score: Any) -> Any:
+        """Return P of a score."""
+        return arch.exp2(cute.math.fma(score, self.row_scale[row], self.neg_row_max[row]))
 
     def rounded_neg_max(self, row: int) -> Any:
         """Return -row_max of a row times the scale of the scores, whatever the row's scale is."""

@@ -10,7 +10,6 @@ from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ...parts.online_softmax import (
     RESCALE_THRESHOLD,
-    any_beyond,
     log_sum_exp,
     nonzero_scale,
     rounded_neg_max,
@@ -46,29 +45,8 @@ def f16_exponent(most: Float32):
 def updated_neg_max(before: Float32, most: Float32, scale: Float32):
     """Return -row_max: updated only if the largest score exceeds it by much, so that accumulators are seldom
     rescaled."""
-    return -(most * scale) if cute.math.fma(most, scale, before) > RESCALE_THRESHOLD else before
-
-
-@cute.jit
-def updated_large_neg_max(before: Float32, most: Float32, scale: Float32):
-    """Return -row_max, too, also of maxima whose scaled values are rounded by more than P may be off."""
     over = cute.math.fma(most, row_scale(scale, before), before)
     return scaled_neg_max(most, scale) if over > RESCALE_THRESHOLD else before
-
-
-@cute.jit
-def softmax_of_rows(tile: Any, maxima: Any, scales: Any):
-    """P = exp2(S * scale - row_max) of a thread's rows of `tile`, with the running row_max and row_sum, given the largest
-    score and the scale of each."""
-    before = [tile.neg_row_max[i] for i in range_constexpr(len(maxima))]
-    now = [updated_neg_max(*row) for row in zip(before, maxima, scales, strict=True)]
-    if any_beyond(now):
-        now = [updated_large_neg_max(*row) for row in zip(before, maxima, scales, strict=True)]
-        for i in range_constexpr(len(maxima)):
-            tile.p_of_row(i, now[i], row_scale(scales[i], now[i]))
-    else:
-        for i in range_constexpr(len(maxima)):
-            tile.p_of_row(i, now[i], scales[i])
 
 
 def _eights(dtype: Any) -> Any:
@@ -329,24 +307,22 @@ class MlaWarpgroup(ConsumerWarpgroup):
         for n in range(1, KV_TILE // 8):
             for chain in chains:
                 smem_max[chain] = arch.fmax(smem_max[chain], self.acc_s[(*chain, n), 0, 0])
-        maxima = []
         for half in range(2):
             most = arch.fmax(smem_max[0, half], smem_max[1, half])
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
-            maxima.append(most)
-        softmax_of_rows(self, maxima, [self.scale_of(half) for half in range(2)])
-
-    def p_of_row(self, half: int, now: Any, scale: Any) -> None:
-        """Compute P of a thread's first or second row, whose -row_max is `now`."""
-        correction = arch.exp2(now - self.neg_row_max[half])
-        total = self.row_sum[half] * correction
-        for n in range(KV_TILE // 8):
-            for c in range(2):
-                power = arch.exp2(cute.math.fma(self.acc_s[(c, half, n), 0, 0], scale, now))
-                self.acc_s[(c, half, n), 0, 0] = power
-                total = total + power
-        self.neg_row_max[half], self.row_sum[half], self.correction[half] = now, total, correction
+            before = self.neg_row_max[half]
+            scale = self.scale_of(half)
+            now = updated_neg_max(before, most, scale)
+            scale = row_scale(scale, now)
+            correction = arch.exp2(now - before)
+            total = self.row_sum[half] * correction
+            for n in range(KV_TILE // 8):
+                for c in range(2):
+                    power = arch.exp2(cute.math.fma(self.acc_s[(c, half, n), 0, 0], scale, now))
+                    self.acc_s[(c, half, n), 0, 0] = power
+                    total = total + power
+            self.neg_row_max[half], self.row_sum[half], self.correction[half] = now, total, correction
 
     @cute.jit
     def epilogue(

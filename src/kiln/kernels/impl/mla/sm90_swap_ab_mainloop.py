@@ -8,11 +8,11 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ....utils import sm90
-from ...parts.online_softmax import log_sum_exp, rounded_neg_max, store_row_sum
+from ...parts.online_softmax import log_sum_exp, rounded_neg_max, row_scale, store_row_sum
 from ...parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP
 from .sm90_kv_tiles import ConsumerWarpgroup
-from .sm90_mainloop import softmax_of_rows
+from .sm90_mainloop import updated_neg_max
 from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
@@ -223,25 +223,23 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     def softmax(self) -> None:
         """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
         first, group = self.lane() % 4 * 2, self.uniform_here(self.group)
-        maxima = []
         for i in range(self.kernel.rows // 4):
             row = first + 8 * (i // 2) + i % 2
             most = self.smem_max[row, 0, group]
             for other in range(1, 4):
                 most = arch.fmax(most, self.smem_max[row, other, group])
-            maxima.append(most)
-        softmax_of_rows(self, maxima, [self.scale_of(i) for i in range(len(maxima))])
-
-    def p_of_row(self, i: int, now: Any, scale: Any) -> None:
-        """Compute P of one of a thread's rows, whose -row_max is `now`."""
-        correction = arch.exp2(now - self.neg_row_max[i])
-        total = self.row_sum[i] * correction
-        for half in range(2):
-            at = (i % 2, half, i // 2), 0, 0
-            power = arch.exp2(cute.math.fma(self.acc_s[at], scale, now))
-            self.acc_s[at] = power
-            total = total + power
-        self.neg_row_max[i], self.row_sum[i], self.correction[i] = now, total, correction
+            before = self.neg_row_max[i]
+            scale = self.scale_of(i)
+            now = updated_neg_max(before, most, scale)
+            scale = row_scale(scale, now)
+            correction = arch.exp2(now - before)
+            total = self.row_sum[i] * correction
+            for half in range(2):
+                at = (i % 2, half, i // 2), 0, 0
+                power = arch.exp2(cute.math.fma(self.acc_s[at], scale, now))
+                self.acc_s[at] = power
+                total = total + power
+            self.neg_row_max[i], self.row_sum[i], self.correction[i] = now, total, correction
 
     @cute.jit
     def epilogue(

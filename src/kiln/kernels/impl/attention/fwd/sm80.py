@@ -247,7 +247,7 @@ class Sm80ForwardKernel(QueryTile):
             thread_max = softmax.thread_max()
             if arch.vote_any_sync(softmax.any_exceeds(thread_max)):
                 softmax.rescale(thread_max)
-            softmax.compute_p()
+            softmax.exp2()
             mma.pv(stage)
         producer.tail()
         return smem.o, softmax

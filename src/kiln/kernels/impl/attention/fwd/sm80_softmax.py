@@ -49,9 +49,7 @@ class Sm80Softmax(OnlineSoftmax):
 
     def any_exceeds(self, thread_max: list[Any]) -> Any:
         """Return whether a score of this thread is so far above its row_max that accumulators have to be rescaled."""
-        return functools.reduce(
-            lambda a, b: a | b, [self.exceeds(row, x) for row, x in enumerate(thread_max)], self.beyond[0]
-        )
+        return functools.reduce(lambda a, b: a | b, [self.exceeds(row, x) for row, x in enumerate(thread_max)])
 
     def rescale(self, thread_max: list[Any]) -> None:
         """Raise row_max to the new maxima, and rescale row_sum and the output accumulator."""
@@ -60,13 +58,13 @@ class Sm80Softmax(OnlineSoftmax):
             for n in range(self.o_columns // 8):
                 for c in range(2):
                     self.acc_o[(c, half), m, n] = self.acc_o[(c, half), m, n] * correction
-        self.find_beyond()
 
-    def compute_p_of(self, scales: list[Any]) -> None:
+    def exp2(self) -> None:
+        """P = exp2(S * scale_log2 - row_max), in the type of V, and row_sum."""
         for n in range(self.pairs):
             for row, (half, m) in enumerate(self.rows):
                 for c in range(2):
-                    self.acc_s[(c, half), m, n] = self.p(row, self.acc_s[(c, half), m, n], scales[row])
+                    self.acc_s[(c, half), m, n] = self.p(row, self.acc_s[(c, half), m, n])
                 both = self.acc_s[(0, half), m, n] + self.acc_s[(1, half), m, n]
                 self.row_sum[row] = self.row_sum[row] + both
             for m in range(len(self.rows) // 2):

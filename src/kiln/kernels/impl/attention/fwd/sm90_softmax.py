@@ -146,14 +146,11 @@ class Sm90Softmax(OnlineSoftmax):
             self._raise_if_exceeded()
         else:
             self._raise()
-        self.compute_p()
-
-    def compute_p_of(self, scales: list[Any]) -> None:
         for half in range(_ROWS):
             row_sum = self.row_sum[half]
             for n in range(self.tile_n // 8):
                 for c in range(2):
-                    p = self.p(half, self.acc_s[(c, half, n), 0, 0], scales[half])
+                    p = self.p(half, self.acc_s[(c, half, n), 0, 0])
                     self.acc_s[(c, half, n), 0, 0] = p
                     row_sum = row_sum + p
             self.row_sum[half] = row_sum
@@ -161,12 +158,11 @@ class Sm90Softmax(OnlineSoftmax):
     def _raise(self) -> None:
         for half in range(_ROWS):
             self.correction[half] = self.raise_row_max(half, self.thread_max[half])
-        self.find_beyond()
 
     @cute.jit
     def _raise_if_exceeded(self):
         over = [self.exceeds(half, self.thread_max[half]) for half in range(_ROWS)]
-        self.raised[0] = arch.vote_any_sync(over[0] | over[1] | self.beyond[0])
+        self.raised[0] = arch.vote_any_sync(over[0] | over[1])
         if self.raised[0]:
             self._raise()
 
