@@ -231,6 +231,16 @@ def test_tables_leave_room_for_stages(groups):
         Sm90GroupedGemm().check(problem, config, device)
 
 
+@pytest.mark.parametrize(("groups", "rows", "slower"), [(8, 1024, {192}), (32, 256, {192}), (256, 4, {160, 192})])
+def test_tiles_that_are_slower_for_groups_are_left_out(groups, rows, slower):
+    """Than for single GEMMs, whose model expects them to be faster."""
+    shapes = (1, groups * rows, 2048), (groups, 2048, 7168), (1, groups * rows, 7168)
+    problem = GroupedGemmProblem(*(TensorLayout.dense(BFloat16, *x) for x in shapes), expected_rows=rows)
+    columns = {config.tile_shape_mnk[1] for config in Sm90GroupedGemm().configs(problem, device_of("sm_90a"))}
+    assert 256 in columns
+    assert not columns & slower
+
+
 @pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])
 def test_refused(call, says):
     with pytest.raises(TypeError, match=says):
