@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16, "float8_e4m3fn": kiln.Float8E4M3FN}
 _CONFIGS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
-_FIXED = ("fused_epilogue_us",)
-"""Coefficients that no shape here depends on."""
+_FIXED = ("fused_epilogue_us", "l2_tbps")
+"""Coefficients that are not fitted. No shape here depends on the first. The L2 cache limits small tiles of large GEMMs at
+full clocks (4096 cubed: 192 us with 128x128, 172 with 128x256), but these were measured at the power limit, where all
+configs take the same time."""
 _BEST, _FAMILIES = 10, 8
 """Configs of a shape that are measured: those that are expected to be fastest, and the best of some families."""
 _WRONG = 1e-2
