@@ -101,9 +101,13 @@ class Form(NamedTuple):
 
 def promotion_of(operands: Sequence[Any], dtypes: Sequence[Any]) -> Promotion:
     """Return how types of arrays combine: as PyTorch's if one is a tensor of PyTorch, as numpy's otherwise. PyTorch's
-    tensors without dimensions take the type of the others, unless theirs is of a higher kind."""
+    tensors without dimensions take the type of the others, unless theirs is of a higher kind.
+
+    numpy's rules differ for arrays of integers only. Where there is none, integers are the function's own, such as those
+    that count its loops: as Python's they take the type of an array.
+    """
     if not any(map(arrays.is_torch, operands)):
-        return Promotion("numpy")
+        return Promotion("numpy" if any(dtype.is_integer for dtype in dtypes) else "torch")
     with array_rules("torch"):
         dimensioned = [dtype for x, dtype in zip(operands, dtypes, strict=True) if x.ndim > 0]
         if not dimensioned or len(dimensioned) == len(operands):
