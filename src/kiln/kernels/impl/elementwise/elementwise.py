@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import NumericMeta, cute
-from ....base_dsl.numeric.array_rules import array_rules, zero_dim_type
-from ....base_dsl.numeric.promotion import common_type
 from ....cute import TensorSSA
 from ...dispatch import arrays, devices, launches
+from ...dispatch.promotion import Promotion, promotion_of
 from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, key_of, vectors_first
 from .implementations import REGISTRY, ElementwiseArguments
-from .problem import ElementwiseProblem, Promotion, with_numbers
+from .problem import ElementwiseProblem, with_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,24 +95,6 @@ class Form(NamedTuple):
 
     functions: Functions
     result: Any
-
-
-def promotion_of(operands: Sequence[Any], dtypes: Sequence[Any]) -> Promotion:
-    """Return how types of arrays combine: as PyTorch's if one is a tensor of PyTorch, as numpy's otherwise. PyTorch's
-    tensors without dimensions take the type of the others, unless theirs is of a higher kind.
-
-    numpy's rules differ for arrays of integers only. Where there is none, integers are the function's own, such as those
-    that count its loops: as Python's they take the type of an array.
-    """
-    if not any(map(arrays.is_torch, operands)):
-        return Promotion("numpy" if any(dtype.is_integer for dtype in dtypes) else "torch")
-    with array_rules("torch"):
-        dimensioned = [dtype for x, dtype in zip(operands, dtypes, strict=True) if x.ndim > 0]
-        if not dimensioned or len(dimensioned) == len(operands):
-            return Promotion("torch")
-        met = functools.reduce(common_type, dimensioned)
-    types = [None if x.ndim > 0 else zero_dim_type(dtype, met) for x, dtype in zip(operands, dtypes, strict=True)]
-    return Promotion("torch", tuple(types))
 
 
 def _form(

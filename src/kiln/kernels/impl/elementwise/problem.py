@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...dispatch.arrays import require
 from ...dispatch.problem import Problem, TensorLayout
+from ...dispatch.promotion import Promotion
 from ...parts.element_functions import of_arrays
 
 if TYPE_CHECKING:
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
     from ...parts.element_functions import Functions
 
 _MOST_MODES = 8
-
-
-class Promotion(NamedTuple):
-    """How the types of values combine: the rules of a library, and the types in which inputs are passed (None: their
-    own)."""
-
-    rules: str = "numpy"
-    types: tuple[Any, ...] = ()
 
 
 _NUMPY = Promotion()
