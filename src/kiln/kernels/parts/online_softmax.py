@@ -146,6 +146,12 @@ def log_sum_exp(total: Float32, neg_row_max: Float32):
     return (cute.math.log2(total) - neg_row_max) * LN_2 if total != 0.0 else Float32(-float("inf"))
 
 
+def checked_row_sum(total: Any, neg_row_max: Any) -> Any:
+    """Return row_sum, or NaN where row_max is beyond `EXACT_BEYOND` and P was computed with its rounded value."""
+    beyond = (cute.math.abs(neg_row_max) > EXACT_BEYOND) & (neg_row_max != NEG_ROW_MAX_INIT)
+    return select_(beyond, Float32(float("nan")), total)
+
+
 @cute.jit
 def store_row_sum(row: Any, column: Int32, total: Float32, neg_row_max: Float32):
     """Write row_max, -inf without keys, and row_sum of a partial row from a column on. Of a large row_max, LSE would have

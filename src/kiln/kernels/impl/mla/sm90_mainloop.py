@@ -8,15 +8,7 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_co
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
-from ...parts.online_softmax import (
-    RESCALE_THRESHOLD,
-    log_sum_exp,
-    nonzero_scale,
-    rounded_neg_max,
-    row_scale,
-    scaled_neg_max,
-    store_row_sum,
-)  # fmt: skip
+from ...parts.online_softmax import RESCALE_THRESHOLD, checked_row_sum, log_sum_exp, nonzero_scale, store_row_sum
 from ...parts.rematerialize import rematerialized
 from .sm90_config import Q_TILE, ROPE_DIM, ROPE_PART, WARPGROUP
 from .sm90_kv_tiles import BARRIERS, ConsumerWarpgroup
@@ -45,8 +37,7 @@ def f16_exponent(most: Float32):
 def updated_neg_max(before: Float32, most: Float32, scale: Float32):
     """Return -row_max: updated only if the largest score exceeds it by much, so that accumulators are seldom
     rescaled."""
-    over = cute.math.fma(most, row_scale(scale, before), before)
-    return scaled_neg_max(most, scale) if over > RESCALE_THRESHOLD else before
+    return -(most * scale) if cute.math.fma(most, scale, before) > RESCALE_THRESHOLD else before
 
 
 def _eights(dtype: Any) -> Any:
@@ -296,10 +287,6 @@ class MlaWarpgroup(ConsumerWarpgroup):
         arch.fence_proxy("async.shared", space="cta")
         self.sync_warpgroup()
 
-    def scale_of(self, half: int) -> Any:
-        """Return the scale of the scores of a thread's first or second row."""
-        return self.scale if self.kernel.mma_dtype is self.kernel.dtype else self.q_scales[self.row() + 8 * half]
-
     def softmax(self) -> None:
         """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
         chains = [(c, half) for half in range(2) for c in range(2)]
@@ -312,9 +299,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             before = self.neg_row_max[half]
-            scale = self.scale_of(half)
+            scale = self.scale if self.kernel.mma_dtype is self.kernel.dtype else self.q_scales[self.row() + 8 * half]
             now = updated_neg_max(before, most, scale)
-            scale = row_scale(scale, now)
             correction = arch.exp2(now - before)
             total = self.row_sum[half] * correction
             for n in range(KV_TILE // 8):
@@ -340,6 +326,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.sync_consumers()
         for half in range_constexpr(2):
             total = self.row_sum[half] + self.smem_row_sum[row + 8 * half, 1 - self.group, turn & 1]
+            total = checked_row_sum(total, self.neg_row_max[half])
             self.row_sum[half], self.correction[half] = total, Float32(0.0)
             if total != 0.0:
                 self.correction[half] = arch.rcp_approx(total)
@@ -356,9 +343,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         second = column == 2
         total, neg_row_max = (
             self.row_sum[1] if second else self.row_sum[0],
-            rounded_neg_max(self.scale_of(1), self.neg_row_max[1])
-            if second
-            else rounded_neg_max(self.scale_of(0), self.neg_row_max[0]),
+            self.neg_row_max[1] if second else self.neg_row_max[0],
         )
         own = work.tile * Q_TILE + row + 4 * column
         if own < work.rows and self.group == 0 and column <= 2:

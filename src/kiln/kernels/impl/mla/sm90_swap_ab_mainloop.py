@@ -8,7 +8,7 @@ from .... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ....utils import sm90
-from ...parts.online_softmax import log_sum_exp, rounded_neg_max, row_scale, store_row_sum
+from ...parts.online_softmax import checked_row_sum, log_sum_exp, store_row_sum
 from ...parts.rematerialize import rematerialized
 from .sm90_config import WARPGROUP
 from .sm90_kv_tiles import ConsumerWarpgroup
@@ -231,7 +231,6 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             before = self.neg_row_max[i]
             scale = self.scale_of(i)
             now = updated_neg_max(before, most, scale)
-            scale = row_scale(scale, now)
             correction = arch.exp2(now - before)
             total = self.row_sum[i] * correction
             for half in range(2):
@@ -281,7 +280,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 other, more = self.smem_neg_max[row, b], self.total(row, b)
             high = arch.fmin(one, other)
             weights = arch.exp2(high - one), arch.exp2(high - other)
-            total = total * weights[0] + more * weights[1]
+            total = checked_row_sum(total * weights[0] + more * weights[1], high)
             inverse = Float32(0.0)
             if total != 0.0:
                 inverse = self.inverse(total)
@@ -344,10 +343,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             total = self.row_sum[i]
             for distance in (4, 8, 16):
                 total = total + arch.shuffle_sync_bfly(total, offset=distance)
-            neg_row_max = rounded_neg_max(self.scale_of(i), self.neg_row_max[i])
             if lane < 4:
                 self.smem_row_sum[row, number, group] = total
-                self.smem_neg_max[row, group] = neg_row_max
+                self.smem_neg_max[row, group] = self.neg_row_max[i]
         self.sync_warpgroup()  # all have read the last tile
 
     @cute.jit
