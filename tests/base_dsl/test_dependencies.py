@@ -564,11 +564,11 @@ def test_what_is_not_read_does_not_count(module, capsys):
         """
         class Trainer:
             def __init__(self):
-                self.k, self.losses, self.epoch, self.parts = 2, [], 0, [Part(1), Part(0)]
+                self.k, self.loss_record, self.epoch_number, self.parts = 2, [], 0, [Part(1), Part(0)]
             def log_losses(self):
-                self.epoch += 1
-                self.losses.append(self.epoch)
-                self.parts[0].history = self.losses
+                self.epoch_number += 1
+                self.loss_record.append(self.epoch_number)
+                self.parts[0].history_record = self.loss_record
         class Part:
             def __init__(self, k): self.k = k
         T = Trainer()
@@ -586,7 +586,7 @@ def test_what_is_not_read_does_not_count(module, capsys):
     assert program.f(1) == 6
     parts, before = program.T.parts, program.T.parts[0]
     parts[0] = program.Part(3)  # another object: that it is the same could have been asked
-    parts[0].history = before.history
+    parts[0].history_record = before.history_record
     assert program.f(1) == 6
     assert capsys.readouterr().out == "tracing\n"
     program.T.parts[0].k = 4

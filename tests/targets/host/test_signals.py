@@ -201,10 +201,12 @@ def test_a_stack_that_is_full(program):
         """
         @cute.kernel
         def large(a: cute.Tensor, n: Int32):
-            r = cute.make_rmem_tensor((1 << 22,), Int32)
+            parts = [cute.make_rmem_tensor((1 << 17,), Int32) for _ in range(8)]
             for i in range(n):
-                r[i * 1024] = i
-            a[0] = r[n * 512]
+                for part in parts:
+                    part[i * 32] = i
+            for part in parts:
+                a[0] = a[0] + part[n * 16]
 
         @cute.jit
         def deep(a: cute.Tensor, n: Int32):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..._support import lazy
 from ...hardware.architectures import Arch
 from . import (
@@ -53,7 +55,8 @@ _ELSEWHERE = {
     "fence_proxy_async": 'fence_proxy("async")',
 }  # fmt: skip
 """Names of CUDA C++ and PTX, and what to write for them."""
-__getattr__ = lazy.names(__name__, {}, elsewhere=_ELSEWHERE)
+if not TYPE_CHECKING:  # or checkers took every name
+    __getattr__ = lazy.names(__name__, {}, elsewhere=_ELSEWHERE)
 __dir__ = lazy.listing(__name__)
 __all__ = ["Arch"]
 __all__ += arithmetic.__all__
