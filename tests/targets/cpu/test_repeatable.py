@@ -106,3 +106,33 @@ def test_a_seed_repeats_what_atomics_return():
             orders.add(came.tobytes())
     assert len(seen[2]) == len(seen[5]) == 1
     assert seen[2] != seen[5]
+
+
+def test_a_seed_that_is_taken_back_is_gone(child):
+    """Also where the next call is the first of another function, which has checks."""
+    program = """
+import os
+from kiln import Int32, cute
+
+@cute.kernel
+def k():
+    cute.printf("{}", cute.arch.block_idx()[0])
+
+@cute.jit
+def f(n: Int32):
+    k().launch(grid=n, block=1)
+
+@cute.jit
+def g(n: Int32):
+    k().launch(grid=n, block=1)
+
+f(9)
+os.environ["KILN_CPU_SEED"] = "2"
+f(9)
+del os.environ["KILN_CPU_SEED"]
+g(9)
+g(9)
+"""
+    done = child("-c", program, KILN_TARGET="cpu", KILN_CHECKS="first")
+    runs = [done.stdout.split()[start : start + 9] for start in range(0, 36, 9)]
+    assert runs[0] == runs[2] == runs[3] != runs[1], done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 from ....base_dsl import sanitizing
 from ....base_dsl.diagnostics import Span, warn_at
 from ..faults import TensorMemoryFault
+from ..runtime import launch_settings
 from ..runtime.deadlock_report import DeadlockFault
 from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
@@ -119,6 +120,7 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
     def run(address: int) -> None:
         nonlocal calls
         with lock:
+            launch_settings.follow()  # before the seed is read, which is set back afterwards
             detector = state()
             detector.findings_count = detector.overflow = 0
             seed = seed_variable()
