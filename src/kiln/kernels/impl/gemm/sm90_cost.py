@@ -7,8 +7,8 @@ tiles that SMs compute at a time, a wave, take no less than DRAM needs for their
 in the L2 cache at first. Only pingpong warpgroups hide the epilogue of a tile. Where several limits are near, a wave
 takes longer than the slowest of them: a norm joins them.
 
-Coefficients and tile shapes are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit gemm` fits the coefficients
-to the GEMMs of `benchmarks/layers.py`. None belongs to a single tile shape or problem.
+Coefficients are in `kernels/tuned/h200.json`; `python benchmarks/fit.py fit gemm` fits them to the GEMMs of
+`benchmarks/gemm_shapes.py`. None belongs to a single tile shape or problem.
 """
 
 from __future__ import annotations
