@@ -1,11 +1,11 @@
-"""The gallery's examples beside PyTorch and a copy, on one GPU, on the same data, in one run.
+"""The gallery's examples beside PyTorch, torch.compile and a copy, on one GPU, on the same data, in one run.
 
     python benchmarks/gallery.py [--static] [--short] [--save]
 
 Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA graph with a cold L2 cache. Results are
-compared with PyTorch's before they are timed. "of a copy" is the bandwidth relative to `torch.neg` on as many bytes:
-`copy_` calls cudaMemcpy, which is slower for large arrays. PyTorch calls cuDNN for convolutions, in channels-last memory
-with its autotuner on, and CUB for scans.
+compared with PyTorch's before they are timed. torch.compile tunes its kernels. "of a copy" is the bandwidth relative to
+`torch.neg` on as many bytes: `copy_` calls cudaMemcpy, which is slower for large arrays. PyTorch calls cuDNN for
+convolutions, in channels-last memory with its autotuner on, and CUB for scans.
 
 `--static` needs no GPU: it compiles each example for sm_90a, and counts bank conflicts on the CPU target. "bytes loaded"
 and "stored" are those of a thread's widest access to global memory.
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from normal_data import refuse_constants
+from peers import compiled, reason
 from results import Page, Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -37,8 +38,9 @@ from kiln.cute.runtime import from_dlpack
 from kiln.measure.statistics import Stopping
 
 MEMORY = Table(
-    "Memory-bound examples", ("example", "shape", "dtype", "torch us", "Kiln us", "Kiln TB/s", "of a copy")
-)  # fmt: skip
+    "Memory-bound examples",
+    ("example", "shape", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy"),
+)
 CONVOLUTION = Table(
     "Convolution, float16", ("images", "filters", "stride", "padding", "torch TFLOP/s", "Kiln TFLOP/s", "of torch")
 )
@@ -58,16 +60,26 @@ def device_us(call: Callable[[], Any]) -> float:
     return measure.measure(call, effort=SHORT if "--short" in sys.argv else measure.QUICK).us
 
 
-def memory_bound(name: str, x: Any, out: Any, ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
-    """Time an example that reads `x` once and writes `out` once, beside a copy of as many bytes."""
+def memory_bound(
+    name: str, x: Any, out: Any, ours: Callable[[], Any], theirs: Callable[[], Any], function: Callable[[Any], Any]
+) -> None:
+    """Time an example that reads `x` once and writes `out` once, beside a copy of as many bytes; torch.compile gets
+    `function`."""
     refuse_constants(x)
     size = x.nbytes + out.nbytes
     source = torch.randn(size // 8, device="cuda")
     target = torch.empty_like(source)
     copy, peer, us = device_us(lambda: torch.neg(source, out=target)), device_us(theirs), device_us(ours)
+    try:
+        fused = compiled(function, x)
+        torch.testing.assert_close(fused().double(), function(x).double(), rtol=1e-3, atol=2.0)
+        tuned = f"{device_us(fused):.1f}"
+    except Exception as refused:
+        tuned = f"- ({reason(refused)})"
     shape = " x ".join(map(str, x.shape)) + (f", {len(out)} bins" if name == "histogram" else "")
     MEMORY.add(
-        name, shape, str(x.dtype)[6:], f"{peer:.1f}", f"{us:.1f}", f"{size / us / 1e6:.2f}", f"{copy / us:.2f}"
+        name, shape, str(x.dtype)[6:], f"{peer:.1f}", tuned, f"{us:.1f}", f"{size / us / 1e6:.2f}",
+        f"{copy / us:.2f}",
     )  # fmt: skip
 
 
@@ -81,7 +93,8 @@ def transposes() -> None:
         transpose.transpose(x, y)
         assert torch.equal(y, x.T)
         memory_bound(
-            "transpose", x, y, lambda x=x, y=y: transpose.transpose(x, y), lambda x=x, want=want: want.copy_(x.T)
+            "transpose", x, y, lambda x=x, y=y: transpose.transpose(x, y), lambda x=x, want=want: want.copy_(x.T),
+            lambda x: x.T.contiguous(),
         )  # fmt: skip
 
 
@@ -96,7 +109,7 @@ def histograms() -> None:
         memory_bound(
             "histogram", x, counts,
             lambda x=x, counts=counts, f=bin_of, n=bins: histogram.histogram(x, counts, f, n, 4 * sms),
-            lambda x=x, n=bins: torch.histc(x, n, 0.0, 1.0),
+            lambda x=x, n=bins: torch.histc(x, n, 0.0, 1.0), lambda x, n=bins: torch.histc(x, n, 0.0, 1.0),
         )  # fmt: skip
 
 
@@ -119,6 +132,7 @@ def scans() -> None:
         memory_bound(
             "scan", x, y, lambda x=x, y=y, s=state: scan.scan(x, y, s),
             lambda x=x, w=want: torch.cumsum(x, 0, dtype=w.dtype, out=w),
+            lambda x: torch.cumsum(x, 0, dtype=x.dtype),
         )  # fmt: skip
 
 
