@@ -55,17 +55,31 @@ DECODE = (
 PREFILL_TABLE = Table(
     "Prefill",
     (
-        "batch", "seqlen", "heads Q/KV", "head_dim", "dtype", "mask", "FlashAttention-2 us", "cuDNN us", "Kiln us",
+        "batch",
+        "seqlen",
+        "heads Q/KV",
+        "head_dim",
+        "dtype",
+        "mask",
+        "FlashAttention-2 us",
+        "cuDNN us",
+        "Kiln us",
         "Kiln TFLOP/s",
     ),
-)  # fmt: skip
+)
 DECODE_TABLE = Table(
     "Decode, 32 query heads, 8 KV heads, head_dim 128, bfloat16",
     (
-        "batch", "seqlen_q", "seqlen_k", "FlashAttention-2 us", "FlashAttention-2, packed GQA us", "cuDNN us",
-        "Kiln us", "Kiln TB/s",
+        "batch",
+        "seqlen_q",
+        "seqlen_k",
+        "FlashAttention-2 us",
+        "FlashAttention-2, packed GQA us",
+        "cuDNN us",
+        "Kiln us",
+        "Kiln TB/s",
     ),
-)  # fmt: skip
+)
 PAGE = Page(__file__, "Attention forward", PREFILL_TABLE, DECODE_TABLE)
 
 
@@ -121,9 +135,16 @@ def prefill() -> None:
         us = device_us(ours)
         work = 4 * batch * heads * length * length * dim / (2 if causal else 1)
         PREFILL_TABLE.add(
-            batch, length, f"{heads}/{heads_k}", dim, str(dtype)[6:], "causal" if causal else "full",
-            *map(shown, times), f"{us:.0f}", f"{work / us / 1e6:.0f}",
-        )  # fmt: skip
+            batch,
+            length,
+            f"{heads}/{heads_k}",
+            dim,
+            str(dtype)[6:],
+            "causal" if causal else "full",
+            *map(shown, times),
+            f"{us:.0f}",
+            f"{work / us / 1e6:.0f}",
+        )
 
 
 def decode() -> None:

@@ -42,23 +42,34 @@ LENGTHS = (3000, 500, 1200, 8192, 700, 4100, 2048, 100, 900, 6000, 2400, 3628)
 BESIDE = Table(
     "Bursts and sustained, TFLOP/s (of cuDNN)",
     (
-        "dtype", "head_dim", "seqlen", "mask", "cuDNN burst", "Kiln burst", "cuDNN sustained", "Kiln sustained",
+        "dtype",
+        "head_dim",
+        "seqlen",
+        "mask",
+        "cuDNN burst",
+        "Kiln burst",
+        "cuDNN sustained",
+        "Kiln sustained",
         "clock, power",
     ),
-)  # fmt: skip
+)
 SUSTAINED = Table(
     "Sustained, rounds of peer and Kiln",
     (
-        "case", "mask", "peer", "peer TFLOP/s", "Kiln TFLOP/s", "ratio of each round", "peer clock, power",
+        "case",
+        "mask",
+        "peer",
+        "peer TFLOP/s",
+        "Kiln TFLOP/s",
+        "ratio of each round",
+        "peer clock, power",
         "Kiln clock, power",
     ),
-)  # fmt: skip
+)
 SHAPE_TABLE = Table(
     "Other shapes, bursts, TFLOP/s (of cuDNN)",
-    (
-        "batch", "seqlen", "heads Q/KV", "head_dim QK/V", "mask", "cuDNN", "Kiln", "Kiln, deterministic=False",
-    ),
-)  # fmt: skip
+    ("batch", "seqlen", "heads Q/KV", "head_dim QK/V", "mask", "cuDNN", "Kiln", "Kiln, deterministic=False"),
+)
 VARLEN = Table(
     "Varlen, twelve sequences of 100 to 8192, causal, bursts",
     ("head_dim", "FlashAttention-2 TFLOP/s", "Kiln TFLOP/s", "Kiln mma.sync TFLOP/s"),
@@ -70,11 +81,18 @@ PAGE = Page(__file__, "Attention backward", BESIDE, SUSTAINED, SHAPE_TABLE, VARL
 SHAPES = [
     *((32768 // n, n, 16, 16, 128, 128) for n in (1024, 2048, 4096, 16384)),
     *((32768 // n, n, 32, 32, 64, 64) for n in (1024, 2048, 4096, 16384)),
-    (4, 8192, 16, 4, 128, 128), (1, 8192, 2, 2, 128, 128), (1, 8192, 4, 4, 128, 128), (1, 8192, 8, 8, 128, 128),
-    *((32768 // n, n, 8, 8, 256, 256) for n in (1024, 2048, 4096, 16384)), (4, 8192, 8, 2, 256, 256),
+    (4, 8192, 16, 4, 128, 128),
+    (1, 8192, 2, 2, 128, 128),
+    (1, 8192, 4, 4, 128, 128),
+    (1, 8192, 8, 8, 128, 128),
+    *((32768 // n, n, 8, 8, 256, 256) for n in (1024, 2048, 4096, 16384)),
+    (4, 8192, 8, 2, 256, 256),
     (1, 8192, 2, 2, 256, 256),
-    (2, 4096, 8, 8, 192, 192), (2, 4096, 8, 8, 192, 128), (2, 4096, 8, 8, 256, 256), (4, 8192, 8, 8, 192, 128),
-]  # fmt: skip
+    (2, 4096, 8, 8, 192, 192),
+    (2, 4096, 8, 8, 192, 128),
+    (2, 4096, 8, 8, 256, 256),
+    (4, 8192, 8, 8, 192, 128),
+]
 """Batch, seqlen, query heads, KV heads, head_dim, head_dim_v."""
 
 
@@ -160,9 +178,7 @@ def shapes(arguments: argparse.Namespace) -> None:
         theirs, *own = found.values()
         cells = (f"{work / one.us:.0f} ({theirs.us / one.us:.2f})" for one in own)
         kind = "causal" if causal else "full"
-        SHAPE_TABLE.add(
-            batch, length, f"{heads}/{heads_k}", f"{dim}/{dim_v}", kind, f"{work / theirs.us:.0f}", *cells
-        )  # fmt: skip
+        SHAPE_TABLE.add(batch, length, f"{heads}/{heads_k}", f"{dim}/{dim_v}", kind, f"{work / theirs.us:.0f}", *cells)
 
 
 def varlen(arguments: argparse.Namespace) -> None:

@@ -40,13 +40,19 @@ _SLICE = 0.5
 SUSTAINED = Table(
     "Sustained",
     (
-        "dtype", "shape", "mask", "peer", "peer TFLOP/s", "Kiln TFLOP/s", "ratio", "spread of peer, Kiln, ratio",
+        "dtype",
+        "shape",
+        "mask",
+        "peer",
+        "peer TFLOP/s",
+        "Kiln TFLOP/s",
+        "ratio",
+        "spread of peer, Kiln, ratio",
         "clock, power",
     ),
-)  # fmt: skip
+)
 BURSTS = Table(
-    "Bursts",
-    ("dtype", "shape", "mask", "peer", "peer TFLOP/s", "Kiln TFLOP/s", "ratio", "spread of peer, Kiln, ratio"),
+    "Bursts", ("dtype", "shape", "mask", "peer", "peer TFLOP/s", "Kiln TFLOP/s", "ratio", "spread of peer, Kiln, ratio")
 )
 PAGE = Page(__file__, "Attention forward on Hopper", SUSTAINED, BURSTS)
 
@@ -133,8 +139,12 @@ def varlen(
     starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
     q, k, v = (normal(sum(lengths), 16, 128, dtype=dtype) for _ in range(3))
     options: dict[str, Any] = {
-        "causal": True, "cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": most, "max_seqlen_k": most,
-    }  # fmt: skip
+        "causal": True,
+        "cu_seqlens_q": starts,
+        "cu_seqlens_k": starts,
+        "max_seqlen_q": most,
+        "max_seqlen_k": most,
+    }
     ours = functools.partial(kernels.flash_attention, q, k, v, **options)
     if dtype.itemsize == 1:
         wide = [x.to(torch.bfloat16) for x in (q, k, v)]

@@ -46,19 +46,26 @@ CUTE_DSL = {
 """Milliseconds that CuTe DSL took for the public programs."""
 TIMES = Table(
     "Milliseconds without the disk cache, for sm_90a",
-    (
-        "kernel", "state", "total", "tracing", "lowering", "LLVM passes", "PTX", "ptxas", "host code",
-        "CuTe DSL total",
-    ),
-)  # fmt: skip
+    ("kernel", "state", "total", "tracing", "lowering", "LLVM passes", "PTX", "ptxas", "host code", "CuTe DSL total"),
+)
 PAGE = Page(__file__, "Compile time", TIMES)
 ROOT = Path(__file__).resolve().parents[1]
 HOPPER = ROOT / "examples/hopper/step_6_persistent.py"
 GEMMS = (
-    "gemm gelu", "gemm residual", "gemm gate", "gemm two outputs", "gemm row reduction", "gemm e4m3",
-    "gemm e4m3 fast", "gemm e4m3 block scales", "gemm int8", "gemm tf32", "gemm int8 weights", "gemm int4 weights",
+    "gemm gelu",
+    "gemm residual",
+    "gemm gate",
+    "gemm two outputs",
+    "gemm row reduction",
+    "gemm e4m3",
+    "gemm e4m3 fast",
+    "gemm e4m3 block scales",
+    "gemm int8",
+    "gemm tf32",
+    "gemm int8 weights",
+    "gemm int4 weights",
     "gemm grouped",
-)  # fmt: skip
+)
 ATTENTION = {
     "attention full": (128, {}),
     "attention causal": (128, {"causal": True}),
@@ -80,24 +87,32 @@ BACKWARD = {
     "attention backward head_dim 256": (256, True),
 }
 """Attention backward on sm_90a: head_dim, and whether it is causal."""
-MLA = {
-    "mla 128 heads": (128, "bfloat16"),
-    "mla 16 heads": (16, "bfloat16"),
-    "mla e4m3": (128, "float8_e4m3fn"),
-}
+MLA = {"mla 128 heads": (128, "bfloat16"), "mla 16 heads": (16, "bfloat16"), "mla e4m3": (128, "float8_e4m3fn")}
 """MLA decode of one token: heads, and the dtype of the KV cache."""
 OWN = ("elementwise", "softmax", "gemm", *GEMMS, "hopper_gemm", *ATTENTION, *BACKWARD, *MLA)
 STAGES = {
     "lowering": (
-        "kernel-outlining", "verify", "fma-contraction", "narrow-floats", "wgmma-unrolling", "wgmma-registers",
+        "kernel-outlining",
+        "verify",
+        "fma-contraction",
+        "narrow-floats",
+        "wgmma-unrolling",
+        "wgmma-registers",
         "vector-legalisation",
-        "if-conversion", "expansion", "loop-unrolling", "llvm-conversion", "translate", "check", "loop-annotations",
-        "kernel-attributes", "lines",
+        "if-conversion",
+        "expansion",
+        "loop-unrolling",
+        "llvm-conversion",
+        "translate",
+        "check",
+        "loop-annotations",
+        "kernel-attributes",
+        "lines",
     ),
     "LLVM passes": ("optimize",),
     "PTX": ("codegen",),
     "ptxas": ("ptxas",),
-}  # fmt: skip
+}
 """Columns of the table, with the stages that each adds up; the rest of a compilation is host code."""
 
 
@@ -127,10 +142,20 @@ def attention(dim: int, varlen: bool = False, page: int = 0, narrow: bool = Fals
         table = np.zeros((1, 256 // page), np.int32)
         k, options = k.reshape(-1, page, 2, dim), {**options, "page_table": table, "seqused_k": starts[1:]}
     problem = AttentionProblem(
-        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16,
+        4,
+        8192,
+        8192,
+        16,
+        16,
+        dim,
+        dim,
+        kiln.Float8E4M3FN if narrow else kiln.BFloat16,
         window_right=0 if options else None,
-        page_size=page, varlen=varlen, has_seqused_k=page > 0, score_mod=options.get("score"),
-    )  # fmt: skip
+        page_size=page,
+        varlen=varlen,
+        has_seqused_k=page > 0,
+        score_mod=options.get("score"),
+    )
     config = sm90_cost.default_config(problem, device_of("sm_90a"))
     return lambda: kernels.flash_attention(q, k, k, config=config, **options)
 
@@ -259,20 +284,25 @@ def gemm(name: str, n: int = 8192, k: int = 256) -> Any:
         "gemm gelu": lambda: of("bfloat16", bias=like[0], activation="gelu"),
         "gemm residual": lambda: of("bfloat16", c=like),
         "gemm gate": lambda: of("bfloat16", epilogue=lambda value, gate: value * gate, extras=[like]),
-        "gemm two outputs": lambda: of("bfloat16",
-        epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))),
+        "gemm two outputs": lambda: of(
+            "bfloat16", epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))
+        ),
         "gemm row reduction": lambda: of("bfloat16", row_reduction="squares"),
         "gemm e4m3": lambda: of("float8_e4m3fn", **bf16),
         "gemm e4m3 fast": lambda: of("float8_e4m3fn", precision="fast", **bf16),
-        "gemm e4m3 block scales": lambda: of("float8_e4m3fn", scale_a=array("float32", n, k // 128),
-        scale_b=array("float32", k // 128, n // 128), **bf16),
+        "gemm e4m3 block scales": lambda: of(
+            "float8_e4m3fn", scale_a=array("float32", n, k // 128), scale_b=array("float32", k // 128, n // 128), **bf16
+        ),
         "gemm int8": lambda: of("int8"),
         "gemm tf32": lambda: of("float32", precision="tf32"),
         "gemm int8 weights": lambda: weights(8),
         "gemm int4 weights": lambda: weights(4),
-        "gemm grouped": lambda: lambda: kernels.grouped_gemm(array("bfloat16", n, k),
-        array("bfloat16", 64, n, k).transpose(0, 2, 1), offsets=array("int32", 64)),
-    }  # fmt: skip
+        "gemm grouped": lambda: (
+            lambda: kernels.grouped_gemm(
+                array("bfloat16", n, k), array("bfloat16", 64, n, k).transpose(0, 2, 1), offsets=array("int32", 64)
+            )
+        ),
+    }
     return makers[name]()
 
 

@@ -341,8 +341,12 @@ def tensor_cores(peers: dict[str, Any]) -> None:
     for workers in sorted({1, os.cpu_count() or 1}):
         parts.set_workers(workers)
         seconds = best(lambda: gemm(*tensors), 9, clock_for(workers))
-        row(f"GEMM {SIZE}^3 f16, ldmatrix and mma.sync, {workers} thread{'s' * (workers > 1)}", seconds * 1e3, "ms",
-            f"first call with compilation {first:.2f} s" if workers == 1 else "")  # fmt: skip
+        row(
+            f"GEMM {SIZE}^3 f16, ldmatrix and mma.sync, {workers} thread{'s' * (workers > 1)}",
+            seconds * 1e3,
+            "ms",
+            f"first call with compilation {first:.2f} s" if workers == 1 else "",
+        )
     parts.set_workers(1)
     if "triton" in peers:
         call = triton_gemm(peers["triton"])
@@ -365,7 +369,7 @@ def triton_gemm(triton: Any) -> Callable[..., None]:
 
     def kernel(  # pyright: ignore[reportInvalidTypeForm]
         a, b, c, size: tl.constexpr, tile: tl.constexpr, step: tl.constexpr
-    ):  # fmt: skip
+    ):
         rows = tl.program_id(1) * tile + tl.arange(0, tile)
         columns = tl.program_id(0) * tile + tl.arange(0, tile)
         inner = tl.arange(0, step)

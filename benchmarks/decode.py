@@ -40,15 +40,22 @@ DECODE = (
 SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
 PAGES = (256, 64, 16, 1)
 MLA = (
-    (128, 1, 16, 8192), (128, 1, 32, 4096), (64, 1, 64, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096),
+    (128, 1, 16, 8192),
+    (128, 1, 32, 4096),
+    (64, 1, 64, 8192),
+    (128, 1, 128, 4096),
+    (128, 2, 128, 4096),
     (32, 1, 128, 16384),
-    (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
-)  # fmt: skip
+    (16, 1, 16, 32768),
+    (1, 1, 16, 131072),
+    (1, 1, 128, 131072),
+)
 """Batch, seqlen_q, heads, seqlen_k; bf16."""
 BURSTS = (
     *((128, tokens, heads, 8192 if heads == 16 else 4096) for tokens in (1, 2, 4) for heads in (16, 32, 64, 128)),
-    (128, 1, 128, 8192), (128, 1, 128, 16384),
-)  # fmt: skip
+    (128, 1, 128, 8192),
+    (128, 1, 128, 16384),
+)
 """The same, in bursts."""
 SUSTAINED = BURSTS[:4] + BURSTS[7:8]
 """The shapes that are measured sustained, too."""
@@ -60,17 +67,37 @@ PREFILL = ((4, 512, 16, 4096), (4, 512, 128, 4096), (1, 2048, 128, 16384), (4, 2
 PAGED_TABLE = Table(
     "Paged KV cache, 32 query heads, 8 KV heads, head_dim 128, bfloat16",
     (
-        "batch", "seqlen_q", "seqlen_k", "cuDNN us", "Kiln us", "page size 256 us", "64 us", "16 us", "1 us",
-        "Kiln TB/s", "paged over contiguous", "e4m3 us", "e4m3 KV, page size 64 us", "TB/s",
+        "batch",
+        "seqlen_q",
+        "seqlen_k",
+        "cuDNN us",
+        "Kiln us",
+        "page size 256 us",
+        "64 us",
+        "16 us",
+        "1 us",
+        "Kiln TB/s",
+        "paged over contiguous",
+        "e4m3 us",
+        "e4m3 KV, page size 64 us",
+        "TB/s",
     ),
-)  # fmt: skip
+)
 MLA_TABLE = Table(
     "MLA decode, page size 64",
     (
-        "batch", "seqlen_q", "heads", "seqlen_k", "PyTorch us", "Kiln us", "Kiln TB/s", "Kiln TFLOP/s", "e4m3 KV us",
+        "batch",
+        "seqlen_q",
+        "heads",
+        "seqlen_k",
+        "PyTorch us",
+        "Kiln us",
+        "Kiln TB/s",
+        "Kiln TFLOP/s",
+        "e4m3 KV us",
         "TB/s",
     ),
-)  # fmt: skip
+)
 BURST_TABLE = Table(
     "MLA decode, bursts",
     ("batch", "seqlen_q", "heads", "seqlen_k", "us", "TB/s", "TFLOP/s", "e4m3 KV us", "TB/s", "TFLOP/s"),
@@ -81,21 +108,34 @@ VARLEN_TABLE = Table(
 )
 SUSTAINED_TABLE = Table(
     "MLA decode, sustained",
-    (
-        "batch", "seqlen_q", "heads", "seqlen_k", "TFLOP/s", "clock, power", "e4m3 KV TFLOP/s", "clock, power",
-    ),
-)  # fmt: skip
+    ("batch", "seqlen_q", "heads", "seqlen_k", "TFLOP/s", "clock, power", "e4m3 KV TFLOP/s", "clock, power"),
+)
 PREFILL_TABLE = Table(
     "MLA prefill, causal",
     (
-        "batch", "seqlen_q", "heads", "seqlen_k", "Kiln us", "TFLOP/s", "Kiln, contiguous KV us", "e4m3 KV us",
-        "TFLOP/s", "expanded KV: cuDNN us", "Kiln us",
+        "batch",
+        "seqlen_q",
+        "heads",
+        "seqlen_k",
+        "Kiln us",
+        "TFLOP/s",
+        "Kiln, contiguous KV us",
+        "e4m3 KV us",
+        "TFLOP/s",
+        "expanded KV: cuDNN us",
+        "Kiln us",
     ),
-)  # fmt: skip
+)
 PAGE = Page(
-    __file__, "Decode: paged KV cache and MLA", PAGED_TABLE, MLA_TABLE, BURST_TABLE, VARLEN_TABLE, SUSTAINED_TABLE,
+    __file__,
+    "Decode: paged KV cache and MLA",
+    PAGED_TABLE,
+    MLA_TABLE,
+    BURST_TABLE,
+    VARLEN_TABLE,
+    SUSTAINED_TABLE,
     PREFILL_TABLE,
-)  # fmt: skip
+)
 
 
 def device_us(call: Callable[[], Any]) -> float:
@@ -150,9 +190,17 @@ def paged(only_compile: bool) -> None:
         size = 2 * 2 * batch * keys * 8 * 128
         slower = ", ".join(f"{100 * x / us[0] - 100:.0f} %" for x in us[1:])
         PAGED_TABLE.add(
-            batch, queries, keys, shown(theirs), *map(shown, us), f"{size / us[0] / 1e6:.2f}", slower, shown(us8),
-            shown(us_cache), f"{size / 2 / us_cache / 1e6:.2f}",
-        )  # fmt: skip
+            batch,
+            queries,
+            keys,
+            shown(theirs),
+            *map(shown, us),
+            f"{size / us[0] / 1e6:.2f}",
+            slower,
+            shown(us8),
+            shown(us_cache),
+            f"{size / 2 / us_cache / 1e6:.2f}",
+        )
 
 
 def by_hand(q: torch.Tensor, ckv: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -203,10 +251,11 @@ def mla_prefill(only_compile: bool) -> None:
         paged = functools.partial(kernels.mla_prefill, page_table=table, lengths=lengths, out=out)
         calls = [
             functools.partial(paged, q, cache, starts),
-            functools.partial(kernels.mla_prefill, q, ckv.flatten(0, 1), starts, cu_seqlens_k=places, max_length=keys,
-            out=out),
+            functools.partial(
+                kernels.mla_prefill, q, ckv.flatten(0, 1), starts, cu_seqlens_k=places, max_length=keys, out=out
+            ),
             functools.partial(paged, q, cache.to(torch.float8_e4m3fn), starts),
-        ]  # fmt: skip
+        ]
         if only_compile:
             wanted = calls[0]().clone()
             torch.testing.assert_close(calls[1](), wanted, rtol=2e-2, atol=2e-2)
@@ -248,9 +297,17 @@ def mla(only_compile: bool, quick: bool = False) -> None:
         size, work = 2 * batch * keys * 576, 2 * batch * tokens * heads * keys * (576 + 512)
         us, us8 = device_us(ours), device_us(narrow)
         MLA_TABLE.add(
-            batch, tokens, heads, keys, None if quick else shown(device_us(theirs)), shown(us),
-            f"{size / us / 1e6:.2f}", f"{work / us / 1e6:.0f}", shown(us8), f"{size / 2 / us8 / 1e6:.2f}",
-        )  # fmt: skip
+            batch,
+            tokens,
+            heads,
+            keys,
+            None if quick else shown(device_us(theirs)),
+            shown(us),
+            f"{size / us / 1e6:.2f}",
+            f"{work / us / 1e6:.0f}",
+            shown(us8),
+            f"{size / 2 / us8 / 1e6:.2f}",
+        )
 
 
 def mla_bursts(only_compile: bool, quick: bool = False, varlen: bool = False) -> None:

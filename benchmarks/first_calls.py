@@ -106,11 +106,13 @@ def table(target: str, rounds: int, calls: int) -> None:
         for kind, runs in found.items():
             least = [1e6 * min(times) for times in zip(*(run["calls"] for run in runs), strict=True)]
             FIRST.add(
-                f"`{case}`" if "." in case else case, kind,
+                f"`{case}`" if "." in case else case,
+                kind,
                 *(f"{1e3 * min(run[what] for run in runs):.0f}" for what in ("import", "compile")),
-                " ".join(f"{us:.0f}" for us in least[:6]), f"{max(least[6:]):.1f}",
+                " ".join(f"{us:.0f}" for us in least[:6]),
+                f"{max(least[6:]):.1f}",
                 f"{statistics.median(least[-10:]):.1f}",
-            )  # fmt: skip
+            )
 
 
 def main() -> None:

@@ -47,10 +47,16 @@ CONVOLUTION = Table(
 STATIC = Table(
     "Static profile, sm_90a",
     (
-        "example", "case", "registers", "spilled bytes", "shared memory", "bytes loaded", "bytes stored",
+        "example",
+        "case",
+        "registers",
+        "spilled bytes",
+        "shared memory",
+        "bytes loaded",
+        "bytes stored",
         "bank conflicts",
     ),
-)  # fmt: skip
+)
 PAGE = Page(__file__, "Examples of the gallery", MEMORY, CONVOLUTION, STATIC)
 SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
 
@@ -78,24 +84,29 @@ def memory_bound(
         tuned = f"- ({reason(refused)})"
     shape = " x ".join(map(str, x.shape)) + (f", {len(out)} bins" if name == "histogram" else "")
     MEMORY.add(
-        name, shape, str(x.dtype)[6:], f"{peer:.1f}", tuned, f"{us:.1f}", f"{size / us / 1e6:.2f}",
-        f"{copy / us:.2f}",
-    )  # fmt: skip
+        name, shape, str(x.dtype)[6:], f"{peer:.1f}", tuned, f"{us:.1f}", f"{size / us / 1e6:.2f}", f"{copy / us:.2f}"
+    )
 
 
 def transposes() -> None:
     for m, n, dtype in (
-        (8192, 8192, torch.float32), (16384, 8192, torch.bfloat16), (16384, 16384, torch.uint8),
+        (8192, 8192, torch.float32),
+        (16384, 8192, torch.bfloat16),
+        (16384, 16384, torch.uint8),
         (8191, 8193, torch.float32),
-    ):  # fmt: skip
+    ):
         x = torch.randn(m, n, device="cuda").mul(8).to(dtype)
         y, want = (torch.empty(n, m, device="cuda", dtype=dtype) for _ in range(2))
         transpose.transpose(x, y)
         assert torch.equal(y, x.T)
         memory_bound(
-            "transpose", x, y, lambda x=x, y=y: transpose.transpose(x, y), lambda x=x, want=want: want.copy_(x.T),
+            "transpose",
+            x,
+            y,
+            lambda x=x, y=y: transpose.transpose(x, y),
+            lambda x=x, want=want: want.copy_(x.T),
             lambda x: x.T.contiguous(),
-        )  # fmt: skip
+        )
 
 
 def histograms() -> None:
@@ -107,10 +118,13 @@ def histograms() -> None:
         # `histc` counts in float32, which ends at 2^24; `bins` is a power of two, so that `x * bins` is exact
         assert torch.equal(counts, torch.bincount((x * bins).int(), minlength=bins).int())
         memory_bound(
-            "histogram", x, counts,
+            "histogram",
+            x,
+            counts,
             lambda x=x, counts=counts, f=bin_of, n=bins: histogram.histogram(x, counts, f, n, 4 * sms),
-            lambda x=x, n=bins: torch.histc(x, n, 0.0, 1.0), lambda x, n=bins: torch.histc(x, n, 0.0, 1.0),
-        )  # fmt: skip
+            lambda x=x, n=bins: torch.histc(x, n, 0.0, 1.0),
+            lambda x, n=bins: torch.histc(x, n, 0.0, 1.0),
+        )
 
 
 def scans() -> None:
@@ -130,10 +144,13 @@ def scans() -> None:
         else:
             torch.testing.assert_close(y, x.double().cumsum(0).float(), rtol=1e-3, atol=1.0)
         memory_bound(
-            "scan", x, y, lambda x=x, y=y, s=state: scan.scan(x, y, s),
+            "scan",
+            x,
+            y,
+            lambda x=x, y=y, s=state: scan.scan(x, y, s),
             lambda x=x, w=want: torch.cumsum(x, 0, dtype=w.dtype, out=w),
             lambda x: torch.cumsum(x, 0, dtype=x.dtype),
-        )  # fmt: skip
+        )
 
 
 def convolutions() -> None:
@@ -182,9 +199,13 @@ def static() -> None:
         ("transpose", "float16", transpose.launch, (f16, f16.copy(), 8)),
         ("histogram", "float32, 256 bins", histogram.histogram, (flat, np.zeros(bins, np.int32), bin_of, bins, 2)),
         ("scan", "float32", scan.launch, (flat, flat.copy(), np.zeros(scan.words(len(flat), 4), np.int64), True)),
-        ("convolution", "64 filters of 3 x 3 x 64", convolution.launch,
-         (images, filters, images.copy(), filters.shape, 1, 1)),
-    )  # fmt: skip
+        (
+            "convolution",
+            "64 filters of 3 x 3 x 64",
+            convolution.launch,
+            (images, filters, images.copy(), filters.shape, 1, 1),
+        ),
+    )
     for name, what, launch, given in cases:
         prepared = [
             from_dlpack(x, assumed_align=16).mark_layout_dynamic() if isinstance(x, np.ndarray) else x for x in given
@@ -195,9 +216,15 @@ def static() -> None:
             launch(*given)
         ptx = compiled.artifacts["ptx"]
         STATIC.add(
-            name, what, used.registers, used.spill_stores, used.smem, widest(ptx, "ld"), widest(ptx, "st"),
+            name,
+            what,
+            used.registers,
+            used.spill_stores,
+            used.smem,
+            widest(ptx, "ld"),
+            widest(ptx, "st"),
             report.conflicts,
-        )  # fmt: skip
+        )
 
 
 def main() -> None:

@@ -43,10 +43,16 @@ _PAUSE = 0.06
 SQUARE_TABLE = Table(
     "Large square GEMMs",
     (
-        "layout", "M = N = K", "dtype", "cuBLAS burst us", "Kiln burst us", "Kiln burst TFLOP/s",
-        "cuBLAS sustained us", "Kiln sustained us",
+        "layout",
+        "M = N = K",
+        "dtype",
+        "cuBLAS burst us",
+        "Kiln burst us",
+        "Kiln burst TFLOP/s",
+        "cuBLAS sustained us",
+        "Kiln sustained us",
     ),
-)  # fmt: skip
+)
 DTYPE_TABLE = Table("Other dtypes, bursts", ("layout", "M = N = K", "dtype", "cuBLAS us", "Kiln us", "Kiln TFLOP/s"))
 SKINNY_TABLE = Table("Small and skinny GEMMs, float16, NT", ("M", "N", "K", "cuBLAS us", "Kiln us"))
 EPILOGUE_TABLE = Table("Epilogues, 4096 cubed, float16, NT", ("epilogue", "PyTorch us", "Kiln us"))

@@ -42,7 +42,7 @@ from kiln import (
     measure,
     range_constexpr,
     utils,
-)  # fmt: skip
+)
 from kiln.cute import arch
 from kiln.cute.nvgpu import cpasync, warp, warpgroup
 from kiln.cute.runtime import from_dlpack
@@ -68,53 +68,47 @@ FLOPS_OF_A_CYCLE = 4096
 
 F16_TABLE = Table(
     "float16, 8192 cubed",
-    (
-        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
-    ),
-)  # fmt: skip
+    ("kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP"),
+)
 F16_LOCKED = Table(
     "float16, 8192 cubed, clock held at 1305 MHz",
-    (
-        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
-    ),
-)  # fmt: skip
+    ("kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP"),
+)
 ZEROS = Table(
     "float16, 8192 cubed, zeros",
-    (
-        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
-    ),
-)  # fmt: skip
+    ("kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP"),
+)
 BF16_TABLE = Table(
     "bfloat16, 8192 cubed",
-    (
-        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
-    ),
-)  # fmt: skip
+    ("kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP"),
+)
 E4M3_TABLE = Table(
     "float8_e4m3fn, 8192 cubed",
-    (
-        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
-    ),
-)  # fmt: skip
+    ("kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP"),
+)
 E4M3_LOCKED = Table(
     "float8_e4m3fn, 8192 cubed, clock held at 1305 MHz",
-    (
-        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
-    ),
-)  # fmt: skip
+    ("kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP"),
+)
 KIND_TABLE = Table(
     "MMAs alone",
-    (
-        "kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP",
-    ),
-)  # fmt: skip
+    ("kernel", "burst TFLOP/s", "sustained TFLOP/s", "of cuBLAS", "MHz", "tensor cores busy", "W", "pJ per FLOP"),
+)
 WAVE_TABLE = Table(
     "One wave, 2048 x 2048", ("kernel", "K 1024 us", "K 2048 us", "K 4096 us", "K 8192 us", "1024 more K us")
 )
 PAGE = Page(
-    __file__, "Bounds of large GEMMs on Hopper", F16_TABLE, F16_LOCKED, ZEROS, BF16_TABLE, E4M3_TABLE, E4M3_LOCKED,
-    KIND_TABLE, WAVE_TABLE,
-)  # fmt: skip
+    __file__,
+    "Bounds of large GEMMs on Hopper",
+    F16_TABLE,
+    F16_LOCKED,
+    ZEROS,
+    BF16_TABLE,
+    E4M3_TABLE,
+    E4M3_LOCKED,
+    KIND_TABLE,
+    WAVE_TABLE,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,10 +187,19 @@ class Alone:
 
     @cute.kernel
     def kernel(
-        self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, out: cute.Tensor,
+        self,
+        load_a: cute.CopyAtom,
+        a: cute.Tensor,
+        load_b: cute.CopyAtom,
+        b: cute.Tensor,
+        out: cute.Tensor,
         mma: cute.TiledMma,
-        layout_a: Any, layout_b: Any, tiles: Int32, steps: Int32, shown: Int32,
-    ):  # fmt: skip
+        layout_a: Any,
+        layout_b: Any,
+        tiles: Int32,
+        steps: Int32,
+        shown: Int32,
+    ):
         kind, stages = self.kind, self.stages
         thread, block = arch.thread_idx()[0], arch.block_idx()[0]
         warp_number = arch.make_warp_uniform(arch.warp_idx())
@@ -211,10 +214,14 @@ class Alone:
         arch.sync_threads()
         k, alone = kind.k * kind.wide, (0, cute.make_layout(1))
         of = [
-            cpasync.tma_partition(load, *alone, cute.group_modes(tile, 0, 2),
-            cute.group_modes(cute.local_tile(x, (rows, k), (block, None)), 0, 2))
+            cpasync.tma_partition(
+                load,
+                *alone,
+                cute.group_modes(tile, 0, 2),
+                cute.group_modes(cute.local_tile(x, (rows, k), (block, None)), 0, 2),
+            )
             for load, tile, x, rows in ((load_a, tile_a, a, ROWS), (load_b, tile_b, b, kind.n))
-        ]  # fmt: skip
+        ]
         if warp_number == 0:
             with arch.elect_one():
                 arch.mbarrier_arrive_and_expect_tx(full, (ROWS + kind.n) * SPAN * 2)
@@ -385,9 +392,15 @@ def fill(table: Table, works: dict[str, Work], rounds: int, seconds: float, burs
         most = BLOCKS * FLOPS_OF_A_CYCLE * mhz * (2 if table in (E4M3_TABLE, E4M3_LOCKED) or "e4m3" in name else 1)
         burst = f"{turns.flops / short[name].us * 1e-6:.0f}" if bursts else None
         table.add(
-            name, burst, f"{speed:.0f}", f"{speed / found[peer].speed:.3f}", f"{mhz:.0f}", f"{speed * 1e6 / most:.2f}",
-            f"{watts:.0f}", f"{watts / speed:.3f}",
-        )  # fmt: skip
+            name,
+            burst,
+            f"{speed:.0f}",
+            f"{speed / found[peer].speed:.3f}",
+            f"{mhz:.0f}",
+            f"{speed * 1e6 / most:.2f}",
+            f"{watts:.0f}",
+            f"{watts / speed:.3f}",
+        )
 
 
 CACHED = {
@@ -448,10 +461,19 @@ def of_zeros() -> dict[str, Work]:
 
 
 KINDS = [
-    Kind(), Kind(n=192), Kind(n=128), Kind(held=True), Kind(held=True, n=128), Kind(b_rows=False), Kind(a_rows=False),
-    Kind(k=32), Kind(data="7-bit data"),
-    Kind(BF16), Kind(E4M3), Kind(data="zeros"),
-]  # fmt: skip
+    Kind(),
+    Kind(n=192),
+    Kind(n=128),
+    Kind(held=True),
+    Kind(held=True, n=128),
+    Kind(b_rows=False),
+    Kind(a_rows=False),
+    Kind(k=32),
+    Kind(data="7-bit data"),
+    Kind(BF16),
+    Kind(E4M3),
+    Kind(data="zeros"),
+]
 
 
 def of_kinds() -> dict[str, Work]:

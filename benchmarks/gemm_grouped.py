@@ -38,11 +38,15 @@ PACE = [3, 0.6]
 """Rounds, and seconds of each call in them."""
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 GROUPS = [
-    (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"),
+    (64, 128, 4096, 2048, "equal"),
+    (64, 128, 4096, 2048, "uneven"),
+    (8, 1024, 4096, 7168, "equal"),
     (32, 256, 4096, 7168, "uneven"),
-    (128, 64, 4096, 2048, "uneven"), (256, 32, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"),
+    (128, 64, 4096, 2048, "uneven"),
+    (256, 32, 4096, 2048, "uneven"),
+    (256, 16, 4096, 2048, "uneven"),
     (256, 64, 7168, 2048, "uneven"),
-]  # fmt: skip
+]
 """Groups, rows of each on average, N, K, and how rows are spread."""
 BLOCKS = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192), (128, 7168, 2048)]
 ROWS = [1, 16, 64, 128]
@@ -55,17 +59,31 @@ GROUP_TABLE = Table(
 OTHER_TABLE = Table(
     "Grouped GEMM, masked and block-scaled, sustained TFLOP/s",
     (
-        "groups", "M of each", "N", "K", "PyTorch bf16", "Kiln bf16", "Kiln bf16 masked", "PyTorch e4m3, row scales",
-        "Kiln e4m3, block scales", "Kiln e4m3, block scales, masked",
+        "groups",
+        "M of each",
+        "N",
+        "K",
+        "PyTorch bf16",
+        "Kiln bf16",
+        "Kiln bf16 masked",
+        "PyTorch e4m3, row scales",
+        "Kiln e4m3, block scales",
+        "Kiln e4m3, block scales, masked",
     ),
-)  # fmt: skip
+)
 E4M3_TABLE = Table(
     "GEMM of e4m3 into bfloat16, sustained TFLOP/s",
     (
-        "M", "N", "K", "cuBLAS fast accumulation", "Kiln fast accumulation", "Kiln f32 accumulation",
-        "Kiln block scales", "block scales over f32 accumulation",
+        "M",
+        "N",
+        "K",
+        "cuBLAS fast accumulation",
+        "Kiln fast accumulation",
+        "Kiln f32 accumulation",
+        "Kiln block scales",
+        "block scales over f32 accumulation",
     ),
-)  # fmt: skip
+)
 ROW_TABLE = Table(
     "GEMM of few rows, bfloat16, N 28672, K 8192, sustained",
     ("M", "cuBLAS us", "Kiln us", "cuBLAS, Kiln TB/s", "ratio"),
@@ -78,17 +96,23 @@ def make_config(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, *
 
 
 GROUP_CONFIGS = [
-    make_config(128, 256, 64, (1, 1), 4), make_config(128, 256, 64, (1, 2), 4),
+    make_config(128, 256, 64, (1, 1), 4),
+    make_config(128, 256, 64, (1, 2), 4),
     make_config(128, 192, 64, (1, 1), 4, pingpong=True),
-    make_config(128, 128, 64, (1, 1), 6, pingpong=True), make_config(128, 128, 64, (1, 2), 6, pingpong=True),
-    make_config(128, 128, 64, (1, 1), 4, swap_ab=True), make_config(128, 64, 64, (1, 1), 7, swap_ab=True),
+    make_config(128, 128, 64, (1, 1), 6, pingpong=True),
+    make_config(128, 128, 64, (1, 2), 6, pingpong=True),
+    make_config(128, 128, 64, (1, 1), 4, swap_ab=True),
+    make_config(128, 64, 64, (1, 1), 7, swap_ab=True),
     make_config(128, 32, 64, (1, 1), 9, swap_ab=True),
-]  # fmt: skip
+]
 BLOCK_CONFIGS = [
-    make_config(128, 128, 128, (2, 1), 6), make_config(128, 192, 128, (2, 1), 4),
-    make_config(128, 128, 128, (1, 1), 6), make_config(128, 192, 128, (1, 2), 4),
-    make_config(256, 96, 128, (1, 2), 4), make_config(128, 96, 128, (1, 1), 7, pingpong=True),
-]  # fmt: skip
+    make_config(128, 128, 128, (2, 1), 6),
+    make_config(128, 192, 128, (2, 1), 4),
+    make_config(128, 128, 128, (1, 1), 6),
+    make_config(128, 192, 128, (1, 2), 4),
+    make_config(256, 96, 128, (1, 2), 4),
+    make_config(128, 96, 128, (1, 1), 7, pingpong=True),
+]
 FAST_CONFIGS = [
     make_config(128, 256, 128, (2, 1), 4),
     make_config(256, 128, 128, (1, 2), 4),
@@ -152,9 +176,13 @@ def groups(configs: bool) -> None:
         for config, own in zip(tried, ours, strict=True):
             rates = [case.work / us * 1e6 for us in (theirs, own)]
             GROUP_TABLE.add(
-                *case.name, f"{rates[0]:.0f}", f"{rates[1]:.0f}", f"{rates[1] / rates[0]:.2f}",
-                f"{case.weights / own * 1e6:.2f}", short(config or case.config()),
-            )  # fmt: skip
+                *case.name,
+                f"{rates[0]:.0f}",
+                f"{rates[1]:.0f}",
+                f"{rates[1] / rates[0]:.2f}",
+                f"{case.weights / own * 1e6:.2f}",
+                short(config or case.config()),
+            )
 
 
 QUANTISED_GROUPS = [

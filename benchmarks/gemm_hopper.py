@@ -42,39 +42,75 @@ _BURST = measure.BURST._replace(stopping=measure.BURST.stopping._replace(at_most
 
 SQUARES = [
     *((dtype, n, n, n, "NT") for dtype in (F16, BF16) for n in (2048, 4096, 8192)),
-    (E4M3, 8192, 8192, 8192, "NT"), (E4M3, 8192, 8192, 8192, "NT", "ieee", False),
-    (E4M3, 8192, 8192, 8192, "NT", "fast"), (F32, 4096, 4096, 4096, "NT", "tf32"), (I8, 8192, 8192, 8192, "NT"),
-]  # fmt: skip
+    (E4M3, 8192, 8192, 8192, "NT"),
+    (E4M3, 8192, 8192, 8192, "NT", "ieee", False),
+    (E4M3, 8192, 8192, 8192, "NT", "fast"),
+    (F32, 4096, 4096, 4096, "NT", "tf32"),
+    (I8, 8192, 8192, 8192, "NT"),
+]
 LAYERS = [
-    (BF16, 4096, 11008, 4096, "NT"), (BF16, 8192, 28672, 8192, "NT"), (BF16, 3000, 3000, 3000, "NT"),
+    (BF16, 4096, 11008, 4096, "NT"),
+    (BF16, 8192, 28672, 8192, "NT"),
+    (BF16, 3000, 3000, 3000, "NT"),
     (BF16, 1024, 1024, 1024, "NT"),
-    *((BF16, m, 28672, 8192, "NT") for m in (1, 16, 64, 128, 256)), (BF16, 256, 4096, 4096, "NT"),
-    (BF16, 512, 512, 32768, "NT"), (BF16, 4099, 2053, 1025, "NT"),
-]  # fmt: skip
+    *((BF16, m, 28672, 8192, "NT") for m in (1, 16, 64, 128, 256)),
+    (BF16, 256, 4096, 4096, "NT"),
+    (BF16, 512, 512, 32768, "NT"),
+    (BF16, 4099, 2053, 1025, "NT"),
+]
 """GEMMs of language models, and others: dtype, M, N, K, and whether rows (N) or columns (T) of A and B are
 contiguous."""
 
 SQUARE_TABLE = Table(
     "Square GEMMs, TFLOP/s",
     (
-        "dtype, layout", "M", "N", "K", "cuBLAS burst", "Kiln burst", "ratio", "cuBLAS sustained", "Kiln sustained",
-        "ratio", "range", "clock, power", "config",
+        "dtype, layout",
+        "M",
+        "N",
+        "K",
+        "cuBLAS burst",
+        "Kiln burst",
+        "ratio",
+        "cuBLAS sustained",
+        "Kiln sustained",
+        "ratio",
+        "range",
+        "clock, power",
+        "config",
     ),
-)  # fmt: skip
+)
 LAYER_TABLE = Table(
     "GEMMs of layers, TFLOP/s",
     (
-        "dtype, layout", "M", "N", "K", "cuBLAS burst", "Kiln burst", "ratio", "cuBLAS sustained", "Kiln sustained",
-        "ratio", "range", "clock, power", "config",
+        "dtype, layout",
+        "M",
+        "N",
+        "K",
+        "cuBLAS burst",
+        "Kiln burst",
+        "ratio",
+        "cuBLAS sustained",
+        "Kiln sustained",
+        "ratio",
+        "range",
+        "clock, power",
+        "config",
     ),
-)  # fmt: skip
+)
 EPILOGUE_TABLE = Table(
     "Epilogues, bfloat16, 8192 cubed, TFLOP/s",
     (
-        "epilogue", "torch.compile burst", "Kiln burst", "ratio", "torch.compile sustained", "Kiln sustained", "ratio",
-        "range", "clock, power",
+        "epilogue",
+        "torch.compile burst",
+        "Kiln burst",
+        "ratio",
+        "torch.compile sustained",
+        "Kiln sustained",
+        "ratio",
+        "range",
+        "clock, power",
     ),
-)  # fmt: skip
+)
 WEIGHT_TABLE = Table(
     "Mixed input, us", ("M", "N", "K", "cuBLAS bf16", "Kiln bf16", "Kiln int8", "Kiln int4, groups of 128")
 )
@@ -90,13 +126,17 @@ def _make_config(m: int, n: int, cluster: tuple[int, int], group: int, stages: i
 
 CONFIGS = [
     *(_make_config(128, 256, (2, 1), group, 4) for group in (8, 4, 16)),
-    _make_config(128, 256, (2, 1), 8, 3), _make_config(128, 256, (1, 2), 8, 4), _make_config(128, 256, (1, 1), 16, 4),
+    _make_config(128, 256, (2, 1), 8, 3),
+    _make_config(128, 256, (1, 2), 8, 4),
+    _make_config(128, 256, (1, 1), 16, 4),
     _make_config(256, 128, (1, 2), 8, 4),
-    _make_config(256, 128, (2, 1), 4, 4), _make_config(128, 192, (2, 1), 8, 5),
+    _make_config(256, 128, (2, 1), 4, 4),
+    _make_config(128, 192, (2, 1), 8, 5),
     _make_config(128, 192, (2, 1), 8, 4, True),
-    _make_config(128, 128, (2, 1), 8, 6, True), _make_config(64, 256, (2, 1), 16, 4, True),
+    _make_config(128, 128, (2, 1), 8, 6, True),
+    _make_config(64, 256, (2, 1), 16, 4, True),
     _make_config(128, 128, (2, 2), 8, 6, True),
-]  # fmt: skip
+]
 """Configs to compare, for f16."""
 
 
@@ -266,9 +306,13 @@ def configs(sizes: list[int], pace: Pace) -> None:
         for name, found in in_turns(works, pace.rounds, pace.seconds).items():
             low, high = found.spread
             CONFIG_TABLE.add(
-                n, name, f"{case.work * 1e6 / bursts[name].us:.0f}", f"{found.speed:.0f}", f"{low:.0f} to {high:.0f}",
+                n,
+                name,
+                f"{case.work * 1e6 / bursts[name].us:.0f}",
+                f"{found.speed:.0f}",
+                f"{low:.0f} to {high:.0f}",
                 f"{found.middle.mhz:.0f} MHz, {found.middle.watts:.0f} W",
-            )  # fmt: skip
+            )
 
 
 def compile_one(number: int, parts: list[str]) -> None:

@@ -37,17 +37,42 @@ STATES = ("cold", "in turn", "again")
 SUMMARY = Table(
     "Of cuBLAS, by the number of tokens: geometric mean, and the least",
     (
-        "tokens", "layers", "cold, before", "least", "cold, now", "least", "in turn, before", "least", "in turn, now",
-        "least", "again, before", "least", "again, now", "least",
+        "tokens",
+        "layers",
+        "cold, before",
+        "least",
+        "cold, now",
+        "least",
+        "in turn, before",
+        "least",
+        "in turn, now",
+        "least",
+        "again, before",
+        "least",
+        "again, now",
+        "least",
     ),
-)  # fmt: skip
+)
 TABLE = Table(
     "Layers held out of the fit",
     (
-        "layer", "dtype", "M", "N", "K", "cuBLAS us, cold", "before", "now", "cuBLAS us, in turn", "before", "now",
-        "cuBLAS us, again", "before", "now", "config",
+        "layer",
+        "dtype",
+        "M",
+        "N",
+        "K",
+        "cuBLAS us, cold",
+        "before",
+        "now",
+        "cuBLAS us, in turn",
+        "before",
+        "now",
+        "cuBLAS us, again",
+        "before",
+        "now",
+        "config",
     ),
-)  # fmt: skip
+)
 PAGE = Page(__file__, "GEMMs of layers", SUMMARY, TABLE)
 _SETS_BYTES, _MOST_SETS = 160e6, 64
 """Bytes of all operands that calls in turn have, more than the L2 cache; and how many they are at most."""
@@ -84,9 +109,10 @@ def timed(shape: Gemm, configs: dict[str, Any]) -> dict[str, dict[str, float]]:
         if name != "cuBLAS":
             turns[name] = [functools.partial(kernels.gemm, x, y, out=z, config=configs[name]) for x, y, z in sets]
     states = (
-        alternating.cold(own), alternating.back_to_back(turns),
+        alternating.cold(own),
+        alternating.back_to_back(turns),
         alternating.back_to_back({name: [call] for name, call in own.items()}),
-    )  # fmt: skip
+    )
     return {state: {"before": us["now"], **us} for state, us in zip(STATES, states)}
 
 

@@ -32,10 +32,19 @@ ROWS = [1, 8, 16, 32, 64, 128, 256, 1024]
 CHOSEN = Table(
     "bfloat16 with int8 and int4 weights, sustained",
     (
-        "M", "N", "K", "bf16 us", "int8 us", "int8, groups of 128 us", "int4 us", "int4, groups of 128 us",
-        "PyTorch int4, groups of 128 us", "int8, int4 TB/s", "bf16 over int8, int4",
+        "M",
+        "N",
+        "K",
+        "bf16 us",
+        "int8 us",
+        "int8, groups of 128 us",
+        "int4 us",
+        "int4, groups of 128 us",
+        "PyTorch int4, groups of 128 us",
+        "int8, int4 TB/s",
+        "bf16 over int8, int4",
     ),
-)  # fmt: skip
+)
 PAGE = Page(__file__, "Mixed-input GEMM", CHOSEN)
 
 
@@ -108,9 +117,14 @@ def table(weights: Weights, given: argparse.Namespace) -> None:
         found = times([*calls, peer] if peer else calls, given.rounds, given.seconds)
         rates = [weights.n * weights.k * bits / 8e6 / us for bits, us in ((8, found[1]), (4, found[3]))]
         CHOSEN.add(
-            rows, weights.n, weights.k, *(f"{us:.1f}" for us in found), *([] if peer else [None]),
-            ", ".join(f"{x:.2f}" for x in rates), f"{found[0] / found[1]:.2f}, {found[0] / found[3]:.2f}",
-        )  # fmt: skip
+            rows,
+            weights.n,
+            weights.k,
+            *(f"{us:.1f}" for us in found),
+            *([] if peer else [None]),
+            ", ".join(f"{x:.2f}" for x in rates),
+            f"{found[0] / found[1]:.2f}, {found[0] / found[3]:.2f}",
+        )
 
 
 def configs(weights: Weights, given: argparse.Namespace) -> None:

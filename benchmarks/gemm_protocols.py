@@ -56,9 +56,21 @@ def integer_data(program: Any, size: int) -> tuple[float, float]:
     """Return microseconds of the program's `run`, with its integer data from -2 to 2, and of cuBLAS with such data."""
     f16, f32 = program.cutlass.Float16, program.cutlass.Float32
     ours = program.run(
-        (size, size, size, 1), f16, f16, f16, f32, "k", "k", "n", TILE, CLUSTER, SWIZZLE, warmup_iterations=20,
-        iterations=30, skip_ref_check=True
-    )  # fmt: skip
+        (size, size, size, 1),
+        f16,
+        f16,
+        f16,
+        f32,
+        "k",
+        "k",
+        "n",
+        TILE,
+        CLUSTER,
+        SWIZZLE,
+        warmup_iterations=20,
+        iterations=30,
+        skip_ref_check=True,
+    )
     a, b = (torch.randint(-2, 3, (size, size), device="cuda").half() for _ in range(2))
     out = torch.empty_like(a)
     return ours, paused(of_calls, lambda: torch.mm(a, b.T, out=out))
@@ -104,10 +116,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.manual_seed(0)
     a, b = (torch.randn(given.size, given.size, device="cuda", dtype=torch.float16) for _ in range(2))
     outs = [torch.empty_like(a) for _ in range(2)]
-    calls = {
-        "the program": public(program, a, b, outs[0]),
-        "cuBLAS": lambda: torch.mm(a, b.T, out=outs[1]),
-    }
+    calls = {"the program": public(program, a, b, outs[0]), "cuBLAS": lambda: torch.mm(a, b.T, out=outs[1])}
     for call in calls.values():
         call()
     torch.testing.assert_close(*outs, atol=1.0, rtol=1e-2)

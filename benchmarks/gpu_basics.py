@@ -24,10 +24,8 @@ from kiln.cute.runtime import from_dlpack
 THREADS = 256
 BANDWIDTH = Table(
     "Bandwidth",
-    (
-        "kernel", "dtype", "MiB", "torch us", "Triton us", "Kiln us", "Kiln TB/s", "torch / Kiln", "Triton / Kiln",
-    ),
-)  # fmt: skip
+    ("kernel", "dtype", "MiB", "torch us", "Triton us", "Kiln us", "Kiln TB/s", "torch / Kiln", "Triton / Kiln"),
+)
 CALLS = Table("Host time of a call, least of 40 batches of 200", ("call", "us"))
 PAGE = Page(__file__, "Element-wise kernels and calls", BANDWIDTH, CALLS)
 
@@ -118,9 +116,14 @@ def bandwidth(quick: bool) -> None:
                 theirs, *between, ours = map(gpu_time, runs)
                 triton = between[0] if between else float("nan")
                 BANDWIDTH.add(
-                    name, str(dtype)[6:], size >> 20, *(f"{x * 1e6:.1f}" for x in (theirs, triton, ours)),
-                    f"{tensors * size / ours * 1e-12:.2f}", f"{theirs / ours:.3f}", f"{triton / ours:.3f}",
-                )  # fmt: skip
+                    name,
+                    str(dtype)[6:],
+                    size >> 20,
+                    *(f"{x * 1e6:.1f}" for x in (theirs, triton, ours)),
+                    f"{tensors * size / ours * 1e-12:.2f}",
+                    f"{theirs / ours:.3f}",
+                    f"{triton / ours:.3f}",
+                )
 
 
 def _triton() -> Any:
@@ -152,9 +155,27 @@ def call_five(a: T, b: T, c: T, d: T, e: T):
 
 @cute.jit
 def call_twenty(
-    a: T, b: T, c: T, d: T, e: T, f: T, g: T, h: T, i: T, j: T, k: T, l: T, m: T, n: T, o: T, p: T, q: T, r: T, s: T,
-    t: T
-):  # fmt: skip
+    a: T,
+    b: T,
+    c: T,
+    d: T,
+    e: T,
+    f: T,
+    g: T,
+    h: T,
+    i: T,
+    j: T,
+    k: T,
+    l: T,
+    m: T,
+    n: T,
+    o: T,
+    p: T,
+    q: T,
+    r: T,
+    s: T,
+    t: T,
+):
     touch([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t]).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 

@@ -88,30 +88,62 @@ def rows() -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None, Calla
         return call if have else None
 
     return [
-        ("make_layout((4096,2048))", lambda: cute.make_layout((4096, 2048)), lambda: cute.make_layout((m, n)),
-         peer(lambda: p.Layout((4096, 2048)))),
+        (
+            "make_layout((4096,2048))",
+            lambda: cute.make_layout((4096, 2048)),
+            lambda: cute.make_layout((m, n)),
+            peer(lambda: p.Layout((4096, 2048))),
+        ),
         ("layout(coord)", lambda: static((7, 9)), lambda: dynamic(coord), peer(lambda: p_static(7, 9))),
         ("tv_layout(index)", lambda: tv(77), lambda: tv((thread, 0)), peer(lambda: p_tv(77))),
-        ("coalesce(mma tv)", lambda: cute.coalesce(mma), lambda: cute.coalesce(dynamic),
-        peer(lambda: p.coalesce(p_mma))),
-        ("zipped_divide(gmem, (128,64))", lambda: cute.zipped_divide(static, (128, 64)),
-         lambda: cute.zipped_divide(dynamic, (128, 64)), peer(lambda: p.zipped_divide(p_static, (128, 64)))),
-        ("local_tile(gmem, (128,64), coord)", lambda: cute.local_tile(static, (128, 64), (3, None)),
-         lambda: cute.local_tile(dynamic, (128, 64), (thread, None)), None),
-        ("composition(tile, tv)", lambda: cute.composition(block, tv), lambda: cute.composition(dynamic_block, tv),
-         peer(lambda: p.composition(p_block, p_tv))),
+        (
+            "coalesce(mma tv)",
+            lambda: cute.coalesce(mma),
+            lambda: cute.coalesce(dynamic),
+            peer(lambda: p.coalesce(p_mma)),
+        ),
+        (
+            "zipped_divide(gmem, (128,64))",
+            lambda: cute.zipped_divide(static, (128, 64)),
+            lambda: cute.zipped_divide(dynamic, (128, 64)),
+            peer(lambda: p.zipped_divide(p_static, (128, 64))),
+        ),
+        (
+            "local_tile(gmem, (128,64), coord)",
+            lambda: cute.local_tile(static, (128, 64), (3, None)),
+            lambda: cute.local_tile(dynamic, (128, 64), (thread, None)),
+            None,
+        ),
+        (
+            "composition(tile, tv)",
+            lambda: cute.composition(block, tv),
+            lambda: cute.composition(dynamic_block, tv),
+            peer(lambda: p.composition(p_block, p_tv)),
+        ),
         ("right_inverse(tv)", lambda: cute.right_inverse(tv), None, peer(lambda: p.right_inverse(p_tv))),
         ("complement(mma thr)", lambda: cute.complement(mma[0], 256), None, peer(lambda: p.complement(p_mma[0], 256))),
-        ("make_layout_tv(thr, val)",
-         lambda: cute.make_layout_tv(cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((8, 8), stride=(8, 1))),
-         None, None),
+        (
+            "make_layout_tv(thr, val)",
+            lambda: cute.make_layout_tv(
+                cute.make_layout((16, 8), stride=(8, 1)), cute.make_layout((8, 8), stride=(8, 1))
+            ),
+            None,
+            None,
+        ),
         ("tile_to_shape(atom, (128,64,3))", lambda: cute.tile_to_shape(atom, (128, 64, 3), (0, 1, 2)), None, None),
-        ("slice_(smem, (None,None,1))", lambda: cute.slice_(smem, (None, None, 1)),
-         lambda: cute.slice_(smem, (None, None, thread)), None),
-        ("max_common_vector", lambda: cute.max_common_vector(block, block),
-        lambda: cute.max_common_vector(dynamic, dynamic),
-         None),
-    ]  # fmt: skip
+        (
+            "slice_(smem, (None,None,1))",
+            lambda: cute.slice_(smem, (None, None, 1)),
+            lambda: cute.slice_(smem, (None, None, thread)),
+            None,
+        ),
+        (
+            "max_common_vector",
+            lambda: cute.max_common_vector(block, block),
+            lambda: cute.max_common_vector(dynamic, dynamic),
+            None,
+        ),
+    ]
 
 
 # --- the share of a trace --------------------------------------------------------------------------------------------
@@ -136,12 +168,14 @@ def traced_kernels() -> list[tuple[str, Callable[[], Any]]]:
     half = [np.zeros((128, 128), np.float16) for _ in range(3)]
     static = [from_dlpack(x, assumed_align=16) for x in half]
     return [
-        ("gemm, 128x128 tiles, tensor cores",
-        lambda: kernels.gemm(half[0], half[1], config=kernels.Sm80GemmConfig((128, 128, 32), (2, 2), 3))),
+        (
+            "gemm, 128x128 tiles, tensor cores",
+            lambda: kernels.gemm(half[0], half[1], config=kernels.Sm80GemmConfig((128, 128, 32), (2, 2), 3)),
+        ),
         ("add by a tiled copy, dynamic layouts", lambda: elementwise.add(*half)),
         ("add by a tiled copy, static layouts", lambda: elementwise.add(*static)),
         ("softmax of rows", lambda: kernels.softmax(half[0])),
-    ]  # fmt: skip
+    ]
 
 
 def print_shares(seconds: float) -> None:

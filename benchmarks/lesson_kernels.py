@@ -43,9 +43,16 @@ def add(lesson: int, kernel: str, x: Any, size: int, peer: str, theirs: Callable
     copy, torch_us, us = device_us(lambda: torch.neg(source, out=target)), device_us(theirs), device_us(ours)
     shape = " x ".join(map(str, x.shape))
     KERNELS.add(
-        lesson, kernel, shape, str(x.dtype)[6:], f"`{peer}`", f"{torch_us:.1f}", f"{us:.1f}", f"{size / us / 1e6:.2f}",
+        lesson,
+        kernel,
+        shape,
+        str(x.dtype)[6:],
+        f"`{peer}`",
+        f"{torch_us:.1f}",
+        f"{us:.1f}",
+        f"{size / us / 1e6:.2f}",
         f"{copy / us:.2f}",
-    )  # fmt: skip
+    )
 
 
 def saxpy() -> None:
@@ -54,9 +61,7 @@ def saxpy() -> None:
     want = torch.add(y, x, alpha=2)
     function(2.0, x, y)
     torch.testing.assert_close(y, want)
-    add(
-        1, "saxpy", x, 3 * x.nbytes, "y.add_(x, alpha=2)", lambda: y.add_(x, alpha=2), lambda: function(2.0, x, y)
-    )  # fmt: skip
+    add(1, "saxpy", x, 3 * x.nbytes, "y.add_(x, alpha=2)", lambda: y.add_(x, alpha=2), lambda: function(2.0, x, y))
 
 
 def gated() -> None:
@@ -65,9 +70,7 @@ def gated() -> None:
     function(x, b, y)
     torch.testing.assert_close(y, (silu(x.float()) * b.float()).half(), rtol=2e-3, atol=1e-3)
     compiled = torch.compile(lambda x, b: silu(x) * b)
-    add(
-        5, "gated", x, 3 * x.nbytes, "torch.compile: silu(x) * b", lambda: compiled(x, b), lambda: function(x, b, y)
-    )  # fmt: skip
+    add(5, "gated", x, 3 * x.nbytes, "torch.compile: silu(x) * b", lambda: compiled(x, b), lambda: function(x, b, y))
 
 
 def softmax() -> None:
@@ -79,9 +82,14 @@ def softmax() -> None:
         names[name](x, y)
         torch.testing.assert_close(y, torch.softmax(x, -1), rtol=2e-3, atol=1e-5)
         add(
-            6, shown, x, 2 * x.nbytes, "softmax(x, -1)", lambda: torch.softmax(x, -1),
+            6,
+            shown,
+            x,
+            2 * x.nbytes,
+            "softmax(x, -1)",
+            lambda: torch.softmax(x, -1),
             lambda name=name: names[name](x, y),
-        )  # fmt: skip
+        )
 
 
 def transpose() -> None:
@@ -96,9 +104,14 @@ def transpose() -> None:
         names["transpose"](x, y, layout)
         assert torch.equal(y, x.T)
         add(
-            7, f"transpose, {name}", x, 2 * x.nbytes, "out.copy_(x.T)", lambda: want.copy_(x.T),
+            7,
+            f"transpose, {name}",
+            x,
+            2 * x.nbytes,
+            "out.copy_(x.T)",
+            lambda: want.copy_(x.T),
             lambda layout=layout: names["transpose"](x, y, layout),
-        )  # fmt: skip
+        )
 
 
 def main() -> None:

@@ -239,14 +239,22 @@ def with_tasks(desc: kiln.GridConstant[cuda.TensorMap], out: kiln.Array, tiles: 
 
     tasks = [
         Task(
-            name="load", src_resources=[matrix], dst_resources=[tile], warp_idx=0, num_warps=1,
+            name="load",
+            src_resources=[matrix],
+            dst_resources=[tile],
+            warp_idx=0,
+            num_warps=1,
             schedule=load(matrix, tile),
         ),
         Task(
-            name="store", src_resources=[tile], dst_resources=[output], warp_idx=1, num_warps=CONSUMERS,
+            name="store",
+            src_resources=[tile],
+            dst_resources=[output],
+            warp_idx=1,
+            num_warps=CONSUMERS,
             schedule=store(tile, output),
         ),
-    ]  # fmt: skip
+    ]
     graph = {tile: [matrix], output: [tile]}  # pyright: ignore[reportUnhashable]
     manager = TaskManager(tasks=tasks, resource_dependency_graph=graph, smem_allocator=memory)
     manager.setup_resources_and_tasks()

@@ -48,24 +48,47 @@ BF16, F32, E4M3 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 MEMORY = Table(
     "Memory-bound kernels",
     (
-        "function", "shape", "dtype", "PyTorch us", "torch.compile us", "QuACK* us", "Kiln us", "Kiln TB/s", "of a copy",
+        "function",
+        "shape",
+        "dtype",
+        "PyTorch us",
+        "torch.compile us",
+        "QuACK* us",
+        "Kiln us",
+        "Kiln TB/s",
+        "of a copy",
         "of the best",
     ),
-)  # fmt: skip
+)
 GEMMS = Table(
     "GEMMs",
     (
-        "function", "shape", "dtype", "cuBLAS us", "torch.compile us", "QuACK* us", "Kiln us", "Kiln TFLOP/s",
+        "function",
+        "shape",
+        "dtype",
+        "cuBLAS us",
+        "torch.compile us",
+        "QuACK* us",
+        "Kiln us",
+        "Kiln TFLOP/s",
         "of the best",
     ),
-)  # fmt: skip
+)
 ATTENTION = Table(
     "Attention",
     (
-        "function", "shape", "dtype", "cuDNN us", "FlashAttention-3 us", "flash_attn.cute* us", "FlashMLA us", "Kiln us",
-        "Kiln TFLOP/s", "of the best",
+        "function",
+        "shape",
+        "dtype",
+        "cuDNN us",
+        "FlashAttention-3 us",
+        "flash_attn.cute* us",
+        "FlashMLA us",
+        "Kiln us",
+        "Kiln TFLOP/s",
+        "of the best",
     ),
-)  # fmt: skip
+)
 PAGE = Page(__file__, "Kernels beside their strongest peers", MEMORY, GEMMS, ATTENTION)
 
 EFFORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.5), warmup=0.1, window=0.01, batch=0.003)
@@ -109,9 +132,12 @@ class Case(NamedTuple):
             assert len(got) >= len(wanted), f"{who}: {len(got)} results, {len(wanted)} are wanted"
             for one, other in zip(got, wanted, strict=False):
                 torch.testing.assert_close(
-                    one.float().reshape(other.shape), other.float(), rtol=3e-2, atol=self.tolerance,
+                    one.float().reshape(other.shape),
+                    other.float(),
+                    rtol=3e-2,
+                    atol=self.tolerance,
                     msg=lambda text, who=who: f"{who}: {text}",
-                )  # fmt: skip
+                )
 
     def add(self) -> None:
         """Time the calls, and add the row."""
@@ -134,9 +160,15 @@ def _tuple(x: Any) -> tuple[Any, ...]:
 
 
 def row(
-    table: Table, name: tuple[str, str, str], peers: dict[str, Callable[[], Call]], ours: Call, work: float, wanted: Call,
-    tolerance: float, **others: Any,
-) -> Case:  # fmt: skip
+    table: Table,
+    name: tuple[str, str, str],
+    peers: dict[str, Callable[[], Call]],
+    ours: Call,
+    work: float,
+    wanted: Call,
+    tolerance: float,
+    **others: Any,
+) -> Case:
     """Return a row whose peers are not called yet."""
     return Case(table, name, peers, {"Kiln": ours}, {}, work, wanted, tolerance, **others)
 
@@ -148,9 +180,16 @@ def normal(*shape: int, dtype: Any = BF16) -> Any:
 
 
 def memory_bound(
-    name: str, x: Any, arguments: tuple[Any, ...], theirs: Callable[..., Any], quack: Callable[[], Call], ours: Call,
-    arrays: float, eager: Call | None = None, tolerance: float = 2e-2,
-) -> Case:  # fmt: skip
+    name: str,
+    x: Any,
+    arguments: tuple[Any, ...],
+    theirs: Callable[..., Any],
+    quack: Callable[[], Call],
+    ours: Call,
+    arrays: float,
+    eager: Call | None = None,
+    tolerance: float = 2e-2,
+) -> Case:
     """Return a row whose torch is `theirs(*arguments)`, or `eager`; `arrays` of the size of x are read or written."""
     out = torch.empty_like(x)
     peers: dict[str, Callable[[], Call]] = {
@@ -161,9 +200,15 @@ def memory_bound(
     wide = [a.float() if a.is_floating_point() else a for a in arguments]
     size = x.numel() * x.element_size() / 1e12
     one = row(
-        MEMORY, (name, f"{x.shape[0]} x {x.shape[1]}", str(x.dtype)[6:]), peers, ours, arrays * size,
-        lambda: _tuple(theirs(*wide))[0], tolerance, copied=2 * size,
-    )  # fmt: skip
+        MEMORY,
+        (name, f"{x.shape[0]} x {x.shape[1]}", str(x.dtype)[6:]),
+        peers,
+        ours,
+        arrays * size,
+        lambda: _tuple(theirs(*wide))[0],
+        tolerance,
+        copied=2 * size,
+    )
     one.calls["copy"] = lambda: torch.neg(x, out=out)
     return one
 
@@ -186,10 +231,15 @@ def softmax_backward(rows: int, columns: int, dtype: Any) -> Case:
 
     y, dy = torch.softmax(normal(rows, columns, dtype=dtype), -1), normal(rows, columns, dtype=dtype)
     return memory_bound(
-        "softmax backward", y, (dy, y), lambda dy, y: y * (dy - (dy * y).sum(-1, keepdim=True)), quack,
-        lambda: kernels.softmax_backward(dy, y), 3,
+        "softmax backward",
+        y,
+        (dy, y),
+        lambda dy, y: y * (dy - (dy * y).sum(-1, keepdim=True)),
+        quack,
+        lambda: kernels.softmax_backward(dy, y),
+        3,
         eager=lambda: torch.ops.aten._softmax_backward_data(dy, y, -1, dtype),
-    )  # fmt: skip
+    )
 
 
 def rms_norm(rows: int, columns: int, dtype: Any) -> Case:
@@ -200,9 +250,14 @@ def rms_norm(rows: int, columns: int, dtype: Any) -> Case:
 
     x, w = normal(rows, columns, dtype=dtype), normal(columns, dtype=dtype)
     return memory_bound(
-        "rms_norm", x, (x, w), lambda x, w: functional.rms_norm(x, (columns,), w, 1e-6), quack,
-        lambda: kernels.rms_norm(x, w, eps=1e-6), 2,
-    )  # fmt: skip
+        "rms_norm",
+        x,
+        (x, w),
+        lambda x, w: functional.rms_norm(x, (columns,), w, 1e-6),
+        quack,
+        lambda: kernels.rms_norm(x, w, eps=1e-6),
+        2,
+    )
 
 
 def fused_add_rms_norm(rows: int, columns: int, dtype: Any) -> Case:
@@ -217,10 +272,15 @@ def fused_add_rms_norm(rows: int, columns: int, dtype: Any) -> Case:
         normal(columns, dtype=dtype),
     )
     return memory_bound(
-        "x + residual, rms_norm", x, (x, residual, w),
-        lambda x, r, w: (functional.rms_norm(x + r, (columns,), w, 1e-6), x + r), quack,
-        lambda: kernels.fused_add_rms_norm(x, residual, w, eps=1e-6), 4, tolerance=6e-2,
-    )  # fmt: skip
+        "x + residual, rms_norm",
+        x,
+        (x, residual, w),
+        lambda x, r, w: (functional.rms_norm(x + r, (columns,), w, 1e-6), x + r),
+        quack,
+        lambda: kernels.fused_add_rms_norm(x, residual, w, eps=1e-6),
+        4,
+        tolerance=6e-2,
+    )
 
 
 def rms_norm_backward(rows: int, columns: int, dtype: Any) -> Case:
@@ -250,9 +310,14 @@ def layer_norm(rows: int, columns: int, dtype: Any) -> Case:
     x, w = normal(rows, columns, dtype=dtype), normal(columns, dtype=F32)
     wide = w.to(dtype)
     return memory_bound(
-        "layer_norm", x, (x, wide), lambda x, w: functional.layer_norm(x, (columns,), w, None, 1e-5), quack,
-        lambda: kernels.layer_norm(x, wide, eps=1e-5), 2,
-    )  # fmt: skip
+        "layer_norm",
+        x,
+        (x, wide),
+        lambda x, w: functional.layer_norm(x, (columns,), w, None, 1e-5),
+        quack,
+        lambda: kernels.layer_norm(x, wide, eps=1e-5),
+        2,
+    )
 
 
 def cross_entropy(rows: int, columns: int, dtype: Any) -> Case:
@@ -263,9 +328,14 @@ def cross_entropy(rows: int, columns: int, dtype: Any) -> Case:
 
     x, target = normal(rows, columns, dtype=dtype), torch.randint(columns, (rows,), device="cuda")
     return memory_bound(
-        "cross_entropy", x, (x, target), lambda x, t: functional.cross_entropy(x, t, reduction="none"), quack,
-        lambda: kernels.cross_entropy(x, target, reduction="none"), 1,
-    )  # fmt: skip
+        "cross_entropy",
+        x,
+        (x, target),
+        lambda x, t: functional.cross_entropy(x, t, reduction="none"),
+        quack,
+        lambda: kernels.cross_entropy(x, target, reduction="none"),
+        1,
+    )
 
 
 def topk(rows: int, columns: int, k: int) -> Case:
@@ -278,9 +348,14 @@ def topk(rows: int, columns: int, k: int) -> Case:
 
     x = normal(rows, columns)
     return memory_bound(
-        f"topk, softmax, k = {k}", x, (x,), lambda x: torch.softmax(torch.topk(x, k)[0], -1), quack,
-        lambda: kernels.topk_softmax(x, k, True), 1,
-    )  # fmt: skip
+        f"topk, softmax, k = {k}",
+        x,
+        (x,),
+        lambda x: torch.softmax(torch.topk(x, k)[0], -1),
+        quack,
+        lambda: kernels.topk_softmax(x, k, True),
+        1,
+    )
 
 
 def gemm(m: int, n: int, k: int) -> Case:
@@ -291,22 +366,30 @@ def gemm(m: int, n: int, k: int) -> Case:
         "QuACK*": lambda: fastest(quack_gemm(a, b, outs[1], None, None), quack_configs(a)),
     }
     return row(
-        GEMMS, ("gemm", f"{m} x {n} x {k}", "bfloat16"), peers, lambda: kernels.gemm(a, b, out=outs[2]),
-        2 * m * n * k / 1e12, lambda: a.float() @ b.float(), 2e-2 * k**0.5,
-    )  # fmt: skip
+        GEMMS,
+        ("gemm", f"{m} x {n} x {k}", "bfloat16"),
+        peers,
+        lambda: kernels.gemm(a, b, out=outs[2]),
+        2 * m * n * k / 1e12,
+        lambda: a.float() @ b.float(),
+        2e-2 * k**0.5,
+    )
 
 
 def gemm_fp8(m: int, n: int, k: int) -> Case:
     """GEMM of e4m3 to bf16 with f32 accumulation in both, where the tensor cores alone have some 13 bits."""
     a, b = normal(m, k, dtype=E4M3), normal(n, k, dtype=E4M3).T
     one, out = torch.ones((), device="cuda"), torch.empty(m, n, device="cuda", dtype=BF16)
-    peers = {
-        "cuBLAS": lambda: lambda: torch._scaled_mm(a, b, one, one, out_dtype=BF16, use_fast_accum=False),
-    }
+    peers = {"cuBLAS": lambda: lambda: torch._scaled_mm(a, b, one, one, out_dtype=BF16, use_fast_accum=False)}
     return row(
-        GEMMS, ("gemm", f"{m} x {n} x {k}", "float8_e4m3fn"), peers, lambda: kernels.gemm(a, b, out=out),
-        2 * m * n * k / 1e12, lambda: a.float() @ b.float(), 2e-2 * k**0.5,
-    )  # fmt: skip
+        GEMMS,
+        ("gemm", f"{m} x {n} x {k}", "float8_e4m3fn"),
+        peers,
+        lambda: kernels.gemm(a, b, out=out),
+        2 * m * n * k / 1e12,
+        lambda: a.float() @ b.float(),
+        2e-2 * k**0.5,
+    )
 
 
 def gemm_silu(m: int, n: int, k: int) -> Case:
@@ -322,10 +405,14 @@ def gemm_silu(m: int, n: int, k: int) -> Case:
         "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "silu", None), quack_configs(a, False)),
     }
     return row(
-        GEMMS, ("gemm, silu", f"{m} x {n} x {k}", "bfloat16"), peers,
-        lambda: kernels.gemm(a, b, activation="silu", out=outs[1]), 2 * m * n * k / 1e12,
-        lambda: theirs(a.float(), b.float()), 2e-2,
-    )  # fmt: skip
+        GEMMS,
+        ("gemm, silu", f"{m} x {n} x {k}", "bfloat16"),
+        peers,
+        lambda: kernels.gemm(a, b, activation="silu", out=outs[1]),
+        2 * m * n * k / 1e12,
+        lambda: theirs(a.float(), b.float()),
+        2e-2,
+    )
 
 
 def gelu_tanh(x: Any) -> Any:
@@ -347,10 +434,14 @@ def gemm_gelu(m: int, n: int, k: int) -> Case:
         "QuACK*": lambda: fastest(quack_gemm(a, b, outs[0], "gelu_tanh_approx", bias), quack_configs(a, False)),
     }
     return row(
-        GEMMS, ("gemm, bias, gelu", f"{m} x {n} x {k}", "bfloat16"), peers,
-        lambda: kernels.gemm(a, b, bias=bias, activation=gelu_tanh, out=outs[1]), 2 * m * n * k / 1e12,
-        lambda: theirs(a.float(), b.float(), bias.float()), 2e-2,
-    )  # fmt: skip
+        GEMMS,
+        ("gemm, bias, gelu", f"{m} x {n} x {k}", "bfloat16"),
+        peers,
+        lambda: kernels.gemm(a, b, bias=bias, activation=gelu_tanh, out=outs[1]),
+        2 * m * n * k / 1e12,
+        lambda: theirs(a.float(), b.float(), bias.float()),
+        2e-2,
+    )
 
 
 def cudnn(q: Any, k: Any, v: Any, causal: bool) -> Call:
@@ -377,9 +468,14 @@ def attention(dim: int, causal: bool, group: int = 1) -> Case:
     shown = f"{heads} heads" if group == 1 else f"{heads} heads on {heads // group}"
     shape = f"{batch} x {length}, {shown}, head_dim {dim}, {'causal' if causal else 'full'}"
     return row(
-        ATTENTION, ("attention", shape, "bfloat16"), peers, lambda: kernels.flash_attention(q, k, v, causal=causal),
-        4 * batch * heads * length * length * dim / (2 if causal else 1) / 1e12, theirs, 2e-2,
-    )  # fmt: skip
+        ATTENTION,
+        ("attention", shape, "bfloat16"),
+        peers,
+        lambda: kernels.flash_attention(q, k, v, causal=causal),
+        4 * batch * heads * length * length * dim / (2 if causal else 1) / 1e12,
+        theirs,
+        2e-2,
+    )
 
 
 def attention_backward(dim: int, causal: bool) -> Case:
@@ -427,9 +523,14 @@ def decode(batch: int, length: int) -> Case:
     theirs = cudnn(q, k, v, False)
     shape = f"{batch} x {length}, 1 query, 32 heads on 8, head_dim 128"
     return row(
-        ATTENTION, ("decode", shape, "bfloat16"), {"cuDNN": lambda: theirs, "FlashAttention-3": three},
-        lambda: kernels.flash_attention(q, k, v), 4 * batch * 32 * length * 128 / 1e12, theirs, 2e-2,
-    )  # fmt: skip
+        ATTENTION,
+        ("decode", shape, "bfloat16"),
+        {"cuDNN": lambda: theirs, "FlashAttention-3": three},
+        lambda: kernels.flash_attention(q, k, v),
+        4 * batch * 32 * length * 128 / 1e12,
+        theirs,
+        2e-2,
+    )
 
 
 def mla_decode(batch: int, tokens: int, heads: int, length: int) -> Case:
@@ -444,11 +545,14 @@ def mla_decode(batch: int, tokens: int, heads: int, length: int) -> Case:
     ckv, q, cache, table, lengths, out = own.mla_inputs(batch, tokens, heads, length)
     shape = f"{batch} x {length}, {tokens} {'query' if tokens == 1 else 'queries'}, {heads} heads"
     return row(
-        ATTENTION, ("MLA decode", shape, "bfloat16"), {"FlashMLA": flash_mla},
+        ATTENTION,
+        ("MLA decode", shape, "bfloat16"),
+        {"FlashMLA": flash_mla},
         lambda: kernels.mla_decode(q, cache, table, lengths, causal=False, out=out),
         2 * batch * tokens * heads * length * (576 + 512) / 1e12,
-        lambda: own.by_hand(q, ckv)().reshape(out.shape), 2e-2,
-    )  # fmt: skip
+        lambda: own.by_hand(q, ckv)().reshape(out.shape),
+        2e-2,
+    )
 
 
 def cases() -> Iterator[tuple[Table, Callable[[], Case]]]:
@@ -466,9 +570,13 @@ def cases() -> Iterator[tuple[Table, Callable[[], Case]]]:
     for shape in ((128, 1, 16, 8192), (128, 1, 128, 4096), (128, 1, 128, 8192), (128, 2, 128, 4096)):
         yield ATTENTION, make(mla_decode, *shape)
     for m, n, k in (
-        (8192, 8192, 8192), (4096, 4096, 4096), (4096, 11008, 4096), (4096, 2112, 7168), (200, 2560, 9728),
+        (8192, 8192, 8192),
+        (4096, 4096, 4096),
+        (4096, 11008, 4096),
+        (4096, 2112, 7168),
+        (200, 2560, 9728),
         (16, 28672, 8192),
-    ):  # fmt: skip
+    ):
         yield GEMMS, make(gemm, m, n, k)
     yield GEMMS, make(gemm_fp8, 8192, 8192, 8192)
     yield GEMMS, make(gemm_silu, 8192, 8192, 8192)
@@ -518,11 +626,13 @@ def compile_all(arguments: list[str], processes: int) -> None:
     """Compile everything in several processes: it is in the disk caches then."""
     running = [
         subprocess.Popen(
-            [sys.executable, __file__, *arguments, "--compile", f"{i}/{processes}"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+            [sys.executable, __file__, *arguments, "--compile", f"{i}/{processes}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"},
         )
         for i in range(processes)
-    ]  # fmt: skip
+    ]
     for one in running:
         one.wait()
 

@@ -29,16 +29,12 @@ if TYPE_CHECKING:
 functional = torch.nn.functional
 FORWARD = Table(
     "Row-wise kernels, forward",
-    (
-        "function", "rows", "columns", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy",
-    ),
-)  # fmt: skip
+    ("function", "rows", "columns", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy"),
+)
 BACKWARD = Table(
     "Row-wise kernels, backward",
-    (
-        "function", "rows", "columns", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy",
-    ),
-)  # fmt: skip
+    ("function", "rows", "columns", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy"),
+)
 FUSED = Table(
     "Fused kernels, bfloat16",
     ("function", "shape", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy"),
@@ -46,19 +42,23 @@ FUSED = Table(
 QUANTISED = Table(
     "Rows quantised to e4m3, us (of 4.25 TB/s)",
     (
-        "rows", "columns", "x + residual, rms_norm", "rms_norm", "x + residual, layer_norm", "layer_norm", "swiglu",
+        "rows",
+        "columns",
+        "x + residual, rms_norm",
+        "rms_norm",
+        "x + residual, layer_norm",
+        "layer_norm",
+        "swiglu",
         "geglu",
     ),
-)  # fmt: skip
+)
 LOSSES = Table(
     "Cross-entropy",
     ("pass", "rows", "classes", "dtype", "torch us", "torch.compile us", "Kiln us", "Kiln TB/s", "of a copy"),
 )
 REDUCTION_TABLE = Table("Reductions", ("function", "shape", "axis", "dtype", "torch us", "Kiln us", "Kiln TB/s"))
 ELEMENTWISE = Table("Element-wise functions, 8192 x 16384", ("function", "dtype", "torch us", "Kiln us", "Kiln TB/s"))
-PAGE = Page(
-    __file__, "Memory-bound kernels", FORWARD, BACKWARD, FUSED, QUANTISED, LOSSES, REDUCTION_TABLE, ELEMENTWISE
-)  # fmt: skip
+PAGE = Page(__file__, "Memory-bound kernels", FORWARD, BACKWARD, FUSED, QUANTISED, LOSSES, REDUCTION_TABLE, ELEMENTWISE)
 ROWS = (
     (32768, 1024, torch.float32),
     (16384, 4096, torch.float16),
@@ -80,30 +80,61 @@ UNALIGNED = tuple(
 MORE_ROWS = tuple(
     (n, columns, torch.bfloat16)
     for n, columns in (
-        (65536, 1536), (32768, 2880), (32768, 3584), (16384, 5120), (16384, 6144), (16384, 7168), (2048, 50256),
-        (32768, 4097), (8192, 16383), (4096, 32767), (2048, 65535), (1024, 131071), (512, 262143),
+        (65536, 1536),
+        (32768, 2880),
+        (32768, 3584),
+        (16384, 5120),
+        (16384, 6144),
+        (16384, 7168),
+        (2048, 50256),
+        (32768, 4097),
+        (8192, 16383),
+        (4096, 32767),
+        (2048, 65535),
+        (1024, 131071),
+        (512, 262143),
     )
-)  # fmt: skip
+)
 """Rows whose length is not a power of two, some of them unaligned, for the forward kernels."""
 LENGTHS = (
-    (65536, 1536), (32768, 2880), (32768, 3584), (16384, 4096), (16384, 5120), (16384, 6144), (16384, 7168),
-    (16384, 8192), (8192, 14336),
-    (8192, 16384), (4096, 28672),
-)  # fmt: skip
+    (65536, 1536),
+    (32768, 2880),
+    (32768, 3584),
+    (16384, 4096),
+    (16384, 5120),
+    (16384, 6144),
+    (16384, 7168),
+    (16384, 8192),
+    (8192, 14336),
+    (8192, 16384),
+    (4096, 28672),
+)
 """Rows and columns that are quantised."""
 TOP_K = (
-    (65536, 256, 8), (65536, 128, 4), (65536, 64, 6), (8192, 256, 8), (8192, 64, 2), (256, 256, 8), (512, 128256, 8),
+    (65536, 256, 8),
+    (65536, 128, 4),
+    (65536, 64, 6),
+    (8192, 256, 8),
+    (8192, 64, 2),
+    (256, 256, 8),
+    (512, 128256, 8),
     (128, 128256, 50),
-)  # fmt: skip
+)
 """Rows, columns, k."""
 OURS, CHECK = "--ours" in sys.argv, "--check" in sys.argv
 COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072), (16384, 8191), (2048, 50257)}
 """Shapes for which torch.compile is timed: it takes seconds for each function."""
 COMPILED_BACKWARD = {(16384, 8192), (4096, 32768)}
 COMPILED_FUSIONS = {
-    "x + residual, rms_norm", "x + residual, rms_norm, to e4m3", "layer_norm, to e4m3", "swiglu",
-    "swiglu, to e4m3", "geglu", "rotary_embedding, 32 heads, head_dim 128", "topk_softmax, k = 8",
-}  # fmt: skip
+    "x + residual, rms_norm",
+    "x + residual, rms_norm, to e4m3",
+    "layer_norm, to e4m3",
+    "swiglu",
+    "swiglu, to e4m3",
+    "geglu",
+    "rotary_embedding, 32 heads, head_dim 128",
+    "topk_softmax, k = 8",
+}
 """Fused functions for which it is timed: the first shape of each."""
 SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
 REDUCTIONS = (
@@ -155,10 +186,7 @@ def forward(compiled: bool) -> None:
         out = torch.empty_like(x)
         copy = device_us(lambda out=out, x=x: out.copy_(x))
         cases: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
-            "softmax": (
-                lambda x=x, out=out: kernels.softmax(x, out=out),
-                lambda x, w, b: torch.softmax(x, -1),
-            ),
+            "softmax": (lambda x=x, out=out: kernels.softmax(x, out=out), lambda x, w, b: torch.softmax(x, -1)),
             "rms_norm": (
                 lambda x=x, w=weight, out=out: kernels.rms_norm(x, w, out=out),
                 lambda x, w, b: functional.rms_norm(x, (x.shape[-1],), w, 1e-6),
@@ -278,78 +306,115 @@ def fused_cases() -> Any:
     for count, n in ((16384, 8192), (16384, 4096), (16384, 8191), (16, 8192), (256, 8192)):
         given = tuple(normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
         yield (
-            "x + residual, rms_norm", given, lambda x, r, w: kernels.fused_add_rms_norm(x, r, w),
-            lambda x, r, w: (norm(x + r, (x.shape[-1],), w, 1e-6), x + r), 4 * given[0].numel(),
-        )  # fmt: skip
+            "x + residual, rms_norm",
+            given,
+            lambda x, r, w: kernels.fused_add_rms_norm(x, r, w),
+            lambda x, r, w: (norm(x + r, (x.shape[-1],), w, 1e-6), x + r),
+            4 * given[0].numel(),
+        )
     e4m3 = torch.float8_e4m3fn
     for count, n in ((16384, 8192), (16384, 4096), (16384, 5120), (8192, 16384), (16, 8192), (256, 8192)):
         x, r, w = (normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
         yield (
-            "x + residual, rms_norm, to e4m3", (x, r, w), lambda x, r,
-            w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
+            "x + residual, rms_norm, to e4m3",
+            (x, r, w),
+            lambda x, r, w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
             lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r),
             3.5 * x.numel(),
-        )  # fmt: skip
+        )
     count, n = 16384, 8192
     x, r, d = (normal(count, n, dtype=bf16) for _ in range(3))
     w, b = normal(n, dtype=bf16), normal(n, dtype=bf16)
     yield (
-        "layer_norm, to e4m3", (x, w, b), lambda x, w, b: kernels.layer_norm(x, w, b, quantize=e4m3),
+        "layer_norm, to e4m3",
+        (x, w, b),
+        lambda x, w, b: kernels.layer_norm(x, w, b, quantize=e4m3),
         lambda x, w, b: quantized(functional.layer_norm(x.float(), (x.shape[-1],), w.float(), b.float())),
         1.5 * x.numel(),
-    )  # fmt: skip
+    )
     yield (
-        "rms_norm, to e4m3", (x, w), lambda x, w: kernels.rms_norm(x, w, quantize=e4m3),
-        lambda x, w: quantized(norm(x.float(), (x.shape[-1],), w.float(), 1e-6)), 1.5 * x.numel(),
-    )  # fmt: skip
+        "rms_norm, to e4m3",
+        (x, w),
+        lambda x, w: kernels.rms_norm(x, w, quantize=e4m3),
+        lambda x, w: quantized(norm(x.float(), (x.shape[-1],), w.float(), 1e-6)),
+        1.5 * x.numel(),
+    )
     yield (
-        "x + residual, layer_norm, to e4m3", (x, r, w, b), lambda x, r, w,
-        b: kernels.fused_add_layer_norm(x, r, w, b, quantize=e4m3),
-        lambda x, r, w, b: (*quantized(functional.layer_norm((x + r).float(), (x.shape[-1],), w.float(), b.float())),
-        x + r), 3.5 * x.numel(),
-    )  # fmt: skip
+        "x + residual, layer_norm, to e4m3",
+        (x, r, w, b),
+        lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b, quantize=e4m3),
+        lambda x, r, w, b: (
+            *quantized(functional.layer_norm((x + r).float(), (x.shape[-1],), w.float(), b.float())),
+            x + r,
+        ),
+        3.5 * x.numel(),
+    )
     yield (
-        "x + residual, layer_norm", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b),
-        lambda x, r, w, b: (functional.layer_norm(x + r, (x.shape[-1],), w, b), x + r), 4 * x.numel(),
-    )  # fmt: skip
+        "x + residual, layer_norm",
+        (x, r, w, b),
+        lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b),
+        lambda x, r, w, b: (functional.layer_norm(x + r, (x.shape[-1],), w, b), x + r),
+        4 * x.numel(),
+    )
     yield (
-        "x + residual, rms_norm, backward", (d, r, x, w),
-        lambda d, r, x, w: kernels.fused_add_rms_norm_backward(d, r, x, w), added_backward, 4 * x.numel(),
-    )  # fmt: skip
+        "x + residual, rms_norm, backward",
+        (d, r, x, w),
+        lambda d, r, x, w: kernels.fused_add_rms_norm_backward(d, r, x, w),
+        added_backward,
+        4 * x.numel(),
+    )
     gate, up, dy = (normal(8192, 14336, dtype=bf16) for _ in range(3))
     both, size = torch.cat([gate, up], -1), gate.numel()
     for rows in (len(gate), 16, 256):
         pair = gate[:rows], up[:rows]
         yield "swiglu", pair, lambda g, u: kernels.swiglu(g, u), lambda g, u: silu(g) * u, 3 * pair[0].numel()
     yield (
-        "swiglu, packed", (both,), lambda x: kernels.swiglu(x),
-        lambda x: silu(x[:, : x.shape[1] // 2]) * x[:, x.shape[1] // 2 :], 3 * size,
-    )  # fmt: skip
+        "swiglu, packed",
+        (both,),
+        lambda x: kernels.swiglu(x),
+        lambda x: silu(x[:, : x.shape[1] // 2]) * x[:, x.shape[1] // 2 :],
+        3 * size,
+    )
     yield (
-        "swiglu, to e4m3", (gate, up), lambda g, u: kernels.swiglu(g, u, quantize=e4m3),
-        lambda g, u: quantized(silu(g.float()) * u.float()), 2.5 * size,
-    )  # fmt: skip
+        "swiglu, to e4m3",
+        (gate, up),
+        lambda g, u: kernels.swiglu(g, u, quantize=e4m3),
+        lambda g, u: quantized(silu(g.float()) * u.float()),
+        2.5 * size,
+    )
     yield (
-        "swiglu, backward", (dy, gate, up), lambda d, g, u: kernels.swiglu_backward(d, g, u),
-        lambda d, g, u: (torch.ops.aten.silu_backward(d * u, g), d * silu(g)), 5 * size,
-    )  # fmt: skip
+        "swiglu, backward",
+        (dy, gate, up),
+        lambda d, g, u: kernels.swiglu_backward(d, g, u),
+        lambda d, g, u: (torch.ops.aten.silu_backward(d * u, g), d * silu(g)),
+        5 * size,
+    )
     yield "geglu", (gate, up), lambda g, u: kernels.geglu(g, u), lambda g, u: functional.gelu(g) * u, 3 * size
     yield (
-        "geglu, tanh", (gate, up), lambda g, u: kernels.geglu(g, u, approximate="tanh"),
-        lambda g, u: functional.gelu(g, approximate="tanh") * u, 3 * size,
-    )  # fmt: skip
+        "geglu, tanh",
+        (gate, up),
+        lambda g, u: kernels.geglu(g, u, approximate="tanh"),
+        lambda g, u: functional.gelu(g, approximate="tanh") * u,
+        3 * size,
+    )
     heads, angles = (
         normal(4, 4096, 32, 128, dtype=bf16),
         torch.arange(4096, device="cuda")[:, None] * 0.01 * torch.rand(64, device="cuda"),
     )
     yield (
-        "rotary_embedding, 32 heads, head_dim 128", (heads, angles.cos(), angles.sin()),
-        lambda x, c, s: kernels.rotary_embedding(x, c, s), rotated, 2 * heads.numel(),
-    )  # fmt: skip
+        "rotary_embedding, 32 heads, head_dim 128",
+        (heads, angles.cos(), angles.sin()),
+        lambda x, c, s: kernels.rotary_embedding(x, c, s),
+        rotated,
+        2 * heads.numel(),
+    )
     yield (
-        "rotary_embedding, interleaved", (heads, angles.cos(), angles.sin()),
-        lambda x, c, s: kernels.rotary_embedding(x, c, s, True), rotated_interleaved, 2 * heads.numel(),
-    )  # fmt: skip
+        "rotary_embedding, interleaved",
+        (heads, angles.cos(), angles.sin()),
+        lambda x, c, s: kernels.rotary_embedding(x, c, s, True),
+        rotated_interleaved,
+        2 * heads.numel(),
+    )
     for count, n, k in TOP_K:
         logits = normal(count, n, dtype=torch.float32)
 
@@ -358,9 +423,12 @@ def fused_cases() -> Any:
             return values / values.sum(-1, keepdim=True), indices
 
         yield (
-            f"topk_softmax, k = {k}", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs,
+            f"topk_softmax, k = {k}",
+            (logits,),
+            lambda x, k=k: kernels.topk_softmax(x, k, True),
+            theirs,
             2 * logits.numel() + 4 * k * count,
-        )  # fmt: skip
+        )
 
 
 def fused(compiled: bool) -> None:
@@ -461,9 +529,16 @@ def losses(compiled: bool) -> None:
             eager, us = peer_us(theirs), device_us(ours)
             speed = passes * logits.numel() * logits.element_size() / us / 1e6
             LOSSES.add(
-                name, count, n, name_of(dtype), eager, inductor, f"{us:.1f}", f"{speed:.2f}",
+                name,
+                count,
+                n,
+                name_of(dtype),
+                eager,
+                inductor,
+                f"{us:.1f}",
+                f"{speed:.2f}",
                 f"{passes * copy / 2 / us:.2f}",
-            )  # fmt: skip
+            )
 
 
 def _gradient(logits: Any, target: Any, lse: Any, outer: Any) -> Any:
@@ -503,9 +578,14 @@ def reductions() -> None:
             eager = peer_us(lambda theirs=theirs, x=x, options=options: theirs(x, **options))
             us = device_us(lambda ours=ours, x=x, axis=axis: ours(x, axis))
             REDUCTION_TABLE.add(
-                name, "x".join(map(str, shape)), str(axis), name_of(dtype), eager, f"{us:.1f}",
+                name,
+                "x".join(map(str, shape)),
+                str(axis),
+                name_of(dtype),
+                eager,
+                f"{us:.1f}",
                 f"{x.numel() * x.element_size() / us / 1e6:.2f}",
-            )  # fmt: skip
+            )
 
 
 def elementwise() -> None:
@@ -515,15 +595,25 @@ def elementwise() -> None:
         row, column, out = normal(16384, dtype=dtype), normal(8192, 1, dtype=dtype), torch.empty_like(x)
         size = x.numel() * x.element_size()
         cases: tuple[tuple[str, float, Any, Any], ...] = (
-            ("x + y", 3, lambda x, y, r, c, o: kernels.elementwise(lambda a, b: a + b, x, y, out=o),
-             lambda x, y, r, c, o: torch.add(x, y, out=o)),
-            ("x * row + column", 2, lambda x, y, r, c,
-            o: kernels.elementwise(lambda a, b, d: a * b + d, x, r, c, out=o),
-             lambda x, y, r, c, o: torch.addcmul(c, x, r, out=o)),
-            ("max(x, 0) * 2 - y", 3,
-             lambda x, y, r, c, o: kernels.elementwise(lambda a, b: _clipped(a) * 2 - b, x, y, out=o),
-             lambda x, y, r, c, o: torch.relu(x) * 2 - y),
-        )  # fmt: skip
+            (
+                "x + y",
+                3,
+                lambda x, y, r, c, o: kernels.elementwise(lambda a, b: a + b, x, y, out=o),
+                lambda x, y, r, c, o: torch.add(x, y, out=o),
+            ),
+            (
+                "x * row + column",
+                2,
+                lambda x, y, r, c, o: kernels.elementwise(lambda a, b, d: a * b + d, x, r, c, out=o),
+                lambda x, y, r, c, o: torch.addcmul(c, x, r, out=o),
+            ),
+            (
+                "max(x, 0) * 2 - y",
+                3,
+                lambda x, y, r, c, o: kernels.elementwise(lambda a, b: _clipped(a) * 2 - b, x, y, out=o),
+                lambda x, y, r, c, o: torch.relu(x) * 2 - y,
+            ),
+        )
         for name, arrays, ours, theirs in cases:
             given = (x, y, row, column, out)
             if not OURS:
@@ -547,8 +637,9 @@ def main(chosen: list[str]) -> None:
         "fused": lambda: fused("--no-compile" not in chosen),
         "quantised": quantised,
         "losses": lambda: losses("--no-compile" not in chosen),
-        "reductions": reductions, "elementwise": elementwise,
-    }  # fmt: skip
+        "reductions": reductions,
+        "elementwise": elementwise,
+    }
     torch.manual_seed(0)
     wanted = [name for name in chosen if name in tables]
     for name, table in tables.items():

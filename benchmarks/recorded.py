@@ -17,20 +17,41 @@ DATA = Path(__file__).resolve().parent / "data"
 FIELDS = {
     "Sm80GemmConfig": ("tile_shape_mnk", "warp_layout_mn", "stages", "split_k"),
     "Sm90GemmConfig": (
-        "tile_shape_mnk", "cluster_shape_mn", "ab_stages", "raster_group", "pingpong", "split_k_cluster", "swap_ab",
-        "split_k", "epi_stages", "transpose_out",
+        "tile_shape_mnk",
+        "cluster_shape_mn",
+        "ab_stages",
+        "raster_group",
+        "pingpong",
+        "split_k_cluster",
+        "swap_ab",
+        "split_k",
+        "epi_stages",
+        "transpose_out",
     ),
     "Sm80AttentionConfig": ("tile_m", "tile_n", "warps", "ctas_per_sm", "num_splits", "pack_gqa"),
     "Sm90AttentionConfig": (
-        "consumer_warpgroups", "tile_n", "kv_stages", "persistent", "pingpong", "lazy_rescale", "q_in_regs", "pack_gqa",
+        "consumer_warpgroups",
+        "tile_n",
+        "kv_stages",
+        "persistent",
+        "pingpong",
+        "lazy_rescale",
+        "q_in_regs",
+        "pack_gqa",
         "dynamic_scheduler",
     ),
     "Sm90MlaConfig": ("num_splits", "swap_ab", "prefetch"),
     "Sm90AttentionBackwardConfig": ("tile_m", "q_stages", "operands_in_regs", "kv_stages"),
     "Sm90AttentionBackwardHd256Config": (
-        "tile_m", "q_stages", "kv_dims_in_regs", "tile_n", "k_stages", "v_stages", "q_dims_in_regs",
+        "tile_m",
+        "q_stages",
+        "kv_dims_in_regs",
+        "tile_n",
+        "k_stages",
+        "v_stages",
+        "q_dims_in_regs",
     ),
-}  # fmt: skip
+}
 """Fields of the recorded configs, in order."""
 ADDED = {"Sm90AttentionBackwardConfig": (1,)}
 """Values of the last fields in records that are older than these fields."""
@@ -84,11 +105,12 @@ def write_gemms(found: dict[str, Measured], path: Path = DATA / "gemm_h200.jsonl
     places: dict[Config, int] = {}
     rows = [
         {
-            "shape": name, "cublas_us": round(one.peer, 2),
+            "shape": name,
+            "cublas_us": round(one.peer, 2),
             "us": [[places.setdefault(config, len(places)), round(us, 2)] for config, us in one.times.items()],
         }
         for name, one in found.items()
-    ]  # fmt: skip
+    ]
     lines = [{"configs": [list(config) for config in places]}, *rows]
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
 
@@ -129,10 +151,7 @@ FAMILIES = {"decode": "attention decode", "mla": "mla", "backward": "attention b
 
 def everything() -> dict[str, dict[str, Measured]]:
     """Return all measurements, by family and problem."""
-    return {
-        "gemm": gemms(), "attention": attention(),
-        **{FAMILIES[name]: shapes for name, shapes in tables().items()},
-    }  # fmt: skip
+    return {"gemm": gemms(), "attention": attention(), **{FAMILIES[name]: shapes for name, shapes in tables().items()}}
 
 
 def geometric_mean(ratios: list[float]) -> float:

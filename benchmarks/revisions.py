@@ -46,9 +46,11 @@ def calls() -> Calls:
         return lambda: kernels.gemm(a, b, out=out, **options)
 
     for name, dtype, sizes in (
-        ("f16", half, (2048, 4096, 8192)), ("bf16", bf16, (1024, 8192)), ("e4m3", e4m3, (8192,)),
+        ("f16", half, (2048, 4096, 8192)),
+        ("bf16", bf16, (1024, 8192)),
+        ("e4m3", e4m3, (8192,)),
         ("i8", torch.int8, (8192,)),
-    ):  # fmt: skip
+    ):
         for size in sizes:
             table[f"gemm {name} {size}"] = lambda size=size, dtype=dtype: gemm(size, size, size, dtype)
     table["gemm e4m3 8192, fast"] = lambda: gemm(8192, 8192, 8192, e4m3, precision="fast")
@@ -105,18 +107,22 @@ def calls() -> Calls:
     for causal in (False, True):
         more = ", causal" if causal else ""
         for label, *rest in (
-            ("4x8192, 16 heads, 128", 4, 8192, 16, 128), ("4x8192, 32 heads, 64", 4, 8192, 32, 64),
-            ("4x8192, 16 heads, (192, 128)", 4, 8192, 16, (192, 128)), ("4x8192, 8 heads, 256", 4, 8192, 8, 256),
+            ("4x8192, 16 heads, 128", 4, 8192, 16, 128),
+            ("4x8192, 32 heads, 64", 4, 8192, 32, 64),
+            ("4x8192, 16 heads, (192, 128)", 4, 8192, 16, (192, 128)),
+            ("4x8192, 8 heads, 256", 4, 8192, 8, 256),
             ("4x8192, 32 on 8 heads, 128", 4, 8192, 32, 128, half, 8),
             ("1x16384, 16 heads, 128, e4m3", 1, 16384, 16, 128, e4m3),
-            ("1x16384, 8 heads, 256, e4m3", 1, 16384, 8, 256, e4m3), ("16x512, 16 heads, 128", 16, 512, 16, 128),
-        ):  # fmt: skip
+            ("1x16384, 8 heads, 256, e4m3", 1, 16384, 8, 256, e4m3),
+            ("16x512, 16 heads, 128", 16, 512, 16, 128),
+        ):
             table[f"attention {label}{more}"] = lambda rest=rest, causal=causal: attention(*rest, causal=causal)
         for label, *rest in (
-            ("4x8192, 16 heads, 128", 4, 8192, 16, 128), ("4x8192, 32 heads, 64", 4, 8192, 32, 64),
+            ("4x8192, 16 heads, 128", 4, 8192, 16, 128),
+            ("4x8192, 32 heads, 64", 4, 8192, 32, 64),
             ("4x8192, 10 heads, (192, 128)", 4, 8192, 10, (192, 128)),
             ("4x8192, 8 on 2 heads, 256", 4, 8192, 8, 256, 2),
-        ):  # fmt: skip
+        ):
             table[f"backward {label}{more}"] = lambda rest=rest, causal=causal: backward(*rest, causal=causal)
     table["attention 4x8192, window"] = lambda: attention(4, 8192, 16, 128, causal=True, window=(1024, 0))
     table["attention 4x8192, softcap"] = lambda: attention(4, 8192, 16, 128, causal=True, softcap=20.0)

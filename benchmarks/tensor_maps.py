@@ -62,12 +62,18 @@ def from_python(count: int) -> None:
     u64, u32 = cuda.cuuint64_t, cuda.cuuint32_t
     for _ in range(count):
         cuda.cuTensorMapEncodeTiled(
-            cuda.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, 1 << 40, [u64(4096), u64(512)], [u64(8192)],
-            [u32(64), u32(128)], [u32(1), u32(1)], cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            cuda.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            2,
+            1 << 40,
+            [u64(4096), u64(512)],
+            [u64(8192)],
+            [u32(64), u32(128)],
+            [u32(1), u32(1)],
+            cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             cuda.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
             cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )  # fmt: skip
+        )
 
 
 def main() -> None:

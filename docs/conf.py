@@ -35,7 +35,7 @@ extensions = [
 ]
 exclude_patterns = ["_ext", "_playground", "_static", "figures", "reference/examples", "knowledge/cases"]
 suppress_warnings = [
-    "ref.python",  # a type in a signature that several modules have
+    "ref.python"  # a type in a signature that several modules have
 ]
 
 # MyST: headings get anchors as on GitHub, so that the links of a page work in both places.

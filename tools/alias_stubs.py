@@ -20,11 +20,26 @@ from kiln import _alias  # noqa: E402
 
 STUBS = ROOT / "src" / "cutlass-stubs"
 PUBLIC = (
-    "__init__.py", "base_dsl/__init__.py", "base_dsl/compiler.py", "base_dsl/dsl.py", "base_dsl/typing.py", "cuda.py",
-    "cute/*.py", "cute/arch/*.py", "cute/experimental/*.py", "cute/export/*.py", "cute/nvgpu/**/*.py",
-    "cutlass_dsl.py", "experimental/**/*.py", "jax/*.py", "pipeline/__init__.py", "testing.py", "torch.py",
-    "utils/**/*.py", "vector.py",
-)  # fmt: skip
+    "__init__.py",
+    "base_dsl/__init__.py",
+    "base_dsl/compiler.py",
+    "base_dsl/dsl.py",
+    "base_dsl/typing.py",
+    "cuda.py",
+    "cute/*.py",
+    "cute/arch/*.py",
+    "cute/experimental/*.py",
+    "cute/export/*.py",
+    "cute/nvgpu/**/*.py",
+    "cutlass_dsl.py",
+    "experimental/**/*.py",
+    "jax/*.py",
+    "pipeline/__init__.py",
+    "testing.py",
+    "torch.py",
+    "utils/**/*.py",
+    "vector.py",
+)
 """The modules of Kiln that programs import as parts of `cutlass`, as patterns of files."""
 
 ANY = '''"""The MLIR bindings, which carry no types."""

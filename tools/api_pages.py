@@ -23,18 +23,28 @@ PAGES = {
     "api-nvgpu": (
         "`cute.nvgpu`: operations of NVIDIA's hardware",
         (
-            "kiln.cute.nvgpu", "kiln.cute.nvgpu.warp", "kiln.cute.nvgpu.warpgroup", "kiln.cute.nvgpu.tcgen05",
+            "kiln.cute.nvgpu",
+            "kiln.cute.nvgpu.warp",
+            "kiln.cute.nvgpu.warpgroup",
+            "kiln.cute.nvgpu.tcgen05",
             "kiln.cute.nvgpu.cpasync",
         ),
     ),
     "api-runtime-utils": (
         "runtime, utilities, pipelines, testing",
         (
-            "kiln.cute.runtime", "kiln.utils", "kiln.utils.schedulers", "kiln.utils.sm90", "kiln.utils.sm100",
-            "kiln.utils.blockscaled_layout", "kiln.pipeline", "kiln.testing", "kiln.cute.testing",
+            "kiln.cute.runtime",
+            "kiln.utils",
+            "kiln.utils.schedulers",
+            "kiln.utils.sm90",
+            "kiln.utils.sm100",
+            "kiln.utils.blockscaled_layout",
+            "kiln.pipeline",
+            "kiln.testing",
+            "kiln.cute.testing",
         ),
     ),
-}  # fmt: skip
+}
 SITE = (*(module for _, modules in PAGES.values() for module in modules), "kiln.kernels", "kiln.torch", "kiln.nn")
 """The modules whose functions and classes the site documents."""
 _HIDDEN = {"self", "cls", "loc", "ip"}

@@ -45,13 +45,18 @@ COMPARED = re.compile(
 """The instructions of which kinds are compared."""
 _SPELLINGS = (
     (r"\.shared(?=\.|$)", ".shared::cta"),  # the same state space
-    (r"^bar\.sync$", "barrier.cta.sync.aligned"), (r"^barrier\.sync\b", "barrier.cta.sync"),
-    (r"^bar\.arrive$", "barrier.cta.arrive.aligned"), (r"^barrier\.arrive\b", "barrier.cta.arrive"),
-    (r"\.collector::a::discard", ""), (r"(mxf8f6f4\.block_scale)\.block32", r"\1"),
-    (r"^(mbarrier\.try_wait.*)\.acquire\.cta", r"\1"), (r"^(mbarrier\.arrive.*)\.release\.cta", r"\1"),
+    (r"^bar\.sync$", "barrier.cta.sync.aligned"),
+    (r"^barrier\.sync\b", "barrier.cta.sync"),
+    (r"^bar\.arrive$", "barrier.cta.arrive.aligned"),
+    (r"^barrier\.arrive\b", "barrier.cta.arrive"),
+    (r"\.collector::a::discard", ""),
+    (r"(mxf8f6f4\.block_scale)\.block32", r"\1"),
+    (r"^(mbarrier\.try_wait.*)\.acquire\.cta", r"\1"),
+    (r"^(mbarrier\.arrive.*)\.release\.cta", r"\1"),
     (r"(get_first_ctaid)(::[xyz]|\.v4)", r"\1"),
-    (r"^(barrier\.cluster\.wait)\.acquire", r"\1"), (r"^(barrier\.cluster\.arrive)\.release", r"\1"),
-)  # fmt: skip
+    (r"^(barrier\.cluster\.wait)\.acquire", r"\1"),
+    (r"^(barrier\.cluster\.arrive)\.release", r"\1"),
+)
 """Other spellings of the same instruction: old names of barriers, and modifiers that are the default."""
 
 

@@ -78,9 +78,14 @@ class Run(NamedTuple):
 
 
 def run(
-    examples: Path, path: str, args: str, timeout: float, arch: str | None, sanitized: bool = False,
+    examples: Path,
+    path: str,
+    args: str,
+    timeout: float,
+    arch: str | None,
+    sanitized: bool = False,
     folder: str | None = None,
-) -> Run:  # fmt: skip
+) -> Run:
     """Run a program as its author would, from a folder (default: a new one).
 
     It runs on the CPU target as a GPU with this architecture, or, without one, on this machine's GPU.
@@ -97,9 +102,15 @@ def run(
         command += [str(as_script(script, there, args))] + (shlex.split(args) if script.suffix == ".py" else [])
         try:
             done = subprocess.run(
-                command, cwd=there, env=os.environ | variables, timeout=timeout,
-                capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-            )  # fmt: skip
+                command,
+                cwd=there,
+                env=os.environ | variables,
+                timeout=timeout,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
             text = f"{done.stdout}\n{done.stderr}"
             passed = done.returncode == 0 and not _SKIPPED.search(text)
         except subprocess.TimeoutExpired:
@@ -168,9 +179,12 @@ def runnable(programs: Iterable[dict[str, Any]], capability: tuple[int, int]) ->
 
 
 def _stamped(
-    tried: Callable[[Path, float, dict[str, Any]], Row], examples: Path, timeout: float, commit: str | None,
+    tried: Callable[[Path, float, dict[str, Any]], Row],
+    examples: Path,
+    timeout: float,
+    commit: str | None,
     program: dict[str, Any],
-) -> Row:  # fmt: skip
+) -> Row:
     """Return a program's row with the commit at which its run began."""
     commit = commit or results.commit()
     return *tried(examples, timeout, program), commit

@@ -70,8 +70,10 @@ def modules() -> list[Path]:
     source = ROOT / "src"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _MODULES, str(source), str(SOURCES)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return sorted(map(Path, done.stdout.split()))
 
 

@@ -188,10 +188,12 @@ def try_in_root(root: Path, wheel: Path) -> list[str]:
     if not run(sys.executable, "-m", "pip", "download", "-qq", *wanted):
         return [f"no wheels for Python {version}"]
     commands = (
-        "mount -t proc proc /proc", "cd /kiln", "python3 -m venv env",
+        "mount -t proc proc /proc",
+        "cd /kiln",
+        "python3 -m venv env",
         f"env/bin/python -m pip install -qq --no-compile --no-index --find-links wheels {wheel.name}",
         "env/bin/python release_trial.py /kiln",
-    )  # fmt: skip
+    )
     plain = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
     done = run("unshare", "--mount", "chroot", root, "/bin/sh", "-c", " && ".join(commands), env=plain)
     return [] if done else [f"the trial in {root} fails"]

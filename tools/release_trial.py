@@ -81,12 +81,15 @@ def steps(source: Path) -> list[Step]:
         Step("inspect", kiln, "inspect", hello, "--html", "page.html", makes="page.html"),
         Step("kb search", kiln, "kb", "search", "vectorized loads", prints=r"\A\S*/sixteen-byte-accesses\.md:"),
         Step("kb search race", kiln, "kb", "search", "race condition", prints=r"\A\S*/missing-barrier\.md:"),
-        *(Step(f"new {kind}", kiln, "new", f"my_{kind}", "--kind", kind, makes=f"my_{kind}/kernel.py") for kind in KINDS),
+        *(
+            Step(f"new {kind}", kiln, "new", f"my_{kind}", "--kind", kind, makes=f"my_{kind}/kernel.py")
+            for kind in KINDS
+        ),
         *(
             Step(f"example {name}", python, str(source / "examples" / name), prints=".")
             for name in ("hello_world.py", "stages.py")
         ),
-    ]  # fmt: skip
+    ]
 
 
 def main() -> int:

@@ -35,9 +35,7 @@ def main() -> int:
     wrong = 0
     for seed in range(options.first, options.first + options.seeds):
         for workers in options.workers.split(","):
-            environment = {
-                **os.environ, "KILN_TARGET": "cpu", "KILN_CPU_SEED": str(seed), "KILN_CPU_THREADS": workers,
-            }  # fmt: skip
+            environment = {**os.environ, "KILN_TARGET": "cpu", "KILN_CPU_SEED": str(seed), "KILN_CPU_THREADS": workers}
             start = time.monotonic()
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", options.n, *paths]
             made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

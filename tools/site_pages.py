@@ -17,9 +17,19 @@ import chromium
 import playground
 
 PAGES = (
-    "index", "learn/index", "learn/04-layouts", "learn/05-speed-of-a-copy", "learn/11-gemm-staircase", "gallery",
-    "howto/fused-epilogue", "come-from/triton", "reference/api/math", "reference/commands", "kernels", "playground",
-)  # fmt: skip
+    "index",
+    "learn/index",
+    "learn/04-layouts",
+    "learn/05-speed-of-a-copy",
+    "learn/11-gemm-staircase",
+    "gallery",
+    "howto/fused-epilogue",
+    "come-from/triton",
+    "reference/api/math",
+    "reference/commands",
+    "kernels",
+    "playground",
+)
 SEARCHES = {
     "vectorized loads": "knowledge/optimizations/sixteen-byte-accesses.html",
     "coalescing": "learn/05-speed-of-a-copy.html",

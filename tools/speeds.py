@@ -57,7 +57,8 @@ SPEEDS = {
     "gemm 4096": _gemm("GEMM, bf16, 4096 x 4096 x 4096", "gemm", "4096 x 4096 x 4096", "bfloat16"),
     "gemm silu": _gemm("GEMM with SiLU, bf16, 8192 x 8192 x 8192", "gemm, silu", "8192 x 8192 x 8192"),
     "attention": _attention(
-        "attention, bf16, causal, 4 x 8192, 16 heads, head_dim 128", "attention",
+        "attention, bf16, causal, 4 x 8192, 16 heads, head_dim 128",
+        "attention",
         "4 x 8192, 16 heads, head_dim 128, causal",
     ),
     "attention backward": _attention(
@@ -67,14 +68,15 @@ SPEEDS = {
         "attention backward, 32 heads, head_dim 64", "attention backward", "4 x 8192, 32 heads, head_dim 64, causal"
     ),
     "decode": _attention(
-        "decode, bf16, batch 16, 32 heads on 8, 16384 tokens", "decode",
+        "decode, bf16, batch 16, 32 heads on 8, 16384 tokens",
+        "decode",
         "16 x 16384, 1 query, 32 heads on 8, head_dim 128",
     ),
     "mla": _attention(
         "MLA decode, bf16, batch 128, 16 heads, 8192 tokens", "MLA decode", "128 x 8192, 1 query, 16 heads"
     ),
     "mla 128": _attention("MLA decode, 128 heads, same cache", "MLA decode", "128 x 8192, 1 query, 128 heads"),
-}  # fmt: skip
+}
 """What the table shows, by a short name."""
 SOFTMAX = _rows("softmax, bf16, 16384 x 8192", "softmax", "16384", "8192", "bfloat16")
 
@@ -99,13 +101,19 @@ def _example(what: str, row: tuple[str, ...], peer: str = "PyTorch") -> Speed:
 _KERNELS = "../src/kiln/kernels"
 GALLERY = (
     Shown(
-        "Softmax", "Rows in registers, one read and one write of each element.", "softmax",
+        "Softmax",
+        "Rows in registers, one read and one write of each element.",
+        "softmax",
         "A row is read once, its elements stay in the registers of the lanes, shuffles find the maximum and the sum, "
         "and the result is written once.",
-        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py", SOFTMAX, "kernels.md#row-wise-kernels",
+        f"{_KERNELS}/impl/rowwise/softmax_and_norms.py",
+        SOFTMAX,
+        "kernels.md#row-wise-kernels",
     ),
     Shown(
-        "RMSNorm", "The same skeleton as softmax, with a weight, a residual or fp8 output on request.", "rms_norm",
+        "RMSNorm",
+        "The same skeleton as softmax, with a weight, a residual or fp8 output on request.",
+        "rms_norm",
         "A row is read once into the registers of the lanes; the mean of its squares gives a factor, and the scaled "
         "row is written once.",
         f"{_KERNELS}/impl/rowwise/softmax_and_norms.py",
@@ -113,72 +121,106 @@ GALLERY = (
         "kernels.md#row-wise-kernels",
     ),
     Shown(
-        "GEMM", "TMA, WGMMA, two consumer warpgroups, persistent CTAs; any epilogue you write as a function.", "gemm",
+        "GEMM",
+        "TMA, WGMMA, two consumer warpgroups, persistent CTAs; any epilogue you write as a function.",
+        "gemm",
         "Matrices A, B and D cut into tiles. For one tile of D, the tiles of one row of A and one column of B are "
         "coloured.",
-        f"{_KERNELS}/impl/gemm/sm90.py", SPEEDS["gemm"], "kernels.md#gemm",
+        f"{_KERNELS}/impl/gemm/sm90.py",
+        SPEEDS["gemm"],
+        "kernels.md#gemm",
     ),
     Shown(
-        "Grouped GEMM", "Experts of a mixture in one launch, with any number of rows each.", "grouped_gemm",
+        "Grouped GEMM",
+        "Experts of a mixture in one launch, with any number of rows each.",
+        "grouped_gemm",
         "Three experts with one, three and two rows of tiles. The tiles are numbered from 0 to 29 across all experts.",
         f"{_KERNELS}/impl/gemm/sm90_grouped.py",
         Speed(
-            "64 groups of 128 rows, bf16, N 4096, K 2048", "gemm_grouped", "Grouped GEMM, bfloat16, sustained",
-            ("64", "128 uneven", "4096", "2048"), {"CUTLASS (PyTorch)": "PyTorch TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
+            "64 groups of 128 rows, bf16, N 4096, K 2048",
+            "gemm_grouped",
+            "Grouped GEMM, bfloat16, sustained",
+            ("64", "128 uneven", "4096", "2048"),
+            {"CUTLASS (PyTorch)": "PyTorch TFLOP/s"},
+            "Kiln TFLOP/s",
+            "TFLOP/s",
         ),
         "kernels.md#grouped-gemm",
     ),
     Shown(
-        "Attention", "One pass with online softmax, roles for warps, causal masks and windows, GQA, varlen.",
+        "Attention",
+        "One pass with online softmax, roles for warps, causal masks and windows, GQA, varlen.",
         "attention",
         "A tile of Q stays while tiles of K and V stream past. For each row a maximum, a sum and the output so far are "
         "kept, and rescaled when the maximum grows.",
-        f"{_KERNELS}/impl/attention/fwd/sm90.py", SPEEDS["attention"], "kernels.md#attention",
+        f"{_KERNELS}/impl/attention/fwd/sm90.py",
+        SPEEDS["attention"],
+        "kernels.md#attention",
     ),
     Shown(
-        "Attention backward", "dQ, dK and dV of every mask that the forward has.", "attention_backward",
+        "Attention backward",
+        "dQ, dK and dV of every mask that the forward has.",
+        "attention_backward",
         "A tile of K and V stays while tiles of Q and dO stream past. dK and dV are kept in registers, dQ is added up "
         "in memory.",
-        f"{_KERNELS}/impl/attention/bwd/sm90.py", SPEEDS["attention backward"], "kernels.md#attention",
+        f"{_KERNELS}/impl/attention/bwd/sm90.py",
+        SPEEDS["attention backward"],
+        "kernels.md#attention",
     ),
     Shown(
-        "MLA decode", "Multi-head latent attention on a paged cache of compressed KV.", "mla",
+        "MLA decode",
+        "Multi-head latent attention on a paged cache of compressed KV.",
+        "mla",
         "Eight heads point at one row of compressed KV, an entry for each token. It is loaded once and read by all heads.",
-        f"{_KERNELS}/impl/mla/sm90.py", SPEEDS["mla"], "kernels.md#mla",
+        f"{_KERNELS}/impl/mla/sm90.py",
+        SPEEDS["mla"],
+        "kernels.md#mla",
     ),
     Shown(
-        "Convolution", "An implicit GEMM with `mma.sync`: im2col is a layout, and only padding is predicated.",
+        "Convolution",
+        "An implicit GEMM with `mma.sync`: im2col is a layout, and only padding is predicated.",
         "convolution",
         "Two overlapping patches of an image, three by three pixels each, become two rows of the matrix A. The pixels "
         "that both patches have are marked in both rows.",
         "../examples/convolution.py",
         Speed(
-            "64 images of 14 x 14 x 256, f16, 256 filters of 3 x 3", "gallery", "Convolution, float16",
-            ("64 x 14 x 14 x 256", "256 x 3 x 3 x 256"), {"cuDNN": "torch TFLOP/s"}, "Kiln TFLOP/s", "TFLOP/s",
+            "64 images of 14 x 14 x 256, f16, 256 filters of 3 x 3",
+            "gallery",
+            "Convolution, float16",
+            ("64 x 14 x 14 x 256", "256 x 3 x 3 x 256"),
+            {"cuDNN": "torch TFLOP/s"},
+            "Kiln TFLOP/s",
+            "TFLOP/s",
         ),
     ),
     Shown(
-        "Transpose", "16-byte accesses on both sides of a swizzled tile in shared memory.", "transpose",
+        "Transpose",
+        "16-byte accesses on both sides of a swizzled tile in shared memory.",
+        "transpose",
         "Two tiles of eight by eight vectors, each with the group of banks it lies in. Row-major, all vectors of a "
         "column lie in the same group. With the swizzle they lie in eight different ones.",
         "../examples/transpose.py",
         _example("transpose, f32, 8192 x 8192", ("transpose", "8192 x 8192", "float32")),
     ),
     Shown(
-        "Histogram", "Private bins for each lane, each in a bank of its own, whatever the data.", "histogram",
+        "Histogram",
+        "Private bins for each lane, each in a bank of its own, whatever the data.",
+        "histogram",
         "A table of counts with a row for each bin and a column for each lane. The sum of each row is the count of the "
         "bin.",
         "../examples/histogram.py",
         _example("histogram, f32, 268435456 elements, 256 bins", ("histogram", "268435456, 256 bins", "float32")),
     ),
     Shown(
-        "Scan", "Inclusive or exclusive prefix sums in one pass, by decoupled look-back.", "scan",
+        "Scan",
+        "Inclusive or exclusive prefix sums in one pass, by decoupled look-back.",
+        "scan",
         "Four tiles of three numbers. Tiles 0 and 1 have published prefixes, tile 2 only its sum. Tile 3 adds the sum "
         "of tile 2 and the prefix of tile 1, and stops there.",
         "../examples/scan.py",
         _example("prefix sums, int32, 268435456 elements", ("scan", "268435456", "int32"), "CUB (PyTorch)"),
     ),
-)  # fmt: skip
+)
 """What the gallery shows."""
 
 

@@ -27,11 +27,18 @@ PACKAGES = ("torch", "jax", "numpy", "apache-tvm-ffi")
 BESIDES = ("pytest>=8.3,<10", "hypothesis>=6.120,<7", "mpmath>=1.3,<2", "flatbuffers", "absl-py")
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 TESTS = (
-    "tests/base_dsl/test_packages.py", "tests/interop/torch", "tests/interop/jax", "tests/interop/tvm_ffi",
-    "tests/interop/test_conventions_agree.py", "tests/interop/test_other_versions.py", "tests/interop/test_without_packages.py",
-    "tests/interop/aot/test_exported_conventions.py", "tests/cute/host", "tests/test_nn.py",
+    "tests/base_dsl/test_packages.py",
+    "tests/interop/torch",
+    "tests/interop/jax",
+    "tests/interop/tvm_ffi",
+    "tests/interop/test_conventions_agree.py",
+    "tests/interop/test_other_versions.py",
+    "tests/interop/test_without_packages.py",
+    "tests/interop/aot/test_exported_conventions.py",
+    "tests/cute/host",
+    "tests/test_nn.py",
     "tests/workbench/serve_cuda",
-)  # fmt: skip
+)
 _SPACE = 12 << 30
 SMALL = ROOT / "tests" / "helpers" / "small_bridges.py"
 

@@ -9,16 +9,36 @@ from pathlib import Path
 
 THEMES = {
     "light": {
-        "paper": "#ffffff", "ink": "#1f2328", "muted": "#59636e", "line": "#8c959f", "soft": "#f0f3f6",
-        "blue": "#b6d7ff", "green": "#b4e6be", "orange": "#ffd8a8", "red": "#ffc1ba", "violet": "#dcc8ff",
-        "on": "#1f2328", "strong": "#0550ae", "bad": "#b3261e",
+        "paper": "#ffffff",
+        "ink": "#1f2328",
+        "muted": "#59636e",
+        "line": "#8c959f",
+        "soft": "#f0f3f6",
+        "blue": "#b6d7ff",
+        "green": "#b4e6be",
+        "orange": "#ffd8a8",
+        "red": "#ffc1ba",
+        "violet": "#dcc8ff",
+        "on": "#1f2328",
+        "strong": "#0550ae",
+        "bad": "#b3261e",
     },
     "dark": {
-        "paper": "#14181d", "ink": "#e6edf3", "muted": "#9aa4ae", "line": "#6b7580", "soft": "#222931",
-        "blue": "#8fbcf2", "green": "#8fd09d", "orange": "#eebb7e", "red": "#ef9f97", "violet": "#bfa5ee",
-        "on": "#10151a", "strong": "#7ab4ff", "bad": "#ff8b82",
+        "paper": "#14181d",
+        "ink": "#e6edf3",
+        "muted": "#9aa4ae",
+        "line": "#6b7580",
+        "soft": "#222931",
+        "blue": "#8fbcf2",
+        "green": "#8fd09d",
+        "orange": "#eebb7e",
+        "red": "#ef9f97",
+        "violet": "#bfa5ee",
+        "on": "#10151a",
+        "strong": "#7ab4ff",
+        "bad": "#ff8b82",
     },
-}  # fmt: skip
+}
 """Colours by name. `on` is the colour of words on a coloured box, `ink` that of words on paper."""
 FONT = "DejaVu Sans, Verdana, sans-serif"
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
@@ -45,9 +65,17 @@ class Picture:
             self.text(x + w / 2, y + h / 2, text, color=on, **style)
 
     def text(
-        self, x: float, y: float, text: str, *, color: str = "ink", size: float = 13, anchor: str = "middle",
-        bold: bool = False, mono: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        color: str = "ink",
+        size: float = 13,
+        anchor: str = "middle",
+        bold: bool = False,
+        mono: bool = False,
+    ) -> None:
         """Write words around a point; `\\n` begins a line."""
         lines = text.split("\n")
         style = ' font-weight="bold"' * bold + f' font-family="{MONO}"' * mono

@@ -180,10 +180,19 @@ def scan(p: Picture) -> None:
 DRAWINGS: dict[str, Callable[[Picture], None]] = {
     function.__name__: function
     for function in (
-        gemm, grouped_gemm, attention, attention_backward, mla, softmax, rms_norm, convolution, transpose, histogram,
+        gemm,
+        grouped_gemm,
+        attention,
+        attention_backward,
+        mla,
+        softmax,
+        rms_norm,
+        convolution,
+        transpose,
+        histogram,
         scan,
     )
-}  # fmt: skip
+}
 
 
 def main(folder: Path = PICTURES) -> list[Path]:

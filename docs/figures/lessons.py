@@ -106,10 +106,15 @@ def stages(name: str) -> Picture:
     """Draw what happens to a function: rewriting, tracing, running."""
     p = Picture(760, 190, alt(name))
     steps = (
-        ("1. rewrite", "blue", "the source, once", "`if` and `for` become\ncalls that can ask\n\"is this known?\""),
-        ("2. trace", "green", "Python, once for each set of types", "print shows ?\nstatic values are used up\na program is written"),
+        ("1. rewrite", "blue", "the source, once", '`if` and `for` become\ncalls that can ask\n"is this known?"'),
+        (
+            "2. trace",
+            "green",
+            "Python, once for each set of types",
+            "print shows ?\nstatic values are used up\na program is written",
+        ),
         ("3. run", "orange", "machine code, every call", "printf prints\nevery thread runs it\nno Python any more"),
-    )  # fmt: skip
+    )
     for i, (title, color, when, what) in enumerate(steps):
         x = 15 + i * 252
         p.box(x, 30, 226, 110, color, what, size=13)

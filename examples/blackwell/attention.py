@@ -43,9 +43,14 @@ def load_row(tensor, values, copy, thread):
 
 @cute.kernel
 def attention_kernel(
-    loads: list, tensors: list, o: cute.Tensor, mma_s: cute.TiledMma, mma_o: cute.TiledMma, layouts: list,
+    loads: list,
+    tensors: list,
+    o: cute.Tensor,
+    mma_s: cute.TiledMma,
+    mma_o: cute.TiledMma,
+    layouts: list,
     scale: Float32,
-):  # fmt: skip
+):
     thread, _, _ = cute.arch.thread_idx()
     m, head, _ = cute.arch.block_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -139,8 +144,10 @@ def attention_kernel(
         storer = store_p.get_slice(thread)
         part = cute.make_rmem_tensor(storer.partition_S(places)[None, 0, 0].shape, Float16)  # 32 keys
         s_consumer, p_producer, factor_producer = (
-            s_pipe.make_consumer(), p_pipe.make_producer(), factor_pipe.make_producer()
-        )  # fmt: skip
+            s_pipe.make_consumer(),
+            p_pipe.make_producer(),
+            factor_pipe.make_producer(),
+        )
         biggest, total = -Float32.inf, Float32(0)
         for _ in range(count):
             full = s_consumer.wait_and_advance()

@@ -24,9 +24,15 @@ STAGES = 4
 
 @cute.kernel
 def gemm_kernel(
-    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, c: cute.Tensor,
-    mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout,
-):  # fmt: skip
+    load_a: cute.CopyAtom,
+    a: cute.Tensor,
+    load_b: cute.CopyAtom,
+    b: cute.Tensor,
+    c: cute.Tensor,
+    mma: cute.TiledMma,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+):
     thread, _, _ = cute.arch.thread_idx()
     m, n, _ = cute.arch.block_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -34,9 +40,7 @@ def gemm_kernel(
     tile_a = smem.allocate_tensor(Float16, layout_a.outer, 1024, layout_a.inner)
     tile_b = smem.allocate_tensor(Float16, layout_b.outer, 1024, layout_b.inner)
     one = pipeline.CooperativeGroup(pipeline.Agent.Thread)
-    tiles = pipeline.PipelineTmaUmma.create(
-        num_stages=STAGES, producer_group=one, consumer_group=one, tx_count=BYTES
-    )  # fmt: skip
+    tiles = pipeline.PipelineTmaUmma.create(num_stages=STAGES, producer_group=one, consumer_group=one, tx_count=BYTES)
     accs = pipeline.PipelineUmmaAsync.create(
         num_stages=1, producer_group=one, consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, THREADS)
     )

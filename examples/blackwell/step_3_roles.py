@@ -39,9 +39,12 @@ def store_acc(acc, full, tile_c, store_c, tma_c, epi_tile, pair, stores, writers
     values = cute.make_rmem_tensor(loader.partition_D(tile_c[None, None, 0]).shape, Float32)
     rounded = cute.make_rmem_tensor_like(values, Float16)
     source, target = cpasync.tma_partition(
-        store_c, 0, cute.make_layout(1), cute.group_modes(tile_c, 0, 2),
+        store_c,
+        0,
+        cute.make_layout(1),
+        cute.group_modes(tile_c, 0, 2),
         cute.group_modes(cute.flat_divide(tma_c, epi_tile), 0, 2),
-    )  # fmt: skip
+    )
     for i in range_constexpr(cute.size(acc, mode=[3])):
         slot = i % EPI_STAGES
         cute.copy(load_acc, thr_acc[None, None, None, 0, i], values)
@@ -62,10 +65,18 @@ def store_acc(acc, full, tile_c, store_c, tma_c, epi_tile, pair, stores, writers
 
 @cute.kernel
 def gemm_kernel(
-    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_c: cute.CopyAtom,
-    c: cute.Tensor, mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout,
-    layout_c: cute.ComposedLayout, epi_tile: cute.Tile,
-):  # fmt: skip
+    load_a: cute.CopyAtom,
+    a: cute.Tensor,
+    load_b: cute.CopyAtom,
+    b: cute.Tensor,
+    store_c: cute.CopyAtom,
+    c: cute.Tensor,
+    mma: cute.TiledMma,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+    layout_c: cute.ComposedLayout,
+    epi_tile: cute.Tile,
+):
     thread, _, _ = cute.arch.thread_idx()
     m, n, _ = cute.arch.block_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -124,9 +135,18 @@ def gemm_kernel(
         stores = pipeline.PipelineTmaStore.create(num_stages=EPI_STAGES)
         acc_full = acc_consumer.wait_and_advance()
         store_acc(
-            acc[(None, None), 0, 0], acc_full, tile_c, store_c, cute.local_tile(c, (M, N), (m, n)), epi_tile, False,
-            stores, writers, thread, warp,
-        )  # fmt: skip
+            acc[(None, None), 0, 0],
+            acc_full,
+            tile_c,
+            store_c,
+            cute.local_tile(c, (M, N), (m, n)),
+            epi_tile,
+            False,
+            stores,
+            writers,
+            thread,
+            warp,
+        )
         if warp == 0:
             stores.producer_tail()
         writers.arrive_and_wait()

@@ -27,10 +27,19 @@ ROWS = LayoutEnum.ROW_MAJOR
 
 @cute.kernel
 def gemm_kernel(
-    params: utils.PersistentTileSchedulerParams, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom,
-    b: cute.Tensor, store_c: cute.CopyAtom, c: cute.Tensor, mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout,
-    layout_c: cute.ComposedLayout, epi_tile: cute.Tile,
-):  # fmt: skip
+    params: utils.PersistentTileSchedulerParams,
+    load_a: cute.CopyAtom,
+    a: cute.Tensor,
+    load_b: cute.CopyAtom,
+    b: cute.Tensor,
+    store_c: cute.CopyAtom,
+    c: cute.Tensor,
+    mma: cute.TiledMma,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+    layout_c: cute.ComposedLayout,
+    epi_tile: cute.Tile,
+):
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     smem = utils.SmemAllocator()
@@ -127,7 +136,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, ctas: Int32):
     params = utils.PersistentTileSchedulerParams((*cute.ceil_div(c.shape, (M, N)), 1), (1, 1, 1), swizzle_size=8)
     gemm_kernel(
         params, load_a, tma_a, load_b, tma_b, store_c, tma_c, mma, layout_a, layout_b, layout_c, epi_tile
-    ).launch(grid=utils.StaticPersistentTileScheduler.get_grid_shape(params, ctas), block=THREADS)  # fmt: skip
+    ).launch(grid=utils.StaticPersistentTileScheduler.get_grid_shape(params, ctas), block=THREADS)
 
 
 if __name__ == "__main__":

@@ -30,10 +30,19 @@ ROWS = LayoutEnum.ROW_MAJOR
 
 @cute.kernel
 def gemm_kernel(
-    params: utils.PersistentTileSchedulerParams, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom,
-    b: cute.Tensor, store_c: cute.CopyAtom, c: cute.Tensor, mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout,
-    layout_c: cute.ComposedLayout, epi_tile: cute.Tile,
-):  # fmt: skip
+    params: utils.PersistentTileSchedulerParams,
+    load_a: cute.CopyAtom,
+    a: cute.Tensor,
+    load_b: cute.CopyAtom,
+    b: cute.Tensor,
+    store_c: cute.CopyAtom,
+    c: cute.Tensor,
+    mma: cute.TiledMma,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+    layout_c: cute.ComposedLayout,
+    epi_tile: cute.Tile,
+):
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     smem = utils.SmemAllocator()
@@ -46,17 +55,24 @@ def gemm_kernel(
     one = pipeline.CooperativeGroup(pipeline.Agent.Thread)
     epilogue = pipeline.CooperativeGroup(pipeline.Agent.Thread, 2 * EPILOGUE_THREADS)  # of both CTAs
     tiles = pipeline.PipelineTmaUmma.create(
-        num_stages=STAGES, producer_group=one, consumer_group=one, tx_count=BYTES, cta_layout_vmnk=ctas,
-        enable_multicast_signaling=True, defer_sync=True,
-    )  # fmt: skip
+        num_stages=STAGES,
+        producer_group=one,
+        consumer_group=one,
+        tx_count=BYTES,
+        cta_layout_vmnk=ctas,
+        enable_multicast_signaling=True,
+        defer_sync=True,
+    )
     accs = pipeline.PipelineUmmaAsync.create(
         num_stages=ACC_STAGES, producer_group=one, consumer_group=epilogue, cta_layout_vmnk=ctas, defer_sync=True
     )
     # both CTAs allocate and free the same columns together
     tmem = utils.TmemAllocator(
-        smem.allocate_array(Int32), pipeline.NamedBarrier(1, EPILOGUE_THREADS + 32), is_two_cta=True,
+        smem.allocate_array(Int32),
+        pipeline.NamedBarrier(1, EPILOGUE_THREADS + 32),
+        is_two_cta=True,
         two_cta_tmem_dealloc_mbar_ptr=smem.allocate_array(Int64),
-    )  # fmt: skip
+    )
     pipeline.pipeline_init_arrive(cluster_shape_mn=ctas, is_relaxed=True)
     pipeline.pipeline_init_wait(cluster_shape_mn=ctas)  # all CTAs have started, and have their mbarriers
 
@@ -83,9 +99,12 @@ def gemm_kernel(
             for k in range(count):
                 stage = producer.acquire_and_advance()
                 cute.copy(
-                    load_a, gmem_a[None, m // 2, k], smem_a[None, stage.index], tma_bar_ptr=stage.barrier,
+                    load_a,
+                    gmem_a[None, m // 2, k],
+                    smem_a[None, stage.index],
+                    tma_bar_ptr=stage.barrier,
                     mcast_mask=share_a,
-                )  # fmt: skip
+                )
                 cute.copy(load_b, gmem_b[None, n, k], smem_b[None, stage.index], tma_bar_ptr=stage.barrier)
             scheduler.advance_to_next_work()
             work = scheduler.get_current_work()
@@ -152,7 +171,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, clusters: Int32):
     params = utils.PersistentTileSchedulerParams((*cute.ceil_div(c.shape, (CTA_M, N)), 1), CLUSTER, swizzle_size=4)
     gemm_kernel(
         params, load_a, tma_a, load_b, tma_b, store_c, tma_c, mma, layout_a, layout_b, layout_c, epi_tile
-    ).launch(grid=utils.StaticPersistentTileScheduler.get_grid_shape(params, clusters), block=THREADS, cluster=CLUSTER)  # fmt: skip
+    ).launch(grid=utils.StaticPersistentTileScheduler.get_grid_shape(params, clusters), block=THREADS, cluster=CLUSTER)
 
 
 if __name__ == "__main__":

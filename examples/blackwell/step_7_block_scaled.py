@@ -71,9 +71,7 @@ def scales_copy(scales_smem, scales_tmem, dtype):
 
 
 @cute.kernel
-def gemm_kernel(
-    loads: list, tensors: list, c: cute.Tensor, mma: cute.TiledMma, layouts: list, kind: Constexpr
-):  # fmt: skip
+def gemm_kernel(loads: list, tensors: list, c: cute.Tensor, mma: cute.TiledMma, layouts: list, kind: Constexpr):
     thread, _, _ = cute.arch.thread_idx()
     m, n, _ = cute.arch.block_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())

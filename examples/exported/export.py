@@ -34,7 +34,14 @@ if __name__ == "__main__":
         for _ in range(2)
     )
     written = kiln.export(
-        scale, x, y, 1.0, to=folder / "libscale.so", name="examples::scale", archs=archs,
-        entry_points=("c", "tvm_ffi", "torch", "jax"), outputs={"y": "x"},
-    )  # fmt: skip
+        scale,
+        x,
+        y,
+        1.0,
+        to=folder / "libscale.so",
+        name="examples::scale",
+        archs=archs,
+        entry_points=("c", "tvm_ffi", "torch", "jax"),
+        outputs={"y": "x"},
+    )
     print(*written)

@@ -66,8 +66,12 @@ def use_by_ctypes(path: str) -> str:
 
 
 if __name__ == "__main__":
-    for package, use in (("torch", use_in_torch), ("jax", use_in_jax), ("tvm_ffi", use_in_tvm_ffi),
-    ("ctypes", use_by_ctypes)):  # fmt: skip
+    for package, use in (
+        ("torch", use_in_torch),
+        ("jax", use_in_jax),
+        ("tvm_ffi", use_in_tvm_ffi),
+        ("ctypes", use_by_ctypes),
+    ):
         if importlib.util.find_spec(package):
             print(f"{package}: {use(sys.argv[1])}", flush=True)
     assert "kiln" not in sys.modules

@@ -55,10 +55,17 @@ def store_acc(acc, smem_c, mma, thread, first_warp, store_c, epi_tiles):
 
 @cute.kernel
 def gemm_kernel(
-    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_c: cute.CopyAtom,
+    load_a: cute.CopyAtom,
+    a: cute.Tensor,
+    load_b: cute.CopyAtom,
+    b: cute.Tensor,
+    store_c: cute.CopyAtom,
     c: cute.Tensor,
-    mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, layout_c: cute.ComposedLayout,
-):  # fmt: skip
+    mma: cute.TiledMma,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+    layout_c: cute.ComposedLayout,
+):
     thread, _, _ = cute.arch.thread_idx()
     m, n, _ = cute.arch.block_idx()
     warp_number = cute.arch.make_warp_uniform(cute.arch.warp_idx())

@@ -28,10 +28,17 @@ ROWS = LayoutEnum.ROW_MAJOR
 @cute.kernel
 def gemm_kernel(
     params: utils.PersistentTileSchedulerParams,
-    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, store_c: cute.CopyAtom,
+    load_a: cute.CopyAtom,
+    a: cute.Tensor,
+    load_b: cute.CopyAtom,
+    b: cute.Tensor,
+    store_c: cute.CopyAtom,
     c: cute.Tensor,
-    mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout, layout_c: cute.ComposedLayout,
-):  # fmt: skip
+    mma: cute.TiledMma,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+    layout_c: cute.ComposedLayout,
+):
     thread, _, _ = cute.arch.thread_idx()
     warp_number = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
@@ -135,9 +142,9 @@ def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, clusters: Int32):
     tiles = cute.ceil_div(c.shape, (M, N))
     params = utils.PersistentTileSchedulerParams((*tiles, 1), CLUSTER, swizzle_size=8)
     grid = utils.StaticPersistentTileScheduler.get_grid_shape(params, clusters)
-    gemm_kernel(
-        params, load_a, tma_a, load_b, tma_b, store_c, tma_c, mma, layout_a, layout_b, layout_c
-    ).launch(grid=grid, block=THREADS, cluster=CLUSTER, min_blocks_per_mp=1)  # fmt: skip
+    gemm_kernel(params, load_a, tma_a, load_b, tma_b, store_c, tma_c, mma, layout_a, layout_b, layout_c).launch(
+        grid=grid, block=THREADS, cluster=CLUSTER, min_blocks_per_mp=1
+    )
 
 
 if __name__ == "__main__":

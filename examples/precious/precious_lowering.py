@@ -11,9 +11,14 @@ from kiln.mlir import ir
 from kiln.targets.lowering.builder import Builder, int_type, ptr_type
 
 RENAMED = {
-    "precious.if": "scf.if", "precious.for": "scf.for", "precious.while": "scf.while", "precious.test": "scf.condition",
-    "precious.end": "scf.yield", "precious.get": "llvm.load", "precious.set": "llvm.store",
-}  # fmt: skip
+    "precious.if": "scf.if",
+    "precious.for": "scf.for",
+    "precious.while": "scf.while",
+    "precious.test": "scf.condition",
+    "precious.end": "scf.yield",
+    "precious.get": "llvm.load",
+    "precious.set": "llvm.store",
+}
 
 
 def lower(module: ir.Module) -> None:

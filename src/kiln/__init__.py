@@ -34,39 +34,17 @@ with gc_paused:
     from .base_dsl import typing as typing
     from .base_dsl import uncaught as _uncaught
     from .base_dsl.arguments import register_jit_arg_adapter as register_jit_arg_adapter
-    from .base_dsl.diagnostics import (
-        CompilerDiagnosticError as CompilerDiagnosticError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLBaseError as DSLBaseError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLCudaRuntimeError as DSLCudaRuntimeError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLNotImplemented as DSLNotImplemented,
-    )
-    from .base_dsl.diagnostics import (
-        DSLOptimizationWarning as DSLOptimizationWarning,
-    )
-    from .base_dsl.diagnostics import (
-        DSLRuntimeError as DSLRuntimeError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLSyntaxError as DSLSyntaxError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLUserCodeError as DSLUserCodeError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLUserCodeTypeError as DSLUserCodeTypeError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLUserCodeValueError as DSLUserCodeValueError,
-    )
-    from .base_dsl.diagnostics import (
-        DSLWarning as DSLWarning,
-    )
+    from .base_dsl.diagnostics import CompilerDiagnosticError as CompilerDiagnosticError
+    from .base_dsl.diagnostics import DSLBaseError as DSLBaseError
+    from .base_dsl.diagnostics import DSLCudaRuntimeError as DSLCudaRuntimeError
+    from .base_dsl.diagnostics import DSLNotImplemented as DSLNotImplemented
+    from .base_dsl.diagnostics import DSLOptimizationWarning as DSLOptimizationWarning
+    from .base_dsl.diagnostics import DSLRuntimeError as DSLRuntimeError
+    from .base_dsl.diagnostics import DSLSyntaxError as DSLSyntaxError
+    from .base_dsl.diagnostics import DSLUserCodeError as DSLUserCodeError
+    from .base_dsl.diagnostics import DSLUserCodeTypeError as DSLUserCodeTypeError
+    from .base_dsl.diagnostics import DSLUserCodeValueError as DSLUserCodeValueError
+    from .base_dsl.diagnostics import DSLWarning as DSLWarning
     from .base_dsl.operators import all_ as all_
     from .base_dsl.operators import and_ as and_
     from .base_dsl.operators import any_ as any_

@@ -92,7 +92,8 @@ def real_name(name: str) -> str:
     if not below:
         return REAL
     # The longest redirected prefix decides; whatever follows it is kept.
-    prefix, rest = below, ""
+    prefix = below
+    rest = ""
     while prefix:
         if prefix in _MOVED:
             return _MOVED[prefix] + rest
@@ -226,12 +227,14 @@ class _JunctionLoader(Loader):
 
 def _find_spec(name: str) -> ModuleSpec | None:
     """Return the spec of a module by its real name; None when it, or a parent of it, does not exist. Imports nothing."""
-    spec, path = None, None
+    spec = None
+    path = None
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
         whole = ".".join(parts[:count])
         if (module := sys.modules.get(whole)) is not None:
-            spec, path = _own_spec(module), getattr(module, "__path__", None)
+            spec = _own_spec(module)
+            path = getattr(module, "__path__", None)
         else:
             finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
             spec = next(filter(None, (finder.find_spec(whole, path) for finder in finders)), None)

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
-    "CoalescingReport", "CoalescingSession", "GlobalAccess", "Report", "Session", "SharedAccess", "coalescing", "report",
-]  # fmt: skip
+    "CoalescingReport",
+    "CoalescingSession",
+    "GlobalAccess",
+    "Report",
+    "Session",
+    "SharedAccess",
+    "coalescing",
+    "report",
+]
 
 
 __dir__ = lazy.listing(__name__)

@@ -92,7 +92,8 @@ def initialize_cuda_context(device_id: int = 0, flags: int = 0) -> Any:
 def checkCudaErrors(result: tuple[Any, ...]) -> Any:
     """Return what a function of cuda-bindings returned besides its status (None, one value or a tuple); raise its
     error."""
-    status, values = result[0], result[1:]
+    status = result[0]
+    values = result[1:]
     if int(status):
         raise DSLCudaRuntimeError(f"{status.name} (error {int(status)})", error_code=status)
     return values[0] if len(values) == 1 else values or None

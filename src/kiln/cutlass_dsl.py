@@ -26,11 +26,37 @@ from .cute.program.dsl import CuteDSL as CuTeDSL
 from .hardware.architectures import Arch
 
 __all__ = [
-    "Arch", "BaseDSL", "CuTeDSL", "DSLCudaVerNotImplemented", "DSLOperationBuildError", "DSLSubprocessCallError",
-    "DSLTreeFlattenError", "DSLUserCodeRuntimeError", "JitCompiledFunction", "all_", "and_", "any_", "const_expr",
-    "dsl_user_op", "dynamic_expr", "extract_mlir_values", "for_generate", "if_generate", "max", "min", "new_from_mlir_values", "not_", "or_", "range",
-    "range_constexpr", "range_dynamic", "select_", "target_version", "while_generate", "yield_out",
-]  # fmt: skip
+    "Arch",
+    "BaseDSL",
+    "CuTeDSL",
+    "DSLCudaVerNotImplemented",
+    "DSLOperationBuildError",
+    "DSLSubprocessCallError",
+    "DSLTreeFlattenError",
+    "DSLUserCodeRuntimeError",
+    "JitCompiledFunction",
+    "all_",
+    "and_",
+    "any_",
+    "const_expr",
+    "dsl_user_op",
+    "dynamic_expr",
+    "extract_mlir_values",
+    "for_generate",
+    "if_generate",
+    "max",
+    "min",
+    "new_from_mlir_values",
+    "not_",
+    "or_",
+    "range",
+    "range_constexpr",
+    "range_dynamic",
+    "select_",
+    "target_version",
+    "while_generate",
+    "yield_out",
+]
 
 
 if not TYPE_CHECKING:

@@ -125,16 +125,21 @@ def _backward_operator(name: str, function: Any, gradients: Mapping[str, str]) -
 
 
 def _differentiable(
-    forward: Callable[_P, _R], backward: Any, outputs: Mapping[str, Any], saved_names: str,
-    gradients: Mapping[str, str], returns: Sequence[str] = (),
-) -> Operator[_P, _R]:  # fmt: skip
+    forward: Callable[_P, _R],
+    backward: Any,
+    outputs: Mapping[str, Any],
+    saved_names: str,
+    gradients: Mapping[str, str],
+    returns: Sequence[str] = (),
+) -> Operator[_P, _R]:
     """Make `forward` an operator with a gradient, `backward(*output_gradients, *saved)`.
 
     `saved_names` are the inputs and outputs of `forward` that `backward` takes, separated by spaces. `gradients` names
     the results of `backward` and the parameter that each is like; `returns` are those of the tensor inputs of `forward`
     in order, by default all. The gradient of an optional input that was not passed is None.
     """
-    name, save = forward.__name__.removeprefix("_"), saved_names.split()
+    name = forward.__name__.removeprefix("_")
+    save = saved_names.split()
     operator = _backward_operator(f"{name}_backward", backward, gradients)
     names = list(inspect.signature(backward).parameters)
     passed = len(names) - len(save)
@@ -142,7 +147,8 @@ def _differentiable(
     places = [names.index(like) for like in gradients.values()]
 
     def backward_of(*saved_and_gradients: Any) -> tuple[Any, ...]:
-        saved, output_gradients = saved_and_gradients[: len(save)], saved_and_gradients[len(save) :]
+        saved = saved_and_gradients[: len(save)]
+        output_gradients = saved_and_gradients[len(save) :]
         inputs = (*output_gradients[:passed], *saved)
         results = operator(*inputs)
         results = results if isinstance(results, tuple) else (results,)
@@ -247,9 +253,13 @@ def _fused_add_rms_norm_backward(
 
 
 fused_add_rms_norm = _differentiable(
-    _fused_add_rms_norm, _fused_add_rms_norm_backward, _NORM_AND_SUM, "summed weight eps",
-    {"dx": "summed", "dw": "weight"}, ("dx", "dx", "dw"),
-)  # fmt: skip
+    _fused_add_rms_norm,
+    _fused_add_rms_norm_backward,
+    _NORM_AND_SUM,
+    "summed weight eps",
+    {"dx": "summed", "dw": "weight"},
+    ("dx", "dx", "dw"),
+)
 """RMSNorm of x + residual, and that sum, which is rounded first."""
 
 
@@ -280,9 +290,13 @@ def _fused_add_layer_norm_backward(
 
 
 fused_add_layer_norm = _differentiable(
-    _fused_add_layer_norm, _fused_add_layer_norm_backward, _NORM_AND_SUM, "summed weight bias eps",
-    {"dx": "summed", "dw": "weight", "db": "bias"}, ("dx", "dx", "dw", "db"),
-)  # fmt: skip
+    _fused_add_layer_norm,
+    _fused_add_layer_norm_backward,
+    _NORM_AND_SUM,
+    "summed weight bias eps",
+    {"dx": "summed", "dw": "weight", "db": "bias"},
+    ("dx", "dx", "dw", "db"),
+)
 """LayerNorm of x + residual, and that sum, which is rounded first."""
 
 
@@ -372,7 +386,8 @@ def _linear_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, activation
     if activation:
         before = linear(x, weight, bias)
         dy = _ACTIVATION_BACKWARD[activation](dy, before)
-    rows, gradients = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+    rows = x.reshape(-1, x.shape[-1])
+    gradients = dy.reshape(-1, dy.shape[-1])
     dx = linear(gradients, weight.T.contiguous()).reshape(x.shape)
     dw = linear(gradients.T.contiguous(), rows.T.contiguous())
     return dx, dw, None if bias is None else gradients.sum(0)
@@ -429,9 +444,12 @@ def _cross_entropy_backward(
 
 
 _cross_entropy_operator = _differentiable(
-    _cross_entropy, _cross_entropy_backward, {"loss": _loss_like, "lse": _lse_like},
-    "logits target lse ignore_index label_smoothing reduction", {"dx": "logits"},
-)  # fmt: skip
+    _cross_entropy,
+    _cross_entropy_backward,
+    {"loss": _loss_like, "lse": _lse_like},
+    "logits target lse ignore_index label_smoothing reduction",
+    {"dx": "logits"},
+)
 
 
 def cross_entropy(
@@ -453,23 +471,50 @@ def cross_entropy(
 
 
 def _attention_options(
-    causal: bool, scale: float, softcap: float, left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None,
-    longest_q: int, longest_k: int, slopes: Tensor | None, sinks: Tensor | None,
-) -> dict[str, Any]:  # fmt: skip
+    causal: bool,
+    scale: float,
+    softcap: float,
+    left: int,
+    right: int,
+    starts_q: Tensor | None,
+    starts_k: Tensor | None,
+    longest_q: int,
+    longest_k: int,
+    slopes: Tensor | None,
+    sinks: Tensor | None,
+) -> dict[str, Any]:
     """Return the options of `kernels.flash_attention`: 0, and -1 in a window, stand for options that are not set."""
     return {
-        "causal": causal, "scale": scale or None, "softcap": softcap, "window": (left, right), "cu_seqlens_q": starts_q,
-        "cu_seqlens_k": starts_k, "max_seqlen_q": longest_q or None, "max_seqlen_k": longest_k or None,
-        "alibi_slopes": None if slopes is None else slopes.float(), "sinks": None if sinks is None else sinks.float(),
-    }  # fmt: skip
+        "causal": causal,
+        "scale": scale or None,
+        "softcap": softcap,
+        "window": (left, right),
+        "cu_seqlens_q": starts_q,
+        "cu_seqlens_k": starts_k,
+        "max_seqlen_q": longest_q or None,
+        "max_seqlen_k": longest_k or None,
+        "alibi_slopes": None if slopes is None else slopes.float(),
+        "sinks": None if sinks is None else sinks.float(),
+    }
 
 
 @_takes(_HALVES, names="q k v", alike=3)
 def _attention(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float = 0.0, softcap: float = 0.0, left: int = -1,
-    right: int = -1, starts_q: Tensor | None = None, starts_k: Tensor | None = None, longest_q: int = 0,
-    longest_k: int = 0, slopes: Tensor | None = None, sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+    left: int = -1,
+    right: int = -1,
+    starts_q: Tensor | None = None,
+    starts_k: Tensor | None = None,
+    longest_q: int = 0,
+    longest_k: int = 0,
+    slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     options = _attention_options(
         causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k, slopes, sinks
     )
@@ -477,10 +522,24 @@ def _attention(
 
 
 def _attention_backward_with_sinks(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
-    left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
-    slopes: Tensor | None, sinks: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool,
+    scale: float,
+    softcap: float,
+    left: int,
+    right: int,
+    starts_q: Tensor | None,
+    starts_k: Tensor | None,
+    longest_q: int,
+    longest_k: int,
+    slopes: Tensor | None,
+    sinks: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     options = _attention_options(
         causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k, slopes, sinks
     )
@@ -488,10 +547,23 @@ def _attention_backward_with_sinks(
 
 
 def _attention_backward(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
-    left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool,
+    scale: float,
+    softcap: float,
+    left: int,
+    right: int,
+    starts_q: Tensor | None,
+    starts_k: Tensor | None,
+    longest_q: int,
+    longest_k: int,
     slopes: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     return _attention_backward_with_sinks(
         dy,
         q,
@@ -542,11 +614,25 @@ _attention_operator = Operator(
     },
     backward=_attention_gradients,
     save=(
-        "q", "k", "v", "out", "lse", "causal", "scale", "softcap", "left", "right", "starts_q", "starts_k", "longest_q",
-        "longest_k", "slopes", "sinks",
+        "q",
+        "k",
+        "v",
+        "out",
+        "lse",
+        "causal",
+        "scale",
+        "softcap",
+        "left",
+        "right",
+        "starts_q",
+        "starts_k",
+        "longest_q",
+        "longest_k",
+        "slopes",
+        "sinks",
     ),
     autocast=True,
-)  # fmt: skip
+)
 
 
 def attention(
@@ -584,9 +670,21 @@ def attention(
     """
     left, right = (-1 if x is None else x for x in window or (None, None))
     return _attention_operator(
-        q, k, v, causal, scale or 0.0, softcap, left, right, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-        alibi_slopes, sinks,
-    )[0]  # fmt: skip
+        q,
+        k,
+        v,
+        causal,
+        scale or 0.0,
+        softcap,
+        left,
+        right,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        max_seqlen_q,
+        max_seqlen_k,
+        alibi_slopes,
+        sinks,
+    )[0]
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------
@@ -633,15 +731,23 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True, **options: Any):
         super().__init__(embed_dim, num_heads, bias=bias, batch_first=batch_first, **options)
-        has_bias, has_kdim = self.bias_k is not None, self.in_proj_weight is None
+        has_bias = self.bias_k is not None
+        has_kdim = self.in_proj_weight is None
         if not batch_first or self.dropout or has_bias or has_kdim or self.add_zero_attn:
             others = "dropout, kdim, vdim, add_bias_kv nor add_zero_attn"
             raise ValueError(f"MultiheadAttention takes batch_first=True, and neither {others}")
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Any = None, need_weights: bool = False,
-        attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> tuple[Tensor, None]:  # fmt: skip
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Any = None,
+        need_weights: bool = False,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, None]:
         """Compute as torch does; an `attn_mask` with `is_causal` is taken for the causal one."""
         if need_weights or key_padding_mask is not None or (attn_mask is not None and not is_causal):
             raise ValueError(

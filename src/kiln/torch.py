@@ -57,6 +57,13 @@ def op(
     from .interop.torch.operators import Operator
 
     return Operator(
-        name, function, outputs=outputs, mutates=mutates, backward=backward, save=save, vmap=vmap, autocast=autocast,
+        name,
+        function,
+        outputs=outputs,
+        mutates=mutates,
+        backward=backward,
+        save=save,
+        vmap=vmap,
+        autocast=autocast,
         tags=tags,
-    )  # fmt: skip
+    )

@@ -8,12 +8,7 @@ import pytest
 import kiln
 from kiln import cute
 from kiln.base_dsl.diagnostics import DSLBaseError
-from kiln.base_dsl.dsl import (
-    debug_print_mlir_values,
-    extract_mlir_values,
-    new_from_mlir_values,
-    set_dynamic_debug,
-)
+from kiln.base_dsl.dsl import debug_print_mlir_values, extract_mlir_values, new_from_mlir_values, set_dynamic_debug
 
 
 class Sum:

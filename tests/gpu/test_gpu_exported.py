@@ -123,8 +123,7 @@ def test_tensor_maps_that_break_a_rule(tmp_path: Path) -> None:
     kiln.export(copy_boxes, described, described, to=tmp_path / "boxes.so")
     x = torch.zeros(16, 33, device="cuda")
     with pytest.raises(
-        DSLCudaRuntimeError,
-        match="mode 1 has a stride of 132 bytes, expected: strides are multiples of 16 bytes",
+        DSLCudaRuntimeError, match="mode 1 has a stride of 132 bytes, expected: strides are multiples of 16 bytes"
     ):
         load_module(tmp_path / "boxes.so").boxes(x, x)
 

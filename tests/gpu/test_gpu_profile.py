@@ -55,10 +55,7 @@ def test_g6_ncu_says_the_same_and_stalls_are_at_the_lines_that_wait(product, tmp
     (kernel,) = found.kernels
     (report,) = (tmp_path / ".kiln" / "profiles").glob("*.ncu-rep")
     said = subprocess.run(
-        [ncu.find("ncu"), "--import", str(report), "--page", "raw", "--csv"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [ncu.find("ncu"), "--import", str(report), "--page", "raw", "--csv"], capture_output=True, text=True, check=True
     ).stdout
     names, _, values = list(csv.reader(said.splitlines()))[:3]
     raw = dict(zip(names, values))

@@ -111,30 +111,17 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("sync_threads() (4)", "deleted"): _NEXT_ROUND,
         ("sync_threads() (4)", "only the warp"): _NEXT_ROUND,
     },
-    "bulk_store": {
-        ("cp_async_bulk_wait_group(0)", "only until all is read"): _WRITTEN_AGAIN,
-    },
+    "bulk_store": {("cp_async_bulk_wait_group(0)", "only until all is read"): _WRITTEN_AGAIN},
     "copy_ring": {
         ("mbarrier_init_fence()", "deleted"): _ONE_BLOCK,
         ("cp_async_commit_group()", "deleted"): _NEVER_READ,
         ("cp_async_wait_group(0)", "deleted"): _NEVER_READ,
         ("cp_async_wait_group(0)", "leaves one more group"): _NEVER_READ,
     },
-    "cluster_ring": {
-        ("cluster_arrive()", "relaxed"): _FENCED,
-        ("mbarrier_init_fence()", "deleted"): _ARRIVAL,
-    },
-    "hopper_attention": {
-        ("producer_k.tail()", "deleted"): _ALL_READ,
-        ("producer_v.tail()", "deleted"): _ALL_READ,
-    },
-    "hopper_cooperative": {
-        ("producer.tail()", "deleted"): _ALL_READ,
-        ("storing.producer_tail()", "deleted"): _WARNED,
-    },
-    "hopper_copies": {
-        ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
-    },
+    "cluster_ring": {("cluster_arrive()", "relaxed"): _FENCED, ("mbarrier_init_fence()", "deleted"): _ARRIVAL},
+    "hopper_attention": {("producer_k.tail()", "deleted"): _ALL_READ, ("producer_v.tail()", "deleted"): _ALL_READ},
+    "hopper_cooperative": {("producer.tail()", "deleted"): _ALL_READ, ("storing.producer_tail()", "deleted"): _WARNED},
+    "hopper_copies": {("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE},
     "hopper_groups": {
         ("with elect_one(): cpasync.copy_tensormap(load_a, edited)", "by all lanes"): _SAME_BYTES,
         ("with elect_one(): cpasync.copy_tensormap(store_c, edited + 16)", "by all lanes"): _SAME_BYTES,
@@ -204,15 +191,13 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         (
             "impl.rowwise.row_kernel.compute_double_buffered: cp_async_wait_group(1)",
             "one statement later",
-        ): _NOTHING_MOVED,
+        ): _NOTHING_MOVED
     },  # fmt: skip
     "masked_product": {
         ("held_a.fill(0.0)", "deleted"): _TIMES_ZERO,
         ("sync_warp() (2)", "one statement later"): _OF_REGISTERS,
     },
-    "mbarrier_ring": {
-        ("mbarrier_init_fence()", "deleted"): _ONE_BLOCK,
-    },
+    "mbarrier_ring": {("mbarrier_init_fence()", "deleted"): _ONE_BLOCK},
     "pipeline_bytes": {
         ("pipe.producer_tail(state)", "deleted"): _ALL_READ,
         ("pipe.producer_commit(state)", "deleted"): _BYTES_SAY,
@@ -225,9 +210,7 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("pipe.producer_tail(state)", "deleted"): _ALL_READ,
         ("pipe.producer_acquire(state)", "one statement later"): _NOTHING_MOVED,
     },
-    "pipeline_participants": {
-        ("producer.tail()", "deleted"): _ALL_READ,
-    },
+    "pipeline_participants": {("producer.tail()", "deleted"): _ALL_READ},
     "pipeline_states": {
         ("pipeline_init_arrive()", "deleted"): _ONE_BLOCK,
         ("pipe.producer_tail(state)", "deleted"): _ALL_READ,

@@ -67,12 +67,7 @@ class Program:
             found.append({"name": "stdout", "output_type": "stream", "text": lines(printed.getvalue())})
         if value is not None:
             found.append(
-                {
-                    "data": shown(value),
-                    "execution_count": self.count,
-                    "metadata": {},
-                    "output_type": "execute_result",
-                }
+                {"data": shown(value), "execution_count": self.count, "metadata": {}, "output_type": "execute_result"}
             )
         return found
 

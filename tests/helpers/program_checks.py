@@ -204,13 +204,7 @@ CHECKS: dict[str, Check] = {
     "exceptions": Check(
         ("exceptions",), ((trace.Trace, "broken", _instead(property(lambda self: None, lambda self, value: None))),)
     ),
-    "texts": Check(
-        ("texts",),
-        (
-            (scalar, "DynamicText", _instead(str)),
-            (text, "DynamicText", _instead(str)),
-        ),
-    ),
+    "texts": Check(("texts",), ((scalar, "DynamicText", _instead(str)), (text, "DynamicText", _instead(str)))),
     "identity": Check(
         ("identity",),
         (

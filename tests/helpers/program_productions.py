@@ -1014,10 +1014,7 @@ class Steps:
     ),
     Production(
         "any_all",
-        setup=(
-            "looked = [0]",
-            "def above(k, n):\n    looked[0] = (looked[0] + 1) % 90\n    return k > n",
-        ),
+        setup=("looked = [0]", "def above(k, n):\n    looked[0] = (looked[0] + 1) % 90\n    return k > n"),
         reads=("looked[0]",),
         tests=(
             "any(above(k, $a) for k in (1, 4, 7))",
@@ -1130,10 +1127,7 @@ class Quiet:
     ),
     Production(
         "assertions",
-        setup=(
-            "told = [0]",
-            "def message():\n    told[0] = 9\n    return 'told'",
-        ),
+        setup=("told = [0]", "def message():\n    told[0] = 9\n    return 'told'"),
         reads=("told[0]",),
         changes=("assert a == a, message()", "assert $a >= -100000, message()", "assert K == 3, message()"),
     ),

@@ -451,11 +451,7 @@ class Writer:
         return self.lines
 
 
-def program(
-    seed: int,
-    only: Iterable[str] = (),
-    without: Iterable[str] = (),
-) -> Program:
+def program(seed: int, only: Iterable[str] = (), without: Iterable[str] = ()) -> Program:
     """The program of a seed. `only` and `without` name productions; with `only` each program has at least one of them."""
     numbers = random.Random(seed)
     pool = [p for p in PRODUCTIONS.values() if p.name not in set(without)]

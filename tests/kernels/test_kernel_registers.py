@@ -118,8 +118,7 @@ def test_rows_element_by_element(name, n, dtype):
 
 @pytest.mark.parametrize("name", FORWARD if LONG else FORWARD[:2])
 @pytest.mark.parametrize(
-    ("n", "dtype"),
-    [(65536, BFloat16), *([(100000, BFloat16), (262144, BFloat16), (131072, Float32)] if LONG else [])],
+    ("n", "dtype"), [(65536, BFloat16), *([(100000, BFloat16), (262144, BFloat16), (131072, Float32)] if LONG else [])]
 )
 def test_long_rows(name, n, dtype):
     test_rows(name, n, dtype)
@@ -345,8 +344,7 @@ SPILLED_BYTES = {("topk_softmax", 28672): 256, ("topk_softmax", 256): 16}
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    ("name", "dtype", "n"),
-    [(name, *width) for name in FUSED for width in (WIDTHS if LONG else TIGHT.get(name, ()))],
+    ("name", "dtype", "n"), [(name, *width) for name in FUSED for width in (WIDTHS if LONG else TIGHT.get(name, ()))]
 )
 def test_fused(name, dtype, n):
     with dry_run("sm_90a") as made:

@@ -28,13 +28,7 @@ def test_found(expected: str) -> None:
 
 @pytest.mark.parametrize(
     "expected",
-    [
-        "a.sub",
-        "a.end\na.add",
-        "%x = a.make\na.add %x, %x",
-        "%x = a.make\nnot: a.make\na.end",
-        "a.add\nnot: a.end",
-    ],
+    ["a.sub", "a.end\na.add", "%x = a.make\na.add %x, %x", "%x = a.make\nnot: a.make\na.end", "a.add\nnot: a.end"],
 )
 def test_not_found(expected: str) -> None:
     with pytest.raises(AssertionError):

@@ -92,24 +92,29 @@ def recorded_calls() -> Iterator[tuple[str, str, Callable[[Any], Any]]]:
             k, v = (array(dtype, batch, keys, 8, 128) for _ in range(2))
             arrays = (q, k, v)
             yield (
-                "attention decode", name,
+                "attention decode",
+                name,
                 lambda k, arrays=arrays, out=out: k.flash_attention(*arrays, causal=True, out=out),
-            )  # fmt: skip
+            )
     for name in shapes["mla"]:
         bits, batch, tokens, heads, keys = json.loads(name)
         cache = array(BF16 if bits == 16 else E4M3, batch * keys // 64, 64, 576)
         arrays = (
-            array(BF16, batch, tokens, heads, 576), cache, array(np.int32, batch, keys // 64), array(np.int32, batch),
-        )  # fmt: skip
+            array(BF16, batch, tokens, heads, 576),
+            cache,
+            array(np.int32, batch, keys // 64),
+            array(np.int32, batch),
+        )
         yield "mla", name, lambda k, arrays=arrays: k.mla_decode(*arrays, causal=False)
     for name in shapes["backward"]:
         dim, dim_v, batch, length, heads, causal = json.loads(name)
         q, out = array(BF16, batch, length, heads, dim), array(BF16, batch, length, heads, dim_v)
         arrays = (out, q, q, out, out, array(F32, batch, heads, length))
         yield (
-            "attention backward", name,
+            "attention backward",
+            name,
             lambda k, arrays=arrays, causal=causal: k.flash_attention_backward(*arrays, causal=causal),
-        )  # fmt: skip
+        )
 
 
 def stand_in_h200() -> None:
@@ -193,9 +198,13 @@ class Chosen:
 
 
 _DEFAULTS = {
-    "persistent": True, "lazy_rescale": True, "pack_gqa": False, "dynamic_scheduler": False, "transpose_out": False,
+    "persistent": True,
+    "lazy_rescale": True,
+    "pack_gqa": False,
+    "dynamic_scheduler": False,
+    "transpose_out": False,
     "epi_stages": 2,
-}  # fmt: skip
+}
 """Of fields that measurements have and a config no longer has: what the others were measured with."""
 
 

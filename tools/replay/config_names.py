@@ -60,8 +60,16 @@ RENAMED = {
 """Config classes of earlier revisions by the names that they have now."""
 FIELDS = {
     "Sm90MixedInputConfig": (
-        "tile_shape_mnk", "cluster_shape_mn", "ab_stages", "raster_group", "pingpong", "split_k_cluster", "swap_ab",
-        "split_k", "epi_stages", "transpose_out",
+        "tile_shape_mnk",
+        "cluster_shape_mn",
+        "ab_stages",
+        "raster_group",
+        "pingpong",
+        "split_k_cluster",
+        "swap_ab",
+        "split_k",
+        "epi_stages",
+        "transpose_out",
     ),
     "Sm80AttentionBackwardConfig": ("tile_m", "tile_n"),
     "ElementwiseConfig": ("threads", "elements"),
@@ -70,7 +78,7 @@ FIELDS = {
     "RowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together", "turns"),
     "StreamingRowwiseConfig": ("threads", "row_threads", "cluster", "ahead", "overlapped"),
     "UnalignedRowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together", "held", "ahead"),
-}  # fmt: skip
+}
 """Fields, in order, of classes that nothing was measured of; `benchmarks/recorded.py` has those of the others."""
 
 

@@ -266,9 +266,18 @@ GEMM = {
     **{
         f"bf16 {layout} {m}x{n}x{k}": lambda m=m, n=n, k=k, layout=layout: gemm(m, n, k, BF16, layout)
         for m, n, k, layout in (
-            (4096, 4096, 4096, "NT"), (4096, 14336, 4096, "NT"), (1, 28672, 8192, "NT"), (16, 28672, 8192, "NT"),
-            (64, 4096, 4096, "NT"), (128, 28672, 8192, "NT"), (256, 256, 16384, "NT"), (512, 512, 512, "NT"),
-            (4096, 128, 4096, "NT"), (8192, 64, 4096, "NT"), (4096, 4096, 4096, "TN"), (1024, 1024, 1024, "NN"),
+            (4096, 4096, 4096, "NT"),
+            (4096, 14336, 4096, "NT"),
+            (1, 28672, 8192, "NT"),
+            (16, 28672, 8192, "NT"),
+            (64, 4096, 4096, "NT"),
+            (128, 28672, 8192, "NT"),
+            (256, 256, 16384, "NT"),
+            (512, 512, 512, "NT"),
+            (4096, 128, 4096, "NT"),
+            (8192, 64, 4096, "NT"),
+            (4096, 4096, 4096, "TN"),
+            (1024, 1024, 1024, "NN"),
         )
     },
     "f16 TN 1024": lambda: gemm(1024, 1024, 1024, F16, "TN"),
@@ -283,7 +292,7 @@ GEMM = {
     ),
     "sm90, clusters of 1x2": lambda: sm90(2048, 2048, 2048, (256, 128, 64), (1, 2), 4, 8),
     "sm90, transposed result": lambda: sm90(2048, 2048, 2048, (128, 128, 64), (2, 1), 4, 8, True, 1, True, 1, 2, True),
-}  # fmt: skip
+}
 
 
 def grouped(
@@ -425,10 +434,14 @@ TOPK = {
         array(dtype, 4096, n), k, again
     )
     for k, n, kind, dtype, again in (
-        (1, 8, "f32", F32, False), (2, 64, "bf16", BF16, True), (8, 256, "f32", F32, True), (6, 160, "f32", F32, False),
-        (8, 257, "f32", F32, False), (32, 4096, "f32", F32, False),
+        (1, 8, "f32", F32, False),
+        (2, 64, "bf16", BF16, True),
+        (8, 256, "f32", F32, True),
+        (6, 160, "f32", F32, False),
+        (8, 257, "f32", F32, False),
+        (32, 4096, "f32", F32, False),
     )
-}  # fmt: skip
+}
 
 
 def rope(dtype: Any, dim: int, pairs: int, **options: Any) -> Any:
@@ -471,21 +484,44 @@ VARIANTS = {f"{family}/{name}": call for family, found in FAMILIES.items() for n
 
 ELSEWHERE = {
     "sm_80": (
-        r"attention/(64|256), causal", r"attention/128(, (causal|GQA|window|ALiBi|score|sinks|seqused|paged 64, pre)|$)",
-        r"attention/.*varlen$", r"decode/.*(quer|paged 16)", r"backward/(64|128|256), causal", r"backward/192x128$",
-        r"backward/128, (GQA, causal|varlen, causal|window|ALiBi|score|sinks)", r"mla/(16|128) heads(, 2|$)",
-        r"gemm/int[48] weights, (M (16|4096)|groups)", r"^gemm/(row sums|two|gated|alpha|f32|batched|unaligned|tf32|i8)",
-        r"^gemm/bf16 .*x(4096|512|16384)$", r"grouped_gemm/(offsets|counts|unaligned)",
-        r"norm/[a-z_]+ (4096|65536|8191) ", r"norm/.*(pitch|one array)", r"cross_entropy/", r"reduction/.*bf16",
-        r"reduction/.*f64", r"elementwise/", r"topk/", r"rope/",
+        r"attention/(64|256), causal",
+        r"attention/128(, (causal|GQA|window|ALiBi|score|sinks|seqused|paged 64, pre)|$)",
+        r"attention/.*varlen$",
+        r"decode/.*(quer|paged 16)",
+        r"backward/(64|128|256), causal",
+        r"backward/192x128$",
+        r"backward/128, (GQA, causal|varlen, causal|window|ALiBi|score|sinks)",
+        r"mla/(16|128) heads(, 2|$)",
+        r"gemm/int[48] weights, (M (16|4096)|groups)",
+        r"^gemm/(row sums|two|gated|alpha|f32|batched|unaligned|tf32|i8)",
+        r"^gemm/bf16 .*x(4096|512|16384)$",
+        r"grouped_gemm/(offsets|counts|unaligned)",
+        r"norm/[a-z_]+ (4096|65536|8191) ",
+        r"norm/.*(pitch|one array)",
+        r"cross_entropy/",
+        r"reduction/.*bf16",
+        r"reduction/.*f64",
+        r"elementwise/",
+        r"topk/",
+        r"rope/",
     ),
     "sm_100a": (
-        r"attention/128, (causal|GQA)", r"attention/128, varlen", r"decode/128, 1 query", r"backward/(64|128), causal",
-        r"mla/16 heads$", r"gemm/int[48] weights, M 16", r"^gemm/(row sums$|bf16 .*x4096$|i8|e5m2|block)",
-        r"grouped_gemm/(offsets|e4m3)", r"norm/[a-z_]+ (16384|8191) ", r"cross_entropy/(backward )?50257",
-        r"reduction/(sum|argmax) bf16", r"elementwise/(bf16$|e4m3)", r"topk/8 of 256", r"rope/bf16 128$",
+        r"attention/128, (causal|GQA)",
+        r"attention/128, varlen",
+        r"decode/128, 1 query",
+        r"backward/(64|128), causal",
+        r"mla/16 heads$",
+        r"gemm/int[48] weights, M 16",
+        r"^gemm/(row sums$|bf16 .*x4096$|i8|e5m2|block)",
+        r"grouped_gemm/(offsets|e4m3)",
+        r"norm/[a-z_]+ (16384|8191) ",
+        r"cross_entropy/(backward )?50257",
+        r"reduction/(sum|argmax) bf16",
+        r"elementwise/(bf16$|e4m3)",
+        r"topk/8 of 256",
+        r"rope/bf16 128$",
     ),
-}  # fmt: skip
+}
 """Of other GPUs than sm_90a, where most variants compile to the kernels of sm_80: patterns of the cases that are compiled."""
 
 

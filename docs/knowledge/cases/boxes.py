@@ -17,8 +17,10 @@ configs = [
     {"swizzle": 0, "read": 0, "tile": [32, 64], "shift": 0},
 ]
 KINDS = {
-    128: warpgroup.SmemLayoutAtomKind.K_SW128, 64: warpgroup.SmemLayoutAtomKind.K_SW64, 32: warpgroup.SmemLayoutAtomKind.K_SW32,
-}  # fmt: skip
+    128: warpgroup.SmemLayoutAtomKind.K_SW128,
+    64: warpgroup.SmemLayoutAtomKind.K_SW64,
+    32: warpgroup.SmemLayoutAtomKind.K_SW32,
+}
 
 
 def tile_layout(swizzle, tile):

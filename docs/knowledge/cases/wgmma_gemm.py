@@ -57,9 +57,14 @@ def store_by_tma(acc, shared, mma, thread, store, pieces, groups: Constexpr, fau
 
 @cute.kernel
 def gemm_kernel(
-    a: cpasync.TmaInfo, b: cpasync.TmaInfo, out: cpasync.TmaInfo, c: cute.Tensor, mma: cute.TiledMma,
-    layouts: Constexpr, config: Constexpr,
-):  # fmt: skip
+    a: cpasync.TmaInfo,
+    b: cpasync.TmaInfo,
+    out: cpasync.TmaInfo,
+    c: cute.Tensor,
+    mma: cute.TiledMma,
+    layouts: Constexpr,
+    config: Constexpr,
+):
     thread, _, _ = cute.arch.thread_idx()
     m, n, _ = cute.arch.block_idx()
     number = cute.arch.make_warp_uniform(cute.arch.warp_idx())

@@ -60,7 +60,9 @@ class Used:
     """A module that is imported when a name in it is used; `within` n steps, when an attribute n levels below is."""
 
     def __init__(self, name: str, within: int = 0, path: tuple[str, ...] = ()) -> None:
-        self._name, self._within, self._path = name, within, path
+        self._name = name
+        self._within = within
+        self._path = path
 
     def __getattr__(self, name: str) -> Any:
         path = (*self._path, name)
@@ -77,7 +79,9 @@ class importing:
     """
 
     def __init__(self, module: str, instead: Mapping[str, Any], then: Callable[[Any], None] | None = None) -> None:
-        self._module, self._instead, self._then = module, instead, then
+        self._module = module
+        self._instead = instead
+        self._then = then
         self._open = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
@@ -87,7 +91,8 @@ class importing:
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
-            spec.loader.instead, spec.loader.then = self._instead, self._then
+            spec.loader.instead = self._instead
+            spec.loader.then = self._then
         return spec
 
     def __enter__(self) -> None:

@@ -5,7 +5,9 @@ Python decodes such bytes to surrogates, which UTF-8 does not have. They become 
 
 from __future__ import annotations
 
-_SURROGATES, _STAND_INS, _COUNT = 0xD800, 0x10F000, 0x800
+_SURROGATES = 0xD800
+_STAND_INS = 0x10F000
+_COUNT = 0x800
 
 
 def to_utf8(name: str) -> str:

@@ -104,7 +104,8 @@ class Module:
     """
 
     def __init__(self, name: str, attribute: str = "") -> None:
-        self._kiln_module, self._kiln_attribute = name, attribute
+        self._kiln_module = name
+        self._kiln_attribute = attribute
 
     def __getattr__(self, name: str) -> Any:
         with gc_paused, one_import.at_a_time():

@@ -93,7 +93,11 @@ def is_here() -> bool:
 
 class _Bar(Shown):
     def __init__(self, what: str, total: int | None) -> None:
-        self.what, self.total, self.done, self.text, self.begun = what, total, 0, "", time.monotonic()
+        self.what = what
+        self.total = total
+        self.done = 0
+        self.text = ""
+        self.begun = time.monotonic()
 
     def __str__(self) -> str:
         count = f"{self.done} of {self.total}" if self.total else str(self.done or "")

@@ -19,10 +19,7 @@ else:
 
 _INTERNAL = "it is an internal of another implementation of the interface"
 
-MODULES = {
-    "base_dsl.ast_preprocessor": _INTERNAL,
-    "base_dsl.tvm_ffi_builder": _INTERNAL,
-}
+MODULES = {"base_dsl.ast_preprocessor": _INTERNAL, "base_dsl.tvm_ffi_builder": _INTERNAL}
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
 
 NAMES = {

@@ -236,7 +236,8 @@ class ValuesNode(Node):
     key: tuple[()] = ()
 
     def __init__(self, values: list[ir.Value], rebuild: Callable[[Iterator[ir.Value]], Any]) -> None:
-        self._values, self._rebuild = values, rebuild
+        self._values = values
+        self._rebuild = rebuild
 
     def types(self) -> list[ir.Type]:
         return [v.type for v in self._values]
@@ -302,7 +303,8 @@ class GroupNode(Node):
 
     def adapter(self) -> Callable[[Any], Any] | None:
         """A plain tuple, which is all that TVM-FFI knows, becomes the named tuple."""
-        kind, parts = self._tag, [child.adapter() for child in self.children]
+        kind = self._tag
+        parts = [child.adapter() for child in self.children]
         if kind is not tuple and not (isinstance(kind, type) and hasattr(kind, "_fields")):
             return None
 
@@ -342,8 +344,16 @@ def find_adapter(kind: type) -> Callable[[Any], Any] | None:
 
 
 _STATIC_KINDS = (
-    str, bytes, type, enum.Enum, type(None), types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
-)  # fmt: skip
+    str,
+    bytes,
+    type,
+    enum.Enum,
+    type(None),
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+)
 
 
 Quick = typing.Callable[[Any], "tuple[Hashable, tuple[Any, ...]] | None"]
@@ -352,7 +362,8 @@ Quick = typing.Callable[[Any], "tuple[Hashable, tuple[Any, ...]] | None"]
 def _quick_number(kind: Any) -> Quick:
     if kind.is_float:
         return lambda value: (kind, (value,)) if in_range(kind, value) else None
-    low, high = kind.min, kind.max
+    low = kind.min
+    high = kind.max
     return lambda value: (kind, (value,)) if low <= value <= high else None
 
 
@@ -595,7 +606,8 @@ def _int_type(value: int, path: str) -> type[Numeric]:
     )
 
 
-MIN64, MAX64 = -(1 << 63), (1 << 63) - 1
+MIN64 = -(1 << 63)
+MAX64 = (1 << 63) - 1
 
 
 def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
@@ -608,7 +620,8 @@ def element_annotations(annotation: Any, elements: Any) -> list[Any]:
 
     Where a shape has a mode (a tuple) and `Tuple[Int32, Int32]` names a number, the number is each of the mode's.
     """
-    arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
     if origin in (tuple, list) and arguments:
         if origin is list or arguments[1:] == (Ellipsis,):
             return [arguments[0]] * len(elements)

@@ -12,17 +12,65 @@ import types
 from typing import Any
 
 _KNOWN = frozenset(
-    ("builtins", "kiln", "cutlass", "abc", "collections", "contextlib", "contextvars", "enum", "functools", "itertools", "math",
-     "numbers", "os", "posix", "posixpath", "random", "sys", "threading", "time", "types", "typing", "typing_extensions", "warnings",
-     "weakref", "_abc", "_collections", "_functools", "_random", "_thread", "_typing", "_warnings", "_weakref",
-     "numpy", "ml_dtypes"),
-)  # fmt: skip
+    (
+        "builtins",
+        "kiln",
+        "cutlass",
+        "abc",
+        "collections",
+        "contextlib",
+        "contextvars",
+        "enum",
+        "functools",
+        "itertools",
+        "math",
+        "numbers",
+        "os",
+        "posix",
+        "posixpath",
+        "random",
+        "sys",
+        "threading",
+        "time",
+        "types",
+        "typing",
+        "typing_extensions",
+        "warnings",
+        "weakref",
+        "_abc",
+        "_collections",
+        "_functools",
+        "_random",
+        "_thread",
+        "_typing",
+        "_warnings",
+        "_weakref",
+        "numpy",
+        "ml_dtypes",
+    )
+)
 """Packages that read no attribute of a program's object besides special methods, unless a function of `REFLECTING` asks
 them to."""
 REFLECTING = frozenset(
-    ("format", "format_map", "vformat", "setattr", "delattr", "tree", "tree_util", "pytree", "_pytree", "__reduce__",
-     "__reduce_ex__", "__getstate__", "__dir__", "__dataclass_fields__", "f_locals", "get_type_hints"),
-)  # fmt: skip
+    (
+        "format",
+        "format_map",
+        "vformat",
+        "setattr",
+        "delattr",
+        "tree",
+        "tree_util",
+        "pytree",
+        "_pytree",
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "__dir__",
+        "__dataclass_fields__",
+        "f_locals",
+        "get_type_hints",
+    )
+)
 """Names of functions and attributes that lead to attributes which the code does not name."""
 _BY_NAME = frozenset(("getattr", "hasattr", "attrgetter"))
 
@@ -74,8 +122,15 @@ class _OwnNames:
 def _is_language(module: str) -> bool:
     """Return whether a module of Kiln may get at objects of a program, other than compilers, hardware and tools."""
     return module.split(".")[1:2] not in (
-        ["dialects"], ["hardware"], ["llvm"], ["measure"], ["mlir"], ["native"], ["targets"], ["workbench"]
-    )  # fmt: skip
+        ["dialects"],
+        ["hardware"],
+        ["llvm"],
+        ["measure"],
+        ["mlir"],
+        ["native"],
+        ["targets"],
+        ["workbench"],
+    )
 
 
 def _codes(member: Any) -> list[types.CodeType]:

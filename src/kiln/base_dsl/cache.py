@@ -90,9 +90,11 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
 
 
 def loaded_or_made(
-    name: Callable[[], str], use: Callable[[Entry], Loaded], make: Callable[[], Loaded],
+    name: Callable[[], str],
+    use: Callable[[Entry], Loaded],
+    make: Callable[[], Loaded],
     entry_of: Callable[[Loaded], Entry | None],
-) -> Loaded:  # fmt: skip
+) -> Loaded:
     """Return `use(entry)` of the entry with a name; where there is none, `make()`, which is stored as `entry_of` says."""
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
@@ -112,9 +114,12 @@ def loaded_or_made(
 
 
 def keeping(
-    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded],
+    what: str,
+    fingerprint: str,
+    begin: Callable[[], Callable[[], bytes]],
+    use: Callable[[bytes], Loaded],
     changed: Callable[[], bool] | None = None,
-) -> Callable[[], Loaded]:  # fmt: skip
+) -> Callable[[], Loaded]:
     """Return a function that gives `use(code)`, for code that depends on Kiln's sources and a fingerprint only.
 
     The code comes from the cache; else `begin()` starts making it, and the function that `begin` returns finishes it

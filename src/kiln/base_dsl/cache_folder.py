@@ -99,7 +99,8 @@ def _walk(name: str) -> tuple[str, str | None]:
         if part == "..":  # links are followed as they come, so this is the folder above
             at = os.path.dirname(at)
             continue
-        parent, at = at, "/" if part.startswith("/") else os.path.join(at, part)
+        parent = at
+        at = "/" if part.startswith("/") else os.path.join(at, part)
         try:
             found = os.lstat(at)
         except FileNotFoundError:

@@ -18,15 +18,30 @@ _BY_NAME = {"getattr", "hasattr"}
 _TABLES = {"globals", "vars", "locals"}
 """Functions that return a dictionary of names."""
 _ABOUT_CLASSES = {
-    "isinstance", "issubclass", "__instancecheck__", "__subclasscheck__", "singledispatch", "singledispatchmethod",
-}  # fmt: skip
+    "isinstance",
+    "issubclass",
+    "__instancecheck__",
+    "__subclasscheck__",
+    "singledispatch",
+    "singledispatchmethod",
+}
 ENVIRONMENT = {"environ", "environb", "getenv"}
 _MODULES = {"modules", "import_module", "__import__"}
 """Objects that give modules by name: `sys.modules`, `importlib.import_module`."""
 _ANYTHING = {
-    "eval", "exec", "dir", "__import__", "import_module", "attrgetter", "methodcaller", "getmembers", "getattr_static",
-    "__getattribute__", "reload", "getclosurevars",
-}  # fmt: skip
+    "eval",
+    "exec",
+    "dir",
+    "__import__",
+    "import_module",
+    "attrgetter",
+    "methodcaller",
+    "getmembers",
+    "getattr_static",
+    "__getattribute__",
+    "reload",
+    "getclosurevars",
+}
 """Functions that read names that cannot be known beforehand."""
 _UNUSUAL = _BY_NAME | _TABLES | ENVIRONMENT | _ANYTHING | _MODULES | {"__dict__"}
 
@@ -60,7 +75,10 @@ class CodeReads(NamedTuple):
 @by_code
 def code_reads(code: types.CodeType) -> CodeReads:
     """Return what a code object, and those in it, may read."""
-    names, attributes, changes, texts = set[str](), set[str](), set[str](), set[str]()
+    names = set[str]()
+    attributes = set[str]()
+    changes = set[str]()
+    texts = set[str]()
     imports = set[tuple[str, int]]()
     catches = matches = False
     instructions = list(dis.get_instructions(code))

@@ -45,7 +45,8 @@ def _file_span(location: Any) -> Span | None:
     if not location.start_line:
         return None
     # MLIR counts columns from 1, 0 being unknown; a span counts from 0
-    end_line, end_column = location.end_line, location.end_col
+    end_line = location.end_line
+    end_column = location.end_col
     known_end = (end_line, end_column) > (location.start_line, location.start_col)
     return Span(
         filename,
@@ -111,7 +112,8 @@ def _around(op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Block]]:
 
 def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
     """Return whether a value is computed before an operation, in a block that is around it in the same function."""
-    home, owner = _block_of(value), value.owner
+    home = _block_of(value)
+    owner = value.owner
     for outer, block in _around(op):
         if block == home:
             if isinstance(owner, ir.Block):
@@ -128,7 +130,8 @@ def _misplaced(op: ir.Operation, value: ir.Value) -> DSLBaseError:
     owner = value.owner
     where, _ = source_span(value.location if isinstance(owner, ir.Block) else owner.operation.location)
     start = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
-    theirs, mine = _function_around(start), _function_around(op)
+    theirs = _function_around(start)
+    mine = _function_around(op)
     is_argument = isinstance(owner, ir.Block) and theirs == start
     notes = ((where, "it is an argument here" if is_argument else "it is computed here"),) if where is not None else ()
     if theirs is not None and mine is not None and theirs != mine:
@@ -136,13 +139,17 @@ def _misplaced(op: ir.Operation, value: ir.Value) -> DSLBaseError:
         return DSLUserCodeError(
             f"{names[0]!r} uses {'an argument of' if is_argument else 'a value that is computed in'} {names[1]!r}",
             hint=f"{names[0]!r} is compiled by itself: pass it the value as an argument",
-            span=span, calls=calls, notes=notes,
-        )  # fmt: skip
+            span=span,
+            calls=calls,
+            notes=notes,
+        )
     return DSLUserCodeError(
         "a value is used here that is only computed inside a branch or loop, which may not have run",
         hint="give a variable a value before the branch or loop, assign it inside, and use the variable afterwards",
-        span=span, calls=calls, notes=notes,
-    )  # fmt: skip
+        span=span,
+        calls=calls,
+        notes=notes,
+    )
 
 
 def _function_around(op: ir.Operation) -> ir.Operation | None:

@@ -57,18 +57,50 @@ _READS_BY_NAME = frozenset((getattr, hasattr, vars, eval, exec, dir, __import__)
 """Functions that, under another name or in a partial, read names that cannot be known beforehand."""
 _HOLDERS = (map, filter, zip, enumerate, reversed)
 _CONTAINERS = frozenset(
-    ("collections.UserDict", "collections.UserList", "collections.UserString", "collections.ChainMap", "argparse.Namespace",
-     "configparser.RawConfigParser", "configparser.ConfigParser", "configparser.SectionProxy", "queue.Queue", "queue.LifoQueue",
-     "queue.PriorityQueue"),
-)  # fmt: skip
+    (
+        "collections.UserDict",
+        "collections.UserList",
+        "collections.UserString",
+        "collections.ChainMap",
+        "argparse.Namespace",
+        "configparser.RawConfigParser",
+        "configparser.ConfigParser",
+        "configparser.SectionProxy",
+        "queue.Queue",
+        "queue.LifoQueue",
+        "queue.PriorityQueue",
+    )
+)
 """Classes of the standard library whose instances hold nothing but what programs put into them."""
 _NOT_STATE = frozenset(
-    ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotations_cache__", "__annotate__",
-     "__annotate_func__", "__abstractmethods__", "_abc_impl", "__static_attributes__", "__firstlineno__", "__slots__",
-     "__type_params__", "__parameters__", "__orig_bases__", "__dataclass_fields__", "__dataclass_params__",
-     "__hash__", "_member_map_", "_member_names_", "_value2member_map_", "_unhashable_values_",
-     "_hashable_values_", "_unhashable_values_map_"),
-)  # fmt: skip
+    (
+        "__dict__",
+        "__weakref__",
+        "__doc__",
+        "__module__",
+        "__annotations__",
+        "__annotations_cache__",
+        "__annotate__",
+        "__annotate_func__",
+        "__abstractmethods__",
+        "_abc_impl",
+        "__static_attributes__",
+        "__firstlineno__",
+        "__slots__",
+        "__type_params__",
+        "__parameters__",
+        "__orig_bases__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__hash__",
+        "_member_map_",
+        "_member_names_",
+        "_value2member_map_",
+        "_unhashable_values_",
+        "_hashable_values_",
+        "_unhashable_values_map_",
+    )
+)
 """Attributes of classes that Python itself maintains."""
 
 
@@ -578,7 +610,8 @@ class _Finder:
     def _contents_again(self) -> None:
         """Record contents again, by the names that are known by now."""
         if self._selective:
-            self._found._contents, self.skipped = [], False
+            self._found._contents = []
+            self.skipped = False
             for value in list(self._held):
                 self._content(value)
 
@@ -618,7 +651,8 @@ def _special_names(kind: type) -> frozenset[str]:
 def _registered(kind: type) -> frozenset[type]:
     """Return the classes that were registered with an abstract class or with one that is derived from it."""
     found: set[type] = set()
-    todo, seen = [kind], {kind}
+    todo = [kind]
+    seen = {kind}
     while todo:
         one = todo.pop()
         if isinstance(one, abc.ABCMeta):

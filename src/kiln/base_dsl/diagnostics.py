@@ -32,10 +32,25 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
-        "_support", "aot.py", "base_dsl", "cute", "dialects", "experimental", "hardware", "interop", "jax", "measure",
-        "native", "pipeline", "targets", "utils", "workbench", "mlir.py", "torch.py",
+        "_support",
+        "aot.py",
+        "base_dsl",
+        "cute",
+        "dialects",
+        "experimental",
+        "hardware",
+        "interop",
+        "jax",
+        "measure",
+        "native",
+        "pipeline",
+        "targets",
+        "utils",
+        "workbench",
+        "mlir.py",
+        "torch.py",
     )
-)  # fmt: skip
+)
 
 internal_files: dict[str, bool] = {}
 """Source files seen so far, and whether they are internal (see `is_internal`)."""
@@ -90,9 +105,11 @@ class Span:
         if not text.strip():
             return ""
         indent = len(text) - len(text.lstrip())
-        start, end = self.column, self.end_column
+        start = self.column
+        end = self.end_column
         if start < 0:
-            start, end = indent, len(text)
+            start = indent
+            end = len(text)
         else:  # columns count UTF-8 bytes
             raw = text.encode()
             start = len(raw[:start].decode(errors="replace"))
@@ -110,9 +127,16 @@ class DSLBaseError(Exception):
     """
 
     def __init__(
-        self, message: str, *, hint: str = "", span: Span | None = None, calls: tuple[Span, ...] = (),
-        notes: tuple[tuple[Span, str], ...] = (), error_code: object = None, page: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        span: Span | None = None,
+        calls: tuple[Span, ...] = (),
+        notes: tuple[tuple[Span, str], ...] = (),
+        error_code: object = None,
+        page: str = "",
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -403,7 +427,8 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
         if lazy is not None:  # a lazily evaluated part of an expression of this function, or a lambda of the user's
             if lazy.filename == code.co_filename and lazy.line == frame.f_lineno:
                 spans.append(dataclasses.replace(lazy, function=name))
-                lazy, last = None, name if generated else None
+                lazy = None
+                last = name if generated else None
                 continue
             spans.append(lazy)
             lazy = None
@@ -411,7 +436,8 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
             last = name if generated else None
             continue
         if code.co_name in _COMPREHENSIONS or (code.co_name == "<lambda>" and not code.co_argcount):
-            lazy, last = frame_span(frame), None
+            lazy = frame_span(frame)
+            last = None
             continue
         spans.append(frame_span(frame))
         last = name if generated else None
@@ -423,13 +449,19 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
 
 
 def error(
-    kind: type[DSLBaseError], message: str, *, hint: str = "", span: Span | None = None,
-    notes: tuple[tuple[Span, str], ...] = (), page: str = "",
-) -> DSLBaseError:  # fmt: skip
+    kind: type[DSLBaseError],
+    message: str,
+    *,
+    hint: str = "",
+    span: Span | None = None,
+    notes: tuple[tuple[Span, str], ...] = (),
+    page: str = "",
+) -> DSLBaseError:
     """Return an exception to raise, located at the user's innermost frame (or `span`), with the calls to it."""
     chain = call_chain()
     if chain and (span is None or span.function == chain[0].function):
-        span, chain = span or chain[0], chain[1:]
+        span = span or chain[0]
+        chain = chain[1:]
     return kind(message, hint=hint, span=span, calls=chain, notes=notes, page=page)
 
 
@@ -470,7 +502,8 @@ def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType
     Those of the standard library that Kiln calls go, too. Of a function and its generated parts the innermost is left.
     """
     program: list[types.TracebackType] = []
-    cursor, within = tb, False
+    cursor = tb
+    within = False
     while cursor is not None:
         frame = cursor.tb_frame
         filename = frame.f_code.co_filename

@@ -109,16 +109,28 @@ class BaseDSL(ArgumentRules):
         """Attach to a host function what its target should know of its arguments. By default nothing."""
 
     def make_if(
-        self, condition: ir.Value, then: ir.Block, then_values: Sequence[ir.Value], orelse: ir.Block,
+        self,
+        condition: ir.Value,
+        then: ir.Block,
+        then_values: Sequence[ir.Value],
+        orelse: ir.Block,
         else_values: Sequence[ir.Value],
-    ) -> Sequence[ir.Value]:  # fmt: skip
+    ) -> Sequence[ir.Value]:
         """Add a branch around two traced blocks without terminators, and return its results."""
         raise NotImplementedError
 
     def make_for(
-        self, lower: ir.Value, upper: ir.Value, step: ir.Value, body: ir.Block, inits: Sequence[ir.Value],
-        yields: Sequence[ir.Value], *, unsigned: bool, hints: dict[str, Any],
-    ) -> Sequence[ir.Value]:  # fmt: skip
+        self,
+        lower: ir.Value,
+        upper: ir.Value,
+        step: ir.Value,
+        body: ir.Block,
+        inits: Sequence[ir.Value],
+        yields: Sequence[ir.Value],
+        *,
+        unsigned: bool,
+        hints: dict[str, Any],
+    ) -> Sequence[ir.Value]:
         """Add a loop from `lower` up to but not including `upper`, step > 0, and return its results.
 
         `body`'s arguments are the induction variable, then the carried values; `yields` are their next values.
@@ -126,9 +138,14 @@ class BaseDSL(ArgumentRules):
         raise NotImplementedError
 
     def make_while(
-        self, before: ir.Block, condition: ir.Value, forwards: Sequence[ir.Value], after: ir.Block,
-        inits: Sequence[ir.Value], yields: Sequence[ir.Value],
-    ) -> Sequence[ir.Value]:  # fmt: skip
+        self,
+        before: ir.Block,
+        condition: ir.Value,
+        forwards: Sequence[ir.Value],
+        after: ir.Block,
+        inits: Sequence[ir.Value],
+        yields: Sequence[ir.Value],
+    ) -> Sequence[ir.Value]:
         """Add a `while`: `before` takes the carried values and decides; `after` takes `forwards`, yields the next
         values.
 
@@ -228,7 +245,8 @@ class BaseDSL(ArgumentRules):
                             hint="return its parts",
                             span=at,
                         ) from None
-                    kinds, single = result_kinds(returned), tree.is_dynamic(returned)
+                    kinds = result_kinds(returned)
+                    single = tree.is_dynamic(returned)
                 fits = self.check_traced_arguments(nodes, names, list(entry.arguments), fits)
                 if fits is None:
                     body.splice()
@@ -248,9 +266,15 @@ class Traced:
     """A complete module, and how its results are read."""
 
     def __init__(
-        self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type],
-        result_kinds: list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
-    ) -> None:  # fmt: skip
+        self,
+        module: ir.Module,
+        entry: str,
+        argument_types: list[ir.Type],
+        result_types: list[ir.Type],
+        result_kinds: list[Any],
+        rebuild: Callable[[Any], Any],
+        returns_number: bool,
+    ) -> None:
         self.module = module
         self.entry = entry
         self.argument_types = argument_types

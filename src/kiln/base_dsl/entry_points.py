@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from .function import CompiledFunction
 
 settings.register(
-    Setting("KILN_AOT_STRICT", TRUTH, False, "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.", truth),
-)  # fmt: skip
+    Setting(
+        "KILN_AOT_STRICT",
+        TRUTH,
+        False,
+        "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.",
+        truth,
+    )
+)
 
 _loaders: dict[str, Callable[[], Callable[[CompiledFunction[Any]], Any] | None]] = {}
 

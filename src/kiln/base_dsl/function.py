@@ -213,9 +213,13 @@ class JitFunction(TracedFunction[P, R_co]):
                 return self._compile_traced(traced, nodes, arguments, options, target)
 
     def _compile_traced(
-        self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None,
+        self,
+        traced: Traced,
+        nodes: list[Node],
+        arguments: dict[str, Any],
+        options: CompileOptions | None,
         target: str | None,
-    ) -> CompiledFunction[Any]:  # fmt: skip
+    ) -> CompiledFunction[Any]:
         own = self.function.__code__.co_filename.startswith(_PACKAGE)
         with sanitizing.unchecked() if own else contextlib.nullcontext():
             written = self.dsl.written_arguments(traced.module, traced.entry)  # before passes change the module
@@ -223,7 +227,8 @@ class JitFunction(TracedFunction[P, R_co]):
         self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name(), written)
         if options is not None:
-            compiled.for_tvm_ffi, compiled.host_target = options.enable_tvm_ffi, options.host_target
+            compiled.for_tvm_ffi = options.enable_tvm_ffi
+            compiled.host_target = options.host_target
         return compiled
 
 
@@ -265,9 +270,15 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
     """Where these arrays are among the arguments: the number of one, then indices into tuples and lists."""
 
     def __init__(
-        self, source: JitFunction[..., Any], names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
-        target: str, written: frozenset[int],
-    ) -> None:  # fmt: skip
+        self,
+        source: JitFunction[..., Any],
+        names: list[str],
+        nodes: list[Node],
+        traced: Traced,
+        executable: Executable,
+        target: str,
+        written: frozenset[int],
+    ) -> None:
         self.source = source
         self.parameters: Parameters = source.parameters
         self.executable = executable
@@ -415,7 +426,8 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
     def _check_static(self, passed_values: dict[str, Any]) -> None:
         """Refuse another value where one was compiled in."""
         for name in passed_values.keys() & self.static.keys():
-            now, compiled = passed_values[name], self.static[name]
+            now = passed_values[name]
+            compiled = self.static[name]
             if now is not compiled and static_key(now) != static_key(compiled):
                 raise type_error(
                     f"argument {name!r} of {self.function_name} was {compiled!r} when it was compiled, and is {_brief(now)} now",
@@ -511,9 +523,14 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         return self._struct.pack(*leaves), places
 
     def export_to_c(
-        self, file_path: Any = None, file_name: str = "", function_prefix: str = "", *, function_name: str = "",
+        self,
+        file_path: Any = None,
+        file_name: str = "",
+        function_prefix: str = "",
+        *,
+        function_name: str = "",
         object_file_path: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write it as an object file that needs neither Python nor Kiln.
 
         The files are `file_path/file_name.o` and a header for C, with `function_prefix` in all names; or, with

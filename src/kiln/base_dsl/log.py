@@ -36,7 +36,8 @@ def _configure(log: logging.Logger) -> None:
         log.removeHandler(handler)
         handler.close()
     _own_handlers.clear()
-    console, file = settings.get("CUTE_DSL_LOG_TO_CONSOLE"), settings.get("CUTE_DSL_LOG_TO_FILE")
+    console = settings.get("CUTE_DSL_LOG_TO_CONSOLE")
+    file = settings.get("CUTE_DSL_LOG_TO_FILE")
     level = settings.get("CUTE_DSL_LOG_LEVEL")
     handlers: list[logging.Handler] = []
     if console:

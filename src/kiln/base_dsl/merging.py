@@ -35,7 +35,7 @@ from .tree import (
     set_attribute,
     static_equal,
     values_of,
-)  # fmt: skip
+)
 
 
 class Mismatch(Exception):
@@ -192,7 +192,8 @@ def _made_like(x: Any, parts: dict[Any, Any]) -> Any:
 
 def _same_parts(a: Any, b: Any, path: str) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return the parts of two structures of one class, class attributes included. Raises Mismatch if names differ."""
-    first, second = _parts_of(a), _parts_of(b)
+    first = _parts_of(a)
+    second = _parts_of(b)
     if isinstance(a, (tuple, list)) and len(a) != len(b):
         raise Mismatch(path, a, b, f"their lengths differ ({len(a)} and {len(b)})")
     if isinstance(a, dict) and list(a) != list(b):
@@ -261,7 +262,8 @@ def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[I
         return lambda _: a
     if isinstance(a, T.Numeric) and type(a) is type(b) and a.value is b.value:
         return lambda _: a
-    a, b = _plain_number(a), _plain_number(b)
+    a = _plain_number(a)
+    b = _plain_number(b)
     kind = T.join(a, b)
     if kind is None:
         raise Mismatch(path, a, b, *T.lost_by_joining(a, b))
@@ -296,7 +298,8 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
         a, b = joined
     elif not static_protocol_equal(a, b):
         raise Mismatch(path, a, b)
-    first, second = extracted(lambda: values_of(a)), extracted(lambda: values_of(b))
+    first = extracted(lambda: values_of(a))
+    second = extracted(lambda: values_of(b))
     if len(first.types) != len(second.types):
         raise Mismatch(path, a, b)
     if first.values is not None and first.values == second.values and static_protocol_equal(a, b):
@@ -470,7 +473,8 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> N
             x = coerced
         elif not static_protocol_equal(opened, x):
             raise Mismatch(path, opened, x)
-        mine, theirs = values_of(opened), values_of(x)
+        mine = values_of(opened)
+        theirs = values_of(x)
         if [v.type for v in mine] != [v.type for v in theirs]:
             found: Any = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
             why = value_trees.difference(*found) if isinstance(found[0], dict) else ""

@@ -108,7 +108,8 @@ class Parameters:
             self._views = [(n, name, view) for n, (name, view) in enumerate(found) if view is not None]
         if not self._views:
             return args, kwargs
-        args, kwargs = list(args), dict(kwargs)
+        args = list(args)
+        kwargs = dict(kwargs)
         for position, name, view in self._views:
             if name in kwargs:
                 kwargs[name] = view(kwargs[name])

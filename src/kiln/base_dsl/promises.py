@@ -23,16 +23,32 @@ from .diagnostics import DSLBaseError, Span, type_error
 from .tree import is_mlir_value
 from .typing import Constexpr, Numeric
 
-NUMBER, TEXT, NONE, SEQUENCE, MAPPING, TYPE, FUNCTION = "number", "text", "None", "sequence", "dict", "type", "function"
+NUMBER = "number"
+TEXT = "text"
+NONE = "None"
+SEQUENCE = "sequence"
+MAPPING = "dict"
+TYPE = "type"
+FUNCTION = "function"
 Kinds = frozenset[str]
 
 _CLASSES: dict[Any, Kinds] = {
-    int: frozenset((NUMBER,)), float: frozenset((NUMBER,)), bool: frozenset((NUMBER,)), str: frozenset((TEXT,)),
-    bytes: frozenset((TEXT,)), tuple: frozenset((SEQUENCE,)), list: frozenset((SEQUENCE,)), dict: frozenset((MAPPING,)),
-    type: frozenset((TYPE,)), type(None): frozenset((NONE,)), None: frozenset((NONE,)),
-    collections.abc.Callable: frozenset((FUNCTION, TYPE)), typing.Callable: frozenset((FUNCTION, TYPE)),
-    collections.abc.Sequence: frozenset((SEQUENCE, TEXT)), collections.abc.Mapping: frozenset((MAPPING,)),
-}  # fmt: skip
+    int: frozenset((NUMBER,)),
+    float: frozenset((NUMBER,)),
+    bool: frozenset((NUMBER,)),
+    str: frozenset((TEXT,)),
+    bytes: frozenset((TEXT,)),
+    tuple: frozenset((SEQUENCE,)),
+    list: frozenset((SEQUENCE,)),
+    dict: frozenset((MAPPING,)),
+    type: frozenset((TYPE,)),
+    type(None): frozenset((NONE,)),
+    None: frozenset((NONE,)),
+    collections.abc.Callable: frozenset((FUNCTION, TYPE)),
+    typing.Callable: frozenset((FUNCTION, TYPE)),
+    collections.abc.Sequence: frozenset((SEQUENCE, TEXT)),
+    collections.abc.Mapping: frozenset((MAPPING,)),
+}
 
 
 def kind_of(value: Any) -> str:

@@ -28,9 +28,16 @@ class Range:
     __slots__ = ("hints", "start", "step", "stop")
 
     def __init__(
-        self, *bounds: Integer | int, unroll: int | None = None, unroll_full: bool = False, vectorize: bool | None = None,
-        prefetch_stages: int | None = None, pipelining: int | None = None, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        *bounds: Integer | int,
+        unroll: int | None = None,
+        unroll_full: bool = False,
+        vectorize: bool | None = None,
+        prefetch_stages: int | None = None,
+        pipelining: int | None = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         if not 1 <= len(bounds) <= 3:
             raise runtime_error(f"range() takes one to three bounds, not {len(bounds)}", "range(start, stop, step)")
         self.start: Any

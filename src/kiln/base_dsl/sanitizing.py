@@ -154,10 +154,28 @@ class Checks(StringCompileOption):
 
 register_options(Checks)
 settings.register(
-    settings.Setting("KILN_CHECKS", "never, off, first or always; 0 is off", _default_checks, "Launches on the CPU target that are checked for accesses out of bounds and for shared memory that nobody has written: the first one of each specialization and of each new set of extents; with `off` these too, without a warning; all; or none. Unset: `always` under pytest and in notebooks, else `first`. Read when a function is compiled.", _checks),
-    settings.Setting("KILN_SANITIZE", "a comma list of race, memory, sync, numeric, banks, sectors; or all for the first four, or 1 for the first three", (), "What the sanitizer looks for; `banks` counts bank conflicts of shared memory, `sectors` sectors of global memory. Programs then run on the CPU target, in an instrumented build.", parse_kinds),
-    settings.Setting("KILN_SANITIZE_REPORT", "a path", "", "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.", settings.report_path),
-)  # fmt: skip
+    settings.Setting(
+        "KILN_CHECKS",
+        "never, off, first or always; 0 is off",
+        _default_checks,
+        "Launches on the CPU target that are checked for accesses out of bounds and for shared memory that nobody has written: the first one of each specialization and of each new set of extents; with `off` these too, without a warning; all; or none. Unset: `always` under pytest and in notebooks, else `first`. Read when a function is compiled.",
+        _checks,
+    ),
+    settings.Setting(
+        "KILN_SANITIZE",
+        "a comma list of race, memory, sync, numeric, banks, sectors; or all for the first four, or 1 for the first three",
+        (),
+        "What the sanitizer looks for; `banks` counts bank conflicts of shared memory, `sectors` sectors of global memory. Programs then run on the CPU target, in an instrumented build.",
+        parse_kinds,
+    ),
+    settings.Setting(
+        "KILN_SANITIZE_REPORT",
+        "a path",
+        "",
+        "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.",
+        settings.report_path,
+    ),
+)
 
 
 def kinds() -> tuple[str, ...]:
@@ -179,7 +197,8 @@ def request() -> Request | None:
 
 def push(request: Request | None) -> Request | None:
     """Make a request the one in force on this thread, and return the one before."""
-    before, _requests.request = _requests.request, request
+    before = _requests.request
+    _requests.request = request
     open_requests.add((request is not None) - (before is not None))
     return before
 
@@ -238,7 +257,8 @@ def is_timed() -> bool:
 @contextlib.contextmanager
 def timed() -> Iterator[None]:
     """Run without default checks while open: for calls whose time is measured."""
-    before, _timed.yes = is_timed(), True
+    before = is_timed()
+    _timed.yes = True
     try:
         yield
     finally:

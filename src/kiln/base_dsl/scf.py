@@ -25,9 +25,17 @@ class ScfDSL(BaseDSL):
         return list(operation.results)
 
     def make_for(
-        self, lower: Any, upper: Any, step: Any, body: Any, inits: Any, yields: Any, *, unsigned: bool,
+        self,
+        lower: Any,
+        upper: Any,
+        step: Any,
+        body: Any,
+        inits: Any,
+        yields: Any,
+        *,
+        unsigned: bool,
         hints: dict[str, Any],
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         attributes = self.loop_attributes(hints)
         if unsigned:
             attributes["unsignedCmp"] = ir.UnitAttr.get()

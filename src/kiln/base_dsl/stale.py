@@ -29,7 +29,8 @@ def check(name: str, before: str, module: ir.Module) -> None:
     now = str(module)
     if now.strip() == before.strip():
         return
-    old, new = before.strip().split("\n"), now.strip().split("\n")
+    old = before.strip().split("\n")
+    new = now.strip().split("\n")
     at = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     then_line, now_line = ("".join(lines[at : at + 1]).strip() or "(nothing)" for lines in (old, new))
     raise DSLRuntimeError(

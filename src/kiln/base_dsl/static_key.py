@@ -181,7 +181,8 @@ class _Walk:
             some = self._named(x, layout, reads)
             self._depth -= 1
             return (layout.kind, Identity(x), some)
-        attributes, slots = self._attributes(x, layout), self._slots(x, layout)
+        attributes = self._attributes(x, layout)
+        slots = self._slots(x, layout)
         self._depth -= 1
         if layout.is_bare and attributes is None and not slots:
             return (layout.kind, Identity(x))
@@ -246,7 +247,10 @@ class _Walk:
     def function(self, x: types.FunctionType) -> Hashable:
         self.met.functions.append(x)
         parts: list[Hashable] = ["function", Identity(x.__code__), Identity(x.__globals__), x.__name__, x.__qualname__]
-        closure, defaults, named, attributes = x.__closure__, x.__defaults__, x.__kwdefaults__, x.__dict__
+        closure = x.__closure__
+        defaults = x.__defaults__
+        named = x.__kwdefaults__
+        attributes = x.__dict__
         parts.append(tuple(map(self.cell, closure)) if closure else None)
         parts += [self.key(value) if value else None for value in (defaults, named, attributes)]
         annotated: Any = x.__annotations__ if sys.version_info < (3, 14) else x.__annotate__
@@ -321,9 +325,25 @@ def _left_over(_: _Walk, x: Any) -> Hashable:
 
 
 _FOREIGN = frozenset(
-    ("numpy", "torch", "jax", "jaxlib", "cupy", "torch_mlir", "llvmlite", "cuda", "threading", "logging", "asyncio",
-     "concurrent", "multiprocessing", "subprocess", "socket", "_pytest"),
-)  # fmt: skip
+    (
+        "numpy",
+        "torch",
+        "jax",
+        "jaxlib",
+        "cupy",
+        "torch_mlir",
+        "llvmlite",
+        "cuda",
+        "threading",
+        "logging",
+        "asyncio",
+        "concurrent",
+        "multiprocessing",
+        "subprocess",
+        "socket",
+        "_pytest",
+    )
+)
 """Packages whose objects are not looked into: they hold state of the process, or lead to all there is."""
 
 
@@ -356,15 +376,25 @@ def _layout_of(kind: type) -> _Layout | None:
 
 
 _EVERY_CLASS_HAS = (
-    "__dict__", "__weakref__", "__doc__", "__module__", "__annotate__", "__annotate_func__", "__init__", "__repr__",
-)  # fmt: skip
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__module__",
+    "__annotate__",
+    "__annotate_func__",
+    "__init__",
+    "__repr__",
+)
 
 
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _KEEP_NOTHING = (*_DESCRIPTORS, property)
 _NATIVE_MEMBERS = (
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
-)  # fmt: skip
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+)
 
 
 def _is_written_in_python(kind: type) -> bool:

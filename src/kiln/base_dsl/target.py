@@ -279,7 +279,8 @@ class target:
     def __enter__(self) -> Target:
         global _process_choice
         _process_choice = self._previous
-        self._previous, _choice.name = _choice.name, self._name
+        self._previous = _choice.name
+        _choice.name = self._name
         _open_choices.add(1)
         return get_target()
 
@@ -362,7 +363,8 @@ def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
         return (size + 7) // 8, 8
     if text.startswith("!llvm.struct<"):
         fields = _struct_fields(type_)
-        end, widest = 0, 1
+        end = 0
+        widest = 1
         for field in fields:
             size, alignment = size_and_alignment(field)
             end = -(-end // alignment) * alignment + size

@@ -120,8 +120,10 @@ class Trace:
             name = "_base" if hasattr(holder, "_base") else "_value"
             if isinstance(getattr(holder, name), ir.Value):
                 setattr(holder, name, STALE)
-        self.numbers, self.holders = [], []
-        scratch, self._scratch = self._scratch, None
+        self.numbers = []
+        self.holders = []
+        scratch = self._scratch
+        self._scratch = None
         if scratch is None:
             return
         if failed:
@@ -199,13 +201,16 @@ class Trace:
         here = self.location(3)
         number = self._callsite_ids.setdefault(here, len(self._callsite_ids))
         self._callsites.append((here, number))
-        before, self._here = self._here, self._locations.setdefault(number, {})
-        fixed, self._fixed = self._fixed, None
+        before = self._here
+        self._here = self._locations.setdefault(number, {})
+        fixed = self._fixed
+        self._fixed = None
         try:
             yield
         finally:
             self._callsites.pop()
-            self._here, self._fixed = before, fixed
+            self._here = before
+            self._fixed = fixed
 
 
 class _Stale:
@@ -350,7 +355,8 @@ def activate(trace: Trace) -> Iterator[Trace]:
     """Make `trace` the trace of this thread."""
     global _ir, _create
     _ir, _create = ir, ir.Operation.create
-    outer, _state.trace = _state.trace, trace
+    outer = _state.trace
+    _state.trace = trace
     active.add(1)
     try:
         with context(), ir.Location.unknown():
@@ -380,9 +386,12 @@ def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[Functi
 
 
 def emit(
-    name: str, results: Sequence[ir.Type] = (), operands: Sequence[ir.Value] = (),
-    attributes: Mapping[str, ir.Attribute] | None = None, regions: int = 0,
-) -> ir.Operation:  # fmt: skip
+    name: str,
+    results: Sequence[ir.Type] = (),
+    operands: Sequence[ir.Value] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None,
+    regions: int = 0,
+) -> ir.Operation:
     """Add an operation at the insertion point, located at the user's source line.
 
     Built by name through `Operation.create`: the generated builders cost three times as much.
@@ -400,9 +409,12 @@ def emit(
 
 
 def emit_value(
-    name: str, result: ir.Type, operands: Sequence[ir.Value] = (),
-    attributes: Mapping[str, ir.Attribute] | None = None, depth: int = 1,
-) -> ir.Value:  # fmt: skip
+    name: str,
+    result: ir.Type,
+    operands: Sequence[ir.Value] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None,
+    depth: int = 1,
+) -> ir.Value:
     """Add an operation with one result as `emit` does, and return that result.
 
     The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as

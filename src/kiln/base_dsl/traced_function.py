@@ -60,9 +60,18 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
         ) -> R_co: ...
         @overload
         def __call__(
-            self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, python_value: PythonValue, /, *args: Any,
+            self,
+            a: Any,
+            b: Any,
+            c: Any,
+            d: Any,
+            e: Any,
+            f: Any,
+            python_value: PythonValue,
+            /,
+            *args: Any,
             **kwargs: Any,
-        ) -> R_co: ...  # fmt: skip
+        ) -> R_co: ...
         @overload
         def __call__(self, **python_values: PythonValue) -> R_co: ...
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -91,7 +100,8 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
 
     def _look_again(self) -> None:
         """Look for other code or defaults of the function, which may have been replaced."""
-        function, before = self.function, self._made_of
+        function = self.function
+        before = self._made_of
         if function.__code__ is before[0] and function.__defaults__ is before[1]:
             if function.__kwdefaults__ is before[2] is None:
                 return

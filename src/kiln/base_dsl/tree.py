@@ -78,9 +78,25 @@ def is_protocol_class(kind: type) -> bool:
 
 
 _ATOMIC = (
-    type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, types.MethodType,
-    types.BuiltinFunctionType, enum.Enum, range, slice, type(Ellipsis), types.CodeType, property,
-)  # fmt: skip
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    enum.Enum,
+    range,
+    slice,
+    type(Ellipsis),
+    types.CodeType,
+    property,
+)
 
 
 @_classes
@@ -235,7 +251,8 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
         return a == b
     if not (is_protocol(a) or is_plain_object(a)):
         return False
-    first, second = attributes_of(a), attributes_of(b)
+    first = attributes_of(a)
+    second = attributes_of(b)
     return list(first) == list(second) and all(
         x is second[k] or same_state(x, second[k], seen) for k, x in first.items()
     )

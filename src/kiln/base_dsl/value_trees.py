@@ -89,7 +89,8 @@ def difference(first: Any, second: Any, path: str = "") -> str:
             return f"{path or 'the value'} has {len(first)} elements and then {len(second)}"
         found = (difference(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(first, second, strict=True)))
         return next(filter(None, found), "")
-    a, b = _kind(first), _kind(second)
+    a = _kind(first)
+    b = _kind(second)
     return "" if a == b else f"{path or 'the value'} is {a} and then {b}"
 
 
@@ -128,7 +129,8 @@ def report_loop(title: str, span: Any, carried: list[tuple[str, Any]]) -> None:
         return
     with trace.require("a loop").detached():  # constants that become values here stay out of the program
         found = [(name, structure(value)) for name, value in carried]
-    source, count = linecache.getline(span.filename, span.line).strip(), len(flat([values for _, values in found]))
+    source = linecache.getline(span.filename, span.line).strip()
+    count = len(flat([values for _, values in found]))
     print(f"[loop] {span}: {title} carries {count} values\n    {source}")
     for name, values in found:
         for line in _lines(values, name, 1, debug + 1 if debug >= 0 else debug):

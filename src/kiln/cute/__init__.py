@@ -74,13 +74,35 @@ if TYPE_CHECKING:  # what loads when it is first used
 
 _COPYING = ("autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch")
 _MMA = (
-    "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom", "make_tiled_mma",
+    "MmaAtom",
+    "MmaOp",
+    "MmaTrait",
+    "RegisterMmaTrait",
+    "ThrMma",
+    "TiledMma",
+    "gemm",
+    "make_mma_atom",
+    "make_tiled_mma",
     "mma_atom_call",
-)  # fmt: skip
+)
 _MATH = (
-    "acos", "asin", "atan", "atan2", "cos", "erf", "exp", "exp2", "log", "log10", "log2", "rsqrt", "sin", "sqrt", "tan",
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
+    "cos",
+    "erf",
+    "exp",
+    "exp2",
+    "log",
+    "log10",
+    "log2",
+    "rsqrt",
+    "sin",
+    "sqrt",
+    "tan",
     "tanh",
-)  # fmt: skip
+)
 _LAZY_NAMES = {
     **dict.fromkeys(_COPYING, ".atoms.copying"),
     **dict.fromkeys(_MMA, ".atoms.mma"),

@@ -37,7 +37,11 @@ def function(op: str, single: bool, arguments: int) -> Callable[..., float]:
         root = function("math.sqrt", single, 1)
         return lambda x: divide(1.0, root(x))
     own: dict[str, Callable[..., float]] = {
-        "divf": divide, "isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite,
-        "maximumf": _propagating("max"), "minimumf": _propagating("min"),
-    }  # fmt: skip
+        "divf": divide,
+        "isnan": math.isnan,
+        "isinf": math.isinf,
+        "isfinite": math.isfinite,
+        "maximumf": _propagating("max"),
+        "minimumf": _propagating("min"),
+    }
     return own.get(name) or _c_function(name, "f" if single else "", arguments)

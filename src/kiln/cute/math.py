@@ -27,11 +27,50 @@ from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, _meet, _operands, sp
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
-    "copysign", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fma", "isfinite", "isinf", "isnan", "log",
-    "log1p", "log2", "log10", "max", "min", "pow", "rcp", "round", "roundeven", "rsqrt", "sigmoid", "sin", "sinh",
-    "sqrt", "tan", "tanh", "trunc",
-]  # fmt: skip
+    "RoundingMode",
+    "abs",
+    "absf",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "ceil",
+    "copysign",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "fma",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "max",
+    "min",
+    "pow",
+    "rcp",
+    "round",
+    "roundeven",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+]
 
 V = TypeVar("V", bound="Numeric | TensorSSA | float")
 """A number, or a vector of numbers."""
@@ -486,9 +525,15 @@ def roundeven(
 
 
 def sqrt(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None,
+    x: V,
+    fastmath: bool = False,
+    approx: bool = False,
+    ftz: bool = False,
+    rounding: Any = None,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> V:  # fmt: skip
+) -> V:
     """Return the square root of `x`; NaN for negative numbers.
 
     Args:
@@ -517,9 +562,15 @@ def rsqrt(
 
 
 def rcp(
-    x: V, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
+    x: V,
+    fastmath: bool = False,
+    approx: bool = False,
+    rounding: Any = None,
+    ftz: bool = False,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> V:  # fmt: skip
+) -> V:
     """Return 1 / `x`.
 
     Args:
@@ -554,9 +605,16 @@ def sigmoid(x: V, fastmath: bool = False, *, loc: Any = None, ip: Any = None) ->
 
 
 def fma(
-    a: V, b: V | Numeric | float, c: V | Numeric | float, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
+    a: V,
+    b: V | Numeric | float,
+    c: V | Numeric | float,
+    fastmath: bool = False,
+    rounding: Any = None,
+    ftz: bool = False,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> V:  # fmt: skip
+) -> V:
     """Return `a` * `b` + `c`, rounded once.
 
     Args:

@@ -10,10 +10,13 @@ from .. import cute
 from ..base_dsl.ranges import range_constexpr
 from ..base_dsl.typing import Int32, Int64
 
-_THREADS, _VECTOR, _ROWS = 256, 4, 8
+_THREADS = 256
+_VECTOR = 4
+_ROWS = 8
 BLOCK_BYTES = _THREADS * _VECTOR * _ROWS * 4
 """The bytes that one CTA reads or copies."""
-LINES, LINE_BYTES = 128, 1 << 14
+LINES = 128
+LINE_BYTES = 1 << 14
 """How many addresses are chased, and how far apart they are."""
 _Words = Any
 

@@ -27,9 +27,16 @@ from .tensor.tensor import Tensor
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "CantImplementError", "JitArguments", "assert_", "autotune_jit", "benchmark", "convert", "get_workspace_count",
-    "range", "tune",
-]  # fmt: skip
+    "CantImplementError",
+    "JitArguments",
+    "assert_",
+    "autotune_jit",
+    "benchmark",
+    "convert",
+    "get_workspace_count",
+    "range",
+    "tune",
+]
 
 
 def assert_(cond: Any, msg: str | None = None) -> None:
@@ -111,7 +118,8 @@ def _fastest(
             continue
         autotune_jit.log().info("%s: %s takes %.3f us", what, configuration, microseconds)
         if microseconds < best_time:
-            best, best_time = configuration, microseconds
+            best = configuration
+            best_time = microseconds
     if best is None:
         raise runtime_error(f"no configuration of {what} works: {failure or 'there is none'}") from failure
     autotune_jit.log().info("%s: chosen: %s", what, best)
@@ -160,9 +168,12 @@ class autotune_jit:
     """
 
     def __init__(
-        self, params_dict: dict[str, list[Any]] | None = None, update_on_change: list[str] | None = None,
-        warmup_iterations: int = 10, iterations: int = 100,
-    ) -> None:  # fmt: skip
+        self,
+        params_dict: dict[str, list[Any]] | None = None,
+        update_on_change: list[str] | None = None,
+        warmup_iterations: int = 10,
+        iterations: int = 100,
+    ) -> None:
         self.params_dict: dict[str, list[Any]] = params_dict or {}
         self.update_on_change: list[str] = update_on_change or []
         self.warmup_iterations = warmup_iterations
@@ -192,10 +203,13 @@ class autotune_jit:
 
 
 def tune(
-    func: Callable[..., Callable[[], Any]], params_dict: dict[str, list[Any]] | None = None,
-    kernel_arguments: JitArguments | None = None, warmup_iterations: int = 10, iterations: int = 100,
+    func: Callable[..., Callable[[], Any]],
+    params_dict: dict[str, list[Any]] | None = None,
+    kernel_arguments: JitArguments | None = None,
+    warmup_iterations: int = 10,
+    iterations: int = 100,
     stream: Any = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the parameters with which a function runs fastest, of all combinations.
 
     Args:

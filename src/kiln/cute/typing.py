@@ -16,8 +16,19 @@ Int = IntTuple
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "AddressSpace", "ComposedLayout", "Coord", "Int", "IntTuple", "Layout", "Pointer", "Shape", "Stride", "Tensor", "Tile", "XTuple",
-]  # fmt: skip
+    "AddressSpace",
+    "ComposedLayout",
+    "Coord",
+    "Int",
+    "IntTuple",
+    "Layout",
+    "Pointer",
+    "Shape",
+    "Stride",
+    "Tensor",
+    "Tile",
+    "XTuple",
+]
 
 
 if not TYPE_CHECKING:

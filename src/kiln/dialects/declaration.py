@@ -226,7 +226,11 @@ class OpView:
             return
         cls.WAITS = waits
         cls.OPERATION_NAME = f"{cls.dialect.DIALECT_NAMESPACE}.{name}"
-        cls.OPERANDS, cls.RESULTS, cls.ATTRIBUTES, cls.OPTIONAL, cls.TRAITS = {}, {}, {}, {}, traits
+        cls.OPERANDS = {}
+        cls.RESULTS = {}
+        cls.ATTRIBUTES = {}
+        cls.OPTIONAL = {}
+        cls.TRAITS = traits
         for owner in reversed(cls.__mro__):
             if owner is not OpView:
                 for field, annotation in inspect.get_annotations(owner).items():
@@ -274,7 +278,8 @@ class Type(ir.DynamicType):
     _symbol: str
 
     def __init_subclass__(cls, name: str, dialect: "type[Dialect]") -> None:
-        cls.type_name, cls._symbol = f"{dialect.DIALECT_NAMESPACE}.{name}", f"@{dialect.DIALECT_NAMESPACE}::@{name}"
+        cls.type_name = f"{dialect.DIALECT_NAMESPACE}.{name}"
+        cls._symbol = f"@{dialect.DIALECT_NAMESPACE}::@{name}"
         dialect.types.append(cls)
 
 
@@ -289,7 +294,9 @@ class Dialect:
         """Base of the operations of the dialect."""
 
     def __init_subclass__(cls, name: str) -> None:
-        cls.DIALECT_NAMESPACE, cls.operations, cls.types = name, [], []
+        cls.DIALECT_NAMESPACE = name
+        cls.operations = []
+        cls.types = []
         setattr(cls, "Operation", type("Operation", (OpView,), {"dialect": cls, "__slots__": ()}))  # noqa: B010
 
     @classmethod

@@ -92,7 +92,8 @@ def _rules(kind: Any) -> _Rules:
 
 def broken_rule(op: ir.Operation, kind: Any) -> str:
     """Return the rule that an operation of class `kind` breaks, with the value that breaks it, or an empty text."""
-    rules, attrs = _rules(kind), op.attributes
+    rules = _rules(kind)
+    attrs = op.attributes
     if len(attrs) != len(rules.fields):
         for name in attrs:
             if name in rules.optional:

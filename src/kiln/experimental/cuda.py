@@ -33,9 +33,16 @@ from ..hardware.tensor_maps import ELEMENTS, SWIZZLES
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "TensorMap", "TensorMapDataFormat", "TensorMapFloatOOBFill", "TensorMapInterleave", "TensorMapL2Promotion",
-    "TensorMapSwizzle", "create_tensor_map_im2col", "create_tensor_map_tiled", "create_tensor_map_tiled_from_view",
-]  # fmt: skip
+    "TensorMap",
+    "TensorMapDataFormat",
+    "TensorMapFloatOOBFill",
+    "TensorMapInterleave",
+    "TensorMapL2Promotion",
+    "TensorMapSwizzle",
+    "create_tensor_map_im2col",
+    "create_tensor_map_tiled",
+    "create_tensor_map_tiled_from_view",
+]
 
 
 class TensorMapSwizzle(enum.Enum):
@@ -96,12 +103,19 @@ class TensorMapFloatOOBFill(enum.Enum):
 
 
 _FORMATS = {
-    "BYTE": "u8", "B4X16": "16u4_align8b", "B4X16_P64": "16u4_align16b", "B6X16_P32": "16u6_align16b", "F32_FTZ": "f32_ftz",
+    "BYTE": "u8",
+    "B4X16": "16u4_align8b",
+    "B4X16_P64": "16u4_align16b",
+    "B6X16_P32": "16u6_align16b",
+    "F32_FTZ": "f32_ftz",
     "TF32_FTZ": "tf32_ftz",
-}  # fmt: skip
+}
 _PADDED = {
-    Int4: "16u4_align16b", Float4E2M1FN: "16u4_align16b", Float6E2M3FN: "16u6_align16b", Float6E3M2FN: "16u6_align16b",
-}  # fmt: skip
+    Int4: "16u4_align16b",
+    Float4E2M1FN: "16u4_align16b",
+    Float6E2M3FN: "16u6_align16b",
+    Float6E3M2FN: "16u6_align16b",
+}
 """Formats of types with less than 8 bits: 16 elements get 16 bytes of shared memory, as MMAs with A in bytes want them.
 Types with several elements (`Float4E2M1FNx2`) are packed in shared memory too."""
 _FIRST_BOX = {"16u4_align16b": 64, "16u6_align16b": 96}
@@ -115,9 +129,15 @@ class TensorMap:
     __slots__ = ("_map", "_steps", "box_dims", "dtype", "element", "swizzle", "tma_format")
 
     def __init__(
-        self, map_: ir.Value, dtype: Any, box_dims: tuple[int, ...], swizzle: TensorMapSwizzle,
-        tma_format: TensorMapDataFormat, element: str, steps: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        map_: ir.Value,
+        dtype: Any,
+        box_dims: tuple[int, ...],
+        swizzle: TensorMapSwizzle,
+        tma_format: TensorMapDataFormat,
+        element: str,
+        steps: tuple[int, ...] = (),
+    ) -> None:
         self._map = map_
         self.dtype: Any = dtype
         self.box_dims: tuple[int, ...] = box_dims
@@ -203,9 +223,21 @@ def _static(what: str, values: Any, count: int, most: int) -> tuple[int, ...]:
 
 
 def _encode(
-    what: str, base: ir.Value, dtype: Any, dims: Any, strides: Any, box: tuple[int, ...], steps: Any, interleave: Any,
-    swizzle: Any, promotion: Any, fill: Any, tma_format: Any, name: str, pixel_box: tuple[int, ...] | None = None,
-) -> TensorMap:  # fmt: skip
+    what: str,
+    base: ir.Value,
+    dtype: Any,
+    dims: Any,
+    strides: Any,
+    box: tuple[int, ...],
+    steps: Any,
+    interleave: Any,
+    swizzle: Any,
+    promotion: Any,
+    fill: Any,
+    tma_format: Any,
+    name: str,
+    pixel_box: tuple[int, ...] | None = None,
+) -> TensorMap:
     """Encode a map, modes innermost first, strides in bytes; raise an error for what no map describes."""
     if tracing.require(f"{what}()").function.kind == "kernel":
         raise runtime_error(
@@ -213,11 +245,13 @@ def _encode(
         )
     if not isinstance(dtype, NumericMeta):
         raise type_error(f"dtype of {what}() is {dtype!r}", "a numeric type such as Float16")
-    how, format_ = _member(TensorMapSwizzle, swizzle, TensorMapSwizzle.none), _format(tma_format)
+    how = _member(TensorMapSwizzle, swizzle, TensorMapSwizzle.none)
+    format_ = _format(tma_format)
     element = _element(format_, dtype, name)
     if how.value not in SWIZZLES:
         raise type_error(f"the swizzle of {what}() is {how.name}", f"Kiln encodes {', '.join(SWIZZLES)}")
-    row, span = box[0] * ELEMENTS[element], 8 * SWIZZLES[how.value]
+    row = box[0] * ELEMENTS[element]
+    span = 8 * SWIZZLES[how.value]
     if row % (8 * TENSOR_MAP_UNIT):
         raise type_error(f"a row of the box {box} of {what}() has {row / 8:g} bytes", "a multiple of 16")
     if span and row > span and element not in _FIRST_BOX:
@@ -230,18 +264,26 @@ def _encode(
         )
     taken = () if steps is None else _static("traversal_strides", steps, len(dims), 8)
     map_ = nvgpu.tma.tensor_map_encode(
-        base, [Int64(s).ir_value() for s in dims], [Int64(s).ir_value() for s in strides], element=element, box=box,
-        element_strides=taken, swizzle=how.value,
+        base,
+        [Int64(s).ir_value() for s in dims],
+        [Int64(s).ir_value() for s in strides],
+        element=element,
+        box=box,
+        element_strides=taken,
+        swizzle=how.value,
         interleave=_member(TensorMapInterleave, interleave, TensorMapInterleave.none).value,
         promotion=_member(TensorMapL2Promotion, promotion, TensorMapL2Promotion.l2_128b).value,
-        fill=_member(TensorMapFloatOOBFill, fill, TensorMapFloatOOBFill.none).value, tensor=name, pixel_box=pixel_box,
-    )  # fmt: skip
+        fill=_member(TensorMapFloatOOBFill, fill, TensorMapFloatOOBFill.none).value,
+        tensor=name,
+        pixel_box=pixel_box,
+    )
     return TensorMap(map_, dtype, box, how, format_, element, () if pixel_box is not None else taken)
 
 
 def _at_address(what: str, address: Any, dims: Any, strides: Any) -> tuple[ir.Value, tuple[Any, ...], list[Any]]:
     """Return the base, the extents and the strides in bytes of a tensor, given as the raw builders take them."""
-    dims, units = tuple(dims), tuple(strides)
+    dims = tuple(dims)
+    units = tuple(strides)
     if not 1 <= len(dims) <= TENSOR_MAP_RANK or len(units) != len(dims) - 1:
         raise type_error(
             f"{what}() of {len(dims)} global_dims and {len(units)} global_strides",
@@ -253,10 +295,21 @@ def _at_address(what: str, address: Any, dims: Any, strides: Any) -> tuple[ir.Va
 
 
 def create_tensor_map_tiled(
-    global_address: Any, dtype: Any, global_dims: Any, global_strides: Any, box_dims: Any, *,
-    traversal_strides: Any = None, interleave: Any = None, swizzle: Any = None, l2_promotion: Any = None,
-    oob_fill: Any = None, tma_format: Any = None, loc: Any = None, ip: Any = None,
-) -> TensorMap:  # fmt: skip
+    global_address: Any,
+    dtype: Any,
+    global_dims: Any,
+    global_strides: Any,
+    box_dims: Any,
+    *,
+    traversal_strides: Any = None,
+    interleave: Any = None,
+    swizzle: Any = None,
+    l2_promotion: Any = None,
+    oob_fill: Any = None,
+    tma_format: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> TensorMap:
     """Return the map of a tensor at an address, modes innermost first; strides are in 16 bytes, of all but the first.
 
     Extents, strides and the box are in elements of the format. `traversal_strides` are the steps by which a box takes
@@ -264,16 +317,37 @@ def create_tensor_map_tiled(
     """
     base, dims, strides = _at_address("create_tensor_map_tiled", global_address, global_dims, global_strides)
     return _encode(
-        "create_tensor_map_tiled", base, dtype, dims, strides, _static("box_dims", box_dims, len(dims), TENSOR_MAP_BOX),
-        traversal_strides, interleave, swizzle, l2_promotion, oob_fill, tma_format, f"a tensor of {len(dims)} modes",
-    )  # fmt: skip
+        "create_tensor_map_tiled",
+        base,
+        dtype,
+        dims,
+        strides,
+        _static("box_dims", box_dims, len(dims), TENSOR_MAP_BOX),
+        traversal_strides,
+        interleave,
+        swizzle,
+        l2_promotion,
+        oob_fill,
+        tma_format,
+        f"a tensor of {len(dims)} modes",
+    )
 
 
 def create_tensor_map_tiled_from_view(
-    tensor: Any, box_dims: Any, *, stride_order: Any = None, traversal_strides: Any = None, interleave: Any = None,
-    swizzle: Any = None, l2_promotion: Any = None, oob_fill: Any = None, dtype: Any = None, tma_format: Any = None,
-    loc: Any = None, ip: Any = None,
-) -> TensorMap:  # fmt: skip
+    tensor: Any,
+    box_dims: Any,
+    *,
+    stride_order: Any = None,
+    traversal_strides: Any = None,
+    interleave: Any = None,
+    swizzle: Any = None,
+    l2_promotion: Any = None,
+    oob_fill: Any = None,
+    dtype: Any = None,
+    tma_format: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> TensorMap:
     """Return the map of a tensor, whose modes `box_dims` follows.
 
     `stride_order` names the modes from the innermost out; without it static strides tell. `dtype` is another type of the
@@ -281,17 +355,28 @@ def create_tensor_map_tiled_from_view(
     """
     what = "create_tensor_map_tiled_from_view"
     tensor = tensor_in_gmem(tensor.tensor() if isinstance(tensor, Array) else tensor, what)
-    shape, steps = flatten_to_tuple(tensor.shape), flatten_to_tuple(tensor.stride)
-    kind, format_ = dtype or tensor.element_type, _format(tma_format)
+    shape = flatten_to_tuple(tensor.shape)
+    steps = flatten_to_tuple(tensor.stride)
+    kind = dtype or tensor.element_type
+    format_ = _format(tma_format)
     order = _order(what, shape, steps, stride_order)
     bits = ELEMENTS[_element(format_, kind, tensor)]
     box = _static("box_dims", box_dims, len(shape), TENSOR_MAP_BOX)
     return _encode(
-        what, tensor.iterator.ir_value(), kind, [shape[m] for m in order],
+        what,
+        tensor.iterator.ir_value(),
+        kind,
+        [shape[m] for m in order],
         [(steps[m] if isinstance(steps[m], int) else Int64(steps[m])) * bits // 8 for m in order[1:]],
-        tuple(box[m] for m in order), None if traversal_strides is None else [traversal_strides[m] for m in order],
-        interleave, swizzle, l2_promotion, oob_fill, tma_format, str(tensor),
-    )  # fmt: skip
+        tuple(box[m] for m in order),
+        None if traversal_strides is None else [traversal_strides[m] for m in order],
+        interleave,
+        swizzle,
+        l2_promotion,
+        oob_fill,
+        tma_format,
+        str(tensor),
+    )
 
 
 def _order(what: str, shape: tuple[Any, ...], steps: tuple[Any, ...], order: Any) -> list[int]:
@@ -314,11 +399,24 @@ def _order(what: str, shape: tuple[Any, ...], steps: tuple[Any, ...], order: Any
 
 
 def create_tensor_map_im2col(
-    global_address: Any, dtype: Any, global_dims: Any, global_strides: Any, lower_corner: Any, upper_corner: Any,
-    channels_per_pixel: int, pixels_per_column: int, *, traversal_strides: Any = None, interleave: Any = None,
-    swizzle: Any = None, l2_promotion: Any = None, oob_fill: Any = None, tma_format: Any = None, loc: Any = None,
+    global_address: Any,
+    dtype: Any,
+    global_dims: Any,
+    global_strides: Any,
+    lower_corner: Any,
+    upper_corner: Any,
+    channels_per_pixel: int,
+    pixels_per_column: int,
+    *,
+    traversal_strides: Any = None,
+    interleave: Any = None,
+    swizzle: Any = None,
+    l2_promotion: Any = None,
+    oob_fill: Any = None,
+    tma_format: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> TensorMap:  # fmt: skip
+) -> TensorMap:
     """Return the im2col map of images (channels innermost, images outermost) at an address.
 
     A copy takes `channels_per_pixel` channels of `pixels_per_column` pixels of the box between the corners, which are
@@ -333,6 +431,18 @@ def create_tensor_map_im2col(
         )
     box = _static("channels_per_pixel, pixels_per_column", (channels_per_pixel, pixels_per_column), 2, 1024)
     return _encode(
-        what, base, dtype, dims, strides, box, traversal_strides, interleave, swizzle, l2_promotion, oob_fill, tma_format,
-        f"images of {len(dims)} modes", corners,
-    )  # fmt: skip
+        what,
+        base,
+        dtype,
+        dims,
+        strides,
+        box,
+        traversal_strides,
+        interleave,
+        swizzle,
+        l2_promotion,
+        oob_fill,
+        tma_format,
+        f"images of {len(dims)} modes",
+        corners,
+    )

@@ -35,7 +35,8 @@ _chosen = _Chosen()
 def compiling_with(options: CompileOptions, target: str | None = None) -> Iterator[None]:
     """While open, what this thread traces is compiled with options, for a target if one is named."""
     before = _chosen.options, _chosen.target
-    _chosen.options, _chosen.target = options, get_target(target) if target else None
+    _chosen.options = options
+    _chosen.target = get_target(target) if target else None
     try:
         yield
     finally:

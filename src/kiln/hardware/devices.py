@@ -219,5 +219,6 @@ def device_here(number: int) -> Device:
         raise ValueError(f"there is no device {number}: the driver shows {driver.device_count()}")
     major, minor = driver.capability(number)
     generation = generation_of(f"sm_{major}{minor}")
-    count, cache = driver.attribute("sm_count", number), driver.attribute("l2_bytes", number)
+    count = driver.attribute("sm_count", number)
+    cache = driver.attribute("l2_bytes", number)
     return Device(driver.device_name(number), generation, count, cache, number)

@@ -11,15 +11,34 @@ from typing import Any
 from ..base_dsl.diagnostics import DSLCudaRuntimeError
 
 _RELAXED = 2
-SUCCESS, INVALID_VALUE, NOT_INITIALIZED = 0, 1, 3
-NO_BINARY, INVALID_CONTEXT, INVALID_HANDLE, OUT_OF_RESOURCES = 209, 201, 400, 701
+SUCCESS = 0
+INVALID_VALUE = 1
+NOT_INITIALIZED = 3
+NO_BINARY = 209
+INVALID_CONTEXT = 201
+INVALID_HANDLE = 400
+OUT_OF_RESOURCES = 701
 
 _ATTRIBUTES = {
-    "max_threads_per_block": 1, "max_block_x": 2, "max_block_y": 3, "max_block_z": 4, "max_grid_x": 5, "max_grid_y": 6,
-    "max_grid_z": 7, "clock_rate": 13, "sm_count": 16, "l2_bytes": 38, "max_threads_per_sm": 39,
-    "major": 75, "minor": 76, "smem_per_sm": 81, "registers_per_block": 12, "cooperative_launch": 95,
-    "smem_optin": 97, "cluster_launch": 120,
-}  # fmt: skip
+    "max_threads_per_block": 1,
+    "max_block_x": 2,
+    "max_block_y": 3,
+    "max_block_z": 4,
+    "max_grid_x": 5,
+    "max_grid_y": 6,
+    "max_grid_z": 7,
+    "clock_rate": 13,
+    "sm_count": 16,
+    "l2_bytes": 38,
+    "max_threads_per_sm": 39,
+    "major": 75,
+    "minor": 76,
+    "smem_per_sm": 81,
+    "registers_per_block": 12,
+    "cooperative_launch": 95,
+    "smem_optin": 97,
+    "cluster_launch": 120,
+}
 
 
 class LaunchConfig(ctypes.Structure):
@@ -278,7 +297,8 @@ def library_kernel(library_: int, name: str) -> int:
 
 def library_global(library_: int, name: str) -> tuple[int, int]:
     """Return the address, in the current context, and the size of a global variable."""
-    address, size = ctypes.c_void_p(), ctypes.c_size_t()
+    address = ctypes.c_void_p()
+    size = ctypes.c_size_t()
     call("cuLibraryGetGlobal", ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(library_), name.encode())
     return address.value or 0, size.value
 
@@ -354,7 +374,8 @@ def active_clusters(device: int, smem: int, size: int, stream: int) -> int:
                     raise failure(status, "cuKernelSetAttribute")
             cluster = LaunchAttribute(LaunchAttribute.CLUSTER, 0, (size, 1, 1))
             config = LaunchConfig((size, 1, 1), (128, 1, 1), smem, stream, ctypes.addressof(cluster), 1)
-            place, handle = ctypes.byref(found), ctypes.c_void_p(kernel)
+            place = ctypes.byref(found)
+            handle = ctypes.c_void_p(kernel)
             call("cuOccupancyMaxActiveClusters", place, handle, ctypes.byref(config))
         finally:
             call("cuLibraryUnload", ctypes.c_void_p(loaded))
@@ -416,8 +437,10 @@ class Graph:
     """What a function put on a stream while it was captured; a call launches it."""
 
     def __init__(self, stream: int, work: Callable[[], None]) -> None:
-        thread_local, self._stream = 1, ctypes.c_void_p(stream)
-        self._graph, self._executable = ctypes.c_void_p(), ctypes.c_void_p()
+        thread_local = 1
+        self._stream = ctypes.c_void_p(stream)
+        self._graph = ctypes.c_void_p()
+        self._executable = ctypes.c_void_p()
         call("cuStreamBeginCapture_v2", self._stream, thread_local)
         try:
             work()
@@ -438,7 +461,9 @@ captured = Graph
 
 def captured_nodes(stream: int) -> int:
     """Return how many nodes the graph has that a stream is captured into now."""
-    status, graph, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
+    status = ctypes.c_int()
+    graph = ctypes.c_void_p()
+    count = ctypes.c_size_t()
     place = ctypes.byref(graph)
     call("cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(status), None, place, None, None)
     if not graph:

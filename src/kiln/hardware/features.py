@@ -112,9 +112,7 @@ BYTE_FLOATS_TO_BFLOAT16 = Feature("a conversion of e4m3 or e5m2 to bf16", 100, s
 STOCHASTIC_ROUNDING = Feature(
     "a conversion with stochastic rounding (cvt.rs)", targets=_names("100a 103a 107a"), ptx=87
 )
-FIXED_POINT_CONVERSIONS = Feature(
-    "a conversion to or from s2f6", targets=(*_SPECIFIC, *_names("120a 121a")), ptx=91,
-)  # fmt: skip
+FIXED_POINT_CONVERSIONS = Feature("a conversion to or from s2f6", targets=(*_SPECIFIC, *_names("120a 121a")), ptx=91)
 BULK_STORES = Feature("st.bulk, or a bulk copy with a byte mask", 100)
 GLOBAL_STORE_ASYNC = Feature("st.async to global memory", 100, ptx=87)
 
@@ -134,8 +132,8 @@ TCGEN05 = Feature("tcgen05", targets=_TCGEN05, tensor_core=True)
 """Tensor memory, and the instructions that use it: alloc, mma, cp, ld, st, commit, wait and fence."""
 TCGEN05_I8 = Feature("tcgen05.mma of kind::i8", targets=_names("100a 110a"), tensor_core=True)
 TCGEN05_SCALE_D = Feature(
-    "tcgen05.mma with scale-input-d", targets=_names("100a 100f 103a 103f 107a 107f"), tensor_core=True,
-)  # fmt: skip
+    "tcgen05.mma with scale-input-d", targets=_names("100a 100f 103a 103f 107a 107f"), tensor_core=True
+)
 """Of the kinds f16 and tf32. kind::i8 has it wherever it exists, the other kinds never."""
 TCGEN05_BLOCK_SIZES = Feature("tcgen05.mma with .block16 or .block32", targets=_TCGEN05, ptx=88, tensor_core=True)
 TCGEN05_SCALE_VEC = Feature("tcgen05.mma with .scale_vec", targets=_SPECIFIC, ptx=87, tensor_core=True)
@@ -145,16 +143,16 @@ TCGEN05_K96 = Feature("tcgen05.mma of fp4 with K = 96", targets=_names("103a"), 
 """A bit of the instruction descriptor, as is the absolute leading-dimension address: ptxas checks neither."""
 TCGEN05_SHIFT = Feature("tcgen05.shift", targets=_SPECIFIC, tensor_core=True)
 TCGEN05_LOAD_REDUCE = Feature(
-    "tcgen05.ld.red", targets=_names("103a 103f 107a 107f 110a 110f"), ptx=88, tensor_core=True,
-)  # fmt: skip
+    "tcgen05.ld.red", targets=_names("103a 103f 107a 107f 110a 110f"), ptx=88, tensor_core=True
+)
 TCGEN05_EXCLUSIVE_ALLOC = Feature("tcgen05.alloc.exclusive", targets=_TCGEN05, ptx=94, tensor_core=True)
 TCGEN05_WIDE_COMMIT_MASK = Feature(
-    "tcgen05.commit with a mask of 32 CTAs", targets=_names("107a 107f"), ptx=94, tensor_core=True,
-)  # fmt: skip
+    "tcgen05.commit with a mask of 32 CTAs", targets=_names("107a 107f"), ptx=94, tensor_core=True
+)
 
 WARP_MMA_BLOCK_SCALE = Feature("mma.sync with block scales", targets=_GEFORCE, tensor_core=True)
 WARP_MMA_UE8M0_BY_16 = Feature(
-    "mma.sync of kind::mxf4nvf4 with scales in ue8m0", targets=_GEFORCE, ptx=91, tensor_core=True,
-)  # fmt: skip
+    "mma.sync of kind::mxf4nvf4 with scales in ue8m0", targets=_GEFORCE, ptx=91, tensor_core=True
+)
 WARP_MMA_NARROW_FLOATS = Feature("mma.sync of floats of 4 or 6 bits", targets=_GEFORCE, tensor_core=True)
 WARP_MMA_SPARSE_FP4 = Feature("mma.sp of fp4 with block scales", targets=_names("120a 121a"), tensor_core=True)

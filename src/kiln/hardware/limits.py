@@ -161,7 +161,8 @@ def broken_rule(
 
     `registers` are those of a thread, where that is known; `empty` lets a grid have no blocks.
     """
-    needs, name = needs or Needs(), f"sm_{of.number}"
+    needs = needs or Needs()
+    name = f"sm_{of.number}"
     for what, extents, limits in (("grid", sizes.grid, GRID), ("block", sizes.block, BLOCK)):
         for axis, extent, limit in zip("xyz", extents, limits, strict=True):
             if extent is not None and extent < (0 if empty and what == "grid" else 1):

@@ -20,14 +20,29 @@ from .features import (
     WARP_MMA_NARROW_FLOATS,
     WARP_MMA_UE8M0_BY_16,
     Feature,
-)  # fmt: skip
+)
 
 Shape = tuple[int, int, int]
 
 BITS = {
-    "f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "e3m2": 6, "e2m3": 6,
-    "e2m1": 4, "ue8m0": 8, "ue4m3": 8, "s4": 4, "u4": 4, "b1.and": 1, "b1.xor": 1,
-}  # fmt: skip
+    "f16": 16,
+    "bf16": 16,
+    "tf32": 32,
+    "f64": 64,
+    "s8": 8,
+    "u8": 8,
+    "e4m3": 8,
+    "e5m2": 8,
+    "e3m2": 6,
+    "e2m3": 6,
+    "e2m1": 4,
+    "ue8m0": 8,
+    "ue4m3": 8,
+    "s4": 4,
+    "u4": 4,
+    "b1.and": 1,
+    "b1.xor": 1,
+}
 """Bits of an element of A or B, or of a scale factor."""
 
 
@@ -53,7 +68,10 @@ class MmaRow:
     """CTAs that issue it together."""
 
 
-_MMA, _WGMMA, _TCGEN05, _STATIONARY = "mma.sync", "wgmma", "tcgen05", "tcgen05.ws"
+_MMA = "mma.sync"
+_WGMMA = "wgmma"
+_TCGEN05 = "tcgen05"
+_STATIONARY = "tcgen05.ws"
 
 
 def _since(number: int, what: str) -> Feature:
@@ -160,9 +178,14 @@ ALL_ROWS = (*MMA_ROWS, *WARP_KIND_ROWS, *TCGEN05_ROWS)
 
 
 def rows(
-    instruction: str, element: str, *, kind: str | None = None, scale_type: str | None = None,
-    scale_vector: int | None = None, cta_group: int = 1,
-) -> Iterator[MmaRow]:  # fmt: skip
+    instruction: str,
+    element: str,
+    *,
+    kind: str | None = None,
+    scale_type: str | None = None,
+    scale_vector: int | None = None,
+    cta_group: int = 1,
+) -> Iterator[MmaRow]:
     """Return the rows of an instruction whose A can have elements of a type."""
     wanted = (kind, scale_type, scale_vector, cta_group)
     for row in ALL_ROWS:
@@ -204,18 +227,38 @@ def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str) ->
 
 
 def find_kind(
-    instruction: str, kind: str, m: int, n: int, k: int, a: str, b: str, acc: str, scale: str | None = None,
-    vector: int | None = None, cta_group: int = 1,
-) -> MmaRow | None:  # fmt: skip
+    instruction: str,
+    kind: str,
+    m: int,
+    n: int,
+    k: int,
+    a: str,
+    b: str,
+    acc: str,
+    scale: str | None = None,
+    vector: int | None = None,
+    cta_group: int = 1,
+) -> MmaRow | None:
     """Return the row of an instruction that PTX spells with `.kind`, None if there is none; see `kind_refusal`."""
     columns = {"kind": kind, "scale_type": scale, "scale_vector": vector, "cta_group": cta_group}
     return find(instruction, (m, n, k), a, b, acc, **columns)
 
 
 def kind_refusal(
-    instruction: str, kind: str, m: int, n: int, k: int, a: str, b: str, acc: str, scale: str | None = None,
-    vector: int | None = None, cta_group: int = 1, a_major: str = "k", b_major: str = "k",
-) -> str:  # fmt: skip
+    instruction: str,
+    kind: str,
+    m: int,
+    n: int,
+    k: int,
+    a: str,
+    b: str,
+    acc: str,
+    scale: str | None = None,
+    vector: int | None = None,
+    cta_group: int = 1,
+    a_major: str = "k",
+    b_major: str = "k",
+) -> str:
     """Return which argument of an instruction with a `.kind` is wrong and what it may be; empty if it exists.
 
     Instructions are "tcgen05" (`tcgen05.mma`), "tcgen05.ws" (weight stationary) and "mma.sync". `scale` is the type of
@@ -235,7 +278,7 @@ def kind_refusal(
         ("k", k, lambda row: {shape[2] for shape in row.shapes}),
         ("m", m, lambda row: {shape[0] for shape in row.shapes if shape[2] == k}),
         ("n", n, lambda row: {shape[1] for shape in row.shapes if (shape[0], shape[2]) == (m, k)}),
-    ):  # fmt: skip
+    ):
         fitting = [row for row in left if value in options(row)]
         if not fitting:
             known = list(dict.fromkeys(option for row in left for option in options(row)))

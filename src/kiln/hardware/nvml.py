@@ -80,7 +80,8 @@ class Gpu:
 
     def reading(self) -> Reading:
         """Return what it says now; takes some tens of microseconds."""
-        nvml, milliwatts = library(), self._number("nvmlDeviceGetPowerUsage")
+        nvml = library()
+        milliwatts = self._number("nvmlDeviceGetPowerUsage")
         reasons = self._number("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # its name before CUDA 12.2
             reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons")

@@ -56,9 +56,13 @@ class Occupancy:
 
 
 def occupancy(
-    architecture: str | Architecture | Generation, threads: int, registers: int = 0, shared: int = 0, barriers: int = 0,
+    architecture: str | Architecture | Generation,
+    threads: int,
+    registers: int = 0,
+    shared: int = 0,
+    barriers: int = 0,
     columns: int = 0,
-) -> Occupancy:  # fmt: skip
+) -> Occupancy:
     """Return the occupancy of blocks with these threads, registers per thread, bytes of shared memory, named barriers
     and columns of tensor memory.
 
@@ -68,7 +72,8 @@ def occupancy(
     if threads < 1 or min(registers, shared, barriers, columns) < 0:
         raise ValueError(f"a block of {threads} threads, {registers} registers, {shared} bytes, {barriers} barriers?")
     of = architecture if isinstance(architecture, Generation) else _generation(architecture)
-    warps, most_warps = -(-threads // of.warp), of.threads // of.warp
+    warps = -(-threads // of.warp)
+    most_warps = of.threads // of.warp
     taken = _up(shared + of.kept_smem, _SMEM_UNIT)
     limits = {
         "registers": _by_registers(of, warps, registers),

@@ -110,5 +110,17 @@ class Iket(BooleanCompileOption):
 
 
 register(
-    GPUArch, PtxasOptions, NvdisasmOptions, KeepPTX, KeepCUBIN, KeepSASS, LinkLibraries, RDC, RemarkFilter, RemarkOutput, DeviceTarget, DisableCuteExtCompile, Iket,
-)  # fmt: skip
+    GPUArch,
+    PtxasOptions,
+    NvdisasmOptions,
+    KeepPTX,
+    KeepCUBIN,
+    KeepSASS,
+    LinkLibraries,
+    RDC,
+    RemarkFilter,
+    RemarkOutput,
+    DeviceTarget,
+    DisableCuteExtCompile,
+    Iket,
+)

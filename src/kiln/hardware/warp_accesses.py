@@ -202,7 +202,8 @@ class Report(_Counted[SharedAccess]):
         return (str(one.lost), str(one.served), str(one.ideal), str(one.accesses), f"{one.worst}-way")
 
     def _total(self) -> str:
-        lost, total = self.conflicts, self.wavefronts
+        lost = self.conflicts
+        total = self.wavefronts
         share = f" ({100 * lost / total:.0f} %)" if total else ""
         return f"{lost} of {total} wavefronts are lost to bank conflicts{share}"
 
@@ -235,7 +236,8 @@ class CoalescingReport(_Counted[GlobalAccess]):
         return (*map(str, numbers), f"{one.served / one.accesses:.4g}", str(one.worst))
 
     def _total(self) -> str:
-        served, least = self._served, self._served - self._lost
+        served = self._served
+        least = self._served - self._lost
         found = f"{served} sectors of global memory, {served / self.accesses:.4g} per access"
         return f"{found}; {least} would do ({100 * self._lost / served:.0f} % less)" if self._lost else found
 
@@ -277,10 +279,7 @@ def _coalescing_text() -> str:
     return str(found) if settings.get("KILN_COALESCING_REPORT") == "-" else found.json()
 
 
-_TEXTS: dict[str, Callable[[], str]] = {
-    "KILN_BANK_CONFLICTS_REPORT": _text,
-    "KILN_COALESCING_REPORT": _coalescing_text,
-}
+_TEXTS: dict[str, Callable[[], str]] = {"KILN_BANK_CONFLICTS_REPORT": _text, "KILN_COALESCING_REPORT": _coalescing_text}
 
 
 def report() -> Report:

@@ -72,7 +72,9 @@ class Watch:
     """
 
     def __init__(self, read: Callable[[], nvml.Reading] | None, now: Callable[[], float] = time.perf_counter) -> None:
-        self._read, self._now, self._last = read, now, float("-inf")
+        self._read = read
+        self._now = now
+        self._last = float("-inf")
         self._readings: list[nvml.Reading] = []
         self.own = 1
         """How many processes are expected on the GPU."""

@@ -133,7 +133,8 @@ def in_rounds(
     after_each: Callable[[], Any] = lambda: None,
 ) -> Comparison:
     """Compare prepared series; for `at_most` seconds, but at least six rounds."""
-    names, order = list(series), random.Random(seed)
+    names = list(series)
+    order = random.Random(seed)
     for one in series.values():
         one.warm_up()
     begun = now()

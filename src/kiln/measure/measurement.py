@@ -165,7 +165,8 @@ def measure(
     """
     series = Series(function, arguments, l2, steady, effort, clock or timers.timer())
     series.warm_up()
-    begun, interval = series.timer.now(), None
+    begun = series.timer.now()
+    interval = None
     while not effort.stopping.enough(interval, series.n, series.timer.now() - begun):
         series.run()
         interval = statistics.of_batches(series.batches)
@@ -226,7 +227,8 @@ class Series:
         before: tuple[float, float] | None = None
         while self.timer.now() - begun < self.effort.warmup:
             self.watch.restart()
-            window, samples = self.timer.now(), []
+            window = self.timer.now()
+            samples = []
             while not samples or self.timer.now() - window < self.effort.window:
                 samples += self.run()
             now = statistics.median_interval(samples).median, self.watch.clocks().sm_mhz or 0.0
@@ -238,7 +240,8 @@ class Series:
 
     def result(self, at_least_us: float = 0.0) -> Measurement:
         """Return the measurement of all batches."""
-        interval, clocks = statistics.of_batches(self.batches), self.watch.clocks()
+        interval = statistics.of_batches(self.batches)
+        clocks = self.watch.clocks()
         samples = [sample for batch in self.batches for sample in batch]
         flags = [*self.flags, *self._of_samples(interval, samples, at_least_us), *sorted(self.batch.flags)]
         if self.batch.protocol != "cpu-wall":
@@ -246,9 +249,17 @@ class Series:
         extra = self.timer.compilations() - self.compilations
         wrong = f"{extra} compilations while it was timed: call it once with such arguments first" if extra else None
         return Measurement(
-            interval.median, interval.low, interval.high, samples, self.batch.protocol, clocks._replace(flags=()), flags, self.floor,
-            self.steady, wrong,
-        )  # fmt: skip
+            interval.median,
+            interval.low,
+            interval.high,
+            samples,
+            self.batch.protocol,
+            clocks._replace(flags=()),
+            flags,
+            self.floor,
+            self.steady,
+            wrong,
+        )
 
     def _of_samples(self, interval: Interval, samples: list[float], at_least_us: float) -> list[str]:
         found = {

@@ -41,12 +41,15 @@ def ranks(n: int) -> tuple[int, int, float]:
     The number of samples below the median is binomial. The ranks are close to n/2 -+ 0.98 sqrt(n); with fewer than six
     samples, they are the outermost.
     """
-    below, rank, log_total = 0.0, 0, -n * math.log(2)
+    below = 0.0
+    rank = 0
+    log_total = -n * math.log(2)
     while rank < (n - 1) // 2:
         term = math.exp(math.lgamma(n + 1) - math.lgamma(rank + 1) - math.lgamma(n - rank + 1) + log_total)
         if below + term > (1 - CONFIDENCE) / 2:
             break
-        below, rank = below + term, rank + 1
+        below = below + term
+        rank = rank + 1
     if rank == 0:  # few samples
         return 0, n - 1, max(0.0, 1 - 2 ** (1 - n))
     return rank - 1, n - rank, 1 - 2 * below
@@ -107,13 +110,16 @@ def clusters(samples: Sequence[float], gap: float = 0.02, resolution: float = 0.
     counts = np.arange(1, n)
     totals = np.cumsum(ordered)[:-1]
     squares = np.cumsum((ordered - ordered.mean()) ** 2)
-    left, right = totals / counts, (ordered.sum() - totals) / (n - counts)
+    left = totals / counts
+    right = (ordered.sum() - totals) / (n - counts)
     between = counts * (n - counts) * (left - right) ** 2
     split = int(np.argmax(between)) + 1
     if not least <= split <= n - least or squares[-1] == 0:
         return None
-    lower, upper = ordered[:split], ordered[split:]
-    first, second = float(np.median(lower)), float(np.median(upper))
+    lower = ordered[:split]
+    upper = ordered[split:]
+    first = float(np.median(lower))
+    second = float(np.median(upper))
     apart = upper.mean() - lower.mean()
     spread = math.sqrt((lower.var() + upper.var()) / 2)
     if second - first <= max(gap * float(np.median(ordered)), resolution) or apart <= 4.5 * spread:
@@ -126,7 +132,8 @@ def drift(samples: Sequence[float]) -> float:
     n = len(samples) // 3
     if n < 6:
         return 0.0
-    first, last = median_interval(samples[:n]), median_interval(samples[-n:])
+    first = median_interval(samples[:n])
+    last = median_interval(samples[-n:])
     if first.high >= last.low and last.high >= first.low:
         return 0.0
     return last.median / first.median - 1

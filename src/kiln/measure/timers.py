@@ -90,7 +90,9 @@ class CpuTimer(_Host):
         protocol = "cpu-wall"
 
         def __init__(self, call: Call, calls: int) -> None:
-            self._call, self._calls, self.flags = call, calls, set[str]()
+            self._call = call
+            self._calls = calls
+            self.flags = set[str]()
 
         def run(self, look: Call = _nothing) -> list[float]:
             times = [time.perf_counter()]
@@ -226,7 +228,8 @@ class _GraphBatch:
     """Flush, event, call, event, repeated, as one graph."""
 
     def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, takes_stream: bool) -> None:
-        self.protocol, self.flags = _protocol("graph", l2), set[str]()
+        self.protocol = _protocol("graph", l2)
+        self.flags = set[str]()
         self._timer = timer
         self._events = [(driver.Event(), driver.Event()) for _ in range(calls)]
         driver.synchronize_device()  # the side stream waits for no other
@@ -242,9 +245,11 @@ class _GraphBatch:
                 if flush is not None:
                     flush(stream)
                 start.record_in_graph(stream)
-                nodes, launches = driver.captured_nodes(stream), driver.launches()
+                nodes = driver.captured_nodes(stream)
+                launches = driver.launches()
                 make()
-                captured, launched = driver.captured_nodes(stream) - nodes, driver.launches() - launches
+                captured = driver.captured_nodes(stream) - nodes
+                launched = driver.launches() - launches
                 if not captured or captured < launched:
                     raise NotCaptured(f"calls put {captured} of {launched or 'their'} launches on the current stream")
                 end.record_in_graph(stream)
@@ -301,11 +306,15 @@ class _StreamBatch:
     """Why it is no graph."""
 
     def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, takes_stream: bool) -> None:
-        self.protocol, self.flags = _protocol("stream", l2), set[str]()
-        self._timer, self._flush, self._takes_stream = timer, flush, takes_stream
+        self.protocol = _protocol("stream", l2)
+        self.flags = set[str]()
+        self._timer = timer
+        self._flush = flush
+        self._takes_stream = takes_stream
         self._call = call
         self._events = [(driver.Event(), driver.Event()) for _ in range(min(calls, 64))]
-        self._hold, self._late = 0.0, False
+        self._hold = 0.0
+        self._late = False
         stream = timer.stream()
         self._enqueue(stream)
         if not takes_stream and _works_elsewhere(call, stream):
@@ -332,7 +341,8 @@ class _StreamBatch:
 
     def run(self, look: Call = _nothing) -> list[float]:
         self._enqueue(self._timer.stream())
-        late, asked = self._late, list(self._events)
+        late = self._late
+        asked = list(self._events)
         look()
         driver.synchronize(self._timer.stream())
         if late:

@@ -174,7 +174,8 @@ def _time_on_gpu(
     if use_cuda_graphs:
         run()  # set-up on first use must not be captured
         driver.synchronize(stream)
-    start, end = driver.Event(), driver.Event()
+    start = driver.Event()
+    end = driver.Event()
     if warmup_iterations:
         prepared(warmup_iterations)()
     measured = prepared(iterations)

@@ -12,8 +12,18 @@ _DYNAMIC = -(1 << 31)
 """Marks an index of a getelementptr that is an operand."""
 ORDERS = {"relaxed": 2, "acquire": 4, "release": 5, "acq_rel": 6, "seq_cst": 7}
 OPERATIONS = {
-    "xchg": 0, "add": 1, "sub": 2, "and": 3, "nand": 4, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10,
-}  # fmt: skip
+    "xchg": 0,
+    "add": 1,
+    "sub": 2,
+    "and": 3,
+    "nand": 4,
+    "or": 5,
+    "xor": 6,
+    "max": 7,
+    "min": 8,
+    "umax": 9,
+    "umin": 10,
+}
 
 
 @functools.lru_cache(maxsize=64)

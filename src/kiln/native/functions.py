@@ -212,7 +212,8 @@ def extern(function: Any = None, *, name: str = "", attributes: tuple[str, ...] 
     if function is None:
         return functools.partial(extern, name=name, attributes=attributes)
     made = Function(function, external=True)
-    made.name, made.attributes = name or made.name, attributes
+    made.name = name or made.name
+    made.attributes = attributes
     return made
 
 
@@ -375,7 +376,8 @@ class Unit(tracing.Trace):
             return
         kind = variable.kind
         if isinstance(kind, NumericMeta):
-            type_, value = kind.mlir_type, emit.number(variable.initial, kind.width)
+            type_ = kind.mlir_type
+            value = emit.number(variable.initial, kind.width)
         else:
             type_ = emit.type_(f"!llvm.array<{-(-types.size_of(kind) // 8)} x i64>")
             value = ir.Attribute.parse("#llvm.zero")

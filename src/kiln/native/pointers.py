@@ -117,7 +117,8 @@ class _Function(_Pointer):
     _signature: tuple[tuple[Any, ...], Any] = ((), None)
 
     def __class_getitem__(cls, of: Any) -> Any:
-        inputs, result = [Boolean if t is bool else t for t in of[0]], Boolean if of[1] is bool else of[1]
+        inputs = [Boolean if t is bool else t for t in of[0]]
+        result = Boolean if of[1] is bool else of[1]
         key = ("function", tuple(inputs), result)
         found = cls._kinds.get(key)
         if found is None:
@@ -158,8 +159,10 @@ if TYPE_CHECKING:
         def __sub__(self, count: Any) -> Ptr[T]: ...
         def __call__(self, *arguments: Any) -> Any: ...
 else:
-    Ptr, Fn = _Pointer, _Function
-    Ptr.__name__, Fn.__name__ = "Ptr", "Fn"
+    Ptr = _Pointer
+    Fn = _Function
+    Ptr.__name__ = "Ptr"
+    Fn.__name__ = "Fn"
 
 
 def _emit() -> Any:

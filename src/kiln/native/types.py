@@ -42,10 +42,17 @@ class _ArrayOf(NamedTuple):
 
 
 _NUMBERS: dict[Any, Any] = {
-    i8: ctypes.c_int8, i16: ctypes.c_int16, i32: ctypes.c_int32, i64: ctypes.c_int64,
-    u8: ctypes.c_uint8, u16: ctypes.c_uint16, u32: ctypes.c_uint32, u64: ctypes.c_uint64,
-    f32: ctypes.c_float, f64: ctypes.c_double,
-}  # fmt: skip
+    i8: ctypes.c_int8,
+    i16: ctypes.c_int16,
+    i32: ctypes.c_int32,
+    i64: ctypes.c_int64,
+    u8: ctypes.c_uint8,
+    u16: ctypes.c_uint16,
+    u32: ctypes.c_uint32,
+    u64: ctypes.c_uint64,
+    f32: ctypes.c_float,
+    f64: ctypes.c_double,
+}
 
 
 def is_struct(kind: Any) -> bool:
@@ -98,7 +105,8 @@ class Field:
     """A field of a structure. Its type may name what is defined later, behind a `Ptr` or in a `Fn`."""
 
     def __init__(self, annotation: Any, space: dict[str, Any], names: Any) -> None:
-        self._annotation, self._names = annotation, (space, names)
+        self._annotation = annotation
+        self._names = (space, names)
         self.offset = 0
         self._kind: Any = None
 

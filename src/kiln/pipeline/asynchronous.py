@@ -69,10 +69,19 @@ class PipelineAsync:
 
     @classmethod
     def create(
-        cls, *, num_stages: int, producer_group: CooperativeGroup, consumer_group: CooperativeGroup,
-        barrier_storage: Pointer | None = None, producer_mask: Any = None, consumer_mask: Any = None,
-        defer_sync: bool = False, name: str = "", loc: Any = None, ip: Any = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        *,
+        num_stages: int,
+        producer_group: CooperativeGroup,
+        consumer_group: CooperativeGroup,
+        barrier_storage: Pointer | None = None,
+        producer_mask: Any = None,
+        consumer_mask: Any = None,
+        defer_sync: bool = False,
+        name: str = "",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Self:
         """Create a pipeline and initialise its mbarriers, in `barrier_storage` (2 Int64 a stage) or in shared memory of
         its own.
 
@@ -86,9 +95,13 @@ class PipelineAsync:
 
     @staticmethod
     def _barriers(
-        num_stages: int, producer: tuple[Arrival, CooperativeGroup], consumer: tuple[Arrival, CooperativeGroup],
-        barrier_storage: Pointer | None, defer_sync: bool, cluster: Any = None,
-    ) -> tuple[MbarrierArray, MbarrierArray]:  # fmt: skip
+        num_stages: int,
+        producer: tuple[Arrival, CooperativeGroup],
+        consumer: tuple[Arrival, CooperativeGroup],
+        barrier_storage: Pointer | None,
+        defer_sync: bool,
+        cluster: Any = None,
+    ) -> tuple[MbarrierArray, MbarrierArray]:
         """Return the initialised mbarriers of both sides, those that say that a stage is full first."""
         require_stages(num_stages)
         if barrier_storage is None:

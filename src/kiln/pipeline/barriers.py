@@ -113,7 +113,9 @@ class MbarrierArray(SyncObject):
                 "pipeline.CooperativeGroup(pipeline.Agent.Thread, number of threads)",
             )
         self._base = barrier_storage
-        self._num_stages, self._arrival, self._group = num_stages, arrival, group
+        self._num_stages = num_stages
+        self._arrival = arrival
+        self._group = group
         self.announces: bool = arrival.announces
 
     @property

@@ -23,7 +23,8 @@ def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
     """Return in how many CTAs a warp releases a stage: those of its row if A is multicast, of its column if B is."""
     if not in_cluster(cta_layout_vmnk):
         return 1
-    rows, columns = size(cta_layout_vmnk, mode=[1]), size(cta_layout_vmnk, mode=[2])
+    rows = size(cta_layout_vmnk, mode=[1])
+    columns = size(cta_layout_vmnk, mode=[2])
     return (columns if mcast_mode_mn[0] else 1) + (rows if mcast_mode_mn[1] else 1) - 1
 
 
@@ -44,7 +45,8 @@ def cta_group(cta_layout_vmnk: Any) -> CtaGroup:
     """Return how many CTAs execute an MMA together: the extent of V."""
     if cta_layout_vmnk is None:
         return CtaGroup.ONE
-    ctas, along_v = cluster_size(cta_layout_vmnk), size(cta_layout_vmnk, mode=[0])
+    ctas = cluster_size(cta_layout_vmnk)
+    along_v = size(cta_layout_vmnk, mode=[0])
     neighbours = along_v == 1 or [cta_layout_vmnk((v, 0, 0, 0)) for v in range(along_v)] == [0, 1]
     if along_v not in (1, 2) or ctas % along_v or not neighbours:
         raise type_error(

@@ -33,9 +33,15 @@ class PipelineOrder:
 
     @staticmethod
     def create(
-        *, depth: int, length: int, group_id: Any, producer_group: CooperativeGroup,
-        barrier_storage: Pointer | None = None, defer_sync: bool = False, name: str = "",
-    ) -> PipelineOrder:  # fmt: skip
+        *,
+        depth: int,
+        length: int,
+        group_id: Any,
+        producer_group: CooperativeGroup,
+        barrier_storage: Pointer | None = None,
+        defer_sync: bool = False,
+        name: str = "",
+    ) -> PipelineOrder:
         """Create the order and initialise its `depth * length` mbarriers; group 0 has the first turn."""
         if barrier_storage is None:
             barrier_storage = alloc_reserved_mbarrier(depth * length, multiplier=1)

@@ -16,7 +16,9 @@ class _OnState:
     """A pipeline, which stays the same, together with a state, which is a value of the program."""
 
     def __init__(self, pipeline: Any, state: PipelineState, group: Any = None) -> None:
-        self._pipeline, self._state, self._group = pipeline, state, group
+        self._pipeline = pipeline
+        self._state = state
+        self._group = group
 
     def __extract_mlir_values__(self) -> list[Any]:
         return self._state.__extract_mlir_values__()

@@ -81,9 +81,14 @@ class PipelineTmaUmma(PipelineAsync):
         return cls(full, empty, num_stages, None, mask, _leads(group), group)
 
     def producer_acquire(
-        self, state: PipelineState, try_acquire_token: Any = None, *, expected_tx: Any = None, loc: Any = None,
+        self,
+        state: PipelineState,
+        try_acquire_token: Any = None,
+        *,
+        expected_tx: Any = None,
+        loc: Any = None,
         ip: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Wait until a stage is empty; in the leader, announce its bytes, `tx_count` or `expected_tx` of them."""
         unless(try_acquire_token, lambda: self.sync_object_empty.wait(state.index, state.phase))
         bytes_ = self.sync_object_full.tx_count if expected_tx is None else expected_tx
@@ -201,7 +206,8 @@ class PipelineTmaMultiConsumersAsync(PipelineTmaUmma):
                 f"a pipeline with consumers of two kinds over the blocks {cta_layout_vmnk}",
                 "it belongs to one block: leave out cta_layout_vmnk",
             )
-        umma, threads = UmmaArrival(CtaGroup.ONE), cls._THREADS
+        umma = UmmaArrival(CtaGroup.ONE)
+        threads = cls._THREADS
         count = consumer_group_umma.arrivals(umma.threads_of_a_warp)
         both = CooperativeGroup(Agent.Thread, count + consumer_group_async.arrivals(threads.threads_of_a_warp))
         sides = (TransactionArrival(tx_count), producer_group), (umma, both)

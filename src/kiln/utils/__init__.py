@@ -60,11 +60,17 @@ if TYPE_CHECKING:
     from .tmem_columns import get_num_tmem_alloc_cols as get_num_tmem_alloc_cols
 
 _SCHEDULERS = (
-    "ClcDynamicPersistentTileScheduler", "ClcDynamicPersistentTileSchedulerParams",
-    "GroupedGemmTileSchedulerHelper", "PersistentTileSchedulerParams", "StaticPersistentGroupTileScheduler",
-    "StaticPersistentRuntimeTileScheduler", "StaticPersistentTileScheduler", "WorkTileInfo",
-    "create_initial_search_state", "swizzled_tile",
-)  # fmt: skip
+    "ClcDynamicPersistentTileScheduler",
+    "ClcDynamicPersistentTileSchedulerParams",
+    "GroupedGemmTileSchedulerHelper",
+    "PersistentTileSchedulerParams",
+    "StaticPersistentGroupTileScheduler",
+    "StaticPersistentRuntimeTileScheduler",
+    "StaticPersistentTileScheduler",
+    "WorkTileInfo",
+    "create_initial_search_state",
+    "swizzled_tile",
+)
 _PLACES = {
     "HardwareInfo": ".hardware_info",
     "LayoutEnum": ".layout_enum",

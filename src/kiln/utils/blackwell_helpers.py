@@ -6,16 +6,7 @@ from typing import Any
 
 from .._support import lazy
 from ..base_dsl.diagnostics import type_error
-from ..base_dsl.typing import (
-    BFloat16,
-    Float4E2M1FN,
-    Float16,
-    Float32,
-    Int8,
-    NumericMeta,
-    TFloat32,
-    Uint8,
-)  # fmt: skip
+from ..base_dsl.typing import BFloat16, Float4E2M1FN, Float16, Float32, Int8, NumericMeta, TFloat32, Uint8
 from ..cute import (
     ComposedLayout,
     CopyAtom,
@@ -28,7 +19,7 @@ from ..cute import (
     make_tiled_mma,
     size,
     tile_to_shape,
-)  # fmt: skip
+)
 from ..cute.nvgpu import CopyUniversalOp, tcgen05
 from ..cute.nvgpu.common import CtaGroup, OperandMajorMode
 from ..cute.nvgpu.cpasync import CopyBulkTensorTileG2SMulticastOp, CopyBulkTensorTileG2SOp
@@ -40,14 +31,31 @@ from .layout_enum import LayoutEnum
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "check_gemm_tma_alignment", "cluster_shape_to_tma_atom_A", "cluster_shape_to_tma_atom_B",
-    "cluster_shape_to_tma_atom_SFB", "compute_epilogue_tile_shape", "compute_epilogue_tile_size", "get_layoutSFA_TV",
-    "get_layoutSFB_TV", "get_permutation_mnk", "get_smem_layout_atom_ab", "get_smem_store_op",
-    "get_tmem_copy_properties", "get_tmem_load_op", "make_blockscaled_trivial_tiled_mma", "make_smem_layout",
-    "make_smem_layout_a", "make_smem_layout_atom", "make_smem_layout_b", "make_smem_layout_epi",
-    "make_trivial_tiled_mma", "partition_fragment_SFA", "partition_fragment_SFB", "sm120_get_smem_store_op",
+    "check_gemm_tma_alignment",
+    "cluster_shape_to_tma_atom_A",
+    "cluster_shape_to_tma_atom_B",
+    "cluster_shape_to_tma_atom_SFB",
+    "compute_epilogue_tile_shape",
+    "compute_epilogue_tile_size",
+    "get_layoutSFA_TV",
+    "get_layoutSFB_TV",
+    "get_permutation_mnk",
+    "get_smem_layout_atom_ab",
+    "get_smem_store_op",
+    "get_tmem_copy_properties",
+    "get_tmem_load_op",
+    "make_blockscaled_trivial_tiled_mma",
+    "make_smem_layout",
+    "make_smem_layout_a",
+    "make_smem_layout_atom",
+    "make_smem_layout_b",
+    "make_smem_layout_epi",
+    "make_trivial_tiled_mma",
+    "partition_fragment_SFA",
+    "partition_fragment_SFB",
+    "sm120_get_smem_store_op",
     "tile_to_mma_shape",
-]  # fmt: skip
+]
 
 _LANES_OF_WARP = 32
 
@@ -96,9 +104,15 @@ def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs
 
 
 def _dense_mma(
-    a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, acc_dtype: Any, cta_group: Any,
-    mma_tiler_mn: Any, a_source: Any = OperandSource.SMEM,
-) -> TiledMma:  # fmt: skip
+    a_dtype: Any,
+    b_dtype: Any,
+    a_leading_mode: Any,
+    b_leading_mode: Any,
+    acc_dtype: Any,
+    cta_group: Any,
+    mma_tiler_mn: Any,
+    a_source: Any = OperandSource.SMEM,
+) -> TiledMma:
     shape = tuple(mma_tiler_mn)[:2]
     places = (cta_group, a_source, a_leading_mode, b_leading_mode)
     types = {a_dtype, b_dtype}
@@ -145,9 +159,16 @@ def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = No
 
 
 def _scaled_mma(
-    a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, sf_dtype: Any, sf_vec_size: int,
-    cta_group: Any, mma_tiler_mn: Any, a_source: Any = OperandSource.SMEM,
-) -> Any:  # fmt: skip
+    a_dtype: Any,
+    b_dtype: Any,
+    a_leading_mode: Any,
+    b_leading_mode: Any,
+    sf_dtype: Any,
+    sf_vec_size: int,
+    cta_group: Any,
+    mma_tiler_mn: Any,
+    a_source: Any = OperandSource.SMEM,
+) -> Any:
     shape = tuple(mma_tiler_mn)[:2]
     both_fp4 = a_dtype is Float4E2M1FN and b_dtype is Float4E2M1FN
     if both_fp4 and sf_vec_size == 32:
@@ -166,9 +187,14 @@ def _scaled_mma(
 
 
 def get_smem_layout_atom_ab(
-    major_mode: OperandMajorMode, element_type: Any, smem_shape_mn_k: Any, sparsity: int = 1, *, loc: Any = None,
+    major_mode: OperandMajorMode,
+    element_type: Any,
+    smem_shape_mn_k: Any,
+    sparsity: int = 1,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> SmemLayoutAtomKind:  # fmt: skip
+) -> SmemLayoutAtomKind:
     """Return the kind of layout atom with the widest swizzle that fits an operand in shared memory.
 
     Elements of 32 bits contiguous along MN are swizzled in pieces of 32 bytes, in which `tcgen05.mma` transposes them.
@@ -190,9 +216,14 @@ def _for_transposing(kind: SmemLayoutAtomKind, element_type: Any) -> SmemLayoutA
 
 
 def make_smem_layout(
-    leading_mode: OperandMajorMode, smem_tile_shape: Any, a_dtype: Any, num_stages: int, *, loc: Any = None,
+    leading_mode: OperandMajorMode,
+    smem_tile_shape: Any,
+    a_dtype: Any,
+    num_stages: int,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> ComposedLayout:  # fmt: skip
+) -> ComposedLayout:
     """Return the swizzled layout of a tile (MN, K, stages) in shared memory.
 
     Args:
@@ -205,9 +236,15 @@ def make_smem_layout(
 
 
 def make_smem_layout_a(
-    tiled_mma: Any, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
-    loc: Any = None, ip: Any = None,
-) -> ComposedLayout:  # fmt: skip
+    tiled_mma: Any,
+    mma_tiler_mnk: Any,
+    a_dtype: Any,
+    num_stages: int,
+    *,
+    is_k_major: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> ComposedLayout:
     """Return the layout of one CTA's A in shared memory: ((M, K) of a call, rest of M, rest of K, stages).
 
     Args:
@@ -223,9 +260,15 @@ def make_smem_layout_a(
 
 
 def make_smem_layout_b(
-    tiled_mma: Any, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, is_k_major: bool | None = None,
-    loc: Any = None, ip: Any = None,
-) -> ComposedLayout:  # fmt: skip
+    tiled_mma: Any,
+    mma_tiler_mnk: Any,
+    b_dtype: Any,
+    num_stages: int,
+    *,
+    is_k_major: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> ComposedLayout:
     """Return the layout of one CTA's B in shared memory: ((N, K) of a call, rest of N, rest of K, stages).
 
     Args:
@@ -290,7 +333,7 @@ def _tma_op(
 
 def cluster_shape_to_tma_atom_A(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
-) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:  # fmt: skip
+) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     """Return the TMA load of A: multicast if the cluster has several CTAs along N, which need the same A.
 
     Args:
@@ -302,7 +345,7 @@ def cluster_shape_to_tma_atom_A(
 
 def cluster_shape_to_tma_atom_B(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
-) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:  # fmt: skip
+) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     """Return the TMA load of B: multicast if the cluster has several MMAs along M, which need the same B.
 
     Args:
@@ -314,7 +357,7 @@ def cluster_shape_to_tma_atom_B(
 
 def cluster_shape_to_tma_atom_SFB(
     cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
-) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:  # fmt: skip
+) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     """Return the TMA load of the scale factors of B, all of which both CTAs of a pair need.
 
     Args:
@@ -325,9 +368,18 @@ def cluster_shape_to_tma_atom_SFB(
 
 
 def check_gemm_tma_alignment(
-    m: int, n: int, k: int, a_dtype: Any, b_dtype: Any, d_dtype: Any, a_major: str, b_major: str, d_major: str | None,
-    *, output_tensor_name: str = "D",
-) -> None:  # fmt: skip
+    m: int,
+    n: int,
+    k: int,
+    a_dtype: Any,
+    b_dtype: Any,
+    d_dtype: Any,
+    a_major: str,
+    b_major: str,
+    d_major: str | None,
+    *,
+    output_tensor_name: str = "D",
+) -> None:
     """Raise ValueError for an operand whose contiguous extent is not a multiple of 16 bytes, which TMA asks for.
 
     Args:
@@ -363,9 +415,15 @@ def _warps(cta_m: int, use_2cta: bool, shape: Any) -> tuple[int, int]:
 
 
 def compute_epilogue_tile_size(
-    cta_tile_m: int, cta_tile_n: int, use_2cta: bool, elem_width_d: int, elem_width_c: int | None = None,
-    d_is_m_major: bool = True, c_is_m_major: bool = True, tmem_warp_shape_mn: Any = None,
-) -> tuple[int, int]:  # fmt: skip
+    cta_tile_m: int,
+    cta_tile_n: int,
+    use_2cta: bool,
+    elem_width_d: int,
+    elem_width_c: int | None = None,
+    d_is_m_major: bool = True,
+    c_is_m_major: bool = True,
+    tmem_warp_shape_mn: Any = None,
+) -> tuple[int, int]:
     """Return the (M, N) that an epilogue stores at a time.
 
     Args:
@@ -397,9 +455,17 @@ def compute_epilogue_tile_size(
 
 
 def compute_epilogue_tile_shape(
-    cta_tile_shape: Any, use_2cta_instrs: bool, layout_d: LayoutEnum, elem_ty_d: Any, *, layout_c: Any = None,
-    elem_ty_c: Any = None, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
-) -> tuple[Layout, Layout]:  # fmt: skip
+    cta_tile_shape: Any,
+    use_2cta_instrs: bool,
+    layout_d: LayoutEnum,
+    elem_ty_d: Any,
+    *,
+    layout_c: Any = None,
+    elem_ty_c: Any = None,
+    tmem_warp_shape_mn: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> tuple[Layout, Layout]:
     """Return the epilogue's tile as a tiler (M, N) of layouts: N in two parts where two warps share the columns.
 
     Args:
@@ -413,9 +479,15 @@ def compute_epilogue_tile_shape(
     """
     cta_m, cta_n = (size(extent) for extent in cta_tile_shape[:2])
     m, n = compute_epilogue_tile_size(
-        cta_m, cta_n, use_2cta_instrs, elem_ty_d.width, None if elem_ty_c is None else elem_ty_c.width,
-        layout_d.is_m_major_c(), layout_c is None or layout_c.is_m_major_c(), tmem_warp_shape_mn,
-    )  # fmt: skip
+        cta_m,
+        cta_n,
+        use_2cta_instrs,
+        elem_ty_d.width,
+        None if elem_ty_c is None else elem_ty_c.width,
+        layout_d.is_m_major_c(),
+        layout_c is None or layout_c.is_m_major_c(),
+        tmem_warp_shape_mn,
+    )
     _, warps_n = _warps(cta_m, use_2cta_instrs, tmem_warp_shape_mn)
     columns = make_layout(n) if warps_n == 1 else make_layout((n // warps_n, warps_n), stride=(1, cta_n // warps_n))
     return make_layout(m), columns
@@ -423,7 +495,8 @@ def compute_epilogue_tile_shape(
 
 def _load_op(lanes: int, acc: int, d: int, m_major: bool) -> Any:
     """Return the operation and packing that loads accumulators so that D can be stored well, None if there is none."""
-    none, packed = Pack.NONE, Pack.PACK_16b_IN_32b
+    none = Pack.NONE
+    packed = Pack.PACK_16b_IN_32b
     if acc == 16:
         if d != 16:
             return None
@@ -436,9 +509,17 @@ def _load_op(lanes: int, acc: int, d: int, m_major: bool) -> Any:
 
 
 def get_tmem_load_op(
-    cta_tile_shape: Any, layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, epi_tile: Any, use_2cta_instrs: bool,
-    *, tmem_warp_shape_mn: Any = None, loc: Any = None, ip: Any = None,
-) -> CopyAtom:  # fmt: skip
+    cta_tile_shape: Any,
+    layout_d: LayoutEnum,
+    elem_ty_d: Any,
+    elem_ty_acc: Any,
+    epi_tile: Any,
+    use_2cta_instrs: bool,
+    *,
+    tmem_warp_shape_mn: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> CopyAtom:
     """Return the atom that loads the accumulators of an epilogue's tile, with as many columns as a warp has of it.
 
     Args:
@@ -476,7 +557,9 @@ def get_smem_store_op(
         tiled_tmem_load: the copy, or atom, that loads the accumulators.
     """
     lanes, bits, repeat, pack = get_tmem_copy_properties(tiled_tmem_load)
-    m_major, acc, d = layout_d.is_m_major_c(), elem_ty_acc.width, elem_ty_d.width
+    m_major = layout_d.is_m_major_c()
+    acc = elem_ty_acc.width
+    d = elem_ty_d.width
     if lanes == 16:
         plain = pack is Pack.NONE
         words = acc == 32 and d == 32 and not m_major and bits == 128 and plain

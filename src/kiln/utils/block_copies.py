@@ -18,9 +18,15 @@ __all__ = ["block_copy"]
 
 
 def block_copy(
-    tiled_copy: Any, src: Any, dst: Any, *, tma_multicast: dict[str, Any] | None = None, loc: Any = None,
-    ip: Any = None, **kwargs: Any,
-) -> None:  # fmt: skip
+    tiled_copy: Any,
+    src: Any,
+    dst: Any,
+    *,
+    tma_multicast: dict[str, Any] | None = None,
+    loc: Any = None,
+    ip: Any = None,
+    **kwargs: Any,
+) -> None:
     """Copy a tile by a TMA atom: `tma_partition` and `cute.copy` in one call.
 
     Args:
@@ -34,7 +40,8 @@ def block_copy(
     """
     to_smem = dst.memspace is AddressSpace.smem
     smem, gmem = (dst, src) if to_smem else (src, dst)
-    coord, layout = 0, make_layout(1)
+    coord = 0
+    layout = make_layout(1)
     shape = product_each(tuple((tma_multicast or {}).get("cluster_shape", (1, 1))))
     if shape[0] * shape[1] > 1 and getattr(tiled_copy.op, "multicast", False):
         along = (tma_multicast or {}).get("multicast_dim")
@@ -45,7 +52,8 @@ def block_copy(
         mode = 1 if along == "M" else 0
         cluster = make_layout((*shape, 1))
         place = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
-        coord, layout = place[mode], make_layout(shape[mode])
+        coord = place[mode]
+        layout = make_layout(shape[mode])
         kwargs["mcast_mask"] = create_tma_multicast_mask(make_layout((1, *shape, 1)), (0, *place[:2], 0), mode + 1)
     parts = tma_partition(tiled_copy, coord, layout, _tile(smem), _tile(gmem))
     copy(tiled_copy, *(parts[::-1] if to_smem else parts), **kwargs)

@@ -16,9 +16,15 @@ from ..cute.nvgpu.common import OperandMajorMode
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "BlockScaledBasicChunk", "make_smem_layout_sfa", "make_smem_layout_sfb", "make_tmem_layout_sfa",
-    "make_tmem_layout_sfb", "sm120_make_smem_layout_sfa", "sm120_make_smem_layout_sfb", "tile_atom_to_shape_SF",
-]  # fmt: skip
+    "BlockScaledBasicChunk",
+    "make_smem_layout_sfa",
+    "make_smem_layout_sfb",
+    "make_tmem_layout_sfa",
+    "make_tmem_layout_sfb",
+    "sm120_make_smem_layout_sfa",
+    "sm120_make_smem_layout_sfb",
+    "tile_atom_to_shape_SF",
+]
 
 _ROWS = 128
 _SCALES = 4
@@ -93,7 +99,10 @@ def _tmem_layout(smem_layout: Any, sf_vec_size: int) -> Any:
     """Return the layout in tensor memory of scale factors that lie in shared memory as ((MN, K) of a chunk or an MMA, rest
     of MN, rest of K): four along K in a cell, rows along lanes and then columns, and then what is further along K."""
     (inside_mn, inside_k), rest, steps = smem_layout.shape[:3]
-    rows, scales, rest, count = size(inside_mn), size(inside_k) // sf_vec_size, size(rest), size(steps)
+    rows = size(inside_mn)
+    scales = size(inside_k) // sf_vec_size
+    rest = size(rest)
+    count = size(steps)
     if rows % _ROWS or _SCALES % scales or count % (_SCALES // scales):
         raise type_error(
             f"scale factors in shared memory have the layout {smem_layout}",

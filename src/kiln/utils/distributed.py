@@ -16,10 +16,16 @@ from ..cute.program.dsl import DSL
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "multimem_ld_reduce", "multimem_ld_reduce_4xf32", "multimem_red_add1", "multimem_st", "multimem_st_4xb32",
-    "red_add1", "spin_lock_atom_cas_acquire_wait", "spin_lock_atom_cas_relaxed_wait",
+    "multimem_ld_reduce",
+    "multimem_ld_reduce_4xf32",
+    "multimem_red_add1",
+    "multimem_st",
+    "multimem_st_4xb32",
+    "red_add1",
+    "spin_lock_atom_cas_acquire_wait",
+    "spin_lock_atom_cas_relaxed_wait",
     "spin_lock_ld_lt_relaxed_wait",
-]  # fmt: skip
+]
 
 
 def red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None, ip: Any = None) -> None:
@@ -75,12 +81,22 @@ def spin_lock_ld_lt_relaxed_wait(
 
 
 _REDUCED = {
-    (Float32, 4): ("v4.f32", ""), (Float32, 2): ("v2.f32", ""), (Float32, 1): ("f32", ""),
-    (Float16, 8): ("v4.f16x2", ".acc::f32"), (Float16, 4): ("v2.f16x2", ".acc::f32"), (Float16, 2): ("f16x2", ".acc::f32"),
-    (BFloat16, 8): ("v4.bf16x2", ".acc::f32"), (BFloat16, 4): ("v2.bf16x2", ".acc::f32"), (BFloat16, 2): ("bf16x2", ".acc::f32"),
-    (Float8E4M3FN, 16): ("v4.e4m3x4", ".acc::f16"), (Float8E4M3FN, 8): ("v2.e4m3x4", ".acc::f16"), (Float8E4M3FN, 4): ("e4m3x4", ".acc::f16"),
-    (Float8E5M2, 16): ("v4.e5m2x4", ".acc::f16"), (Float8E5M2, 8): ("v2.e5m2x4", ".acc::f16"), (Float8E5M2, 4): ("e5m2x4", ".acc::f16"),
-}  # fmt: skip
+    (Float32, 4): ("v4.f32", ""),
+    (Float32, 2): ("v2.f32", ""),
+    (Float32, 1): ("f32", ""),
+    (Float16, 8): ("v4.f16x2", ".acc::f32"),
+    (Float16, 4): ("v2.f16x2", ".acc::f32"),
+    (Float16, 2): ("f16x2", ".acc::f32"),
+    (BFloat16, 8): ("v4.bf16x2", ".acc::f32"),
+    (BFloat16, 4): ("v2.bf16x2", ".acc::f32"),
+    (BFloat16, 2): ("bf16x2", ".acc::f32"),
+    (Float8E4M3FN, 16): ("v4.e4m3x4", ".acc::f16"),
+    (Float8E4M3FN, 8): ("v2.e4m3x4", ".acc::f16"),
+    (Float8E4M3FN, 4): ("e4m3x4", ".acc::f16"),
+    (Float8E5M2, 16): ("v4.e5m2x4", ".acc::f16"),
+    (Float8E5M2, 8): ("v2.e5m2x4", ".acc::f16"),
+    (Float8E5M2, 4): ("e5m2x4", ".acc::f16"),
+}
 """The instruction's type and its accumulator type, by element type and number of elements."""
 
 

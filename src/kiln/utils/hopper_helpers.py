@@ -23,15 +23,31 @@ from .layout_enum import LayoutEnum
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "SmemLayoutAtomKind", "compute_tile_shape_or_override", "get_smem_layout_atom", "make_smem_layout_a", "make_smem_layout_atom",
-    "make_smem_layout_b", "make_smem_layout_epi", "make_trivial_tiled_mma", "sm90_get_smem_store_op",
-]  # fmt: skip
+    "SmemLayoutAtomKind",
+    "compute_tile_shape_or_override",
+    "get_smem_layout_atom",
+    "make_smem_layout_a",
+    "make_smem_layout_atom",
+    "make_smem_layout_b",
+    "make_smem_layout_epi",
+    "make_trivial_tiled_mma",
+    "sm90_get_smem_store_op",
+]
 
 
 def make_trivial_tiled_mma(
-    a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, acc_dtype: Any, atom_layout_mnk: Any,
-    tiler_mn: Any, a_source: OperandSource = OperandSource.SMEM, *, loc: Any = None, ip: Any = None,
-) -> TiledMma:  # fmt: skip
+    a_dtype: Any,
+    b_dtype: Any,
+    a_leading_mode: Any,
+    b_leading_mode: Any,
+    acc_dtype: Any,
+    atom_layout_mnk: Any,
+    tiler_mn: Any,
+    a_source: OperandSource = OperandSource.SMEM,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> TiledMma:
     """Return a tiled WGMMA for operands of given types. Needs sm_90a.
 
     Float32 is multiplied as TFloat32.
@@ -66,7 +82,9 @@ def make_trivial_tiled_mma(
     return make_tiled_mma(op, atom_layout_mnk)
 
 
-_BYTE_FLOATS, _BYTES, _WORDS = (Float8E4M3FN, Float8E5M2), (Int8, Uint8), (TFloat32, Float32)
+_BYTE_FLOATS = (Float8E4M3FN, Float8E5M2)
+_BYTES = (Int8, Uint8)
+_WORDS = (TFloat32, Float32)
 
 
 def get_smem_layout_atom(
@@ -121,9 +139,16 @@ def make_smem_layout_b(
 
 
 def make_smem_layout_epi(
-    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, smem_trg_shape: Any = None,
-    smem_order: Any = None, *, loc: Any = None, ip: Any = None,
-) -> ComposedLayout:  # fmt: skip
+    epi_dtype: Any,
+    epi_layout: LayoutEnum,
+    epi_tile: Any,
+    epi_stage: int,
+    smem_trg_shape: Any = None,
+    smem_order: Any = None,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> ComposedLayout:
     """Return the layout of the epilogue's tile (M, N, stages) in shared memory, swizzled for `stmatrix` and TMA
     stores.
 

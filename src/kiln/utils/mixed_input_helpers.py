@@ -23,13 +23,32 @@ from .value_parts import ValueParts
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "ContiguousGGSearchState", "ContiguousGroupWorkTileInfo", "TransformMode", "compute_smem_layout",
-    "contiguous_group_search", "create_initial_contiguous_group_search_state", "cvt_tensor_a", "epilog_gmem_copy_and_partition",
-    "epilog_smem_copy_and_partition", "epilog_tmem_copy_and_partition", "get_copy_atom_a_transform",
-    "get_divisibility", "get_gmem_layout_scale", "get_smem_layout_scale", "get_tma_atom_kind", "get_transform_a_source", "is_shuffle_a",
-    "is_valid_mma_tiler_and_cluster_shape", "is_valid_scale_granularity", "is_valid_tensor_alignment", "make_contiguous_group_work_tile_info",
-    "scale_partition", "scale_tma_partition", "store_transformed_a", "transform_partition",
-]  # fmt: skip
+    "ContiguousGGSearchState",
+    "ContiguousGroupWorkTileInfo",
+    "TransformMode",
+    "compute_smem_layout",
+    "contiguous_group_search",
+    "create_initial_contiguous_group_search_state",
+    "cvt_tensor_a",
+    "epilog_gmem_copy_and_partition",
+    "epilog_smem_copy_and_partition",
+    "epilog_tmem_copy_and_partition",
+    "get_copy_atom_a_transform",
+    "get_divisibility",
+    "get_gmem_layout_scale",
+    "get_smem_layout_scale",
+    "get_tma_atom_kind",
+    "get_transform_a_source",
+    "is_shuffle_a",
+    "is_valid_mma_tiler_and_cluster_shape",
+    "is_valid_scale_granularity",
+    "is_valid_tensor_alignment",
+    "make_contiguous_group_work_tile_info",
+    "scale_partition",
+    "scale_tma_partition",
+    "store_transformed_a",
+    "transform_partition",
+]
 
 _THREADS = 128
 """The threads of the warps that convert A."""
@@ -78,9 +97,13 @@ def is_valid_mma_tiler_and_cluster_shape(mma_tiler: Any, cluster_shape_mn: Any, 
     cluster_m, cluster_n = cluster_shape_mn
     powers = all(extent > 0 and extent & (extent - 1) == 0 for extent in (cluster_m, cluster_n))
     return (
-        m == 128 * ctas and n in range(32, 257, 32) and k % 64 == 0 and powers and cluster_m * cluster_n <= 16
+        m == 128 * ctas
+        and n in range(32, 257, 32)
+        and k % 64 == 0
+        and powers
+        and cluster_m * cluster_n <= 16
         and cluster_m % ctas == 0
-    )  # fmt: skip
+    )
 
 
 def is_valid_scale_granularity(
@@ -89,16 +112,30 @@ def is_valid_scale_granularity(
     """Return whether scale factors can belong to so many rows and elements along K; (0, 0): there are none."""
     if a_dtype in (Int8, Uint8):
         return scale_granularity_m == scale_granularity_k == 0
-    return scale_granularity_m == 1 and scale_granularity_k > 0 and (
-        k % scale_granularity_k == scale_granularity_k % mma_tiler_k == 0
-    )  # fmt: skip
+    return (
+        scale_granularity_m == 1
+        and scale_granularity_k > 0
+        and (k % scale_granularity_k == scale_granularity_k % mma_tiler_k == 0)
+    )
 
 
 def is_valid_tensor_alignment(
-    m: int, n: int, k: int, a_dtype: Any, b_dtype: Any, c_dtype: Any, scale_dtype: Any, a_major: str, b_major: str,
-    c_major: str, mma_tiler_mnk: Any, use_2cta_instrs: bool, cluster_shape_mn: Any, scale_granularity_m: int,
+    m: int,
+    n: int,
+    k: int,
+    a_dtype: Any,
+    b_dtype: Any,
+    c_dtype: Any,
+    scale_dtype: Any,
+    a_major: str,
+    b_major: str,
+    c_major: str,
+    mma_tiler_mnk: Any,
+    use_2cta_instrs: bool,
+    cluster_shape_mn: Any,
+    scale_granularity_m: int,
     scale_granularity_k: int,
-) -> bool:  # fmt: skip
+) -> bool:
     """Return whether contiguous extents of all tensors are multiples of 16 bytes, as TMA needs."""
     extents = {"m": m, "n": n, "k": k}
     found = [
@@ -113,9 +150,13 @@ def is_valid_tensor_alignment(
 
 
 def compute_smem_layout(
-    tiled_mma: Any, mma_tiler_mnk: Any, a_dtype: Any, b_dtype: Any, load2trans_stage_count: int,
+    tiled_mma: Any,
+    mma_tiler_mnk: Any,
+    a_dtype: Any,
+    b_dtype: Any,
+    load2trans_stage_count: int,
     trans2mma_stage_count: int,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+) -> tuple[Any, Any, Any]:
     """Return the layouts in shared memory of A as it is loaded, of the transformed A, and of B."""
     return (
         make_smem_layout_a(tiled_mma, mma_tiler_mnk, a_dtype, load2trans_stage_count),
@@ -130,7 +171,8 @@ def get_copy_atom_a_transform(
     """Return the copy that stores the transformed A ((M, K) of an MMA, rest of M, rest of K) of one CTA."""
     if transform_a_source is OperandSource.SMEM:
         return cute.make_copy_atom(CopyUniversalOp(), mma_dtype, num_bits_per_copy=_VECTOR)
-    rows, depth = cute.size(a_smem_shape[0][0]), cute.size(a_smem_shape[0][1]) * cute.size(a_smem_shape[2])
+    rows = cute.size(a_smem_shape[0][0])
+    depth = cute.size(a_smem_shape[0][1]) * cute.size(a_smem_shape[2])
     if rows != 128:
         raise type_error(
             f"A in tensor memory has {rows} rows of a CTA, M of one MMA and CTA", "128, one for each thread that stores"
@@ -140,9 +182,14 @@ def get_copy_atom_a_transform(
 
 
 def transform_partition(
-    transform_a_source: OperandSource, scale_mode: TransformMode, copy_atom_a_input: Any, copy_atom_a_transform: Any,
-    sA_input: Any, A_transform: Any, transform_local_tidx: Any,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    transform_a_source: OperandSource,
+    scale_mode: TransformMode,
+    copy_atom_a_input: Any,
+    copy_atom_a_transform: Any,
+    sA_input: Any,
+    A_transform: Any,
+    transform_local_tidx: Any,
+) -> tuple[Any, Any, Any, Any]:
     """Return the copies that load and store a thread's part of A, and its part of the loaded and the transformed A.
 
     Parts are (values, rests..., stages). The copy that stores is None where `store_transformed_a` needs none.
@@ -156,7 +203,8 @@ def transform_partition(
         of_call = cute.size(A_transform, mode=[0])
         again = of_call // (values * _THREADS)
         layout = cute.make_layout((_THREADS, (values, again)), stride=(values, (1, values * _THREADS)))
-        tiled, store = cute.make_tiled_copy(copy_atom_a_transform, layout, (of_call,)), None
+        tiled = cute.make_tiled_copy(copy_atom_a_transform, layout, (of_call,))
+        store = None
     thread = tiled.get_slice(transform_local_tidx)
     load = tiled if scale_mode is TransformMode.ConvertScale else None
     return load, store, thread.partition_S(sA_input), thread.partition_D(A_transform)
@@ -191,7 +239,8 @@ def get_gmem_layout_scale(
 ) -> Any:
     """Return the layout of the scale factors of an A (M, K, L) in global memory: (M, K, L) with modes of stride 0."""
     m, k, l = scale_shape_mkl
-    rows, columns = m // scale_granularity_m, k // scale_granularity_k
+    rows = m // scale_granularity_m
+    columns = k // scale_granularity_k
     strides = (1, rows) if scale_major_mode is OperandMajorMode.MN else (columns, 1)
     return cute.make_layout(
         ((scale_granularity_m, rows), (scale_granularity_k, columns), l),
@@ -200,16 +249,22 @@ def get_gmem_layout_scale(
 
 
 def get_smem_layout_scale(
-    mma_tiler: Any, use_2cta_instrs: bool, scale_granularity_m: int, scale_granularity_k: int,
-    scale_major_mode: OperandMajorMode, a_scale_dtype: Any, num_scale_load2trans_stage: int,
-) -> tuple[tuple[int, int], Any, Any]:  # fmt: skip
+    mma_tiler: Any,
+    use_2cta_instrs: bool,
+    scale_granularity_m: int,
+    scale_granularity_k: int,
+    scale_major_mode: OperandMajorMode,
+    a_scale_dtype: Any,
+    num_scale_load2trans_stage: int,
+) -> tuple[tuple[int, int], Any, Any]:
     """Return the tile (M, K) of scale factors, and its layout in shared memory of one stage, and of all stages.
 
     M counts the rows of both CTAs of a pair, and each has the factors of its own: the halves lie in the same place.
     """
     m, _, k = mma_tiler
     inside = min(scale_granularity_k, k)
-    rows, columns = m // scale_granularity_m // (2 if use_2cta_instrs else 1), k // inside
+    rows = m // scale_granularity_m // (2 if use_2cta_instrs else 1)
+    columns = k // inside
     strides = (1, rows) if scale_major_mode is OperandMajorMode.MN else (columns, 1)
     own, own_stride = ((rows, 2), (strides[0], 0)) if use_2cta_instrs else (rows, strides[0])
     shape = ((scale_granularity_m, own), (inside, columns))
@@ -225,9 +280,12 @@ def scale_tma_partition(
 ) -> tuple[Any, Any]:
     """Return the parts of shared and global memory of the TMA load of scale factors, each factor once."""
     parts = cpasync.tma_partition(
-        tma_atom_s, block_in_cluster_coord_vmnk[2], scale_cta_layout, cute.group_modes(tCsS, 0, 3),
+        tma_atom_s,
+        block_in_cluster_coord_vmnk[2],
+        scale_cta_layout,
+        cute.group_modes(tCsS, 0, 3),
         cute.group_modes(tCgS, 0, 3),
-    )  # fmt: skip
+    )
     source, target = (_once(part) for part in parts)
     return source, target
 
@@ -251,9 +309,16 @@ def scale_partition(src_copy_a: Any, tCsS: Any, transform_local_tidx: Any, mma_d
 
 
 def epilog_tmem_copy_and_partition(
-    cta_tile_shape_mnk: Any, c_layout: Any, c_dtype: Any, acc_dtype: Any, tidx: Any, tAcc: Any, gC_mnl: Any,
-    epi_tile: Any, use_2cta_instrs: Any,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    cta_tile_shape_mnk: Any,
+    c_layout: Any,
+    c_dtype: Any,
+    acc_dtype: Any,
+    tidx: Any,
+    tAcc: Any,
+    gC_mnl: Any,
+    epi_tile: Any,
+    use_2cta_instrs: Any,
+) -> tuple[Any, Any, Any]:
     """Return the load of accumulators, a thread's part of them, and its registers for one epilogue tile."""
     atom = get_tmem_load_op(cta_tile_shape_mnk, c_layout, c_dtype, acc_dtype, epi_tile, use_2cta_instrs)
     acc = cute.flat_divide(tAcc[((None, None), 0, 0, None)], epi_tile)
@@ -273,9 +338,15 @@ def epilog_smem_copy_and_partition(
 
 
 def epilog_gmem_copy_and_partition(
-    c_dtype: Any, tidx: Any, tma_atom_c: Any, tiled_copy_t2r: Any, gC_mnl_tma: Any, gC_mnl_simt: Any, epi_tile: Any,
+    c_dtype: Any,
+    tidx: Any,
+    tma_atom_c: Any,
+    tiled_copy_t2r: Any,
+    gC_mnl_tma: Any,
+    gC_mnl_simt: Any,
+    epi_tile: Any,
     sC: Any,
-) -> tuple[Any, Any, Any, Any, Any]:  # fmt: skip
+) -> tuple[Any, Any, Any, Any, Any]:
     """Return the TMA store of C with its parts of shared and global memory, and the store of threads with its part.
 
     Either may be None: it is left out where its atom, or tiled copy, is None.
@@ -305,7 +376,8 @@ class ContiguousGGSearchState(ValueParts):
         self.cur_start: Int32 = Int32(start)
         self._begin = Int32(begin)
         self.cur_boundary: Int32 = Int32(boundary)
-        self._first_tile, self._end_tile = Int32(first_tile), Int32(end_tile)
+        self._first_tile = Int32(first_tile)
+        self._end_tile = Int32(end_tile)
 
 
 def create_initial_contiguous_group_search_state() -> ContiguousGGSearchState:
@@ -331,20 +403,32 @@ def _search(
 
 
 def contiguous_group_search(
-    cluster_tile_shape_mnk: Any, group_count: Any, linear_idx: Any, search_state: ContiguousGGSearchState, cumsum: Any,
+    cluster_tile_shape_mnk: Any,
+    group_count: Any,
+    linear_idx: Any,
+    search_state: ContiguousGGSearchState,
+    cumsum: Any,
     search_mode: int,
-) -> ContiguousGGSearchState:  # fmt: skip
+) -> ContiguousGGSearchState:
     """Return the group of a tile, which comes later than that of `search_state`.
 
     Groups lie one behind the other along M (mode 0) or N (mode 1), from `cumsum[i]` to `cumsum[i + 1]`, and tiles do
     not cross from one to the next. Behind the last group `cur_group_idx` is larger than `group_count`.
     """
     extent = cute.size(cluster_tile_shape_mnk[search_mode])
-    old, tile = search_state, Int32(linear_idx)
+    old = search_state
+    tile = Int32(linear_idx)
     group, begin, boundary, first, end = _search(
-        Int32(group_count), tile, extent, cumsum, old.cur_group_idx, old._begin, old.cur_boundary, old._first_tile,
+        Int32(group_count),
+        tile,
+        extent,
+        cumsum,
+        old.cur_group_idx,
+        old._begin,
+        old.cur_boundary,
+        old._first_tile,
         old._end_tile,
-    )  # fmt: skip
+    )
     return ContiguousGGSearchState(group, begin + (tile - first) * extent, begin, boundary, first, end)
 
 

@@ -61,7 +61,8 @@ def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
     cute.name_allocation(memory.ir_value(), cute.REDUCTION_BUFFER)
     buffer = make_tensor(memory, make_layout(block // _WARP))
     thread = arch.thread_idx()[0]
-    lane, warp = Int32(thread % _WARP), Int32(thread // _WARP)
+    lane = Int32(thread % _WARP)
+    warp = Int32(thread // _WARP)
 
     def write() -> None:
         buffer[warp] = value

@@ -42,9 +42,14 @@ class SmemAllocator:
         self._used = 0
 
     def allocate(
-        self, size_or_type: Any, byte_alignment: int = 1, *, partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None, ip: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        size_or_type: Any,
+        byte_alignment: int = 1,
+        *,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
         """Allocate bytes (returns a pointer to Int8), a number (a pointer to it), or a structure."""
         if isinstance(size_or_type, struct):
             alignment = max(byte_alignment, size_or_type.__alignof__())
@@ -54,9 +59,15 @@ class SmemAllocator:
         return self._take(size_or_type, byte_alignment, Int8)
 
     def allocate_array(
-        self, element_type: Any, num_elems: int = 1, *, byte_alignment: int = 1,
-        partition: SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
-    ) -> Pointer:  # fmt: skip
+        self,
+        element_type: Any,
+        num_elems: int = 1,
+        *,
+        byte_alignment: int = 1,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Pointer:
         """Allocate `num_elems` elements of a type, and return a pointer to the first."""
         if not isinstance(num_elems, int):
             raise type_error(f"{num_elems!r} elements of shared memory: the number is known when compiling")
@@ -64,9 +75,16 @@ class SmemAllocator:
         return self._take(element_type.n_bytes(num_elems), alignment, element_type)
 
     def allocate_tensor(
-        self, element_type: type[D], layout: Layout | ComposedLayout | Shape, byte_alignment: int = 1, swizzle: Any = None, *,
-        partition: SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
-    ) -> TracedTensor[D]:  # fmt: skip
+        self,
+        element_type: type[D],
+        layout: Layout | ComposedLayout | Shape,
+        byte_alignment: int = 1,
+        swizzle: Any = None,
+        *,
+        partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> TracedTensor[D]:
         """Allocate a tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
         if isinstance(layout, (int, tuple)):
             layout = make_layout(layout)

@@ -84,9 +84,16 @@ class TensorMapManager:
         arch.fence_acq_rel_cta()
 
     def update_tensormap(
-        self, tensor_gmem: Any, tma_copy_atom: Any, tensormap_gmem_ptr: Any, warp_id: int,
-        tensormap_smem_ptr: Any = None, *, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        tensor_gmem: Any,
+        tma_copy_atom: Any,
+        tensormap_gmem_ptr: Any,
+        warp_id: int,
+        tensormap_smem_ptr: Any = None,
+        *,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         """Let warp `warp_id` write the descriptors of other tensors.
 
         Takes tuples: tensors, their atoms, where copies read the descriptors, and with `SMEM` where they are edited.
@@ -94,8 +101,11 @@ class TensorMapManager:
         in_smem = self.tensormap_update_mode is TensorMapUpdateMode.SMEM
         edited = tensormap_smem_ptr if in_smem else tensormap_gmem_ptr
         parts = {
-            "tensors": tensor_gmem, "atoms": tma_copy_atom, "pointers to gmem": tensormap_gmem_ptr, "pointers": edited,
-        }  # fmt: skip
+            "tensors": tensor_gmem,
+            "atoms": tma_copy_atom,
+            "pointers to gmem": tensormap_gmem_ptr,
+            "pointers": edited,
+        }
         counts = {what: len(x) if isinstance(x, (tuple, list)) else None for what, x in parts.items()}
         if None in counts.values() or len(set(counts.values())) != 1:
             found = ", ".join(

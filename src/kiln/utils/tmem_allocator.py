@@ -34,10 +34,18 @@ class TmemAllocator:
     __kiln_static__ = True
 
     def __init__(
-        self, alloc_result_dst_smem_ptr: Any, barrier_for_retrieve: Any = None, allocator_warp_id: Any = 0,
-        is_two_cta: bool = False, num_allocated_columns: int = 0, two_cta_tmem_dealloc_mbar_ptr: Any = None, *,
-        arch: str = "sm_100", loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        alloc_result_dst_smem_ptr: Any,
+        barrier_for_retrieve: Any = None,
+        allocator_warp_id: Any = 0,
+        is_two_cta: bool = False,
+        num_allocated_columns: int = 0,
+        two_cta_tmem_dealloc_mbar_ptr: Any = None,
+        *,
+        arch: str = "sm_100",
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         holder = alloc_result_dst_smem_ptr
         if not isinstance(holder, Pointer) or holder.memspace is not AddressSpace.smem:
             raise type_error(
@@ -69,7 +77,8 @@ class TmemAllocator:
 
     def check_valid_num_columns(self, num_columns: Any) -> bool:
         """Return whether a number of columns can be allocated: a power of two from 32 to 512."""
-        most, least = arch.get_max_tmem_alloc_cols(self._arch), arch.get_min_tmem_alloc_cols(self._arch)
+        most = arch.get_max_tmem_alloc_cols(self._arch)
+        least = arch.get_min_tmem_alloc_cols(self._arch)
         return isinstance(num_columns, int) and least <= num_columns <= most and num_columns & (num_columns - 1) == 0
 
     def allocate(self, num_columns: Any, *, loc: Any = None, ip: Any = None) -> None:
@@ -123,7 +132,9 @@ class TmemBufferPool:
     __kiln_static__ = True
 
     def __init__(self, ptr: Pointer, num_columns: int) -> None:
-        self._ptr, self._columns, self._used = ptr, num_columns, 0
+        self._ptr = ptr
+        self._columns = num_columns
+        self._used = 0
 
     def allocate(self, num_columns: int, dtype: Any = Float32, *, loc: Any = None, ip: Any = None) -> Pointer:
         """Return a pointer to the next columns."""

@@ -8,7 +8,8 @@ from ..cute.nvgpu.tcgen05 import find_tmem_tensor_col_offset
 
 __all__ = ["get_num_tmem_alloc_cols"]
 
-_LEAST, _MOST = 32, 512
+_LEAST = 32
+_MOST = 512
 
 
 def get_num_tmem_alloc_cols(

@@ -23,7 +23,8 @@ class ValueParts:
         return [value for part in vars(self).values() for value in extract_mlir_values(part)]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        made, first = {}, 0
+        made = {}
+        first = 0
         for name, part in vars(self).items():
             last = first + len(extract_mlir_values(part))
             made[name] = new_from_mlir_values(part, values[first:last])

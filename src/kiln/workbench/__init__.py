@@ -36,13 +36,24 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .tune.result import Tuning as Tuning
 
 _PLACES = {
-    "CuteKernel": ".kernel_plan", "Fit": ".kernel_plan", "KernelPlan": ".kernel_plan", "Tiling": ".kernel_plan",
-    "load": ".core.loading", "Case": ".core.cases", "ContractError": ".core.contracts", "Journal": ".core.records",
-    "Record": ".core.records", "Job": ".core.runners", "Local": ".core.runners", "Inline": ".core.runners",
-    "Ray": ".core.ray_runner", "Tuning": ".tune.result", "static_profile": ".profile.static_profile",
+    "CuteKernel": ".kernel_plan",
+    "Fit": ".kernel_plan",
+    "KernelPlan": ".kernel_plan",
+    "Tiling": ".kernel_plan",
+    "load": ".core.loading",
+    "Case": ".core.cases",
+    "ContractError": ".core.contracts",
+    "Journal": ".core.records",
+    "Record": ".core.records",
+    "Job": ".core.runners",
+    "Local": ".core.runners",
+    "Inline": ".core.runners",
+    "Ray": ".core.ray_runner",
+    "Tuning": ".tune.result",
+    "static_profile": ".profile.static_profile",
     **dict.fromkeys(("Measurement", "measure"), "..measure.measurement"),
     **dict.fromkeys(("Comparison", "compare"), "..measure.comparison"),
-}  # fmt: skip
+}
 
 if not TYPE_CHECKING:
     __getattr__ = lazy.names(__name__, _PLACES, None)

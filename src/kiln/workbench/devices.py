@@ -76,7 +76,8 @@ def here() -> dict[int, str]:
 
 
 def _show(names: list[str], as_json: bool) -> int:
-    table, present = devices.table(), here()
+    table = devices.table()
+    present = here()
     chosen = list(table.values())
     if names:
         found = {name: devices.model_of(name) for name in names}
@@ -110,11 +111,15 @@ def in_words(reached: Mapping[str, Any]) -> str:
 def _as_json(model: Model) -> dict[str, Any]:
     limits = model.generation
     return model._asdict() | {
-        "registers": limits.registers, "smem_per_sm": limits.smem,
-        "smem_per_block": limits.smem_per_block, "threads_per_sm": limits.threads,
-        "threads_per_block": limits.threads_per_block, "blocks_per_sm": limits.blocks,
-        "cluster": limits.cluster, "tmem_columns": limits.tmem_columns,
-    }  # fmt: skip
+        "registers": limits.registers,
+        "smem_per_sm": limits.smem,
+        "smem_per_block": limits.smem_per_block,
+        "threads_per_sm": limits.threads,
+        "threads_per_block": limits.threads_per_block,
+        "blocks_per_sm": limits.blocks,
+        "cluster": limits.cluster,
+        "tmem_columns": limits.tmem_columns,
+    }
 
 
 def _own(number: int, name: str) -> dict[str, Any]:
@@ -129,10 +134,17 @@ def _row(model: Model, mark: int | None) -> list[str]:
     peaks = [number(model.tflops.get(name)) for name in _COLUMNS[_COLUMNS.index("f32") :]]
     bandwidth = None if model.bandwidth_gbs is None else round(model.bandwidth_gbs / 1e3, 2)
     return [
-        model.name + (f" *{mark}" if mark is not None else ""), ", ".join(model.architectures), number(model.sm_count),
-        number(model.clock_mhz), number(model.generation.smem >> 10), number(model.generation.tmem >> 10 or None), number(model.l2_mib), number(model.memory_gb),
-        number(bandwidth), *peaks,
-    ]  # fmt: skip
+        model.name + (f" *{mark}" if mark is not None else ""),
+        ", ".join(model.architectures),
+        number(model.sm_count),
+        number(model.clock_mhz),
+        number(model.generation.smem >> 10),
+        number(model.generation.tmem >> 10 or None),
+        number(model.l2_mib),
+        number(model.memory_gb),
+        number(bandwidth),
+        *peaks,
+    ]
 
 
 # --- what a GPU reaches ----------------------------------------------------------------------------------------------

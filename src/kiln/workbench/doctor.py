@@ -166,9 +166,13 @@ def _run(module: str) -> subprocess.CompletedProcess[str]:
     """Run a module of Kiln in a separate process."""
     path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
-        [sys.executable, "-m", module], env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
-        capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", module],
+        env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_SECONDS,
+        check=False,
+    )
 
 
 _OPTIONAL = {
@@ -216,7 +220,8 @@ def _torch() -> Iterator[Finding]:
         yield Finding("torch", "internals", "ok", f"torch {report['torch']}: all that native code uses is as expected")
     for name, why in report["without"].items():
         newest = packages.TRIED["torch"][1]
-        without, tried = packages.INTERNALS[name].without, f"torch up to {newest} was tried"
+        without = packages.INTERNALS[name].without
+        tried = f"torch up to {newest} was tried"
         yield Finding("torch", name, "missing", why, without, tried)
 
 

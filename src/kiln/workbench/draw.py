@@ -32,7 +32,9 @@ def main(argv: Sequence[str]) -> int:
         picture = _picture(args)
     except (LayoutError, DSLBaseError) as e:
         if isinstance(e, DSLBaseError):
-            e.span, e.calls = None, ()  # the program is the command line
+            # the program is the command line
+            e.span = None
+            e.calls = ()
         print(f"kiln draw: {e}", file=sys.stderr)
         return EXIT.BAD_USE
     if args.output is None:

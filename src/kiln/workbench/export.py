@@ -46,10 +46,17 @@ def main(argv: Sequence[str]) -> int:
         arguments = [_argument(text, symbols) for text in args.arg]
         name = args.name or ("" if args.output.endswith((".o", ".so")) else name)
         written = _from_program(Path(path), function)(
-            function, *arguments, to=args.output, name=name, archs=args.archs, ptx=not args.no_ptx,
-            entry_points=args.entry_points, outputs=dict(map(_result, args.result)), host=args.host,
+            function,
+            *arguments,
+            to=args.output,
+            name=name,
+            archs=args.archs,
+            ptx=not args.no_ptx,
+            entry_points=args.entry_points,
+            outputs=dict(map(_result, args.result)),
+            host=args.host,
             options=args.options or None,
-        )  # fmt: skip
+        )
     except DSLBaseError as reason:
         print(f"kiln export: {reason}", file=sys.stderr)
         return command_line.EXIT.BAD_USE
@@ -98,7 +105,9 @@ def _from_program(path: Path, function: Any) -> Callable[..., list[str]]:
     for node in ast.walk(called):
         if isinstance(node, ast.expr):
             node.lineno = code.co_firstlineno if code else 1
-            node.col_offset, node.end_lineno = 0, node.lineno + 1  # spans the whole line
+            # spans the whole line
+            node.col_offset = 0
+            node.end_lineno = node.lineno + 1
     return eval(compile(called, str(path), "eval"), {"export": kiln.export})
 
 

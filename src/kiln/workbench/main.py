@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         print(usage(), file=sys.stderr)
         return 2
-    verb, rest = words[0], words[1:]
+    verb = words[0]
+    rest = words[1:]
     if verb in ("-h", "--help", "help"):
         print(usage())
         return 0

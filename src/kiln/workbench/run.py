@@ -92,7 +92,8 @@ def _say_what_was_found(process: int) -> None:
     sanitizing = sys.modules.get("kiln.base_dsl.sanitizing")
     if sanitizing is None or os.getpid() != process:  # nothing was compiled, or this is a forked process
         return
-    found, schedules = sanitizing.unasked, sanitizing.schedules
+    found = sanitizing.unasked
+    schedules = sanitizing.schedules
     said = [f"the program ended with {name}" for name in _ended_with]
     counts = [(len(_distinct(found.errors)) + found.faults, "error"), (len(_distinct(found.warnings)), "warning")]
     numbers = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count]
@@ -177,14 +178,16 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
 
 def execute(program: list[str]) -> None:
     """Run the program in a new `__main__`, which stays `__main__`: threads and exit handlers may outlive the code."""
-    first, rest = program[0], program[1:]
+    first = program[0]
+    rest = program[1:]
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __loader__=BuiltinImporter)
     if sys.version_info < (3, 14):
         main.__dict__.setdefault("__annotations__", {})
 
     if first == "-m":
-        module, arguments = rest[0], rest[1:]
+        module = rest[0]
+        arguments = rest[1:]
         sys.argv = ["-m", *arguments]
         _replace_first_path(os.getcwd())
         run = lambda: runpy._run_module_as_main(module)  # pyright: ignore[reportAttributeAccessIssue]
@@ -258,7 +261,8 @@ def _without_our_frames(run: Callable[[], None]) -> None:
         own = error.__traceback__
         while own is not None and own.tb_frame.f_code.co_filename == __file__:
             own = own.tb_next
-        programs_hook, shown = sys.excepthook, error
+        programs_hook = sys.excepthook
+        shown = error
 
         def show(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
             sys.excepthook = programs_hook

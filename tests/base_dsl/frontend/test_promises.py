@@ -352,9 +352,7 @@ def forgets(x: cute.Tensor):
 @cute.jit
 def forgets_in_a_branch(x: cute.Tensor, n: Int32):
     if n > 0:
-        add_one(
-            x,
-        )
+        add_one(x)
 
 
 @cute.jit

@@ -168,10 +168,7 @@ REFUSED = [
     (lambda: warp.MmaMXF4Op(kiln.Int8, F32, E4M3), "a_dtype of MmaMXF4Op is Int8"),
     (lambda: warp.MmaMXF8F6F4Op(E4M3, E5M2, F32, E4M3), "sf_type of MmaMXF8F6F4Op is Float8E4M3FN it is Float8E8M0FNU"),
     (lambda: cute.make_copy_atom(cpasync.CopyG2SOp(), F16, num_bits_per_copy=16), "num_bits_per_copy=16"),
-    (
-        lambda: cute.make_copy_atom(cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL), F16, num_bits_per_copy=64),
-        "GLOBAL",
-    ),
+    (lambda: cute.make_copy_atom(cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL), F16, num_bits_per_copy=64), "GLOBAL"),
     (lambda: cpasync.CopyG2SOp(cpasync.LoadCacheMode.STREAMING), "ALWAYS or GLOBAL"),
     (lambda: cute.make_tiled_mma(MmaUniversalOp(F32), (2, 2, 1), permutation_mnk=(3, None, None)), "multiple of 2"),
     (lambda: cute.make_tiled_mma(MmaUniversalOp, (2, 2, 1)), "pass an instance"),

@@ -89,10 +89,7 @@ OPS = [
     (warp.MmaTF32Op((16, 8, 4)), (F32, F32, F32)),
     (warp.MmaTF32Op((16, 8, 8)), (F32, F32, F32)),
     (warp.MmaFP8Op(kiln.Float8E4M3FN, F32), (kiln.Float8E4M3FN, kiln.Float8E4M3FN, F32)),
-    (
-        warp.MmaFP8Op(kiln.Float8E5M2, F16, b_dtype=kiln.Float8E4M3FN),
-        (kiln.Float8E5M2, kiln.Float8E4M3FN, F16),
-    ),
+    (warp.MmaFP8Op(kiln.Float8E5M2, F16, b_dtype=kiln.Float8E4M3FN), (kiln.Float8E5M2, kiln.Float8E4M3FN, F16)),
     (warp.MmaI8Op(kiln.Int8, shape_mnk=(16, 8, 32)), (kiln.Int8, kiln.Int8, kiln.Int32)),
     (warp.MmaI8Op(kiln.Uint8, kiln.Int8, shape_mnk=(16, 8, 16)), (kiln.Uint8, kiln.Int8, kiln.Int32)),
     (warp.MmaI8Op(kiln.Int8, kiln.Uint8, shape_mnk=(8, 8, 16)), (kiln.Int8, kiln.Uint8, kiln.Int32)),

@@ -172,10 +172,7 @@ def test_a_cycle_is_refused_with_its_tasks_and_edges():
 @pytest.mark.parametrize(("stages", "filled", "emptied"), [(1, 5, 2), (3, 2, 5)])
 def test_loops_of_different_lengths_are_refused(stages, filled, emptied):
     a, end = part("a", stages), part("end", pipelined=False)
-    tasks = [
-        task("fill", 0, [], [a], fills(a, times=filled)),
-        task("store", 1, [a], [end], empties(a, end, emptied)),
-    ]
+    tasks = [task("fill", 0, [], [a], fills(a, times=filled)), task("store", 1, [a], [end], empties(a, end, emptied))]
     said = "'fill' waits at a.acquire" if filled > emptied else "'store' waits at a.wait.. for 'fill' to commit"
     with pytest.raises(DSLBaseError, match=said):
         TaskManager(tasks=tasks, resource_dependency_graph={a: [], end: [a]})

@@ -96,11 +96,7 @@ class Nowhere:
         ((X, X), TypeError, "the number of arguments is 2, expected 3"),
         ((X, 1, 1.0), TypeError, r"Mismatched argument 2 \(y\) of scale_here\(x: Tensor"),
         ((X, X, "a"), TypeError, r"argument 3 \(by\)"),
-        (
-            (X, X.astype(np.float64), 1.0),
-            ValueError,
-            "its elements are float64, expected float32",
-        ),
+        ((X, X.astype(np.float64), 1.0), ValueError, "its elements are float64, expected float32"),
         ((X[0], X, 1.0), ValueError, "its rank is 1, expected 2"),
         ((X[:, :6], X, 1.0), ValueError, "its extent 1 is 6, expected a multiple of 4"),
         ((X.T.copy().T, X, 1.0), ValueError, "its stride 0 is 1, expected a multiple of 4"),

@@ -209,10 +209,7 @@ def test_a_short_warp_and_threads_that_leave():
         if t < 40:
             out[t] = tile[t * 32]
 
-    assert counts(kernel, np.zeros(40, np.float32), block=48) == {
-        ("st", 4): (2, 48, 2, 32),
-        ("ld", 4): (2, 40, 2, 32),
-    }
+    assert counts(kernel, np.zeros(40, np.float32), block=48) == {("st", 4): (2, 48, 2, 32), ("ld", 4): (2, 40, 2, 32)}
 
 
 # --- matrices and copies -------------------------------------------------------------------------------------------------

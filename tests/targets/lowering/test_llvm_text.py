@@ -10,12 +10,7 @@ import pytest
 
 from kiln.mlir import context, dialect_module, ir
 from kiln.targets.host import jit
-from kiln.targets.lowering.llvm_text import (
-    bf16_as_integers,
-    fix_float_literals,
-    literal_bits,
-    mark_asm_convergent,
-)
+from kiln.targets.lowering.llvm_text import bf16_as_integers, fix_float_literals, literal_bits, mark_asm_convergent
 
 TYPES = {"f16": ("half", 16, 10), "bf16": ("bfloat", 16, 7), "f32": ("float", 32, 23), "f64": ("double", 64, 52)}
 

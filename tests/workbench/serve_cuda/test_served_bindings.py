@@ -102,7 +102,7 @@ def test_kiln_cuda_needs_no_gpu(gpu_program):
             assert error.error_code == cudart.cudaError_t.cudaErrorInvalidValue
         else:
             raise AssertionError("freed twice")
-        """,
+        """
     )
 
 

@@ -100,7 +100,7 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(torch_program):
             assert (x @ x.T).is_cuda
         q = torch.randn(1, 2, 4, 8, device="cuda")
         assert torch.nn.functional.scaled_dot_product_attention(q, q, q).is_cuda
-        """,
+        """
     )
 
 
@@ -145,7 +145,7 @@ def test_memory_goes_on_behind_a_tensor_and_large_ones(torch_program):
         for x in (a, zeros, like, turned, torch.ones(n, device="cuda")):
             ctypes.memset(x.data_ptr() + x.nbytes, 0xFF, 4096)
         assert not zeros.any()
-        """,
+        """
     )
 
 
@@ -194,7 +194,7 @@ def test_random_numbers_of_the_cpu_stay_as_they_are(torch_program):
         a = torch.rand(3, device="cuda", generator=generator)
         assert torch.equal(a, torch.rand(3, device="cuda", generator=generator.manual_seed(1)))
         assert isinstance(torch.Generator(), torch.Generator) and torch.Generator().device.type == "cpu"
-        """,
+        """
     )
 
 
@@ -279,7 +279,7 @@ def test_graphs_record_and_run_again(torch_program):
         assert x.tolist() == [33] * 4 and doubled.tolist() == [22] * 4
         compiled(x)
         assert x.tolist() == [34] * 4
-        """,
+        """
     )
 
 
@@ -313,7 +313,7 @@ def test_graphs_record_calls_that_native_code_takes(torch_program):
         assert x.tolist() == [5] * 4
         compiled(argument)
         assert x.tolist() == [6] * 4
-        """,
+        """
     )
 
 

@@ -41,9 +41,5 @@ def test_what_cannot_be_resident_is_told_why() -> None:
 
 
 def test_order_is_by_time_spilling_ones_later_unknown_ones_last_then_canonical() -> None:
-    fast, spills, slow = (
-        estimates.Estimate(1.0),
-        estimates.Estimate(0.5, 8),
-        estimates.Estimate(9.0),
-    )
+    fast, spills, slow = (estimates.Estimate(1.0), estimates.Estimate(0.5, 8), estimates.Estimate(9.0))
     assert estimates.order([(0, None), (1, spills), (2, slow), (3, fast), (4, fast)]) == [3, 4, 2, 1, 0]

@@ -170,9 +170,17 @@ class _State(Slot):
 
 
 _CODE = (
-    types.FunctionType, types.ModuleType, types.BuiltinMethodType, type, property, staticmethod, classmethod,
-    functools.cached_property, functools._lru_cache_wrapper, hidden_state.Globals,
-)  # fmt: skip
+    types.FunctionType,
+    types.ModuleType,
+    types.BuiltinMethodType,
+    type,
+    property,
+    staticmethod,
+    classmethod,
+    functools.cached_property,
+    functools._lru_cache_wrapper,
+    hidden_state.Globals,
+)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -438,11 +446,14 @@ class Snapshot:
         """Yield the containers that have another length or other keys now: their path, and "list", "dict" or "set"."""
         for container, path, keys in self._containers:
             if isinstance(container, list):
-                same, kind = len(container) == len(keys), "list"
+                same = len(container) == len(keys)
+                kind = "list"
             elif isinstance(container, dict):
-                same, kind = list(container) == keys, "dict"
+                same = list(container) == keys
+                kind = "dict"
             else:
-                same, kind = container == keys, "set"
+                same = container == keys
+                kind = "set"
             if not same:
                 yield path, kind
 
@@ -488,7 +499,8 @@ class Snapshot:
     def restore(self, changed: Iterable[int] | None = None) -> None:
         """Restore every slot, or those that are known to have changed."""
         for index in range(len(self.slots)) if changed is None else changed:
-            slot, value = self.slots[index], self.values[index]
+            slot = self.slots[index]
+            value = self.values[index]
             if not slot.holds(value):
                 slot.set(value)
 
@@ -573,7 +585,8 @@ def stored_attributes(classes: set[type], calls: Iterable[str], functions: Itera
     return stored
 
 
-_STORE_ATTR, _EXTENDED_ARG = dis.opmap["STORE_ATTR"], dis.opmap["EXTENDED_ARG"]
+_STORE_ATTR = dis.opmap["STORE_ATTR"]
+_EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 
 
 @by_code
@@ -582,7 +595,9 @@ def _names_in(code: types.CodeType) -> tuple[set[str], tuple[str, ...], list[typ
 
     `dis.get_instructions` would take twenty times as long.
     """
-    names, stored, extended = code.co_names, set[str](), 0
+    names = code.co_names
+    stored = set[str]()
+    extended = 0
     if names:
         instructions = code.co_code
         for operation, argument in zip(instructions[::2], instructions[1::2], strict=True):

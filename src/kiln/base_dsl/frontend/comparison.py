@@ -61,14 +61,22 @@ def _is(left: Any, right: Any) -> bool:
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
-    "GtE": operator.ge, "Is": _is, "IsNot": lambda a, b: not _is(a, b),
-}  # fmt: skip
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Is": _is,
+    "IsNot": lambda a, b: not _is(a, b),
+}
 
 
 def run_compare(left: Any, *rest: Any) -> Any:
     """Return `left op operand op operand ...`, each operand evaluated at most once and only if needed."""
-    name, operand, rest = rest[0], rest[1](), rest[2:]
+    name = rest[0]
+    operand = rest[1]()
+    rest = rest[2:]
     if name == "In":
         result = _contains(left, operand)
     elif name == "NotIn":

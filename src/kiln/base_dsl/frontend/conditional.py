@@ -26,11 +26,39 @@ Settle = typing.Callable[[Any, Any], "tuple[Callable[[], Any], Callable[[], Any]
 _SPECULATABLE = {
     f"arith.{name}"
     for name in (
-        "constant", "addi", "subi", "muli", "andi", "ori", "xori", "cmpi", "cmpf", "addf", "subf", "mulf", "negf", "select",
-        "extsi", "extui", "trunci", "extf", "truncf", "sitofp", "uitofp", "index_cast", "bitcast", "minsi", "maxsi", "minui",
-        "maxui", "minimumf", "maximumf", "minnumf", "maxnumf",
+        "constant",
+        "addi",
+        "subi",
+        "muli",
+        "andi",
+        "ori",
+        "xori",
+        "cmpi",
+        "cmpf",
+        "addf",
+        "subf",
+        "mulf",
+        "negf",
+        "select",
+        "extsi",
+        "extui",
+        "trunci",
+        "extf",
+        "truncf",
+        "sitofp",
+        "uitofp",
+        "index_cast",
+        "bitcast",
+        "minsi",
+        "maxsi",
+        "minui",
+        "maxui",
+        "minimumf",
+        "maximumf",
+        "minnumf",
+        "maxnumf",
     )
-}  # fmt: skip
+}
 
 
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
@@ -55,7 +83,8 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     test = as_condition(condition)
-    a, b = first(), second()
+    a = first()
+    b = second()
     if (
         isinstance(a, Numeric)
         and type(a) is type(b)
@@ -69,9 +98,14 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
 
 
 def choose(
-    condition: Boolean, first: Callable[[], Any], second: Callable[[], Any], settle: Settle | None = None,
-    effects_of: tuple[Callable[[], Any], ...] = (), what: str = "", operand: Any = None,
-) -> Any:  # fmt: skip
+    condition: Boolean,
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    settle: Settle | None = None,
+    effects_of: tuple[Callable[[], Any], ...] = (),
+    what: str = "",
+    operand: Any = None,
+) -> Any:
     """Trace both arms, each in a region of its own, and merge their values.
 
     `settle`: for values of two types, returns functions that give values of one type in each arm, or None.
@@ -92,7 +126,8 @@ def choose(
     chosen = a, b
     merge = merging.Merge(dict(effects.snapshot.objects))
     if a is not b:
-        a, b = effects.at_end(0, a, merge.kept), effects.at_end(1, b, merge.kept)
+        a = effects.at_end(0, a, merge.kept)
+        b = effects.at_end(1, b, merge.kept)
     try:
         make = merge.unify(a, b)
     except merging.Mismatch as m:

@@ -105,9 +105,11 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
         dynamic_for(rec, scope, first, kind(stop), increment, r.hints, lambda i: body(True, i), certain)
         return
     # Any other step: count the iterations, and compute the item.
-    first, increment = _bound(kind, start), _bound(kind, step)
+    first = _bound(kind, start)
+    increment = _bound(kind, step)
     trips = _trip_count(kind, first, kind(stop), step, count)
-    zero, one = type(trips)(0), type(trips)(1)
+    zero = type(trips)(0)
+    one = type(trips)(1)
 
     def run(number: Any) -> None:
         body(True, first + kind._make(kind(number).ir_value(), nonneg=True) * increment)
@@ -132,7 +134,8 @@ def item_type(start: Any, stop: Any, step: Any) -> Any:
     if not met.signed and any(type(v) is int and v < 0 for v in (start, stop, step)):
         met = Int64 if met.width <= 32 else Int128  # negative numbers beside unsigned ones
     limits = [limit for bound in (start, stop) for limit in _limits(bound)]
-    low, high = min(limits), max(limits)
+    low = min(limits)
+    high = max(limits)
     if met.min <= low and high <= met.max:
         return met
     found = next((t for t in (Int32, Int64, Int128) if t.min <= low and high <= t.max), None)
@@ -178,10 +181,12 @@ def _trip_count(kind: Any, first: Any, last: Any, step: Any, count: int | None) 
         low, high = (first, last) if step > 0 else (last, first)
     elif step.nonneg:
         size = unsigned(step)
-        low, high = first, last
+        low = first
+        high = last
     else:
         up = step > 0
         size = unsigned(INTEGERS[step.width, False](select(up, step, -step)))
-        low, high = select(up, first, last), select(up, last, first)
+        low = select(up, first, last)
+        high = select(up, last, first)
     distance = unsigned(INTEGERS[kind.width, False](high - low))
     return select(low < high, (distance - 1) // size + 1, unsigned(0))

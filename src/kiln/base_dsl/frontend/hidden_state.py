@@ -30,8 +30,14 @@ from .unset_attributes import Unset
 ANY_NAME = frozenset(("globals", "vars", "locals", "exec", "eval", "setattr", "delattr", "__dict__", "modules"))
 """Names whose use means that code may rebind any name."""
 _PYTHONS_OWN = (
-    "__annot", "__abstractmethods__", "_abc_impl", "__dict__", "__weakref__", "__builtins__", "__warningregistry__",
-)  # fmt: skip
+    "__annot",
+    "__abstractmethods__",
+    "_abc_impl",
+    "__dict__",
+    "__weakref__",
+    "__builtins__",
+    "__warningregistry__",
+)
 """Entries that Python itself changes."""
 
 
@@ -91,7 +97,8 @@ class Namespace:
         old = dict(zip(before[: len(before) // 2], before[len(before) // 2 :], strict=True))
         new = dict(zip(now[: len(now) // 2], now[len(now) // 2 :], strict=True))
         for name in (*new, *old):
-            a, b = old.get(name, Reach), new.get(name, Reach)
+            a = old.get(name, Reach)
+            b = new.get(name, Reach)
             own = str(name).startswith(_PYTHONS_OWN) or isinstance(a, Unset) or isinstance(b, Unset)
             if a is not b and not own:
                 return str(name)
@@ -328,8 +335,15 @@ def _is_pythons(name: str) -> bool:
 
 
 _METHODS = frozenset(vars(operator)) | {
-    "__init__", "__new__", "__post_init__", "__enter__", "__exit__", "__iter__", "__next__", "__call__",
-}  # fmt: skip
+    "__init__",
+    "__new__",
+    "__post_init__",
+    "__enter__",
+    "__exit__",
+    "__iter__",
+    "__next__",
+    "__call__",
+}
 _CONTAINERS = (list, dict, set, tuple, frozenset, types.SimpleNamespace, functools.partial)
 
 
@@ -367,9 +381,15 @@ def _unwrapped(x: Any) -> Any:
 _STORES = frozenset(
     dis.opmap[name]
     for name in (
-        "STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR", "DELETE_SUBSCR", "DELETE_GLOBAL",
+        "STORE_ATTR",
+        "STORE_SUBSCR",
+        "STORE_GLOBAL",
+        "STORE_DEREF",
+        "DELETE_ATTR",
+        "DELETE_SUBSCR",
+        "DELETE_GLOBAL",
     )
-)  # fmt: skip
+)
 
 
 def _may_change(x: Any, seen: set[int]) -> bool:

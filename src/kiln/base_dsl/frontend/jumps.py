@@ -167,13 +167,17 @@ class JumpLowering:
                 return [*out, _assign(RETURN_VALUE, value, stmt), _assign(RETURN_FLAG, ast.Constant(True), stmt)]
             jumps = escaping([stmt])
             if isinstance(stmt, ast.If):
-                then_jumps, else_jumps = _always_jumps(stmt.body), _always_jumps(stmt.orelse)
-                body, orelse = stmt.body, stmt.orelse
+                then_jumps = _always_jumps(stmt.body)
+                else_jumps = _always_jumps(stmt.orelse)
+                body = stmt.body
+                orelse = stmt.orelse
                 if jumps and depth < _DEEPEST and (then_jumps or else_jumps):
                     if not then_jumps:
-                        body, rest = [*body, *rest], []
+                        body = [*body, *rest]
+                        rest = []
                     elif not else_jumps:
-                        orelse, rest = [*orelse, *rest], []
+                        orelse = [*orelse, *rest]
+                        rest = []
                     else:
                         rest = []
                 made = ast.If(

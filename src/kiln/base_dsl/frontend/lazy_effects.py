@@ -90,7 +90,8 @@ class LazyEffects:
                 raise self._error(name, m) from None
 
         for name, a in first.values.items():
-            cell, b = self._cells[name], second.values[name]
+            cell = self._cells[name]
+            b = second.values[name]
             if (a is UNDEFINED) != (b is UNDEFINED):
                 unavailable_name(
                     name,

@@ -34,7 +34,10 @@ def names_of(*nodes: ast.AST) -> tuple[set[str], set[str]]:
     loads: set[str] = set()
     stores: set[str] = set()
     todo: list[Any] = list(nodes)
-    name, constant, load, add_children = ast.Name, ast.Constant, ast.Load, syntax.add_children
+    name = ast.Name
+    constant = ast.Constant
+    load = ast.Load
+    add_children = syntax.add_children
     for node in todo:  # the list grows in the loop
         kind = node.__class__
         if kind is name:
@@ -99,11 +102,22 @@ def _guard_node(node: Guard, loads: set[str], stores: set[str], todo: list[Any])
 
 
 _KINDS: dict[type, Callable[[Any, set[str], set[str], list[Any]], None]] = {
-    ast.FunctionDef: _function, ast.AsyncFunctionDef: _function, ast.Lambda: _lambda, ast.ClassDef: _class,
-    ast.ListComp: _comprehension, ast.SetComp: _comprehension, ast.DictComp: _comprehension,
-    ast.GeneratorExp: _comprehension, ast.ExceptHandler: _named, ast.MatchAs: _named, ast.MatchStar: _named,
-    ast.MatchMapping: _mapping, ast.alias: _alias, Loop: _loop_node, Guard: _guard_node,
-}  # fmt: skip
+    ast.FunctionDef: _function,
+    ast.AsyncFunctionDef: _function,
+    ast.Lambda: _lambda,
+    ast.ClassDef: _class,
+    ast.ListComp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.DictComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.ExceptHandler: _named,
+    ast.MatchAs: _named,
+    ast.MatchStar: _named,
+    ast.MatchMapping: _mapping,
+    ast.alias: _alias,
+    Loop: _loop_node,
+    Guard: _guard_node,
+}
 """The nodes that bind names or open a scope: each adds its names, and the nodes still to be looked at."""
 
 

@@ -93,7 +93,9 @@ def _retraced(attempt: Callable[..., Any]) -> Callable[..., Any]:
         choices = trace.choices.setdefault(id(rec.function), {}).setdefault(rec.span, _Choices())
         first: DSLBaseError | None = None
         while True:
-            watched, complaints, unavailable = len(trace.watched), len(trace.complaints), dict(trace.unavailable)
+            watched = len(trace.watched)
+            complaints = len(trace.complaints)
+            unavailable = dict(trace.unavailable)
             try:
                 return attempt(choices, rec, *args)
             except WrongChoice as wrong:
@@ -116,13 +118,22 @@ class _Entry:
     """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in it keep their identity."""
 
     def __init__(
-        self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool,
-        kept: tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        value: Any,
+        set_: Callable[[Any], None],
+        get: Callable[[], Any],
+        promote: bool,
+        kept: tree.Kept,
+        holds_object: bool = True,
+        likes: dict[str, Any] | None = None,
+    ) -> None:
         """Open the value's leaves. `holds_object`: it is no copy of a kept object's state. `likes`: see `_Choices`."""
         self.name = name
         self.original = value
-        self.get, self.set, self.kept = get, set_, kept
+        self.get = get
+        self.set = set_
+        self.kept = kept
         try:
             began = value if likes is None else merging.weakened(value, likes)
             self.promoted, self.inits, self._rebuild = merging.open_value(began, promote, kept)
@@ -200,10 +211,12 @@ def _connected(sets: list[set[int]]) -> list[list[int]]:
     """Return the connected components of some sets, by common elements, as lists of indices."""
     groups: list[tuple[list[int], set[int]]] = []
     for index, each in enumerate(sets):
-        joined, elements = [index], set(each)
+        joined = [index]
+        elements = set(each)
         for group in [g for g in groups if not g[1].isdisjoint(each)]:
             groups.remove(group)
-            joined, elements = [*group[0], *joined], elements | group[1]
+            joined = [*group[0], *joined]
+            elements = elements | group[1]
         groups.append((joined, elements))
     return [indices for indices, _ in groups]
 
@@ -235,7 +248,9 @@ class _LoopState:
     """The state that a loop carries: opened before its body is traced, settled afterwards."""
 
     def __init__(self, rec: Construct, scope: Scope, choices: _Choices) -> None:
-        self.rec, self.scope, self.choices = rec, scope, choices
+        self.rec = rec
+        self.scope = scope
+        self.choices = choices
         self.noted = Noted(rec.span)
         check_globals(rec)
         flow = rec.flow
@@ -264,9 +279,14 @@ class _LoopState:
             kept = choices.kept(name, self.before[name], self.shared)
             with self._opening.open():
                 entry = _Entry(
-                    name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), True, kept,
+                    name,
+                    self.before[name],
+                    lambda v, n=name: scope.set(n, v),
+                    lambda n=name: scope.get(n),
+                    True,
+                    kept,
                     likes=choices.likes.get(name),
-                )  # fmt: skip
+                )
             if entry.inits:
                 self.entries.append(entry)
             else:
@@ -288,14 +308,17 @@ class _LoopState:
         values = [(n, self.before[n]) for n in carried if tree.is_mutable(self.before[n])]
         if not values:
             return {}
-        flow, scope = self.rec.flow, self.scope
+        flow = self.rec.flow
+        scope = self.scope
         names = sorted(n for n in flow.reads | flow.writes | flow.live_out if not is_internal_name(n))
         found = Reached([*scope.roots(names), *merged_objects.used_by_callers(scope)], scope.cells_of(names))
         inside = objects_in(*(value for _, value in values))
         return {number: x for number, x in inside.items() if found.references.get(number, 0) > 1}
 
     def _open_slots(self) -> None:
-        rec, snapshot, choices = self.rec, self.snapshot, self.choices
+        rec = self.rec
+        snapshot = self.snapshot
+        choices = self.choices
         stored = set(rec.attribute_stores)
         if any(type(v) in (bool, int, float) for v in snapshot.values):
             functions = (self.scope.get(n) for n in rec.calls if n in self.scope.cells)
@@ -387,7 +410,8 @@ class _LoopState:
         """Check that nothing else changed, and that no object got a second name that the loop cannot follow."""
         rec = self.rec
         for name in self.fixed:
-            now, old = self.scope.get(name), self.before[name]
+            now = self.scope.get(name)
+            old = self.before[name]
             if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
                 continue
             constexpr = name in rec.function.constexpr_names
@@ -407,7 +431,8 @@ class _LoopState:
             raise refusal
         self._drop_gained()
         for index, now in self.snapshot.changes().items():
-            slot, old = self.snapshot.slots[index], self.snapshot.values[index]
+            slot = self.snapshot.slots[index]
+            old = self.snapshot.values[index]
             if index in self.slot_entries or any(slot.owner is e.opened for e in self.entries):
                 continue
             if not tree.is_mutable(now) and not tree.has_dynamic(now) and tree.static_equal(old, now):
@@ -433,7 +458,8 @@ class _LoopState:
 
         Another iteration may have set them before this one, so the body is traced again with reading refused.
         """
-        rec, snapshot = self.rec, self.snapshot
+        rec = self.rec
+        snapshot = self.snapshot
         gained = merged_objects.without_cached(snapshot, snapshot.changes())
         for key in gained:
             path = snapshot.path_of(key)
@@ -509,7 +535,8 @@ class _LoopState:
         merge = merging.Merge(kept)
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         for name in self.late:
-            old, now = self.before_late[name], self.scope.get(name)
+            old = self.before_late[name]
+            now = self.scope.get(name)
             if name in self.rec.exits:
                 old = False
             known_later = is_internal_name(name) or name in self.rec.function.break_bound
@@ -585,9 +612,16 @@ def _any(flags: list[Any]) -> Any:
 
 @_retraced
 def dynamic_for(
-    choices: _Choices, rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer,
-    hints: dict[str, Any], body: Callable[[Any], None], certain: bool,
-) -> None:  # fmt: skip
+    choices: _Choices,
+    rec: Construct,
+    scope: Scope,
+    lower: Integer,
+    upper: Integer,
+    step: Integer,
+    hints: dict[str, Any],
+    body: Callable[[Any], None],
+    certain: bool,
+) -> None:
     """Build a counted loop with positive `step`. `certain`: it runs at least once."""
     trace = tracing.require("a loop")
     kind: Any = type(lower)
@@ -613,9 +647,15 @@ def dynamic_for(
 
     if stop is False:
         results = trace.dsl.make_for(
-            lower.ir_value(), upper.ir_value(), step.ir_value(), block.block, kept_inits, kept_yields,
-            unsigned=not kind.signed, hints=hints,
-        )  # fmt: skip
+            lower.ir_value(),
+            upper.ir_value(),
+            step.ir_value(),
+            block.block,
+            kept_inits,
+            kept_yields,
+            unsigned=not kind.signed,
+            hints=hints,
+        )
         state.finish(results, kept, late)
         return
 
@@ -724,7 +764,8 @@ def dynamic_while(
         stopped = before.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
         kept_forwards.append(stopped)
         before = _guarded_test(trace, before, goes_on, stopped, kept_forwards)
-        goes_on, kept_forwards = before.goes_on, before.forwards
+        goes_on = before.goes_on
+        kept_forwards = before.forwards
     results = trace.dsl.make_while(before.block, goes_on, kept_forwards, block.block, kept_inits, kept_yields)
     results = list(results)[: len(results) - (stop is not False)]
     state.finish(results, kept, late)
@@ -747,9 +788,13 @@ class _guarded_test:
     """
 
     def __init__(
-        self, trace: tracing.Trace, before: DetachedBlock, goes_on: ir.Value, stopped: ir.Value,
+        self,
+        trace: tracing.Trace,
+        before: DetachedBlock,
+        goes_on: ir.Value,
+        stopped: ir.Value,
         forwards: list[ir.Value],
-    ) -> None:  # fmt: skip
+    ) -> None:
         types = [a.type for a in before.block.arguments]
         outer = DetachedBlock(types)
         arguments = list(outer.block.arguments)

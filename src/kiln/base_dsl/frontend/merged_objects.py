@@ -36,7 +36,9 @@ class Watched:
 
     def __init__(self, roots: list[tuple[str, Any]], why: str, hint: str, span: Span | None) -> None:
         self._roots = roots
-        self._why, self._hint, self._span = why, hint, span
+        self._why = why
+        self._hint = hint
+        self._span = span
         self.look_again()
 
     def look_again(self) -> None:
@@ -112,7 +114,8 @@ def _copied(merged: Any, origins: list[Any]) -> set[int]:
 def with_origins(objects: Iterable[int]) -> set[int]:
     """Return objects and those that they were made of, by identity."""
     merged = tracing.require("a loop").merged
-    found, todo = set[int](), list(objects)
+    found = set[int]()
+    todo = list(objects)
     while todo:
         number = todo.pop()
         if number not in found:
@@ -147,7 +150,8 @@ def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[in
     """
     gained = snapshot.new_attributes()
     for key in list(gained):
-        owner, path = snapshot.owner_of(key), snapshot.path_of(key)
+        owner = snapshot.owner_of(key)
+        path = snapshot.path_of(key)
         if not _is_cached(owner, key[1]):
             continue
         snapshot.drop_attributes([key])
@@ -211,7 +215,8 @@ def reached_later(values: list[Any]) -> dict[int, Any] | None:
     Functions around it are in the middle of an expression, so all they load counts, up to the kernel.
     """
     roots: list[tuple[str, Any]] = [("", value) for value in values]
-    in_kernel, innermost = True, True
+    in_kernel = True
+    innermost = True
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and (code := frame.f_code) not in tracing.entry_codes:
         in_kernel = in_kernel and code not in tracing.kernel_codes

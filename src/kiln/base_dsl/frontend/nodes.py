@@ -27,7 +27,10 @@ class _Fields(dict[type, tuple[str, ...]]):
 
 
 FIELDS = _Fields()
-_AST, _ATTRIBUTE, _CALL, _LEAVES = ast.AST, ast.Attribute, ast.Call, (ast.Name, ast.Constant)
+_AST = ast.AST
+_ATTRIBUTE = ast.Attribute
+_CALL = ast.Call
+_LEAVES = (ast.Name, ast.Constant)
 
 
 def add_children(node: ast.AST, found: list[Any]) -> None:

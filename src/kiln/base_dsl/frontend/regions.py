@@ -119,9 +119,13 @@ class WrongChoice(Exception):
     """A loop's body shows that something has to be carried in another way; `error` is raised if it cannot."""
 
     def __init__(
-        self, error: DSLBaseError, promote: str | None = None, by_value: str = "",
-        like: tuple[str, Any] | None = None, unset: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        error: DSLBaseError,
+        promote: str | None = None,
+        by_value: str = "",
+        like: tuple[str, Any] | None = None,
+        unset: bool = False,
+    ) -> None:
         super().__init__()
         self.error = error
         self.promote = promote
@@ -137,7 +141,9 @@ class region:
     """
 
     def __init__(self, title: str, span: Span | None, snapshot: Snapshot | None = None) -> None:
-        self._title, self._span, self._snapshot = title, span, snapshot
+        self._title = title
+        self._span = span
+        self._snapshot = snapshot
 
     def __enter__(self) -> None:
         pass
@@ -215,9 +221,13 @@ class Arm(ArmEnd):
 
 
 def dynamic_if(
-    rec: Construct, scope: Scope, condition: Any, then: Callable[[], Any], orelse: Callable[[], Any],
+    rec: Construct,
+    scope: Scope,
+    condition: Any,
+    then: Callable[[], Any],
+    orelse: Callable[[], Any],
     else_jumped: tuple[str, ...] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Trace both arms and merge what they leave behind. `else_jumped`: flags known to be set in the second arm."""
     trace = tracing.require("a branch")
     check_globals(rec)
@@ -295,24 +305,31 @@ class MergedPlace(NamedTuple):
 
 
 def merged_places(
-    snapshot: Snapshot, first: Any, second: Any, drops: Callable[[Any], bool] = lambda owner: False,
+    snapshot: Snapshot,
+    first: Any,
+    second: Any,
+    drops: Callable[[Any], bool] = lambda owner: False,
     unset: Callable[[Any, str, str], bool] = lambda owner, name, path: False,
-) -> Iterator[MergedPlace]:  # fmt: skip
+) -> Iterator[MergedPlace]:
     """Yield the slots of objects that an arm changed.
 
     Raises an error for attributes that exist on one path only, unless `drops` tells that nobody reads the object later,
     or `unset` has reading them refused.
     """
     for index in sorted(first.changes.keys() | second.changes.keys()):
-        slot, old = snapshot.slots[index], snapshot.values[index]
-        a, b = first.changes.get(index, old), second.changes.get(index, old)
+        slot = snapshot.slots[index]
+        old = snapshot.values[index]
+        a = first.changes.get(index, old)
+        b = second.changes.get(index, old)
         owner = slot.owner if slot.kind == "attribute" else None
         if _on_both(a, b, first, second) or not drops(owner):
             _exists_on_both(slot.path, a, b, first, second)
             yield MergedPlace(slot.path, a, b, slot.set, slot.kind == "state", owner)
     for key in sorted(first.gained.keys() | second.gained.keys()):
-        path, owner = snapshot.path_of(key), snapshot.owner_of(key)
-        a, b = first.gained.get(key, UNDEFINED), second.gained.get(key, UNDEFINED)
+        path = snapshot.path_of(key)
+        owner = snapshot.owner_of(key)
+        a = first.gained.get(key, UNDEFINED)
+        b = second.gained.get(key, UNDEFINED)
         if _on_both(a, b, first, second) or not (drops(owner) or unset(owner, key[1], path)):
             _exists_on_both(path, a, b, first, second)
             yield MergedPlace(path, a, b, functools.partial(snapshot.set_attribute, key), owner=owner)
@@ -354,9 +371,10 @@ def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: merging.Merge) ->
 
 
 def _merge_name(
-    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: merging.Merge, noted: Noted,
-) -> Callable[[Iterator[ir.Value]], None]:  # fmt: skip
-    a, b = first.values[name], second.values[name]
+    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: merging.Merge, noted: Noted
+) -> Callable[[Iterator[ir.Value]], None]:
+    a = first.values[name]
+    b = second.values[name]
     if not first.strict(rec, name) and not second.strict(rec, name):
         # Nobody reads it on either path. What is traced after this point is dead, but must find some value.
         return lambda _: scope.set(name, before)

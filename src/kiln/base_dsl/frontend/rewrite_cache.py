@@ -54,11 +54,14 @@ def _packed(made: Made) -> bytes:
     ]
     of_constructs = [
         {
-            **vars(x), "span": _values(x.span), "flow": _values(x.flow), "function": places[id(x.function)],
+            **vars(x),
+            "span": _values(x.span),
+            "flow": _values(x.flow),
+            "function": places[id(x.function)],
             "assigned": _all_tuples(x.assigned),
         }
         for x in constructs
-    ]  # fmt: skip
+    ]
     return marshal.dumps((code, of_functions, of_constructs))
 
 

@@ -272,7 +272,8 @@ class Rewriter:
         docstring: list[ast.stmt] = []
         if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
             if isinstance(statements[0].value.value, str):
-                docstring, statements = statements[:1], statements[1:]
+                docstring = statements[:1]
+                statements = statements[1:]
         if not statements:
             return docstring or [ast.copy_location(ast.Pass(), node)]
         if ast.AnnAssign in kinds:
@@ -427,12 +428,17 @@ class Rewriter:
         return f"__kiln_{what}_{self._counter}"
 
     def inner_function(
-        self, name: str, body: list[ast.stmt], writes: set[str] | frozenset[str], like: ast.AST,
+        self,
+        name: str,
+        body: list[ast.stmt],
+        writes: set[str] | frozenset[str],
+        like: ast.AST,
         parameters: list[str] | None = None,
-    ) -> ast.FunctionDef:  # fmt: skip
+    ) -> ast.FunctionDef:
         """Return a function that works on the variables of the function around it."""
         global_names = self._scopes[-1].global_names
-        rebound, rebound_globals = sorted(writes - global_names), sorted(writes & global_names)
+        rebound = sorted(writes - global_names)
+        rebound_globals = sorted(writes & global_names)
         first: list[ast.stmt] = [ast.Nonlocal(rebound)] if rebound else []
         first += [ast.Global(rebound_globals)] if rebound_globals else []
         arguments = no_parameters()
@@ -500,12 +506,19 @@ class Rewriter:
                     (attributes if isinstance(inner.ctx, ast.Store) else calls).add(inner.attr)
         self.constructs.append(
             Construct(
-                kind, self.span(header), flow, state.facts, flags=(RETURN_FLAG, *state.loop_flags), assigned=assigned,
+                kind,
+                self.span(header),
+                flow,
+                state.facts,
+                flags=(RETURN_FLAG, *state.loop_flags),
+                assigned=assigned,
                 global_writes=tuple(sorted(flow.writes & state.global_names)),
-                calls=frozenset(calls), attribute_stores=frozenset(attributes),
-                item_stores=frozenset(items), **more,
+                calls=frozenset(calls),
+                attribute_stores=frozenset(attributes),
+                item_stores=frozenset(items),
+                **more,
             )
-        )  # fmt: skip
+        )
         return ast.Constant(len(self.constructs) - 1)
 
     def span(self, node: ast.AST) -> Span:

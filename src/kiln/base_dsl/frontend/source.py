@@ -241,7 +241,9 @@ def _excerpt(text: str, body: list[ast.stmt], node: FunctionNode) -> str:
         around = [s for s in body if _first_line(s) <= node.lineno <= (s.end_lineno or 0)]
         if not around:
             return "".join(kept)
-        first, end, outer = _first_line(around[0]), around[-1].end_lineno, around[0]
+        first = _first_line(around[0])
+        end = around[-1].end_lineno
+        outer = around[0]
         inside = isinstance(outer, ast.ClassDef) and outer.body and _first_line(outer.body[0]) <= node.lineno
         if not inside or not isinstance(outer, ast.ClassDef):
             return "".join([*kept, "\n" * (first - 1 - len(kept)), *lines[first - 1 : end]])

@@ -90,9 +90,22 @@ class _Unknown(Exception):
 
 
 _TEXT_METHODS = frozenset(
-    ("capitalize", "expandtabs", "format", "join", "lower", "lstrip", "removeprefix", "removesuffix", "replace", "rstrip",
-     "strip", "title", "upper")
-)  # fmt: skip
+    (
+        "capitalize",
+        "expandtabs",
+        "format",
+        "join",
+        "lower",
+        "lstrip",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rstrip",
+        "strip",
+        "title",
+        "upper",
+    )
+)
 _TEXT_FUNCTIONS = frozenset((("textwrap", "dedent"), ("textwrap", "indent"), ("inspect", "cleandoc")))
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -116,7 +129,8 @@ def _value(node: ast.expr, frame: types.FrameType) -> Any:
         if type(owner) in (dict, list, tuple, str):
             return owner[value(node.slice)]
     if isinstance(node, ast.BinOp):
-        left, right = _plain(value(node.left)), value(node.right)
+        left = _plain(value(node.left))
+        right = value(node.right)
         if isinstance(left, str) and isinstance(node.op, ast.Mod):
             return left % (tuple(map(_plain, right)) if isinstance(right, tuple) else _plain(right))
         if isinstance(left, str) and isinstance(node.op, ast.Add):

@@ -27,8 +27,19 @@ UNROLL_LIMIT = 10_000
 
 # Builtins whose result is a Python value if their arguments are.
 _STATIC_CALLS = {
-    "len", "int", "float", "bool", "abs", "min", "max", "isinstance", "const_expr", "range", "divmod", "round",
-}  # fmt: skip
+    "len",
+    "int",
+    "float",
+    "bool",
+    "abs",
+    "min",
+    "max",
+    "isinstance",
+    "const_expr",
+    "range",
+    "divmod",
+    "round",
+}
 
 
 def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
@@ -39,10 +50,16 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
     constant = isinstance(node.test, ast.Constant)
     decisive = [node.test] if not constant else _exit_tests(node.body, set(loop.exits))
     index = rw.construct(
-        "while", node, node.test, loop, [node.test, *node.body], exits=loop.exits,
-        static_names=frozenset(_decided_by(decisive, node.body)), constant_test=constant,
+        "while",
+        node,
+        node.test,
+        loop,
+        [node.test, *node.body],
+        exits=loop.exits,
+        static_names=frozenset(_decided_by(decisive, node.body)),
+        constant_test=constant,
         test_writes=frozenset(names_of(node.test)[1]),
-    )  # fmt: skip
+    )
     test_return = ast.copy_location(ast.Return(node.test), node.test)
     test = rw.region(rw.fresh("test"), [test_return], node.test)
     body = rw.region(rw.fresh("body"), node.body, node)

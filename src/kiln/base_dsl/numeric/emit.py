@@ -156,9 +156,8 @@ def shift_left(
 
 
 def shift_right(
-    t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False,
-    may_be_negative: bool = False,
-) -> ir.Value:  # fmt: skip
+    t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False, may_be_negative: bool = False
+) -> ir.Value:
     """Emit `a >> amount` rounding down; 0 or -1 from `amount == width` on, and by a negative amount. `nonneg`: `a` is
     not negative."""
     vt = ir_type(t, n)
@@ -217,9 +216,17 @@ def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.
 
 
 FLOAT_OPS = {
-    "add": "arith.addf", "sub": "arith.subf", "mul": "arith.mulf", "truediv": "arith.divf", "rem": "arith.remf",
-    "min": "arith.minnumf", "max": "arith.maxnumf", "minimum": "arith.minimumf", "maximum": "arith.maximumf", "pow": "math.powf",
-}  # fmt: skip
+    "add": "arith.addf",
+    "sub": "arith.subf",
+    "mul": "arith.mulf",
+    "truediv": "arith.divf",
+    "rem": "arith.remf",
+    "min": "arith.minnumf",
+    "max": "arith.maxnumf",
+    "minimum": "arith.minimumf",
+    "maximum": "arith.maximumf",
+    "pow": "math.powf",
+}
 
 
 def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
@@ -229,7 +236,8 @@ def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) 
     if t.width == 16 and name in ("mod", "floordiv"):
         compute = TYPES["Float32"]  # the steps on the way would round
     if compute is not t:
-        a, b = convert(a, t, compute, n), convert(b, t, compute, n)
+        a = convert(a, t, compute, n)
+        b = convert(b, t, compute, n)
         return convert(floating(name, compute, a, b, n), compute, t, n)
     if name == "mod":
         return _float_mod(t, a, b, n)
@@ -267,7 +275,8 @@ def _float_mod(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
 def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
     """Emit `//` through the exact remainder, as Python does: floor(a / b) is too large where a / b rounds up."""
     vt = ir_type(t, n)
-    zero, one = constant(t, 0.0, n), constant(t, 1.0, n)
+    zero = constant(t, 0.0, n)
+    one = constant(t, 1.0, n)
     remainder, _, wrong = _float_remainder(t, a, b, n)
     exact = emit_value("arith.divf", vt, (emit_value("arith.subf", vt, (a, remainder)), b))
     exact = select(t, wrong, emit_value("arith.subf", vt, (exact, one)), exact, n)
@@ -283,7 +292,8 @@ def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value
 def float_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
     compute = t._compute
     if compute is not t:
-        a, b = convert(a, t, compute, n), convert(b, t, compute, n)
+        a = convert(a, t, compute, n)
+        b = convert(b, t, compute, n)
     return compare_ir("arith.cmpf", _ORDERED[name], a, b, n)
 
 
@@ -368,7 +378,8 @@ def _float_to_float(value: ir.Value, source: Any, target: Any, n: int | None) ->
         # narrow to anything: exact in Float32
         return _float_to_float(_float_to_float(value, source, float32, n), float32, target, n)
     if target._compute is not target and source.__name__ not in _NATIVE_SOURCES:
-        value, source = _float_to_float(value, source, float32, n), float32
+        value = _float_to_float(value, source, float32, n)
+        source = float32
     if source.width == target.width and source._compute is source and target._compute is target:
         # Float16 and BFloat16 do not contain each other
         return _float_to_float(_float_to_float(value, source, float32, n), float32, target, n)
@@ -380,7 +391,8 @@ def bitcast(value: ir.Value, source: Any, target: Any, n: int | None = None) -> 
     """Return the same bits as another type of the same width."""
     if source is target:
         return value
-    tf32, float32 = TYPES["TFloat32"], TYPES["Float32"]
+    tf32 = TYPES["TFloat32"]
+    float32 = TYPES["Float32"]
     # MLIR's tf32 is 19 bits wide: its bits are those of the f32 with the same value
     if source is tf32:
         return bitcast(convert(value, tf32, float32, n), float32, target, n)

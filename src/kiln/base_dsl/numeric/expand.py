@@ -61,8 +61,15 @@ class Emitter:
         return self.op("arith.select", element, condition, a, b)
 
 
-_EQ, _ULT, _UGT, _UGE = 0, 6, 8, 9  # of arith.cmpi
-_OGE, _OLE, _UNO = 3, 5, 14  # of arith.cmpf
+# of arith.cmpi
+_EQ = 0
+_ULT = 6
+_UGT = 8
+_UGE = 9
+# of arith.cmpf
+_OGE = 3
+_OLE = 5
+_UNO = 14
 
 
 class _Bits:
@@ -232,7 +239,8 @@ def expand_narrow_floats(
         results = [result.type for result in op.results]
         types.update(results)
         if op.name in CONVERSIONS:
-            source, target = str(_element(op.operands[0].type)), str(_element(results[0]))
+            source = str(_element(op.operands[0].type))
+            target = str(_element(results[0]))
             if source in formats or target in formats:
                 todo.append((op, source, target))
     if any(map(_is_tf32, types)):
@@ -303,7 +311,8 @@ def _expand_truncf(op: ir.Operation, target: FloatFormat) -> ir.Value:
 
 def _bits_as(op: ir.Operation) -> ir.Value:
     """Return the bits of a number or vector as another type, by way of vectors of integers."""
-    value, result = op.operands[0], op.results[0].type
+    value = op.operands[0]
+    result = op.results[0].type
     point = ir.InsertionPoint(op)
 
     def made(name: str, type_: ir.Type, value: ir.Value, **attributes: ir.Attribute) -> ir.Value:
@@ -370,7 +379,8 @@ def _constant_as_f32(attribute: ir.Attribute, type_: ir.Type) -> ir.Attribute:
 def _saturate(op: ir.Operation) -> None:
     value = op.operands[0]
     emitter = Emitter(op.results[0].type, ir.InsertionPoint.after(op), op.location)
-    source, target = _element(value.type), _element(op.results[0].type)
+    source = _element(value.type)
+    target = _element(op.results[0].type)
     limits = next(t._format for t in TYPES.values() if isinstance(t, FloatMeta) and t._mlir_name == str(source))
     width = target.width
     low, high = (-(1 << (width - 1)), 1 << (width - 1)) if op.name == "arith.fptosi" else (0, 1 << width)

@@ -108,7 +108,8 @@ class FloatFormat:
         return other.min_exponent - other.mantissa_bits >= self.min_exponent - self.mantissa_bits
 
     def _decode_magnitude(self, code: int) -> float:
-        exponent, mantissa = code >> self.mantissa_bits, code & ((1 << self.mantissa_bits) - 1)
+        exponent = code >> self.mantissa_bits
+        mantissa = code & ((1 << self.mantissa_bits) - 1)
         if not self.mantissa_bits:
             return math.ldexp(1.0, exponent - self.bias)
         if exponent == 0:

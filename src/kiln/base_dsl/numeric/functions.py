@@ -68,10 +68,12 @@ def _joined(a: Any, b: Any) -> Any:
     """Return the type that the kinds of two values join in."""
     if isinstance(type(b), NumericMeta):
         a, b = b, a
-    s, t = type(a), type(b)
+    s = type(a)
+    t = type(b)
     if isinstance(s, NumericMeta) and isinstance(t, NumericMeta):
         return s if s is t or s is t._model else t if t is s._model else None
-    first, second = a if isinstance(s, NumericMeta) else plain_scalar(a), plain_scalar(b)
+    first = a if isinstance(s, NumericMeta) else plain_scalar(a)
+    second = plain_scalar(b)
     if first is None or second is None:
         return None
     if isinstance(s, NumericMeta):

@@ -165,14 +165,28 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 _EXACT = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 INTEGER: dict[str, Callable[[int, int], int]] = {
-    **_EXACT, "floordiv": operator.floordiv, "mod": operator.mod, "and": operator.and_, "or": operator.or_,
-    "xor": operator.xor, "lshift": shift_left, "rshift": lambda a, b: a >> min(b, 128), "pow": int_pow, "min": min, "max": max,
-}  # fmt: skip
+    **_EXACT,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "lshift": shift_left,
+    "rshift": lambda a, b: a >> min(b, 128),
+    "pow": int_pow,
+    "min": min,
+    "max": max,
+}
 
 FLOAT: dict[str, Callable[[float, float], float]] = {
-    **_EXACT, "truediv": divide, "floordiv": float_floordiv, "mod": float_mod, "pow": float_pow,
-    "min": lambda a, b: b if a != a or b < a else a, "max": lambda a, b: b if a != a or b > a else a,
-}  # fmt: skip
+    **_EXACT,
+    "truediv": divide,
+    "floordiv": float_floordiv,
+    "mod": float_mod,
+    "pow": float_pow,
+    "min": lambda a, b: b if a != a or b < a else a,
+    "max": lambda a, b: b if a != a or b > a else a,
+}
 
 
 def binary(name: str, t: Any, a: Plain, b: Plain) -> Plain:

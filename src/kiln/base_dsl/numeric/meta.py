@@ -73,10 +73,19 @@ class NumericMeta(type):
     _lift: Any
 
     def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, width: int = 8, mlir: str = "",
-        numpy: str | None = None, slot: str = "", abstract: bool = False, model: NumericMeta | None = None,
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        width: int = 8,
+        mlir: str = "",
+        numpy: str | None = None,
+        slot: str = "",
+        abstract: bool = False,
+        model: NumericMeta | None = None,
         **kwargs: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         namespace.setdefault("__slots__", ())
         initializes = model is not None and (
             "__init__" in namespace or any(getattr(base, "_initializes", False) for base in bases)
@@ -237,9 +246,7 @@ class FloatMeta(NumericMeta):
     _format: Any  # FloatFormat; None for packed storage types
     _compute: Any
 
-    def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kw: Any,
-    ) -> Any:  # fmt: skip
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kw: Any) -> Any:
         kw = _as_declared(name, bases, kw)
         namespace["_format"] = format = kw.pop("format", None)
         made = super().__new__(mcs, name, bases, namespace, **kw)

@@ -259,9 +259,17 @@ def _max(t: Any, x: Any, y: Any) -> Any:
 
 
 INTEGER = {
-    "add": _add, "sub": _sub, "mul": _mul, "floordiv": _floordiv, "mod": _mod, "and": _and, "or": _or, "xor": _xor,
-    "min": _min, "max": _max,
-}  # fmt: skip
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "and": _and,
+    "or": _or,
+    "xor": _xor,
+    "min": _min,
+    "max": _max,
+}
 
 
 def shift(name: str, a: Any, amount: Any) -> Any:
@@ -280,7 +288,8 @@ def shift(name: str, a: Any, amount: Any) -> Any:
             raise ValueError("negative shift count")
         return _shift_by_constant(name, t, x, int(count))
     assert isinstance(s, IntegerMeta)
-    count, may_be_negative = emit_convert(count, s, t, nonneg=amount.nonneg), not amount.nonneg
+    count = emit_convert(count, s, t, nonneg=amount.nonneg)
+    may_be_negative = not amount.nonneg
     if name == "lshift":
         made = emit.shift_left(t, ir_operand(x, t), count, may_be_negative=may_be_negative)
         return t._make(made, False, _divisibility(x))
@@ -323,7 +332,8 @@ def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
     t = arithmetic_type(meet(base, exponent))
     if type(plain) is int or type(plain) is bool:
         return _power_by_constant(base, int(plain), t)
-    x, y = operand(base, t), operand(exponent, t)
+    x = operand(base, t)
+    y = operand(exponent, t)
     if isinstance(t, FloatMeta):
         if type(x) in PLAIN and type(y) in PLAIN:
             return t._make(host.binary("pow", t, x, y))
@@ -385,7 +395,8 @@ def power_by_squaring(x: Any, exponent: int) -> Any:
 
 def _comparison_type(a: Any, b: Any) -> Any:
     """Return the type in which two numbers are compared: integers in one that has all values of both."""
-    s, t = type(a), type(b)
+    s = type(a)
+    t = type(b)
     if isinstance(s, IntegerMeta) and isinstance(t, IntegerMeta):
         if s.is_boolean or t.is_boolean:
             return t if s.is_boolean else s
@@ -407,7 +418,8 @@ def compare(name: str, a: Any, b: Any) -> Any:
             b = plain_scalar(b)
     if isinstance(t, FloatMeta) and t._format is None:
         refuse_packed(t)
-    x, y = operand(a, t), operand(b, t)
+    x = operand(a, t)
+    y = operand(b, t)
     boolean = TYPES["Boolean"]
     if type(x) in PLAIN and type(y) in PLAIN:
         return boolean._make(host.COMPARE[name](x, y))
@@ -428,7 +440,8 @@ def extremum(name: str, a: Any, b: Any) -> Any:
     if type(b) not in PLAIN and not isinstance(s, NumericMeta):
         b = plain_scalar(b)
     check_chosen(f"{name}()", t, b)
-    x, y = operand(a, t), operand(b, t)
+    x = operand(a, t)
+    y = operand(b, t)
     if type(x) in PLAIN and type(y) in PLAIN:
         return t._make(host.binary(name, t, x, y))
     if isinstance(t, IntegerMeta):
@@ -451,7 +464,8 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
     if type(known) in PLAIN:
         chosen = operand(if_true if known else if_false, t)
         return t._make(chosen) if type(chosen) in PLAIN else chosen
-    x, y = operand(if_true, t), operand(if_false, t)
+    x = operand(if_true, t)
+    y = operand(if_false, t)
     made = emit.select(t, TYPES["Boolean"](condition)._value, ir_operand(x, t), ir_operand(y, t))
     if isinstance(t, IntegerMeta):
         return t._make(made, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))

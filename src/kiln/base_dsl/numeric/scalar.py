@@ -332,7 +332,8 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         if type(value) not in PLAIN and (current := state.trace) is not None:
             current.numbers.append(made)
             if current.wraps:
-                made._nonneg, made._divisibility = False, 1
+                made._nonneg = False
+                made._divisibility = 1
         return made
 
     @classmethod
@@ -531,7 +532,8 @@ def _hint_of_expression(what: str) -> str:
 
     from ..source_context import foreign_call, node_at, user_span, value_at
 
-    span, active = user_span(), state.trace
+    span = user_span()
+    active = state.trace
     called = foreign_call(span, user_frame())
     if called is not None and active is not None:
         written, name = called

@@ -40,10 +40,37 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 for _name in (
-    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__len__", "__contains__", "__getitem__",
-    "__iter__", "count", "find", "rfind", "index", "rindex", "startswith", "endswith", "isdigit", "isdecimal", "isnumeric",
-    "isalpha", "isalnum", "isspace", "split", "rsplit", "splitlines", "partition", "rpartition", "encode",
-):  # fmt: skip
+    "__eq__",
+    "__ne__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__hash__",
+    "__len__",
+    "__contains__",
+    "__getitem__",
+    "__iter__",
+    "count",
+    "find",
+    "rfind",
+    "index",
+    "rindex",
+    "startswith",
+    "endswith",
+    "isdigit",
+    "isdecimal",
+    "isnumeric",
+    "isalpha",
+    "isalnum",
+    "isspace",
+    "split",
+    "rsplit",
+    "splitlines",
+    "partition",
+    "rpartition",
+    "encode",
+):
     setattr(DynamicText, _name, _refuse)
 del _name
 

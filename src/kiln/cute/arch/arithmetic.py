@@ -15,10 +15,26 @@ from .values import choice, f32, i32, kernel_only, number
 N = TypeVar("N", bound=Integer)
 
 __all__ = [
-    "add_packed_f32x2", "clz", "exp", "exp2", "exp_packed_f32x2", "fma_packed_f32x2", "fmax", "fmin", "log2_approx",
-    "lop3", "mul_hi", "mul_packed_f32x2", "mul_wide", "popc", "prmt", "rcp_approx", "rsqrt_approx",
-    "sext_unpacked_i4_i8_intrinsic", "sub_packed_f32x2",
-]  # fmt: skip
+    "add_packed_f32x2",
+    "clz",
+    "exp",
+    "exp2",
+    "exp_packed_f32x2",
+    "fma_packed_f32x2",
+    "fmax",
+    "fmin",
+    "log2_approx",
+    "lop3",
+    "mul_hi",
+    "mul_packed_f32x2",
+    "mul_wide",
+    "popc",
+    "prmt",
+    "rcp_approx",
+    "rsqrt_approx",
+    "sext_unpacked_i4_i8_intrinsic",
+    "sub_packed_f32x2",
+]
 
 Pair = tuple[Float32, Float32]
 
@@ -84,7 +100,8 @@ def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Int64:
 
 
 def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
-    left, right = f32(a), f32(b)
+    left = f32(a)
+    right = f32(b)
     if abs_:
         left, right = (tracing.emit_value("math.absf", Float32.mlir_type, (v,)) for v in (left, right))
     operation = {
@@ -221,9 +238,16 @@ def mul_packed_f32x2(
 
 
 def fma_packed_f32x2(
-    src_a: Any, src_b: Any, src_c: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None,
+    src_a: Any,
+    src_b: Any,
+    src_c: Any,
+    *,
+    rnd: Any = "rn",
+    ftz: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
     **_: Any,
-) -> Pair:  # fmt: skip
+) -> Pair:
     """Return `src_a` * `src_b` + `src_c`, rounded once, for pairs of Float32, in one instruction on sm_100 and later.
 
     Args:

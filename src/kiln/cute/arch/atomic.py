@@ -16,9 +16,22 @@ if TYPE_CHECKING:
     from ...base_dsl.numeric.operator_types import Number
 
 __all__ = [
-    "atomic_add", "atomic_and", "atomic_cas", "atomic_exch", "atomic_fmax", "atomic_fmin", "atomic_max",
-    "atomic_min", "atomic_or", "atomic_rmw", "atomic_xor", "load", "prefetch", "red", "store",
-]  # fmt: skip
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_exch",
+    "atomic_fmax",
+    "atomic_fmin",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_rmw",
+    "atomic_xor",
+    "load",
+    "prefetch",
+    "red",
+    "store",
+]
 
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec")
 
@@ -33,7 +46,8 @@ def _element(ptr: Any, value: Any) -> Any:
 
 def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
     kernel_only(what)
-    order, scope = choice("sem", sem or "relaxed", ORDERS), choice("scope", scope or "gpu", SCOPES)
+    order = choice("sem", sem or "relaxed", ORDERS)
+    scope = choice("scope", scope or "gpu", SCOPES)
     address = pointer(ptr, what)
     if isinstance(val, ir.Value) and isinstance(val.type, ir.VectorType):
         return nvgpu.memory.atomic_rmw(kind, address, val, order, scope)
@@ -159,9 +173,11 @@ def atomic_cas(
         scope: which threads it is atomic and ordered for: "gpu" (the default), "cta", "cluster" or "sys".
     """
     kernel_only("atomic_cas")
-    order, scope = choice("sem", sem or "relaxed", ORDERS), choice("scope", scope or "gpu", SCOPES)
+    order = choice("sem", sem or "relaxed", ORDERS)
+    scope = choice("scope", scope or "gpu", SCOPES)
     element = _element(ptr, val)
-    compare, value = element(cmp).ir_value(), element(val).ir_value()
+    compare = element(cmp).ir_value()
+    value = element(val).ir_value()
     return element._make(nvgpu.memory.atomic_cas(pointer(ptr, "atomic_cas"), compare, value, order, scope))
 
 
@@ -169,7 +185,8 @@ def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | No
     """Emit max or min of f32: their order is that of signed words for positive numbers, and the reverse of unsigned
     words for others."""
     kernel_only(what)
-    order, scope = choice("sem", sem or "relaxed", ORDERS), choice("scope", scope or "gpu", SCOPES)
+    order = choice("sem", sem or "relaxed", ORDERS)
+    scope = choice("scope", scope or "gpu", SCOPES)
     bits = tracing.emit_value("arith.bitcast", Int32.mlir_type, (Float32(val).ir_value(),))
     address = pointer(ptr, what)
 
@@ -196,9 +213,15 @@ def _branch(bits: Any, negative: Any, positive: Any) -> Any:
 
 
 def atomic_fmax(
-    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
+    ptr: Any,
+    val: Any,
+    *,
+    sign_bit: bool | None = None,
+    sem: Any = None,
+    scope: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> Float32:  # fmt: skip
+) -> Float32:
     """Replace a Float32 by the larger of it and `val` atomically, and return its old value.
 
     Args:
@@ -212,9 +235,15 @@ def atomic_fmax(
 
 
 def atomic_fmin(
-    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
+    ptr: Any,
+    val: Any,
+    *,
+    sign_bit: bool | None = None,
+    sem: Any = None,
+    scope: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> Float32:  # fmt: skip
+) -> Float32:
     """Replace a Float32 by the smaller of it and `val` atomically, and return its old value.
 
     Args:
@@ -231,9 +260,16 @@ _REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
 
 
 def red(
-    ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None,
+    ptr: Any,
+    val: Any,
+    *,
+    op: Any,
+    dtype: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Combine the element at a pointer with `val` atomically, without its old value, which is faster.
 
     Args:
@@ -246,14 +282,24 @@ def red(
     """
     name = choice("op", op, _REDUCTIONS)
     if name in ("umin", "umax"):
-        name, val = name[1:], Uint32(val) if isinstance(val, (int, Int32)) else val
+        name = name[1:]
+        val = Uint32(val) if isinstance(val, (int, Int32)) else val
     _rmw("red", name, ptr, val, sem, scope)
 
 
 def load(
-    ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
-    cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
-) -> Number:  # fmt: skip
+    ptr: Any,
+    dtype: Any,
+    *,
+    sem: Any = None,
+    scope: Any = None,
+    level1_eviction_priority: Any = None,
+    cop: Any = None,
+    ss: Any = None,
+    level_prefetch_size: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Number:
     """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never removed.
 
     Args:
@@ -278,9 +324,17 @@ def load(
 
 
 def store(
-    ptr: Any, val: Any, *, level1_eviction_priority: Any = None, cop: Any = None, ss: Any = None, sem: Any = None,
-    scope: Any = None, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    ptr: Any,
+    val: Any,
+    *,
+    level1_eviction_priority: Any = None,
+    cop: Any = None,
+    ss: Any = None,
+    sem: Any = None,
+    scope: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Store an element to a pointer with a memory order, a cache operator or a hint; the store is never removed.
 
     Args:
@@ -303,10 +357,17 @@ def store(
 
 
 def prefetch(
-    addr: Any, *, cache_level: Any = None, evict_priority: Any = None, predicate: Any = None,
-    tensormap: bool | None = None, uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None,
+    addr: Any,
+    *,
+    cache_level: Any = None,
+    evict_priority: Any = None,
+    predicate: Any = None,
+    tensormap: bool | None = None,
+    uniform: bool | None = None,
+    in_param_space: bool | None = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Prefetch a line of global memory into a cache. Results do not change.
 
     Args:

@@ -11,9 +11,17 @@ from .thread import Triple
 from .values import i32, kernel_only, pointer
 
 __all__ = [
-    "block_idx_in_cluster", "block_in_cluster_dim", "block_in_cluster_idx", "cluster_arrive",
-    "cluster_arrive_relaxed", "cluster_dim", "cluster_idx", "cluster_size", "cluster_wait", "map_dsmem_ptr",
-]  # fmt: skip
+    "block_idx_in_cluster",
+    "block_in_cluster_dim",
+    "block_in_cluster_idx",
+    "cluster_arrive",
+    "cluster_arrive_relaxed",
+    "cluster_dim",
+    "cluster_idx",
+    "cluster_size",
+    "cluster_wait",
+    "map_dsmem_ptr",
+]
 
 
 def _index(name: str, dim: int) -> Int32:
@@ -95,7 +103,8 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, i
     """
     kernel_only("map_dsmem_ptr")
     source = pointer(smem_ptr, "map_dsmem_ptr", "smem")
-    dtype, alignment = smem_ptr.dtype, smem_ptr.alignment
+    dtype = smem_ptr.dtype
+    alignment = smem_ptr.alignment
     type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
     made = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_=type_)
     return Pointer(made, dtype, AddressSpace.generic, alignment, swizzle=smem_ptr.swizzle)

@@ -11,9 +11,17 @@ from ..deferred_dialects import nvgpu
 from .values import i32, kernel_only
 
 __all__ = [
-    "clock", "clock64", "globaltimer", "griddepcontrol_launch_dependents", "griddepcontrol_wait", "nanosleep",
-    "setmaxregister_decrease", "setmaxregister_increase", "warpgroup_reg_alloc", "warpgroup_reg_dealloc",
-]  # fmt: skip
+    "clock",
+    "clock64",
+    "globaltimer",
+    "griddepcontrol_launch_dependents",
+    "griddepcontrol_wait",
+    "nanosleep",
+    "setmaxregister_decrease",
+    "setmaxregister_increase",
+    "warpgroup_reg_alloc",
+    "warpgroup_reg_dealloc",
+]
 
 
 def _registers(action: str, count: Any) -> None:

@@ -8,9 +8,14 @@ from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only
 
 __all__ = [
-    "fence_acq_rel_cluster", "fence_acq_rel_cta", "fence_acq_rel_gpu", "fence_acq_rel_sys", "fence_proxy",
-    "fence_view_async_shared", "mbarrier_init_fence",
-]  # fmt: skip
+    "fence_acq_rel_cluster",
+    "fence_acq_rel_cta",
+    "fence_acq_rel_gpu",
+    "fence_acq_rel_sys",
+    "fence_proxy",
+    "fence_view_async_shared",
+    "mbarrier_init_fence",
+]
 
 
 def _fence(what: str, kind: str) -> None:

@@ -23,9 +23,15 @@ def _letter(kind: Any) -> str:
 
 
 def inline_ptx(
-    ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None,
-    predicate: Any = None, loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+    ptx_code: str,
+    *,
+    write_only_types: Any = None,
+    read_only_args: Any = None,
+    read_write_args: Any = None,
+    predicate: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
     """Emit PTX, and return what it wrote, if anything: a number, or a tuple of them.
 
     The code names operands `{$w0}` (written), `{$r0}` (read) and `{$rw0}` (both); `$0`, `$1`, ... also work, first the

@@ -10,10 +10,16 @@ from ..deferred_dialects import nvgpu
 from .values import choice, i1, i32, kernel_only, pointer
 
 __all__ = [
-    "cp_async_mbarrier_arrive_noinc", "mbarrier_arrive", "mbarrier_arrive_and_expect_tx",
-    "mbarrier_conditional_try_wait", "mbarrier_expect_tx", "mbarrier_init", "mbarrier_test_wait",
-    "mbarrier_try_wait", "mbarrier_wait",
-]  # fmt: skip
+    "cp_async_mbarrier_arrive_noinc",
+    "mbarrier_arrive",
+    "mbarrier_arrive_and_expect_tx",
+    "mbarrier_conditional_try_wait",
+    "mbarrier_expect_tx",
+    "mbarrier_init",
+    "mbarrier_test_wait",
+    "mbarrier_try_wait",
+    "mbarrier_wait",
+]
 
 
 def _scope(scope: Any, remote: bool) -> str:
@@ -41,9 +47,15 @@ def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxe
 
 
 def mbarrier_arrive(
-    mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False,
-    scope: Any = None, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    mbar_ptr: Any,
+    peer_cta_rank_in_cluster: Any = None,
+    arrive_count: Any = 1,
+    *,
+    relaxed: bool = False,
+    scope: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Arrive at an mbarrier of this CTA, or of another CTA of the cluster.
 
     Args:
@@ -57,9 +69,15 @@ def mbarrier_arrive(
 
 
 def mbarrier_arrive_and_expect_tx(
-    mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, relaxed: bool = False, scope: Any = None, *,
-    loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    mbar_ptr: Any,
+    bytes: Any,
+    peer_cta_rank_in_cluster: Any = None,
+    relaxed: bool = False,
+    scope: Any = None,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Add to the bytes that a phase of an mbarrier expects, and arrive: the usual call before TMA loads.
 
     Needs sm_90 or later.
@@ -75,9 +93,14 @@ def mbarrier_arrive_and_expect_tx(
 
 
 def mbarrier_expect_tx(
-    mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None,
+    mbar_ptr: Any,
+    bytes: Any,
+    peer_cta_rank_in_cluster: Any = None,
+    *,
+    scope: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Add to the bytes that a phase of an mbarrier expects, without arriving. Needs sm_90 or later.
 
     Args:

@@ -9,9 +9,12 @@ from .values import choice
 ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 SCOPES = ("gpu", "cta", "cluster", "sys")
 _EVICTIONS = {
-    "evict_normal": "L1::evict_normal", "evict_first": "L1::evict_first", "evict_last": "L1::evict_last",
-    "evict_no_allocate": "L1::no_allocate", "evict_unchanged": "L1::evict_unchanged",
-}  # fmt: skip
+    "evict_normal": "L1::evict_normal",
+    "evict_first": "L1::evict_first",
+    "evict_last": "L1::evict_last",
+    "evict_no_allocate": "L1::no_allocate",
+    "evict_unchanged": "L1::evict_unchanged",
+}
 
 
 def access_modifiers(sem: Any, scope: Any, cop: Any, eviction: Any, prefetch: Any = None) -> str:

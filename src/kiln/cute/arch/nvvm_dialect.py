@@ -49,9 +49,17 @@ def _number(x: Any) -> Any:
 
 
 def atomicrmw(
-    res: Any = None, op: Any = None, ptr: Any = None, a: Any = None, *, b: Any = None, mem_order: Any = None,
-    syncscope: Any = None, loc: Any = None, ip: Any = None,
-) -> ir.Value:  # fmt: skip
+    res: Any = None,
+    op: Any = None,
+    ptr: Any = None,
+    a: Any = None,
+    *,
+    b: Any = None,
+    mem_order: Any = None,
+    syncscope: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> ir.Value:
     """Update the element at a pointer (`!llvm.ptr` or one of the language) atomically, and return its old value.
 
     `b` is what CAS compares with. The type of the result may be given first, and is that of `a`.
@@ -94,10 +102,22 @@ def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, 
 
 
 def CpAsyncBulkTensorGlobalToSharedClusterOp(
-    dstMem: Any, tmaDescriptor: Any, coordinates: Any, mbar: Any, im2colOffsets: Any = (), *,
-    multicastMask: Any = None, l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None,
-    group: Any = None, predicate: Any = None, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    dstMem: Any,
+    tmaDescriptor: Any,
+    coordinates: Any,
+    mbar: Any,
+    im2colOffsets: Any = (),
+    *,
+    multicastMask: Any = None,
+    l2CacheHint: Any = None,
+    mode: Any = None,
+    loadMode: Any = None,
+    isCTAOnly: Any = None,
+    group: Any = None,
+    predicate: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without
     one, in each.
 
@@ -111,7 +131,8 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
     cta_group = None if group is None else _CTA_GROUPS.get(getattr(group, "name", ""))
     if group is not None and cta_group is None:
         raise type_error(f"group of {what} is {group!r}", "CTAGroupKind.CTA_1 or CTA_2")
-    target, barrier = pointer(dstMem, what, "smem"), pointer(mbar, what, "smem")
+    target = pointer(dstMem, what, "smem")
+    barrier = pointer(mbar, what, "smem")
     map_ = pointer(tmaDescriptor, what)
     places = [i32(_number(c)) for c in coordinates]
     offsets = [Int16(_number(c)).ir_value() for c in im2colOffsets]

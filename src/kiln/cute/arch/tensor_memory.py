@@ -12,9 +12,15 @@ from ..tensor.pointer import AddressSpace, Pointer, pointer_from_address, recast
 from .values import choice, i32, kernel_only, pointer
 
 __all__ = [
-    "alloc_tmem", "dealloc_tmem", "fence_view_async_tmem_load", "fence_view_async_tmem_store",
-    "get_max_tmem_alloc_cols", "get_min_tmem_alloc_cols", "relinquish_tmem_alloc_permit", "retrieve_tmem_ptr",
-]  # fmt: skip
+    "alloc_tmem",
+    "dealloc_tmem",
+    "fence_view_async_tmem_load",
+    "fence_view_async_tmem_store",
+    "get_max_tmem_alloc_cols",
+    "get_min_tmem_alloc_cols",
+    "relinquish_tmem_alloc_permit",
+    "retrieve_tmem_ptr",
+]
 
 _LEAST_COLUMNS = 32
 
@@ -61,9 +67,14 @@ def _group(is_two_cta: Any) -> int:
 
 
 def alloc_tmem(
-    num_columns: Any, smem_ptr_to_write_address: Any, is_two_cta: bool | None = None, *, arch: str = "sm_100",
-    loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    num_columns: Any,
+    smem_ptr_to_write_address: Any,
+    is_two_cta: bool | None = None,
+    *,
+    arch: str = "sm_100",
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Allocate columns of tensor memory, and write their address to shared memory. Needs sm_100a, sm_103a or sm_110a.
 
     One warp executes it. It waits until the columns are free.
@@ -113,9 +124,14 @@ def relinquish_tmem_alloc_permit(is_two_cta: bool | None = None, *, loc: Any = N
 
 
 def dealloc_tmem(
-    tmem_ptr: Any, num_columns: Any, is_two_cta: bool | None = None, *, arch: str = "sm_100", loc: Any = None,
+    tmem_ptr: Any,
+    num_columns: Any,
+    is_two_cta: bool | None = None,
+    *,
+    arch: str = "sm_100",
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Free the columns that one `alloc_tmem` allocated. One warp executes it, after all loads and MMAs are complete.
 
     Needs sm_100a, sm_103a or sm_110a.

@@ -18,10 +18,24 @@ V = TypeVar("V")
 """A number or a vector."""
 
 __all__ = [
-    "ShflKind", "elect_one", "make_warp_uniform", "shuffle_sync", "shuffle_sync_bfly", "shuffle_sync_down",
-    "shuffle_sync_op", "shuffle_sync_up", "sync_warp", "vote_all_sync", "vote_any_sync", "vote_ballot_sync",
-    "vote_uni_sync", "warp_reduction", "warp_reduction_max", "warp_reduction_sum", "warp_redux_sync",
-]  # fmt: skip
+    "ShflKind",
+    "elect_one",
+    "make_warp_uniform",
+    "shuffle_sync",
+    "shuffle_sync_bfly",
+    "shuffle_sync_down",
+    "shuffle_sync_op",
+    "shuffle_sync_up",
+    "sync_warp",
+    "vote_all_sync",
+    "vote_any_sync",
+    "vote_ballot_sync",
+    "vote_uni_sync",
+    "warp_reduction",
+    "warp_reduction_max",
+    "warp_reduction_sum",
+    "warp_redux_sync",
+]
 
 
 class ShflKind(enum.Enum):
@@ -40,9 +54,15 @@ def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None
 
 
 def shuffle_sync_op(
-    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
-    loc: Any = None, ip: Any = None,
-) -> V:  # fmt: skip
+    value: V,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    kind: Any = ShflKind.idx,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+) -> V:
     """Return the value that another lane of the warp holds.
 
     Args:
@@ -98,9 +118,15 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
 
 
 def shuffle_sync(
-    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
-    loc: Any = None, ip: Any = None,
-) -> V:  # fmt: skip
+    value: V,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    *,
+    kind: Any = ShflKind.idx,
+    loc: Any = None,
+    ip: Any = None,
+) -> V:
     """Return the value that lane `offset` of the warp holds.
 
     Args:
@@ -114,9 +140,15 @@ def shuffle_sync(
 
 
 def shuffle_sync_up(
-    value: V, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up,
-    loc: Any = None, ip: Any = None,
-) -> V:  # fmt: skip
+    value: V,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    *,
+    mask_and_clamp: Any = 0,
+    kind: Any = ShflKind.up,
+    loc: Any = None,
+    ip: Any = None,
+) -> V:
     """Return the value that the lane `offset` below holds; the lowest lanes keep their own.
 
     Args:
@@ -130,9 +162,15 @@ def shuffle_sync_up(
 
 
 def shuffle_sync_down(
-    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down,
-    loc: Any = None, ip: Any = None,
-) -> V:  # fmt: skip
+    value: V,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    *,
+    kind: Any = ShflKind.down,
+    loc: Any = None,
+    ip: Any = None,
+) -> V:
     """Return the value that the lane `offset` above holds; the highest lanes keep their own.
 
     Args:
@@ -146,9 +184,15 @@ def shuffle_sync_down(
 
 
 def shuffle_sync_bfly(
-    value: V, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly,
-    loc: Any = None, ip: Any = None,
-) -> V:  # fmt: skip
+    value: V,
+    offset: Any,
+    mask: Any = FULL_MASK,
+    mask_and_clamp: Any = 31,
+    *,
+    kind: Any = ShflKind.bfly,
+    loc: Any = None,
+    ip: Any = None,
+) -> V:
     """Return the value of the lane whose number is this lane's XOR `offset`.
 
     Args:
@@ -214,9 +258,15 @@ _REDUX = ("fmax", "fmin", "max", "min", "umax", "umin", "add", "xor", "or", "and
 
 
 def warp_redux_sync(
-    value: V, kind: Any, mask_and_clamp: Any = FULL_MASK, *, abs: bool | None = None, nan: bool | None = None,
-    loc: Any = None, ip: Any = None,
-) -> V:  # fmt: skip
+    value: V,
+    kind: Any,
+    mask_and_clamp: Any = FULL_MASK,
+    *,
+    abs: bool | None = None,
+    nan: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> V:
     """Combine a 32-bit number of the lanes of a warp in one instruction, and return the result in all of them.
 
     Needs sm_80 or later; "fmax" and "fmin" need sm_100.

@@ -44,37 +44,49 @@ class MemoryScope(enum.Enum):
 
 
 _ORDERS = {
-    MemoryOrder.RELAXED: ("relaxed", "relaxed"), MemoryOrder.ACQUIRE: ("acquire", "relaxed"), MemoryOrder.RELEASE: ("relaxed", "release"),
-    MemoryOrder.ACQ_REL: ("acquire", "release"), MemoryOrder.SC: ("acquire", "release"),
-}  # fmt: skip
+    MemoryOrder.RELAXED: ("relaxed", "relaxed"),
+    MemoryOrder.ACQUIRE: ("acquire", "relaxed"),
+    MemoryOrder.RELEASE: ("relaxed", "release"),
+    MemoryOrder.ACQ_REL: ("acquire", "release"),
+    MemoryOrder.SC: ("acquire", "release"),
+}
 """The modifiers of loads and of stores. A sequentially consistent access also needs a fence of the program."""
 _PRIORITIES = {
-    CacheEvictionPriority.EVICT_NORMAL: "", CacheEvictionPriority.EVICT_FIRST: "L1::evict_first",
-    CacheEvictionPriority.EVICT_LAST: "L1::evict_last", CacheEvictionPriority.EVICT_UNCHANGED: "L1::evict_unchanged",
+    CacheEvictionPriority.EVICT_NORMAL: "",
+    CacheEvictionPriority.EVICT_FIRST: "L1::evict_first",
+    CacheEvictionPriority.EVICT_LAST: "L1::evict_last",
+    CacheEvictionPriority.EVICT_UNCHANGED: "L1::evict_unchanged",
     CacheEvictionPriority.NO_ALLOCATE: "L1::no_allocate",
-}  # fmt: skip
+}
 
 
 def modifiers_of(
-    order: Any = MemoryOrder.WEAK, scope: Any = MemoryScope.CTA, priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-    invariant: bool = False, l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-) -> tuple[str, str]:  # fmt: skip
+    order: Any = MemoryOrder.WEAK,
+    scope: Any = MemoryScope.CTA,
+    priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+    invariant: bool = False,
+    l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+) -> tuple[str, str]:
     """Return PTX's modifiers for loads and for stores. `invariant`: nothing writes the source while the kernel runs."""
     for what, value, kind in (
-        ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),
+        ("memory_order", order, MemoryOrder),
+        ("memory_scope", scope, MemoryScope),
         ("l1c_evict_priority", priority, CacheEvictionPriority),
-    ):  # fmt: skip
+    ):
         if not isinstance(value, kind):
             names = ", ".join(member.name for member in kind)
             raise type_error(f"{what} is {value!r}", f"{kind.__name__}: {names}")
     hints = [part for part in (_PRIORITIES[priority], l2_modifier(l2_priority)) if part]
-    load, store = [], []
+    load = []
+    store = []
     if order in _ORDERS:
         load, store = ([part, scope.name.lower()] for part in _ORDERS[order])
     elif order is MemoryOrder.VOLATILE:
-        load, store = ["volatile"], ["volatile"]
+        load = ["volatile"]
+        store = ["volatile"]
     elif order is MemoryOrder.MMIO:
-        load, store = ["mmio", "relaxed", "sys"], ["mmio", "relaxed", "sys"]
+        load = ["mmio", "relaxed", "sys"]
+        store = ["mmio", "relaxed", "sys"]
     if (invariant or order is MemoryOrder.CONSTANT) and not load:
         load = ["nc"]
     return ".".join([*load, *hints]), ".".join([*store, *hints])

@@ -28,10 +28,24 @@ from ..tensor.pointer import type_name
 from ..tensor.tensor import TracedTensor
 
 __all__ = [
-    "Atom", "CopyAtom", "CopyOp", "CopyTrait", "Op", "ThrCopy", "TiledCopy", "make_copy_atom", "make_cotiled_copy",
-    "make_tiled_copy", "make_tiled_copy_A", "make_tiled_copy_B", "make_tiled_copy_C", "make_tiled_copy_C_atom",
-    "make_tiled_copy_D", "make_tiled_copy_S", "make_tiled_copy_tv",
-]  # fmt: skip
+    "Atom",
+    "CopyAtom",
+    "CopyOp",
+    "CopyTrait",
+    "Op",
+    "ThrCopy",
+    "TiledCopy",
+    "make_copy_atom",
+    "make_cotiled_copy",
+    "make_tiled_copy",
+    "make_tiled_copy_A",
+    "make_tiled_copy_B",
+    "make_tiled_copy_C",
+    "make_tiled_copy_C_atom",
+    "make_tiled_copy_D",
+    "make_tiled_copy_S",
+    "make_tiled_copy_tv",
+]
 
 
 T = TypeVar("T")
@@ -198,7 +212,8 @@ class CopyAtom(Atom, Drawn):
 def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
     """Return ((thread of the tile), (value of the thread)) -> index in the tile, for one side of the atom."""
     ref = atom.trait.layout_ref_tv
-    threads, values = size(ref[0]), size(ref[1])
+    threads = size(ref[0])
+    values = size(ref[1])
     split = zipped_divide(tile_tv, (threads, values))  # ((atom thread, atom value), (rest of threads, rest of values))
     if own != ref:
         inside = composition(right_inverse(ref), own)
@@ -252,7 +267,8 @@ class TiledCopy(CopyAtom):
     def require_whole_calls(self) -> None:
         """Raise an error for a tile with fewer values for a thread than one call of the atom has."""
         if self._reaches_past_its_tile:
-            held, wanted = size(self._layout_tv[1]), size(self.trait.layout_ref_tv[1])
+            held = size(self._layout_tv[1])
+            wanted = size(self.trait.layout_ref_tv[1])
             raise type_error(
                 f"one call of {self.op} has {wanted} values for a thread, which has {held} in a tile {self.tiler_mn}",
                 "take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",

@@ -33,13 +33,15 @@ def _memory(x: Any, what: str) -> TracedTensor:
 
 
 def _check(src: Any, dst: Any) -> tuple[TracedTensor, TracedTensor]:
-    src, dst = _memory(src, "source"), _memory(dst, "destination")
+    src = _memory(src, "source")
+    dst = _memory(dst, "destination")
     if src.element_type is not dst.element_type:
         raise type_error(
             f"a copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
             "a copy does not convert: load, convert with .to(T) and store; or recast_tensor to copy bits",
         )
-    a, b = product(src.shape), product(dst.shape)
+    a = product(src.shape)
+    b = product(dst.shape)
     if isinstance(a, int) and isinstance(b, int) and a != b:
         raise type_error(
             f"a copy from shape {pretty_str(src.shape)} ({a} elements) to {pretty_str(dst.shape)} ({b} elements)",
@@ -131,7 +133,8 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
             f"{found} predicates of shape {pretty_str(pred.shape)} for {calls} parts of {values} elements",
             "there is one predicate for each call of the atom, or one for all its calls in mode 0: (rest of mode 0, modes 1, 2, ...)",
         )
-    layout, pointer = pred.layout, pred.iterator
+    layout = pred.layout
+    pointer = pred.iterator
     each = calls // found
     groups: dict[Any, list[int]] = {}
     for number in range(found):
@@ -158,7 +161,8 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
         )
     source: Pointer = src._iterator
     target: Pointer = dst._iterator
-    source_layout, target_layout = src.offset_layout, dst.offset_layout
+    source_layout = src.offset_layout
+    target_layout = dst.offset_layout
     if source_layout is not src._layout or target_layout is not dst._layout:
         count = Int64(count)
 
@@ -209,9 +213,16 @@ def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any
 
 @tracing.at_one_location
 def copy(
-    atom: Any, src: Any, dst: Any, *, pred: Any = None, unroll_factor: int | None = None, loc: Any = None,
-    ip: Any = None, **kwargs: Any,
-) -> None:  # fmt: skip
+    atom: Any,
+    src: Any,
+    dst: Any,
+    *,
+    pred: Any = None,
+    unroll_factor: int | None = None,
+    loc: Any = None,
+    ip: Any = None,
+    **kwargs: Any,
+) -> None:
     """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
 
     Args:

@@ -30,9 +30,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = [
-    "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom",
-    "make_tiled_mma", "mma_atom_call",
-]  # fmt: skip
+    "MmaAtom",
+    "MmaOp",
+    "MmaTrait",
+    "RegisterMmaTrait",
+    "ThrMma",
+    "TiledMma",
+    "gemm",
+    "make_mma_atom",
+    "make_tiled_mma",
+    "mma_atom_call",
+]
 
 
 class MmaTrait(Trait):
@@ -42,9 +50,12 @@ class MmaTrait(Trait):
     """Whether operands in shared memory have whole tiles: threads would read the rest past the end."""
 
     def __init__(
-        self, shape_mnk: tuple[int, int, int], thr_id: Layout, layouts_tv: tuple[Layout, Layout, Layout],
+        self,
+        shape_mnk: tuple[int, int, int],
+        thr_id: Layout,
+        layouts_tv: tuple[Layout, Layout, Layout],
         types: tuple[Any, Any, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
         self.layouts_tv: dict[str, Layout] = dict(zip("ABC", layouts_tv, strict=True))
@@ -248,7 +259,8 @@ class TiledMma(MmaAtom):
                 f"the operand {operand} of an MMA has at least two modes, got {_describe(x)}",
                 f"a tile of it is ({'MNK'[i]}, {'MNK'[j]}, ...)",
             )
-        shape, threads = self.shape_mnk, self.thr_layout_vmnk
+        shape = self.shape_mnk
+        threads = self.thr_layout_vmnk
         ordered = logical_divide(x, (self._permutation(i), self._permutation(j)))
         by_atom = zipped_divide(ordered, (make_layout(shape[i]), make_layout(shape[j])))
         by_value = composition(by_atom, (self._trait.layouts_tv[operand], None))
@@ -263,7 +275,8 @@ class TiledMma(MmaAtom):
         # Threads that differ only in the mode the operand lacks hold the same values.
         extents = [size(self.thr_layout_vmnk[mode + 1]) for mode in range(3)]
         modes: list[Layout] = [make_layout(extent, stride=0) for extent in extents]
-        modes[i], modes[j] = thread_i, thread_j
+        modes[i] = thread_i
+        modes[j] = thread_j
         by_thread = make_layout([thread, *modes])
         threads = self.thr_layout_vmnk
         number = composition(
@@ -347,7 +360,8 @@ class ThrMma(ThreadSlice, TiledMma):
     def _require_whole_tiles(self, operand: str, tensor: Any) -> None:
         """Refuse an operand in shared memory that the tile of the MMA does not divide: the rest would be read past it."""
         for mode, letter in enumerate(OPERAND_MODES[operand]):
-            extent, tile = size(tensor.layout[mode]), self.get_tile_size(letter)
+            extent = size(tensor.layout[mode])
+            tile = self.get_tile_size(letter)
             if isinstance(extent, int) and extent % tile:
                 raise type_error(
                     f"operand {operand} in shared memory has {extent} elements along {'MNK'[letter]}, and the tiled MMA "
@@ -392,9 +406,14 @@ def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) ->
 
 
 def make_tiled_mma(
-    op_or_atom: Any, atom_layout_mnk: Any = (1, 1, 1), permutation_mnk: Any = None, *, loc: Any = None,
-    ip: Any = None, **kwargs: Any,
-) -> TiledMma:  # fmt: skip
+    op_or_atom: Any,
+    atom_layout_mnk: Any = (1, 1, 1),
+    permutation_mnk: Any = None,
+    *,
+    loc: Any = None,
+    ip: Any = None,
+    **kwargs: Any,
+) -> TiledMma:
     """Return an MMA of many threads: an atom repeated over a tile (M, N, K).
 
     Args:

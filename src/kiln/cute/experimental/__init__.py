@@ -44,19 +44,20 @@ _PLACES = {
     **dict.fromkeys(("compile", "jit", "kernel"), ".program"),
     **dict.fromkeys(("get_cta_v_map_ab", "get_cta_v_map_c", "tma_load", "tma_load_multicast", "tma_store"), ".tma"),
     **dict.fromkeys(
-        (
-            "TMAStorePipeline", "TMAToUMMAPipeline", "UMMAtoAsyncPipeline", "get_mbarrier",
-            "pipeline_advance_iterator",
-        ),
+        ("TMAStorePipeline", "TMAToUMMAPipeline", "UMMAtoAsyncPipeline", "get_mbarrier", "pipeline_advance_iterator"),
         ".pipelines",
     ),
     **dict.fromkeys(
         (
-            "dot", "dot_block_scaled", "epilogue_tma_store", "mainloop_mma", "make_t2r_rmem_layout",
+            "dot",
+            "dot_block_scaled",
+            "epilogue_tma_store",
+            "mainloop_mma",
+            "make_t2r_rmem_layout",
             "make_tmem_layout_acc",
         ),
         ".collectives",
     ),
-}  # fmt: skip
+}
 if not TYPE_CHECKING:
     __getattr__ = lazy.names(__name__, _PLACES, ("host_runtime", "iket"))

@@ -34,7 +34,8 @@ def recipe_of(value: ir.Value, entry: ir.Block) -> Recipe | None:
     """Return how to compute a value of a kernel from its arguments; None if it depends on something else."""
     if isinstance(value.owner, ir.Block):
         return Recipe("", ir.BlockArgument(value).arg_number) if value.owner == entry else None
-    operation, result = value.owner, ir.OpResult(value)
+    operation = value.owner
+    result = ir.OpResult(value)
     if not operation.name.startswith("arith.") and operation.name not in _POINTERS:
         return None
     operands: list[Recipe] = []
@@ -60,7 +61,8 @@ class TensorAtLaunch:
     """A tensor of a kernel whose layout, and for `whole` whose address, the host knows when it launches the kernel."""
 
     def __init__(self, tensor: TracedTensor, entry: ir.Block) -> None:
-        self._pointer, self._layout = tensor._iterator, tensor._layout
+        self._pointer = tensor._iterator
+        self._layout = tensor._layout
         self._recipes = [recipe_of(v, entry) for v in (self._pointer.ir_value(), *map(leaf_value, self._leaves))]
         self.whole: bool = None not in self._recipes
         self.layout_known: bool = None not in self._recipes[1:]

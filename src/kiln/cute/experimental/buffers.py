@@ -17,9 +17,15 @@ __all__ = ["allocate"]
 
 
 def allocate(
-    type: Any, address_space: Any, layout: Any, alignment: int | None = None, is2cta: bool = False, *, loc: Any = None,
+    type: Any,
+    address_space: Any,
+    layout: Any,
+    alignment: int | None = None,
+    is2cta: bool = False,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return a new tensor in registers, in the shared memory of the CTA, or in its tensor memory.
 
     All threads allocate tensor memory together, before their roles part; with `is2cta` those of both CTAs of a pair,

@@ -19,8 +19,13 @@ from .pipelines import TMAStorePipeline, TMAToUMMAPipeline
 from .tma import get_cta_v_map_c, tma_store
 
 __all__ = [
-    "dot", "dot_block_scaled", "epilogue_tma_store", "mainloop_mma", "make_t2r_rmem_layout", "make_tmem_layout_acc",
-]  # fmt: skip
+    "dot",
+    "dot_block_scaled",
+    "epilogue_tma_store",
+    "mainloop_mma",
+    "make_t2r_rmem_layout",
+    "make_tmem_layout_acc",
+]
 
 
 def make_tmem_layout_acc(tiled_mma: Any, mnk_tiler: Any, acc_stage: int, *, loc: Any = None, ip: Any = None) -> Any:
@@ -76,10 +81,18 @@ def _operand(atom: MmaAtom, operand: str, x: Any) -> Any:
 
 @cute.jit
 def mainloop_mma(
-    tiled_mma: Any, a_buffer: Any, b_buffer: Any, acc_buffer: Any, k_tile_start: Any, k_tile_end: Any,
-    mma_inst_tile_k: int, a_buffer_pipeline: TMAToUMMAPipeline, b_buffer_pipeline: TMAToUMMAPipeline,
-    ab_buffer_same_pipeline: bool = True, accumulate_to_acc: bool = False,
-) -> tuple[TMAToUMMAPipeline, TMAToUMMAPipeline]:  # fmt: skip
+    tiled_mma: Any,
+    a_buffer: Any,
+    b_buffer: Any,
+    acc_buffer: Any,
+    k_tile_start: Any,
+    k_tile_end: Any,
+    mma_inst_tile_k: int,
+    a_buffer_pipeline: TMAToUMMAPipeline,
+    b_buffer_pipeline: TMAToUMMAPipeline,
+    ab_buffer_same_pipeline: bool = True,
+    accumulate_to_acc: bool = False,
+) -> tuple[TMAToUMMAPipeline, TMAToUMMAPipeline]:
     """Multiply the K tiles of staged buffers (MMA, MMA_M or MMA_N, MMA_K, stages) into an accumulator.
 
     One warp calls it, the consumer of the pipelines; it releases every stage and returns the pipelines. A and B in
@@ -93,7 +106,8 @@ def mainloop_mma(
         if const_expr(not ab_buffer_same_pipeline):
             _, b_stage = b_buffer_pipeline.consumer_wait_and_get_stage()
         for k in dsl_range(mma_inst_tile_k, unroll_full=True):
-            a, b = a_buffer[None, None, k, a_stage], b_buffer[None, None, k, b_stage]
+            a = a_buffer[None, None, k, a_stage]
+            b = b_buffer[None, None, k, b_stage]
             dot(atom, cute.append_ones(a, up_to_rank=3), cute.append_ones(b, up_to_rank=3), acc_buffer)
             atom.set(tcgen05.Field.ACCUMULATE, True)
         a_buffer_pipeline.consumer_release_and_advance()
@@ -104,10 +118,19 @@ def mainloop_mma(
 
 @cute.jit
 def epilogue_tma_store(
-    cta_tile_shape_mnk: Any, use_2cta_instrs: bool, tmem_acc_buffer_staged: Any, gmem_d: Any, cta_d_tile_coord: Any,
-    tma_store_pipeline: TMAStorePipeline, tma_store_warp_id: int, epilogue_op: Any, d_major_mode: Any = None,
-    tid_x_in_group: Any = None, amax_out: Any = None, accumulator_drain: Any = None,
-) -> TMAStorePipeline:  # fmt: skip
+    cta_tile_shape_mnk: Any,
+    use_2cta_instrs: bool,
+    tmem_acc_buffer_staged: Any,
+    gmem_d: Any,
+    cta_d_tile_coord: Any,
+    tma_store_pipeline: TMAStorePipeline,
+    tma_store_warp_id: int,
+    epilogue_op: Any,
+    d_major_mode: Any = None,
+    tid_x_in_group: Any = None,
+    amax_out: Any = None,
+    accumulator_drain: Any = None,
+) -> TMAStorePipeline:
     """Store an accumulator (M, N) in tensor memory as a tile of D, through shared memory and TMA.
 
     The threads of `tma_store_pipeline` call it; `epilogue_op` maps their elements, of D's type. It returns the pipeline
@@ -115,8 +138,10 @@ def epilogue_tma_store(
     """
     if const_expr(amax_out is not None or accumulator_drain is not None):
         raise error(DSLNotImplemented, "epilogue_tma_store with amax_out or accumulator_drain")
-    dtype, layout = gmem_d.element_type, d_major_mode or LayoutEnum.from_tensor(gmem_d)
-    acc, acc_dtype = tmem_acc_buffer_staged, tmem_acc_buffer_staged.element_type
+    dtype = gmem_d.element_type
+    layout = d_major_mode or LayoutEnum.from_tensor(gmem_d)
+    acc = tmem_acc_buffer_staged
+    acc_dtype = tmem_acc_buffer_staged.element_type
     tidx = cute.arch.thread_idx()[0] if const_expr(tid_x_in_group is None) else tid_x_in_group
     tile = compute_epilogue_tile_shape(cta_tile_shape_mnk, use_2cta_instrs, layout, dtype)
     staged = make_smem_layout_epi(dtype, layout, tile, tma_store_pipeline.stages)
@@ -129,7 +154,8 @@ def epilogue_tma_store(
     d_tile = cute.zipped_divide(gmem_d, tuple(cta_tile_shape_mnk[:2]))[(None, None), cta_d_tile_coord]
     parts = cute.flat_divide(d_tile, tile)
     registers = make_t2r_rmem_layout(tiled_copy_t2r, parts, tidx)
-    loaded, stored = cute.make_rmem_tensor(registers, acc_dtype), cute.make_rmem_tensor(registers, dtype)
+    loaded = cute.make_rmem_tensor(registers, acc_dtype)
+    stored = cute.make_rmem_tensor(registers, dtype)
     v_map = get_cta_v_map_c(gmem_d, tile)
     for m in dsl_range(cute.size(accs, mode=[2])):
         for n in dsl_range(cute.size(accs, mode=[3])):

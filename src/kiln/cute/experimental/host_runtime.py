@@ -40,7 +40,8 @@ class QueryDeviceWorkspaceFunc:
         self._query = _Query(source.dsl, source.function, source.preprocess)
 
     def __call__(self, *args: Any) -> DeviceWorkspace:
-        compiled, rest = self._compiled, iter(args)
+        compiled = self._compiled
+        rest = iter(args)
         names = [name for name in compiled.names if name in Parameters(compiled.source.function).names]
         passed = [compiled.static[n] if n not in compiled.passed else next(rest, None) for n in names]
         return DeviceWorkspace(int(self._query(*passed)))

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
     from ..tensor.pointer import Pointer
 
-__all__ = [
-    "TMAStorePipeline", "TMAToUMMAPipeline", "UMMAtoAsyncPipeline", "get_mbarrier", "pipeline_advance_iterator",
-]  # fmt: skip
+__all__ = ["TMAStorePipeline", "TMAToUMMAPipeline", "UMMAtoAsyncPipeline", "get_mbarrier", "pipeline_advance_iterator"]
 
 _FILLED = PipelineProducer.ImmutableResourceHandle
 _READ = PipelineConsumer.ImmutableResourceHandle
@@ -86,11 +84,18 @@ class _Pipeline:
     """A pipeline, `raw_pipeline`, and the states of its producer and its consumer. Methods return the pipeline."""
 
     def __init__(
-        self, raw_pipeline: Any, num_stages: int, producer_state: PipelineState, consumer_state: PipelineState,
+        self,
+        raw_pipeline: Any,
+        num_stages: int,
+        producer_state: PipelineState,
+        consumer_state: PipelineState,
         is_2sm: bool = False,
-    ) -> None:  # fmt: skip
-        self.raw_pipeline, self.num_stages, self.is_2sm = raw_pipeline, num_stages, is_2sm
-        self.producer_state, self.consumer_state = producer_state, consumer_state
+    ) -> None:
+        self.raw_pipeline = raw_pipeline
+        self.num_stages = num_stages
+        self.is_2sm = is_2sm
+        self.producer_state = producer_state
+        self.consumer_state = consumer_state
 
     @classmethod
     def _at_start(cls, raw: Any, group: CtaGroup) -> Any:
@@ -274,9 +279,13 @@ class UMMAtoAsyncPipeline(_Pipeline):
 
     @staticmethod
     def create(
-        *, num_stages: int, consumer: Any, consumer_arv_count: int, mma_operation_type: Any,
+        *,
+        num_stages: int,
+        consumer: Any,
+        consumer_arv_count: int,
+        mma_operation_type: Any,
         cluster_layout_vmnk: Any = None,
-    ) -> UMMAtoAsyncPipeline:  # fmt: skip
+    ) -> UMMAtoAsyncPipeline:
         """Create the pipeline; all threads of the CTA, in a cluster of all CTAs, call it and synchronise.
 
         `consumer_arv_count`: the threads that release a stage, of both CTAs of a pair.
@@ -288,21 +297,30 @@ class UMMAtoAsyncPipeline(_Pipeline):
                 "OperationTypeEnum.SM100_COPY_T2R: threads load accumulators from tensor memory",
             )
         raw = PipelineUmmaAsync.create(
-            num_stages=num_stages, producer_group=CooperativeGroup(Agent.Thread),
-            consumer_group=CooperativeGroup(Agent.Thread, consumer_arv_count), cta_layout_vmnk=cluster_layout_vmnk,
-        )  # fmt: skip
+            num_stages=num_stages,
+            producer_group=CooperativeGroup(Agent.Thread),
+            consumer_group=CooperativeGroup(Agent.Thread, consumer_arv_count),
+            cta_layout_vmnk=cluster_layout_vmnk,
+        )
         return UMMAtoAsyncPipeline._at_start(raw, group)
 
     @staticmethod
     def create_with_mask(
-        *, num_stages: int, consumer_type: Any, consumer_arv_count: int, mma_operation_type: Any,
+        *,
+        num_stages: int,
+        consumer_type: Any,
+        consumer_arv_count: int,
+        mma_operation_type: Any,
         cluster_layout_vmnk: Any,
-    ) -> UMMAtoAsyncPipeline:  # fmt: skip
+    ) -> UMMAtoAsyncPipeline:
         """Create the pipeline as `create` does: accumulators are never multicast."""
         return UMMAtoAsyncPipeline.create(
-            num_stages=num_stages, consumer=consumer_type, consumer_arv_count=consumer_arv_count,
-            mma_operation_type=mma_operation_type, cluster_layout_vmnk=cluster_layout_vmnk,
-        )  # fmt: skip
+            num_stages=num_stages,
+            consumer=consumer_type,
+            consumer_arv_count=consumer_arv_count,
+            mma_operation_type=mma_operation_type,
+            cluster_layout_vmnk=cluster_layout_vmnk,
+        )
 
 
 class TMAStorePipeline:

@@ -35,7 +35,8 @@ _NOTE = "cute.experimental"
 _SIZES = "bytes of workspaces"
 """The note of a host function that is run to learn how large its workspace must be."""
 MAP_BYTES = 128
-_LEAST_COLUMNS, _MOST_COLUMNS = 32, 512
+_LEAST_COLUMNS = 32
+_MOST_COLUMNS = 512
 
 
 class WorkspaceNeeded(DSLUserCodeTypeError):
@@ -74,7 +75,8 @@ class KernelNeeds:
         if self._workspace is None:
             made = self.parameter(cute.ptr_type(Uint8.mlir_type, "gmem", 1), lambda _: _workspace().ir_value())
             self._workspace = Pointer(made, Uint8, AddressSpace.gmem, 1)
-        first, self._maps = self._maps, self._maps + count
+        first = self._maps
+        self._maps = self._maps + count
         return self._workspace, first
 
     def arguments(self, values: Sequence[ir.Value], grid: Sequence[Int64]) -> list[ir.Value] | None:

@@ -68,10 +68,19 @@ def get_cta_v_map_c(gmem_tensor: Any, epi_tile: Any) -> Layout:
 
 
 def tma_load(
-    src: Any, dst: Any, mbar: Any, *, cta_v_map: Layout | None = None,
-    tma_operation_type: Any = None, vmnk_layout: Any = None, multicast_mode: int | None = None,
-    internal_type: Any = None, update_expect_tx: bool = True, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    src: Any,
+    dst: Any,
+    mbar: Any,
+    *,
+    cta_v_map: Layout | None = None,
+    tma_operation_type: Any = None,
+    vmnk_layout: Any = None,
+    multicast_mode: int | None = None,
+    internal_type: Any = None,
+    update_expect_tx: bool = True,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Copy a slice of a tensor in global memory to a tile in shared memory, and complete its bytes at an mbarrier.
 
     A warp calls it, and one thread starts the copy. `cta_v_map` maps the tile to coordinates of the tensor; without it
@@ -92,10 +101,12 @@ def tma_load(
     make = cpasync.CopyBulkTensorTileG2SMulticastOp if multicast else cpasync.CopyBulkTensorTileG2SOp
     op = make(CtaGroup.TWO if pair else CtaGroup.ONE)
     more: dict[str, Any] = {}
-    cta, ctas = 0, 1
+    cta = 0
+    ctas = 1
     if multicast_mode is not None:
         here = vmnk_layout.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
-        cta, ctas = here[multicast_mode], size(vmnk_layout, mode=[multicast_mode])
+        cta = here[multicast_mode]
+        ctas = size(vmnk_layout, mode=[multicast_mode])
         more["mcast_mask"] = cpasync.create_tma_multicast_mask(vmnk_layout, here, multicast_mode)
     copied = _Copy("tma_load", op, src, dst, cta_v_map, cta, ctas, internal_type)
     if update_expect_tx:
@@ -109,18 +120,32 @@ def tma_load(
 
 
 def tma_load_multicast(
-    src: Any, dst: Any, mbar: Any, *, vmnk_layout: Any, cta_v_map: Layout | None = None,
-    tma_operation_type: Any, multicast_mode: int, update_expect_tx: bool = True, loc: Any = None,
+    src: Any,
+    dst: Any,
+    mbar: Any,
+    *,
+    vmnk_layout: Any,
+    cta_v_map: Layout | None = None,
+    tma_operation_type: Any,
+    multicast_mode: int,
+    update_expect_tx: bool = True,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Copy a slice as `tma_load` does, to all CTAs of the cluster `vmnk_layout` that differ in one mode only.
 
     `multicast_mode` is that mode: 2 for A, 1 for B. Each of these CTAs copies an equal part to all of them.
     """
     tma_load(
-        src, dst, mbar, cta_v_map=cta_v_map, tma_operation_type=tma_operation_type, vmnk_layout=vmnk_layout,
-        multicast_mode=multicast_mode, update_expect_tx=update_expect_tx,
-    )  # fmt: skip
+        src,
+        dst,
+        mbar,
+        cta_v_map=cta_v_map,
+        tma_operation_type=tma_operation_type,
+        vmnk_layout=vmnk_layout,
+        multicast_mode=multicast_mode,
+        update_expect_tx=update_expect_tx,
+    )
 
 
 def tma_store(
@@ -160,7 +185,8 @@ class _Copy:
                 f"with a cta_v_map of the shape {pretty_str(tile.shape)}",
                 "all three have the same number of elements",
             )
-        layout, swizzle = smem.layout, smem.iterator.swizzle
+        layout = smem.layout
+        swizzle = smem.iterator.swizzle
         if isinstance(layout, ComposedLayout):
             layout, swizzle = layout.outer, layout.inner
         repeats = any(is_zero(d) for d in flatten_to_tuple(layout.stride))
@@ -238,11 +264,14 @@ def _written_map(of: KernelNeeds, atom: Any, tensor: TracedTensor, stores: bool)
     # at the start of the kernel, where its constants end
     with ir.InsertionPoint(next(o for o in of.frame.entry.operations if o.operation.name != "arith.constant")):
         state = make_rmem_tensor(2, Int64)  # the address of the tensor, the number of the map
-        state[0], state[1] = Int64(0), Int64(0)
+        state[0] = Int64(0)
+        state[1] = Int64(0)
     address = Int64(tensor.iterator.toint())
-    ctas, cta = Int64(1), Int64(0)
+    ctas = Int64(1)
+    cta = Int64(0)
     for extent, index in zip(reversed(arch.grid_dim()), reversed(arch.block_idx()), strict=True):
-        ctas, cta = ctas * extent, cta * extent + index
+        ctas = ctas * extent
+        cta = cta * extent + index
     base = (Int64(workspace.toint()) + (MAP_BYTES - 1)) & -MAP_BYTES
 
     def place(space: AddressSpace) -> Pointer:

@@ -14,9 +14,15 @@ __all__ = ["make_ptr"]
 
 
 def make_ptr(
-    dtype: Any, value: Any, mem_space: AddressSpace | None = None, *, assumed_align: int | None = None,
-    swizzle_: Swizzle | None = None, loc: Any = None, ip: Any = None,
-) -> Pointer:  # fmt: skip
+    dtype: Any,
+    value: Any,
+    mem_space: AddressSpace | None = None,
+    *,
+    assumed_align: int | None = None,
+    swizzle_: Swizzle | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Pointer:
     """Return a pointer to an address; outside of a trace, a pointer to pass as an argument.
 
     Args:

@@ -10,10 +10,15 @@ from ...base_dsl.numeric.meta import TYPES
 from .runtime import SymInt
 
 ELEMENTS = {
-    "bool": "Boolean", "bf16": "BFloat16", "tf32": "TFloat32", "f8e4m3": "Float8E4M3FN", "f8e5m2": "Float8E5M2",
-    **{f"f{bits}": f"Float{bits}" for bits in (16, 32, 64)}, **{f"i{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
+    "bool": "Boolean",
+    "bf16": "BFloat16",
+    "tf32": "TFloat32",
+    "f8e4m3": "Float8E4M3FN",
+    "f8e5m2": "Float8E5M2",
+    **{f"f{bits}": f"Float{bits}" for bits in (16, 32, 64)},
+    **{f"i{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
-}  # fmt: skip
+}
 """Names of numeric types, by their short names here."""
 _ARGUMENT = re.compile(r"([a-z0-9]+)(?:\[([^\]]*)\]|(\*))?(?:@([^\]@]*))?")
 _EXTENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:%(.*))?")
@@ -44,7 +49,8 @@ def described(text: str, symbols: dict[str, SymInt]) -> Described | None:
     found = _ARGUMENT.fullmatch(re.sub(r"\s", "", text))
     if found is None or found[1] not in ELEMENTS:
         return None
-    kind, align = TYPES[ELEMENTS[found[1]]], None
+    kind = TYPES[ELEMENTS[found[1]]]
+    align = None
     if found[4] is not None:
         align = _number(found[4], "an alignment", _MOST_ALIGNMENT)
         least = max(1, kind.width // 8)

@@ -53,15 +53,22 @@ class TensorNode(Node):
     is_array = True
 
     def __init__(
-        self, found: TensorSignature, leaves: tuple[int, ...] | None, array: Array | None, alignment: int = 0,
-        symbols: list[tuple[Any, str]] | None = None, *, bare: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        found: TensorSignature,
+        leaves: tuple[int, ...] | None,
+        array: Array | None,
+        alignment: int = 0,
+        symbols: list[tuple[Any, str]] | None = None,
+        *,
+        bare: bool = False,
+    ) -> None:
         self.key = found
         self.symbols = symbols
         self._bare = bare
         self.formats: str = found.formats
         self._leaves = leaves if array is None or array.has_memory else None
-        self._array, self._alignment = array, alignment
+        self._array = array
+        self._alignment = alignment
 
     def types(self) -> list[ir.Type]:
         return self.key.types()
@@ -438,7 +445,8 @@ def _quick_numpy(x: Any) -> Any:
     key = (x.dtype, x.shape, x.strides, readonly)
     known = _seen.get(key)
     if known is None:
-        dtype, size = numpy_element_type(x.dtype), x.itemsize
+        dtype = numpy_element_type(x.dtype)
+        size = x.itemsize
         strides = tuple([s // size for s in x.strides])
         if min(strides, default=0) < 0 or any(s % size for s in x.strides):
             return None  # the node says what is wrong
@@ -516,7 +524,10 @@ def _is_shape_like(annotation: Any) -> bool:
     return False
 
 
-TENSOR, POINTER, LAYOUT, STREAM = "tensor", "pointer", "layout", "stream"
+TENSOR = "tensor"
+POINTER = "pointer"
+LAYOUT = "layout"
+STREAM = "stream"
 _SHAPES = frozenset((promises.NUMBER, promises.SEQUENCE, promises.NONE, LAYOUT))
 
 

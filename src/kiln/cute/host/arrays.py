@@ -150,11 +150,24 @@ def numpy_element_type(dtype: Any) -> Any:
 
 
 TORCH_NAMES = {
-    "bool": "Boolean", "uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "uint64": "Uint64", "int8": "Int8",
-    "int16": "Int16", "int32": "Int32", "int64": "Int64", "float16": "Float16", "bfloat16": "BFloat16",
-    "float32": "Float32", "float64": "Float64", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2",
-    "float8_e8m0fnu": "Float8E8M0FNU", "float4_e2m1fn_x2": "Float4E2M1FN",
-}  # fmt: skip
+    "bool": "Boolean",
+    "uint8": "Uint8",
+    "uint16": "Uint16",
+    "uint32": "Uint32",
+    "uint64": "Uint64",
+    "int8": "Int8",
+    "int16": "Int16",
+    "int32": "Int32",
+    "int64": "Int64",
+    "float16": "Float16",
+    "bfloat16": "BFloat16",
+    "float32": "Float32",
+    "float64": "Float64",
+    "float8_e4m3fn": "Float8E4M3FN",
+    "float8_e5m2": "Float8E5M2",
+    "float8_e8m0fnu": "Float8E8M0FNU",
+    "float4_e2m1fn_x2": "Float4E2M1FN",
+}
 
 
 @functools.lru_cache(maxsize=64)
@@ -209,7 +222,8 @@ def _read_torch_fields(x: Any) -> Array:
         raise type_error("a torch tensor that stands for the negative of what is in memory", "pass x.resolve_neg()")
     if x.requires_grad and sys.modules["torch"].is_grad_enabled():
         _warn_of_gradients()
-    shape, strides = tuple(x.shape), tuple(x.stride())
+    shape = tuple(x.shape)
+    strides = tuple(x.stride())
     if dtype.width == 4:
         shape, strides = unpacked(shape, strides, 2)
     address = torch_address(x)
@@ -308,16 +322,27 @@ _capsule_is = ctypes.pythonapi.PyCapsule_IsValid
 _capsule_is.restype = ctypes.c_int
 _capsule_is.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
-_CPU, _CUDA, _CUDA_HOST, _MANAGED = 1, 2, 3, 13
-_READ_ONLY, _PADDED = 1, 4
+_CPU = 1
+_CUDA = 2
+_CUDA_HOST = 3
+_MANAGED = 13
+_READ_ONLY = 1
+_PADDED = 4
 _CODES: dict[tuple[int, int], str] = {
-    (6, 8): "Boolean", (4, 16): "BFloat16", (8, 8): "Float8E4M3", (9, 8): "Float8E4M3B11FNUZ",
-    (10, 8): "Float8E4M3FN", (12, 8): "Float8E5M2", (14, 8): "Float8E8M0FNU", (15, 6): "Float6E2M3FN",
-    (16, 6): "Float6E3M2FN", (17, 4): "Float4E2M1FN",
+    (6, 8): "Boolean",
+    (4, 16): "BFloat16",
+    (8, 8): "Float8E4M3",
+    (9, 8): "Float8E4M3B11FNUZ",
+    (10, 8): "Float8E4M3FN",
+    (12, 8): "Float8E5M2",
+    (14, 8): "Float8E8M0FNU",
+    (15, 6): "Float6E2M3FN",
+    (16, 6): "Float6E3M2FN",
+    (17, 4): "Float4E2M1FN",
     **{(0, bits): f"Int{bits}" for bits in (4, 8, 16, 32, 64)},
     **{(1, bits): f"Uint{bits}" for bits in (4, 8, 16, 32, 64)},
     **{(2, bits): f"Float{bits}" for bits in (16, 32, 64)},
-}  # fmt: skip
+}
 
 
 def dlpack_capsule(x: Any) -> Any:
@@ -345,7 +370,8 @@ def read_dlpack(x: Any) -> Array:
         managed = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
         if managed.major > 1:
             raise type_error(f"DLPack version {managed.major}.{managed.minor}: only versions 0 and 1 are known")
-        tensor, readonly = managed.tensor, bool(managed.flags & _READ_ONLY)
+        tensor = managed.tensor
+        readonly = bool(managed.flags & _READ_ONLY)
         if managed.flags & _PADDED and tensor.dtype.bits in (2, 4):
             raise type_error(
                 f"the array keeps each element of {tensor.dtype.bits} bits in a byte of its own, and ours are packed",
@@ -404,7 +430,8 @@ def _check_memory(
     if not memory:
         raise type_error(f"{what} of the shape {shape} has no memory: its pointer is null")
     reach = [(extent - 1) * step * bits // 8 for extent, step in zip(shape, strides)]
-    first, last = address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0)
+    first = address + sum(r for r in reach if r < 0)
+    last = address + sum(r for r in reach if r > 0)
     if first < 0 or last >= 1 << 64:
         raise type_error(
             f"{what} says that elements lie from address {first:#x} to {last:#x}: the address is {address:#x}, "
@@ -423,7 +450,8 @@ def _read_cuda_interface(x: Any) -> Array:
             "the array has a mask, which kernels do not know", "pass its values and its mask as two arrays"
         )
     stored = numpy.dtype(interface["typestr"])
-    shape, steps = tuple(interface["shape"]), interface.get("strides")
+    shape = tuple(interface["shape"])
+    steps = interface.get("strides")
     address, readonly = interface["data"]
     if steps is not None and any(step % stored.itemsize for step in steps):
         raise type_error(f"the array's strides {steps} (bytes) are not multiples of its element size {stored.itemsize}")
@@ -448,7 +476,8 @@ def introduce_array(native: Engine, kind: type) -> bool:
     if kind is getattr(packages.loaded("numpy"), "ndarray", None):
         native.add_numpy(kind)
     elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
-        functions, layout = exchange_functions(kind), tensor_layout()
+        functions = exchange_functions(kind)
+        layout = tensor_layout()
         if functions is None:
             packages.without("torch records", "__dlpack_c_exchange_api__")
         if functions is None or layout is None:

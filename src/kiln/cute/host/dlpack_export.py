@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_OWN, _VERSIONED = b"dltensor", b"dltensor_versioned"
+_OWN = b"dltensor"
+_VERSIONED = b"dltensor_versioned"
 _READ_ONLY = 1
 
 
@@ -45,10 +46,8 @@ def _delete(address: int) -> None:
 
 _api: Any = ctypes.PyDLL(None)
 _api.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_api.PyCapsule_GetPointer.restype, _api.PyCapsule_GetPointer.argtypes = (
-    ctypes.c_void_p,
-    [ctypes.c_void_p, ctypes.c_char_p],
-)
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _api.PyCapsule_New.restype = ctypes.py_object
 _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
@@ -63,7 +62,8 @@ def _destroy(capsule: int) -> None:
 
 def capsule(array: Array, versioned: bool) -> Any:
     """Return a capsule of an array's memory."""
-    device, kind = device_of(array), dlpack_type(array.dtype)
+    device = device_of(array)
+    kind = dlpack_type(array.dtype)
     if kind < 0:
         raise type_error(
             f"DLPack has no element type for {array.dtype.__name__}",
@@ -74,9 +74,15 @@ def capsule(array: Array, versioned: bool) -> Any:
     rank = len(array.shape)
     numbers = (ctypes.c_int64 * (2 * rank))(*array.shape, *array.strides)
     tensor = DLTensor(
-        data=array.address, device=device[0], device_number=device[1], rank=rank, type=kind,
-        shape=ctypes.addressof(numbers), strides=ctypes.addressof(numbers) + 8 * rank, offset=0,
-    )  # fmt: skip
+        data=array.address,
+        device=device[0],
+        device_number=device[1],
+        rank=rank,
+        type=kind,
+        shape=ctypes.addressof(numbers),
+        strides=ctypes.addressof(numbers) + 8 * rank,
+        offset=0,
+    )
     made = (
         _Versioned(1, 0, 0, _delete, _READ_ONLY if array.readonly else 0, tensor)
         if versioned

@@ -29,7 +29,8 @@ def read_jax(x: Any) -> Array:
         shape, address, dtype = x.shape, x.unsafe_buffer_pointer(), numpy_element_type(x.dtype)
     except (AttributeError, KeyError, ValueError, DSLUserCodeTypeError):
         return read_dlpack(x)
-    strides, step = [1] * len(shape), 1
+    strides = [1] * len(shape)
+    step = 1
     for axis in reversed(order):
         strides[axis] = step
         step *= shape[axis]
@@ -94,12 +95,15 @@ class _Kinds:
         for seen in self._table.seen if self._kept[place] else ():
             seen.array = 0
         self._kept[place] = facts
-        kind.sharding, kind.layout = id(facts[1]), id(facts[2])
-        kind.device, kind.device_number, kind.type, kind.rank = (
-            device, number, dlpack_type(array.dtype), len(array.shape)
-        )  # fmt: skip
+        kind.sharding = id(facts[1])
+        kind.layout = id(facts[2])
+        kind.device = device
+        kind.device_number = number
+        kind.type = dlpack_type(array.dtype)
+        kind.rank = len(array.shape)
         for axis, (extent, stride) in enumerate(zip(array.shape, array.strides)):
-            kind.shape[axis], kind.strides[axis] = extent, stride
+            kind.shape[axis] = extent
+            kind.strides[axis] = stride
         kind.aval = id(facts[0])
         self._table.count = min(self._used, native.KINDS)
 

@@ -37,9 +37,17 @@ class CuteCaller(NativeCaller):
         if isinstance(key, runtime.PointerSignature):
             found, _ = runtime.pointer_signature(*key)
             return plan.record(
-                plan.ArrayRecord, plan.ARRAY, planner.slot(PointerNode.formats), signature=planner.reference(found),
-                words=1, dlpack=plan.NO_ARRAY, alignment=found.alignment - 1, flags=plan.EXACT, numpy=-1, leading=-1,
-            )  # fmt: skip
+                plan.ArrayRecord,
+                plan.ARRAY,
+                planner.slot(PointerNode.formats),
+                signature=planner.reference(found),
+                words=1,
+                dlpack=plan.NO_ARRAY,
+                alignment=found.alignment - 1,
+                flags=plan.EXACT,
+                numpy=-1,
+                leading=-1,
+            )
         if key == StreamNode.key:
             return plan.record(plan.Record, plan.STREAM, planner.slot(StreamNode.formats))
         return super().record(key, annotation, planner)
@@ -71,7 +79,9 @@ def _tensor_record(found: TensorSignature, planner: Planner, exact: bool) -> byt
         return None
     leaves = b"".join(bytes(_leaf(leaf)) for leaf in (*found.shape, *found.stride))
     stored = Float32 if found.dtype is TFloat32 else found.dtype
-    dlpack, numpy, leading = dlpack_type(stored), numpy_type(stored), -1
+    dlpack = dlpack_type(stored)
+    numpy = numpy_type(stored)
+    leading = -1
     limit = INT32_MAX if found.promised and len(found.formats) > 1 else (1 << 63) - 1
     more = 0
     limit = ROOM if planner.exact else limit
@@ -89,12 +99,24 @@ def _tensor_record(found: TensorSignature, planner: Planner, exact: bool) -> byt
     slot = planner.slot(found.formats)
     flags |= plan.WRITTEN if slot in planner.written else 0
     return plan.record(
-        plan.ArrayRecord, plan.ARRAY, slot, leaves, signature=planner.reference(found),
-        words=struct.calcsize("<" + found.formats) // 8, rank=len(found.shape), dlpack=dlpack,
-        element=planner.reference(found.dtype), other_element=planner.reference(stored),
-        devices=_devices(found, planner), alignment=found.alignment - 1, flags=flags, numpy=numpy,
-        shift=(element_bits(stored) // 8).bit_length() - 1, leading=leading, limit=limit,
-    )  # fmt: skip
+        plan.ArrayRecord,
+        plan.ARRAY,
+        slot,
+        leaves,
+        signature=planner.reference(found),
+        words=struct.calcsize("<" + found.formats) // 8,
+        rank=len(found.shape),
+        dlpack=dlpack,
+        element=planner.reference(found.dtype),
+        other_element=planner.reference(stored),
+        devices=_devices(found, planner),
+        alignment=found.alignment - 1,
+        flags=flags,
+        numpy=numpy,
+        shift=(element_bits(stored) // 8).bit_length() - 1,
+        leading=leading,
+        limit=limit,
+    )
 
 
 def _leaf(leaf: Any) -> plan.Leaf:

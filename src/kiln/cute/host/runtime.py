@@ -28,10 +28,22 @@ from .symbols import symbols_of
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
 
 __all__ = [
-    "Pointer", "RuntimePointer", "RuntimeTensor", "SymInt", "find_runtime_libraries", "from_dlpack", "load_module",
-    "make_fake_compact_tensor", "make_fake_stream", "make_fake_tensor", "make_ptr", "nullptr", "sym_int",
-    "sym_int32", "sym_int64",
-]  # fmt: skip
+    "Pointer",
+    "RuntimePointer",
+    "RuntimeTensor",
+    "SymInt",
+    "find_runtime_libraries",
+    "from_dlpack",
+    "load_module",
+    "make_fake_compact_tensor",
+    "make_fake_stream",
+    "make_fake_tensor",
+    "make_ptr",
+    "nullptr",
+    "sym_int",
+    "sym_int32",
+    "sym_int64",
+]
 
 
 class _Passed(Tensor):
@@ -280,7 +292,8 @@ def _check_address(array: Array, alignment: int) -> None:
 
 def _reinterpreted(array: Array, dtype: Any) -> Array:
     """Return the same memory as elements of another type."""
-    old, new = element_bits(array.dtype), element_bits(dtype)
+    old = element_bits(array.dtype)
+    new = element_bits(dtype)
     if old == new:
         return array._replace(dtype=dtype)
     leading = find_leading(array.shape, array.strides)
@@ -298,9 +311,13 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
 
 
 def from_dlpack(
-    tensor_dlpack: Any, assumed_align: int | None = None, use_32bit_stride: bool = False, *,
-    enable_tvm_ffi: bool = False, force_tf32: bool = False,
-) -> RuntimeTensor:  # fmt: skip
+    tensor_dlpack: Any,
+    assumed_align: int | None = None,
+    use_32bit_stride: bool = False,
+    *,
+    enable_tvm_ffi: bool = False,
+    force_tf32: bool = False,
+) -> RuntimeTensor:
     """Return a tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
 
     The layout is static; `mark_layout_dynamic` of the result makes it dynamic.
@@ -313,18 +330,22 @@ def from_dlpack(
         enable_tvm_ffi: accepted as in CuTe DSL; functions compiled with `--enable-tvm-ffi` take any tensor.
         force_tf32: take Float32 elements as TFloat32.
     """
-    native, key = reading_natively(tensor_dlpack), None
+    native = reading_natively(tensor_dlpack)
+    key = None
     if native is not None and (assumed_align is None or assumed_align <= plan.DESCRIBED_ALIGNMENT):
         key = (native.describe(tensor_dlpack), assumed_align, force_tf32)
-        made, address = _forms.get(key), native.address(tensor_dlpack)
+        made = _forms.get(key)
+        address = native.address(tensor_dlpack)
         if made is not None and address:
             return RuntimeTensor(made, address, tensor_dlpack, use_32bit_stride, memory_of(tensor_dlpack))
     if type(tensor_dlpack) is RuntimeTensor:
         array = tensor_dlpack._array
-        keep, memory = tensor_dlpack._keep, tensor_dlpack._memory
+        keep = tensor_dlpack._keep
+        memory = tensor_dlpack._memory
     else:
         array = read_array(tensor_dlpack)
-        keep, memory = array.keep, memory_of(tensor_dlpack) if array.address else None
+        keep = array.keep
+        memory = memory_of(tensor_dlpack) if array.address else None
     if force_tf32 and array.dtype is Float32:
         array = array._replace(dtype=TFloat32)
     made = _static_form(array, assumed_align)
@@ -473,7 +494,8 @@ def make_fake_tensor(
         memspace: the memory of the tensor; by default global.
         assumed_align: the alignment in bytes that calls promise; by default that of an element.
     """
-    shape, stride = _as_tuple(shape), _as_tuple(stride)
+    shape = _as_tuple(shape)
+    stride = _as_tuple(stride)
     if len(shape) != len(stride):
         raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
     extents = tuple(_pattern(s, "extent") for s in shape)
@@ -487,9 +509,14 @@ def _as_tuple(x: Any) -> tuple[Any, ...]:
 
 
 def make_fake_compact_tensor(
-    dtype: Any, shape: Any, *, stride_order: Sequence[int] | None = None, memspace: AddressSpace = AddressSpace.gmem,
-    assumed_align: int | None = None, use_32bit_stride: bool = False,
-) -> FakeTensor:  # fmt: skip
+    dtype: Any,
+    shape: Any,
+    *,
+    stride_order: Sequence[int] | None = None,
+    memspace: AddressSpace = AddressSpace.gmem,
+    assumed_align: int | None = None,
+    use_32bit_stride: bool = False,
+) -> FakeTensor:
     """Return the description of a compact tensor for `cute.compile`, without memory.
 
     Args:
@@ -572,7 +599,9 @@ class RuntimePointer(Pointer):
         self._base = None
         self._offset = self._inside = 0
         self._apart = True
-        self._dtype, self._memspace, self._alignment = dtype, memspace, alignment
+        self._dtype = dtype
+        self._memspace = memspace
+        self._alignment = alignment
         self._swizzle = None
         self._readonly = False
         self._address_value = address

@@ -48,9 +48,18 @@ class TensorSignature:
 
     __kiln_static__ = True
     __slots__ = (
-        "_dynamic", "_types", "alignment", "counted", "dtype", "formats", "memspace", "promised", "readonly", "shape",
+        "_dynamic",
+        "_types",
+        "alignment",
+        "counted",
+        "dtype",
+        "formats",
+        "memspace",
+        "promised",
+        "readonly",
+        "shape",
         "stride",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool, counted: bool
@@ -174,9 +183,14 @@ _signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
 def signature(
-    dtype: Any, memspace: AddressSpace, alignment: int, shape: tuple[Any, ...], stride: tuple[Any, ...],
-    readonly: bool = False, counted: bool = True,
-) -> TensorSignature:  # fmt: skip
+    dtype: Any,
+    memspace: AddressSpace,
+    alignment: int,
+    shape: tuple[Any, ...],
+    stride: tuple[Any, ...],
+    readonly: bool = False,
+    counted: bool = True,
+) -> TensorSignature:
     """Return the signature of a description."""
     # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
     key = (dtype, memspace, alignment, shape, stride, readonly, counted)
@@ -201,7 +215,8 @@ class ArrayVariants:
         self.leading: int = next((i for i, d in enumerate(plain.stride) if type(d) is int and d == 1), -1)
         self.divisor: int = 8 * VECTOR_BYTES // bits if self.leading >= 0 and bits & (bits - 1) == 0 else 0
         """The elements in 16 bytes; 0 where nothing is gained: no mode is contiguous."""
-        self._plain, self._strides_at = plain, 1 + len(plain.shape)
+        self._plain = plain
+        self._strides_at = 1 + len(plain.shape)
         self.levels: list[TensorSignature] = [self._level(level) for level in range(WHOLE_VECTORS + 1)]
 
     def _level(self, level: int) -> TensorSignature:
@@ -253,9 +268,14 @@ class Form:
 
 @functools.lru_cache(maxsize=4096)
 def form(
-    dtype: Any, memspace: AddressSpace, alignment: int, readonly: bool, shape: tuple[int, ...],
-    strides: tuple[int, ...], leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
-) -> Form:  # fmt: skip
+    dtype: Any,
+    memspace: AddressSpace,
+    alignment: int,
+    readonly: bool,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+) -> Form:
     """Return the form of a layout; `leaves` are its extents and strides as compiled in, by default the numbers."""
     return Form(signature(dtype, memspace, alignment, *(leaves or (shape, strides)), readonly), shape, strides)
 
@@ -268,7 +288,8 @@ def _with_leaves(old: Form, strides: tuple[int, ...], extents: tuple[Any, ...], 
 @functools.lru_cache(maxsize=4096)
 def marked(old: Form, leading_dim: int | None, narrow: bool) -> Form:
     """Return the form after `RuntimeTensor.mark_layout_dynamic`."""
-    shape, strides = old.shape, old.strides
+    shape = old.shape
+    strides = old.strides
     leading = _leading_mode(shape, strides, leading_dim)
     made = tuple(
         d if i == leading or d == 0 else DynamicLeaf(_stride_width(shape, strides, narrow), 1)
@@ -282,11 +303,16 @@ def marked(old: Form, leading_dim: int | None, narrow: bool) -> Form:
 
 @functools.lru_cache(maxsize=4096)
 def marked_compact(
-    old: Form, known_order: tuple[int, ...] | None, mode: int, stride_order: tuple[int, ...] | None,
-    divisibility: int, narrow: bool,
-) -> tuple[Form, tuple[int, ...]]:  # fmt: skip
+    old: Form,
+    known_order: tuple[int, ...] | None,
+    mode: int,
+    stride_order: tuple[int, ...] | None,
+    divisibility: int,
+    narrow: bool,
+) -> tuple[Form, tuple[int, ...]]:
     """Return the form after `RuntimeTensor.mark_compact_shape_dynamic`, and the order of the modes."""
-    shape, strides = old.shape, old.strides
+    shape = old.shape
+    strides = old.strides
     rank = len(shape)
     if not 0 <= mode < rank:
         raise type_error(f"mode {mode} is not in the range [0, {rank})")
@@ -298,7 +324,9 @@ def marked_compact(
     extents: list[Any] = list(old.signature.shape)
     extents[mode] = DynamicLeaf(extent_width(shape, strides), divisibility)
     made: list[Any] = [0] * rank
-    static, step, known = True, 1, 1
+    static = True
+    step = 1
+    known = 1
     for m in reversed(order):
         if extents[m] == 1:
             made[m] = 0

@@ -49,7 +49,8 @@ def read_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(annotation: Any, symbols: dict[str, SymInt]) -> Any:
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    inner = typing.get_args(annotation)
     if origin in (list, tuple) and any(pattern_of(each) is not None for each in inner):
         return types.GenericAlias(origin, tuple(_read(each, symbols) for each in inner))
     return pattern_of(annotation, symbols) or annotation
@@ -81,7 +82,8 @@ class TensorPattern:
 
     def signature(self, array: Array) -> TensorSignature:
         """Return what code for an array knows: the description, the memory, and 64-bit extents of large arrays."""
-        wanted, width = self._wanted, extent_width(array.shape)
+        wanted = self._wanted
+        width = extent_width(array.shape)
         extents = tuple(DynamicLeaf(width, s.divisibility) if isinstance(s, DynamicLeaf) else s for s in wanted.shape)
         space = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
         return signature(wanted.dtype, space, wanted.alignment, extents, wanted.stride, array.readonly)

@@ -36,9 +36,7 @@ from .swizzle import Swizzle, swizzle_from_masks
 if TYPE_CHECKING:
     from ...base_dsl.numeric.operator_types import Extent
 
-__all__ = [
-    "ceil_div", "coalesce", "complement", "composition", "filter", "filter_zeros",
-]  # fmt: skip
+__all__ = ["ceil_div", "coalesce", "complement", "composition", "filter", "filter_zeros"]
 
 T = TypeVar("T")
 
@@ -205,7 +203,8 @@ def compose_layouts(lhs: Layout, rhs: Any) -> Layout:
         return concat([compose_layouts(m, t) for m, t in zip(modes, rhs)])
     if not isinstance(rhs, Layout):
         rhs = compact(rhs)
-    shape, stride = rhs._shape, rhs._stride
+    shape = rhs._shape
+    stride = rhs._stride
     profile = _coordinate_profile(flatten_to_tuple(stride))
     lhs_shape, lhs_stride = _coalesce_for_composition(lhs, profile, lhs, rhs)
     if isinstance(lhs_shape, tuple) and isinstance(shape, tuple):
@@ -275,18 +274,21 @@ def _compose(lhs_shape: Any, lhs_stride: Any, shape: Any, stride: Any, lhs: Layo
         return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     if isinstance(stride, ScaledBasis):
         for m in stride._mode:
-            lhs_shape, lhs_stride = wrap(lhs_shape)[m], wrap(lhs_stride)[m]
+            lhs_shape = wrap(lhs_shape)[m]
+            lhs_stride = wrap(lhs_stride)[m]
         return _compose(lhs_shape, lhs_stride, shape, stride._value, lhs, rhs)
     if isinstance(stride, int) and stride == 0:
         return shape, 0
     if not isinstance(lhs_shape, tuple):
         return shape, leaf_mul(stride, lhs_stride)
     if any(isinstance(s, tuple) for s in lhs_shape):  # the left operand was coalesced for coordinates only
-        lhs_shape, lhs_stride = flatten_to_tuple(lhs_shape), flatten_to_tuple(lhs_stride)
+        lhs_shape = flatten_to_tuple(lhs_shape)
+        lhs_stride = flatten_to_tuple(lhs_stride)
 
     out_shape: list[Any] = []
     out_stride: list[Any] = []
-    rest_shape, rest_stride = shape, stride
+    rest_shape = shape
+    rest_stride = stride
     for extent, step in zip(lhs_shape[:-1], lhs_stride[:-1]):
         if is_one(rest_shape) and isinstance(rest_stride, int) and isinstance(extent, int):
             rest_stride = leaf_ceil_div(abs(rest_stride), extent) * signum(rest_stride)
@@ -332,7 +334,8 @@ def _check_no_carry(lhs: Layout, rhs: Layout) -> None:
     for s, d in zip(*flat_modes(rhs)):
         path: tuple[int, ...] = ()
         if isinstance(d, ScaledBasis):
-            path, d = d._mode, d._value
+            path = d._mode
+            d = d._value
         if isinstance(s, int) and isinstance(d, int) and s > 1 and d > 0:
             reach.setdefault(path, []).append((s - 1) * d)
     for path, tops in reach.items():
@@ -429,7 +432,8 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
             )
     if len(strides) > 1:
         order = sorted(range(len(strides)), key=lambda i: (strides[i], sort_extent(shapes[i])))
-        shapes, strides = [shapes[i] for i in order], [strides[i] for i in order]
+        shapes = [shapes[i] for i in order]
+        strides = [strides[i] for i in order]
     out_shape: list[Any] = []
     out_stride: list[Any] = []
     current: Any = 1

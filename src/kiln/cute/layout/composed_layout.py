@@ -161,7 +161,8 @@ class ComposedLayout(Drawn):
             return None
         if _shared_bits(self._outer, inner.period):
             return None
-        offset, rest = crd2idx(coord, self._outer), slice_(self._outer, coord)
+        offset = crd2idx(coord, self._outer)
+        rest = slice_(self._outer, coord)
         varying = _bits_of(rest, inner.period)
         if isinstance(offset, int) or varying is None or varying & (varying & inner.source_mask) >> inner.num_shift:
             return None

@@ -37,12 +37,42 @@ if TYPE_CHECKING:
     from ...base_dsl.typing import Boolean, Integer
 
 __all__ = [
-    "Coord", "IntTuple", "LayoutError", "Shape", "XTuple", "elem_less", "elem_scale", "find", "find_if",
-    "flatten_to_tuple", "front", "get_divisibility", "get_leaves", "has_underscore", "increment_coord",
-    "inner_product", "is_congruent", "is_int_tuple", "is_integer", "is_weakly_congruent", "product", "product_each",
-    "product_like", "repeat", "repeat_as_tuple", "repeat_like", "round_up", "shape_div", "signum",
-    "transform_apply", "transform_leaf", "tuple_cat", "unflatten", "unwrap", "wrap",
-]  # fmt: skip
+    "Coord",
+    "IntTuple",
+    "LayoutError",
+    "Shape",
+    "XTuple",
+    "elem_less",
+    "elem_scale",
+    "find",
+    "find_if",
+    "flatten_to_tuple",
+    "front",
+    "get_divisibility",
+    "get_leaves",
+    "has_underscore",
+    "increment_coord",
+    "inner_product",
+    "is_congruent",
+    "is_int_tuple",
+    "is_integer",
+    "is_weakly_congruent",
+    "product",
+    "product_each",
+    "product_like",
+    "repeat",
+    "repeat_as_tuple",
+    "repeat_like",
+    "round_up",
+    "shape_div",
+    "signum",
+    "transform_apply",
+    "transform_leaf",
+    "tuple_cat",
+    "unflatten",
+    "unwrap",
+    "wrap",
+]
 
 
 # Programs use these names in annotations, and a name inside quotes would be looked up in the program's own module.
@@ -470,7 +500,8 @@ def same_nesting(a: Any, b: Any) -> bool:
 
 def is_weakly_congruent(a: Any, b: Any) -> bool:
     """Return whether ``b`` refines the nesting of ``a``: every leaf of ``a`` meets a leaf or a subtree of ``b``."""
-    a, b = shape_of(a), shape_of(b)
+    a = shape_of(a)
+    b = shape_of(b)
     if not isinstance(a, tuple):
         return True
     return isinstance(b, tuple) and len(a) == len(b) and all(is_weakly_congruent(x, y) for x, y in zip(a, b))

@@ -35,7 +35,8 @@ def right_inverse_layout(layout: Layout) -> Layout:
     wanted = 1
     while wanted in by_stride:
         i = by_stride[wanted]
-        s, d = shapes[i], strides[i]
+        s = shapes[i]
+        d = strides[i]
         out_shape.append(s)
         out_stride.append(leaf_mul(signum(d), places[i]))
         if not isinstance(s, int) or s * abs(d) == wanted:
@@ -83,7 +84,8 @@ def _left_inverse(layout: Layout) -> Layout:
             )
     modes.sort(key=lambda m: (m[0], sort_extent(m[1])) if isinstance(m[0], int) else (0, 0))
     # Each stride counts the one before: what an offset holds of it is the coordinate of the mode before.
-    out_shape, out_stride = [modes[0][0]], [0]
+    out_shape = [modes[0][0]]
+    out_stride = [0]
     for (d, s, place), (after, _, _) in pairwise(modes):
         if isinstance(s, int) and d * s > after:
             raise LayoutError(
@@ -159,7 +161,8 @@ def _common_run(a: Layout, inverse: Layout, limit: int) -> int:
         common = coalesce_layout(compose_layouts(a, inverse), None)
     except LayoutError:
         # The whole inverse does not fit into a. The first mode may, in part.
-        s, d = wrap(inverse._shape)[0], wrap(inverse._stride)[0]
+        s = wrap(inverse._shape)[0]
+        d = wrap(inverse._stride)[0]
         if not isinstance(s, int):
             return 1
         for n in sorted((n for n in range(2, s) if s % n == 0), reverse=True):
@@ -170,7 +173,8 @@ def _common_run(a: Layout, inverse: Layout, limit: int) -> int:
             if not isinstance(part._shape, tuple) and is_one(part._stride):
                 return _largest_divisor(n, limit)
         return 1
-    s, d = wrap(common._shape)[0], wrap(common._stride)[0]
+    s = wrap(common._shape)[0]
+    d = wrap(common._stride)[0]
     return _largest_divisor(s, limit) if isinstance(s, int) and is_one(d) else 1
 
 

@@ -61,10 +61,27 @@ if TYPE_CHECKING:
     from ...base_dsl.numeric.operator_types import Extent
 
 __all__ = [
-    "Layout", "Stride", "Tile", "coshape", "cosize", "crd2idx", "depth", "idx2crd", "is_major", "is_static",
-    "leading_dim", "make_identity_layout", "make_layout", "make_layout_like", "make_ordered_layout", "rank",
-    "shape", "size", "size_in_bytes", "stride",
-]  # fmt: skip
+    "Layout",
+    "Stride",
+    "Tile",
+    "coshape",
+    "cosize",
+    "crd2idx",
+    "depth",
+    "idx2crd",
+    "is_major",
+    "is_static",
+    "leading_dim",
+    "make_identity_layout",
+    "make_layout",
+    "make_layout_like",
+    "make_ordered_layout",
+    "rank",
+    "shape",
+    "size",
+    "size_in_bytes",
+    "stride",
+]
 
 Stride = int | DynamicInt | ScaledBasis | tuple[Any, ...]
 
@@ -161,7 +178,8 @@ class Layout(Drawn):
         return crd2idx(c, self)
 
     def __getitem__(self, mode: int | slice, *, loc: Any = None, ip: Any = None) -> Layout:
-        shape, stride = wrap(self._shape), wrap(self._stride)
+        shape = wrap(self._shape)
+        stride = wrap(self._stride)
         if isinstance(mode, slice):
             return fast_layout(shape[mode], stride[mode])
         if not isinstance(mode, int):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -473,7 +491,8 @@ def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     if any(is_zero(s) for s in flat_shape):
         return 0
     # Constants are kept apart so that ?{div=8}:1 has cosize ?{div=8}, and nothing is emitted for it.
-    static, dynamic = 1, 0
+    static = 1
+    dynamic = 0
     for s, d in zip(flat_shape, flat_stride):
         d = leaf_abs(d)
         if not isinstance(d, int):
@@ -609,9 +628,11 @@ def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Exte
             if hasattr(layout, "_map_layout"):
                 return layout(coord)
             raise DSLUserCodeTypeError(f"crd2idx needs a layout or a shape, but got {layout!r}")
-        shape, stride = layout, prefix_product(layout)
+        shape = layout
+        stride = prefix_product(layout)
     else:
-        shape, stride = layout._shape, layout._stride
+        shape = layout._shape
+        stride = layout._stride
     terms: list[tuple[Any, Any]] = []
     _collect_terms(coord, shape, stride, terms)
     static = 0
@@ -674,7 +695,8 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
     if not isinstance(shape, tuple):
         terms.append((coord, stride))
         return
-    shapes, strides = flatten_to_tuple(shape), flatten_to_tuple(stride)
+    shapes = flatten_to_tuple(shape)
+    strides = flatten_to_tuple(stride)
     if not shapes:
         return
     if not isinstance(coord, int):
@@ -682,7 +704,8 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
         last_stride = strides[-1]
         shapes, strides = merge_modes(shapes[:-1] + ((2,) if is_one(shapes[-1]) else shapes[-1:]), strides)
         if not shapes:
-            shapes, strides = [2], [last_stride]
+            shapes = [2]
+            strides = [last_stride]
     end = len(shapes) - 1
     for i in range(end):
         s = shapes[i]

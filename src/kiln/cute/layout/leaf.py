@@ -171,7 +171,8 @@ def _is_argument(active: tracing.Trace, value: Any) -> bool:
 
     What a loop carries is none: tile schedulers carry numbers of tiles.
     """
-    owner, frame = value.owner, active.function
+    owner = value.owner
+    frame = active.function
     if not isinstance(owner, ir.Block):
         return owner.name == "cute.leaf"
     if owner != frame.entry or frame.kind != "kernel":

@@ -13,9 +13,19 @@ from .layout import Layout, crd2idx, fast_layout, layouts_of, mode_path
 from .leaf import LayoutError, is_dynamic_leaf
 
 __all__ = [
-    "append", "append_ones", "dice", "domain_offset", "flatten", "get", "group_modes", "prepend", "prepend_ones",
-    "select", "slice_", "slice_and_offset",
-]  # fmt: skip
+    "append",
+    "append_ones",
+    "dice",
+    "domain_offset",
+    "flatten",
+    "get",
+    "group_modes",
+    "prepend",
+    "prepend_ones",
+    "select",
+    "slice_",
+    "slice_and_offset",
+]
 
 T = TypeVar("T")
 

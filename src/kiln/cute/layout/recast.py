@@ -59,7 +59,8 @@ def _downcast(shape: Any, stride: Any, factor: int, layout: Layout) -> tuple[Any
 
 @cached
 def _recast(layout: Layout, up: int, down: int) -> Layout:
-    shape, stride = layout._shape, layout._stride
+    shape = layout._shape
+    stride = layout._stride
     if up != 1:
         shape, stride = _upcast(shape, stride, up, layout)
     if down != 1:
@@ -84,7 +85,8 @@ def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: T, *, loc:
             to divide.
     """
     common = gcd(new_type_bits, old_type_bits)
-    up, down = new_type_bits // common, old_type_bits // common
+    up = new_type_bits // common
+    down = old_type_bits // common
     if up == 1 and down == 1:
         return src_layout
     if isinstance(src_layout, Swizzle):

@@ -128,13 +128,15 @@ def swizzle_from_masks(source: int, target: int) -> Swizzle:
     """
     if source == 0 and target == 0:
         return Swizzle(0, 0, 0)
-    low_source, low_target = source & -source, target & -target
+    low_source = source & -source
+    low_target = target & -target
     if source <= 0 or target <= 0 or source // low_source != target // low_target:
         raise LayoutError(f"no swizzle moves the bits {source:#b} onto the bits {target:#b}: the two runs differ")
     run = source // low_source
     if run & (run + 1):
         raise LayoutError(f"no swizzle moves the bits {source:#b}: they are not adjacent")
-    from_bit, to_bit = low_source.bit_length() - 1, low_target.bit_length() - 1
+    from_bit = low_source.bit_length() - 1
+    to_bit = low_target.bit_length() - 1
     return Swizzle(run.bit_length(), min(from_bit, to_bit), from_bit - to_bit)
 
 

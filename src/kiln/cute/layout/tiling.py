@@ -51,10 +51,23 @@ if TYPE_CHECKING:
     from ...base_dsl.numeric.operator_types import Extent
 
 __all__ = [
-    "blocked_product", "flat_divide", "flat_product", "local_partition", "local_tile", "logical_divide",
-    "logical_product", "make_fragment_layout", "make_layout_image_mask", "make_layout_tv", "raked_product",
-    "tile_to_shape", "tiled_divide", "tiled_product", "zipped_divide", "zipped_product",
-]  # fmt: skip
+    "blocked_product",
+    "flat_divide",
+    "flat_product",
+    "local_partition",
+    "local_tile",
+    "logical_divide",
+    "logical_product",
+    "make_fragment_layout",
+    "make_layout_image_mask",
+    "make_layout_tv",
+    "raked_product",
+    "tile_to_shape",
+    "tiled_divide",
+    "tiled_product",
+    "zipped_divide",
+    "zipped_product",
+]
 
 T = TypeVar("T")
 
@@ -192,7 +205,8 @@ def local_partition(target: T, tiler: Any, index: Any, proj: Any = None, *, loc:
     coord = workers.get_flat_coord(index)
     extents = product_each(workers._shape)
     if proj is not None and isinstance(proj, tuple):
-        coord, extents = dice(wrap(coord), proj), dice(extents, proj)
+        coord = dice(wrap(coord), proj)
+        extents = dice(extents, proj)
     tiled = zipped_divide(target, extents)
     tile_rank, rest_rank = _zipped_ranks(tiled)
     coord = wrap(coord)
@@ -271,7 +285,8 @@ def _interleaved_product(block: Layout, tiler: Any, block_first: bool) -> Layout
     if not isinstance(tiler, Layout):
         tiler = make_layout(tiler)
     modes = max(len(block), len(tiler))
-    block, tiler = append(block, UNIT, modes), append(tiler, UNIT, modes)
+    block = append(block, UNIT, modes)
+    tiler = append(tiler, UNIT, modes)
     repeated = _logical_product(block, tiler)[1]
     # A mode of the tiler may come back nested, so the modes are told apart by the tiler, not by the result. A block that is
     # one leaf is paired with its copies as they are.
@@ -322,7 +337,8 @@ def _tile_to_shape(atom: Layout, target: Any, order: Any) -> Layout:
     if len(atom) > modes:
         raise LayoutError(f"tile_to_shape: the atom {atom} has more modes than the target shape {pretty_str(target)}")
     padded = append(atom, UNIT, modes)
-    block, whole = product_each(padded._shape), product_each(target)
+    block = product_each(padded._shape)
+    whole = product_each(target)
     for b, t in zip(block, whole):
         if isinstance(b, int) and isinstance(t, int) and (b == 0 or t % b != 0):
             raise LayoutError(
@@ -403,7 +419,8 @@ def make_fragment_layout(layout: Any, *, loc: Any = None, ip: Any = None) -> Lay
     layout = plain_layout(layout, "make_fragment_like")
     if len(layout) <= 1 or not is_static_arg(layout._shape):
         return compact(layout._shape)
-    first, rest = layout[0], layout[1:]
+    first = layout[0]
+    rest = layout[1:]
     extents = ones_where_zero(first._stride, first._shape)
     block = fast_layout(first._shape, prefix_product(extents))
     counts = ones_where_zero(rest._stride, rest._shape)

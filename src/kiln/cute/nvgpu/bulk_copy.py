@@ -33,7 +33,7 @@ from .access import (
     require_alignment,
     require_rows,
     under,
-)  # fmt: skip
+)
 
 _BYTES = 16
 """Sizes and addresses are multiples of this."""
@@ -66,7 +66,8 @@ class _BulkTrait(CopyTrait):
         size = values * element_bits(src.element_type) // 8
         if size % _BYTES or values * element_bits(src.element_type) % 8:
             raise type_error(f"a bulk copy of {size} bytes: it takes multiples of {_BYTES}")
-        pairs, check = paired_rows(src, dst, values, _BYTES, "a bulk copy"), checker(src, dst)
+        pairs = paired_rows(src, dst, values, _BYTES, "a bulk copy")
+        check = checker(src, dst)
         return pairs, size, lambda: check(range(len(pairs) * values)) if check is not None else None
 
 
@@ -173,15 +174,23 @@ class BulkSendTrait(_BulkTrait):
 
 
 _ELEMENTS = {
-    Uint32: "u32", Int32: "s32", Uint64: "u64", Int64: "s64", Float16: "f16", BFloat16: "bf16", Float32: "f32", Float64: "f64",
-}  # fmt: skip
+    Uint32: "u32",
+    Int32: "s32",
+    Uint64: "u64",
+    Int64: "s64",
+    Float16: "f16",
+    BFloat16: "bf16",
+    Float32: "f32",
+    Float64: "f64",
+}
 
 
 def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, str]:
     """Return the attributes of a reduction of elements of a type, if the dialect's table has it."""
     if reduction is None:
         return {}
-    known, element = getattr(nvgpu.async_copy, table)[reduction], _ELEMENTS.get(value_type, "")
+    known = getattr(nvgpu.async_copy, table)[reduction]
+    element = _ELEMENTS.get(value_type, "")
     if element not in known:
         names = [kind.__name__ for kind, name in _ELEMENTS.items() if name in known]
         raise type_error(f"a bulk reduction by {reduction} of {value_type.__name__}", f"of {', '.join(names)}")

@@ -28,9 +28,19 @@ if TYPE_CHECKING:
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "CacheEvictionPriority", "CopyG2ROp", "CopyR2GOp", "CopyR2SOp", "CopyS2ROp", "CopyUniversalOp", "CtaGroup",
-    "LoadCacheMode", "MemoryOrder", "MemoryScope", "MmaUniversalOp", "OperandMajorMode",
-]  # fmt: skip
+    "CacheEvictionPriority",
+    "CopyG2ROp",
+    "CopyR2GOp",
+    "CopyR2SOp",
+    "CopyS2ROp",
+    "CopyUniversalOp",
+    "CtaGroup",
+    "LoadCacheMode",
+    "MemoryOrder",
+    "MemoryScope",
+    "MmaUniversalOp",
+    "OperandMajorMode",
+]
 
 
 class LoadCacheMode(enum.Enum):
@@ -61,10 +71,16 @@ class CopyUniversalOp(CopyOp):
     """Loads and stores of any memory by one thread, with a memory order and scope, or hints for the caches."""
 
     def make_trait(
-        self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, memory_order: Any = MemoryOrder.WEAK,
-        memory_scope: Any = MemoryScope.CTA, l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-        invariant: bool = False, l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-    ) -> CopyTrait:  # fmt: skip
+        self,
+        copy_internal_type: Any,
+        *,
+        num_bits_per_copy: int = 0,
+        memory_order: Any = MemoryOrder.WEAK,
+        memory_scope: Any = MemoryScope.CTA,
+        l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        invariant: bool = False,
+        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+    ) -> CopyTrait:
         modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
         return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
 

@@ -60,15 +60,42 @@ from .tma_partition import tma_partition
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "CopyBulkG2SMulticastOp", "CopyBulkG2SOp", "CopyBulkS2GOp", "CopyBulkS2SOp",
-    "CopyBulkTensor2DGather4G2SMulticastOp", "CopyBulkTensor2DGather4G2SOp", "CopyBulkTensor2DScatter4S2GOp",
-    "CopyBulkTensorIm2ColG2SMulticastOp", "CopyBulkTensorIm2ColG2SOp", "CopyBulkTensorIm2ColS2GOp", "CopyBulkTensorTileG2SMulticastOp",
-    "CopyBulkTensorTileG2SNonExecTrait", "CopyBulkTensorTileG2SOp", "CopyBulkTensorTileS2GOp", "CopyDsmemStoreOp", "CopyG2SOp", "CopyReduceBulkS2GOp",
-    "CopyReduceBulkS2SOp", "CopyReduceBulkTensorTileS2GOp", "LoadCacheMode", "ReductionKind", "ReductionOp", "TmaInfo",
-    "copy_tensormap", "cp_fence_tma_desc_release", "create_tma_multicast_mask", "fence_tma_desc_acquire", "fence_tma_desc_release",
-    "make_im2col_tma_atom", "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B", "prefetch_descriptor", "tma_partition",
+    "CopyBulkG2SMulticastOp",
+    "CopyBulkG2SOp",
+    "CopyBulkS2GOp",
+    "CopyBulkS2SOp",
+    "CopyBulkTensor2DGather4G2SMulticastOp",
+    "CopyBulkTensor2DGather4G2SOp",
+    "CopyBulkTensor2DScatter4S2GOp",
+    "CopyBulkTensorIm2ColG2SMulticastOp",
+    "CopyBulkTensorIm2ColG2SOp",
+    "CopyBulkTensorIm2ColS2GOp",
+    "CopyBulkTensorTileG2SMulticastOp",
+    "CopyBulkTensorTileG2SNonExecTrait",
+    "CopyBulkTensorTileG2SOp",
+    "CopyBulkTensorTileS2GOp",
+    "CopyDsmemStoreOp",
+    "CopyG2SOp",
+    "CopyReduceBulkS2GOp",
+    "CopyReduceBulkS2SOp",
+    "CopyReduceBulkTensorTileS2GOp",
+    "LoadCacheMode",
+    "ReductionKind",
+    "ReductionOp",
+    "TmaInfo",
+    "copy_tensormap",
+    "cp_fence_tma_desc_release",
+    "create_tma_multicast_mask",
+    "fence_tma_desc_acquire",
+    "fence_tma_desc_release",
+    "make_im2col_tma_atom",
+    "make_tiled_tma_atom",
+    "make_tiled_tma_atom_A",
+    "make_tiled_tma_atom_B",
+    "prefetch_descriptor",
+    "tma_partition",
     "update_tma_descriptor",
-]  # fmt: skip
+]
 
 ReductionOp = ReductionKind
 """Another name that programs know it by."""
@@ -88,9 +115,13 @@ class CopyG2SOp(CopyOp):
         self.cache_mode = cache_mode
 
     def make_trait(
-        self, copy_internal_type: Any, *, num_bits_per_copy: int = 0,
-        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL, l2_prefetch_size: int | None = None,
-    ) -> CopyTrait:  # fmt: skip
+        self,
+        copy_internal_type: Any,
+        *,
+        num_bits_per_copy: int = 0,
+        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        l2_prefetch_size: int | None = None,
+    ) -> CopyTrait:
         if l2_prefetch_size not in (None, 64, 128, 256):
             raise type_error(f"l2_prefetch_size is {l2_prefetch_size!r}", "64, 128 or 256 bytes")
         hints = {"hint": l2_modifier(l2_evict_priority) or None, "prefetch": l2_prefetch_size}

@@ -18,9 +18,16 @@ class TmaDescriptorTiledType:
 
 
 def atom_make_non_exec_tiled_tma_load(
-    gmem: Any, smem_layout: Any, cta_v_map: Any, op: Any, *, num_multicast: int = 1, internal_type: Any = None,
-    loc: Any = None, ip: Any = None,
-) -> tuple[Any, Any]:  # fmt: skip
+    gmem: Any,
+    smem_layout: Any,
+    cta_v_map: Any,
+    op: Any,
+    *,
+    num_multicast: int = 1,
+    internal_type: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> tuple[Any, Any]:
     """Return the trait of a TMA load and its coordinate tensor; `cta_v_map` maps the values of a tile to coordinates of
     the tensor. `cute.CopyAtom(op, trait)` is the atom."""
     info = atom_of_values(op, gmem, smem_layout, cta_v_map, num_multicast, internal_type)

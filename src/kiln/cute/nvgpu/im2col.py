@@ -35,7 +35,7 @@ from .tensor_map import (
     shared_out,
     swizzle_kind,
     taken_apart,
-)  # fmt: skip
+)
 from .tma_atom import TmaInfo, check_request, tensor_in_gmem
 from .tma_ops import IM2COL_MAKER, CopyBulkTensorIm2ColS2GOp
 
@@ -75,15 +75,25 @@ def _divided(number: Any, by: Any) -> tuple[Any, Any]:
     """Return the quotient and the rest of numbers that are not negative."""
     if isinstance(number, int) and isinstance(by, int):
         return divmod(number, by)
-    number, by = Uint32(number), Uint32(by)
+    number = Uint32(number)
+    by = Uint32(by)
     quotient = number // by
     return Int32(quotient), Int32(number - quotient * by)
 
 
 def make_im2col_tma_atom(
-    op: Any, images: Any, smem_layout: Any, tile: Any, filter: Any = 1, *, lower_padding: Any = 0,
-    upper_padding: Any = None, stride: Any = 1, dilation: Any = 1, num_multicast: int = 1,
-) -> TmaInfo:  # fmt: skip
+    op: Any,
+    images: Any,
+    smem_layout: Any,
+    tile: Any,
+    filter: Any = 1,
+    *,
+    lower_padding: Any = 0,
+    upper_padding: Any = None,
+    stride: Any = 1,
+    dilation: Any = 1,
+    num_multicast: int = 1,
+) -> TmaInfo:
     """Return a TMA atom that copies (output pixels, channels) as a convolution multiplies them, and its coordinate
     tensor.
 
@@ -107,7 +117,8 @@ def make_im2col_tma_atom(
     """
     check_request(op, IM2COL_MAKER, num_multicast)
     tensor = tensor_in_gmem(images, "make_im2col_tma_atom")
-    shape, steps = tensor.layout.shape, tensor.layout.stride
+    shape = tensor.layout.shape
+    steps = tensor.layout.stride
     if not isinstance(shape, tuple) or not 3 <= len(shape) <= 5 or any(isinstance(s, tuple) for s in shape):
         raise refuse("images are a tensor (N, W, C), (N, H, W, C) or (N, D, H, W, C)", tensor)
     if not is_one(steps[-1]):
@@ -129,7 +140,8 @@ def make_im2col_tma_atom(
             f"(filter {taps}, dilation {apart})",
             tensor,
         )
-    lower, upper = tuple(-p for p in before), tuple(p - r for p, r in zip(after, reach))
+    lower = tuple(-p for p in before)
+    upper = tuple(p - r for p, r in zip(after, reach))
     limit = _CORNERS[spatial]
     for name, corner in (("lower", lower), ("upper", upper)):
         if not all(-limit <= c < limit for c in corner):
@@ -146,10 +158,16 @@ def make_im2col_tma_atom(
     facts = _describe(tensor, smem_layout, tile, num_multicast, lower[::-1], upper[::-1], step[::-1])
     sizes, strides, _ = extents(facts, tensor)
     map_ = nvgpu.tma.tensor_map_encode(
-        tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
-        element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor), pixel_box=(*facts.lower, *facts.upper),
+        tensor.iterator.ir_value(),
+        [Int64(s).ir_value() for s in sizes],
+        [Int64(s).ir_value() for s in strides],
+        element=facts.element,
+        box=facts.box,
+        swizzle=facts.swizzle,
+        tensor=str(tensor),
+        pixel_box=(*facts.lower, *facts.upper),
         element_strides=(1, *facts.steps, 1),
-    )  # fmt: skip
+    )
     pixels: Any = prod(outputs, start=shape[0])
     along = tuple(ScaledBasis(d, len(shape) - 1 - i) for i, d in enumerate(apart))
     layout = Layout((pixels, shape[-1], taps), (ScaledBasis(1, 1), ScaledBasis(1, 0), along))
@@ -178,15 +196,21 @@ def _output(size: Any, more: int, step: int) -> Any:
 
 
 def _describe(
-    tensor: TracedTensor, smem_layout: Any, tile: Any, multicast: int, lower: tuple[int, ...], upper: tuple[int, ...],
+    tensor: TracedTensor,
+    smem_layout: Any,
+    tile: Any,
+    multicast: int,
+    lower: tuple[int, ...],
+    upper: tuple[int, ...],
     steps: tuple[int, ...],
-) -> PixelFacts:  # fmt: skip
+) -> PixelFacts:
     """Return the map of images of which tiles (pixels, channels) lie in shared memory by a layout."""
     if not isinstance(tile, (tuple, list)) or len(tile) != 2 or not all(isinstance(t, int) and t > 0 for t in tile):
         raise refuse(f"a tile is two static numbers (pixels, channels), got {tile!r}", tensor)
     whole = make_identity_layout(tuple(tile))
     plain, swizzle = taken_apart(smem_layout, whole, tensor)
-    kind, bits = swizzle_kind(swizzle, tensor), element_bits(tensor.element_type)
+    kind = swizzle_kind(swizzle, tensor)
+    bits = element_bits(tensor.element_type)
     shapes, strides = flat_modes(coalesce(composition(whole, right_inverse(plain))))
     if strides[0] != ScaledBasis(1, 1):
         raise refuse(

@@ -70,7 +70,8 @@ class MatrixDescriptor(TensorIterator):
     __add__ = moved
 
     def element(self, offset: Any) -> Int64:
-        low, type_ = self.moved(offset)._whole_low(), Int64.mlir_type
+        low = self.moved(offset)._whole_low()
+        type_ = Int64.mlir_type
         word = tracing.emit_value("arith.extui", type_, (low.ir_value(),))
         return Int64._make(tracing.emit_value("arith.ori", type_, (self._high.ir_value(), word)))
 
@@ -181,7 +182,8 @@ def plain_operand(pointer: Any, layout: Any, what: str, reader: Reader) -> tuple
                 f"multiple of {pointer.alignment} bytes; the hardware swizzles addresses",
                 f"align it to {swizzle.period} bytes, or swizzle addresses: allocate_tensor(T, layout.outer, 1024, layout.inner)",
             )
-        pointer, layout = pointer + layout.offset, layout.outer
+        pointer = pointer + layout.offset
+        layout = layout.outer
     if swizzle is None or swizzle.num_bits == 0:
         return pointer, layout, NO_SWIZZLE
     found = reader.swizzles.get((swizzle.num_bits, swizzle.num_base, swizzle.num_shift))
@@ -200,7 +202,8 @@ def descriptor_offsets(
     """Return the offsets of a descriptor for a layout (MN, K) with a swizzle, or why there are none."""
     piece = PIECE * 8 // bits
     row = swizzle.pieces * piece
-    k_major, swizzled = major is OperandMajorMode.K, swizzle.pieces > 1
+    k_major = major is OperandMajorMode.K
+    swizzled = swizzle.pieces > 1
     if k_major and swizzle.rows != _ROWS:
         return f"the swizzle {swizzle.name} is for MN-major operands"
     rows = swizzle.rows

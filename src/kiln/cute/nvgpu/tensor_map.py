@@ -27,7 +27,7 @@ from ...base_dsl.typing import (
     Uint16,
     Uint32,
     Uint64,
-)  # fmt: skip
+)
 from ...hardware.limits import TENSOR_MAP_BOX as BOX
 from ...hardware.limits import TENSOR_MAP_RANK as _RANK
 from ...hardware.limits import TENSOR_MAP_STRIDE
@@ -51,9 +51,20 @@ PADDED_ELEMENTS = 128
 _ROWS = 4
 """The rows of an instruction that takes them by their numbers."""
 _KINDS = {
-    Float16: "f16", BFloat16: "bf16", Float32: "f32", TFloat32: "tf32", Float64: "f64", Int16: "u16", Uint16: "u16",
-    Int32: "s32", Uint32: "u32", Int64: "s64", Uint64: "u64", Int4: "16u4_align8b", Float4E2M1FN: "16u4_align8b",
-}  # fmt: skip
+    Float16: "f16",
+    BFloat16: "bf16",
+    Float32: "f32",
+    TFloat32: "tf32",
+    Float64: "f64",
+    Int16: "u16",
+    Uint16: "u16",
+    Int32: "s32",
+    Uint32: "u32",
+    Int64: "s64",
+    Uint64: "u64",
+    Int4: "16u4_align8b",
+    Float4E2M1FN: "16u4_align8b",
+}
 
 
 @dataclass(frozen=True)
@@ -154,7 +165,9 @@ def describe(
         wide = narrow = dtype.width
     else:
         own = dtype if internal_type is None else internal_type
-        element, wide, narrow = element_kind(own, tensor), element_bits(dtype), element_bits(own)
+        element = element_kind(own, tensor)
+        wide = element_bits(dtype)
+        narrow = element_bits(own)
     ratio = (wide // gcd(wide, narrow), narrow // gcd(wide, narrow))
     plain, swizzle = taken_apart(smem_layout, tile, tensor)
     kind = swizzle_kind(swizzle, tensor)
@@ -176,9 +189,15 @@ def describe(
                 "a tensor (rows, columns) with contiguous columns, tiles of a multiple of four rows, num_multicast=1",
             )
         facts = TensorMapFacts(
-            element, narrow, kind, tuple(tuple(mode for mode, _ in group) for group in groups),
-            (box[0] * ratio[0] // ratio[1], 1), _ROWS * box[0], ratio, by_rows=True,
-        )  # fmt: skip
+            element,
+            narrow,
+            kind,
+            tuple(tuple(mode for mode, _ in group) for group in groups),
+            (box[0] * ratio[0] // ratio[1], 1),
+            _ROWS * box[0],
+            ratio,
+            by_rows=True,
+        )
         _check_box(facts, tensor)
         return facts
     values = prod(box)
@@ -271,7 +290,8 @@ def _merged(
     for mode, extent in run:
         if groups:
             group = groups[-1]
-            first, before = group[0][0], group[-1]
+            first = group[0][0]
+            before = group[-1]
             length = prod(e for _, e in group)
             limit = min(BOX, span or BOX) * ratio[1] // ratio[0] if len(groups) == 1 else BOX
             # past the end of a mode there is nothing: it is one with the next only if the tile has all of it
@@ -291,7 +311,8 @@ def is_same(leaf: Any, number: int) -> bool:
 
 def shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
     """Return the part of a box that each of `multicast` CTAs copies; outer modes are divided first."""
-    box, left = list(box), multicast
+    box = list(box)
+    left = multicast
     for i in reversed(range(len(box))):
         if left == 1:
             break
@@ -394,7 +415,8 @@ def _common_divisor(a: Any, b: Any) -> Any:
         return gcd(a, b)
     if is_one(a) or is_one(b):
         return 1
-    first, second = Int64(a), Int64(b)
+    first = Int64(a)
+    second = Int64(b)
     kind = Int64.mlir_type
     loop = tracing.emit("scf.while", [kind, kind], [first.ir_value(), second.ir_value()], regions=2)
     before, after = (region.blocks.append(kind, kind) for region in loop.regions)

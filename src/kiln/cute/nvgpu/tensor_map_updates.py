@@ -70,7 +70,8 @@ def copy_tensormap(tma_atom: Any, tensormap_ptr: Any, *, loc: Any = None, ip: An
 
 def _differs_by_thread(value: ir.Value) -> bool:
     """Return whether a value is computed from the index of the thread or lane."""
-    todo, seen = [value], set[ir.Value]()
+    todo = [value]
+    seen = set[ir.Value]()
     while todo:
         each = todo.pop()
         if each in seen or isinstance(each.owner, ir.Block):
@@ -137,7 +138,8 @@ def update_tma_descriptor(
             "update_tma_descriptor takes atoms of tiles, got one of pixels (im2col), whose coordinates count in the extents of its images",
             "make another atom of make_im2col_tma_atom on the host",
         )
-    wide, narrow = element_bits(trait.value_type), element_bits(tensor.element_type)
+    wide = element_bits(trait.value_type)
+    narrow = element_bits(tensor.element_type)
     whole = trait.facts.shared_bits == trait.facts.bits and wide % narrow == 0
     raw = issubclass(trait.value_type, Integer) and not trait.value_type.signed and whole
     if tensor.element_type is not trait.value_type and not raw:

@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from .tensor_map import TensorMapFacts
 
 __all__ = [
-    "TmaInfo", "create_tma_multicast_mask", "make_tiled_tma_atom", "make_tiled_tma_atom_A", "make_tiled_tma_atom_B",
+    "TmaInfo",
+    "create_tma_multicast_mask",
+    "make_tiled_tma_atom",
+    "make_tiled_tma_atom_A",
+    "make_tiled_tma_atom_B",
     "prefetch_descriptor",
-]  # fmt: skip
+]
 
 
 class TmaInfo(Drawn):
@@ -67,9 +71,17 @@ def tensor_in_gmem(tensor: Any, what: str) -> TracedTensor:
 
 
 def make_tiled_tma_atom(
-    op: Any, gmem_tensor: Any, smem_layout_: Any, cta_tiler: Any, num_multicast: int = 1, *,
-    gmem_coord_tensor: Any = None, internal_type: Any = None, loc: Any = None, ip: Any = None,
-) -> TmaInfo:  # fmt: skip
+    op: Any,
+    gmem_tensor: Any,
+    smem_layout_: Any,
+    cta_tiler: Any,
+    num_multicast: int = 1,
+    *,
+    gmem_coord_tensor: Any = None,
+    internal_type: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> TmaInfo:
     """Return a TMA atom that copies tiles of a tensor to or from shared memory, and its coordinate tensor.
 
     The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Host functions
@@ -124,9 +136,13 @@ def _map(facts: TensorMapFacts, tensor: TracedTensor, sizes: list[Any], strides:
     if _in_kernel():
         return KernelMap(Int64(tensor.iterator.toint()).ir_value(), *shape)
     return nvgpu.tma.tensor_map_encode(
-        tensor.iterator.ir_value(), *shape, element=facts.element, box=facts.box, swizzle=facts.swizzle,
+        tensor.iterator.ir_value(),
+        *shape,
+        element=facts.element,
+        box=facts.box,
+        swizzle=facts.swizzle,
         tensor=str(tensor),
-    )  # fmt: skip
+    )
 
 
 def _in_kernel() -> bool:
@@ -135,7 +151,8 @@ def _in_kernel() -> bool:
 
 def check_request(op: Any, maker: str, multicast: Any) -> None:
     """Raise an error for operations whose atoms are not made this way, and for arguments of the wrong kind."""
-    name, kind = maker.split("(", maxsplit=1)[0], "Tile" if maker == TILE_MAKER else "Im2Col"
+    name = maker.split("(", maxsplit=1)[0]
+    kind = "Tile" if maker == TILE_MAKER else "Im2Col"
     if not isinstance(op, TmaOp):
         raise type_error(
             f"{op!r} is no TMA copy",
@@ -170,9 +187,15 @@ def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict
 
 
 def _operand(
-    operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any,
+    operand: str,
+    op: Any,
+    tensor: Any,
+    smem_layout: Any,
+    mma_tiler_mnk: Any,
+    tiled_mma: Any,
+    cluster_shape_vmnk: Any,
     internal_type: Any,
-) -> TmaInfo:  # fmt: skip
+) -> TmaInfo:
     """Return the atom of an operand of a tiled MMA, with smem tiles (MMA, MMA_M or MMA_N, MMA_K, ...)."""
     name = f"make_tiled_tma_atom_{operand}"
     tensor = tensor_in_gmem(tensor, name)
@@ -191,7 +214,8 @@ def _operand(
 
 def operand_values(operand: str, tensor: TracedTensor, mma_tiler_mnk: Any, tiled_mma: Any) -> Layout:
     """Return (MMA, MMA_M or MMA_N, MMA_K) -> coordinate of a tensor, of the tile that the first CTA of an MMA loads."""
-    rows, depth = mma_tiler_mnk[0 if operand == "A" else 1], mma_tiler_mnk[2]
+    rows = mma_tiler_mnk[0 if operand == "A" else 1]
+    depth = mma_tiler_mnk[2]
     whole = composition(make_identity_layout(tensor.shape), (rows, depth))
     thread = tiled_mma.get_slice(0)
     part = getattr(thread, f"partition_{operand}")(TracedTensor(Coordinates((0,) * len(tensor.layout)), whole))
@@ -199,9 +223,17 @@ def operand_values(operand: str, tensor: TracedTensor, mma_tiler_mnk: Any, tiled
 
 
 def make_tiled_tma_atom_A(
-    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
-    *, internal_type: Any = None, loc: Any = None, ip: Any = None,
-) -> TmaInfo:  # fmt: skip
+    op: Any,
+    gmem_tensor: Any,
+    smem_layout: Any,
+    mma_tiler_mnk: Any,
+    tiled_mma: Any,
+    cluster_shape_vmnk: Any = None,
+    *,
+    internal_type: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> TmaInfo:
     """Return a TMA atom for operand A of a tiled MMA, and its coordinate tensor. Needs sm_90 or later.
 
     Args:
@@ -218,9 +250,17 @@ def make_tiled_tma_atom_A(
 
 
 def make_tiled_tma_atom_B(
-    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
-    *, internal_type: Any = None, loc: Any = None, ip: Any = None,
-) -> TmaInfo:  # fmt: skip
+    op: Any,
+    gmem_tensor: Any,
+    smem_layout: Any,
+    mma_tiler_mnk: Any,
+    tiled_mma: Any,
+    cluster_shape_vmnk: Any = None,
+    *,
+    internal_type: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> TmaInfo:
     """Return a TMA atom for operand B of a tiled MMA, and its coordinate tensor. Needs sm_90 or later.
 
     Args:

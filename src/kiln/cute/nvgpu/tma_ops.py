@@ -48,9 +48,14 @@ _ALIGNMENT = 128
 _WORDS = (Int32, Uint32, Int64, Uint64)
 _REDUCED = {
     "add": (Uint32, Int32, Uint64, Float32, Float16, BFloat16),
-    "min": (*_WORDS, Float16, BFloat16), "max": (*_WORDS, Float16, BFloat16),
-    "inc": (Uint32,), "dec": (Uint32,), "and": _WORDS, "or": _WORDS, "xor": _WORDS,
-}  # fmt: skip
+    "min": (*_WORDS, Float16, BFloat16),
+    "max": (*_WORDS, Float16, BFloat16),
+    "inc": (Uint32,),
+    "dec": (Uint32,),
+    "and": _WORDS,
+    "or": _WORDS,
+    "xor": _WORDS,
+}
 """The element types of each reduction."""
 
 
@@ -279,7 +284,8 @@ class TmaTrait(CopyTrait):
                 f"{what} has {tensor.element_type.__name__} elements, and the atom copies {self.smem_types[0].__name__}",
                 "a copy does not convert; recast_tensor sees the same memory as another type",
             )
-        layout, seen = tensor.layout, tensor.iterator.swizzle
+        layout = tensor.layout
+        seen = tensor.iterator.swizzle
         start: Any = 0
         if isinstance(layout, ComposedLayout):
             layout, start, seen = layout.outer, layout.offset, layout.inner
@@ -288,7 +294,8 @@ class TmaTrait(CopyTrait):
                 f"{what} is seen through {seen}, and the tensor map swizzles by {self.facts.swizzle}",
                 "make the atom with the layout that shared memory is seen through",
             )
-        base, found = recast_ptr(tensor.iterator, None), []
+        base = recast_ptr(tensor.iterator, None)
+        found = []
         for i in range(self._count(tensor, what)):
             offset = leaf_add(start, layout(i * self.facts.values))
             if known_alignment(base, offset) % _ALIGNMENT:
@@ -338,7 +345,9 @@ class TmaTrait(CopyTrait):
     def prefetch(self, src: Any) -> None:
         """Prefetch boxes into the L2 cache."""
         kernel_only("prefetch")
-        map_, places, policy = self.address(), self.places(src, "the source"), _policy(None)
+        map_ = self.address()
+        places = self.places(src, "the source")
+        policy = _policy(None)
         with elect_one():
             for coordinates, offsets in places:
                 nvgpu.tma.tma_prefetch(map_, coordinates, offsets, policy)
@@ -370,17 +379,30 @@ class TmaLoadTrait(TmaTrait):
     """
 
     def __init__(
-        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool,
+        self,
+        value_type: Any,
+        facts: TensorMapFacts,
+        map_: Any,
+        images: tuple[Any, ...],
+        multicast: bool,
         cta_group: CtaGroup,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(value_type, facts, map_, images, cta_group.value)
         self.multicast = multicast
         self.cta_group = None if cta_group is CtaGroup.ONE else cta_group.value
 
     def copy(
-        self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None,
-        tma_desc_ptr: Any = None, cache_policy: Any = None, row_indices: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        src: Any,
+        dst: Any,
+        pred: Any,
+        *,
+        tma_bar_ptr: Any = None,
+        mcast_mask: Any = None,
+        tma_desc_ptr: Any = None,
+        cache_policy: Any = None,
+        row_indices: Any = None,
+    ) -> None:
         kernel_only("copy")
         if tma_bar_ptr is None:
             raise type_error(
@@ -392,20 +414,30 @@ class TmaLoadTrait(TmaTrait):
                 "a copy to several CTAs of a cluster needs a mask of them",
                 "cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
             )
-        places, boxes = self.places(src, "the source"), self.boxes(dst, "the destination")
+        places = self.places(src, "the source")
+        boxes = self.boxes(dst, "the destination")
         for place, rows in zip(places, self.rows(src, row_indices)):
             place[0][1:] = rows
         pairs = self.pairs(boxes, places)
-        barrier, map_ = pointer(tma_bar_ptr, "tma_bar_ptr", "smem"), self.address(tma_desc_ptr)
+        barrier = pointer(tma_bar_ptr, "tma_bar_ptr", "smem")
+        map_ = self.address(tma_desc_ptr)
         policy = _policy(cache_policy)
         mask = _mask(mcast_mask) if self.multicast else None
 
         def move() -> None:
             for box, (coordinates, offsets) in pairs:
                 nvgpu.tma.tma_load(
-                    map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy,
-                    cta_group=self.cta_group, to_leader=self.cta_group == 2, gather4=self.facts.by_rows,
-                )  # fmt: skip
+                    map_,
+                    box,
+                    barrier,
+                    coordinates,
+                    offsets=offsets,
+                    mask=mask,
+                    policy=policy,
+                    cta_group=self.cta_group,
+                    to_leader=self.cta_group == 2,
+                    gather4=self.facts.by_rows,
+                )
 
         _by_one_thread(pred, move)
 
@@ -435,20 +467,34 @@ class TmaStoreTrait(TmaTrait):
         self.reduction = reduction
 
     def copy(
-        self, src: Any, dst: Any, pred: Any, *, tma_desc_ptr: Any = None, cache_policy: Any = None,
+        self,
+        src: Any,
+        dst: Any,
+        pred: Any,
+        *,
+        tma_desc_ptr: Any = None,
+        cache_policy: Any = None,
         row_indices: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         kernel_only("copy")
-        places, boxes = self.places(dst, "the destination"), self.boxes(src, "the source")
+        places = self.places(dst, "the destination")
+        boxes = self.boxes(src, "the source")
         for place, rows in zip(places, self.rows(dst, row_indices)):
             place[0][1:] = rows
-        pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), _policy(cache_policy)
+        pairs = self.pairs(boxes, places)
+        map_ = self.address(tma_desc_ptr)
+        policy = _policy(cache_policy)
 
         def move() -> None:
             for box, (coordinates, _) in pairs:
                 nvgpu.tma.tma_store(
-                    map_, box, coordinates, reduction=self.reduction, im2col=self.facts.im2col, policy=policy,
+                    map_,
+                    box,
+                    coordinates,
+                    reduction=self.reduction,
+                    im2col=self.facts.im2col,
+                    policy=policy,
                     scatter4=self.facts.by_rows,
-                )  # fmt: skip
+                )
 
         _by_one_thread(pred, move)

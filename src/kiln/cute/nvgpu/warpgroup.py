@@ -47,9 +47,19 @@ if TYPE_CHECKING:
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "Field", "MmaF8Op", "MmaF16BF16Op", "MmaI8Op", "MmaTF32Op", "OperandMajorMode", "OperandSource", "SmemLayoutAtomKind",
-    "commit_group", "fence", "make_smem_layout_atom", "wait_group",
-]  # fmt: skip
+    "Field",
+    "MmaF8Op",
+    "MmaF16BF16Op",
+    "MmaI8Op",
+    "MmaTF32Op",
+    "OperandMajorMode",
+    "OperandSource",
+    "SmemLayoutAtomKind",
+    "commit_group",
+    "fence",
+    "make_smem_layout_atom",
+    "wait_group",
+]
 
 _THREADS = 128
 _ROWS = 64
@@ -116,9 +126,11 @@ class WarpGroupMmaTrait(MmaTrait):
         """The operands that are read from shared memory."""
         a_major = OperandMajorMode.K if in_registers else op.a_major_mode
         self._names = {
-            "a_type": PTX_NAMES[op.a_dtype], "b_type": PTX_NAMES[op.b_dtype], "a_major": a_major.name.lower(),
+            "a_type": PTX_NAMES[op.a_dtype],
+            "b_type": PTX_NAMES[op.b_dtype],
+            "a_major": a_major.name.lower(),
             "b_major": op.b_major_mode.name.lower(),
-        }  # fmt: skip
+        }
 
     def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
         unknown = sorted(fields.keys() - self.FIELDS.keys())
@@ -166,7 +178,8 @@ class WarpGroupMmaTrait(MmaTrait):
             return self._descriptor(operand, x)
         tensor = memory(x, f"operand {operand} of a WGMMA", AddressSpace.rmem)
         self._check_type(operand, tensor.element_type)
-        wanted, layout = self._values[operand], tensor.layout
+        wanted = self._values[operand]
+        layout = tensor.layout
         if not (_static_begins_with_row if layout.is_static() else _begins_with_row)(layout, wanted):
             raise type_error(
                 f"a WGMMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
@@ -259,9 +272,15 @@ class WarpGroupMmaOp(MmaOp):
     """The element types of A and B."""
 
     def __init__(
-        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, a_src: Any, a_major_mode: Any,
+        self,
+        a_dtype: Any,
+        b_dtype: Any,
+        acc_dtype: Any,
+        instruction_shape: Any,
+        a_src: Any,
+        a_major_mode: Any,
         b_major_mode: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = type(self).__name__
         shape = tuple(instruction_shape) if isinstance(instruction_shape, (tuple, list)) else instruction_shape
         for what, dtype in (("A", a_dtype), ("B", b_dtype)):
@@ -271,9 +290,10 @@ class WarpGroupMmaOp(MmaOp):
                     f"its operands are {' or '.join(t.__name__ for t in self._INPUTS)}",
                 )
         for what, value, kind in (
-            ("a_src", a_src, OperandSource), ("a_major_mode", a_major_mode, OperandMajorMode),
+            ("a_src", a_src, OperandSource),
+            ("a_major_mode", a_major_mode, OperandMajorMode),
             ("b_major_mode", b_major_mode, OperandMajorMode),
-        ):  # fmt: skip
+        ):
             if not isinstance(value, kind):
                 names = " or ".join(f"{kind.__name__}.{member.name}" for member in kind)
                 raise type_error(f"{what} of {name} is {value!r}", names)
@@ -334,9 +354,12 @@ class MmaTF32Op(WarpGroupMmaOp):
     _INPUTS = (TFloat32,)
 
     def __init__(
-        self, instruction_shape: Any, a_src: Any = OperandSource.SMEM, a_major_mode: Any = OperandMajorMode.K,
+        self,
+        instruction_shape: Any,
+        a_src: Any = OperandSource.SMEM,
+        a_major_mode: Any = OperandMajorMode.K,
         b_major_mode: Any = OperandMajorMode.K,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(TFloat32, TFloat32, Float32, instruction_shape, a_src, a_major_mode, b_major_mode)
 
 

@@ -20,9 +20,17 @@ from ..layout.layout import Layout, is_static, plain_layout
 from ..layout.leaf import LayoutError
 
 __all__ = [
-    "atom_latex", "atom_svg", "layout_latex", "layout_svg", "print_latex", "print_latex_tv", "tikz_color_layout",
-    "tikz_color_tv", "tv_latex", "tv_svg",
-]  # fmt: skip
+    "atom_latex",
+    "atom_svg",
+    "layout_latex",
+    "layout_svg",
+    "print_latex",
+    "print_latex_tv",
+    "tikz_color_layout",
+    "tikz_color_tv",
+    "tv_latex",
+    "tv_svg",
+]
 
 _FONT = 13
 _Color = Callable[[int | None], str]
@@ -75,7 +83,8 @@ def _layout_table(layout: Any, title: str | None) -> _Table:
     else:
         at = lambda i, j: layout(i + product(modes[0]) * j)
     across = modes[1] if len(modes) == 2 else modes[1:]
-    rows, columns = product(modes[0]), product(across)
+    rows = product(modes[0])
+    columns = product(across)
     _check(layout, rows * columns)
     values = [[at(i, j) for j in range(columns)] for i in range(rows)]
     return _Table(
@@ -165,7 +174,8 @@ def tv_svg(layout_tv: Any, tile_mn: Any, *, title: str | None = None) -> str:
 
 def _svg(table: _Table, color: _Color) -> str:
     width, height = _cell_size([table])
-    left, top = 18 + 8 * len(str(table.rows - 1)), 54
+    left = 18 + 8 * len(str(table.rows - 1))
+    top = 54
     title_wide = round(len(table.title) * 15 * 0.62) + 16
     full = (max(left + table.columns * width + 12, title_wide), top + table.rows * height + 12)
     cell = "the thread and the value that own it" if color is _thread_color else "its offset"
@@ -209,7 +219,8 @@ def heading(x: int, y: int, text: str) -> str:
 
 def _panel(table: _Table, color: _Color, left: int, top: int, width: int, height: int) -> list[str]:
     """Return a table with its cells from (left, top) on; the numbers of columns and rows are above and left of that."""
-    columns_wide, rows_high = table.columns * width, table.rows * height
+    columns_wide = table.columns * width
+    rows_high = table.rows * height
     out = [
         f'<text x="{left + j * width + width / 2:g}" y="{top - 7}" fill="#6b6b6b">{j}</text>'
         for j in range(table.columns)
@@ -249,9 +260,13 @@ def layout_latex(
 
 
 def tv_latex(
-    layout_tv: Any, tile_mn: Any, *, color: Callable[[int, int], str] = tikz_color_tv, title: str | None = None,
+    layout_tv: Any,
+    tile_mn: Any,
+    *,
+    color: Callable[[int, int], str] = tikz_color_tv,
+    title: str | None = None,
     axis_labels: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """Return a thread-value layout drawn as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
     table = _tv_table(layout_tv, tile_mn, "" if title is None else title)
     return _latex(table, _fills(table, color), axis_labels)
@@ -360,7 +375,8 @@ def _warpgroup_tables(x: Any, m: int, n: int, k: int) -> list[_Placed]:
     part = f", columns 0 to {shown - 1}" if shown < n else ""
     in_memory = _in_memory(x.tv_layout_A)
     c = _tv_table(x.tv_layout_C_tiled, (m, n), f"C ({m},{n}){part}; {'A and B' if in_memory else 'B'} in shared memory")
-    c.cells, c.colors = [row[:shown] for row in c.cells], [row[:shown] for row in c.colors]
+    c.cells = [row[:shown] for row in c.cells]
+    c.colors = [row[:shown] for row in c.colors]
     if in_memory:
         return [_Placed(c, 0, 0)]
     return [_Placed(_tv_table(x.tv_layout_A_tiled, (m, k), f"A ({m},{k})"), 0, 0), _Placed(c, 0, k + _GAP)]
@@ -393,7 +409,8 @@ def atom_svg(x: Any, *, title: str | None = None) -> str:
     """
     placed = need_tables(x)
     width, height = _cell_size([p.table for p in placed])
-    left, top = 40, 84
+    left = 40
+    top = 84
     body: list[str] = []
     right = bottom = 0
     for p in placed:
@@ -423,9 +440,13 @@ def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis
 
 
 def print_latex(
-    x: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True,
+    x: Any,
+    *,
+    color: Callable[[int], str] = tikz_color_layout,
+    title: str | None = None,
+    axis_labels: bool = True,
     render_func: Callable[[str], None] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Print a layout, tiled copy or tiled MMA as a LaTeX document.
 
     Args:
@@ -442,10 +463,15 @@ def print_latex(
 
 
 def print_latex_tv(
-    layout_tv: Any, tile_mn: Any, *, color: Callable[[int, int], str] = tikz_color_tv,
-    palette: str | Callable[..., str] | None = None, title: str | None = None, axis_labels: bool = False,
+    layout_tv: Any,
+    tile_mn: Any,
+    *,
+    color: Callable[[int, int], str] = tikz_color_tv,
+    palette: str | Callable[..., str] | None = None,
+    title: str | None = None,
+    axis_labels: bool = False,
     render_func: Callable[[str], None] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Print a thread-value layout on its tile as a LaTeX document.
 
     Args:

@@ -30,9 +30,11 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
         raise LayoutError(f"an operand is K-major or MN-major, got {major!r}")
     major = OperandMajorMode[major] if isinstance(major, str) else major
     k_major = major is OperandMajorMode.K
-    plain, swizzle = smem_layout, Swizzle(0, 4, 3)
+    plain = smem_layout
+    swizzle = Swizzle(0, 4, 3)
     if isinstance(smem_layout, ComposedLayout) and isinstance(smem_layout.inner, Swizzle):
-        plain, swizzle = smem_layout.outer, smem_layout.inner
+        plain = smem_layout.outer
+        swizzle = smem_layout.inner
     if not isinstance(plain, Layout) or not is_static(plain) or rank(plain) < 2:
         raise LayoutError(f"an operand lies in shared memory by a static layout (MN, K, ...), got {smem_layout}")
     if swizzle.num_bits and ((swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits > 3):
@@ -40,7 +42,8 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
     bits = element_bits(element_type)
     if bits < 8:
         raise LayoutError(f"operands of WGMMAs have elements of whole bytes, got {element_type.__name__}")
-    mn, k = plain[0], plain[1]
+    mn = plain[0]
+    k = plain[1]
     depth = 2 * PIECE * 8 // bits
     if rows < 1 or size(mn) % rows or size(k) % depth:
         raise LayoutError(f"calls take {rows} x {depth} of an operand, which ({size(mn)},{size(k)}) is no multiple of")
@@ -83,7 +86,8 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
         f"descriptor  swizzle {kind}, stride offset (SBO) {offsets.stride} bytes{last}",
     ]
     body = [text_at(8, 44 + 18 * i, line, anchor="start") for i, line in enumerate(lines)]
-    top, left = 44 + 18 * len(lines) + 62, 110
+    top = 44 + 18 * len(lines) + 62
+    left = 110
     for panel, x in ((cores, left), (memory, left + cores.width + 60)):
         body += [f'<g transform="translate({x},{top})">', *panel.body, "</g>"]
     title = title or f"Operand of a WGMMA, {major.name}-major, swizzle {kind}"
@@ -92,12 +96,18 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
 
 
 def _core_panel(
-    counts: tuple[int, int], call: tuple[int, int], place: Any, names: tuple[str, str], arrows: dict[str, str],
+    counts: tuple[int, int],
+    call: tuple[int, int],
+    place: Any,
+    names: tuple[str, str],
+    arrows: dict[str, str],
     block: int,
-) -> Panel:  # fmt: skip
+) -> Panel:
     """Return an operand in core matrices with the offset of each; arrows are the steps that a descriptor holds,
     across from `block` to block."""
-    width, height, most = 62, 28, 16
+    width = 62
+    height = 28
+    most = 16
     shown = min(counts[0], most), min(counts[1], most)
     body = [heading(-90, -44, f"core matrices: {names[0]} down, {names[1]} across; first byte of each")]
     for i, j in all_of(range(shown[0]), range(shown[1])):
@@ -116,7 +126,8 @@ def _core_panel(
             )
         )
         body.append(text_at(j * width + width / 2, i * height + 18.5, f"+{at}", 12, "#000000" if inside else GREY))
-    w, h = min(call[1], shown[1]) * width, min(call[0], shown[0]) * height
+    w = min(call[1], shown[1]) * width
+    h = min(call[0], shown[0]) * height
     body.append(f'<rect x="0" y="0" width="{w}" height="{h}" fill="none" stroke="#222222" stroke-width="2.5"/>')
     if "down" in arrows and call[0] > 1:
         body += [

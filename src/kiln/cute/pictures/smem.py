@@ -47,7 +47,9 @@ def lines_shown(total: int) -> int:
 
 
 def memory_panel(name: str, cells: dict[int, Cell], total: int, swizzled: bool, notes: list[str]) -> Panel:
-    width, height, left = 58, 26, 34
+    width = 58
+    height = 26
+    left = 34
     lines = lines_shown(total)
     body = [heading(0, -30, name), text_at(left - 8, -7, "banks", 11, GREY, "end")]
     for j in range(LINE // PIECE):
@@ -57,7 +59,8 @@ def memory_panel(name: str, cells: dict[int, Cell], total: int, swizzled: bool, 
         body.append(text_at(left - 8, i * height + 17.5, f"+{i * LINE}", 11, GREY, "end"))
         for j in range(LINE // PIECE):
             cell = cells.get(i * LINE // PIECE + j)
-            x, y = left + j * width, i * height
+            x = left + j * width
+            y = i * height
             if cell is None:
                 body.append(rect(x, y, width, height, "#ffffff", "#cccccc", "not part of it"))
                 continue

@@ -44,9 +44,15 @@ class _Tensor:
 
 
 def tma_svg(
-    layout: Any, element_type: Any, smem_layout: Any, tile: Any, *, num_multicast: int = 1, internal_type: Any = None,
+    layout: Any,
+    element_type: Any,
+    smem_layout: Any,
+    tile: Any,
+    *,
+    num_multicast: int = 1,
+    internal_type: Any = None,
     title: str | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """Return a picture of the copies of tiles of a tensor, which lie in shared memory by a layout, as an SVG document.
 
     It is the tensor in tiles, a tile in the boxes of its instructions, and the shared memory of a box. Arguments are
@@ -82,7 +88,8 @@ def atom_svg(x: Any, *, title: str | None = None) -> str | None:
     facts = getattr(getattr(atom, "trait", None), "facts", None)
     if not isinstance(facts, TensorMapFacts) or facts.im2col:
         return None
-    tile, smem = getattr(x, "tile", None), getattr(x, "smem_layout", None)
+    tile = getattr(x, "tile", None)
+    smem = getattr(x, "smem_layout", None)
     shape = x.tma_tensor.shape if tile is not None else None
     return _map_svg(facts, shape, atom.value_type, smem, tile, [""] * facts.rank, pretty_str(shape), title)
 
@@ -110,7 +117,8 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
     parts: list[Any] = [None] * len(shape)
     step = span
     for mode in sorted((i for i in range(len(shape)) if i != contiguous), key=lambda i: strides[i]):
-        parts[mode], step = make_layout(shape[mode], stride=step), step * shape[mode]
+        parts[mode] = make_layout(shape[mode], stride=step)
+        step = step * shape[mode]
     if shape[contiguous] % span:
         raise LayoutError(
             f"rows of {row} bytes are no multiple of the {SWIZZLES[swizzle]} bytes of the swizzle {swizzle}"
@@ -128,9 +136,15 @@ def _pattern(swizzle: str) -> Swizzle:
 
 
 def _map_svg(
-    facts: TensorMapFacts, shape: Any, dtype: Any, smem: Any, tile: Layout | None, strides: list[str], text: str,
+    facts: TensorMapFacts,
+    shape: Any,
+    dtype: Any,
+    smem: Any,
+    tile: Layout | None,
+    strides: list[str],
+    text: str,
     title: str | None,
-) -> str:  # fmt: skip
+) -> str:
     """Return the picture of a tensor map; with a tile that of a copy. `strides` has the bytes between elements of
     modes, where known."""
     lines = [f"tensor   {dtype.__name__} {text}"] if shape is not None else []
@@ -153,13 +167,16 @@ def _map_svg(
     if blocks > 1:
         lines.append("         block b loads part b of each, into the shared memory of every block")
     body = [text_at(8, 44 + 18 * i, line, anchor="start") for i, line in enumerate(lines)]
-    top, left, bottom = 44 + 18 * len(lines) + 50, 40, 0
+    top = 44 + 18 * len(lines) + 50
+    left = 40
+    bottom = 0
     panels = [_memory_of_box(facts)]
     if tile is not None:
         panels = [_tensor_panel(shape, extent), _tile_panel(parts, extent, blocks, shape), *panels]
     for panel in panels:
         body += [f'<g transform="translate({left},{top})">', *panel.body, "</g>"]
-        left, bottom = left + panel.width + 60, max(bottom, top + panel.height)
+        left = left + panel.width + 60
+        bottom = max(bottom, top + panel.height)
     title = title or f"Tensor map, {dtype.__name__}, box {pretty_str(facts.box)}, swizzle {facts.swizzle}"
     wide = max([left - 40, *(round(8.2 * len(line)) + 24 for line in lines), round(9.4 * len(title)) + 16])
     return document((wide, bottom + 16), title, body, in_words(lines))
@@ -195,7 +212,8 @@ def _boxes(facts: TensorMapFacts, shape: Any, smem: Any, tile: Layout) -> tuple[
     found: list[_Box] = []
     blocks = facts.values // each
     for i in range(count):
-        first, last = at(i * each), at((i + 1) * each - 1)
+        first = at(i * each)
+        last = at((i + 1) * each - 1)
         found.append(_Box(i // blocks, i % blocks, first, tuple(b - a + 1 for a, b in zip(first, last))))
     return found, [max(b.first[m] + b.extent[m] for b in found) for m in range(len(found[0].first))]
 
@@ -221,7 +239,8 @@ def _tensor_panel(shape: Any, extent: list[int]) -> Panel:
     more = [c is None or c > most for c in counts]
     ends = [n * d + 14 * m for n, d, m in zip(shown, steps, more)]
     for axis in (0, 1):
-        s, c = sizes[axis], counts[axis]
+        s = sizes[axis]
+        c = counts[axis]
         if s is not None and c == shown[axis]:
             ends[axis] = round(s / tiles[axis] * steps[axis])
     body = [heading(0, -30, f"tensor {pretty_str(shape)}")]
@@ -235,7 +254,8 @@ def _tensor_panel(shape: Any, extent: list[int]) -> Panel:
         body.append(stroke(0, ends[0], ends[1], ends[0]))
     if not more[1]:
         body.append(stroke(ends[1], 0, ends[1], ends[0]))
-    bottom, right = max(ends[0], shown[0] * steps[0]), max(ends[1], shown[1] * steps[1])
+    bottom = max(ends[0], shown[0] * steps[0])
+    right = max(ends[1], shown[1] * steps[1])
     body += [text_at(right / 2, bottom + 16, "…", fill=GREY)] if more[0] else []
     body += [text_at(right + 10, bottom / 2, "…", fill=GREY)] if more[1] else []
     inside = any(n * d > e + 1 for n, d, e in zip(shown, steps, ends))
@@ -276,8 +296,10 @@ def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -
     for box in boxes:
         runs = [_runs(box, extent, axis) for axis in axes]
         for (i, rows), (j, columns) in all_of(*runs):
-            x, y = j * wide / lengths[1], i * high / lengths[0]
-            w, h = columns * wide / lengths[1], rows * high / lengths[0]
+            x = j * wide / lengths[1]
+            y = i * high / lengths[0]
+            w = columns * wide / lengths[1]
+            h = rows * high / lengths[0]
             label = f"instruction {box.instruction}" + (f" of block {box.block}" if blocks > 1 else "")
             tip = f"{label}: rows {i} to {i + rows - 1}, columns {j} to {j + columns - 1}"
             body.append(rect(x, y, w, h, cell_color(box.instruction, box.block), "#333333", tip))

@@ -17,14 +17,19 @@ __all__ = ["accumulator_svg", "mma_svg", "tcgen05_op"]
 
 _LANES = 128
 _WARP_LANES = 32
-_CHUNK_ROWS, _CHUNK_SCALES = 128, 4
+_CHUNK_ROWS = 128
+_CHUNK_SCALES = 4
 _ACROSS = 8
 """The parts of an accumulator's columns that are drawn."""
 _LETTERS = {
-    "A": "row m in lane m % 128 of CTA m / 128", "B": "64 rows for each CTA; half of the columns in half of the lanes",
-    "C": "16 lanes of each warp", "D": "row m in lane m", "E": "half of the columns in half of the lanes",
-    "F": "16 rows in 16 lanes of each warp", "G": "a quarter of the columns in a quarter of the lanes",
-}  # fmt: skip
+    "A": "row m in lane m % 128 of CTA m / 128",
+    "B": "64 rows for each CTA; half of the columns in half of the lanes",
+    "C": "16 lanes of each warp",
+    "D": "row m in lane m",
+    "E": "half of the columns in half of the lanes",
+    "F": "16 rows in 16 lanes of each warp",
+    "G": "a quarter of the columns in a quarter of the lanes",
+}
 """PTX's layouts of accumulators."""
 
 
@@ -162,7 +167,9 @@ def _panel(
     for lane, column, first, second in spots:
         found = blocks.setdefault((lane // tall, column // wide), [first, first, second, second])
         found[:] = [min(found[0], first), max(found[1], first), min(found[2], second), max(found[3], second)]
-    width, height, left = 84, 36, 74
+    width = 84
+    height = 36
+    left = 74
     across = -(-columns // wide)
     body = [heading(0, -30, name), text_at(left - 8, -7, "lanes", 11, GREY, "end")]
     for j in range(across):
@@ -174,7 +181,8 @@ def _panel(
         if i * tall % _WARP_LANES == 0:
             body.append(text_at(left - 8, y + 29, f"warp {i * tall // _WARP_LANES}", 11, GREY, "end"))
         for j in range(across):
-            x, held = left + j * width, blocks.get((i, j))
+            x = left + j * width
+            held = blocks.get((i, j))
             where = (
                 f"CTA {cta}, lanes {lanes[0]} to {lanes[1]}, columns {j * wide} to {min((j + 1) * wide, columns) - 1}"
             )
@@ -202,11 +210,14 @@ def _range(first: int, last: int) -> str:
 def _page(title: str, lines: list[str], rows: list[list[Panel]]) -> str:
     """Return a document of rows of panels below lines of text."""
     body = [text_at(8, 44 + 18 * i, line, anchor="start") for i, line in enumerate(lines)]
-    y, right = 44 + 18 * len(lines), max(round(9.3 * len(title)), *(round(8.2 * len(line)) for line in lines))
+    y = 44 + 18 * len(lines)
+    right = max(round(9.3 * len(title)), *(round(8.2 * len(line)) for line in lines))
     for panels in rows:
-        x, y = 16, y + 44
+        x = 16
+        y = y + 44
         for panel in panels:
             body += [f'<g transform="translate({x},{y})">', *panel.body, "</g>"]
             x += panel.width + 48
-        y, right = y + max(panel.height for panel in panels), max(right, x - 48)
+        y = y + max(panel.height for panel in panels)
+        right = max(right, x - 48)
     return document((right + 16, y + 16), title, body, in_words(lines))

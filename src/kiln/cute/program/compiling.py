@@ -38,10 +38,25 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 __all__ = [
-    "RDC", "DeviceTarget", "DisableCuteExtCompile", "EnableAssertions", "EnableTVMFFI", "FrontendNext", "GPUArch",
-    "GenerateLineInfo", "KeepCUBIN", "KeepPTX", "KeepSASS", "LinkLibraries", "NvdisasmOptions", "OptLevel",
-    "PtxasOptions", "RemarkFilter", "RemarkOutput", "compile",
-]  # fmt: skip
+    "RDC",
+    "DeviceTarget",
+    "DisableCuteExtCompile",
+    "EnableAssertions",
+    "EnableTVMFFI",
+    "FrontendNext",
+    "GPUArch",
+    "GenerateLineInfo",
+    "KeepCUBIN",
+    "KeepPTX",
+    "KeepSASS",
+    "LinkLibraries",
+    "NvdisasmOptions",
+    "OptLevel",
+    "PtxasOptions",
+    "RemarkFilter",
+    "RemarkOutput",
+    "compile",
+]
 
 
 _ARTIFACTS = {"ptx": "ptx", "cubin": "cubin", "sass": "sass"}

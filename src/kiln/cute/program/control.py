@@ -20,9 +20,16 @@ def yield_out(args: Sequence[Any] = (), loc: Any = None, ip: Any = None) -> None
 
 
 def for_generate(
-    start: Any, stop: Any = None, step: Any = None, iter_args: Sequence[Any] | None = None, *, unroll: Any = None,
-    prefetch_stages: int | None = None, loc: Any = None, ip: Any = None,
-) -> Iterator[Any]:  # fmt: skip
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    iter_args: Sequence[Any] | None = None,
+    *,
+    unroll: Any = None,
+    prefetch_stages: int | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Iterator[Any]:
     """Build a loop, `for i in for_generate(0, n): ...; yield_out()`, whose body is traced for the one item it yields.
 
     With `iter_args` the item is (i, carried values, results of the loop).
@@ -85,10 +92,15 @@ def _typed(x: Any) -> Any:
 
 
 def if_generate(
-    condition: Any, then: Callable[..., Any], orelse: Callable[..., Any] | None = None,
-    input_args: Sequence[Any] | None = None, return_types: Sequence[Any] | None = None, *, loc: Any = None,
+    condition: Any,
+    then: Callable[..., Any],
+    orelse: Callable[..., Any] | None = None,
+    input_args: Sequence[Any] | None = None,
+    return_types: Sequence[Any] | None = None,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the value (or values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
     kinds = list(return_types or ())
     arguments = list(input_args or ())

@@ -52,8 +52,10 @@ if TYPE_CHECKING:
 
         def __call__(self, function: Callable[P, Any], /) -> KernelFunction[P]: ...
 else:  # loaded by the first call: they read arrays of other packages
-    host_arguments, native_calls = lazy.Module("kiln.cute.host.arguments"), lazy.Module("kiln.cute.host.native_calls")
-    streams, symbols = lazy.Module("kiln.cute.host.stream"), lazy.Module("kiln.cute.host.symbols")
+    host_arguments = lazy.Module("kiln.cute.host.arguments")
+    native_calls = lazy.Module("kiln.cute.host.native_calls")
+    streams = lazy.Module("kiln.cute.host.stream")
+    symbols = lazy.Module("kiln.cute.host.symbols")
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -287,14 +289,17 @@ _SIZES_ELSEWHERE = {
     ),
     **dict.fromkeys(("warps", "num_warps"), "block= has the threads of a block: block=32 * num_warps"),
     **dict.fromkeys(
-        ("blocks", "num_blocks", "ctas", "num_ctas", "grid_dim", "gridDim"), "grid= has the blocks: grid=8, or grid=(x, y, z)"
+        ("blocks", "num_blocks", "ctas", "num_ctas", "grid_dim", "gridDim"),
+        "grid= has the blocks: grid=8, or grid=(x, y, z)",
     ),
     **dict.fromkeys(
         ("shared", "shared_mem", "shared_memory", "shmem", "dynamic_smem", "smem_bytes", "dynamic_smem_bytes"),
         "smem= has the bytes of shared memory; what the kernel allocates is counted by itself",
     ),
-    **dict.fromkeys(("clusters", "cluster_dims", "cluster_size"), "cluster= has the blocks of a cluster: cluster=(2, 1, 1)"),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("clusters", "cluster_dims", "cluster_size"), "cluster= has the blocks of a cluster: cluster=(2, 1, 1)"
+    ),
+}
 """Names of a launch's sizes in other languages, and what to write for them."""
 
 
@@ -330,7 +335,8 @@ class KernelLaunch:
         self.arguments = arguments
         self._trace_of = tracing.current()
         frame = user_frame()
-        self._made_in, self._made_at = id(frame), None if frame is None else frame_span(frame)
+        self._made_in = id(frame)
+        self._made_at = None if frame is None else frame_span(frame)
         self._launched = False
 
     def __del__(self) -> None:
@@ -340,7 +346,8 @@ class KernelLaunch:
         active = tracing.current()
         if active is None or active is not self._trace_of or self._made_at is None:
             return
-        at, name = self._made_at, self.kernel.name
+        at = self._made_at
+        name = self.kernel.name
         frame = user_frame()
         if frame is not None and id(frame) == self._made_in and at.line <= frame.f_lineno <= max(at.line, at.end_line):
             complaint = runtime_error(
@@ -354,15 +361,30 @@ class KernelLaunch:
 
     @_only_known_options
     def launch(
-        self, *, grid: Extents, block: Extents, cluster: Extents | None = None, smem: int | Integer | None = None,
-        stream: Any = None, max_number_threads: Extents | None = None, min_blocks_per_mp: int | None = None,
-        use_pdl: bool | Boolean = False, cooperative: bool = False, fallback_cluster: Extents | None = None,
-        launch_completion_event: Any = None, launch_completion_event_flags: int | Integer | None = None,
-        programmatic_event: Any = None, programmatic_event_flags: int | Integer | None = None,
+        self,
+        *,
+        grid: Extents,
+        block: Extents,
+        cluster: Extents | None = None,
+        smem: int | Integer | None = None,
+        stream: Any = None,
+        max_number_threads: Extents | None = None,
+        min_blocks_per_mp: int | None = None,
+        use_pdl: bool | Boolean = False,
+        cooperative: bool = False,
+        fallback_cluster: Extents | None = None,
+        launch_completion_event: Any = None,
+        launch_completion_event_flags: int | Integer | None = None,
+        programmatic_event: Any = None,
+        programmatic_event_flags: int | Integer | None = None,
         programmatic_event_trigger_at_block_start: int | Integer | None = None,
-        smem_merge_branch_allocs: bool = False, preferred_smem_carveout: int | None = None, async_deps: Any = None,
-        has_cluster: bool = False, has_fallback_cluster: bool = False, hint_smem_base_uniform: bool = True,
-    ) -> None:  # fmt: skip
+        smem_merge_branch_allocs: bool = False,
+        preferred_smem_carveout: int | None = None,
+        async_deps: Any = None,
+        has_cluster: bool = False,
+        has_fallback_cluster: bool = False,
+        hint_smem_base_uniform: bool = True,
+    ) -> None:
         """Run the kernel over a grid of CTAs; sizes are (x, y, z), or fewer numbers.
 
         `smem` is the least shared memory of a CTA, in bytes; the kernel's own allocations are counted and part of it.
@@ -394,10 +416,8 @@ class KernelLaunch:
         values += more
         events = {
             "launch_completion": (launch_completion_event, launch_completion_event_flags, None),
-            "programmatic": (
-                programmatic_event, programmatic_event_flags, programmatic_event_trigger_at_block_start
-            ),
-        }  # fmt: skip
+            "programmatic": (programmatic_event, programmatic_event_flags, programmatic_event_trigger_at_block_start),
+        }
         events = {name: parts for name, parts in events.items() if parts[0] is not None}
         values += [value for parts in events.values() for value in _event_values(*parts)]
         shared = _size("smem", smem if smem is not None else 0).ir_value()
@@ -481,7 +501,15 @@ def _end_trace(active: tracing.Trace, kernel: KernelFunction, failure: Exception
     """End the trace after an exception in a kernel, of which half is left, even if the program catches it."""
     if active.broken is None:
         active.broken_by = failure
-        active.broken = failure if isinstance(failure, DSLBaseError) else runtime_error(f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it", "decide before the launch whether the kernel can do it, or catch the exception inside the kernel", span=kernel.span)  # fmt: skip
+        active.broken = (
+            failure
+            if isinstance(failure, DSLBaseError)
+            else runtime_error(
+                f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it",
+                "decide before the launch whether the kernel can do it, or catch the exception inside the kernel",
+                span=kernel.span,
+            )
+        )
 
 
 def _symbol(kernel: KernelFunction) -> str:

@@ -31,36 +31,50 @@ _THREE_NUMBERS = (
 )
 
 _CUDA = {
-    "threadIdx": "tx, ty, tz = cute.arch.thread_idx()", "blockIdx": "bx, by, bz = cute.arch.block_idx()",
-    "blockDim": "x, y, z = cute.arch.block_dim()", "gridDim": "x, y, z = cute.arch.grid_dim()",
-    "warpSize": "cute.arch.WARP_SIZE", "__syncthreads": "cute.arch.sync_threads()", "syncthreads": "cute.arch.sync_threads()",
-    "__syncwarp": "cute.arch.sync_warp()", "atomicAdd": "cute.arch.atomic_add(pointer, value)",
+    "threadIdx": "tx, ty, tz = cute.arch.thread_idx()",
+    "blockIdx": "bx, by, bz = cute.arch.block_idx()",
+    "blockDim": "x, y, z = cute.arch.block_dim()",
+    "gridDim": "x, y, z = cute.arch.grid_dim()",
+    "warpSize": "cute.arch.WARP_SIZE",
+    "__syncthreads": "cute.arch.sync_threads()",
+    "syncthreads": "cute.arch.sync_threads()",
+    "__syncwarp": "cute.arch.sync_warp()",
+    "atomicAdd": "cute.arch.atomic_add(pointer, value)",
     "tl": "Triton's names have no meaning here: cute.arch, cute.math and tensors take their place",
-}  # fmt: skip
+}
 
 _OF_TENSORS = {
-    "numel": "cute.size(x)", "dim": "cute.rank(x)", "ndim": "cute.rank(x)", "zero_": "x.fill(0)", "fill_": "x.fill(value)",
-    "copy_": "x.store(y.load()), or cute.autovec_copy(y, x)", "item": "x[0]", "dtype": "x.element_type",
+    "numel": "cute.size(x)",
+    "dim": "cute.rank(x)",
+    "ndim": "cute.rank(x)",
+    "zero_": "x.fill(0)",
+    "fill_": "x.fill(value)",
+    "copy_": "x.store(y.load()), or cute.autovec_copy(y, x)",
+    "item": "x[0]",
+    "dtype": "x.element_type",
     **dict.fromkeys(
         ("T", "mT", "t", "transpose", "permute"),
         "cute.make_tensor(x.iterator, cute.select(x.layout, [1, 0])) has its modes the other way round",
     ),
     **dict.fromkeys(
-        ("reshape", "view", "flatten"), "cute.make_tensor(x.iterator, layout) has another layout, cute.logical_divide tiles"
+        ("reshape", "view", "flatten"),
+        "cute.make_tensor(x.iterator, layout) has another layout, cute.logical_divide tiles",
     ),
     **dict.fromkeys(
         ("sum", "mean", "max", "min", "amax", "amin", "prod"),
         "x.load().reduce(cute.ReductionOp.ADD, 0.0, 0) reduces a tile of one thread; across threads: cute.arch.warp_reduction",
     ),
-    **dict.fromkeys(("to", "astype", "float", "half", "type"), "x.load().to(dtype) for a tile, x[i].to(dtype) for an element"),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("to", "astype", "float", "half", "type"), "x.load().to(dtype) for a tile, x[i].to(dtype) for an element"
+    ),
+}
 
 _OF_NUMBERS = {
     "item": "a number is used as it is",
     **dict.fromkeys(("astype", "float", "half", "int", "type", "cast"), "v.to(Float32) converts"),
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "pow"), "cute.math has it as a function"),
     "abs": "abs(v)",
-}  # fmt: skip
+}
 
 
 def type_mistake(text: str, at: Place) -> Explanation | None:
@@ -181,7 +195,8 @@ _TYPE_MISTAKES: tuple[tuple[str, Callable[[re.Match[str], Place], Explanation | 
 
 def attribute_mistake(failure: AttributeError, at: Place) -> Explanation | None:
     """Return what to say of an attribute that a traced value does not have."""
-    owner, name = failure.obj, failure.name or ""
+    owner = failure.obj
+    name = failure.name or ""
     node = node_at(at[0], ast.Attribute)
     written = ast.unparse(node.value) if node is not None else ""
     if isinstance(owner, tuple) and name in ("x", "y", "z"):

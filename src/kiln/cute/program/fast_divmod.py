@@ -56,7 +56,8 @@ class FastDivmodDivisor:
         kind = type(dividend)
         if not isinstance(dividend, Integer) or kind.width > 32:
             raise type_error(f"a dividend of FastDivmodDivisor is an integer of up to 32 bits, got {kind.__name__}")
-        number, divisor = Uint32(dividend), Uint32(self._packed)
+        number = Uint32(dividend)
+        divisor = Uint32(self._packed)
         bits = _bits(divisor)
         high = mul_hi(number, Uint32(self._packed >> 32))
         one = Uint32(bits != 0)  # the first shift: 1, or 0 for a divisor of 1
@@ -111,7 +112,8 @@ class FastDivmodDivisor:
     def _dynamic(self, kind: Any) -> FastDivmodDivisor:
         """Return the divisor with a type in place of its number, which rebuilding reads from the packed value."""
         made = object.__new__(FastDivmodDivisor)
-        made._packed, made._divisor = self._packed, kind._make(0)
+        made._packed = self._packed
+        made._divisor = kind._make(0)
         return made
 
 

@@ -28,26 +28,33 @@ from . import expression_mistakes
 def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
     """Return the error for a function of Python's numbers, a launch without its sizes, a mode that is not there, or an
     expression that Python refuses for a traced value."""
-    span, frame = last_user_span(tb), _last_user_frame(tb)
-    at, text, found = (span, frame), str(failure), None
+    span = last_user_span(tb)
+    frame = _last_user_frame(tb)
+    at = (span, frame)
+    text = str(failure)
+    found = None
     kind: type[DSLBaseError] = DSLUserCodeTypeError
     if isinstance(failure, IndexError):
         missing = _missing_mode(span, frame)
         if missing is not None:
             return missing
-        found, kind = expression_mistakes.array_index(at), DSLUserCodeIndexError
+        found = expression_mistakes.array_index(at)
+        kind = DSLUserCodeIndexError
     elif isinstance(failure, AttributeError):
-        found, kind = expression_mistakes.attribute_mistake(failure, at), DSLUserCodeAttributeError
+        found = expression_mistakes.attribute_mistake(failure, at)
+        kind = DSLUserCodeAttributeError
         found = found or _launch_attribute(failure)
     elif isinstance(failure, NameError):
-        found, kind = expression_mistakes.name_mistake(getattr(failure, "name", "") or ""), DSLUserCodeNameError
+        found = expression_mistakes.name_mistake(getattr(failure, "name", "") or "")
+        kind = DSLUserCodeNameError
     elif isinstance(failure, TypeError):
         known = _foreign_function(failure, span, frame) or _launch_without_sizes(text, span)
         if known is not None:
             return known
         found = expression_mistakes.type_mistake(text, at)
     elif isinstance(failure, ValueError):
-        found, kind = expression_mistakes.unpacking_mistake(text, at), DSLUserCodeValueError
+        found = expression_mistakes.unpacking_mistake(text, at)
+        kind = DSLUserCodeValueError
     if found is None and isinstance(failure, (TypeError, ValueError)):
         last = last_frame(tb)
         if last is not None and is_internal(last.tb_frame.f_code) and raised_on_purpose(failure, last):
@@ -57,7 +64,8 @@ def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError 
 
 def _launch_attribute(failure: AttributeError) -> expression_mistakes.Explanation | None:
     """Return what to say of `k.launch(...)` and `k(...).run(...)`."""
-    kind, name = type(failure.obj).__name__, failure.name
+    kind = type(failure.obj).__name__
+    name = failure.name
     if kind == "KernelFunction" and name == "launch":
         return "the kernel is launched before it has its arguments", "write k(x, y).launch(grid=..., block=...)"
     if kind == "KernelLaunch":
@@ -128,8 +136,19 @@ def numbers_hint(written: str, name: str) -> str:
     return f"{written} computes with numbers of Python while the program is traced; cute.math has functions of dynamic values"
 
 
-_SAME = {"maximum": "max", "fmax": "max", "minimum": "min", "fmin": "min", "absolute": "abs", "fabs": "abs", "power": "pow",
-    "arctan": "atan", "arctan2": "atan2", "arcsin": "asin", "arccos": "acos"}  # fmt: skip
+_SAME = {
+    "maximum": "max",
+    "fmax": "max",
+    "minimum": "min",
+    "fmin": "min",
+    "absolute": "abs",
+    "fabs": "abs",
+    "power": "pow",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arcsin": "asin",
+    "arccos": "acos",
+}
 
 
 def instead_of(name: str) -> str:

@@ -62,7 +62,8 @@ def _place(tensor: TracedTensor) -> str:
 
 
 def _element(tensor: TracedTensor, coord: Any) -> list[Any]:
-    kind, value = tensor._iterator.number_format, tensor[coord]
+    kind = tensor._iterator.number_format
+    value = tensor[coord]
     return [" ", value] if kind is None else [Formatted(value, f" {kind}")]
 
 
@@ -72,7 +73,8 @@ def _matrices(tensor: TracedTensor, sizes: list[int]) -> list[Any]:
     if not sizes:
         return [f"\n{indent}[", *_element(tensor, ()), "])"]
     depth = len(sizes) - 1
-    rows, columns = sizes[0], sizes[1] if len(sizes) > 1 else 1
+    rows = sizes[0]
+    columns = sizes[1] if len(sizes) > 1 else 1
     parts: list[Any] = []
     outer = [range(s) for s in reversed(sizes[2:])]
     for number, rest in enumerate(itertools.product(*outer)):

@@ -13,14 +13,26 @@ from ...base_dsl.bindings import ir
 from ...dialects.cute.grid import Launch
 
 _WRITES = {
-    ("cute.store", 1), ("cute_nvgpu.atomic_rmw", 0), ("cute_nvgpu.atomic_cas", 0), ("cute_nvgpu.ordered_store", 0),
-    ("cute_nvgpu.bulk_store", 0), ("cute_nvgpu.tma_store", 0),
-}  # fmt: skip
+    ("cute.store", 1),
+    ("cute_nvgpu.atomic_rmw", 0),
+    ("cute_nvgpu.atomic_cas", 0),
+    ("cute_nvgpu.ordered_store", 0),
+    ("cute_nvgpu.bulk_store", 0),
+    ("cute_nvgpu.tma_store", 0),
+}
 """Operations that write, with the operand whose memory they write to."""
 _MOVES = {
-    "cute.int_to_ptr", "cute.ptr_to_int", "cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter",
-    "cute.through", "cute_nvgpu.tensor_map_encode", "cute_nvgpu.tensor_map_address",
-}  # fmt: skip
+    "cute.int_to_ptr",
+    "cute.ptr_to_int",
+    "cute.ptr_add",
+    "cute.cast_ptr",
+    "cute.view",
+    "cute.cast_memref",
+    "cute.iter",
+    "cute.through",
+    "cute_nvgpu.tensor_map_encode",
+    "cute_nvgpu.tensor_map_address",
+}
 """Operations whose result leads to the memory of their first operand."""
 
 
@@ -39,10 +51,12 @@ def _is_short(value: ir.Value) -> bool:
 
 def _is_written(root: ir.Value, functions: dict[str, ir.Operation]) -> bool:
     """Return whether an operation writes to the memory that a pointer, or an address, leads to."""
-    waiting, seen = [root], {root}
+    waiting = [root]
+    seen = {root}
     while waiting:
         for use in waiting.pop().uses:
-            op, number = use.owner.operation, use.operand_number
+            op = use.owner.operation
+            number = use.operand_number
             if (op.name, number) in _WRITES:
                 return True
             for value in _leads_to(op, number, functions):

@@ -58,9 +58,17 @@ class Array:
     """The index of the first element in what was allocated, and the elements of that, if accesses are checked."""
 
     def __init__(
-        self, base: Any = None, shape: Any = None, *, dtype: Any = None, space: Any = None, addrspace: Any = None,
-        alignment: int | None = None, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        base: Any = None,
+        shape: Any = None,
+        *,
+        dtype: Any = None,
+        space: Any = None,
+        addrspace: Any = None,
+        alignment: int | None = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         tracing.require("cutlass.Array()")
         base = dtype if base is None else base
         space = addrspace if space is None else space
@@ -74,7 +82,8 @@ class Array:
         if not all(isinstance(s, int) and s > 0 for s in shape):
             raise type_error(f"an Array of shape {shape} is allocated", "extents are Python integers of at least 1")
         count = product(shape)
-        size, own = (count * element_bits(dtype) + 7) // 8, natural_alignment(dtype)
+        size = (count * element_bits(dtype) + 7) // 8
+        own = natural_alignment(dtype)
         if alignment is not None and (alignment < 1 or alignment & (alignment - 1)):
             raise type_error(f"alignment is {alignment}", "a power of two, in bytes")
         if space is AddressSpace.smem:
@@ -105,7 +114,8 @@ class Array:
     def _of_tensor(self, tensor: TracedTensor, dtype: Any) -> None:
         if not tensor.in_memory or isinstance(tensor.layout, ComposedLayout):
             raise type_error(f"an Array is a view of memory without a swizzled layout, got {tensor}")
-        shape, strides = flatten_to_tuple(tensor.shape), flatten_to_tuple(tensor.stride)
+        shape = flatten_to_tuple(tensor.shape)
+        strides = flatten_to_tuple(tensor.stride)
         pointer = as_raw_pointer(tensor._iterator)
         if dtype not in (None, pointer.dtype):
             if element_bits(dtype) != element_bits(pointer.dtype):
@@ -263,12 +273,14 @@ class Array:
     def _at(self, index: Any, write: bool) -> tuple[Any, int | None]:
         """Return the pointer to what an index names and the count of a slice; the view that is left, for a row."""
         coord = index if isinstance(index, tuple) else (index,)
-        last, modes = coord[-1], len(self._shape or (1,))
+        last = coord[-1]
+        modes = len(self._shape or (1,))
         if any(map(_is_whole, coord)) or (len(coord) < modes and not isinstance(last, slice)):
             return self._rest(coord), None
         count = None
         if isinstance(last, slice):
-            start, count = last.start, last.stop
+            start = last.start
+            count = last.stop
             if last.step is not None or not isinstance(count, int) or count < 1:
                 raise type_error(
                     f"an Array is sliced by {_slice_text(last)}",
@@ -329,24 +341,48 @@ class Array:
         cute.bounds(self._pointer._base, [Int64(x).ir_value() for x in (*low, *high, *sizes)], write)
 
     def load(
-        self, idx: Any = 0, vector_size: int | None = None, *, alignment: int | None = None, is_volatile: bool = False,
-        is_nontemporal: bool = False, is_invariant: bool = False, is_invariant_group: bool = False,
-        ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        idx: Any = 0,
+        vector_size: int | None = None,
+        *,
+        alignment: int | None = None,
+        is_volatile: bool = False,
+        is_nontemporal: bool = False,
+        is_invariant: bool = False,
+        is_invariant_group: bool = False,
+        ordering: Any = None,
+        syncscope: Any = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
         """Return the element with an index, counted in memory, or with a coordinate, or a vector from there on.
 
         The other operands are those of `Pointer.load`.
         """
         return self._linear(idx, vector_size or 1, write=False).load(
-            alignment, count=vector_size, is_volatile=is_volatile, is_invariant=is_invariant, ordering=ordering,
+            alignment,
+            count=vector_size,
+            is_volatile=is_volatile,
+            is_invariant=is_invariant,
+            ordering=ordering,
             syncscope=syncscope,
-        )  # fmt: skip
+        )
 
     def store(
-        self, value: Any, idx: Any = 0, vector_size: int | None = None, *, alignment: int | None = None,
-        is_volatile: bool = False, is_nontemporal: bool = False, is_invariant_group: bool = False,
-        ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        value: Any,
+        idx: Any = 0,
+        vector_size: int | None = None,
+        *,
+        alignment: int | None = None,
+        is_volatile: bool = False,
+        is_nontemporal: bool = False,
+        is_invariant_group: bool = False,
+        ordering: Any = None,
+        syncscope: Any = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         """Write an element or a vector from an index on, counted in memory, or from a coordinate on.
 
         The other operands are those of `Pointer.store`.
@@ -356,17 +392,34 @@ class Array:
         self._put(self._linear(idx, count or 1, write=True), value, count, alignment, how)
 
     def masked_load(
-        self, idx: Any, count: int, mask: Any, default: Any = None, *, alignment: int | None = None,
-        is_volatile: bool = False, is_nontemporal: bool = False, loc: Any = None, ip: Any = None,
-    ) -> TensorSSA:  # fmt: skip
+        self,
+        idx: Any,
+        count: int,
+        mask: Any,
+        default: Any = None,
+        *,
+        alignment: int | None = None,
+        is_volatile: bool = False,
+        is_nontemporal: bool = False,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> TensorSSA:
         """Return `count` elements from an index on; where the mask does not hold, `default`, and nothing is read."""
         pointer, check = self._masked(idx, alignment, is_volatile, write=False)
         return raw_pointer.masked_load([pointer + i for i in range(count)], mask, default, self.dtype, check)
 
     def masked_store(
-        self, idx: Any, value: Any, mask: Any, *, alignment: int | None = None, is_volatile: bool = False,
-        is_nontemporal: bool = False, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        idx: Any,
+        value: Any,
+        mask: Any,
+        *,
+        alignment: int | None = None,
+        is_volatile: bool = False,
+        is_nontemporal: bool = False,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         """Write the elements of a vector from an index on where the mask holds."""
         pointer, check = self._masked(idx, alignment, is_volatile, write=True)
         raw_pointer.masked_store(pointer, value, mask, check)

@@ -149,7 +149,8 @@ def _covers(shape: Any, other: Any) -> bool:
     """Return whether coordinates of a shape are coordinates of another one, of the same extents."""
     if isinstance(shape, tuple):
         return isinstance(other, tuple) and len(shape) == len(other) and all(map(_covers, shape, other))
-    mine, theirs = product(shape), product(other)
+    mine = product(shape)
+    theirs = product(other)
     return not (isinstance(mine, int) and isinstance(theirs, int)) or mine == theirs
 
 

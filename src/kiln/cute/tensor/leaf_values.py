@@ -60,11 +60,13 @@ def join_layouts(a: Any, b: Any) -> tuple[Any, Any] | None:
     if isinstance(a, ComposedLayout):
         if a.inner is not b.inner and a.inner != b.inner:
             return None
-        offsets, outers = join_coords(a.offset, b.offset), join_layouts(a.outer, b.outer)
+        offsets = join_coords(a.offset, b.offset)
+        outers = join_layouts(a.outer, b.outer)
         if offsets is None or outers is None:
             return None
         return ComposedLayout(a.inner, offsets[0], outers[0]), ComposedLayout(b.inner, offsets[1], outers[1])
-    shapes, strides = _join_trees(a.shape, b.shape), _join_trees(a.stride, b.stride)
+    shapes = _join_trees(a.shape, b.shape)
+    strides = _join_trees(a.stride, b.stride)
     if shapes is None or strides is None:
         return None
     return Layout(shapes[0], strides[0]), Layout(shapes[1], strides[1])

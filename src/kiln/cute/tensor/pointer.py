@@ -33,7 +33,9 @@ __all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
 
 _FAR = (AddressSpace.gmem, AddressSpace.generic)
-_SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of names takes longer to look up
+# a name of a class of names takes longer to look up
+_SMEM = AddressSpace.smem
+_TMEM = AddressSpace.tmem
 _TMEM_COLUMN = 4
 """The bytes of a column of tensor memory."""
 _TMEM_BYTE_AT = 30
@@ -98,9 +100,16 @@ class Pointer(TensorIterator):
     """The class of pointers that are made from it in a trace."""
 
     def __init__(
-        self, value: ir.Value, dtype: Any, memspace: AddressSpace = AddressSpace.generic, alignment: int = 0, *,
-        offset: Any = 0, swizzle: Swizzle | None = None, readonly: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        value: ir.Value,
+        dtype: Any,
+        memspace: AddressSpace = AddressSpace.generic,
+        alignment: int = 0,
+        *,
+        offset: Any = 0,
+        swizzle: Swizzle | None = None,
+        readonly: bool = False,
+    ) -> None:
         self._base = value  # of the type `_base_type`; `offset` elements are still to be added
         self._offset = offset
         self._inside: Any = 0
@@ -118,9 +127,15 @@ class Pointer(TensorIterator):
     def _copy(self, **changes: Any) -> Pointer:
         made = object.__new__(self._traced)  # also of an address from Python: inside a trace it is a plain pointer
         # name by name: every slice is a copy, and a loop over the names takes three times as long
-        made._base, made._offset, made._inside = self._base, self._offset, self._inside
-        made._dtype, made._memspace, made._alignment = self._dtype, self._memspace, self._alignment
-        made._swizzle, made._readonly, made._apart = self._swizzle, self._readonly, self._apart
+        made._base = self._base
+        made._offset = self._offset
+        made._inside = self._inside
+        made._dtype = self._dtype
+        made._memspace = self._memspace
+        made._alignment = self._alignment
+        made._swizzle = self._swizzle
+        made._readonly = self._readonly
+        made._apart = self._apart
         for name, value in changes.items():
             setattr(made, name, value)
         tracing.hold(made)
@@ -474,7 +489,8 @@ class Pointer(TensorIterator):
         return self._copy(_alignment=like._alignment, _apart=bool(like._period()))
 
     def __kiln_print__(self) -> list[Any]:
-        space, bits = self._memspace.name, type_name(self._dtype)
+        space = self._memspace.name
+        bits = type_name(self._dtype)
         address = Int64(Uint32(self.toint())) if self._memspace is _TMEM else self._address()
         return ["raw_ptr(0x", Formatted(address, "016x"), f": {bits}, {space}, align<{self._alignment}>)"]
 
@@ -615,7 +631,8 @@ def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
         moved = pointer_from_address(swizzled, pointer._dtype, pointer._memspace)
         return seen_through(moved._base, pointer._swizzle), index_value(0)
     if not isinstance(offset, int) and not is_zero(pointer._offset):
-        pointer, offset = pointer + offset, 0
+        pointer = pointer + offset
+        offset = 0
     return pointer._base, index_value(leaf_add(pointer._offset, offset))
 
 
@@ -663,8 +680,7 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
         return dtype(value).ir_value()
     if isinstance(kind, NumericMeta):
         raise type_error(
-            f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",
-            conversion(dtype.__name__),
+            f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}", conversion(dtype.__name__)
         )
     if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
         return dtype(value).ir_value()

@@ -71,7 +71,8 @@ def _as_format() -> str:
     call = node_at(user_span(), ast.Call)
     if call is None or not call.args or not isinstance(call.args[0], ast.JoinedStr):
         return ""
-    text, values = "", list[str]()
+    text = ""
+    values = list[str]()
     for part in call.args[0].values:
         if isinstance(part, ast.FormattedValue):
             spec = part.format_spec
@@ -88,7 +89,8 @@ def _as_format() -> str:
 def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
     pieces: list[str] = []
     values: list[Any] = []
-    position, used = 0, 0
+    position = 0
+    used = 0
     for found in re.finditer(_PLACE, fmt):
         pieces.append(fmt[position : found.start()].replace("%", "%%"))
         position = found.end()

@@ -80,10 +80,19 @@ class RawPointer(Pointer):
         return natural_alignment(self._dtype)
 
     def load(
-        self, alignment: int | None = None, *, count: int | None = None, is_volatile: bool = False,
-        is_nontemporal: bool = False, is_invariant: bool = False, is_invariant_group: bool = False,
-        ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        alignment: int | None = None,
+        *,
+        count: int | None = None,
+        is_volatile: bool = False,
+        is_nontemporal: bool = False,
+        is_invariant: bool = False,
+        is_invariant_group: bool = False,
+        ordering: Any = None,
+        syncscope: Any = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
         """Return the element it points to or, with a `count`, a vector of elements.
 
         `ordering` makes each access atomic: "monotonic" (relaxed) or "acquire", at `syncscope` (the GPU by default).
@@ -93,9 +102,18 @@ class RawPointer(Pointer):
         return load(self, count, alignment, how or ("nc" if invariant else ""))
 
     def store(
-        self, value: Any, *, alignment: int | None = None, is_volatile: bool = False, is_nontemporal: bool = False,
-        is_invariant_group: bool = False, ordering: Any = None, syncscope: Any = None, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        value: Any,
+        *,
+        alignment: int | None = None,
+        is_volatile: bool = False,
+        is_nontemporal: bool = False,
+        is_invariant_group: bool = False,
+        ordering: Any = None,
+        syncscope: Any = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         """Write an element, or the elements of a vector.
 
         `ordering` makes each access atomic: "monotonic" (relaxed) or "release", at `syncscope` (the GPU by default).
@@ -103,9 +121,15 @@ class RawPointer(Pointer):
         store(self, value, alignment, access_order(ordering, syncscope, is_volatile, "release"))
 
     def nvvm_load_ext(
-        self, *, count: int | None = None, cache_modifier: Any = None, evict: Any = None, scope: Any = None,
-        loc: Any = None, ip: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        *,
+        count: int | None = None,
+        cache_modifier: Any = None,
+        evict: Any = None,
+        scope: Any = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
         """Return an element or, with a `count`, a vector in one access with a cache operator and an eviction priority.
 
         A `scope` makes it relaxed at that scope.
@@ -116,9 +140,15 @@ class RawPointer(Pointer):
         return self._dtype._make(made) if count is None else TensorSSA(made, (count,), self._dtype)
 
     def nvvm_store_ext(
-        self, value: Any, *, cache_modifier: Any = None, evict: Any = None, scope: Any = None, loc: Any = None,
+        self,
+        value: Any,
+        *,
+        cache_modifier: Any = None,
+        evict: Any = None,
+        scope: Any = None,
+        loc: Any = None,
         ip: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write an element or a vector in one access; operands are those of `nvvm_load_ext`."""
         require_writable(self)
         how = access_modifiers(None if scope is None else "relaxed", scope, cache_modifier, evict)
@@ -126,9 +156,15 @@ class RawPointer(Pointer):
         nvgpu.memory.ordered_store(self.ir_value(), made, how)
 
     def masked_gather(
-        self, offsets: Any, mask: Any, pass_thru: Any = None, *, alignment: int | None = None, loc: Any = None,
+        self,
+        offsets: Any,
+        mask: Any,
+        pass_thru: Any = None,
+        *,
+        alignment: int | None = None,
+        loc: Any = None,
         ip: Any = None,
-    ) -> TensorSSA:  # fmt: skip
+    ) -> TensorSSA:
         """Return the elements at a Vector of offsets where the mask holds, and those of `pass_thru` elsewhere."""
         places = [self + offset for offset in offsets.to_elements()]
         return masked_load([promised(place, alignment) for place in places], mask, pass_thru, self._dtype)
@@ -137,7 +173,8 @@ class RawPointer(Pointer):
         self, mask: Any, pass_thru: Any = None, *, alignment: int | None = None, loc: Any = None, ip: Any = None
     ) -> TensorSSA:
         """Return the elements where the mask holds, and those of `pass_thru` (default 0) elsewhere, which are not read."""
-        holds, pointer = _mask(mask), promised(self, alignment)
+        holds = _mask(mask)
+        pointer = promised(self, alignment)
         return masked_load([pointer + i for i in range(len(holds))], mask, pass_thru, self._dtype)
 
     def masked_store(
@@ -155,9 +192,14 @@ class RawPointer(Pointer):
         return raw_pointer(Pointer(address_at(seen, 0), self._dtype, self._memspace, alignment))
 
     def load_swizzled(
-        self, swizzle: Swizzle, alignment: int | None = None, *, count: int | None = None, loc: Any = None,
+        self,
+        swizzle: Swizzle,
+        alignment: int | None = None,
+        *,
+        count: int | None = None,
+        loc: Any = None,
         ip: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Return elements that lie at the swizzled addresses of those from here on."""
         return load(_seen(self, swizzle), count, alignment, "")
 

@@ -129,7 +129,8 @@ class struct:
         self._place(_annotations(cls))
 
     def _place(self, fields: dict[str, Any]) -> None:
-        offset, alignment = 0, 1
+        offset = 0
+        alignment = 1
         for name, kind in fields.items():
             _check_field(kind, name)
             offset = self.align_offset(offset, _alignment(kind))
@@ -177,11 +178,13 @@ class union(struct):
     """Decorate a class as `struct` does, but with all fields at the same address."""
 
     def _place(self, fields: dict[str, Any]) -> None:
-        size, alignment = 0, 1
+        size = 0
+        alignment = 1
         for name, kind in fields.items():
             _check_field(kind, name)
             self._fields[name] = (kind, 0)
-            size, alignment = max(size, _size(kind)), max(alignment, _alignment(kind))
+            size = max(size, _size(kind))
+            alignment = max(alignment, _alignment(kind))
         self._alignment = alignment
         self._size = self.align_offset(size, alignment)
 

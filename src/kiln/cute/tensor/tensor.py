@@ -52,9 +52,16 @@ D = TypeVar("D")
 """A numeric type."""
 
 __all__ = [
-    "Tensor", "make_fragment", "make_fragment_like", "make_identity_tensor", "make_rmem_tensor",
-    "make_rmem_tensor_like", "make_tensor", "rank", "recast_tensor",
-]  # fmt: skip
+    "Tensor",
+    "make_fragment",
+    "make_fragment_like",
+    "make_identity_tensor",
+    "make_rmem_tensor",
+    "make_rmem_tensor_like",
+    "make_tensor",
+    "rank",
+    "recast_tensor",
+]
 
 _PRINTED_ELEMENTS = 256
 """The most elements that `printf` prints with a tensor; `print_tensor` prints any number."""
@@ -372,7 +379,8 @@ class TracedTensor(Tensor[E_co]):
         return self._part(self._iterator.moved(offset), rest, extents)
 
     def _domain_offset(self, coord: Any) -> TracedTensor:
-        layout, coord = self._layout, self._coordinate(coord)
+        layout = self._layout
+        coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.moved(coord)
         if isinstance(layout, ComposedLayout):
             return TracedTensor(self._iterator, layout._domain_offset(coord), self._promised, extents)
@@ -439,7 +447,8 @@ class TracedTensor(Tensor[E_co]):
         extents = None
         if self._extents is not None:
             own = len(values) - self._extents.count()
-            extents, values = self._extents.rebuilt(values[own:]), values[:own]
+            extents = self._extents.rebuilt(values[own:])
+            values = values[:own]
         iterator, rest = self._iterator.unpacked(self._layout, values)
         layout = self._layout
         if rest:
@@ -544,14 +553,20 @@ def _as_layout(layout: Any) -> Any:
 
 @overload
 def make_tensor(
-    iterator: Pointer | TensorIterator | Tensor[Any], layout: Layout | ComposedLayout | Shape, *, loc: Any = None,
+    iterator: Pointer | TensorIterator | Tensor[Any],
+    layout: Layout | ComposedLayout | Shape,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> TracedTensor: ...  # fmt: skip
+) -> TracedTensor: ...
 @overload
 def make_tensor(
-    iterator: int | Integer | tuple[Any, ...] | list[Any], layout: Layout | ComposedLayout | Shape, *, loc: Any = None,
+    iterator: int | Integer | tuple[Any, ...] | list[Any],
+    layout: Layout | ComposedLayout | Shape,
+    *,
+    loc: Any = None,
     ip: Any = None,
-) -> TracedTensor[Extent]: ...  # fmt: skip
+) -> TracedTensor[Extent]: ...
 def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return a tensor: a pointer seen through a layout.
 
@@ -705,6 +720,7 @@ def recast_tensor(
     """
     if not isinstance(src, TracedTensor):
         raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
-    old, new = element_bits(src.element_type), element_bits(dtype)
+    old = element_bits(src.element_type)
+    new = element_bits(dtype)
     made = src._iterator.recast(dtype, swizzle_)
     return TracedTensor(made, recast_layout(new, old, src._layout), True if src._promised and new >= old else None)

@@ -32,9 +32,17 @@ if TYPE_CHECKING:
     from .vector_types import ElementCoord, VectorOperand, elementwise
 
 __all__ = [
-    "ReductionOp", "TensorSSA", "all_", "any_", "empty_like", "full", "full_like", "ones_like", "where",
+    "ReductionOp",
+    "TensorSSA",
+    "all_",
+    "any_",
+    "empty_like",
+    "full",
+    "full_like",
+    "ones_like",
+    "where",
     "zeros_like",
-]  # fmt: skip
+]
 
 
 class ReductionOp(enum.Enum):
@@ -299,7 +307,8 @@ class TensorSSA:
     def from_vector(value: Any, *, dtype: Any = None, shape: Any = None, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return an MLIR vector, with a shape (default: one mode)."""
         if isinstance(value, TensorSSA):
-            dtype, value = dtype or value.dtype, value.value
+            dtype = dtype or value.dtype
+            value = value.value
         count = value.type.shape[0]
         return TensorSSA(value, (count,) if shape is None else shape, dtype)
 
@@ -358,7 +367,8 @@ class TensorSSA:
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
-        old, new = self._dtype.width, dtype.width
+        old = self._dtype.width
+        new = dtype.width
         if old == new:
             return self._with(emit.bitcast(self._value, self._dtype, dtype, self._count), dtype)
         if (self._count * old) % new:
@@ -467,23 +477,47 @@ class TensorSSA:
 
     @overload
     def reduce(
-        self, op: ReductionOp | str = "add", init_val: Numeric | float | None = None, reduction_profile: int = 0, *,
-        dim: None = None, acc: Numeric | float | None = None, loc: Any = None, ip: Any = None,
-    ) -> Number: ...  # fmt: skip
+        self,
+        op: ReductionOp | str = "add",
+        init_val: Numeric | float | None = None,
+        reduction_profile: int = 0,
+        *,
+        dim: None = None,
+        acc: Numeric | float | None = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Number: ...
     @overload
     def reduce(
-        self, op: ReductionOp, init_val: Numeric | float, reduction_profile: tuple[Any, ...], *, loc: Any = None,
+        self,
+        op: ReductionOp,
+        init_val: Numeric | float,
+        reduction_profile: tuple[Any, ...],
+        *,
+        loc: Any = None,
         ip: Any = None,
-    ) -> Any: ...  # fmt: skip
+    ) -> Any: ...
     @overload
     def reduce(
-        self, op: ReductionOp | str = "add", *, dim: int | list[int] | tuple[int, ...], acc: Any = None, loc: Any = None,
+        self,
+        op: ReductionOp | str = "add",
+        *,
+        dim: int | list[int] | tuple[int, ...],
+        acc: Any = None,
+        loc: Any = None,
         ip: Any = None,
-    ) -> Any: ...  # fmt: skip
+    ) -> Any: ...
     def reduce(
-        self, op: ReductionOp | str = "add", init_val: Any = None, reduction_profile: Any = 0, *, dim: Any = None,
-        acc: Any = None, loc: Any = None, ip: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        op: ReductionOp | str = "add",
+        init_val: Any = None,
+        reduction_profile: Any = 0,
+        *,
+        dim: Any = None,
+        acc: Any = None,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> Any:
         """Combine elements, beginning with `init_val`; without it all elements, beginning with the first.
 
         `reduction_profile` has None for each mode that is kept and an integer for each that is reduced; an integer
@@ -525,7 +559,8 @@ class TensorSSA:
         dims = range(modes) if dim is None else dim if isinstance(dim, (list, tuple)) else (dim,)
         if any(not -modes <= d < modes for d in dims):
             raise type_error(f"dim of reduce() is {dim!r}", f"modes from 0 to {modes - 1}")
-        reduced, op = {d % modes for d in dims}, _reduction_op(op)
+        reduced = {d % modes for d in dims}
+        op = _reduction_op(op)
         if len(reduced) == modes:
             return self.reduce(op, acc)
         layout = make_layout(self._shape)
@@ -602,9 +637,11 @@ _OF_BOOLEANS = {"add": "or", "mul": "and"}
 """What arithmetic of arrays of Booleans is."""
 
 _REDUCTIONS = {
-    ReductionOp.ADD: ("add", "add"), ReductionOp.MUL: ("mul", "mul"), ReductionOp.MAX: ("maxui", "maxsi"),
+    ReductionOp.ADD: ("add", "add"),
+    ReductionOp.MUL: ("mul", "mul"),
+    ReductionOp.MAX: ("maxui", "maxsi"),
     ReductionOp.MIN: ("minui", "minsi"),
-}  # fmt: skip
+}
 
 
 def _reduction(kind: str) -> dict[str, ir.Attribute]:
@@ -648,7 +685,8 @@ def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
                 f"values of shapes {pretty_str(a._shape)} and {pretty_str(b._shape)} do not go together",
                 "shapes must be equal, or broadcast: each extent equal or 1",
             )
-        a, b = a.broadcast_to(shape), b.broadcast_to(shape)
+        a = a.broadcast_to(shape)
+        b = b.broadcast_to(shape)
     return a.to(t)._value, b.to(t)._value, a._shape
 
 
@@ -662,7 +700,8 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
 
 def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
     """Return the flat extents of `shape` beside those of `target`, 1 for missing modes; None if they do not fit."""
-    own, wanted = flatten_to_tuple(shape), flatten_to_tuple(target)
+    own = flatten_to_tuple(shape)
+    wanted = flatten_to_tuple(target)
     own = (1,) * (len(wanted) - len(own)) + own
     if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):
         return None
@@ -670,10 +709,12 @@ def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
 
 
 def _broadcast_shape(a: Any, b: Any) -> Any:
-    x, y = flatten_to_tuple(a), flatten_to_tuple(b)
+    x = flatten_to_tuple(a)
+    y = flatten_to_tuple(b)
     longer = a if len(x) >= len(y) else b
     n = max(len(x), len(y))
-    x, y = (1,) * (n - len(x)) + x, (1,) * (n - len(y)) + y
+    x = (1,) * (n - len(x)) + x
+    y = (1,) * (n - len(y)) + y
     if any(s != d and 1 not in (s, d) for s, d in zip(x, y, strict=True)):
         return None
     return unflatten(tuple(d if s == 1 else s for s, d in zip(x, y, strict=True)), longer)
@@ -753,7 +794,8 @@ def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: Any = Non
     elif isinstance(y, TensorSSA):
         t = _meet(y, x, weak_type)
     else:
-        first, second = as_numeric(x), as_numeric(y)
+        first = as_numeric(x)
+        second = as_numeric(y)
         t = common_type(first.dtype, second.dtype)
     if t is None:
         raise type_error(f"where() cannot choose between {type(x).__name__} and {type(y).__name__}")

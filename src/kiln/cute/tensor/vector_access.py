@@ -101,7 +101,8 @@ def _groups(layout: Any, count: int) -> Iterator[Group]:
         for first in range(0, count, width):
             yield Group(layout(first), range(width), range(first, first + width))
         return
-    shapes, strides = flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride)
+    shapes = flatten_to_tuple(layout.shape)
+    strides = flatten_to_tuple(layout.stride)
     if all(isinstance(d, int) for d in strides):
         yield Group(0, _static_offsets(shapes, strides), range(count))
         return
@@ -144,7 +145,8 @@ def _composed_width(layout: ComposedLayout, count: int) -> int:
     if not isinstance(layout.inner, Swizzle):
         return 1
     outer = layout.outer
-    shapes, strides = flatten_to_tuple(outer.shape), flatten_to_tuple(outer.stride)
+    shapes = flatten_to_tuple(outer.shape)
+    strides = flatten_to_tuple(outer.stride)
     width = 1
     for s, d in zip(shapes, strides, strict=True):
         if s == 1:
@@ -286,10 +288,12 @@ def _is_power_of_two(n: int) -> bool:
 
 def _concatenated(dtype: Any, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Value:
     """Return one vector of as many vectors of one length as a power of two, in order."""
-    length, values = len(parts[0][0].positions), [value for _, value in parts]
+    length = len(parts[0][0].positions)
+    values = [value for _, value in parts]
     while len(values) > 1:
         length *= 2
-        vector, mask = dtype.vector_type(length), _mask(tuple(range(length)))
+        vector = dtype.vector_type(length)
+        mask = _mask(tuple(range(length)))
         pairs = zip(values[::2], values[1::2], strict=True)
         values = [tracing.emit_value("vector.shuffle", vector, pair, mask) for pair in pairs]
     return values[0]
@@ -382,7 +386,8 @@ class Registers:
         """Return the registers with every `step`-th value of a call only."""
         made = object.__new__(Registers)
         made.__dict__.update(self.__dict__)
-        made.values, made.offsets = self.values // step, self.offsets[::step]
+        made.values = self.values // step
+        made.offsets = self.offsets[::step]
         made._places = tuple(range(made.values))
         return made
 
@@ -436,12 +441,21 @@ class Copy:
     """
 
     def __init__(
-        self, src: Pointer, src_layout: Any, dst: Pointer, dst_layout: Any, count: int, widest: int,
-        modifiers: tuple[str, str] = ("", ""), check: Callable[[Iterable[int]], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        src: Pointer,
+        src_layout: Any,
+        dst: Pointer,
+        dst_layout: Any,
+        count: int,
+        widest: int,
+        modifiers: tuple[str, str] = ("", ""),
+        check: Callable[[Iterable[int]], None] | None = None,
+    ) -> None:
         require_writable(dst)
-        self._check, self._count = check, count
-        self._src, self._dst = src, dst
+        self._check = check
+        self._count = count
+        self._src = src
+        self._dst = dst
         self._widest = min(widest, _WIDEST_ELSEWHERE) if any(modifiers) else widest
         if any("mmio" in text for text in modifiers):  # single elements only
             self._widest = 0

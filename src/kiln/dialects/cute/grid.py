@@ -11,9 +11,18 @@ from .packing import is_pack, pack, unpack
 from .types import Cute
 
 __all__ = [
-    "EVENTS", "KERNEL", "BlockDim", "BlockIdx", "GridDim", "LaneIdx", "Launch", "ThreadIdx", "WarpIdx", "index",
+    "EVENTS",
+    "KERNEL",
+    "BlockDim",
+    "BlockIdx",
+    "GridDim",
+    "LaneIdx",
+    "Launch",
+    "ThreadIdx",
+    "WarpIdx",
+    "index",
     "launch",
-]  # fmt: skip
+]
 
 Dim: Any = one_of(0, 1, 2)
 
@@ -112,7 +121,8 @@ class LaunchFields:
 
     def kernel_arguments(self) -> "tuple[list[ir.Value], dict[str, list[ir.Value]]]":
         """Return the arguments of the kernel, and handle, flags and trigger of each event by its name."""
-        values, names = unpack(self.arguments), self.events or ()
+        values = unpack(self.arguments)
+        names = self.events or ()
         count = len(values) - 3 * len(names)
         return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}
 
@@ -140,13 +150,26 @@ class Launch(LaunchFields, Cute.Operation, name="launch", prefix="cute."):
 
 
 def launch(
-    kernel: str, grid: Sequence[ir.Value], block: Sequence[ir.Value], cluster: Sequence[ir.Value], smem: ir.Value,
-    stream: ir.Value, arguments: Sequence[ir.Value], *, cooperative: bool = False, use_pdl: bool = False,
-    max_threads: int = 0, min_blocks: int = 0, preferred_cluster: Sequence[int] = (), carveout: int | None = None,
-    merge_smem: bool = False, events: Sequence[str] = (),
-) -> ir.Operation:  # fmt: skip
+    kernel: str,
+    grid: Sequence[ir.Value],
+    block: Sequence[ir.Value],
+    cluster: Sequence[ir.Value],
+    smem: ir.Value,
+    stream: ir.Value,
+    arguments: Sequence[ir.Value],
+    *,
+    cooperative: bool = False,
+    use_pdl: bool = False,
+    max_threads: int = 0,
+    min_blocks: int = 0,
+    preferred_cluster: Sequence[int] = (),
+    carveout: int | None = None,
+    merge_smem: bool = False,
+    events: Sequence[str] = (),
+) -> ir.Operation:
     """Launch the kernel named `kernel`; sizes are three i64 values each, `smem` and `stream` are i64."""
-    unit, i32 = ir.UnitAttr.get(), int_type(32)
+    unit = ir.UnitAttr.get()
+    i32 = int_type(32)
     options = {
         "cute.cooperative": unit if cooperative else None,
         "cute.use_pdl": unit if use_pdl else None,

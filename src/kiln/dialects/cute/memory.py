@@ -12,11 +12,44 @@ from ..definition import I32, I64, Emit, Integer, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
 __all__ = [
-    "REDUCTION_BUFFER", "AllocRmem", "AllocSmem", "Bounds", "CastMemref", "CastPtr", "DynamicSmem", "IntToPtr", "Iter",
-    "Leaf", "Load", "PtrAdd", "PtrToInt", "Store", "Through", "Undef", "View", "alloc_rmem", "alloc_smem", "bounds",
-    "cast_memref", "cast_ptr", "dynamic_smem", "int_to_ptr", "iter_", "leaf", "load", "load_before", "loads_before",
-    "name_allocation", "ptr_add", "ptr_to_int", "store", "stores_before", "through", "undef", "view",
-]  # fmt: skip
+    "REDUCTION_BUFFER",
+    "AllocRmem",
+    "AllocSmem",
+    "Bounds",
+    "CastMemref",
+    "CastPtr",
+    "DynamicSmem",
+    "IntToPtr",
+    "Iter",
+    "Leaf",
+    "Load",
+    "PtrAdd",
+    "PtrToInt",
+    "Store",
+    "Through",
+    "Undef",
+    "View",
+    "alloc_rmem",
+    "alloc_smem",
+    "bounds",
+    "cast_memref",
+    "cast_ptr",
+    "dynamic_smem",
+    "int_to_ptr",
+    "iter_",
+    "leaf",
+    "load",
+    "load_before",
+    "loads_before",
+    "name_allocation",
+    "ptr_add",
+    "ptr_to_int",
+    "store",
+    "stores_before",
+    "through",
+    "undef",
+    "view",
+]
 
 
 class _Reads(ir.MemoryEffectsOpInterface):
@@ -96,7 +129,8 @@ class PtrAdd(Cute.Operation, name="ptr_add", traits=PURE):
 
 @functools.lru_cache(maxsize=1024)
 def _moved(source: ir.Type, result: ir.Type) -> str:
-    before, after = info(source), info(result)
+    before = info(source)
+    after = info(result)
     if (before.element, before.space) != (after.element, after.space):
         return f"moves a pointer of type {source}, and makes one of type {result}: element and space stay the same"
     return ""
@@ -171,7 +205,8 @@ class Leaf(Cute.Operation, name="leaf", traits=PURE):
     index: ir.IntegerAttr
 
     def check(self) -> str:
-        which, widths = self.index, info(self.memref.type).leaves
+        which = self.index
+        widths = info(self.memref.type).leaves
         if not 0 <= which < len(widths):
             return f"asks for leaf {which} of a layout with {len(widths)}"
         if self.result.type != int_type(widths[which]):
@@ -191,7 +226,8 @@ class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
     result: Result[Memref]
 
     def check(self) -> str:
-        before, after = info(self.memref.type), info(self.result.type)
+        before = info(self.memref.type)
+        after = info(self.result.type)
         if before.leaves != after.leaves:
             return (
                 f"has leaves of {list(before.leaves)} bits and gives leaves of {list(after.leaves)}: they stay the same"
@@ -251,7 +287,8 @@ def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0)
 def load_before(store: "Store", point: ir.Operation) -> ir.Value:
     """Load the element that a store would overwrite, before the operation `point`."""
     attrs = dict(store.attributes.items())
-    types, operands = (store.value.type,), (store.target, store.offset)
+    types = (store.value.type,)
+    operands = (store.target, store.offset)
     return ir.Operation.create(
         "cute.load", types, operands, attrs, None, 0, store.location, ir.InsertionPoint(point)
     ).result
@@ -259,7 +296,9 @@ def load_before(store: "Store", point: ir.Operation) -> ir.Value:
 
 def loads_before(load: Load, offsets: Sequence[ir.Value], type_: ir.Type, alignment: int) -> list[ir.Value]:
     """Load parts of what an operation loads before it, each of type `type_` and at its own offset."""
-    point, location, source = ir.InsertionPoint(load.operation), load.location, load.source
+    point = ir.InsertionPoint(load.operation)
+    location = load.location
+    source = load.source
     return [
         ir.Operation.create(
             "cute.load", (type_,), (source, offset), _alignment(alignment), None, 0, location, point
@@ -293,12 +332,10 @@ def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 
 
 def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
     """Store parts of what an operation stores before it, each at its own offset."""
-    point, location, target, attrs = (
-        ir.InsertionPoint(store.operation),
-        store.location,
-        store.target,
-        _alignment(alignment),
-    )
+    point = ir.InsertionPoint(store.operation)
+    location = store.location
+    target = store.target
+    attrs = _alignment(alignment)
     for value, offset in zip(values, offsets, strict=True):
         ir.Operation.create("cute.store", (), (value, target, offset), attrs, None, 0, location, point)
 
@@ -380,7 +417,8 @@ class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
     alignment: ir.IntegerAttr
 
     def check(self) -> str:
-        size, alignment = self.bytes, self.alignment
+        size = self.bytes
+        alignment = self.alignment
         if size < 0 or alignment < 1 or alignment & (alignment - 1):
             return f"is of {size} bytes aligned to {alignment}: an alignment is a power of two"
         return _in_shared_memory(self)

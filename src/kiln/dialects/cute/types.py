@@ -10,9 +10,21 @@ from ..declaration import Dialect, Type
 from ..definition import load
 
 __all__ = [
-    "SPACES", "Cute", "Memref", "PointerInfo", "Ptr", "element_bits", "element_bytes", "info", "is_memref",
-    "is_ptr", "leaf_widths", "load_dialect", "memref_type", "ptr_type",
-]  # fmt: skip
+    "SPACES",
+    "Cute",
+    "Memref",
+    "PointerInfo",
+    "Ptr",
+    "element_bits",
+    "element_bytes",
+    "info",
+    "is_memref",
+    "is_ptr",
+    "leaf_widths",
+    "load_dialect",
+    "memref_type",
+    "ptr_type",
+]
 
 SPACES = ("gmem", "smem", "rmem", "generic", "tmem")
 """The address spaces of pointers and memrefs."""

@@ -21,18 +21,47 @@ from . import (
     units,
     warp,
     wgmma,
-)  # fmt: skip
+)
 from .dialect import CuteNvgpu
 
 UNITS = (
-    sync, warp, memory, mbarrier, async_copy, tma, cluster, mma, wgmma, tcgen05, launch_control, units, control, launch
-)  # fmt: skip
+    sync,
+    warp,
+    memory,
+    mbarrier,
+    async_copy,
+    tma,
+    cluster,
+    mma,
+    wgmma,
+    tcgen05,
+    launch_control,
+    units,
+    control,
+    launch,
+)
 OPERATIONS = tuple(CuteNvgpu.operations)  # pyright: ignore[reportAttributeAccessIssue]
 
 __all__ = [
-    "OPERATIONS", "UNITS", "CuteNvgpu", "async_copy", "cluster", "control", "launch", "launch_control", "load_dialect",
-    "mbarrier", "memory", "mma", "sync", "tcgen05", "tma", "units", "warp", "wgmma",
-]  # fmt: skip
+    "OPERATIONS",
+    "UNITS",
+    "CuteNvgpu",
+    "async_copy",
+    "cluster",
+    "control",
+    "launch",
+    "launch_control",
+    "load_dialect",
+    "mbarrier",
+    "memory",
+    "mma",
+    "sync",
+    "tcgen05",
+    "tma",
+    "units",
+    "warp",
+    "wgmma",
+]
 
 
 def load_dialect() -> None:

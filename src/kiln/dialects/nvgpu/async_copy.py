@@ -34,7 +34,8 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
     prefetch: OptionalAttr[one_of(64, 128, 256)]
 
     def check(self) -> str:
-        size, read = self.size, constant(self.source_size)
+        size = self.size
+        read = constant(self.source_size)
         if size != 16 and self.cache == "cg":
             return f"'cg' copies {size} bytes: past L1 it copies 16"
         if read is not None and not 0 <= read <= size:
@@ -140,15 +141,22 @@ class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem")
-            or wrong_space(self.source, "source", "gmem") or wrong_space(self.mbarrier, "mbarrier", "smem")
-        )  # fmt: skip
+            _wrong_bytes(self.bytes)
+            or wrong_space(self.target, "target", "smem")
+            or wrong_space(self.source, "source", "gmem")
+            or wrong_space(self.mbarrier, "mbarrier", "smem")
+        )
 
 
 def bulk_load(
-    target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value, *, mask: ir.Value | None = None,
+    target: ir.Value,
+    source: ir.Value,
+    bytes_: ir.Value,
+    mbarrier: ir.Value,
+    *,
+    mask: ir.Value | None = None,
     policy: ir.Value | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Add a `bulk_load` of `bytes_` (i32) bytes."""
     attrs = attributes(multicast=None if mask is None else True, hint=None if policy is None else True)
     operands = (target, source, bytes_, mbarrier, optional(mask, 16), optional(policy, 64))
@@ -157,15 +165,26 @@ def bulk_load(
 
 _INTEGERS = ("u32", "s32", "u64", "s64")
 BULK_REDUCTIONS: dict[str, tuple[str, ...]] = {
-    "add": ("u32", "s32", "u64", "f16", "bf16", "f32", "f64"), "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
-    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"), "inc": ("u32",), "dec": ("u32",), "and": _INTEGERS, "or": _INTEGERS,
+    "add": ("u32", "s32", "u64", "f16", "bf16", "f32", "f64"),
+    "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+    "inc": ("u32",),
+    "dec": ("u32",),
+    "and": _INTEGERS,
+    "or": _INTEGERS,
     "xor": _INTEGERS,
-}  # fmt: skip
+}
 """The reductions of bulk copies to global memory, and their element types."""
 SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
-    "add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32"), "inc": ("u32",), "dec": ("u32",),
-    "and": ("u32", "s32"), "or": ("u32", "s32"), "xor": ("u32", "s32"),
-}  # fmt: skip
+    "add": ("u32", "s32", "u64"),
+    "min": ("u32", "s32"),
+    "max": ("u32", "s32"),
+    "inc": ("u32",),
+    "dec": ("u32",),
+    "and": ("u32", "s32"),
+    "or": ("u32", "s32"),
+    "xor": ("u32", "s32"),
+}
 """The reductions of bulk copies to the shared memory of a CTA of the cluster, and their element types."""
 Reduction: Any = one_of(*BULK_REDUCTIONS)
 ReducedElement: Any = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
@@ -196,9 +215,12 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "smem")
-            or wrong_space(self.source, "source", "smem") or wrong_space(self.mbarrier, "mbarrier", "smem") or _wrong_reduction(self, SHARED_REDUCTIONS)
-        )  # fmt: skip
+            _wrong_bytes(self.bytes)
+            or wrong_space(self.target, "target", "smem")
+            or wrong_space(self.source, "source", "smem")
+            or wrong_space(self.mbarrier, "mbarrier", "smem")
+            or _wrong_reduction(self, SHARED_REDUCTIONS)
+        )
 
 
 bulk_send: Build = BulkSend.build
@@ -220,15 +242,22 @@ class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
 
     def check(self) -> str:
         return (
-            _wrong_bytes(self.bytes) or wrong_space(self.target, "target", "gmem")
-            or wrong_space(self.source, "source", "smem") or _wrong_reduction(self, BULK_REDUCTIONS)
-        )  # fmt: skip
+            _wrong_bytes(self.bytes)
+            or wrong_space(self.target, "target", "gmem")
+            or wrong_space(self.source, "source", "smem")
+            or _wrong_reduction(self, BULK_REDUCTIONS)
+        )
 
 
 def bulk_store(
-    target: ir.Value, source: ir.Value, bytes_: ir.Value, *, reduction: str | None = None, element: str | None = None,
+    target: ir.Value,
+    source: ir.Value,
+    bytes_: ir.Value,
+    *,
+    reduction: str | None = None,
+    element: str | None = None,
     policy: ir.Value | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Add a `bulk_store` of `bytes_` (i32) bytes."""
     attrs = attributes(reduction=reduction, element=element, hint=None if policy is None else True)
     emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), attrs)

@@ -20,8 +20,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 FORMATS = {
-    "e4m3": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2), "e2m3": (2, 3), "e2m1": (2, 1), "ue8m0": (8, 0), "ue4m3": (4, 3),
-}  # fmt: skip
+    "e4m3": (4, 3),
+    "e5m2": (5, 2),
+    "e3m2": (3, 2),
+    "e2m3": (2, 3),
+    "e2m1": (2, 1),
+    "ue8m0": (8, 0),
+    "ue4m3": (4, 3),
+}
 """Bits of exponent and fraction."""
 
 
@@ -33,7 +39,8 @@ def decode(kind: str, code: int) -> float:
     if kind == "ue8m0":
         return math.nan if code == 255 else 2.0 ** (code - bias)
     sign = -1.0 if code >> exponent_bits + fraction_bits & 1 and kind != "ue4m3" else 1.0
-    field, fraction = code >> fraction_bits & (1 << exponent_bits) - 1, code & (1 << fraction_bits) - 1
+    field = code >> fraction_bits & (1 << exponent_bits) - 1
+    fraction = code & (1 << fraction_bits) - 1
     if kind in ("e4m3", "ue4m3") and (field, fraction) == (15, 7):
         return math.nan
     if kind == "e5m2" and field == 31:
@@ -73,9 +80,15 @@ def _sum(terms: Sequence[tuple[Fraction, int]], fraction: int) -> float:
 
 
 def scaled_sum(
-    kind: str, types: tuple[str, str, str], vector: int, a: Sequence[float], b: Sequence[float], c: float,
-    scale_a: Sequence[float], scale_b: Sequence[float],
-) -> float:  # fmt: skip
+    kind: str,
+    types: tuple[str, str, str],
+    vector: int,
+    a: Sequence[float],
+    b: Sequence[float],
+    c: float,
+    scale_a: Sequence[float],
+    scale_b: Sequence[float],
+) -> float:
     """Return an element of D: the sum of a[k] scale_a[k / vector] b[k] scale_b[k / vector] and c.
 
     `types` are those of A, B and the scale factors. Overflow is infinite; a sum of 0 is positive. That products and
@@ -91,12 +104,14 @@ def scaled_sum(
     terms = [(Fraction(c), _exponent(c, "f32"))]
     if kind == "mxf8f6f4":
         for k, (x, y) in enumerate(zip(a, b, strict=True)):
-            p, q = scale_a[k // vector], scale_b[k // vector]
+            p = scale_a[k // vector]
+            q = scale_b[k // vector]
             exponents = _exponent(x, a_type), _exponent(y, b_type), _exponent(p, scale_type), _exponent(q, scale_type)
             terms.append((Fraction(x) * Fraction(y) * Fraction(p) * Fraction(q), sum(exponents)))
         return _sum(terms, 25)
     for k in range(0, len(a), 16):
-        p, q = scale_a[k // vector], scale_b[k // vector]
+        p = scale_a[k // vector]
+        q = scale_b[k // vector]
         exact = sum((Fraction(x) * Fraction(y) for x, y in zip(a[k : k + 16], b[k : k + 16], strict=True)), Fraction(0))
         exponent = _exponent(p, scale_type) + _exponent(q, scale_type)
         terms.append((exact * Fraction(p) * Fraction(q), exponent))

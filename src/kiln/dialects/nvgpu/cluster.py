@@ -16,8 +16,13 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
 
     result: Result[I32]
     which: one_of(
-        "block_in_cluster_idx", "block_in_cluster_dim", "cluster_idx", "cluster_dim", "block_idx_in_cluster", "cluster_size"
-    )  # fmt: skip
+        "block_in_cluster_idx",
+        "block_in_cluster_dim",
+        "cluster_idx",
+        "cluster_dim",
+        "block_idx_in_cluster",
+        "cluster_size",
+    )
     dim: one_of(0, 1, 2)
 
 
@@ -52,7 +57,8 @@ class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
     result: Result[Pointer]
 
     def check(self) -> str:
-        which, space = constant(self.rank), info(self.result.type).space
+        which = constant(self.rank)
+        space = info(self.result.type).space
         if space != "generic":
             return f"gives a pointer to {space}: another block's shared memory has generic addresses"
         if which is not None and not 0 <= which < 16:

@@ -15,7 +15,8 @@ class Clock(CuteNvgpu.Operation, name="clock"):
     which: one_of("clock", "clock64", "globaltimer")
 
     def check(self) -> str:
-        which, width = self.which, 32 if self.which == "clock" else 64
+        which = self.which
+        width = 32 if self.which == "clock" else 64
         return "" if self.result.type == int_type(width) else f"'{which}' gives {self.result.type}: it is an i{width}"
 
 

@@ -40,12 +40,17 @@ def shuffle(kind: str, values: Sequence[int], offsets: Sequence[int], clamps: Se
     """Compute `shfl.sync`: the value of another lane, or a lane's own where the source is outside its segment."""
     got: list[int] = []
     for lane in LANES:
-        offset, clamp, segment = offsets[lane] & 31, clamps[lane] & 31, clamps[lane] >> 8 & 31
+        offset = offsets[lane] & 31
+        clamp = clamps[lane] & 31
+        segment = clamps[lane] >> 8 & 31
         low = lane & segment
         high = low | (clamp & ~segment & 31)
         source = {
-            "idx": low | (offset & ~segment & 31), "up": lane - offset, "down": lane + offset, "bfly": lane ^ offset,
-        }[kind]  # fmt: skip
+            "idx": low | (offset & ~segment & 31),
+            "up": lane - offset,
+            "down": lane + offset,
+            "bfly": lane ^ offset,
+        }[kind]
         inside = source >= high if kind == "up" else source <= high
         got.append(values[source if inside else lane])
     return got
@@ -76,9 +81,15 @@ def match(kind: str, values: Sequence[int], mask: int) -> list[int]:
 def redux(kind: str, values: Sequence[int], mask: int) -> int:
     """Compute `redux.sync` of words: the same in all lanes of the mask."""
     combine: dict[str, Callable[[int, int], int]] = {
-        "add": lambda x, y: x + y, "min": lambda x, y: min(x, y, key=signed), "max": lambda x, y: max(x, y, key=signed),
-        "umin": min, "umax": max, "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
-    }  # fmt: skip
+        "add": lambda x, y: x + y,
+        "min": lambda x, y: min(x, y, key=signed),
+        "max": lambda x, y: max(x, y, key=signed),
+        "umin": min,
+        "umax": max,
+        "and": lambda x, y: x & y,
+        "or": lambda x, y: x | y,
+        "xor": lambda x, y: x ^ y,
+    }
     first, *rest = (values[lane] for lane in _chosen(mask))
     for value in rest:
         first = combine[kind](first, value) & _WORD
@@ -117,9 +128,15 @@ def lop3(a: int, b: int, c: int, lut: int) -> int:
 
 
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "rcp": lambda x: 1 / x, "rsqrt": lambda x: 1 / math.sqrt(x), "sqrt": math.sqrt, "ex2": lambda x: 2.0**x, "lg2": math.log2,
-    "sin": math.sin, "cos": math.cos, "tanh": math.tanh,
-}  # fmt: skip
+    "rcp": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / math.sqrt(x),
+    "sqrt": math.sqrt,
+    "ex2": lambda x: 2.0**x,
+    "lg2": math.log2,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tanh": math.tanh,
+}
 
 
 def approx(kind: str, value: float) -> tuple[float, float]:
@@ -145,8 +162,11 @@ def round_float(
     step = _power(max(exponent - precision + 1, least))
     units = value / step
     whole = {
-        "rn": lambda: round(units), "rz": lambda: math.trunc(units), "rm": lambda: math.floor(units), "rp": lambda: math.ceil(units),
-    }[rounding]()  # fmt: skip
+        "rn": lambda: round(units),
+        "rz": lambda: math.trunc(units),
+        "rm": lambda: math.floor(units),
+        "rp": lambda: math.ceil(units),
+    }[rounding]()
     made = whole * step
     largest = _largest(precision, most)
     if abs(made) > largest:
@@ -177,8 +197,11 @@ def packed_f32x2(
 ) -> list[float]:
     """Compute add, sub, mul or fma of two f32 each, rounded once. Finite numbers, and no zero whose sign matters."""
     exact = {
-        "add": lambda x, y, _: x + y, "sub": lambda x, y, _: x - y, "mul": lambda x, y, _: x * y, "fma": lambda x, y, z: x * y + z,
-    }[kind]  # fmt: skip
+        "add": lambda x, y, _: x + y,
+        "sub": lambda x, y, _: x - y,
+        "mul": lambda x, y, _: x * y,
+        "fma": lambda x, y, z: x * y + z,
+    }[kind]
     return [round_float(exact(*map(Fraction, parts)), rounding) for parts in zip(a, b, c, strict=True)]
 
 
@@ -188,12 +211,18 @@ def packed_f32x2(
 def atomic_rmw(kind: str, old: int, value: int, bits: int = 32) -> int:
     """Return the new element of an atomic operation of integers of so many bits."""
     new: dict[str, Callable[[], int]] = {
-        "add": lambda: old + value, "exch": lambda: value, "and": lambda: old & value, "or": lambda: old | value,
-        "xor": lambda: old ^ value, "umin": lambda: min(old, value), "umax": lambda: max(old, value),
+        "add": lambda: old + value,
+        "exch": lambda: value,
+        "and": lambda: old & value,
+        "or": lambda: old | value,
+        "xor": lambda: old ^ value,
+        "umin": lambda: min(old, value),
+        "umax": lambda: max(old, value),
         "min": lambda: min(old, value, key=lambda x: signed(x, bits)),
         "max": lambda: max(old, value, key=lambda x: signed(x, bits)),
-        "inc": lambda: 0 if old >= value else old + 1, "dec": lambda: value if old == 0 or old > value else old - 1,
-    }  # fmt: skip
+        "inc": lambda: 0 if old >= value else old + 1,
+        "dec": lambda: value if old == 0 or old > value else old - 1,
+    }
     return new[kind]() & ((1 << bits) - 1)
 
 
@@ -287,7 +316,8 @@ def stmatrix(registers: Sequence[Sequence[int]], count: int, transpose: bool = F
         group, thread = divmod(lane, 4)
         for matrix in range(count):
             for half in range(2):
-                row, column = group, 2 * thread + half
+                row = group
+                column = 2 * thread + half
                 if transpose:
                     row, column = column, row
                 matrices[matrix][row][column] = registers[lane][matrix] >> 16 * half & 0xFFFF
@@ -301,7 +331,8 @@ def stmatrix_bytes(registers: Sequence[Sequence[int]], count: int) -> list[bytes
         group, thread = divmod(lane, 4)
         for matrix in range(count):
             for n in range(4):
-                row, column = group + 8 * (n // 2), 2 * thread + n % 2
+                row = group + 8 * (n // 2)
+                column = 2 * thread + n % 2
                 columns[8 * matrix + column][row] = registers[lane][matrix] >> 8 * n & 255
     return [bytes(column) for column in columns]
 
@@ -323,7 +354,8 @@ def movmatrix(registers: Sequence[int]) -> list[int]:
 def a_places(m: int, k: int, bits: int, lane: int) -> list[tuple[int, int]]:
     """Return (row, column) of the elements of A that a lane holds."""
     group, thread = divmod(lane, 4)
-    packed, tall = max(1, 32 // bits), m // 8
+    packed = max(1, 32 // bits)
+    tall = m // 8
     registers = (divmod(n, packed) for n in range(m * k // 32))
     return [(group + 8 * (r % tall), thread * packed + i + 4 * packed * (r // tall)) for r, i in registers]
 
@@ -364,9 +396,15 @@ def decode(kind: str, element: int) -> float | int:
 
 
 def mma_sync(
-    shape: tuple[int, int, int], a_type: str, b_type: str, accumulator: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
-    c: Sequence[Sequence[float]], saturate: bool = False,
-) -> list[list[float]]:  # fmt: skip
+    shape: tuple[int, int, int],
+    a_type: str,
+    b_type: str,
+    accumulator: str,
+    a: Sequence[Sequence[int]],
+    b: Sequence[Sequence[int]],
+    c: Sequence[Sequence[float]],
+    saturate: bool = False,
+) -> list[list[float]]:
     """Compute `mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C
     are numbers.
 
@@ -403,9 +441,16 @@ def mma_sync(
 
 
 def mma_block_scale(
-    kind: str, types: tuple[str, str, str], vector: int, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
-    c: Sequence[Sequence[float]], scale_a: Sequence[int], scale_b: Sequence[int], selectors: tuple[int, int, int, int],
-) -> list[list[float]]:  # fmt: skip
+    kind: str,
+    types: tuple[str, str, str],
+    vector: int,
+    a: Sequence[Sequence[int]],
+    b: Sequence[Sequence[int]],
+    c: Sequence[Sequence[float]],
+    scale_a: Sequence[int],
+    scale_b: Sequence[int],
+    selectors: tuple[int, int, int, int],
+) -> list[list[float]]:
     """Compute `mma.sync` with block scales, m16n8: D = (A SFA) (B SFB) + C; `block_scaling.py` has the arithmetic.
 
     `types` are those of A, B and the scale factors, `vector` the elements along K that share a scale factor. Elements
@@ -436,10 +481,15 @@ def mma_block_scale(
 
     def sum_of(row: int, column: int) -> float:
         return block_scaling.scaled_sum(
-            kind, types, vector, numbers(types[0], left[row]), numbers(types[1], [line[column] for line in right]),
-            start[row][column], scales(scale_a[row % 8 * 4 + 2 * thread_a + row // 8], byte_a),
+            kind,
+            types,
+            vector,
+            numbers(types[0], left[row]),
+            numbers(types[1], [line[column] for line in right]),
+            start[row][column],
+            scales(scale_a[row % 8 * 4 + 2 * thread_a + row // 8], byte_a),
             scales(scale_b[column * 4 + thread_b], byte_b),
-        )  # fmt: skip
+        )
 
     return [[sum_of(row, column) for row, column in c_places(16, lane)] for lane in LANES]
 
@@ -470,7 +520,8 @@ def _access(
     address: int, shape: str, repeat: int, split: int, pack: bool
 ) -> list[tuple[int, int, list[tuple[int, int]]]]:
     """Return (thread, register, cells) of all registers that a warp loads or stores."""
-    lane, column = address >> 16, address & 0xFFFF
+    lane = address >> 16
+    column = address & 0xFFFF
     found: list[tuple[int, int, list[tuple[int, int]]]] = []
     for thread in LANES:
         for register in range(tensor_memory.ld_registers(shape, repeat)):
@@ -493,9 +544,16 @@ def tcgen05_ld(
 
 
 def tcgen05_ld_red(
-    memory: Any, address: int, shape: str, repeat: int, reduction: str, type_: str, split: int = 0, abs_: bool = False,
+    memory: Any,
+    address: int,
+    shape: str,
+    repeat: int,
+    reduction: str,
+    type_: str,
+    split: int = 0,
+    abs_: bool = False,
     nan: bool = False,
-) -> list[list[int]]:  # fmt: skip
+) -> list[list[int]]:
     """Compute `tcgen05.ld.red`: the registers of each thread, and then the least or largest of them.
 
     NaN do not count, unless `nan` says that one makes the result NaN; a zero with a sign is less than one without.
@@ -516,9 +574,14 @@ def tcgen05_ld_red(
 
 
 def tcgen05_st(
-    memory: Any, address: int, registers: Sequence[Sequence[int]], shape: str, repeat: int, split: int = 0,
+    memory: Any,
+    address: int,
+    registers: Sequence[Sequence[int]],
+    shape: str,
+    repeat: int,
+    split: int = 0,
     unpack: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Compute `tcgen05.st` of the registers of each thread of a warp."""
     for thread, register, cells in _access(address, shape, repeat, split, unpack):
         word = registers[thread][register]
@@ -545,7 +608,8 @@ def tcgen05_cp(
 
 def tcgen05_shift(memory: Any, address: int) -> None:
     """Compute `tcgen05.shift.down`: 31 of the 32 lanes at an address get the 256 bits of the lane after them."""
-    lane, column = address >> 16, address & 0xFFFF
+    lane = address >> 16
+    column = address & 0xFFFF
     for there in range(lane, lane + 31):
         for which in range(column, column + 8):
             memory[there, which] = memory[there + 1, which]
@@ -578,7 +642,8 @@ def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) ->
     block. The swizzle exchanges chunks by bits of the absolute address.
     """
     start, leading, stride = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
-    chunks, each = _CHUNKS[descriptor >> 62], 128 // bits
+    chunks = _CHUNKS[descriptor >> 62]
+    each = 128 // bits
     if major == "k":
         chunk, inside = divmod(k, each)
         offset = row % 8 * chunks * 16 + row // 8 * stride + chunk * (16 if chunks > 1 else leading)
@@ -616,11 +681,13 @@ def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) ->
     is cut off to f32, or rounded to the nearest f16. F is 25; of 8-bit floats it is 13, and so many bits of the
     fraction are kept. Integers wrap.
     """
-    a, b = np.asarray(a), np.asarray(b)
+    a = np.asarray(a)
+    b = np.asarray(b)
     if accumulator == "s32":
         total = a.astype(np.int64) @ b.astype(np.int64) + np.asarray(c, np.int64)
         return (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-    a, b = a.astype(np.float64), b.astype(np.float64)
+    a = a.astype(np.float64)
+    b = b.astype(np.float64)
     start = np.broadcast_to(np.asarray(c, np.float64), (len(a), b.shape[1]))
     with np.errstate(invalid="ignore", over="ignore"):
         terms = np.concatenate([a[:, None, :] * b.T[None], start[..., None]], axis=2)

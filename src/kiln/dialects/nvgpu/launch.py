@@ -33,7 +33,14 @@ def driver_launch(launch: ir.Operation, index: int, name: str) -> ir.Operation:
     attributes["name"] = ir.StringAttr.get(name, context)
     attributes["index"] = ir.IntegerAttr.get(int_type(32), index)
     made = ir.Operation.create(
-        "cute_nvgpu.driver_launch", (), list(launch.operands), attributes, None, 0, launch.location, ir.InsertionPoint(launch)
-    )  # fmt: skip
+        "cute_nvgpu.driver_launch",
+        (),
+        list(launch.operands),
+        attributes,
+        None,
+        0,
+        launch.location,
+        ir.InsertionPoint(launch),
+    )
     launch.erase()
     return made

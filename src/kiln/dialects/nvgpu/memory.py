@@ -89,10 +89,26 @@ def atomic_cas(pointer: ir.Value, compare: ir.Value, value: ir.Value, order: str
 
 
 _MODIFIERS = {
-    "weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys",
-    "L1::evict_normal", "L1::evict_first", "L1::evict_last", "L1::evict_unchanged", "L1::no_allocate", "L2::evict_normal",
-    "L2::evict_first", "L2::evict_last", "L2::evict_unchanged",
-}  # fmt: skip
+    "weak",
+    "relaxed",
+    "acquire",
+    "release",
+    "volatile",
+    "mmio",
+    "cta",
+    "cluster",
+    "gpu",
+    "sys",
+    "L1::evict_normal",
+    "L1::evict_first",
+    "L1::evict_last",
+    "L1::evict_unchanged",
+    "L1::no_allocate",
+    "L2::evict_normal",
+    "L2::evict_first",
+    "L2::evict_last",
+    "L2::evict_unchanged",
+}
 _OF_LOADS = _MODIFIERS | {"nc", "ca", "cg", "cs", "lu", "cv", "L2::64B", "L2::128B", "L2::256B"}
 _OF_STORES = _MODIFIERS | {"wb", "cg", "cs", "wt"}
 

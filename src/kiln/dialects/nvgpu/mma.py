@@ -40,7 +40,8 @@ class MmaSync(CuteNvgpu.Operation, name="mma_sync", waits=True):
     b_type: ir.StringAttr
 
     def check(self) -> str:
-        shape, elements = (self.m, self.n, self.k), (self.a_type, self.b_type)
+        shape = (self.m, self.n, self.k)
+        elements = (self.a_type, self.b_type)
         return _wrong_mma(shape, elements, self.a.type, self.b.type, self.c.type, self.result.type)
 
 
@@ -53,7 +54,8 @@ def _wrong_mma(
         return f"has C of {c} and D of {result}: both are alike"
     if not isinstance(c, ir.VectorType) or str(c.element_type) not in _ACCUMULATORS:
         return f"has an accumulator of {c}: a vector of {', '.join(_ACCUMULATORS)}"
-    accumulator, kind = _ACCUMULATORS[str(c.element_type)], mma_shapes.warp_kind(a_type, b_type)
+    accumulator = _ACCUMULATORS[str(c.element_type)]
+    kind = mma_shapes.warp_kind(a_type, b_type)
     if kind is None:
         rule = mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator)
     else:
@@ -107,7 +109,8 @@ class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale", waits=True):
     thread_b: one_of(0, 1, 2, 3)
 
     def check(self) -> str:
-        shape, elements = (self.m, self.n, self.k), (self.a_type, self.b_type, self.scale_type)
+        shape = (self.m, self.n, self.k)
+        elements = (self.a_type, self.b_type, self.scale_type)
         types = tuple(value.type for value in (self.a, self.b, self.c, self.result))
         if rule := _wrong_scaled_mma(shape, self.kind, elements, self.scale_vector, types):
             return rule
@@ -132,16 +135,38 @@ def _wrong_scaled_mma(
 
 
 def mma_block_scale(
-    shape: tuple[int, int, int], kind: str, a_type: str, b_type: str, scale_type: str, scale_vector: int, a: ir.Value,
-    b: ir.Value, c: ir.Value, scale_a: ir.Value, scale_b: ir.Value, byte_a: int = 0, thread_a: int = 0,
-    byte_b: int = 0, thread_b: int = 0,
-) -> ir.Value:  # fmt: skip
+    shape: tuple[int, int, int],
+    kind: str,
+    a_type: str,
+    b_type: str,
+    scale_type: str,
+    scale_vector: int,
+    a: ir.Value,
+    b: ir.Value,
+    c: ir.Value,
+    scale_a: ir.Value,
+    scale_b: ir.Value,
+    byte_a: int = 0,
+    thread_a: int = 0,
+    byte_b: int = 0,
+    thread_b: int = 0,
+) -> ir.Value:
     """Return a lane's part of (A SFA) (B SFB) + C; `shape` is (m, n, k)."""
     m, n, k = shape
     attrs = attributes(
-        m=m, n=n, k=k, kind=kind, a_type=a_type, b_type=b_type, scale_type=scale_type, scale_vector=scale_vector,
-        byte_a=byte_a, thread_a=thread_a, byte_b=byte_b, thread_b=thread_b,
-    )  # fmt: skip
+        m=m,
+        n=n,
+        k=k,
+        kind=kind,
+        a_type=a_type,
+        b_type=b_type,
+        scale_type=scale_type,
+        scale_vector=scale_vector,
+        byte_a=byte_a,
+        thread_a=thread_a,
+        byte_b=byte_b,
+        thread_b=thread_b,
+    )
     return emit_value("cute_nvgpu.mma_block_scale", c.type, (a, b, c, scale_a, scale_b), attrs)
 
 

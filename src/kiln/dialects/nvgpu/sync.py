@@ -8,14 +8,21 @@ from .dialect import CuteNvgpu
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 FENCES = (
     *(f"{order}.{scope}" for order in ("acq_rel", "sc", "acquire", "release") for scope in _SCOPES),
-    "proxy.alias", "proxy.generic", "proxy.async", "proxy.async.global", "proxy.async.shared::cta",
-    "proxy.async.shared::cluster", "proxy.tensormap::generic.release.gpu", "mbarrier_init.release.cluster",
-)  # fmt: skip
+    "proxy.alias",
+    "proxy.generic",
+    "proxy.async",
+    "proxy.async.global",
+    "proxy.async.shared::cta",
+    "proxy.async.shared::cluster",
+    "proxy.tensormap::generic.release.gpu",
+    "mbarrier_init.release.cluster",
+)
 """The fences, by their PTX names without `fence.`."""
 
 
 def _wrong_barrier(op: "Barrier | BarrierArrive", least: int) -> str:
-    which, threads = constant(op.id), constant(op.threads)
+    which = constant(op.id)
+    threads = constant(op.threads)
     if which is not None and not 0 <= which < BARRIERS:
         return f"is of barrier {which}: a block has the barriers 0 to {BARRIERS - 1}"
     if threads is not None and (threads % WARP or not least <= threads <= THREADS_PER_BLOCK):

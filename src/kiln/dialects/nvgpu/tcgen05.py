@@ -29,7 +29,8 @@ MOST_SCALE_D = 15
 
 def _wrong_columns(columns: ir.Value) -> str:
     count = constant(columns)
-    least, most = tensor_memory.LEAST_COLUMNS, tensor_memory.COLUMNS
+    least = tensor_memory.LEAST_COLUMNS
+    most = tensor_memory.COLUMNS
     if count is None or (least <= count <= most and count & (count - 1) == 0):
         return ""
     return f"is of {count} columns: a power of two from {least} to {most}"
@@ -368,9 +369,16 @@ class Tcgen05LdRed(CuteNvgpu.Operation, name="tcgen05_ld_red", waits=True):
 
 
 def tcgen05_ld_red(
-    address: ir.Value, shape: str, repeat: int, reduction: str, type: str, *, split: "int | None" = None,
-    abs: bool = False, nan: bool = False,
-) -> ir.Value:  # fmt: skip
+    address: ir.Value,
+    shape: str,
+    repeat: int,
+    reduction: str,
+    type: str,
+    *,
+    split: "int | None" = None,
+    abs: bool = False,
+    nan: bool = False,
+) -> ir.Value:
     """Return a thread's registers and then their reduction, a vector of i32."""
     attrs = attributes(
         shape=shape, repeat=repeat, reduction=reduction, type=type, split=split, abs=abs or None, nan=nan or None

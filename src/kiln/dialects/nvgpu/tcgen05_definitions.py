@@ -54,7 +54,8 @@ NAN = Number(math.nan, 0)
 def decode_float(kind: str, bits: int) -> Number:
     """Return the number that the bits of a float are."""
     width, fraction = FORMATS[kind]
-    field, rest = bits >> fraction & (1 << width) - 1, bits & (1 << fraction) - 1
+    field = bits >> fraction & (1 << width) - 1
+    rest = bits & (1 << fraction) - 1
     sign = -1 if bits >> (width + fraction) & 1 else 1
     if kind in _SPECIALS and field == (1 << width) - 1:
         return NAN if rest else Number(sign * math.inf, 0)
@@ -262,11 +263,14 @@ class _Mma(NamedTuple):
         cell = tensor_memory.accumulator_cell(row, column, fields.m, fields.n, self.cta_group)
         first = self.idesc >> (29 if of_a else 4) & 3
         if of_a:
-            parts, rows = tensor_memory.scale_parts(row % (fields.m // self.cta_group), number, first), 128
+            parts = tensor_memory.scale_parts(row % (fields.m // self.cta_group), number, first)
+            rows = 128
         elif fields.m // self.cta_group == 64:
-            parts, rows = tensor_memory.sfb_parts_2x2(column, fields.n, number, first), 128
+            parts = tensor_memory.sfb_parts_2x2(column, fields.n, number, first)
+            rows = 128
         else:
-            parts, rows = tensor_memory.scale_parts(column, number, first), -(-fields.n // 128) * 128
+            parts = tensor_memory.scale_parts(column, number, first)
+            rows = -(-fields.n // 128) * 128
         part = next(part for part in parts if part.lane // 32 == cell.lane // 32)
         lane, start = _split(self.sfa if of_a else self.sfb)
         word = self.memory.tmem[cell.cta][lane + part.lane][start + part.column + part.bit // 32 * (rows // 32)]
@@ -283,7 +287,8 @@ def _negated(number: Number, negate: int) -> Number:
 
 def _element(mma: _Mma, row: int, column: int, word: int | None, scale_input_d: int, zero_column: bool) -> int:
     """Return the new bits of an element of D whose cell has `word`, None if it is not added."""
-    fields, idesc = mma.fields, mma.idesc
+    fields = mma.fields
+    idesc = mma.idesc
     a_bits = [mma.a_element(row, column, k) for k in range(fields.k)]
     b_bits = [0 if zero_column else mma.b_element(column, k) for k in range(fields.k)]
     if fields.kind == "i8":

@@ -11,11 +11,14 @@ from typing import NamedTuple
 from ...hardware import mma_shapes
 
 ELEMENT_CODES = {
-    "f16": {"f16": 0, "bf16": 1}, "tf32": {"tf32": 2}, "i8": {"u8": 0, "s8": 1},
+    "f16": {"f16": 0, "bf16": 1},
+    "tf32": {"tf32": 2},
+    "i8": {"u8": 0, "s8": 1},
     "f8f6f4": {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5},
     "mxf8f6f4": {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5},
-    "mxf4": {"e2m1": 1}, "mxf4nvf4": {"e2m1": 1},
-}  # fmt: skip
+    "mxf4": {"e2m1": 1},
+    "mxf4nvf4": {"e2m1": 1},
+}
 """Numbers of the element types of A and B in instruction descriptors, by kind."""
 ACCUMULATOR_CODES = {"f16": 0, "f32": 1, "s32": 2}
 SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
@@ -54,9 +57,20 @@ class Instruction(NamedTuple):
         `block` is the number of elements along K that share a scale factor, `ws` means `tcgen05.mma.ws`.
         """
         return mma_shapes.kind_refusal(
-            "tcgen05.ws" if ws else "tcgen05", self.kind, self.m, self.n, self.k, self.a_type, self.b_type, self.accumulator, self.scale_type,
-            block, cta_group, self.a_major, self.b_major,
-        )  # fmt: skip
+            "tcgen05.ws" if ws else "tcgen05",
+            self.kind,
+            self.m,
+            self.n,
+            self.k,
+            self.a_type,
+            self.b_type,
+            self.accumulator,
+            self.scale_type,
+            block,
+            cta_group,
+            self.a_major,
+            self.b_major,
+        )
 
 
 def decode(kind: str, idesc: int) -> Instruction:
@@ -67,10 +81,17 @@ def decode(kind: str, idesc: int) -> Instruction:
     scaled = kind in BLOCK_SCALE_KINDS
     accumulators = {code: name for name, code in ACCUMULATOR_CODES.items()}
     return Instruction(
-        kind, a_type, b_type, "f32" if scaled else accumulators.get(idesc >> 4 & 3, "3"), (idesc >> 24 & 31) * 16,
-        (idesc >> 17 & 63) * 8, a_major, b_major, ("ue4m3", "ue8m0")[idesc >> 23 & 1] if scaled else None,
+        kind,
+        a_type,
+        b_type,
+        "f32" if scaled else accumulators.get(idesc >> 4 & 3, "3"),
+        (idesc >> 24 & 31) * 16,
+        (idesc >> 17 & 63) * 8,
+        a_major,
+        b_major,
+        ("ue4m3", "ue8m0")[idesc >> 23 & 1] if scaled else None,
         scaled and bool(idesc >> 31 & 1),
-    )  # fmt: skip
+    )
 
 
 def _common_bits(
@@ -81,16 +102,33 @@ def _common_bits(
         raise ValueError(rule)
     codes = ELEMENT_CODES[instruction.kind]
     return (
-        codes[instruction.a_type] << 7 | codes[instruction.b_type] << 10 | negate_a << 13 | negate_b << 14
-        | (instruction.a_major == "mn") << 15 | (instruction.b_major == "mn") << 16 | instruction.n // 8 << 17
+        codes[instruction.a_type] << 7
+        | codes[instruction.b_type] << 10
+        | negate_a << 13
+        | negate_b << 14
+        | (instruction.a_major == "mn") << 15
+        | (instruction.b_major == "mn") << 16
+        | instruction.n // 8 << 17
         | instruction.m // 16 << 24
-    )  # fmt: skip
+    )
 
 
 def instruction_descriptor(
-    kind: str, a_type: str, b_type: str, accumulator: str, m: int, n: int, *, cta_group: int = 1, a_major: str = "k",
-    b_major: str = "k", negate_a: bool = False, negate_b: bool = False, saturate: bool = False, ws: bool = False,
-) -> int:  # fmt: skip
+    kind: str,
+    a_type: str,
+    b_type: str,
+    accumulator: str,
+    m: int,
+    n: int,
+    *,
+    cta_group: int = 1,
+    a_major: str = "k",
+    b_major: str = "k",
+    negate_a: bool = False,
+    negate_b: bool = False,
+    saturate: bool = False,
+    ws: bool = False,
+) -> int:
     """Return the idesc of the kinds f16, tf32, f8f6f4 and i8; `m` and `n` are those of both CTAs of a pair.
 
     `ws` is for `tcgen05.mma.ws`, which has other shapes.
@@ -110,10 +148,23 @@ def instruction_descriptor(
 
 
 def block_scaled_instruction_descriptor(
-    kind: str, a_type: str, b_type: str, scale_type: str, m: int, n: int, *, block: int = 32, cta_group: int = 1,
-    a_major: str = "k", b_major: str = "k", negate_a: bool = False, negate_b: bool = False, sfa_id: int = 0,
-    sfb_id: int = 0, k96: bool = False,
-) -> int:  # fmt: skip
+    kind: str,
+    a_type: str,
+    b_type: str,
+    scale_type: str,
+    m: int,
+    n: int,
+    *,
+    block: int = 32,
+    cta_group: int = 1,
+    a_major: str = "k",
+    b_major: str = "k",
+    negate_a: bool = False,
+    negate_b: bool = False,
+    sfa_id: int = 0,
+    sfb_id: int = 0,
+    k96: bool = False,
+) -> int:
     """Return the idesc of the kinds mxf8f6f4, mxf4 and mxf4nvf4, with a scale factor for `block` elements along K.
 
     Bits 4-5: SFB id; 7-9, 10-12: types of A and B; 13 to 22: as without scales; 23: 1 for ue8m0; 24-28: m / 16;
@@ -187,11 +238,13 @@ def zero_columns(mask: int, m: int, n: int) -> list[bool]:
     """
     if not mask >> 39 & 1:
         return [False] * n
-    skip, use = (mask >> 40 & 255) + 1, (mask >> 48 & 255) + 1
+    skip = (mask >> 40 & 255) + 1
+    use = (mask >> 48 & 255) + 1
     parts = 128 // m
     zero: list[bool] = []
     for part in range(parts):
-        start, first = mask >> 8 * part & 255, mask >> 32 + part & 1
+        start = mask >> 8 * part & 255
+        first = mask >> 32 + part & 1
         for column in range(n // parts):
             at = (column + start) % (skip + use)
             zero.append(at < skip if first else at >= use)

@@ -46,9 +46,14 @@ def address(lane: int, column: int) -> int:
 def accumulator_layout(m: int, cta_group: int = 1, *, ws: bool = False, sparse: bool = False) -> str:
     """Return PTX's letter for the layout of an accumulator D with `m` rows, counted over both CTAs of a pair."""
     known = {
-        (256, 2, False): "A", (128, 2, False): "C" if sparse else "B", (128, 1, False): "D", (128, 1, True): "D",
-        (64, 1, True): "E", (64, 1, False): "F", (32, 1, True): "G",
-    }  # fmt: skip
+        (256, 2, False): "A",
+        (128, 2, False): "C" if sparse else "B",
+        (128, 1, False): "D",
+        (128, 1, True): "D",
+        (64, 1, True): "E",
+        (64, 1, False): "F",
+        (32, 1, True): "G",
+    }
     layout = known.get((m, cta_group, ws))
     if layout is None:
         raise ValueError(f"there is no tcgen05.mma{'.ws' * ws} with m={m} and cta_group={cta_group}")
@@ -130,9 +135,12 @@ class LdShape(NamedTuple):
 
 
 LD_SHAPES = {
-    "32x32b": LdShape(32, 1, 1), "16x64b": LdShape(16, 2, 1), "16x128b": LdShape(16, 4, 2), "16x256b": LdShape(16, 8, 4),
+    "32x32b": LdShape(32, 1, 1),
+    "16x64b": LdShape(16, 2, 1),
+    "16x128b": LdShape(16, 4, 2),
+    "16x256b": LdShape(16, 8, 4),
     "16x32bx2": LdShape(16, 1, 1),
-}  # fmt: skip
+}
 MOST_REGISTERS = 128
 
 
@@ -191,10 +199,13 @@ class CpShape(NamedTuple):
 
 
 CP_SHAPES = {
-    "128x256b": CpShape(128, 32, 1), "128x128b": CpShape(128, 16, 1), "4x256b": CpShape(4, 32, 1),
-    "64x128b.warpx2::02_13": CpShape(64, 16, 2), "64x128b.warpx2::01_23": CpShape(64, 16, 2),
+    "128x256b": CpShape(128, 32, 1),
+    "128x128b": CpShape(128, 16, 1),
+    "4x256b": CpShape(4, 32, 1),
+    "64x128b.warpx2::02_13": CpShape(64, 16, 2),
+    "64x128b.warpx2::01_23": CpShape(64, 16, 2),
     "32x128b.warpx4": CpShape(32, 16, 4),
-}  # fmt: skip
+}
 
 
 def cp_lanes(shape: str, row: int) -> list[int]:

@@ -21,9 +21,18 @@ from .dialect import CuteNvgpu, wrong_space
 
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 FIELDS = (
-    "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
-    "swizzle_mode", "fill_mode", "swizzle_atomicity",
-)  # fmt: skip
+    "global_address",
+    "rank",
+    "box_dim",
+    "global_dim",
+    "global_stride",
+    "element_stride",
+    "elemtype",
+    "interleave_layout",
+    "swizzle_mode",
+    "fill_mode",
+    "swizzle_atomicity",
+)
 """What `tensor_map_replace` can replace; those with an ordinal: box_dim, global_dim, global_stride, element_stride."""
 
 
@@ -87,18 +96,31 @@ class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
 
 
 def tensor_map_encode(
-    base: ir.Value, sizes: Sequence[ir.Value], strides: Sequence[ir.Value], *, element: str, box: Sequence[int],
-    element_strides: Sequence[int] = (), swizzle: str = "none", interleave: str = "none", promotion: str = "128b",
-    fill: str = "zeros", tensor: str = "", pixel_box: Sequence[int] | None = None,
-) -> ir.Value:  # fmt: skip
+    base: ir.Value,
+    sizes: Sequence[ir.Value],
+    strides: Sequence[ir.Value],
+    *,
+    element: str,
+    box: Sequence[int],
+    element_strides: Sequence[int] = (),
+    swizzle: str = "none",
+    interleave: str = "none",
+    promotion: str = "128b",
+    fill: str = "zeros",
+    tensor: str = "",
+    pixel_box: Sequence[int] | None = None,
+) -> ir.Value:
     """Return the tensor map of a tensor; sizes and strides (bytes) are i64."""
     attrs = {
-        **(attributes(
-            element=element, swizzle=swizzle, interleave=interleave, promotion=promotion, fill=fill, tensor=tensor
-        ) or {}),
+        **(
+            attributes(
+                element=element, swizzle=swizzle, interleave=interleave, promotion=promotion, fill=fill, tensor=tensor
+            )
+            or {}
+        ),
         "box": ir.DenseI32ArrayAttr.get(list(box)),
         "element_strides": ir.DenseI32ArrayAttr.get(list(element_strides) or [1] * len(sizes)),
-    }  # fmt: skip
+    }
     if pixel_box is not None:
         attrs["pixel_box"] = ir.DenseI32ArrayAttr.get(list(pixel_box))
     return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), attrs)
@@ -187,15 +209,26 @@ class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
 
 
 def tma_load(
-    map_: ir.Value, target: ir.Value, mbarrier: ir.Value, coordinates: Sequence[ir.Value], *, offsets: Sequence[ir.Value] = (),
-    mask: ir.Value | None = None, policy: ir.Value | None = None, cta_group: int | None = None, to_leader: bool = False,
+    map_: ir.Value,
+    target: ir.Value,
+    mbarrier: ir.Value,
+    coordinates: Sequence[ir.Value],
+    *,
+    offsets: Sequence[ir.Value] = (),
+    mask: ir.Value | None = None,
+    policy: ir.Value | None = None,
+    cta_group: int | None = None,
+    to_leader: bool = False,
     gather4: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Add a `tma_load`; coordinates are i32, offsets i16."""
     attrs = attributes(
-        multicast=None if mask is None else True, hint=None if policy is None else True, cta_group=cta_group,
-        to_leader=to_leader or None, gather4=gather4 or None,
-    )  # fmt: skip
+        multicast=None if mask is None else True,
+        hint=None if policy is None else True,
+        cta_group=cta_group,
+        to_leader=to_leader or None,
+        gather4=gather4 or None,
+    )
     operands = (map_, target, mbarrier, pack(coordinates), pack(offsets), optional(mask, 16), optional(policy, 64))
     emit("cute_nvgpu.tma_load", (), operands, attrs)
 
@@ -225,9 +258,15 @@ class TmaStore(CuteNvgpu.Operation, name="tma_store"):
 
 
 def tma_store(
-    map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value], *, reduction: str | None = None, im2col: bool = False,
-    policy: ir.Value | None = None, scatter4: bool = False,
-) -> None:  # fmt: skip
+    map_: ir.Value,
+    source: ir.Value,
+    coordinates: Sequence[ir.Value],
+    *,
+    reduction: str | None = None,
+    im2col: bool = False,
+    policy: ir.Value | None = None,
+    scatter4: bool = False,
+) -> None:
     """Add a `tma_store`; coordinates are i32."""
     attrs = attributes(
         reduction=reduction, im2col=im2col or None, hint=None if policy is None else True, scatter4=scatter4 or None

@@ -33,7 +33,8 @@ class Shuffle(CuteNvgpu.Operation, name="shuffle", waits=True):
     kind: one_of("idx", "up", "down", "bfly")
 
     def check(self) -> str:
-        type_, result = self.value.type, self.result.type
+        type_ = self.value.type
+        result = self.result.type
         if type_ != result or getattr(type_, "width", 0) != 32:
             return f"takes {type_} and gives {result}: it moves 32 bits of one type"
         return _wrong_mask(self.mask)
@@ -58,7 +59,8 @@ class Vote(CuteNvgpu.Operation, name="vote", waits=True):
     kind: one_of("all", "any", "uni", "ballot")
 
     def check(self) -> str:
-        kind, wanted = self.kind, 32 if self.kind == "ballot" else 1
+        kind = self.kind
+        wanted = 32 if self.kind == "ballot" else 1
         if self.result.type != int_type(wanted):
             return f"'{kind}' gives {self.result.type}: it is an i{wanted}"
         return _wrong_mask(self.mask)
@@ -84,7 +86,9 @@ class Redux(CuteNvgpu.Operation, name="redux", waits=True):
     kind: one_of("add", "min", "max", "umin", "umax", "and", "or", "xor", *_FLOAT_KINDS)
 
     def check(self) -> str:
-        kind, type_, result = self.kind, self.value.type, self.result.type
+        kind = self.kind
+        type_ = self.value.type
+        result = self.result.type
         wanted = "f32" if kind.startswith("f") else "i32"
         if str(type_) != wanted or result != type_:
             return f"'{kind}' takes {type_} and gives {result}: it is of {wanted}"

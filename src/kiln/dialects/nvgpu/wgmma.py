@@ -68,8 +68,10 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
     first_register: OptionalAttr[ir.IntegerAttr]
 
     def check(self) -> str:
-        element, shape = str(info(self.d.type).element), (64, self.n, self.k)
-        a_type, b_type = self.a_type, self.b_type
+        element = str(info(self.d.type).element)
+        shape = (64, self.n, self.k)
+        a_type = self.a_type
+        b_type = self.b_type
         if element not in _ACCUMULATORS:
             return f"has an accumulator of {element}: {', '.join(_ACCUMULATORS)}"
         if rule := mma_shapes.refusal("wgmma", shape, a_type, b_type, _ACCUMULATORS[element]):

@@ -23,7 +23,8 @@ def cp_async_shared_global(
     cache = choice("modifier", modifier, ("ca", "cg"))
     if size not in (4, 8, 16) or (cache == "cg" and size != 16):
         raise type_error(f"{what}() of {size!r} bytes with {cache}", "4, 8 or 16 bytes with ca, 16 with cg")
-    target, source = shared(dst, what).ir_value(), far(src, what)
+    target = shared(dst, what).ir_value()
+    source = far(src, what)
     nvgpu.async_copy.cp_async(target, source, i32(size if cp_size is None else cp_size), size, cache)
 
 
@@ -41,13 +42,21 @@ def cp_async_wait_group(n: int, *, loc: Any = None, ip: Any = None) -> None:
 
 
 def cp_async_bulk_shared_cluster_global(
-    dst_mem: Any, src_mem: Any, mbar: Any, size: Any, *, multicast_mask: Any = None, l2_cache_hint: Any = None,
-    loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    dst_mem: Any,
+    src_mem: Any,
+    mbar: Any,
+    size: Any,
+    *,
+    multicast_mask: Any = None,
+    l2_cache_hint: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Copy bytes (a multiple of 16) from global to shared memory later; the mbarrier counts them."""
     what = "cp_async_bulk_shared_cluster_global"
     mask = None if multicast_mask is None else Int16(multicast_mask).ir_value()
-    target, barrier = shared(dst_mem, what).ir_value(), shared(mbar, what).ir_value()
+    target = shared(dst_mem, what).ir_value()
+    barrier = shared(mbar, what).ir_value()
     source = far(src_mem, what)
     nvgpu.async_copy.bulk_load(target, source, i32(size), barrier, mask=mask, policy=policy(l2_cache_hint))
 
@@ -57,16 +66,23 @@ def cp_async_bulk_shared_cluster_shared_cta(
 ) -> None:
     """Copy bytes from this CTA's shared memory to another CTA's later; the mbarrier there counts them."""
     what = "cp_async_bulk_shared_cluster_shared_cta"
-    target, barrier = shared(dst_mem, what), shared(mbar, what)
+    target = shared(dst_mem, what)
+    barrier = shared(mbar, what)
     if not is_remote(target) or not is_remote(barrier):
         raise type_error(f"{what}() takes dst_mem and mbar of a CTA of the cluster", "mapa(address, rank)")
     nvgpu.async_copy.bulk_send(target.ir_value(), shared(src_mem, what).ir_value(), i32(size), barrier.ir_value())
 
 
 def cp_async_bulk_global_shared_cta(
-    dst_mem: Any, src_mem: Any, size: Any, *, l2_cache_hint: Any = None, byte_mask: Any = None, loc: Any = None,
+    dst_mem: Any,
+    src_mem: Any,
+    size: Any,
+    *,
+    l2_cache_hint: Any = None,
+    byte_mask: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Copy `size` bytes from shared to global memory later, as part of the thread's current bulk group."""
     what = "cp_async_bulk_global_shared_cta"
     if byte_mask is not None:
@@ -76,11 +92,20 @@ def cp_async_bulk_global_shared_cta(
 
 
 def cp_reduce_async_bulk_global_shared_cta(
-    dst: Any, src: Any, size: Any, *, op: Any = CpReduceOp.ADD, type: Any = CpReduceType.BF16, noftz: bool = False,
-    l2_cache_hint: Any = None, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    dst: Any,
+    src: Any,
+    size: Any,
+    *,
+    op: Any = CpReduceOp.ADD,
+    type: Any = CpReduceType.BF16,
+    noftz: bool = False,
+    l2_cache_hint: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Combine `size` bytes of shared memory with global memory later, as part of the thread's current bulk group."""
-    what, kind = "cp_reduce_async_bulk_global_shared_cta", str(type.value)
+    what = "cp_reduce_async_bulk_global_shared_cta"
+    kind = str(type.value)
     element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
     source = shared(src, what).ir_value()
     how = {"reduction": op.value, "element": element, "policy": policy(l2_cache_hint)}
@@ -115,9 +140,17 @@ def prefetch_tensormap(addr: Any, *, space: str | None = "const", loc: Any = Non
 
 
 def cp_async_bulk_tensor_shared_cta_global(
-    dst_mem: Any, tma_descriptor: Any, coordinates: Any, mbar: Any, im2col_offsets: Any = (), *,
-    l2_cache_hint: Any = None, mode: Any = None, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    dst_mem: Any,
+    tma_descriptor: Any,
+    coordinates: Any,
+    mbar: Any,
+    im2col_offsets: Any = (),
+    *,
+    l2_cache_hint: Any = None,
+    mode: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Copy the box at `coordinates` (innermost first) of a tensor map to shared memory; the mbarrier counts its bytes.
 
     `mode`: a tile by default, with `im2col_offsets` pixels; "tile_gather4" copies four rows (sm_100).
@@ -127,10 +160,19 @@ def cp_async_bulk_tensor_shared_cta_global(
 
 
 def cp_async_bulk_tensor_shared_cluster_global(
-    dst_mem: Any, tma_descriptor: Any, coordinates: Any, mbar: Any, im2col_offsets: Any = (), *,
-    multicast_mask: Any = None, l2_cache_hint: Any = None, mode: Any = None, group: Any = None, loc: Any = None,
+    dst_mem: Any,
+    tma_descriptor: Any,
+    coordinates: Any,
+    mbar: Any,
+    im2col_offsets: Any = (),
+    *,
+    multicast_mask: Any = None,
+    l2_cache_hint: Any = None,
+    mode: Any = None,
+    group: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Copy a box to the shared memory of this CTA, or with a mask to all CTAs of the cluster whose bits are set."""
     what = "cp_async_bulk_tensor_shared_cluster_global"
     mask = None if multicast_mask is None else Int16(multicast_mask).ir_value()
@@ -143,8 +185,10 @@ def cp_async_bulk_tensor_shared_cluster_global(
 def _load(
     what: str, dst: Any, map_: Any, coords: Any, mbar: Any, offsets: Any, hint: Any, mode: Any, **how: Any
 ) -> None:
-    target, barrier = shared(dst, what).ir_value(), shared(mbar, what).ir_value()
-    places, pixels = [i32(c) for c in coords], [Int16(c).ir_value() for c in offsets or ()]
+    target = shared(dst, what).ir_value()
+    barrier = shared(mbar, what).ir_value()
+    places = [i32(c) for c in coords]
+    pixels = [Int16(c).ir_value() for c in offsets or ()]
     name = choice("mode", mode or ("im2col" if pixels else "tile"), ("tile", "im2col", "tile_gather4"))
     if (name == "im2col") != bool(pixels):
         raise type_error(f"{what}() in mode {name} has {len(pixels)} im2col_offsets", "offsets are those of im2col")
@@ -153,24 +197,38 @@ def _load(
 
 
 def cp_async_bulk_tensor_global_shared_cta(
-    tma_descriptor: Any, src_mem: Any, coordinates: Any, *, l2_cache_hint: Any = None, mode: Any = None,
-    loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    tma_descriptor: Any,
+    src_mem: Any,
+    coordinates: Any,
+    *,
+    l2_cache_hint: Any = None,
+    mode: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Copy a box from shared memory to the tensor of a map later, as part of the thread's current bulk group.
 
     `mode`: a tile by default, "im2col" of pixels, "tile_scatter4" of four rows (sm_100).
     """
     what = "cp_async_bulk_tensor_global_shared_cta"
     name = choice("mode", mode or "tile", ("tile", "im2col", "tile_scatter4"))
-    source, places = shared(src_mem, what).ir_value(), [i32(c) for c in coordinates]
+    source = shared(src_mem, what).ir_value()
+    places = [i32(c) for c in coordinates]
     how = {"im2col": name == "im2col", "scatter4": name == "tile_scatter4", "policy": policy(l2_cache_hint)}
     nvgpu.tma.tma_store(far(tma_descriptor, what), source, places, **how)
 
 
 def tensormap_replace(
-    field: Any, addr: Any, *, new_value: Any = None, ord: int | None = None, new_value_attr: Any = None,
-    keep_oob_fetch_window: bool = False, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    field: Any,
+    addr: Any,
+    *,
+    new_value: Any = None,
+    ord: int | None = None,
+    new_value_attr: Any = None,
+    keep_oob_fetch_window: bool = False,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Replace a field of a tensor map in global or shared memory (sm_90a); `ord` is the mode, 0 the innermost."""
     kernel_only("tensormap_replace")
     name = choice("field", field, nvgpu.tma.FIELDS)

@@ -49,9 +49,15 @@ def fence_proxy_release(
 
 
 def fence_proxy_acquire(
-    scope: Any, addr: Any, size: Any = 128, *, from_proxy: Any = None, to_proxy: Any = None, loc: Any = None,
+    scope: Any,
+    addr: Any,
+    size: Any = 128,
+    *,
+    from_proxy: Any = None,
+    to_proxy: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Acquire what was released to the tensor map at an address: later copies see it."""
     if size != 128:
         raise type_error(f"fence_proxy_acquire() of {size!r} bytes", "a tensor map has 128")

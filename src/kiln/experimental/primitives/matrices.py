@@ -44,7 +44,8 @@ def stmatrix(ptr: Any, sources: Any, layout: Any, *, shape: Any = None, loc: Any
         parts = sources if isinstance(sources, (list, tuple)) else [sources]
         sources = TensorSSA.from_elements([Int32(x) for x in parts], Int32)
     words = sources.bitcast(Int32) if sources.dtype is not Int32 else sources
-    count, transposed = words.numel(), choice("layout", layout, ("row", "col")) == "col"
+    count = words.numel()
+    transposed = choice("layout", layout, ("row", "col")) == "col"
     if count not in (1, 2, 4):
         raise type_error(f"stmatrix() of {count} words", "1, 2 or 4")
     if choice("shape", shape or "m8n8", ("m8n8", "m16n8")) == "m8n8":

@@ -41,7 +41,8 @@ def mbarrier_inval(addr: Any, *, loc: Any = None, ip: Any = None) -> None:
 
 def _arrive(what: str, addr: Any, operand: Any, scope: Any, relaxed: bool | None) -> Int64 | None:
     """Emit an arrival; return the state of the phase before it for an mbarrier of this CTA."""
-    where, tx = shared(addr, what), what.endswith("expect_tx")
+    where = shared(addr, what)
+    tx = what.endswith("expect_tx")
     remote = is_remote(where)
     how = "" if scope is None else choice("scope", scope, ("cta", "cluster"))
     order = ""
@@ -79,9 +80,15 @@ def mbarrier_expect_tx(addr: Any, txcount: Any, *, scope: Any = None, loc: Any =
 
 
 def mbarrier_try_wait_parity(
-    addr: Any, phase: Any, *, time_limit: Any = 10_000_000, scope: Any = None, order: Any = None, loc: Any = None,
+    addr: Any,
+    phase: Any,
+    *,
+    time_limit: Any = 10_000_000,
+    scope: Any = None,
+    order: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> Boolean:  # fmt: skip
+) -> Boolean:
     """Return whether the phase of a parity is complete; may wait for it, `time_limit` nanoseconds at most."""
     where = _barrier(addr, "mbarrier_try_wait_parity")
     limit = () if time_limit is None else (Int32(time_limit),)
@@ -100,7 +107,8 @@ def mbarrier_wait_parity(
     addr: Any, phase: Any, kind: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
 ) -> Boolean:
     """Return whether the phase of a parity is complete: now (TEST), or after a while (TRY)."""
-    where, how = _barrier(addr, "mbarrier_wait_parity"), choice("kind", kind, ("test", "try"))
+    where = _barrier(addr, "mbarrier_wait_parity")
+    how = choice("kind", kind, ("test", "try"))
     if _acquires_cluster(scope, order):
         return _wait(where, f"{how}_wait.parity.acquire.cluster", Int32(phase))
     return (arch.mbarrier_test_wait if how == "test" else arch.mbarrier_try_wait)(where, phase)
@@ -110,7 +118,8 @@ def mbarrier_try_wait_timelimit(
     addr: Any, state: Any, time_limit: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
 ) -> Boolean:
     """Return whether the phase of a state that an arrival returned is complete; may wait for it, `time_limit` ns at most."""
-    where, order_ = _barrier(addr, "mbarrier_try_wait_timelimit"), ".acquire.cluster" * _acquires_cluster(scope, order)
+    where = _barrier(addr, "mbarrier_try_wait_timelimit")
+    order_ = ".acquire.cluster" * _acquires_cluster(scope, order)
     return _wait(where, f"try_wait{order_}", Int64(state), Int32(time_limit))
 
 

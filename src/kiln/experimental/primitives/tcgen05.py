@@ -125,9 +125,19 @@ class S2TCopyMode:
 
 
 _OPERANDS = {
-    None: 0, Float16: 0, BFloat16: 1, Float32: 2, TFloat32: 2, Uint8: 0, Int8: 1, Float8E4M3FN: 0, Float8E5M2: 1,
-    Float6E2M3FN: 3, Float6E3M2FN: 4, Float4E2M1FN: 5,
-}  # fmt: skip
+    None: 0,
+    Float16: 0,
+    BFloat16: 1,
+    Float32: 2,
+    TFloat32: 2,
+    Uint8: 0,
+    Int8: 1,
+    Float8E4M3FN: 0,
+    Float8E5M2: 1,
+    Float6E2M3FN: 3,
+    Float6E3M2FN: 4,
+    Float4E2M1FN: 5,
+}
 _ACCUMULATORS = {None: 0, Float16: 0, Float32: 1, Int32: 2}
 
 
@@ -147,7 +157,9 @@ class _Field:
     """A field of a descriptor: bits of an integer, in units."""
 
     def __init__(self, low: int, width: int, unit: int = 1) -> None:
-        self.low, self.mask, self.unit = low, (1 << width) - 1, unit
+        self.low = low
+        self.mask = (1 << width) - 1
+        self.unit = unit
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         if owner is None:
@@ -160,50 +172,102 @@ class _Field:
 class _InstrDesc(Int32):
     """The fields that all instruction descriptors have at the same bits."""
 
-    sparse_flag, a_format, b_format, a_negate, b_negate = (
-        _Field(2, 1), _Field(7, 3), _Field(10, 3), _Field(13, 1), _Field(14, 1)
-    )  # fmt: skip
-    a_major, b_major, n_dim, m_dim = _Field(15, 1), _Field(16, 1), _Field(17, 6, 8), _Field(24, 5, 16)
+    sparse_flag = _Field(2, 1)
+    a_format = _Field(7, 3)
+    b_format = _Field(10, 3)
+    a_negate = _Field(13, 1)
+    b_negate = _Field(14, 1)
+    a_major = _Field(15, 1)
+    b_major = _Field(16, 1)
+    n_dim = _Field(17, 6, 8)
+    m_dim = _Field(24, 5, 16)
 
 
 class Tcgen05InstrDesc(_InstrDesc):
     """The instruction descriptor of `tcgen05_mma`, an Int32."""
 
-    sparse_id2, saturate, c_format, max_shift = _Field(0, 2), _Field(3, 1), _Field(4, 2), _Field(30, 2)
+    sparse_id2 = _Field(0, 2)
+    saturate = _Field(3, 1)
+    c_format = _Field(4, 2)
+    max_shift = _Field(30, 2)
 
     @classmethod
     def build(
-        cls, sparse_id2: int = 0, sparse_flag: int = 0, saturate: int = 0, sparse_format: int = 0, c_dtype: Any = None,
-        a_dtype: Any = None, b_dtype: Any = None, a_negate: int = 0, b_negate: int = 0, a_major: int = 0,
-        b_major: int = 0, n_dim: int = 0, m_dim: int = 0, k_dim: int = 0, max_shift: int = 0,
-    ) -> Tcgen05InstrDesc:  # fmt: skip
+        cls,
+        sparse_id2: int = 0,
+        sparse_flag: int = 0,
+        saturate: int = 0,
+        sparse_format: int = 0,
+        c_dtype: Any = None,
+        a_dtype: Any = None,
+        b_dtype: Any = None,
+        a_negate: int = 0,
+        b_negate: int = 0,
+        a_major: int = 0,
+        b_major: int = 0,
+        n_dim: int = 0,
+        m_dim: int = 0,
+        k_dim: int = 0,
+        max_shift: int = 0,
+    ) -> Tcgen05InstrDesc:
         """Return the descriptor of an MMA of `m_dim` x `n_dim` (of both CTAs of a pair); a major of 1 is MN."""
         absent("Tcgen05InstrDesc.build", sparse_format=sparse_format, k_dim=k_dim)
         return cls(
-            sparse_id2 | sparse_flag << 2 | saturate << 3 | _code("c_dtype", c_dtype, _ACCUMULATORS) << 4
-            | _code("a_dtype", a_dtype, _OPERANDS) << 7 | _code("b_dtype", b_dtype, _OPERANDS) << 10 | a_negate << 13
-            | b_negate << 14 | a_major << 15 | b_major << 16 | _shape(m_dim, n_dim) | max_shift << 30
-        )  # fmt: skip
+            sparse_id2
+            | sparse_flag << 2
+            | saturate << 3
+            | _code("c_dtype", c_dtype, _ACCUMULATORS) << 4
+            | _code("a_dtype", a_dtype, _OPERANDS) << 7
+            | _code("b_dtype", b_dtype, _OPERANDS) << 10
+            | a_negate << 13
+            | b_negate << 14
+            | a_major << 15
+            | b_major << 16
+            | _shape(m_dim, n_dim)
+            | max_shift << 30
+        )
 
 
 class Tcgen05MxInstrDesc(_InstrDesc):
     """The instruction descriptor of `tcgen05_mma_block_scale`, an Int32."""
 
-    b_sf_id, scale_format, a_sf_id, k_dim = _Field(4, 2), _Field(23, 1), _Field(29, 2), _Field(31, 1)
+    b_sf_id = _Field(4, 2)
+    scale_format = _Field(23, 1)
+    a_sf_id = _Field(29, 2)
+    k_dim = _Field(31, 1)
 
     @classmethod
     def build(
-        cls, sparse_flag: int = 0, b_sf_id: Any = 0, a_sf_id: Any = 0, a_dtype: Any = None, b_dtype: Any = None,
-        scale_format: int = 1, a_negate: int = 0, b_negate: int = 0, a_major: int = 0, b_major: int = 0,
-        n_dim: int = 0, m_dim: int = 0, k_dim: int = 0, a_sf_layout: int = 0,
-    ) -> Any:  # fmt: skip
+        cls,
+        sparse_flag: int = 0,
+        b_sf_id: Any = 0,
+        a_sf_id: Any = 0,
+        a_dtype: Any = None,
+        b_dtype: Any = None,
+        scale_format: int = 1,
+        a_negate: int = 0,
+        b_negate: int = 0,
+        a_major: int = 0,
+        b_major: int = 0,
+        n_dim: int = 0,
+        m_dim: int = 0,
+        k_dim: int = 0,
+        a_sf_layout: int = 0,
+    ) -> Any:
         """Return the descriptor of a block-scaled MMA; `scale_format` 1 is UE8M0, 0 is UE4M3; `k_dim` 1 is K = 96."""
         absent(f"{cls.__name__}.build", a_sf_layout=a_sf_layout)
         bits = (
-            sparse_flag << 2 | _code("a_dtype", a_dtype, cls.operands()) << 7
-            | _code("b_dtype", b_dtype, cls.operands()) << 10 | a_negate << 13 | b_negate << 14 | a_major << 15
-            | b_major << 16 | scale_format << 23 | _shape(m_dim, n_dim) | k_dim << 31
-        )  # fmt: skip
+            sparse_flag << 2
+            | _code("a_dtype", a_dtype, cls.operands()) << 7
+            | _code("b_dtype", b_dtype, cls.operands()) << 10
+            | a_negate << 13
+            | b_negate << 14
+            | a_major << 15
+            | b_major << 16
+            | scale_format << 23
+            | _shape(m_dim, n_dim)
+            | k_dim << 31
+        )
         return cls(bits - (bits >> 31 << 32)).set_sf_ids(a_sf_id=a_sf_id, b_sf_id=b_sf_id)
 
     @staticmethod
@@ -222,16 +286,41 @@ class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
 
     @classmethod
     def build(
-        cls, sparse_flag: int = 0, a_sf_id: Any = 0, a_sf_layout: int = 0, b_sf_id: Any = 0, a_dtype: Any = None,
-        b_dtype: Any = None, scale_format: int = 1, a_negate: int = 0, b_negate: int = 0, a_major: int = 0,
-        b_major: int = 0, n_dim: int = 0, m_dim: int = 0, k_dim: int = 0, sparsity_version: int = 1,
-    ) -> Any:  # fmt: skip
+        cls,
+        sparse_flag: int = 0,
+        a_sf_id: Any = 0,
+        a_sf_layout: int = 0,
+        b_sf_id: Any = 0,
+        a_dtype: Any = None,
+        b_dtype: Any = None,
+        scale_format: int = 1,
+        a_negate: int = 0,
+        b_negate: int = 0,
+        a_major: int = 0,
+        b_major: int = 0,
+        n_dim: int = 0,
+        m_dim: int = 0,
+        k_dim: int = 0,
+        sparsity_version: int = 1,
+    ) -> Any:
         """Return the descriptor, as `Tcgen05MxInstrDesc.build` does; MMAs of fp4 here are dense."""
         absent("Tcgen05MxOmmaInstrDesc.build", sparse_flag=sparse_flag, other_sparsity_version=sparsity_version != 1)
         return super().build(
-            0, b_sf_id, a_sf_id, a_dtype, b_dtype, scale_format, a_negate, b_negate, a_major, b_major, n_dim, m_dim,
-            k_dim, a_sf_layout,
-        )  # fmt: skip
+            0,
+            b_sf_id,
+            a_sf_id,
+            a_dtype,
+            b_dtype,
+            scale_format,
+            a_negate,
+            b_negate,
+            a_major,
+            b_major,
+            n_dim,
+            m_dim,
+            k_dim,
+            a_sf_layout,
+        )
 
     @staticmethod
     def operands() -> dict[Any, int]:
@@ -241,14 +330,25 @@ class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
 class Tcgen05SmemDesc(Int64):
     """The descriptor of an operand in shared memory, an Int64; adding n moves it by 16 n bytes."""
 
-    start_address, leading_byte_offset, stride_byte_offset = _Field(0, 14, 16), _Field(16, 14, 16), _Field(32, 14, 16)
-    version, base_offset, layout_type = _Field(46, 2), _Field(49, 3), _Field(61, 3)
+    start_address = _Field(0, 14, 16)
+    leading_byte_offset = _Field(16, 14, 16)
+    stride_byte_offset = _Field(32, 14, 16)
+    version = _Field(46, 2)
+    base_offset = _Field(49, 3)
+    layout_type = _Field(61, 3)
 
     @classmethod
     def build(
-        cls, start_address: Any, leading_byte_offset: int = 0, stride_byte_offset: int = 0, version: int = 1,
-        base_offset: int = 0, layout: Any = 0, leading_dim_mode: int = 0, k_segment_offset: int = 0,
-    ) -> Tcgen05SmemDesc:  # fmt: skip
+        cls,
+        start_address: Any,
+        leading_byte_offset: int = 0,
+        stride_byte_offset: int = 0,
+        version: int = 1,
+        base_offset: int = 0,
+        layout: Any = 0,
+        leading_dim_mode: int = 0,
+        k_segment_offset: int = 0,
+    ) -> Tcgen05SmemDesc:
         """Return the descriptor of an operand at an address; offsets are in bytes, `layout` is its swizzle."""
         absent("Tcgen05SmemDesc.build", leading_dim_mode=leading_dim_mode, k_segment_offset=k_segment_offset)
         if isinstance(start_address, (int, Numeric)):
@@ -375,10 +475,22 @@ def _collector(op: Any) -> str | None:
 
 
 def tcgen05_mma(
-    mma_kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, *, collector_op: Any = None,
-    b_collector_op: Any = None, a_shift: bool | None = None, scale_input_d: int | None = None,
-    write_disable_mask: Any = None, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    mma_kind: Any,
+    cta_group: Any,
+    d: Any,
+    a: Any,
+    b: Any,
+    idesc: Any,
+    enable_input_d: Any,
+    *,
+    collector_op: Any = None,
+    b_collector_op: Any = None,
+    a_shift: bool | None = None,
+    scale_input_d: int | None = None,
+    write_disable_mask: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Issue D = A B + D, or D = A B, with D in tensor memory; one thread calls it.
 
     A is a descriptor or lies in tensor memory. `scale_input_d` n divides D by 2^n before the addition,
@@ -387,17 +499,38 @@ def tcgen05_mma(
     kernel_only("tcgen05_mma")
     absent("tcgen05_mma", b_collector_op=b_collector_op)
     nvgpu.tcgen05.tcgen05_mma(
-        _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), *_masks(write_disable_mask),
-        kind=choice("mma_kind", mma_kind, ("f16", "tf32", "f8f6f4", "i8")), cta_group=_group(cta_group),
-        collector=_collector(collector_op), scale_input_d=scale_input_d, a_shift=a_shift or None,
-    )  # fmt: skip
+        _tmem(d),
+        _operand(a),
+        _operand(b),
+        i32(_word(idesc)),
+        i1(enable_input_d),
+        *_masks(write_disable_mask),
+        kind=choice("mma_kind", mma_kind, ("f16", "tf32", "f8f6f4", "i8")),
+        cta_group=_group(cta_group),
+        collector=_collector(collector_op),
+        scale_input_d=scale_input_d,
+        a_shift=a_shift or None,
+    )
 
 
 def tcgen05_mma_block_scale(
-    mma_kind: Any, cta_group: Any, d: Any, a: Any, b: Any, idesc: Any, enable_input_d: Any, scale_a: Any, scale_b: Any,
-    *, scale_vec_size: Any = None, collector_op: Any = None, b_collector_op: Any = None, a_shift: bool | None = None,
-    loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    mma_kind: Any,
+    cta_group: Any,
+    d: Any,
+    a: Any,
+    b: Any,
+    idesc: Any,
+    enable_input_d: Any,
+    scale_a: Any,
+    scale_b: Any,
+    *,
+    scale_vec_size: Any = None,
+    collector_op: Any = None,
+    b_collector_op: Any = None,
+    a_shift: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Issue D = A B + D with scale factors of A and B in tensor memory, one for 16 or 32 (DEFAULT) elements along K."""
     kernel_only("tcgen05_mma_block_scale")
     absent("tcgen05_mma_block_scale", b_collector_op=b_collector_op, a_shift=a_shift)
@@ -405,16 +538,31 @@ def tcgen05_mma_block_scale(
     size = choice("scale_vec_size", scale_vec_size or "default", ("default", "block16", "block32"))
     size = "block32" if size == "default" else size
     nvgpu.tcgen05.tcgen05_mma_block_scale(
-        _tmem(d), _operand(a), _operand(b), i32(_word(idesc)), _tmem(scale_a), _tmem(scale_b), i1(enable_input_d),
-        kind=how, block=int(size.removeprefix("block")), cta_group=_group(cta_group),
+        _tmem(d),
+        _operand(a),
+        _operand(b),
+        i32(_word(idesc)),
+        _tmem(scale_a),
+        _tmem(scale_b),
+        i1(enable_input_d),
+        kind=how,
+        block=int(size.removeprefix("block")),
+        cta_group=_group(cta_group),
         collector=_collector(collector_op),
-    )  # fmt: skip
+    )
 
 
 def tcgen05_cp(
-    shape: Any, taddr: Any, smem_desc: Any, *, group: Any = None, multicast: Any = None, src_format: Any = None,
-    loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    shape: Any,
+    taddr: Any,
+    smem_desc: Any,
+    *,
+    group: Any = None,
+    multicast: Any = None,
+    src_format: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Copy rows of shared memory, by a descriptor, to tensor memory; one thread calls it."""
     kernel_only("tcgen05_cp")
     name = str(shape) if multicast is None else f"{shape}.{multicast}"
@@ -423,9 +571,14 @@ def tcgen05_cp(
 
 
 def tcgen05_commit(
-    addr: Any, *, multicast_mask: Any = None, smem_a_read: bool | None = None, group: Any = None, loc: Any = None,
+    addr: Any,
+    *,
+    multicast_mask: Any = None,
+    smem_a_read: bool | None = None,
+    group: Any = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Arrive at an mbarrier when all MMAs and copies that the thread issued are complete."""
     absent("tcgen05_commit", smem_a_read=smem_a_read)
     masks = [] if multicast_mask is None else [Int16(multicast_mask).ir_value()]
@@ -437,9 +590,15 @@ _SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 
 
 def tcgen05_ld(
-    shape: Any, tmem_addr: Any, *, num: int = 1, pack: bool | None = None, offset: int | None = None, loc: Any = None,
+    shape: Any,
+    tmem_addr: Any,
+    *,
+    num: int = 1,
+    pack: bool | None = None,
+    offset: int | None = None,
+    loc: Any = None,
     ip: Any = None,
-) -> TensorSSA:  # fmt: skip
+) -> TensorSSA:
     """Return a thread's elements of tensor memory, `num` repetitions of the shape; valid after `tcgen05_wait`."""
     kernel_only("tcgen05_ld")
     made = nvgpu.tcgen05.tcgen05_ld(
@@ -450,9 +609,15 @@ def tcgen05_ld(
 
 
 def tcgen05_st(
-    shape: Any, tmem_addr: Any, val: Any, *, unpack: bool | None = None, offset: int | None = None, loc: Any = None,
+    shape: Any,
+    tmem_addr: Any,
+    val: Any,
+    *,
+    unpack: bool | None = None,
+    offset: int | None = None,
+    loc: Any = None,
     ip: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Store a thread's elements to tensor memory; complete after `tcgen05_wait`."""
     kernel_only("tcgen05_st")
     name = choice("shape", shape, _SHAPES)

@@ -29,9 +29,16 @@ def elect_sync(*, membermask: Any = FULL_MASK, loc: Any = None, ip: Any = None) 
 
 
 def shfl_sync(
-    thread_mask: Any, val: Any, offset: Any, mask_and_clamp: Any, kind: Any, *, return_value_and_is_valid: bool | None = None,
-    loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+    thread_mask: Any,
+    val: Any,
+    offset: Any,
+    mask_and_clamp: Any,
+    kind: Any,
+    *,
+    return_value_and_is_valid: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
     """Return the value of another lane (`shfl.sync`); with the flag also whether the source lane was in range.
 
     `mask_and_clamp` is PTX's operand c: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
@@ -58,9 +65,15 @@ def vote_sync(mask: Any, pred: Any, kind: Any, *, loc: Any = None, ip: Any = Non
 
 
 def redux_sync(
-    val: Any, kind: Any, mask_and_clamp: Any, *, abs: bool | None = None, nan: bool | None = None, loc: Any = None,
+    val: Any,
+    kind: Any,
+    mask_and_clamp: Any,
+    *,
+    abs: bool | None = None,
+    nan: bool | None = None,
+    loc: Any = None,
     ip: Any = None,
-) -> Int32 | Float32:  # fmt: skip
+) -> Int32 | Float32:
     """Combine a 32-bit number of the lanes of a mask by the hardware; of floats on sm_100a."""
     kernel_only("redux_sync")
     return arch.warp_redux_sync(val, kind, mask_and_clamp, abs=abs, nan=nan)

@@ -15,18 +15,31 @@ from ...cute.tensor.tensor_ssa import TensorSSA
 from .addresses import absent, typed, word
 
 _RED_TYPES = {
-    "s32": Int32, "u32": Uint32, "b32": Uint32, "s64": Int64, "u64": Uint64, "b64": Uint64, "f16": Float16,
-    "f16x2": Float16, "bf16": BFloat16, "bf16x2": BFloat16, "f32": Float32, "f64": Float64,
-}  # fmt: skip
+    "s32": Int32,
+    "u32": Uint32,
+    "b32": Uint32,
+    "s64": Int64,
+    "u64": Uint64,
+    "b64": Uint64,
+    "f16": Float16,
+    "f16x2": Float16,
+    "bf16": BFloat16,
+    "bf16x2": BFloat16,
+    "f32": Float32,
+    "f64": Float64,
+}
 _RED_WORDS = ("s32", "u32", "s64", "u64")
 _RED_OPS = {
-    **dict.fromkeys(("and", "or", "xor"), ("b32", "b64", *_RED_WORDS)), **dict.fromkeys(("min", "max"), _RED_WORDS),
-    **dict.fromkeys(("inc", "dec"), ("u32",)), "add": tuple(kind for kind in _RED_TYPES if kind[0] != "b" or "f" in kind),
-}  # fmt: skip
+    **dict.fromkeys(("and", "or", "xor"), ("b32", "b64", *_RED_WORDS)),
+    **dict.fromkeys(("min", "max"), _RED_WORDS),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    "add": tuple(kind for kind in _RED_TYPES if kind[0] != "b" or "f" in kind),
+}
 """The types of each operation."""
 _ATOMICS = ("and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max")
 _PERMUTATIONS = ("default", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
-_ORDERS, _SCOPES = ("relaxed", "release"), ("cta", "cluster", "gpu", "sys")
+_ORDERS = ("relaxed", "release")
+_SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
 def print_runtime(fmt: str, *args: Any, loc: Any = None, ip: Any = None) -> None:
@@ -35,15 +48,26 @@ def print_runtime(fmt: str, *args: Any, loc: Any = None, ip: Any = None) -> None
 
 
 def red(
-    op: Any, type_: Any, a: Any, b: Any, *, mem_order: Any = None, mem_scope: Any = None, shared_space: Any = None,
-    cache_hint: Any = None, loc: Any = None, ip: Any = None,
-) -> None:  # fmt: skip
+    op: Any,
+    type_: Any,
+    a: Any,
+    b: Any,
+    *,
+    mem_order: Any = None,
+    mem_scope: Any = None,
+    shared_space: Any = None,
+    cache_hint: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> None:
     """Combine the element at `a` with `b` atomically, without returning the old one (`red`).
 
     Of F16X2 and BF16X2 `b` is a Vector of two. The pointer tells which memory it is, so that `shared_space` changes
     nothing; `cache_hint` is a cache policy for global memory.
     """
-    where, name, kind = typed(a, "red"), choice("op", op, tuple(_RED_OPS)), choice("type_", type_, tuple(_RED_TYPES))
+    where = typed(a, "red")
+    name = choice("op", op, tuple(_RED_OPS))
+    kind = choice("type_", type_, tuple(_RED_TYPES))
     if kind not in _RED_OPS[name]:
         raise type_error(f"red() by {name} of {kind}", f"{name} takes {', '.join(_RED_OPS[name])}")
     order = choice("mem_order", mem_order or "relaxed", _ORDERS)
@@ -71,9 +95,18 @@ def _red_value(kind: str, value: Any) -> Any:
 
 
 def atomicrmw(
-    op: Any, ptr: Any, a: Any, *, b: Any = None, mem_order: Any = None, syncscope: Any = None, space: Any = None,
-    results: Any = None, loc: Any = None, ip: Any = None,
-) -> Any:  # fmt: skip
+    op: Any,
+    ptr: Any,
+    a: Any,
+    *,
+    b: Any = None,
+    mem_order: Any = None,
+    syncscope: Any = None,
+    space: Any = None,
+    results: Any = None,
+    loc: Any = None,
+    ip: Any = None,
+) -> Any:
     """Combine the element at a pointer with `a` in one step and return the old element. CAS writes `b` where it is `a`."""
     name = choice("op", op, _ATOMICS)
     absent("atomicrmw", results=results)
@@ -86,9 +119,15 @@ def atomicrmw(
 
 
 def convert_and_pack_integer(
-    src_a: Any, src_b: Any, convert_type: Any, *, src_c: Any = None, is_signed: bool | None = None, loc: Any = None,
+    src_a: Any,
+    src_b: Any,
+    convert_type: Any,
+    *,
+    src_c: Any = None,
+    is_signed: bool | None = None,
+    loc: Any = None,
     ip: Any = None,
-) -> Int32:  # fmt: skip
+) -> Int32:
     """Return two words saturated to `convert_type` (16 bits), `src_a` in the upper half; narrower ones move up `src_c`."""
     if getattr(convert_type, "width", None) not in ((16,) if src_c is None else (2, 4, 8)):
         raise type_error(

@@ -48,13 +48,22 @@ _MODULES = {
     "enums": ("PipelineGroupMode", "SignalingThreads", "WorkAttr"),
     "memory": ("SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"),
     "resources": (
-        "MemoryResource", "PdlLaunchBarrier", "PdlWaitBarrier", "PipelineConfig", "PipelineGroup", "StageInfo",
-        "TaskLocalVariable", "TileSchedulerConfig", "WorkQueue", "consumer_work", "producer_work",
+        "MemoryResource",
+        "PdlLaunchBarrier",
+        "PdlWaitBarrier",
+        "PipelineConfig",
+        "PipelineGroup",
+        "StageInfo",
+        "TaskLocalVariable",
+        "TileSchedulerConfig",
+        "WorkQueue",
+        "consumer_work",
+        "producer_work",
     ),
     "schedule_builder": ("Schedule", "domain_loop", "schedule", "when_false", "when_true", "work_tile_loop"),
     "task": ("Task",),
     "task_manager": ("TaskManager",),
-}  # fmt: skip
+}
 
 _PLACES = {name: f".{module}" for module, found in _MODULES.items() for name in found}
 if not TYPE_CHECKING:

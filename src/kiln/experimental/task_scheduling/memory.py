@@ -74,7 +74,8 @@ class SmemAllocator:
         self._done = False
         self.barriers: dict[Any, SmemAllocation] = {}
         """The barriers of each pipelined resource."""
-        self.num_bytes, self.alignment = 0, 128
+        self.num_bytes = 0
+        self.alignment = 128
         self.smem_base: Any = None
         """The block, an Array of bytes, once the task manager has set up the kernel."""
 

@@ -15,12 +15,21 @@ from .task import Task
 __dir__ = lazy.listing(__name__)
 __all__ = ["schedule_svg", "schedule_text"]
 
-_WIDE, _HIGH, _GAP, _LEFT, _TOP = 118, 34, 10, 190, 46
+_WIDE = 118
+_HIGH = 34
+_GAP = 10
+_LEFT = 190
+_TOP = 46
 _ROW = _HIGH + 46
 _BLOCKS = {
-    "domain": "loop", "tiles": "tiles", "first": "first iteration", "last": "last iteration", "every": "every",
-    "when": "when", "skippable": "unless skipped",
-}  # fmt: skip
+    "domain": "loop",
+    "tiles": "tiles",
+    "first": "first iteration",
+    "last": "last iteration",
+    "every": "every",
+    "when": "when",
+    "skippable": "unless skipped",
+}
 
 
 def schedule_text(tasks: list[Task]) -> str:
@@ -90,7 +99,8 @@ def schedule_svg(tasks: list[Task], title: str = "tasks") -> str:
         body.append(text_at(_LEFT - 14, y + 14, task.name, 14, anchor="end"))
         body.append(text_at(_LEFT - 14, y + 30, warps, 11, "#6b6b6b", "end"))
         for words, first, last, depth in row.frames:
-            x, high = _x(first) - 5 + 2 * depth, _HIGH + 20 - 4 * depth
+            x = _x(first) - 5 + 2 * depth
+            high = _HIGH + 20 - 4 * depth
             body.append(
                 rect(x, y - 15 + 4 * depth, _x(last) - _GAP + 5 - 2 * depth - x, high, "none", "#999999", words)
             )
@@ -125,7 +135,8 @@ def _box(call: Call, x: float, y: float, resources: list[Any]) -> list[str]:
 def _arrow(x: float, y: float, x2: float, y2: float, resource: Any) -> str:
     """Return an arrow from the box of a commit to that of a wait, with the number of stages."""
     down = y2 > y
-    start, end = (x + _WIDE / 2, y + (_HIGH if down else 0)), (x2 + _WIDE / 2, y2 + (0 if down else _HIGH))
+    start = (x + _WIDE / 2, y + (_HIGH if down else 0))
+    end = (x2 + _WIDE / 2, y2 + (0 if down else _HIGH))
     head = -6 if down else 6
     stages = resource.pipeline_config.num_stages if resource.pipeline_config is not None else 0
     text = text_at((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, f"{resource.name}: {stages} stages", 9, "#333333")

@@ -16,10 +16,14 @@ from ...pipeline.multicast import cta_group, is_leader
 from .enums import PipelineGroupMode, SignalingThreads
 
 _KINDS = {
-    "async_async": "PipelineAsync", "tma_async": "PipelineTmaAsync", "tma_umma": "PipelineTmaUmma",
-    "umma_async": "PipelineUmmaAsync", "async_umma": "PipelineAsyncUmma", "umma_umma": "PipelineUmmaAsync",
+    "async_async": "PipelineAsync",
+    "tma_async": "PipelineTmaAsync",
+    "tma_umma": "PipelineTmaUmma",
+    "umma_async": "PipelineUmmaAsync",
+    "async_umma": "PipelineAsyncUmma",
+    "umma_umma": "PipelineUmmaAsync",
     "clc_fetch_async": "PipelineClcFetchAsync",
-}  # fmt: skip
+}
 _ARRIVALS_OF_A_WARP = {"async": 32, "tma": 1, "umma": 1}
 
 
@@ -29,13 +33,25 @@ class PipelineConfig:
     __kiln_static__ = True
 
     def __init__(
-        self, kind: str, num_stages: int, producer_group: Any, consumer_group: Any, cta_layout_vmnk: Any = None, *,
-        num_bytes: Any = None, producer_signaling_threads: Any = SignalingThreads.All,
-        consumer_signaling_threads: Any = SignalingThreads.All, consumer_wait_signaling_threads: Any = None,
-        producer_op: PipelineOp = PipelineOp.AsyncThread, barrier_ptr: Any = None, advance_on_wait: bool = False,
-        advance_on_acquire: bool = False, num_bytes_per_warp_per_cta: Any = None, mcast_mode_mn: Any = None,
+        self,
+        kind: str,
+        num_stages: int,
+        producer_group: Any,
+        consumer_group: Any,
+        cta_layout_vmnk: Any = None,
+        *,
+        num_bytes: Any = None,
+        producer_signaling_threads: Any = SignalingThreads.All,
+        consumer_signaling_threads: Any = SignalingThreads.All,
+        consumer_wait_signaling_threads: Any = None,
+        producer_op: PipelineOp = PipelineOp.AsyncThread,
+        barrier_ptr: Any = None,
+        advance_on_wait: bool = False,
+        advance_on_acquire: bool = False,
+        num_bytes_per_warp_per_cta: Any = None,
+        mcast_mode_mn: Any = None,
         interleave_stride: Any = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         _ = num_bytes_per_warp_per_cta  # `num_bytes` counts the bytes of all warps and CTAs
         if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
             raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
@@ -106,11 +122,15 @@ class PipelineConfig:
 
     def make(self, barriers: Any, consuming_warps: int) -> Any:
         """Return the pipeline, with initialised barriers that nobody has synchronised on."""
-        layout, kind = self.layout, _KINDS[self.kind]
+        layout = self.layout
+        kind = _KINDS[self.kind]
         how: dict[str, Any] = {
-            "num_stages": self.num_stages, "producer_group": self.producer_group, "consumer_group": self.consumer_group,
-            "barrier_storage": barriers if self.barrier_ptr is None else self.barrier_ptr, "defer_sync": True,
-        }  # fmt: skip
+            "num_stages": self.num_stages,
+            "producer_group": self.producer_group,
+            "consumer_group": self.consumer_group,
+            "barrier_storage": barriers if self.barrier_ptr is None else self.barrier_ptr,
+            "defer_sync": True,
+        }
         if self.producer_kind in ("tma", "clc"):
             how["tx_count"] = self.num_bytes
         if self.kind != "async_async":

@@ -32,7 +32,8 @@ def check_progress(tasks: list[Task], graph: dict[Any, Any]) -> None:
     except _Unknown:
         return
     sides = {task: {(c.name, r) for c, r in steps[task]} for task in tasks}
-    at, done = dict.fromkeys(tasks, 0), collections.Counter[tuple[Task, str, Any]]()
+    at = dict.fromkeys(tasks, 0)
+    done = collections.Counter[tuple[Task, str, Any]]()
 
     def blockers(task: Task) -> list[Task]:
         """Return the tasks whose commits or releases the next operation of a task waits for."""
@@ -53,7 +54,8 @@ def check_progress(tasks: list[Task], graph: dict[Any, Any]) -> None:
             while at[task] < len(steps[task]) and not blockers(task):
                 call, resource = steps[task][at[task]]
                 done[task, call.name, resource] += 1
-                at[task], moved = at[task] + 1, True
+                at[task] = at[task] + 1
+                moved = True
     stuck = [task for task in tasks if at[task] < len(steps[task])]
     if stuck:
         waits = [_said(task, *steps[task][at[task]], blockers(task), graph) for task in stuck]
@@ -105,9 +107,7 @@ def _pipelined(task: Task) -> list[Any]:
 
 
 def _has_barriers(block: Block) -> bool:
-    return any(
-        call.name in RESERVED if isinstance(call, Call) else _has_barriers(call) for call in block.body
-    )  # fmt: skip
+    return any(call.name in RESERVED if isinstance(call, Call) else _has_barriers(call) for call in block.body)
 
 
 def _count(loop: Block) -> Any:
@@ -143,5 +143,6 @@ def _runs(node: Block, iteration: int, count: int) -> bool:
         return iteration == 0
     if node.kind == "last":
         return iteration == count - 1
-    start, period = node.facts["start"], node.facts["period"]
+    start = node.facts["start"]
+    period = node.facts["period"]
     return iteration >= start and (iteration - start) % period == 0

@@ -14,10 +14,20 @@ from .schedule_builder import Call, Token, record, recording
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
-    "MemoryResource", "PdlLaunchBarrier", "PdlWaitBarrier", "PipelineConfig", "PipelineGroup", "SignalingThreads",
-    "StageInfo", "TaskLocalVariable", "TileSchedulerConfig", "WorkAttr", "WorkQueue", "consumer_work",
+    "MemoryResource",
+    "PdlLaunchBarrier",
+    "PdlWaitBarrier",
+    "PipelineConfig",
+    "PipelineGroup",
+    "SignalingThreads",
+    "StageInfo",
+    "TaskLocalVariable",
+    "TileSchedulerConfig",
+    "WorkAttr",
+    "WorkQueue",
+    "consumer_work",
     "producer_work",
-]  # fmt: skip
+]
 
 RESERVED = ("try_acquire", "acquire", "commit", "try_wait", "wait", "release")
 PRODUCER_SIDE = ("try_acquire", "acquire", "commit")
@@ -29,11 +39,16 @@ class TaskLocalVariable:
     __kiln_static__ = True
 
     def __init__(
-        self, dtype: Any = None, default: Any = None, default_factory: Any = None, docs: str | None = None,
+        self,
+        dtype: Any = None,
+        default: Any = None,
+        default_factory: Any = None,
+        docs: str | None = None,
         runtime_slot_name: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.dtype = dtype
-        self._default, self._factory = default, default_factory
+        self._default = default
+        self._factory = default_factory
         self.docs = docs
         self.slot = runtime_slot_name or ""
 
@@ -55,10 +70,19 @@ class StageInfo:
     """What a work method is told of the iteration, the tile and the stage of its pipeline."""
 
     def __init__(
-        self, loop_offset: Any = None, loop_start: Any = None, loop_end: Any = None, loop_step: Any = None,
-        stage_idx: Any = None, label: Any = None, barrier: Any = None, work_tile: Any = None, num_active_stages: int = 0,
-        context: Any = None, task_cache: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        loop_offset: Any = None,
+        loop_start: Any = None,
+        loop_end: Any = None,
+        loop_step: Any = None,
+        stage_idx: Any = None,
+        label: Any = None,
+        barrier: Any = None,
+        work_tile: Any = None,
+        num_active_stages: int = 0,
+        context: Any = None,
+        task_cache: Any = None,
+    ) -> None:
         self.loop_offset = loop_offset
         self.loop_start = loop_start
         self.loop_end = loop_end

@@ -25,11 +25,21 @@ class Task:
     __kiln_static__ = True
 
     def __init__(
-        self, src_resources: Any, dst_resources: Any, warp_idx: int, num_warps: int, *, schedule: Schedule,
-        num_registers: int | None = None, name: str = "", debug_print: bool = False,
-        iket_enable_profiling: bool = False, iket_profiling_stages: Any = None, iket_profiling_resources: Any = None,
+        self,
+        src_resources: Any,
+        dst_resources: Any,
+        warp_idx: int,
+        num_warps: int,
+        *,
+        schedule: Schedule,
+        num_registers: int | None = None,
+        name: str = "",
+        debug_print: bool = False,
+        iket_enable_profiling: bool = False,
+        iket_profiling_stages: Any = None,
+        iket_profiling_resources: Any = None,
         run_only_on_cta_id: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         _ = (
             iket_enable_profiling,
             iket_profiling_stages,

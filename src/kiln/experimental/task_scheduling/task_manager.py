@@ -51,13 +51,24 @@ class TaskManager:
     __kiln_static__ = True
 
     def __init__(
-        self, tasks: Any, resource_dependency_graph: dict[Any, Any], *, smem_allocator: SmemAllocator | None = None,
-        tmem_allocator: Any = None, skip_validation: bool = False, verbose: bool = False, tmem_ptr_i32: Any = None,
-        smem_capacity_bytes: int | None = None, tmem_capacity_columns: int | None = None,
-        exhaustive_deadlock_race_check: bool = True, assume_pdl_wait_completed: bool = False,
-        dma_consumer_release_labels: Any = None, iket_enable_profiling: bool = False,
-        iket_profiling_stages: Any = None, iket_profiling_resources: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        tasks: Any,
+        resource_dependency_graph: dict[Any, Any],
+        *,
+        smem_allocator: SmemAllocator | None = None,
+        tmem_allocator: Any = None,
+        skip_validation: bool = False,
+        verbose: bool = False,
+        tmem_ptr_i32: Any = None,
+        smem_capacity_bytes: int | None = None,
+        tmem_capacity_columns: int | None = None,
+        exhaustive_deadlock_race_check: bool = True,
+        assume_pdl_wait_completed: bool = False,
+        dma_consumer_release_labels: Any = None,
+        iket_enable_profiling: bool = False,
+        iket_profiling_stages: Any = None,
+        iket_profiling_resources: Any = None,
+    ) -> None:
         _ = (
             iket_enable_profiling,
             iket_profiling_stages,
@@ -73,8 +84,9 @@ class TaskManager:
             self.smem_allocator.compute_layout()
         self._tmem_ptr_i32 = tmem_ptr_i32
         self._checks: dict[str, bool] = {
-            "progress": exhaustive_deadlock_race_check, "waited": assume_pdl_wait_completed
-        }  # fmt: skip
+            "progress": exhaustive_deadlock_race_check,
+            "waited": assume_pdl_wait_completed,
+        }
         try:
             validate(self.tasks, self.graph, **self._checks)
             self._fit(smem_capacity_bytes, tmem_capacity_columns)
@@ -92,8 +104,9 @@ class TaskManager:
         """Raise an error for more memory than given capacities."""
         columns = 0 if self.tmem_allocator is None else self.tmem_allocator.num_columns
         for name, used, most, unit in (
-            ("shared", self.smem_allocator.num_bytes, smem, "bytes"), ("tensor", columns, tmem, "columns")
-        ):  # fmt: skip
+            ("shared", self.smem_allocator.num_bytes, smem, "bytes"),
+            ("tensor", columns, tmem, "columns"),
+        ):
             if most is not None and used > most:
                 raise type_error(f"the resources take {used} {unit} of {name} memory", f"at most {most}, as given")
 
@@ -150,7 +163,8 @@ class _Run:
     """A task while it is emitted: the variables, pipeline states and tile that its loops carry."""
 
     def __init__(self, task: Task, pipelines: Pipelines, context: Context, threads: int) -> None:
-        self.task, self.context = task, context
+        self.task = task
+        self.context = context
         self.resources = list(dict.fromkeys((*task.src_resources, *task.dst_resources)))
         self.pipelines = pipelines
         self.threads = threads
@@ -177,12 +191,14 @@ class _Run:
                 self._prepare(member, is_producing(call, self.task))
         self.block(self.task.schedule.root, None)
         for resource in self.resources:  # CTAs of the cluster may still arrive at the barriers of this one
-            key, config = _key(resource, True), resource.pipeline_config
+            key = _key(resource, True)
+            config = resource.pipeline_config
             if key in self.states and config.in_cluster:
                 _tail(self, self.pipelines.found[resource], key, config.leads(True))
 
     def _prepare(self, resource: Any, producing: bool) -> None:
-        pipe, key = self.pipelines.found.get(resource), _key(resource, producing)
+        pipe = self.pipelines.found.get(resource)
+        key = _key(resource, producing)
         if pipe is None or key in self.states:
             return
         user = pipeline.PipelineUserType.Producer if producing else pipeline.PipelineUserType.Consumer
@@ -249,7 +265,8 @@ class _Run:
         return (count >= facts["start"]) & ((count - facts["start"]) % facts["period"] == 0)
 
     def _skips(self, facts: dict[str, Any]) -> Any:
-        skip, queue = facts["skip_if"], facts["queue"]
+        skip = facts["skip_if"]
+        queue = facts["queue"]
         if skip is None:
             return False
         function = getattr(skip, "function", skip)
@@ -306,11 +323,16 @@ class _Run:
     def _barrier(self, call: Call, resource: Any) -> None:
         """Emit a barrier operation of a resource, or of a member of a group."""
         producing = is_producing(call, self.task)
-        pipe, key, name = self.pipelines.found.get(resource), _key(resource, producing), call.name
+        pipe = self.pipelines.found.get(resource)
+        key = _key(resource, producing)
+        name = call.name
         if pipe is None:
             raise type_error(f"task {self.task.name!r} calls {call}, and {resource.name!r} has no pipeline_config")
-        state, token, config = self.states[key], self.tokens[key], resource.pipeline_config
-        leads, early = config.leads(producing, waiting=name == "wait"), key + _HELD in self.states
+        state = self.states[key]
+        token = self.tokens[key]
+        config = resource.pipeline_config
+        leads = config.leads(producing, waiting=name == "wait")
+        early = key + _HELD in self.states
         if name in ("try_acquire", "try_wait"):
             self.tokens[key] = (pipe.producer_try_acquire if producing else pipe.consumer_try_wait)(state)
         elif name == "acquire":
@@ -348,17 +370,26 @@ class _Run:
         return True if self.task.num_warps == 1 else arch.make_warp_uniform(arch.warp_idx()) == self.task.warp_idx
 
     def _work(self, call: Call, loop: Any) -> None:
-        resource, key = call.resource, _key(call.resource, is_producing(call, self.task))
-        state, pipe = self.states.get(key + _HELD, self.states.get(key)), self.pipelines.found.get(call.resource)
+        resource = call.resource
+        key = _key(call.resource, is_producing(call, self.task))
+        state = self.states.get(key + _HELD, self.states.get(key))
+        pipe = self.pipelines.found.get(call.resource)
         offset, start, end, step = loop or (None, None, None, None)
         stage = barrier = None
         if state is not None and pipe is not None:
             stage = state.index
             barrier = Array(pipe.producer_get_barrier(state), shape=(1,))
         info = StageInfo(
-            loop_offset=offset, loop_start=start, loop_end=end, loop_step=step, stage_idx=stage, label=call.name,
-            barrier=barrier, work_tile=self.work_tile, context=self.context,
-        )  # fmt: skip
+            loop_offset=offset,
+            loop_start=start,
+            loop_end=end,
+            loop_step=step,
+            stage_idx=stage,
+            label=call.name,
+            barrier=barrier,
+            work_tile=self.work_tile,
+            context=self.context,
+        )
         args = [self._value(x) for x in call.args]
         named = {name: self._value(x) for name, x in call.kwargs.items()}
         returned = call.work.function(resource, info, *args, **named)
@@ -375,7 +406,8 @@ class _Run:
         return self.variables[x.key] if isinstance(x, Token) else x
 
 
-_HELD, _CLOSING = " held", " closing"
+_HELD = " held"
+_CLOSING = " closing"
 """What is behind the key of a state: of the stage that work is on, and of the stage that is handed over next, where
 they are not those of the next `acquire` or `wait`."""
 

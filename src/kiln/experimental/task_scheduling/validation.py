@@ -111,7 +111,7 @@ def _brackets(task: Task, resource: Any, tasks: list[Task], graph: dict[Any, Any
 
 def _is_shared(
     task: Task, resource: Any, opens: str, closes: str, names: set[str], tasks: list[Task], graph: dict[Any, Any]
-) -> bool:  # fmt: skip
+) -> bool:
     """Return whether one task gets the stages of a resource and another one hands them over.
 
     Consumers do so if the task that releases waits for something made of the resource instead; producers if the config
@@ -120,8 +120,12 @@ def _is_shared(
     if (opens in names) == (closes in names):
         return False
     other = closes if opens in names else opens
-    if not any(c.name == other and c.work is None and resource in c.resource.members
-               for t in tasks if t is not task for c in t.schedule.calls()):  # fmt: skip
+    if not any(
+        c.name == other and c.work is None and resource in c.resource.members
+        for t in tasks
+        if t is not task
+        for c in t.schedule.calls()
+    ):
         return False
     if opens in names or opens == "acquire":
         return opens == "wait" or resource.pipeline_config.advances_early[True]
@@ -276,9 +280,7 @@ def warps_of(tasks: list[Task], resource: Any, *, producing: bool) -> int:
     """
     role, closes = ("dst_resources", "commit") if producing else ("src_resources", "release")
     sides = [task for task in tasks if resource in getattr(task, role)]
-    handing = [
-        t for t in sides if any(c.name == closes and resource in c.resource.members for c in t.schedule.calls())
-    ]  # fmt: skip
+    handing = [t for t in sides if any(c.name == closes and resource in c.resource.members for c in t.schedule.calls())]
     return sum(task.num_warps for task in handing or sides)
 
 
@@ -289,10 +291,8 @@ def _counts(tasks: list[Task]) -> None:
         config = resource.pipeline_config
         kinds = config.producer_kind, config.consumer_kind
         for (side, role), kind in zip(sides, kinds, strict=True):
-            warps, wanted = (
-                warps_of(tasks, resource, producing=side == "producer"),
-                getattr(config, f"{side}_group").size,
-            )
+            warps = warps_of(tasks, resource, producing=side == "producer")
+            wanted = getattr(config, f"{side}_group").size
             names = ", ".join(repr(t.name) for t in tasks if resource in getattr(t, role)) or "no task"
             if not warps:
                 raise type_error(f"resource {resource.name!r} has a pipeline and no {side} task")

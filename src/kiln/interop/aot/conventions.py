@@ -89,7 +89,8 @@ class EntryPoints:
     def place_torch(self, data: Data, signature: Signature, on_host: bool, on_gpu: bool) -> Symbol:
         """Place the record of PyTorch's operator."""
         inputs = self._inputs(signature)
-        outputs, parameters = list(self.outputs), signature.parameters
+        outputs = list(self.outputs)
+        parameters = signature.parameters
         limits = ((len(inputs), reader.INPUTS), (len(outputs), reader.OUTPUTS), (len(parameters), reader.PARAMETERS))
         if any(count > most for count, most in limits):
             most = f"operators of PyTorch have at most {reader.INPUTS} and {reader.OUTPUTS}"
@@ -97,7 +98,9 @@ class EntryPoints:
         namespace, _, name = self.torch.rpartition("::")
         record = torch_entry.Registration(devices=torch_entry.ON_HOST * on_host | torch_entry.ON_GPU * on_gpu)
         operator = record.operator
-        operator.inputs, operator.output_count, operator.parameters = len(inputs), len(outputs), len(parameters)
+        operator.inputs = len(inputs)
+        operator.output_count = len(outputs)
+        operator.parameters = len(parameters)
         for place, each in enumerate(inputs):
             operator.kinds[place] = reader.KINDS[_kind(each, "torch")]
             operator.written |= self._is_written(each) << place
@@ -107,15 +110,20 @@ class EntryPoints:
             if each.kind == "stream":
                 source.kind = reader.STREAM
             elif each.name in outputs:
-                source.kind, source.index = reader.OUTPUT, outputs.index(each.name)
+                source.kind = reader.OUTPUT
+                source.index = outputs.index(each.name)
             elif each.name in names:
-                source.kind, source.index = reader.INPUT, names.index(each.name)
+                source.kind = reader.INPUT
+                source.index = names.index(each.name)
             else:
                 source.kind = reader.NOT_PASSED
         addresses = {
-            "namespace": data.text(namespace), "name": data.text(name), "schema": data.text(self.schema(signature)),
-            "kernel": data.symbol(thunks.KERNEL), "meta": data.symbol(thunks.META),
-        }  # fmt: skip
+            "namespace": data.text(namespace),
+            "name": data.text(name),
+            "schema": data.text(self.schema(signature)),
+            "kernel": data.symbol(thunks.KERNEL),
+            "meta": data.symbol(thunks.META),
+        }
         known = {each.name: each for each in parameters}
         if outputs:
             made = [(_output(each, self.outputs[each], inputs, known[each]), {}) for each in outputs]
@@ -125,14 +133,16 @@ class EntryPoints:
             if not theirs.endswith("_x2"):
                 element = torch_entry.ElementType(dlpack=dlpack_type(getattr(numbers, ours)))
                 types.append((element, {"name": data.text(f"aoti_torch_dtype_{theirs}")}))
-        addresses["types"], record.type_count = data.records(types), len(types)
+        addresses["types"] = data.records(types)
+        record.type_count = len(types)
         data.records([(reader.Torch(), {})], reader.torch.symbol)
         data.call_at_start(data.symbol(thunks.START))
         return data.records([(record, addresses)])
 
     def place_xla(self, data: Data, signature: Signature, on_host: bool, on_gpu: bool, prints: bool) -> Symbol:
         """Place the record of XLA's handler."""
-        native, outputs = xla_entry, list(self.outputs)
+        native = xla_entry
+        outputs = list(self.outputs)
         sources: list[tuple[Any, dict[str, Symbol]]] = []
         passed = 0
         for each in signature.parameters:
@@ -153,15 +163,20 @@ class EntryPoints:
             else:
                 sources.append((native.Source(kind=native.STREAM if each.kind == "stream" else native.NOTHING), {}))
         record = native.XlaFunction(
-            passed=passed, made=len(outputs), traits=0 if prints else MAY_BE_CAPTURED, on_host=on_host, on_gpu=on_gpu,
+            passed=passed,
+            made=len(outputs),
+            traits=0 if prints else MAY_BE_CAPTURED,
+            on_host=on_host,
+            on_gpu=on_gpu,
             numbers=sum(source.kind == native.NUMBER for source, _ in sources),
-        )  # fmt: skip
+        )
         return data.records([(record, {"sources": data.records(sources)} if sources else {})])
 
 
 def _kind(parameter: Parameter, convention: str) -> str:
     """Return PyTorch's type of a parameter; empty for one that is not passed."""
-    about, kind = parameter.about, parameter.kind
+    about = parameter.about
+    kind = parameter.kind
     if kind in _NOT_PASSED:
         return ""
     if kind == "tensor":
@@ -184,7 +199,8 @@ def _kind(parameter: Parameter, convention: str) -> str:
 
 def _output(name: str, described: Any, inputs: Sequence[Parameter], parameter: Parameter) -> Any:
     """Return how PyTorch makes an output: like an input, or of extents."""
-    rank, kinds = len(parameter.about["shape"]), {each.name: _kind(each, "torch") for each in inputs}
+    rank = len(parameter.about["shape"])
+    kinds = {each.name: _kind(each, "torch") for each in inputs}
     record: Any = reader.Output(rank=-1, dtype=dlpack_type(getattr(numbers, parameter.about["type"])))
     if isinstance(described, str):
         if kinds.get(described) != "Tensor":

@@ -120,7 +120,8 @@ def export(
             raise type_error(
                 f"kiln.export into the folder {path} needs a name", "name=..., or to= a file that ends in .o or .so"
             )
-        stem, kind = os.path.join(path, name), ".o"
+        stem = os.path.join(path, name)
+        kind = ".o"
     name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
     namespace = check_name(namespace or "kiln", "namespace")
     unknown = [each for each in conventions if each not in CONVENTIONS]
@@ -129,8 +130,9 @@ def export(
         raise type_error(f"kiln.export {problem}", f"entry_points= of {', '.join(CONVENTIONS)}")
     names = EntryPoints(
         **{each: f"{namespace}::{name}" if each == "torch" else name for each in conventions},
-        outputs=dict(outputs or {}), mutates=mutates,
-    )  # fmt: skip
+        outputs=dict(outputs or {}),
+        mutates=mutates,
+    )
     if host:
         parsed_host_target(host, "host=")
     common = [options, EnableTVMFFI(True) if "tvm_ffi" in conventions else None, HostTarget(host) if host else None]
@@ -168,7 +170,8 @@ def object_and_header(
     """Return a function, compiled for one or more architectures, as an object, and its C header, if it has one."""
     targets = list(dict.fromkeys(each.target for each in compiled))
     signatures = [signature_of(each, targets) for each in compiled]
-    signature, function = signatures[0], compiled[0].function_name
+    signature = signatures[0]
+    function = compiled[0].function_name
     for each, other in zip(compiled, signatures, strict=True):
         if other != signature:
             raise type_error(
@@ -190,16 +193,27 @@ def object_and_header(
     processor = processor_of(compiled[0].host_target)
     traced = hashlib.blake2b("\0".join(str(each.__mlir__) for each in compiled).encode(), digest_size=16)
     metadata = {
-        "abi": ABI, "kiln": version(), "function": function, "target": compiled[0].target, "targets": targets,
-        "host": processor[0], "architectures": architectures, "signature": signature.text,
-        "slots": signature.slots_bytes, "result": list(signature.results), "streams": len(signature.ambient),
+        "abi": ABI,
+        "kiln": version(),
+        "function": function,
+        "target": compiled[0].target,
+        "targets": targets,
+        "host": processor[0],
+        "architectures": architectures,
+        "signature": signature.text,
+        "slots": signature.slots_bytes,
+        "result": list(signature.results),
+        "streams": len(signature.ambient),
         "stream_places": signature.stream_places,
-        "prints": any(each.prints for each in portables), "entry_points": names.conventions,
+        "prints": any(each.prints for each in portables),
+        "entry_points": names.conventions,
         "arguments": [{"name": each.name, **each.about} for each in signature.parameters],
-        "doc": inspect.getdoc(getattr(compiled[0].source, "function", None)) or "", "outputs": dict(names.outputs),
-        "schema": names.schema(signature) if names.torch else "", "traced": traced.hexdigest(),
+        "doc": inspect.getdoc(getattr(compiled[0].source, "function", None)) or "",
+        "outputs": dict(names.outputs),
+        "schema": names.schema(signature) if names.torch else "",
+        "traced": traced.hexdigest(),
         "sizes": {each.architecture: each.image_bytes for each in portables},
-    }  # fmt: skip
+    }
     made = build(portables, signature, processor, metadata, names)
     return made, header(names.c, signature, version(), architectures) if names.c else ""
 

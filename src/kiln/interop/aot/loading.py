@@ -129,7 +129,8 @@ class Module:
     """The functions of a file, as attributes."""
 
     def __init__(self, path: str, functions: Mapping[str, Any]) -> None:
-        self._path, self._functions = path, functions
+        self._path = path
+        self._functions = functions
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._functions:
@@ -165,7 +166,8 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
     names = {symbol.name for symbol in symbols}
     for symbol in symbols:
         if symbol.name.startswith(META) and 0 < symbol.section < len(file.headers):
-            header, function = file.headers[symbol.section], symbol.name.removeprefix(META)
+            header = file.headers[symbol.section]
+            function = symbol.name.removeprefix(META)
             at = symbol.value - header.address + header.offset
             end = at + symbol.size
             found[function] = about = _parsed(data[at:end], len(data) >= end)
@@ -175,9 +177,18 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
 
 
 _FIELDS = {
-    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int,
-    "prints": bool, "arguments": list, "architectures": list, "function": str,
-}  # fmt: skip
+    "abi": int,
+    "kiln": str,
+    "target": str,
+    "signature": str,
+    "slots": int,
+    "result": list,
+    "streams": int,
+    "prints": bool,
+    "arguments": list,
+    "architectures": list,
+    "function": str,
+}
 
 
 def _parsed(text: bytes, is_there: bool) -> dict[str, Any]:
@@ -244,7 +255,9 @@ class _Exported(Executable):
 
     def __init__(self, name: str, about: Mapping[str, Any], address_of: Callable[[str], int]) -> None:
         self.address = address_of(f"__kiln_slots_{name}")
-        self._run, self._target, self._prints = _SLOTS(self.address), about["target"], about["prints"]
+        self._run = _SLOTS(self.address)
+        self._target = about["target"]
+        self._prints = about["prints"]
         self._keep = address_of
         if not self._prints:
             self.report = self._report
@@ -258,7 +271,8 @@ class _Exported(Executable):
 
     def _report(self, record: int) -> None:
         failure = Failure.from_address(record)
-        status, text = failure.status, bytes(failure.text).partition(b"\0")[0].decode(errors="replace")
+        status = failure.status
+        text = bytes(failure.text).partition(b"\0")[0].decode(errors="replace")
         _libc.free(record)
         raise _failure(status, text, self._target)
 
@@ -354,7 +368,8 @@ def _key(about: dict[str, Any]) -> Any:
     if kind == "tensor":
         shape, stride = (tuple(map(leaf, about[part])) for part in ("shape", "stride"))
         space = AddressSpace[about["memory"]]
-        dtype, promises = getattr(numbers, about["type"]), (about["readonly"], about.get("counted", True))
+        dtype = getattr(numbers, about["type"])
+        promises = (about["readonly"], about.get("counted", True))
         return signature(dtype, space, about["alignment"], shape, stride, *promises)
     if kind == "pointer":
         return runtime.pointer_signature(

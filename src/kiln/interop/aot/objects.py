@@ -39,7 +39,8 @@ META = "__kiln_meta_"
 """The prefix of the symbol of a function's metadata."""
 CHECK = ".kiln"
 """The section of the checksum, which linkers drop."""
-_CHECK_HEAD, _DIGEST = b"kiln aot", 32
+_CHECK_HEAD = b"kiln aot"
+_DIGEST = 32
 _LIBRARY_CHECK = struct.Struct("<8sQQ32s")
 """The checksum of a library: a mark, the size of the file, the size of the loaded part, the digest."""
 _RECORD = "kiln_function"
@@ -156,7 +157,8 @@ def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor:
 
 def _digest_at(data: bytes) -> int:
     """Return where the digest is, or -1."""
-    file, size = elf.File(data), len(_CHECK_HEAD)
+    file = elf.File(data)
+    size = len(_CHECK_HEAD)
     free = shared_library.FREE
     if data[free : free + size] == _CHECK_HEAD:
         return free + _LIBRARY_CHECK.size - _DIGEST

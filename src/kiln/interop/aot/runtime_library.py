@@ -9,7 +9,8 @@ from ...targets.host.elf.memory_linker import Module
 from ...targets.host.libc import calloc, dlopen, dlsym, fclose, free, malloc, memcpy, realloc, strlen
 
 _NOW = 2
-_END, _SET = 2, 0
+_END = 2
+_SET = 0
 """SEEK_END, SEEK_SET"""
 
 runtime: Library = Library("cute_dsl_runtime", prefix="CuteDSLRT_", passes=1, opt=1)
@@ -116,7 +117,8 @@ def Module_Load(made: Ptr[Ptr[Module]], path: Ptr) -> i32:
     if made == None or path == None:
         return memory_linker.INVALID_ARGUMENT
     made[0] = None
-    size, paths = local(u64), local(Ptr, 1)
+    size = local(u64)
+    paths = local(Ptr, 1)
     contents = read_file(path, size)
     if contents == None:
         return memory_linker.CANNOT_READ
@@ -150,7 +152,8 @@ def symbol_of(module: Ptr[Module], name: Ptr) -> u64:
 @native
 def joined(memory: Ptr, before: Ptr, name: Ptr, after: Ptr) -> None:
     """Write three strings one after another."""
-    first, second = strlen(before), strlen(name)
+    first = strlen(before)
+    second = strlen(name)
     memcpy(memory, before, first)
     memcpy(memory + first, name, second)
     memcpy(memory + first + second, after, strlen(after) + 1)

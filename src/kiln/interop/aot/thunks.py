@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ...targets.host.jit import Processor
     from ..c.signature import Parameter, Signature
 
-KERNEL, META, START = "kiln_torch_kernel", "kiln_torch_meta", "kiln_torch_start"
+KERNEL = "kiln_torch_kernel"
+META = "kiln_torch_meta"
+START = "kiln_torch_start"
 """Symbols that are not exported."""
 _TYPES = {"float": "f32", "double": "f64"}
 
@@ -40,7 +42,8 @@ class Thunks:
 
     def add_c(self, prefix: str, signature: Signature) -> None:
         """Add the functions that C programs call."""
-        ptr, i32 = ptr_type(), int_type(32)
+        ptr = ptr_type()
+        i32 = int_type(32)
         self._passing(f"{prefix}_Kernel_Module_Load", "load", [ptr])
         self._passing(f"{prefix}_Kernel_Module_Unload", "unload", [ptr])
         self._passing(f"{prefix}_Kernel_Module_Error", "last_error", [ptr], ptr)
@@ -50,7 +53,8 @@ class Thunks:
             b, (_, *arguments) = self._begin(
                 f"cute_dsl_{prefix}_wrapper", [ptr, *(_c_type(each) for each in passed)], i32
             )
-            result, pointers = b.alloca(i32), b.alloca(ptr, max(len(passed), 1))
+            result = b.alloca(i32)
+            pointers = b.alloca(ptr, max(len(passed), 1))
             places = [b.alloca(value.type) for value in arguments]
             slots = b.alloca(int_type(64), -(-signature.slots_bytes // 8) or 1, 16)
             wrong = _take(b, signature, passed, arguments, slots)
@@ -70,14 +74,16 @@ class Thunks:
 
     def add_tvm_ffi(self, name: str) -> None:
         """Add the function that TVM-FFI calls."""
-        ptr, i32 = ptr_type(), int_type(32)
+        ptr = ptr_type()
+        i32 = int_type(32)
         with context(), self._location:
             b, (_, *arguments) = self._begin(f"__tvm_ffi_{name}", [ptr, ptr, i32, ptr], i32)
             self._return_call(b, "call_by_tvm_ffi", arguments, [ptr, i32, ptr])
 
     def tell_tvm_ffi(self, name: str, words: str) -> None:
         """Add a function that returns a text to TVM-FFI, given its symbol."""
-        ptr, i32 = ptr_type(), int_type(32)
+        ptr = ptr_type()
+        i32 = int_type(32)
         with context(), self._location:
             b, arguments = self._begin(name, [ptr, ptr, i32, ptr], i32)
             global_(self._module, words, parsed_type("!llvm.array<1 x i8>"), None, linkage="external")
@@ -85,7 +91,9 @@ class Thunks:
 
     def add_torch(self, name: str) -> None:
         """Add the kernels that PyTorch calls and functions that register the operator, on loading and when called."""
-        ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+        ptr = ptr_type()
+        i32 = int_type(32)
+        i64 = int_type(64)
         self._passing(f"kiln_torch_register_{name}", "register_torch", [])
         with context(), self._location:
             b, _ = self._begin(START, [], None)
@@ -143,7 +151,9 @@ def _take(
     """
     if any(each.kind == "tuple" for each in passed):
         return b.i64(1)
-    i64, found, absent = int_type(64), b.alloca(int_type(64)), b.i64(0)
+    i64 = int_type(64)
+    found = b.alloca(int_type(64))
+    absent = b.i64(0)
     for each, value in zip(passed, arguments, strict=True):
         if each.kind == "tensor":
             null = b.compare("eq", b.value("llvm.ptrtoint", i64, (value,)), b.i64(0))
@@ -179,14 +189,16 @@ def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Va
     forbid(data, plan.ArrayRecord.from_buffer_copy(parameter.record).alignment)
     b.store(data, place)
     for dynamic in plan.leaves_of(parameter.record):
-        kind, divisor = dynamic.kind, dynamic.number
+        kind = dynamic.kind
+        divisor = dynamic.number
         if kind == plan.STATIC:
             continue
         size = 8 if kind == plan.DYNAMIC64 else 4
         offset = -(-offset // size) * size
         leaf = b.load(int_type(8 * size), b.byte_gep(value, offset))
         leaf = leaf if size == 8 else b.value("arith.extsi", i64, (leaf,))
-        offset, place = offset + size, b.byte_gep(place, 8)
+        offset = offset + size
+        place = b.byte_gep(place, 8)
         b.store(leaf, place)
         forbid(leaf, -1 << 63)
         is_power = divisor & (divisor - 1) == 0

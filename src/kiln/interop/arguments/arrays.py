@@ -87,7 +87,8 @@ class ArrayFacts:
     device: u64
 
 
-TENSOR, NUMPY = 1, 2
+TENSOR = 1
+NUMPY = 2
 
 
 # --- as arguments ----------------------------------------------------------------------------------------------------
@@ -121,13 +122,17 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
     No factor of a product exceeds the limit, so products fit a word. The strides of an array without elements mean
     nothing: Python takes it.
     """
-    rank, limit, exact = record.rank, record.limit, record.flags & EXACT != 0
+    rank = record.rank
+    limit = record.limit
+    exact = record.flags & EXACT != 0
     if where & record.alignment != 0:
         return False
     if exact and leading_mode(shape, strides, rank) != record.leading:
         return False
     place[0] = where
-    out, leaf, total = Ptr[i64](place + 1), record.leaves, i64(1)
+    out = Ptr[i64](place + 1)
+    leaf = record.leaves
+    total = i64(1)
     for mode in range(rank):
         number = shape[mode]
         if number < 1 or number > limit:
@@ -146,9 +151,11 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
             out[0] = number
             out += 1
         leaf += 1
-    total, steps = i64(0), i64(0)
+    total = i64(0)
+    steps = i64(0)
     for mode in range(rank):
-        number, last = strides[mode], shape[mode] - 1
+        number = strides[mode]
+        last = shape[mode] - 1
         if number < 0:
             return False
         if last != 0 and leaf.kind != DYNAMIC64:
@@ -173,7 +180,9 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
 @inline
 def is_no_more(record, where, steps, shape):
     """Return whether an array is none of those for which there is a stronger specialisation."""
-    flags, in_elements, rest = record.flags, (i64(VECTOR_BYTES) >> record.shift) - 1, i64(1)
+    flags = record.flags
+    in_elements = (i64(VECTOR_BYTES) >> record.shift) - 1
+    rest = i64(1)
     if flags & (NOT_ALIGNED | NOT_ALIGNED_ROWS | NOT_WHOLE_VECTORS) != 0:
         if flags & NOT_ALIGNED != 0:
             rest = i64(where) & (VECTOR_BYTES - 1)
@@ -201,7 +210,8 @@ def take_prepared(record: Ptr[ArrayRecord], value: Ptr[Object], slot: u64, place
         return False
     if held.kind != process.place.bytes_type:
         return False
-    prepared, rank = Ptr[ArgumentRecordHead](Ptr(held) + plan.BYTES_DATA), record.rank
+    prepared = Ptr[ArgumentRecordHead](Ptr(held) + plan.BYTES_DATA)
+    rank = record.rank
     shape = prepared.layout
     strides = shape + rank
     if prepared.signature == record.signature:
@@ -220,12 +230,14 @@ def take_prepared(record: Ptr[ArrayRecord], value: Ptr[Object], slot: u64, place
 @native
 def take_numpy(record: Ptr[ArrayRecord], array: Ptr[NumpyArray], place: Ptr[u64]) -> bool:
     """Read a numpy array. Returns whether it matches."""
-    rank, shift = i64(array.rank), record.shift
+    rank = i64(array.rank)
+    shift = record.shift
     if rank != record.rank or array.dtype.identity != record.numpy:
         return False
     if not allowed(record, array.flags & WRITEABLE == 0, u64(plan.CPU)):
         return False
-    strides, rest = local(i64, plan.MAX_RANK), (i64(1) << shift) - 1
+    strides = local(i64, plan.MAX_RANK)
+    rest = (i64(1) << shift) - 1
     for mode in range(rank):
         stride = array.strides[mode]
         if stride & rest != 0:
@@ -295,7 +307,8 @@ def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayTy
 @native
 def take_array(record: Ptr[ArrayRecord], value: Ptr[Object], place: Ptr[u64]) -> bool:
     """Read an array of any registered type. Returns whether it matches."""
-    known, kind = process.place, value.kind
+    known = process.place
+    kind = value.kind
     if kind == known.ndarray:
         return take_numpy(record, Ptr[NumpyArray](value), place)
     for number in range(PREPARED):
@@ -327,7 +340,8 @@ def take_ambient(value: Ptr[Object], place: Ptr[u64]) -> bool:
 @calls.export
 def read_array(value: Ptr[Object], about: Ptr[ArrayFacts]) -> bool:
     """Read an array of a registered type; False for other values."""
-    known, kind = process.place, value.kind
+    known = process.place
+    kind = value.kind
     if kind == known.ndarray:
         array = Ptr[NumpyArray](value)
         rank = i64(array.rank)
@@ -394,7 +408,8 @@ def describe_array(about, out, alignment: int):
     return out + 4 + 2 * about.rank
 
 
-_DESCRIBED_ARRAYS, DESCRIBED_RANK = 16, 8
+_DESCRIBED_ARRAYS = 16
+DESCRIBED_RANK = 8
 
 
 @inline
@@ -410,7 +425,8 @@ def describe(module: Ptr[Object], arrays: Ptr[Ptr[Object]], count: i64) -> Ptr[O
 
     None in place of an array is a word of ones.
     """
-    about, buffer = local(ArrayFacts), local(u64, _DESCRIBED_ARRAYS * (4 + 2 * DESCRIBED_RANK))
+    about = local(ArrayFacts)
+    buffer = local(u64, _DESCRIBED_ARRAYS * (4 + 2 * DESCRIBED_RANK))
     if count > _DESCRIBED_ARRAYS:
         return return_none()
     end = ref(buffer)[0]
@@ -440,7 +456,8 @@ def address_of(module: Ptr[Object], array: Ptr[Object]) -> Ptr[Object]:
 @calls.export
 def stream(module: Ptr[Object], array: Ptr[Object]) -> Ptr[Object]:
     """Return the handle of the stream that an array's framework works on, or None if it cannot be read."""
-    about, handle = local(ArrayFacts), local(u64)
+    about = local(ArrayFacts)
+    handle = local(u64)
     if read_array(array, about) and stream_of(about.stream, about.device, handle):
         return cpython.PyLong_FromUnsignedLongLong(handle[0])
     return return_none()

@@ -108,7 +108,9 @@ FREE_BEFORE = 1 << 63
 """PY_VECTORCALL_ARGUMENTS_OFFSET: the callee may use the place before the arguments."""
 
 
-VECTORCALL_OFFSET, FLAGS, HAS_VECTORCALL = 56, 168, 1 << 11
+VECTORCALL_OFFSET = 56
+FLAGS = 168
+HAS_VECTORCALL = 1 << 11
 """Offsets of `tp_vectorcall_offset` and `tp_flags` in a type, and a flag; checked before native code relies on them."""
 
 
@@ -124,7 +126,9 @@ def vectorcall(function: Ptr[Object], arguments: Ptr[Ptr[Object]], count: u64, n
             return Fn[[Ptr[Object], Ptr[Ptr[Object]], u64, Ptr[Object]], Ptr[Object]](call)(
                 function, arguments, count, names
             )
-    named, result, positional = PyDict_New(), Ptr[Object](None), i64(count & (FREE_BEFORE - 1))
+    named = PyDict_New()
+    result = Ptr[Object](None)
+    positional = i64(count & (FREE_BEFORE - 1))
     if named == None:
         return None
     good = True

@@ -21,10 +21,13 @@ def following(record):
 @native
 def enter_another(header: Ptr[Plan], slots: Ptr) -> bool:
     """Push the context of the first array's device unless it is current. Returns whether it was pushed."""
-    known, record = ref(process.place).devices, header.records
+    known = ref(process.place).devices
+    record = header.records
     for _ in range(header.record_count):
         if record.kind == plan.ARRAY and Ptr[ArrayRecord](record).flags & plan.LAUNCHES != 0:
-            current, wanted, where = local(i32), local(i32), Ptr[u64](slots + record.slot)[0]
+            current = local(i32)
+            wanted = local(i32)
+            where = Ptr[u64](slots + record.slot)[0]
             if known.cuPointerGetAttribute(wanted, i32(_DEVICE_ORDINAL), where) != 0:  # the driver does not know it
                 return False
             if known.cuCtxGetDevice(current) == 0 and current[0] == wanted[0]:

@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 
 _CALLS = DeferredLibrary("calls", "calls", ".planned_calls", __package__)
 _PROGRAMS = DeferredLibrary("programs", "programs", ".recorded_calls", __package__)
-_FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
+_FAST = 0x80
+_KEYWORDS = 0x02
+_ONE = 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
 
 
-_TEXT, _INT, _SIZE, _POINTER = ctypes.c_char_p, ctypes.c_int, ctypes.c_ssize_t, ctypes.c_void_p
+_TEXT = ctypes.c_char_p
+_INT = ctypes.c_int
+_SIZE = ctypes.c_ssize_t
+_POINTER = ctypes.c_void_p
 
 
 class _MethodDef(ctypes.Structure):
@@ -47,9 +52,13 @@ class _MemberDescriptor(ctypes.Structure):
     """PyMemberDescrObject."""
 
     _fields_ = [
-        ("count", _SIZE), ("kind", _POINTER), ("owner", _POINTER), ("name", _POINTER), ("qualname", _POINTER),
+        ("count", _SIZE),
+        ("kind", _POINTER),
+        ("owner", _POINTER),
+        ("name", _POINTER),
+        ("qualname", _POINTER),
         ("member", ctypes.POINTER(_MemberDef)),
-    ]  # fmt: skip
+    ]
 
 
 def _pointer_at(address: int) -> int:
@@ -73,7 +82,8 @@ def _layout_is_known() -> bool:
     class Probe:
         __slots__ = ("first", "second")
 
-    probe, held = Probe(), b"12345678"
+    probe = Probe()
+    held = b"12345678"
     probe.second = held
     offset = slot_offset(Probe, "second")
     if not offset or _pointer_at(id(probe) + offset) != id(held) or _pointer_at(id(probe) + 8) != id(Probe):
@@ -107,7 +117,8 @@ class EngineLoader:
 
     def __init__(self, load: Callable[..., Callable[[], Any]], functions: dict[str, int]) -> None:
         self.parts: list[Any] = []
-        self._load, self._functions = load, functions
+        self._load = load
+        self._functions = functions
         self._calls = load(_CALLS, imports=functions)
         self._programs: Callable[[], Any] | None = None
         self._has_programs = False
@@ -166,7 +177,9 @@ class Engine:
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):
             setattr(self._process, f"{kind.__name__}_type", id(kind))
-        self._process.none, self._process.true, self._process.false = id(None), id(True), id(False)
+        self._process.none = id(None)
+        self._process.true = id(True)
+        self._process.false = id(False)
         self._known: set[type] = set()
         self.describe = self.function("kiln_describe", _FAST)
         self.address = self.function("kiln_address_of", _ONE)
@@ -190,7 +203,8 @@ class Engine:
     def function(self, symbol: str, flags: int = _FAST, holder: bytes | None = None) -> Any:
         """Return a native function as a Python function; `holder` is its first argument."""
         make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        make.restype = ctypes.py_object
+        make.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         self._keep.append(holder)
         return make(ctypes.addressof(self._definition(symbol, symbol, flags)), holder and id(holder), None)
 
@@ -212,9 +226,11 @@ class Engine:
             return
         self._keep.append(python)
         known = getattr(self._process, role)
-        known.slot, known.python = offset, id(python)
+        known.slot = offset
+        known.python = id(python)
         make = ctypes.pythonapi.PyDescr_NewMethod
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
+        make.restype = ctypes.py_object
+        make.argtypes = [ctypes.py_object, ctypes.c_void_p]
         definition = self._definition(name, f"kiln_call_{role}", _FAST | _KEYWORDS, "$self, /, *args, **kwargs")
         setattr(kind, name, make(kind, ctypes.addressof(definition)))
 
@@ -247,9 +263,16 @@ class Engine:
             self._add("prepared", kind, offset, slot_offset(kind, array_slot))
 
     def add_array(
-        self, kind: type, read: int, stream: int, inner: int, bits: int, refused: int, counted: int = 0,
+        self,
+        kind: type,
+        read: int,
+        stream: int,
+        inner: int,
+        bits: int,
+        refused: int,
+        counted: int = 0,
         count_write: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Register a type of arrays with DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`; the
         others as in `ArrayType`."""
         self._add("arrays", kind, read, stream, inner, bits, refused, counted, count_write)

@@ -14,7 +14,9 @@ from .arrays import DLTensor
 from .cpython import Object
 from .process import process
 
-KINDS, RANK, SEEN = 64, 8, 256
+KINDS = 64
+RANK = 8
+SEEN = 256
 SPREAD = 0x9E3779B97F4A7C15
 """A multiplicative hash: addresses that differ little differ in the upper bits of the product."""
 
@@ -90,7 +92,8 @@ def find(aval: Ptr[Object], sharding: Ptr[Object], layout: Ptr[Object]) -> Ptr[K
 @native
 def kind_of(array: Ptr[Object]) -> Ptr[Kind]:
     """Return the registered kind of an array, or null."""
-    known, found = jax.place, Ptr[Kind](None)
+    known = jax.place
+    found = Ptr[Kind](None)
     aval = cpython.PyObject_GetAttr(array, known.aval)
     sharding = cpython.PyObject_GetAttr(array, known.sharding)
     layout = cpython.PyObject_GetAttr(array, known.layout)
@@ -145,7 +148,9 @@ def was_seen(array: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
     seen = place_of(array)
     if seen.array != array:
         return False
-    kind, data, found = seen.kind, seen.data, cpython.PyObject_CallNoArgs(seen.reference)
+    kind = seen.kind
+    data = seen.data
+    found = cpython.PyObject_CallNoArgs(seen.reference)
     cpython.Py_DecRef(found)  # the caller holds the array
     if found != array:
         return False
@@ -161,7 +166,8 @@ def was_seen(array: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
 @native
 def see(array: Ptr[Object], kind: Ptr[Kind], data: u64) -> None:
     """Enter an array into the hash table."""
-    seen, reference = place_of(array), cpython.PyWeakref_NewRef(array, None)
+    seen = place_of(array)
+    reference = cpython.PyWeakref_NewRef(array, None)
     if reference == None:
         cpython.PyErr_Clear()
         return

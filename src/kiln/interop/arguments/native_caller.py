@@ -51,9 +51,14 @@ class NativeCaller(Caller):
                     return None
                 elements += element
             return plan.record(
-                plan.GroupRecord, plan.GROUP, slot, elements, type=planner.reference(key[0]), count=len(key) - 1,
+                plan.GroupRecord,
+                plan.GROUP,
+                slot,
+                elements,
+                type=planner.reference(key[0]),
+                count=len(key) - 1,
                 hold=planner.hold() if issubclass(key[0], list) else 0,
-            )  # fmt: skip
+            )
         return None
 
     def is_array_key(self, key: Any) -> bool:
@@ -100,7 +105,8 @@ class NativeCaller(Caller):
         again = moved or (weaker and not plans.weaker)
         if (plans.lessons >= _MAX_LESSONS and not again) or not function.parameters.simple:
             return
-        engine, guards = loading.loaded(), choice_guards()
+        engine = loading.loaded()
+        guards = choice_guards()
         if engine is None or guards is None:
             return
         plans.lessons += 1
@@ -110,7 +116,8 @@ class NativeCaller(Caller):
             _install(engine)
             _look_at_devices(engine, compiled.target)
             guards = [Guard(guarding.IS_ZERO, tracing.active), *guards]
-            table, key = guarding.table(guards), target_key()
+            table = guarding.table(guards)
+            key = target_key()
             before = getattr(function, "for_caller", ())
             earlier = before[3:] if before and before[2] == key else ()
             kept = [plans, *(candidate for candidate in earlier if candidate is not plans)][:_MAX_CANDIDATES]
@@ -149,7 +156,8 @@ class _Plans:
         """Return a plan for calls that pass these parameters, or None if native code cannot read them."""
         compiled = self._compiled
         kinds = {p.kind for p in compiled.parameters.signature.parameters.values()}
-        report, result = compiled.reporter(), result_kind(compiled)
+        report = compiled.reporter()
+        result = result_kind(compiled)
         if report is None or result is None:
             return None
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
@@ -160,7 +168,8 @@ class _Plans:
         if records is None:
             return None
         interned = [sys.intern(name) for name in names]
-        table, guard_table = plan.words([id(name) for name in interned]), guarding.table(guards)
+        table = plan.words([id(name) for name in interned])
+        guard_table = guarding.table(guards)
         head = plan.Plan(
             entry=compiled.executable.address,
             slots_bytes=max(compiled.slot_bytes, 8),
@@ -182,7 +191,9 @@ class _Plans:
 
     def _records(self, caller: NativeCaller, names: list[str], ambient: list[str], planner: Planner) -> bytes | None:
         """Return the records of parameters, those of streams that are not passed last; None if one cannot be made."""
-        compiled, records, streams = self._compiled, b"", list[int]()
+        compiled = self._compiled
+        records = b""
+        streams = list[int]()
         for name in [each for each in compiled.names if each in ambient or each in names] if ambient else names:
             if name in ambient:
                 streams.append(planner.slot("Q"))
@@ -243,9 +254,15 @@ def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> by
     if annotated or (annotation is int and kind is Int32):
         types = plan.INT | plan.BOOL
     return plan.record(
-        plan.IntegerRecord, plan.INTEGER, slot, types=types, typed=id(kind), least=max(kind.min, MIN64),
-        greatest=min(kind.max, MAX64), hole=not annotated and kind is Int64,
-    )  # fmt: skip
+        plan.IntegerRecord,
+        plan.INTEGER,
+        slot,
+        types=types,
+        typed=id(kind),
+        least=max(kind.min, MIN64),
+        greatest=min(kind.max, MAX64),
+        hole=not annotated and kind is Int64,
+    )
 
 
 def _static_record(value: Any, planner: Planner) -> bytes | None:

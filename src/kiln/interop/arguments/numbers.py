@@ -26,7 +26,8 @@ def type_bit(value: Ptr[Object]) -> i64:
     """Return the bit of a value's Python type (see `plan.INT`); 0 for other types and null."""
     if value == None:
         return 0
-    kind, known = value.kind, process.place
+    kind = value.kind
+    known = process.place
     if kind == known.int_type:
         return plan.INT
     if kind == known.float_type:
@@ -39,7 +40,8 @@ def type_bit(value: Ptr[Object]) -> i64:
 @native
 def take_integer(record: Ptr[IntegerRecord], value: Ptr[Object], place: Ptr[i64]) -> bool:
     """Read an integer within the bounds of its record. Returns whether it matched."""
-    plain, number = local(Ptr[Object]), local(i64)
+    plain = local(Ptr[Object])
+    number = local(i64)
     typed = plain_number(value, record.typed, plain)
     allowed = i64(plan.INT | plan.BOOL) if typed else record.types & (plan.INT | plan.BOOL)
     if type_bit(plain[0]) & allowed == 0 or not cpython.whole_number(plain[0], number):
@@ -79,7 +81,8 @@ def take_real(record: Ptr[RealRecord], value: Ptr[Object], place: Ptr[u64]) -> b
 @native
 def take_stream(value: Ptr[Object], place: Ptr[u64]) -> bool:
     """Read the handle of a stream of a registered type. Returns whether it matched."""
-    known, kind = process.place, value.kind
+    known = process.place
+    kind = value.kind
     for number in range(STREAMS):
         if kind == known.streams[number].type:
             attribute = known.streams[number].attribute
@@ -97,7 +100,8 @@ def take_stream(value: Ptr[Object], place: Ptr[u64]) -> bool:
 @native
 def result_of(header: Ptr[Plan], slots: Ptr) -> Ptr[Object]:
     """Return the result of a call as a Python object; null if there is no memory for it."""
-    kind, place = header.result & 0xFF, slots + header.result_at
+    kind = header.result & 0xFF
+    place = slots + header.result_at
     if kind == plan.NO_RESULT:
         value = Ptr[Object](header.value)
         cpython.Py_IncRef(value)

@@ -188,15 +188,23 @@ class ArgumentRecordHead:
     layout: Array[i64, 0]
 
 
-INT, BOOL, FLOAT = 1, 2, 4
+INT = 1
+BOOL = 2
+FLOAT = 4
 """Bits of `types`: exact Python types."""
 TYPED = 15
 """The types of the value inside a number that has the numeric type itself."""
 
-EXACT, READONLY, LAUNCHES, UNCOUNTED, WRITTEN = 1, 2, 4, 8, 16
+EXACT = 1
+READONLY = 2
+LAUNCHES = 4
+UNCOUNTED = 8
+WRITTEN = 16
 """Flags of arrays: only the compiled signature itself matches; memory may be read-only; kernels run on its device; the
 number of elements has no limit; kernels are known to write to it."""
-NOT_ALIGNED, NOT_ALIGNED_ROWS, NOT_WHOLE_VECTORS = 32, 64, 128
+NOT_ALIGNED = 32
+NOT_ALIGNED_ROWS = 64
+NOT_WHOLE_VECTORS = 128
 """Flags of arrays, at most one: another specialisation is for arrays whose address, whose strides, or whose leading
 extent is a multiple of 16 bytes."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
@@ -211,7 +219,10 @@ DESCRIBED_ALIGNMENT = 128
 NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
 """Kinds of results: the object `Plan.value`, or the number in a slot."""
 
-CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+CPU = 1
+CUDA = 2
+CUDA_HOST = 3
+CUDA_MANAGED = 13
 """DLPack's device types."""
 
 _MASK = (1 << 64) - 1

@@ -24,7 +24,8 @@ NO_MATCH = 1
 @native
 def take(record: Ptr[Record], value: Ptr[Object], slots: Ptr) -> bool:
     """Read an argument into its slots. Returns whether it matches its record."""
-    kind, place = record.kind, Ptr[u64](slots + record.slot)
+    kind = record.kind
+    place = Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         return take_array(Ptr[plan.ArrayRecord](record), value, place)
     if kind == plan.INTEGER:
@@ -60,7 +61,8 @@ def take_group(record: Ptr[plan.GroupRecord], value: Ptr[Object], slots: Ptr) ->
         if items == None:
             cpython.PyErr_Clear()
             return False
-    count, element = record.count, record.elements
+    count = record.count
+    element = record.elements
     if cpython.PyTuple_Size(items) != count:
         return False
     for number in range(count):
@@ -76,7 +78,8 @@ def call(header: Ptr[Plan], slots: Ptr) -> Ptr[Object]:
 
     The owner is kept during the call: other threads may drop it.
     """
-    owner, result = Ptr[Object](header.owner), Ptr[Object](None)
+    owner = Ptr[Object](header.owner)
+    result = Ptr[Object](None)
     cpython.Py_IncRef(owner)
     entered = enter(header, slots)
     if cpython.execute(header.entry, slots, Ptr[Object](header.report)):
@@ -94,7 +97,9 @@ def run(header: Ptr[Plan], arguments: Ptr[Ptr[Object]]) -> Ptr[Object]:
     slots = Ptr(memory + held)
     if held != 0:
         cpython.memset(memory, 0, held)
-    record, result, left = header.records, Ptr[Object](NO_MATCH), header.record_count
+    record = header.records
+    result = Ptr[Object](NO_MATCH)
+    left = header.record_count
     number = i64(0)
     while number < left:
         argument = number
@@ -116,13 +121,15 @@ def order(
     header: Ptr[Plan], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], ordered: Ptr[Ptr[Object]]
 ) -> bool:
     """Put positional and keyword arguments in the order of parameters. Returns whether there is one for each."""
-    count, keywords = header.count, cpython.PyTuple_Size(names)
+    count = header.count
+    keywords = cpython.PyTuple_Size(names)
     if positional + keywords != count:
         return False
     for number in range(count):
         ordered[number] = arguments[number] if number < positional else Ptr[Object](None)
     for number in range(keywords):
-        name, place = cpython.PyTuple_GetItem(names, number), positional
+        name = cpython.PyTuple_GetItem(names, number)
+        place = positional
         while place < count and header.names[place] != name:
             place += 1
         if place == count or ordered[place] != None:  # no parameter of this very name is left
@@ -145,7 +152,9 @@ def make(header: Ptr[Plan], arguments: Ptr[Ptr[Object]], positional: i64, names:
 @native
 def holds(guard: Ptr[plan.GuardWords]) -> bool:
     """Return whether a guard holds; if not, a Python error may be set."""
-    kind, owner, wanted = guard.kind, Ptr[Object](guard.owner), Ptr[Object](guard.wanted)
+    kind = guard.kind
+    owner = Ptr[Object](guard.owner)
+    wanted = Ptr[Object](guard.wanted)
     if kind == guarding.IN_DICT:
         found = cpython.PyDict_GetItemWithError(owner, Ptr[Object](guard.key))
         return found == wanted and (found != None or cpython.PyErr_Occurred() == None)
@@ -214,7 +223,8 @@ def call_jit(function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64
 
     Their owner is kept during the call, as guards may run Python.
     """
-    role, result = process.place.jit, Ptr[Object](NO_MATCH)
+    role = process.place.jit
+    result = Ptr[Object](NO_MATCH)
     held = at(function, role.slot)
     if held != None:
         cpython.Py_IncRef(held)

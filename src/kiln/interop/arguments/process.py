@@ -109,7 +109,10 @@ class Process:
     constants: Array[ConstantType, 24]
 
 
-PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
+PREPARED = 3
+ARRAYS = 6
+STREAMS = 8
+CONSTANTS = 24
 
 calls: Library = Library("calls", prefix="kiln_", passes=1, opt=1)
 """The code that every process needs."""

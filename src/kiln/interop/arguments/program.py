@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from ...base_dsl.function import CompiledFunction
     from ...base_dsl.guards import Guard
 
-CALL, LAUNCH = 1, 2
+CALL = 1
+LAUNCH = 2
 """Kinds of steps."""
-OBJECT, REGISTER = 0, 1
+OBJECT = 0
+REGISTER = 1
 """Kinds of arguments and results."""
 ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
 """Kinds of slots that differ from call to call: the address of a register's array, the stream, a float argument."""
@@ -113,7 +115,8 @@ class ProgramHead:
     steps: Array[Step, 0]
 
 
-MOST_REGISTERS, MOST_NUMBERS = 48, 8
+MOST_REGISTERS = 48
+MOST_NUMBERS = 8
 
 
 class Passed(float):
@@ -235,7 +238,9 @@ class Program:
     def _encoded(self, guards: Sequence[Guard]) -> bytes | None:
         if any(isinstance(step, Call) and step.register >= MOST_REGISTERS for step in self.steps):
             return None
-        steps, slot_bytes, items = b"", 8, 0
+        steps = b""
+        slot_bytes = 8
+        items = 0
         for step in self.steps:
             if isinstance(step, Call):
                 steps += self._encoded_call(step)
@@ -394,7 +399,8 @@ class Recorder:
 
     def begins_in(self, view: Any, array: Any, further: int) -> None:
         """Note that a view begins `further` bytes after an array: a launch on it need not make the view."""
-        first, second = self._known.get(id(view)), self._known.get(id(array))
+        first = self._known.get(id(view))
+        second = self._known.get(id(array))
         if first is not None and second is not None and first != second:
             place, before = self._begins.get(second, (second, 0))
             self._begins[first] = (place, before + further)

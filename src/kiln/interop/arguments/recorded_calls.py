@@ -119,7 +119,8 @@ def add_value(value: Ptr[Object], state: Ptr[State], arrays_allowed: bool) -> bo
     """
     if not has_room(state):
         return False
-    known, kind = process.place, value.kind
+    known = process.place
+    kind = value.kind
     if is_array(kind):
         return arrays_allowed and add_array(value, state)
     if value == known.none:
@@ -159,7 +160,8 @@ def add_value(value: Ptr[Object], state: Ptr[State], arrays_allowed: bool) -> bo
 
 @native
 def add_array(value: Ptr[Object], state: Ptr[State]) -> bool:
-    about, count = local(ArrayFacts), state.count
+    about = local(ArrayFacts)
+    count = state.count
     if not read_array(value, about):
         return False
     if about.rank > DESCRIBED_RANK or count == program.MOST_REGISTERS:
@@ -211,7 +213,8 @@ def add_function(value: Ptr[Object], state: Ptr[State]) -> bool:
     if cpython.PyFunction_GetKwDefaults(value) != None:
         return False
     put(state, FUNCTION, address(cpython.PyFunction_GetCode(value)), address(cpython.PyFunction_GetGlobals(value)))
-    defaults, cells = cpython.PyFunction_GetDefaults(value), cpython.PyFunction_GetClosure(value)
+    defaults = cpython.PyFunction_GetDefaults(value)
+    cells = cpython.PyFunction_GetClosure(value)
     if defaults == None:
         put(state, NOTHING)
     elif not add_value(defaults, state, False):
@@ -235,7 +238,8 @@ def add_function(value: Ptr[Object], state: Ptr[State]) -> bool:
 @native
 def find_span(words: Ptr[u64], where: u64, low: Ptr[u64], high: Ptr[u64]) -> None:
     """Find a range of addresses that contains the elements of a described array."""
-    kind, rank = words[1], i64(words[2] & 0xFF)
+    kind = words[1]
+    rank = i64(words[2] & 0xFF)
     bytes_ = i64(MAX_ELEMENT)
     factor = i64(1)
     if words[0] == TENSOR:  # bits and lanes, of DLPack; numpy's strides are in bytes
@@ -243,7 +247,8 @@ def find_span(words: Ptr[u64], where: u64, low: Ptr[u64], high: Ptr[u64]) -> Non
         factor = bytes_
     shape = Ptr[i64](words + 4)
     strides = shape + rank
-    below, above = i64(0), bytes_
+    below = i64(0)
+    above = bytes_
     for mode in range(rank):
         further = (shape[mode] - 1) * strides[mode] * factor
         if further < 0:
@@ -257,12 +262,14 @@ def find_span(words: Ptr[u64], where: u64, low: Ptr[u64], high: Ptr[u64]) -> Non
 @native
 def add_overlaps(state: Ptr[State]) -> bool:
     """Append the pairs of an array that is written to and another one that may overlap it."""
-    count, written = state.count, state.written
+    count = state.count
+    written = state.written
     for number in range(count):
         find_span(state.described[number], state.addresses[number], ref(state.lows)[number], ref(state.highs)[number])
     for one in range(count):
         if (written >> u64(one)) & 1 != 0:
-            low, high = state.lows[one], state.highs[one]
+            low = state.lows[one]
+            high = state.highs[one]
             for other in range(count):
                 twice = other <= one and (written >> u64(other)) & 1 != 0
                 if not twice and low < state.highs[other] and state.lows[other] < high:
@@ -284,7 +291,8 @@ def place_of(names: Ptr[Object], name: Ptr[Object]) -> i64:
 @native
 def add_number(value: Ptr[Object], state: Ptr[State]) -> bool:
     """Append a number whose value programs take from each call."""
-    count, real = state.numbers, local(f64)
+    count = state.numbers
+    real = local(f64)
     if count == program.MOST_NUMBERS:
         return False
     real[0] = cpython.PyFloat_AsDouble(value)
@@ -329,9 +337,11 @@ def add_keywords(
     holder: Ptr[Object], passed: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
 ) -> bool:
     """Append keyword arguments. Of the parameters that may be arrays the first `written` are written to."""
-    special, arrays = cpython.PyTuple_GetItem(holder, 1), cpython.PyTuple_GetItem(holder, 3)
+    special = cpython.PyTuple_GetItem(holder, 1)
+    arrays = cpython.PyTuple_GetItem(holder, 3)
     for number in range(cpython.PyTuple_Size(names)):
-        name, value = cpython.PyTuple_GetItem(names, number), passed[number]
+        name = cpython.PyTuple_GetItem(names, number)
+        value = passed[number]
         if not has_room(state):
             return False
         put(state, address(name))
@@ -359,7 +369,8 @@ def release(state):
 @programs.export
 def call_key(module: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
     """Return the key of a call, or None; the first argument is the holder."""
-    state, key = local(State), Ptr[Object](None)
+    state = local(State)
+    key = Ptr[Object](None)
     known = make_key(arguments[0], arguments + 1, positional - 1, names, state)
     if known:
         key = key_of(state)
@@ -376,7 +387,9 @@ def launch(step: Ptr[LaunchStep], state: Ptr[State], stream: u64, slots: Ptr[u8]
     cpython.memcpy(slots, step.slots, step.bytes)
     for number in range(step.count):
         patch = step.patches[number]
-        kind, place, slot = patch.kind, patch.place, Ptr[u64](slots + patch.offset)
+        kind = patch.kind
+        place = patch.place
+        slot = Ptr[u64](slots + patch.offset)
         if kind == program.ADDRESS:
             slot[0] = state.addresses[place] + u64(patch.further)
         elif kind == program.STREAM:
@@ -405,7 +418,8 @@ def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], 
     )
     if made == None:
         return False
-    register, about = step.register, local(ArrayFacts)
+    register = step.register
+    about = local(ArrayFacts)
     if register < 0:
         cpython.Py_DecRef(made)
         return True
@@ -426,7 +440,8 @@ def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], 
 @native
 def results(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
     """Return the results of a call, with a new reference."""
-    count, item = head.result_count, Ptr[Item](Ptr(head) + head.results_at)
+    count = head.result_count
+    item = Ptr[Item](Ptr(head) + head.results_at)
     if count < 0:
         found = object_of(state, item)
         cpython.Py_IncRef(found)
@@ -443,11 +458,15 @@ def results(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
 @native
 def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
     """Make all steps. Returns the result, null after an error, or NO_MATCH before any step was made."""
-    stream, first = local(u64), state.count
+    stream = local(u64)
+    first = state.count
     if not stream_of(state.stream, state.device, stream):
         return Ptr[Object](NO_MATCH)
-    slots, passed = local(u8, head.slot_bytes), local(Ptr[Object], head.items + 1)
-    step, left, result = head.steps, head.step_count, Ptr[Object](None)
+    slots = local(u8, head.slot_bytes)
+    passed = local(Ptr[Object], head.items + 1)
+    step = head.steps
+    left = head.step_count
+    result = Ptr[Object](None)
     while left > 0:
         if step.kind == program.LAUNCH:
             if not launch(Ptr[LaunchStep](step), state, stream[0], slots):
@@ -456,7 +475,8 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
             break
         step = Ptr[Step](Ptr(step) + step.size)
         left -= 1
-    written, place = head.written, i64(0)
+    written = head.written
+    place = i64(0)
     while written != 0:
         if written & 1 != 0:
             note_write(state.objects[place])
@@ -501,7 +521,8 @@ def call_recorded(
     function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
 ) -> Ptr[Object]:
     """Implement `__call__` of a function of the kernel library."""
-    role, state = process.place.recorded, local(State)
+    role = process.place.recorded
+    state = local(State)
     holder = at(function, role.slot)
     if holder != None:
         result = repeat_recorded(holder, arguments, positional, names, state)

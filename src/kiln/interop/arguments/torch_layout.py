@@ -31,7 +31,8 @@ class ProbeError(Exception):
     """PyTorch's internals are not as native code assumes; says how."""
 
 
-_IMPLEMENTATION_WORDS, _KEYS_WORDS = 3, 32
+_IMPLEMENTATION_WORDS = 3
+_KEYS_WORDS = 32
 """The numbers of words of a Python tensor, and of a TensorImpl, that are searched."""
 
 
@@ -89,14 +90,25 @@ def examples() -> list[Any]:
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             raise NotImplementedError
 
-    plain, numbers = torch.zeros(2), torch.zeros(2, dtype=torch.complex64)
+    plain = torch.zeros(2)
+    numbers = torch.zeros(2, dtype=torch.complex64)
     with torch.inference_mode():
         inference = torch.zeros(2)
     return [
-        plain, torch.zeros(2, 3).T, torch.ones(3, dtype=torch.int64), torch.zeros(2, requires_grad=True),
-        torch.nn.Parameter(torch.zeros(2)), numbers, numbers.conj(), numbers.conj().imag, torch._efficientzerotensor(2),
-        plain.to_sparse(), torch.zeros(2, device="meta"), Wrapper(plain), inference,
-    ]  # fmt: skip
+        plain,
+        torch.zeros(2, 3).T,
+        torch.ones(3, dtype=torch.int64),
+        torch.zeros(2, requires_grad=True),
+        torch.nn.Parameter(torch.zeros(2)),
+        numbers,
+        numbers.conj(),
+        numbers.conj().imag,
+        torch._efficientzerotensor(2),
+        plain.to_sparse(),
+        torch.zeros(2, device="meta"),
+        Wrapper(plain),
+        inference,
+    ]
 
 
 def find_layout(tensors: list[Any]) -> TensorLayout:

@@ -134,7 +134,8 @@ def bad_leaf(kind: i64, number: i64, found: i64) -> bool:
 @native
 def say_rule(message: Ptr[Text], rule: Ptr[u8], mode: i64, value: i64) -> None:
     """Say which rule of tensor maps is broken: the letters before the bar choose its numbers."""
-    numbers, count = local(i64, 8), i64(0)
+    numbers = local(i64, 8)
+    count = i64(0)
     while rule[count] != ord("|") and count < 8:
         numbers[count] = mode if rule[count] == ord("m") else value
         count += 1
@@ -190,7 +191,8 @@ def read_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], 
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-HOST, GPU = 1, 2
+HOST = 1
+GPU = 2
 """The memory that the tensors of a call are in; 0 if it is not known."""
 
 
@@ -201,7 +203,9 @@ def is_for_gpu(function: Ptr[Function], slots: Ptr, where: i32) -> bool:
         return function.code == None
     if where != 0:
         return where == GPU
-    record, header, found = function.plan.records, function.plan, u64(0)
+    record = function.plan.records
+    header = function.plan
+    found = u64(0)
     for _ in range(header.record_count):
         if record.kind == plan.ARRAY and found == 0:
             found = Ptr[u64](slots + record.slot)[0]
@@ -244,7 +248,8 @@ def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
 
     A thread may have the number of one that ended, and then finds its message until a call of its own fails.
     """
-    first, thread = atomic_load(errors.place, "acquire"), pthread_self()
+    first = atomic_load(errors.place, "acquire")
+    thread = pthread_self()
     each = Ptr[ThreadError](Ptr(first))
     while each != None:
         if each.thread == thread:
@@ -285,7 +290,9 @@ def take_struct(record: Ptr[ArrayRecord], argument: Ptr, place: Ptr[u64], messag
         put(message, text("0, a multiple of "))
         put_number(message, i64(record.alignment) + 1)
         return False
-    offset, out, leaf = i64(8), place + 1, record.leaves
+    offset = i64(8)
+    out = place + 1
+    leaf = record.leaves
     for number in range(2 * record.rank):
         if leaf.kind != plan.STATIC:
             found = i64(0)
@@ -319,7 +326,8 @@ def take_bytes(bytes_: i64, argument: Ptr, place: Ptr[u64]) -> bool:
 @native
 def take_numbers(record: Ptr[GroupRecord], argument: Ptr, slots: Ptr) -> Ptr:
     """Read numbers of one type, one after another. Returns where they end."""
-    element, at = record.elements, argument
+    element = record.elements
+    at = argument
     for _ in range(record.count):
         if element.kind == plan.GROUP:
             at = take_numbers(Ptr[GroupRecord](element), at, slots)
@@ -342,7 +350,8 @@ def number_bytes(record: Ptr[Record]) -> i64:
 @native
 def take_from_c(record: Ptr[Record], argument: Ptr, slots: Ptr, message: Ptr[Text]) -> bool:
     """Read an argument, given a pointer to it; False with a message."""
-    kind, place = record.kind, Ptr[u64](slots + record.slot)
+    kind = record.kind
+    place = Ptr[u64](slots + record.slot)
     if argument == None:
         put(message, text("its address is null"))
         return False
@@ -362,10 +371,13 @@ def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
 
     Returns 0, a CUresult, or a negative number if an argument does not match.
     """
-    message, memory = local(Text), local(u8, ROOM)
+    message = local(Text)
+    memory = local(u8, ROOM)
     begin(message, memory, ROOM)
     header = function.plan
-    slots, record, status = Ptr(local(u8, header.slots_bytes)), header.records, i32(0)
+    slots = Ptr(local(u8, header.slots_bytes))
+    record = header.records
+    status = i32(0)
     if count != header.count:
         put(message, function.signature)
         say_number(message, text(": the number of arguments"), -1, count)
@@ -377,7 +389,8 @@ def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
                 Ptr[u64](slots + record.slot)[0] = 0
             else:
                 if not take_from_c(record, arguments[number], slots, message):
-                    problem, named = local(Text), local(u8, ROOM)
+                    problem = local(Text)
+                    named = local(u8, ROOM)
                     begin(problem, named, ROOM)
                     name_argument(function, function.names, number, problem)
                     put(problem, memory)
@@ -392,7 +405,8 @@ def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
 @entry.export
 def call_taken(function: Ptr[Function], slots: Ptr) -> i32:
     """Call with arguments that match, in their slots. Returns 0, or a status."""
-    message, memory = local(Text), local(u8, ROOM)
+    message = local(Text)
+    memory = local(u8, ROOM)
     begin(message, memory, ROOM)
     status = run(function, slots, 0, message)
     if status != 0:
@@ -420,7 +434,8 @@ class Failure:
 @entry.export
 def call_slots(function: Ptr[Function], slots: Ptr) -> Ptr:
     """Call with the slots themselves, as compiled code is called. Returns null, or a `Failure`."""
-    message, memory = local(Text), local(u8, ROOM)
+    message = local(Text)
+    memory = local(u8, ROOM)
     begin(message, memory, ROOM)
     status = run(function, slots, 0, message)
     if status == 0:
@@ -442,7 +457,9 @@ def load(function: Ptr[Function], module: Ptr[CModule]) -> i32:
     if function.code != None:
         if not function.has(0):
             return 0  # the host's code serves
-    message, memory, status = local(Text), local(u8, ROOM), local(i32)
+    message = local(Text)
+    memory = local(u8, ROOM)
+    status = local(i32)
     begin(message, memory, ROOM)
     status[0] = 0
     if function.choose(function.module, message, status) == None:

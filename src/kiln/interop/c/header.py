@@ -74,14 +74,22 @@ def header(prefix: str, signature: Signature, version: str, architectures: Seque
     passed = [each for each in signature.parameters if each.is_in_c]
     guard = f"KILN_{prefix.upper()}_H"
     lines = [
-        f"/* {_in_comment(signature.text)}, exported by Kiln {version} for {', '.join(architectures)}.", " *",
+        f"/* {_in_comment(signature.text)}, exported by Kiln {version} for {', '.join(architectures)}.",
+        " *",
         " * Functions return 0, a CUresult, or a negative number: -1 - n if argument n does not match, others if",
         f" * arguments contradict each other. {prefix}_Kernel_Module_Error then returns the message of the error,",
-        " * in the thread that called. A null module is loaded at the first call.", " */",
-        f"#ifndef {guard}", f"#define {guard}", "",
-        *(f"#include <{name}.h>" for name in ("stddef", "stdint", "stdio", "stdlib")), "",
-        "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-    ]  # fmt: skip
+        " * in the thread that called. A null module is loaded at the first call.",
+        " */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        *(f"#include <{name}.h>" for name in ("stddef", "stdint", "stdio", "stdlib")),
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+    ]
     for each in passed:
         if each.kind == "tensor":
             about = each.about
@@ -96,11 +104,20 @@ def header(prefix: str, signature: Signature, version: str, architectures: Seque
     module = f"{prefix}_Kernel_Module_t"
     parameters = ", ".join([f"{module} *module", *(declaration(prefix, each) for each in passed)])
     lines += [
-        "typedef struct {", "  void *function;", f"}} {module};", "",
+        "typedef struct {",
+        "  void *function;",
+        f"}} {module};",
+        "",
         f"int32_t {prefix}_Kernel_Module_Load({module} *module);",
         f"int32_t {prefix}_Kernel_Module_Unload({module} *module);",
         f"const char *{prefix}_Kernel_Module_Error(const {module} *module);",
-        f"int32_t cute_dsl_{prefix}_wrapper({parameters});", "",
-        "#ifdef __cplusplus", "}", "#endif", "", "#endif", "",
-    ]  # fmt: skip
+        f"int32_t cute_dsl_{prefix}_wrapper({parameters});",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "",
+        "#endif",
+        "",
+    ]
     return "\n".join(lines)

@@ -104,9 +104,12 @@ class Signature:
         """Return the call plan; `for_c` without the parameters that C does not pass."""
         passed = [parameter for parameter in self.parameters if parameter.is_in_c or not for_c]
         head = plan.Plan(
-            slots_bytes=max(self.slots_bytes, 8), count=len(passed), record_count=len(passed) + len(self.ambient),
-            result=self.results[0], result_at=self.results[1],
-        )  # fmt: skip
+            slots_bytes=max(self.slots_bytes, 8),
+            count=len(passed),
+            record_count=len(passed) + len(self.ambient),
+            result=self.results[0],
+            result_at=self.results[1],
+        )
         return b"".join([bytes(head), *(parameter.record for parameter in passed), *self.ambient])
 
 
@@ -201,12 +204,18 @@ def _group(slot: int, elements: Sequence[tuple[dict[str, Any], bytes]]) -> tuple
 
 
 def _number(kind: Any, planner: Planner) -> tuple[dict[str, Any], bytes]:
-    about, slot = {"kind": "number", "type": kind.__name__}, planner.slot(number_format(kind))
+    about = {"kind": "number", "type": kind.__name__}
+    slot = planner.slot(number_format(kind))
     if issubclass(kind, Integer):
         return about, plan.record(
-            plan.IntegerRecord, plan.INTEGER, slot, types=plan.INT | plan.BOOL, typed=max(kind.width // 8, 1),
-            least=max(kind.min, MIN64), greatest=min(kind.max, MAX64),
-        )  # fmt: skip
+            plan.IntegerRecord,
+            plan.INTEGER,
+            slot,
+            types=plan.INT | plan.BOOL,
+            typed=max(kind.width // 8, 1),
+            least=max(kind.min, MIN64),
+            greatest=min(kind.max, MAX64),
+        )
     types = plan.INT | plan.BOOL | plan.FLOAT if kind.width in (32, 64) else 0
     return about, plan.record(plan.RealRecord, plan.REAL, slot, types=types, bytes=-(-kind.width // 8))
 
@@ -223,10 +232,15 @@ def _tensor(key: TensorSignature) -> dict[str, Any]:
         return {"bits": x.width, "divisibility": x.divisibility} if isinstance(x, DynamicLeaf) else x
 
     return {
-        "kind": "tensor", "type": key.dtype.__name__, "shape": list(map(leaf, key.shape)),
-        "stride": list(map(leaf, key.stride)), "alignment": key.alignment, "memory": key.memspace.name,
-        "readonly": key.readonly, "counted": key.counted,
-    }  # fmt: skip
+        "kind": "tensor",
+        "type": key.dtype.__name__,
+        "shape": list(map(leaf, key.shape)),
+        "stride": list(map(leaf, key.stride)),
+        "alignment": key.alignment,
+        "memory": key.memspace.name,
+        "readonly": key.readonly,
+        "counted": key.counted,
+    }
 
 
 def brief(about: dict[str, Any]) -> str:

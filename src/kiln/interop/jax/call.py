@@ -82,9 +82,21 @@ def cutlass_call(
         specs = _specs(input_spec, input_mode, tree, len(leaves), "input_spec", inputs=len(inputs))
         aliases = _aliases(input_output_aliases or {}, leaves, shapes)
         made = _Call(
-            fn, tree, output_tree, shapes, specs, output_specs, aliases, allow_cuda_graph, ffi_call_target,
-            _options(compile_options), compile_key, use_static_tensors, vmap_method, kwargs,
-        )  # fmt: skip
+            fn,
+            tree,
+            output_tree,
+            shapes,
+            specs,
+            output_specs,
+            aliases,
+            allow_cuda_graph,
+            ffi_call_target,
+            _options(compile_options),
+            compile_key,
+            use_static_tensors,
+            vmap_method,
+            kwargs,
+        )
         results = _primitive.bind(*leaves, call=made)
         return jax.tree.unflatten(output_tree, results)
 
@@ -155,7 +167,8 @@ def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence
         if not (0 <= i < len(leaves) and 0 <= o < len(shapes)):
             counts = f"{len(leaves)} inputs and {len(shapes)} outputs"
             raise value_error(f"cutlass_call() got input_output_aliases={dict(aliases)}, and has {counts}")
-        before, after = leaves[i], shapes[o]
+        before = leaves[i]
+        after = shapes[o]
         if tuple(before.shape) != tuple(after.shape) or np.dtype(before.dtype) != after.dtype:
             one, other = (f"{np.dtype(x.dtype)}{tuple(x.shape)}" for x in (before, after))
             raise value_error(f"input {i} is {one} and output {o}, which is to be the same, {other}")
@@ -241,7 +254,8 @@ class _Call:
         ) -> list[Any]:
             made: list[Any] = []
             for index, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
-                name, rank = f"{what} {index}", len(array.shape)
+                name = f"{what} {index}"
+                rank = len(array.shape)
                 if index in skip:
                     made.append(None)
                     continue
@@ -257,9 +271,14 @@ class _Call:
         arguments = jax.tree.unflatten(self.tree, inputs)
         results = self._results(outputs, same)
         made = compile_function(
-            self.fn, make_fake_stream(), *arguments, *results, options=self.options, target=_PLATFORMS[platform],
+            self.fn,
+            make_fake_stream(),
+            *arguments,
+            *results,
+            options=self.options,
+            target=_PLATFORMS[platform],
             **self.keywords,
-        )  # fmt: skip
+        )
         compiled = getattr(made, "compiled", made)
         numbers: list[int] = []
         for name, value in self.keywords.items():
@@ -330,7 +349,8 @@ def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
         tuple(reversed(s.major(len(a.shape)))) for a, s in zip(avals, specs, strict=True)
     ]
     for_export = getattr(context.module_context.lowering_parameters, "for_export", True)
-    passed, made = minor_first(context.avals_in, call.specs), minor_first(context.avals_out, call.output_specs)
+    passed = minor_first(context.avals_in, call.specs)
+    made = minor_first(context.avals_out, call.output_specs)
     rule = jax.ffi.ffi_lowering(
         target, operand_layouts=passed, result_layouts=made, operand_output_aliases=call.aliases
     )

@@ -94,8 +94,11 @@ def take_array(record: Ptr[ArrayRecord], frame: Ptr[Frame], source: Ptr[Source],
     values = ref(frame).arguments
     if source.kind == RESULT:
         values = ref(frame).results
-    buffer, rank = values.buffers[source.index], record.rank
-    shape, strides, dense = local(i64, plan.MAX_RANK), local(i64, plan.MAX_RANK), local(i64, plan.MAX_RANK)
+    buffer = values.buffers[source.index]
+    rank = record.rank
+    shape = local(i64, plan.MAX_RANK)
+    strides = local(i64, plan.MAX_RANK)
+    dense = local(i64, plan.MAX_RANK)
     if source.index >= values.count or buffer.rank != rank:
         return False
     step = i64(1)
@@ -130,10 +133,13 @@ def take(
     record: Ptr[Record], frame: Ptr[Frame], numbers: Ptr[Words], sources: Ptr[Source], slots: Ptr, message: Ptr[Ptr]
 ) -> Ptr[Source]:
     """Read the leaves of a parameter. Returns the sources of the next one, or null with a message."""
-    kind, place, source = record.kind, Ptr[u64](slots + record.slot), sources
+    kind = record.kind
+    place = Ptr[u64](slots + record.slot)
+    source = sources
     if kind == plan.GROUP:
         group = Ptr[GroupRecord](record)
-        element, left = group.elements, group.count
+        element = group.elements
+        left = group.count
         while left > 0 and source != None:
             source = take(element, frame, numbers, source, slots, message)
             element = following(element)
@@ -175,7 +181,8 @@ def is_empty(values: Ptr[Values]) -> bool:
 @native
 def error_of(frame: Ptr[Frame], returned: Ptr[Object], code: i32) -> Ptr:
     """Return the error whose text a Python function returned, as bytes if an argument is wrong; null for None."""
-    size, error = local(u64), Ptr(None)
+    size = local(u64)
+    error = Ptr(None)
     if returned == None:
         cpython.PyErr_Clear()
         error = reader.failure(frame, i32(INTERNAL), text("the call failed, and Python could not say how"))
@@ -202,8 +209,10 @@ def reported_error(frame: Ptr[Frame], call: Ptr[Call], record: Ptr) -> Ptr:
 def run(frame: Ptr[Frame], call: Ptr[Call], numbers: Ptr[Words]) -> Ptr:
     """Read the arguments of a call and make it."""
     header = call.plan
-    slots, message = Ptr(local(u8, header.slots_bytes)), local(Ptr)
-    record, source = header.records, call.sources
+    slots = Ptr(local(u8, header.slots_bytes))
+    message = local(Ptr)
+    record = header.records
+    source = call.sources
     message[0] = text("a call without its arguments")
     for _ in range(header.record_count):
         if source == None:

@@ -25,10 +25,25 @@ PASSED, MADE, NUMBER, STREAM, GROUP, NOTHING = range(6)
 _SCALAR = 3
 """XLA's number of attributes that are scalars."""
 _CODES = {
-    1: (6, 8), 2: (0, 8), 3: (0, 16), 4: (0, 32), 5: (0, 64), 6: (1, 8), 7: (1, 16), 8: (1, 32), 9: (1, 64),
-    10: (2, 16), 11: (2, 32), 12: (2, 64), 15: (5, 64), 16: (4, 16), 18: (5, 128), 19: (12, 8), 20: (10, 8),
+    1: (6, 8),
+    2: (0, 8),
+    3: (0, 16),
+    4: (0, 32),
+    5: (0, 64),
+    6: (1, 8),
+    7: (1, 16),
+    8: (1, 32),
+    9: (1, 64),
+    10: (2, 16),
+    11: (2, 32),
+    12: (2, 64),
+    15: (5, 64),
+    16: (4, 16),
+    18: (5, 128),
+    19: (12, 8),
+    20: (10, 8),
     33: (14, 8),
-}  # fmt: skip
+}
 """DLPack's codes and bits by XLA's element types."""
 _INTEGERS = ((1, u8), (2, i8), (3, i16), (4, i32), (5, i64), (6, u8), (7, u16), (8, u32), (9, u64))
 _REALS = ((11, f32), (12, f64))
@@ -105,7 +120,8 @@ def read_array(buffer: Ptr[Buffer], reading: Ptr[Reading], argument: Ptr[Argumen
 @native
 def read_number(frame: Ptr[Frame], source: Ptr[Source], argument: Ptr[Argument]) -> bool:
     """Read a number from its attribute; False if there is none that is a number."""
-    attributes, number = ref(frame).attributes, reader.find_attribute(frame, source.name, source.length)
+    attributes = ref(frame).attributes
+    number = reader.find_attribute(frame, source.name, source.length)
     if number < 0:
         return False
     scalar = Ptr[Scalar](attributes.values[number])
@@ -130,7 +146,8 @@ def name_unknown(
     """Say which attribute belongs to no parameter: all parameters have theirs."""
     attributes = ref(frame).attributes
     for number in range(attributes.count):
-        source, known = about.sources, False
+        source = about.sources
+        known = False
         while source != end:
             if source.kind == NUMBER:
                 known = known or reader.find_attribute(frame, source.name, source.length) == number
@@ -158,7 +175,8 @@ def read_argument(frame: Ptr[Frame], reading: Ptr[Reading], argument: Ptr[Argume
     elif source.kind == STREAM:
         assign(argument, type=OPAQUE, value=reading.stream)
     elif source.kind == GROUP:
-        group, first = reading.groups, reading.elements
+        group = reading.groups
+        first = reading.elements
         assign(reading, groups=group + 1, elements=first + source.index)
         assign(group, elements=first, count=source.index)
         assign(argument, type=ARRAY, value=address(group))
@@ -183,7 +201,8 @@ def count_fits(function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Fram
 
     Further results must alias inputs, to which the kernel writes.
     """
-    passed, made = ref(frame).arguments, ref(frame).results
+    passed = ref(frame).arguments
+    made = ref(frame).results
     if passed.count != about.passed:
         wrong_count(function, text("the number of arrays that are passed"), passed.count, about.passed, message)
         return False
@@ -220,9 +239,11 @@ def take(
     function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Frame], reading: Ptr[Reading], message: Ptr[Text]
 ) -> i32:
     """Read all arguments and call the function. Returns 0, or the error after writing its message."""
-    header, caller = function.full_plan, local(Caller)
+    header = function.full_plan
+    caller = local(Caller)
     arrays = about.passed + about.made + 1
-    arguments, slots = local(Argument, header.count + 1), Ptr(local(u8, header.slots_bytes))
+    arguments = local(Argument, header.count + 1)
+    slots = Ptr(local(u8, header.slots_bytes))
     reading.source = about.sources
     reading.arrays = local(DLTensor, arrays)
     reading.elements = local(Argument, arrays)
@@ -245,7 +266,10 @@ def take(
 @xla_entry.export
 def call_by_xla(function: Ptr[Function], frame: Ptr[Frame]) -> Ptr:
     """Handle a call frame. Returns null, or XLA's error."""
-    message, memory, reading, about = local(Text), local(u8, ROOM), local(Reading), Ptr[XlaFunction](function.xla)
+    message = local(Text)
+    memory = local(u8, ROOM)
+    reading = local(Reading)
+    about = Ptr[XlaFunction](function.xla)
     if reader.is_question(frame, about.traits):
         return None
     begin(message, memory, ROOM)

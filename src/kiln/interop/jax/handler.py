@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from ...base_dsl.function import CompiledFunction
 
-TARGET, UNCAPTURED = "kiln_call", "kiln_call_uncaptured"
+TARGET = "kiln_call"
+UNCAPTURED = "kiln_call_uncaptured"
 _targets = [TARGET, UNCAPTURED]
 _known: dict[bytes, Any] = {}
 _ABI = 1
@@ -117,7 +118,8 @@ class HandledCall:
 
     @staticmethod
     def unpacked(data: bytes) -> HandledCall:
-        data, parts = zlib.decompress(data), []
+        data = zlib.decompress(data)
+        parts = []
         while data:
             size = int.from_bytes(data[:8], "little")
             parts.append(data[8 : 8 + size])

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from ...native import Array, Fn, Ptr, assign, i32, i64, local, native, ref, size_of, struct, u8, u64
 
-METADATA, EXECUTE = 1, 3
+METADATA = 1
+EXECUTE = 3
 """XLA_FFI_Extension_Metadata and XLA_FFI_ExecutionStage_EXECUTE."""
-INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
+INVALID_ARGUMENT = 3
+UNIMPLEMENTED = 12
+INTERNAL = 13
 """XLA's error codes."""
-MAJOR, MINOR = 0, 1
+MAJOR = 0
+MINOR = 1
 """The version that handlers claim.
 
 XLA accepts older handlers; a handler newer than XLA itself keeps the backend from starting.
@@ -188,7 +192,8 @@ def drop_error(frame: Ptr[Frame], error: Ptr) -> None:
 @native
 def device_of(frame: Ptr[Frame]) -> i32:
     """Return the number of the GPU of a call, or -1 if XLA does not say."""
-    arguments, api = local(StreamArguments), frame.api
+    arguments = local(StreamArguments)
+    api = frame.api
     if api.size < size_of(Api) or api.device == None:
         return -1
     assign(arguments, size=28, extension=None, context=frame.context, stream=0)
@@ -219,7 +224,8 @@ def find_attribute(frame: Ptr[Frame], name: Ptr, length: u64) -> i64:
     """Return the index of an attribute, or -1."""
     attributes = ref(frame).attributes
     for number in range(attributes.count):
-        found, same = attributes.names[number], False
+        found = attributes.names[number]
+        same = False
         if found.length == length:
             same = True
             for place in range(i64(length)):

@@ -94,7 +94,8 @@ class TensorSpec:
 
     def fake(self, shape: Sequence[Any], dtype: Any, static: bool, on_host: bool, what: str) -> Any:
         """Return the fake tensor to compile for. Symbolic axes of one name have one extent."""
-        rank, kind = len(shape), jax_to_cutlass_dtype(dtype)
+        rank = len(shape)
+        kind = jax_to_cutlass_dtype(dtype)
         multiples = self.divisibility if isinstance(self.divisibility, tuple) else (self.divisibility,) * rank
         static = static if self.static is None else self.static
         if static and not all(isinstance(extent, int) for extent in shape):

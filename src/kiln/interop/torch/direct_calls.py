@@ -17,7 +17,8 @@ from . import operator_calls, reader
 from .operator_calls import SLOTS
 from .reader import Operator, Output, State, torch
 
-KEYS, TYPES = 8, 2
+KEYS = 8
+TYPES = 2
 
 
 @struct
@@ -98,9 +99,13 @@ def is_plain(value: Ptr[Object], with_gradients: bool) -> bool:
 def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -> bool:
     """Read all arguments."""
     reader.begin(state)
-    known, with_gradients, number = process.place, direct.place.grad_enabled(), local(i64)
+    known = process.place
+    with_gradients = direct.place.grad_enabled()
+    number = local(i64)
     for position in range(operator.inputs):
-        kind, value, argument = operator.kinds[position], values[position], ref(state.arguments)[position]
+        kind = operator.kinds[position]
+        value = values[position]
+        argument = ref(state.arguments)[position]
         first = state.tensors
         assign(argument, length=0, value=0)
         if value == None:
@@ -143,13 +148,16 @@ def as_tuple(numbers: Ptr[i64], count: i64) -> Ptr[Object]:
 @native
 def make_output(output: Ptr[Output], state: Ptr[State]) -> Ptr[Object]:
     """Make an output. Returns null after an error, NO_MATCH where only Python knows how."""
-    layout, passed, known = local(reader.Layout), local(Ptr[Object], 4), direct.place
+    layout = local(reader.Layout)
+    passed = local(Ptr[Object], 4)
+    known = direct.place
     if not reader.find_layout(output, state, layout, False):
         return Ptr[Object](NO_MATCH)
     passed[1] = as_tuple(layout.shape, layout.rank)
     passed[2] = as_tuple(layout.strides, layout.rank)
     passed[3] = output.type
-    make, made = known.empty_cpu if state.device == i32(torch.place.cpu) else known.empty_cuda, Ptr[Object](None)
+    make = known.empty_cpu if state.device == i32(torch.place.cpu) else known.empty_cuda
+    made = Ptr[Object](None)
     if passed[1] != None and passed[2] != None:
         made = cpython.vectorcall(make, passed + 1, u64(3) | cpython.FREE_BEFORE, None)
     cpython.Py_DecRef(passed[1])
@@ -177,8 +185,11 @@ def result_of(objects: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
 @native
 def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
     """Make a call. Returns its result, null after an error, or NO_MATCH."""
-    state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
-    nothing, objects = Ptr[Object](NO_MATCH), local(Ptr[Object], reader.OUTPUTS)
+    state = local(State)
+    slots = Ptr(local(u64, SLOTS // 8))
+    outputs = local(Ptr[Output])
+    nothing = Ptr[Object](NO_MATCH)
+    objects = local(Ptr[Object], reader.OUTPUTS)
     if operator.plans == None or not is_quiet() or not read(operator, values, state):
         return nothing
     if not operator_calls.find_stream(state):
@@ -186,7 +197,8 @@ def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
     header = operator_calls.find(operator, state, slots, u64(SLOTS), outputs)
     if header == None:
         return nothing
-    made, output = i64(0), nothing
+    made = i64(0)
+    output = nothing
     while made < operator.output_count:
         output = make_output(outputs[0] + made, state)
         if address(output) <= NO_MATCH:
@@ -211,7 +223,9 @@ def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
 def call_directly(called: Ptr[Object], arguments: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
     """Call an operator; NotImplemented if the dispatcher must take the call."""
     holder = Ptr[DirectCall](Ptr(called) + plan.BYTES_DATA)
-    values, result, inputs = local(Ptr[Object], reader.INPUTS), Ptr[Object](NO_MATCH), holder.operator.inputs
+    values = local(Ptr[Object], reader.INPUTS)
+    result = Ptr[Object](NO_MATCH)
+    inputs = holder.operator.inputs
     if count <= inputs:
         for number in range(inputs):
             values[number] = arguments[number] if number < count else holder.defaults[number]
@@ -228,7 +242,9 @@ def is_bypassed(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> P
 
     Gradients must be needed exactly if `with_gradients`.
     """
-    known, good, needed = process.place, is_quiet(), False
+    known = process.place
+    good = is_quiet()
+    needed = False
     enabled = direct.place.grad_enabled()
     for number in range(count):
         value = values[number]

@@ -30,16 +30,23 @@ if TYPE_CHECKING:
     from .schema import Extent
 
 DIRECT = {
-    "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv", "grad_enabled": "_ZN3c108GradMode10is_enabledEv",
+    "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
+    "grad_enabled": "_ZN3c108GradMode10is_enabledEv",
     "included": "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",
     "excluded": "_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE",
-    "has_callbacks": "_ZN2at12hasCallbacksEv", "has_modes": "_ZN2at4impl27torch_function_mode_enabledEv",
-}  # fmt: skip
+    "has_callbacks": "_ZN2at12hasCallbacksEv",
+    "has_modes": "_ZN2at4impl27torch_function_mode_enabledEv",
+}
 """C++ symbols that direct calls need, by fields of `direct_calls.Direct`."""
 _LOOKING = (
-    "Python", "PreDispatch", "PythonDispatcher", "Functionalize", "Tracer", "FuncTorchDynamicLayerFrontMode",
+    "Python",
+    "PreDispatch",
+    "PythonDispatcher",
+    "Functionalize",
+    "Tracer",
+    "FuncTorchDynamicLayerFrontMode",
     "FuncTorchVmapMode",
-)  # fmt: skip
+)
 """Dispatch keys that are included while something intercepts operators."""
 
 
@@ -122,7 +129,8 @@ class Dispatcher:
         """Make a native function the kernel of an operator for a device."""
         namespace, _, short = name.partition("::")
         handle = ctypes.c_void_p()
-        begin, add = self._library.aoti_torch_library_init_impl, self._library.torch_library_impl
+        begin = self._library.aoti_torch_library_init_impl
+        add = self._library.torch_library_impl
         add.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint64]
         failed = begin(namespace.encode(), device.encode(), b"kiln", 0, ctypes.byref(handle))
         if failed or add(handle, short.encode(), self._addresses[symbol], reader.VERSION):
@@ -167,7 +175,8 @@ class Dispatcher:
         if layout is None:
             raise ProbeError("the layout of tensors could not be proved")
         functions = {field: self._required(name) for field, name in DIRECT.items()}
-        keys, parse = torch._C.DispatchKeySet, torch._C._dispatch_key_parse
+        keys = torch._C.DispatchKeySet
+        parse = torch._C._dispatch_key_parse
         autocast = (keys(parse("AutocastCPU")) | keys(parse("AutocastCUDA"))).raw_repr()
         probe.prove_direct_calls(functions, int(parse("Python")), autocast)
         plain = torch._C._dispatch_keys(torch.zeros(1)) | keys(parse("CUDA")) | keys(parse("AutogradCUDA"))
@@ -176,13 +185,17 @@ class Dispatcher:
         known: Any = direct_calls.Direct.from_address(addresses[direct_calls.direct.symbol])
         for field, function in functions.items():
             setattr(known, field, function)
-        known.types[0], known.types[1] = id(torch.Tensor), id(torch.nn.Parameter)
-        known.inner, known.bits = layout.implementation, layout.keys
+        known.types[0] = id(torch.Tensor)
+        known.types[1] = id(torch.nn.Parameter)
+        known.inner = layout.implementation
+        known.bits = layout.keys
         known.foreign = ~plain.raw_repr() & (1 << 64) - 1
         known.autocast = autocast
-        known.not_implemented, known.keys = id(NotImplemented), len(_LOOKING)
+        known.not_implemented = id(NotImplemented)
+        known.keys = len(_LOOKING)
         making = torch._C._dynamo.guards  # Inductor's code makes tensors by them
-        known.empty_cpu, known.empty_cuda = id(making._empty_strided_cpu), id(making._empty_strided_cuda)
+        known.empty_cpu = id(making._empty_strided_cpu)
+        known.empty_cuda = id(making._empty_strided_cuda)
         for place, name in enumerate(_LOOKING):
             known.looking[place] = int(parse(name))
 
@@ -219,9 +232,14 @@ class Kernel:
     """The native kernel of an operator of a jit function."""
 
     def __init__(
-        self, function: Any, python_name: str, inputs: Sequence[str], sources: Sequence[tuple[int, int]], outputs: int,
+        self,
+        function: Any,
+        python_name: str,
+        inputs: Sequence[str],
+        sources: Sequence[tuple[int, int]],
+        outputs: int,
         written: Sequence[bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make the kernel; raises RuntimeError where Python must take the calls.
 
         `inputs` are the types of inputs in the schema, `sources` where each parameter comes from, `written` which
@@ -233,13 +251,17 @@ class Kernel:
         made = found.new() if found is not None and served and (found.can_write or not any(written)) else None
         if found is None or made is None:
             raise RuntimeError("Python takes the calls")
-        self._dispatcher, self._function = found, function
+        self._dispatcher = found
+        self._function = function
         number, self._record = made
         self._symbol = operator_calls.kernels[number].symbol
         self._name = ctypes.create_string_buffer(python_name.encode())
         record = self._record
-        record.name, record.function = ctypes.addressof(self._name), id(function)
-        record.inputs, record.output_count, record.parameters = len(inputs), outputs, len(sources)
+        record.name = ctypes.addressof(self._name)
+        record.function = id(function)
+        record.inputs = len(inputs)
+        record.output_count = outputs
+        record.parameters = len(sources)
         record.report = id(_reported_text)
         record.written = sum(is_written << place for place, is_written in enumerate(written))
         for place, kind in enumerate(inputs):
@@ -288,7 +310,9 @@ class Kernel:
         for output, rule in zip(outputs, rules):
             if rule is None or rule.dtype not in self._dispatcher.types or len(rule.extents or ()) > reader.RANK:
                 return None
-            output.like, output.rank, output.type = rule.like, -1, id(rule.dtype)
+            output.like = rule.like
+            output.rank = -1
+            output.type = id(rule.dtype)
             output.dtype = self._dispatcher.types[rule.dtype]
             if rule.extents is not None:
                 output.rank = len(rule.extents)

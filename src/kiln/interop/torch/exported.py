@@ -36,8 +36,11 @@ WRITING_RUNS = _runs(reader.WRITING)
 _UNREADABLE = (
     "it cannot be read: tensors of one call are on one device, of an element type that DLPack has, and no more than 32"
 )
-ON_HOST, ON_GPU = 1, 2
-_NOW, _LOADED, _STAYS = 2, 4, 0x1000
+ON_HOST = 1
+ON_GPU = 2
+_NOW = 2
+_LOADED = 4
+_STAYS = 0x1000
 """RTLD_NOW, RTLD_NOLOAD, RTLD_NODELETE"""
 
 
@@ -129,7 +132,8 @@ def find_torch(registration: Ptr[Registration], library: Ptr) -> Ptr:
 @native
 def add_kernel(registration: Ptr[Registration], library: Ptr, key: Ptr, kernel: Ptr) -> i32:
     """Register a kernel for a dispatch key."""
-    handle, add = local(Ptr), dlsym(library, text("torch_library_impl"))
+    handle = local(Ptr)
+    add = dlsym(library, text("torch_library_impl"))
     begin_ = dlsym(library, text("aoti_torch_library_init_impl"))
     handle[0] = None
     status = Fn[[Ptr, Ptr, Ptr, u32, Ptr], i32](begin_)(registration.namespace, key, text("kiln"), 0, handle)
@@ -141,7 +145,8 @@ def add_kernel(registration: Ptr[Registration], library: Ptr, key: Ptr, kernel: 
 @native
 def define(registration: Ptr[Registration], library: Ptr) -> i32:
     """Define the operator; from torch 2.12 on with the tags that `torch.compile` relies on."""
-    handle, begin_ = local(Ptr), dlsym(library, text("aoti_torch_library_init_fragment"))
+    handle = local(Ptr)
+    begin_ = dlsym(library, text("aoti_torch_library_init_fragment"))
     handle[0] = None
     status = Fn[[Ptr, Ptr, u32, Ptr], i32](begin_)(registration.namespace, text("kiln"), 0, handle)
     if status != 0:
@@ -160,7 +165,8 @@ def define(registration: Ptr[Registration], library: Ptr) -> i32:
 @native
 def try_register(function: Ptr[Function], message: Ptr[Text]) -> i32:
     """Register the operator; not 0 with a message if that fails."""
-    library, registration = dlopen(text("libtorch_cpu.so"), _NOW | _LOADED), Ptr[Registration](function.torch)
+    library = dlopen(text("libtorch_cpu.so"), _NOW | _LOADED)
+    registration = Ptr[Registration](function.torch)
     about = local(AddressInfo)
     if dlsym(library, text("aoti_torch_library_init_fragment")) == None:
         say(message, text("PyTorch is not loaded"))
@@ -195,7 +201,9 @@ def try_register(function: Ptr[Function], message: Ptr[Text]) -> i32:
 @torch_entry.export
 def register_torch(function: Ptr[Function]) -> i32:
     """Register the operator once. Returns 0, or not 0 after keeping a message."""
-    message, memory, registration = local(Text), local(u8, ROOM), Ptr[Registration](function.torch)
+    message = local(Text)
+    memory = local(u8, ROOM)
+    registration = Ptr[Registration](function.torch)
     begin(message, memory, ROOM)
     if registration.registered != 0:
         return 0
@@ -223,7 +231,8 @@ def name_input(function: Ptr[Function], operator: Ptr[Operator], number: i64, me
 def explain_writing(first: i64, state: Ptr[State], message: Ptr[Text]) -> None:
     """Say why one of the tensors from `first` on cannot be written to."""
     for place in range(first, state.tensors):
-        handle, tensor = state.handles[place], ref(state.read)[place]
+        handle = state.handles[place]
+        tensor = ref(state.read)[place]
         if not reader.may_write(handle, tensor):
             if reader.is_repeated(tensor):
                 say(message, text(reader.REPEATED))
@@ -237,9 +246,13 @@ def explain_writing(first: i64, state: Ptr[State], message: Ptr[Text]) -> None:
 
 @native
 def read(
-    function: Ptr[Function], operator: Ptr[Operator], stack: Ptr[u64], without_memory: i32, state: Ptr[State],
+    function: Ptr[Function],
+    operator: Ptr[Operator],
+    stack: Ptr[u64],
+    without_memory: i32,
+    state: Ptr[State],
     message: Ptr[Text],
-) -> bool:  # fmt: skip
+) -> bool:
     """Read the inputs and make the outputs; False with a message."""
     reader.begin(state)
     state.without_memory = without_memory
@@ -266,14 +279,17 @@ def read(
 @native
 def run(function: Ptr[Function], operator: Ptr[Operator], state: Ptr[State], message: Ptr[Text]) -> bool:
     """Call the function on what was read; False with a message."""
-    header, caller = function.full_plan, local(Caller)
-    arguments, slots = local(Argument, header.count + 1), Ptr(local(u8, header.slots_bytes))
+    header = function.full_plan
+    caller = local(Caller)
+    arguments = local(Argument, header.count + 1)
+    slots = Ptr(local(u8, header.slots_bytes))
     assign(caller, stream=0, asks=0, enters=1)
     known = torch.place
     if state.device != i32(known.cpu) and known.stream != None:
         known.stream(state.device_number, ref(caller).stream)
     for number in range(operator.parameters):
-        source, argument = operator.sources[number], arguments + number
+        source = operator.sources[number]
+        argument = arguments + number
         assign(argument, length=0, type=NONE, value=0)
         if source.kind == INPUT:
             passed = state.arguments[source.index]
@@ -291,7 +307,9 @@ def run(function: Ptr[Function], operator: Ptr[Operator], state: Ptr[State], mes
 @native
 def make_alike(registration: Ptr[Registration], stack: Ptr[u64], state: Ptr[State]) -> bool:
     """Make outputs by PyTorch's own `empty_like`, which knows symbolic shapes, if all are like inputs of their type."""
-    operator, known, dtype = ref(registration).operator, torch.place, local(i32)
+    operator = ref(registration).operator
+    known = torch.place
+    dtype = local(i32)
     for number in range(operator.output_count):
         output = ref(registration.outputs)[number]
         if output.rank >= 0 or known.dtype(stack[output.like], dtype) != 0:
@@ -313,7 +331,9 @@ def make_alike(registration: Ptr[Registration], stack: Ptr[u64], state: Ptr[Stat
 @torch_entry.export
 def call_by_torch(function: Ptr[Function], stack: Ptr[u64], runs: i32) -> Ptr:
     """Take a call; without `runs` only make outputs. Returns null, or the text of an error."""
-    message, memory, state = local(Text), local(u8, ROOM), local(State)
+    message = local(Text)
+    memory = local(u8, ROOM)
+    state = local(State)
     begin(message, memory, ROOM)
     registration = Ptr[Registration](function.torch)
     operator = ref(registration).operator

@@ -47,7 +47,8 @@ def read(operator: Ptr[Operator], stack: Ptr[u64], state: Ptr[State]) -> bool:
 @native
 def find_stream(state: Ptr[State]) -> bool:
     """Find the current stream; False if the tensors are on another device than the current one."""
-    known, current = torch.place, local(i32)
+    known = torch.place
+    current = local(i32)
     state.stream = 0
     if state.device == i32(known.cpu):
         return True
@@ -120,7 +121,9 @@ def run(operator: Ptr[Operator], stack: Ptr[u64], error: Ptr[Ptr]) -> bool:
 
     Results replace the arguments on the stack; the text of an error is in `error`.
     """
-    state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
+    state = local(State)
+    slots = Ptr(local(u64, SLOTS // 8))
+    outputs = local(Ptr[Output])
     if operator.plans == None or not read(operator, stack, state):
         return False
     if not find_stream(state):
@@ -145,7 +148,9 @@ def run(operator: Ptr[Operator], stack: Ptr[u64], error: Ptr[Ptr]) -> bool:
 @native
 def error_text(operator: Ptr[Operator], header: Ptr[Plan], record: Ptr) -> Ptr:
     """Return the text of the error that compiled code reported; null if it reported none."""
-    gil, found, report = cpython.PyGILState_Ensure(), Ptr(None), local(Ptr[Object])
+    gil = cpython.PyGILState_Ensure()
+    found = Ptr(None)
+    report = local(Ptr[Object])
     number = cpython.PyLong_FromUnsignedLongLong(address(record))
     report[0] = number
     message = cpython.call_python(operator.report, Ptr[Object](header.report), report, 1, None)
@@ -166,7 +171,9 @@ def call(operator: Ptr[Operator], stack: Ptr[u64]) -> None:
     error = local(Ptr)
     error[0] = None
     if not run(operator, stack, error):
-        passed, inputs, outputs = local(u64, INPUTS + OUTPUTS + 1), operator.inputs, operator.output_count
+        passed = local(u64, INPUTS + OUTPUTS + 1)
+        inputs = operator.inputs
+        outputs = operator.output_count
         passed[0] = address(error)
         for number in range(inputs):
             passed[number + 1] = stack[number]

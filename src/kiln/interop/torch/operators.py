@@ -98,8 +98,10 @@ class Operator(Generic[_P, _R_co]):
         self._function: Any = function
         if text := getattr(function, "function", function).__doc__:
             self.__doc__ = text
-        self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
-        self._backward, self._save = backward, tuple(save)
+        self._outputs = dict(outputs or {})
+        self._mutates = tuple(mutates)
+        self._backward = backward
+        self._save = tuple(save)
         self._tags = tuple(tags)
         self._refuse_another(name)
         self._read_parameters()
@@ -107,7 +109,9 @@ class Operator(Generic[_P, _R_co]):
         self._kernel = self._native_kernel()
         library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
         _kept.append(library)
-        self._library, self._vmap, self._autocast = library, self._vmap_leading if vmap else self._vmap_each, autocast
+        self._library = library
+        self._vmap = self._vmap_leading if vmap else self._vmap_each
+        self._autocast = autocast
         self.default: Any = self._define(name)
         _made_at[name] = next(iter(call_chain()), None)
         self._defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
@@ -140,7 +144,8 @@ class Operator(Generic[_P, _R_co]):
 
     def _define(self, name: str) -> Any:
         namespace, _, short = name.partition("::")
-        library, autocast = self._library, self._autocast
+        library = self._library
+        autocast = self._autocast
         exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)  # torch 2.8 has the first
         tags = (torch.Tag.pt2_compliant_tag, exact, *self._tags)
         library.define(short + self.schema, tags=tags)
@@ -192,14 +197,18 @@ class Operator(Generic[_P, _R_co]):
 
         It takes half the time of torch's own way.
         """
-        found, has_lists = dispatcher(), "Tensor[]" in (self._kinds[name] for name in self._inputs)
+        found = dispatcher()
+        has_lists = "Tensor[]" in (self._kinds[name] for name in self._inputs)
         needs_gradients = None if found is None or self._mutates or has_lists else found.needs_gradients
         if needs_gradients is None:
             return _through_the_dispatcher
-        function = type(self.name.replace("::", "_"), (torch.autograd.Function,), {
-            "forward": staticmethod(self._forward), "backward": staticmethod(self._gradient),
-        })  # fmt: skip
-        count, defaults = len(self._inputs), self._defaults
+        function = type(
+            self.name.replace("::", "_"),
+            (torch.autograd.Function,),
+            {"forward": staticmethod(self._forward), "backward": staticmethod(self._gradient)},
+        )
+        count = len(self._inputs)
+        defaults = self._defaults
 
         def call(*args: Any) -> Any:
             missing = count - len(args)
@@ -237,7 +246,8 @@ class Operator(Generic[_P, _R_co]):
         scope: dict[str, Any] = {}
         exec(_CALL.format(names=names, passed=names[2:]), scope)
         call = scope["make"](_is_compiling, self._direct, self._with_gradients)
-        call.__defaults__, call.__qualname__ = tuple(self._defaults), self.name
+        call.__defaults__ = tuple(self._defaults)
+        call.__qualname__ = self.name
         members = {"__call__": call, "__module__": __name__, "__doc__": Operator.__doc__}
         kind: Any = type("Operator", (Operator,), members)
         self.__class__ = kind
@@ -405,7 +415,8 @@ class Operator(Generic[_P, _R_co]):
         return made[0] if len(made) == 1 else made or None
 
     def _make_output(self, name: str, values: Mapping[str, Any]) -> torch.Tensor:
-        like, inputs = self._outputs[name], [values[name] for name in self._inputs]
+        like = self._outputs[name]
+        inputs = [values[name] for name in self._inputs]
         if isinstance(like, str):
             return torch.empty_like(values[like])
         if callable(like):
@@ -479,7 +490,9 @@ def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Seq
 def _without_autocast() -> Callable[[], Any]:
     """Return a function that makes a context without autocast."""
     with packages.leaning_on("torch autocast"):
-        of, keys, guard = torch._C.DispatchKeySet, torch._C.DispatchKey, torch._C._ExcludeDispatchKeyGuard
+        of = torch._C.DispatchKeySet
+        keys = torch._C.DispatchKey
+        guard = torch._C._ExcludeDispatchKeyGuard
         both = of(keys.AutocastCPU) | of(keys.AutocastCUDA)
         return lambda: guard(both)
 
@@ -516,7 +529,8 @@ def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
     name = getattr(annotation, "__name__", "")
     if "CUstream" in name or "Stream" in name or (annotation is None and parameter.name == "stream"):
         return "stream"
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    inner = typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         rest = [part for part in inner if part is not type(None)]
         found = _kind(parameter, rest[0]) if len(rest) == 1 else None

@@ -53,17 +53,20 @@ def prove_direct_calls(functions: Mapping[str, int], python_key: int, autocast_k
 
 def prove_writing(functions: Mapping[str, int]) -> None:
     """Compare functions about versions and inference mode with PyTorch's Python API. Raises `ProbeError`."""
-    requires_grad, bump = _function(functions, "requires_grad", ctypes.c_void_p), functions["bump"]
+    requires_grad = _function(functions, "requires_grad", ctypes.c_void_p)
+    bump = functions["bump"]
     is_inference = _function(functions, "is_inference", ctypes.c_void_p)
     for tensor in examples():
         handle = ctypes.c_uint64(tensor._cdata)  # an at::Tensor is a pointer to its implementation
         _compare("requires_grad", requires_grad(tensor._cdata), tensor.requires_grad)
         _compare("is_inference", is_inference(ctypes.addressof(handle)), tensor.is_inference())
     tensor = torch.zeros(1)
-    before, handle = tensor._version, ctypes.c_uint64(tensor._cdata)
+    before = tensor._version
+    handle = ctypes.c_uint64(tensor._cdata)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(bump)(ctypes.addressof(handle))
     _compare("bump", tensor._version, before + 1)
-    inside, enabled = _function(functions, "in_inference"), _function(functions, "grad_enabled")
+    inside = _function(functions, "in_inference")
+    enabled = _function(functions, "grad_enabled")
     for on in (False, True):
         with torch.inference_mode(on), torch.set_grad_enabled(not on):
             _compare("in_inference", inside(), on)

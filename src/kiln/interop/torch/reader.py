@@ -15,7 +15,13 @@ from ..arguments.cpython import Object
 from ..arguments.torch_layout import BUMP_VERSION
 from ..tvm_ffi.reader import ARRAY, BOOL, DL_TENSOR, FLOAT, INT, NONE, Argument, ArrayObject
 
-INPUTS, OUTPUTS, PARAMETERS, TENSORS, LISTS, RANK, CANDIDATES = 24, 8, 33, 32, 4, 8, 8
+INPUTS = 24
+OUTPUTS = 8
+PARAMETERS = 33
+TENSORS = 32
+LISTS = 4
+RANK = 8
+CANDIDATES = 8
 """Limits of one call, of the rank of an output, and of a function's specialisations."""
 VERSION = 2 << 56 | 10 << 48
 """The version of PyTorch's stable interface that kernels are written for: 2.10."""
@@ -61,20 +67,31 @@ class Torch:
 
 
 FUNCTIONS = {
-    "data": "aoti_torch_get_data_ptr", "rank": "aoti_torch_get_dim", "sizes": "aoti_torch_get_sizes",
-    "strides": "aoti_torch_get_strides", "dtype": "aoti_torch_get_dtype", "device": "aoti_torch_get_device_type",
-    "device_number": "aoti_torch_get_device_index", "empty": "aoti_torch_empty_strided",
-    "delete_tensor": "aoti_torch_delete_tensor_object", "list_size": "torch_list_size",
-    "list_item": "torch_list_get_item", "delete_list": "torch_delete_list", "call": "aoti_torch_call_dispatcher",
-    "check": "aoti_torch_check", "current_device": "aoti_torch_get_current_device_index",
+    "data": "aoti_torch_get_data_ptr",
+    "rank": "aoti_torch_get_dim",
+    "sizes": "aoti_torch_get_sizes",
+    "strides": "aoti_torch_get_strides",
+    "dtype": "aoti_torch_get_dtype",
+    "device": "aoti_torch_get_device_type",
+    "device_number": "aoti_torch_get_device_index",
+    "empty": "aoti_torch_empty_strided",
+    "delete_tensor": "aoti_torch_delete_tensor_object",
+    "list_size": "torch_list_size",
+    "list_item": "torch_list_get_item",
+    "delete_list": "torch_delete_list",
+    "call": "aoti_torch_call_dispatcher",
+    "check": "aoti_torch_check",
+    "current_device": "aoti_torch_get_current_device_index",
     "new_handle": "aoti_torch_new_tensor_handle",
-}  # fmt: skip
+}
 """Symbols of the stable C interface, by fields of `Torch`."""
 WRITING = {
     "bump": BUMP_VERSION,
-    "is_inference": "_ZN2at6native12is_inferenceERKNS_6TensorE", "in_inference": "_ZN3c1013InferenceMode10is_enabledEv",
-    "grad_enabled": "_ZN3c108GradMode10is_enabledEv", "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
-}  # fmt: skip
+    "is_inference": "_ZN2at6native12is_inferenceERKNS_6TensorE",
+    "in_inference": "_ZN3c1013InferenceMode10is_enabledEv",
+    "grad_enabled": "_ZN3c108GradMode10is_enabledEv",
+    "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
+}
 """C++ symbols that operators need which write to their inputs, by fields of `Torch`."""
 REPEATED = (
     "it shows one element at several coordinates, as expand() makes it, and the kernel writes to it: clone() it before"
@@ -89,9 +106,13 @@ WITH_GRADIENT = (
 TENSOR, OPTIONAL_TENSOR, TENSOR_LIST, INTEGER, REAL, TRUTH = range(6)
 """Kinds of arguments."""
 KINDS = {
-    "Tensor": TENSOR, "Tensor?": OPTIONAL_TENSOR, "Tensor[]": TENSOR_LIST, "SymInt": INTEGER, "float": REAL,
+    "Tensor": TENSOR,
+    "Tensor?": OPTIONAL_TENSOR,
+    "Tensor[]": TENSOR_LIST,
+    "SymInt": INTEGER,
+    "float": REAL,
     "bool": TRUTH,
-}  # fmt: skip
+}
 """Types of schemas that native code reads."""
 INPUT, OUTPUT, STREAM, NOT_PASSED = range(4)
 """Sources of a parameter's value."""
@@ -199,10 +220,15 @@ def begin(state: Ptr[State]) -> None:
 @native
 def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
     """Read a tensor; False if it is on another device than those before it, or cannot be read."""
-    count, known = state.tensors, torch.place
+    count = state.tensors
+    known = torch.place
     if count == TENSORS:
         return False
-    tensor, rank, dtype, device, number = state.read[count], local(i64), local(i32), local(i32), local(i32)
+    tensor = state.read[count]
+    rank = local(i64)
+    dtype = local(i32)
+    device = local(i32)
+    number = local(i32)
     tensor.data = 0
     good = state.without_memory != 0 or known.data(handle, ref(tensor).data) == 0
     good = good and known.rank(handle, rank) == 0
@@ -229,10 +255,13 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
 @native
 def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
     """Read a list of tensors."""
-    size, item, known = local(u64), local(u64), torch.place
+    size = local(u64)
+    item = local(u64)
+    known = torch.place
     if state.lists == LISTS or known.list_size(handle, size) != 0:
         return False
-    first, count = state.tensors, i64(size[0])
+    first = state.tensors
+    count = i64(size[0])
     if first + count > TENSORS:
         return False
     group = state.groups[state.lists]
@@ -250,7 +279,9 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
 @native
 def read_argument(operator: Ptr[Operator], stack: Ptr[u64], number: i64, state: Ptr[State]) -> bool:
     """Read an argument from the stack."""
-    kind, value, argument = operator.kinds[number], stack[number], ref(state.arguments)[number]
+    kind = operator.kinds[number]
+    value = stack[number]
+    argument = ref(state.arguments)[number]
     assign(argument, length=0, value=value)
     if kind == TENSOR:
         return read_tensor(value, state, argument)
@@ -317,7 +348,9 @@ def is_dense(tensor: Ptr[DLTensor]) -> bool:
 
     `empty_like` keeps the strides of such a tensor.
     """
-    rank, step, left = i64(tensor.rank), i64(1), u64(0)
+    rank = i64(tensor.rank)
+    step = i64(1)
+    left = u64(0)
     for mode in range(rank):
         if tensor.shape[mode] != 1:
             left += 1
@@ -339,7 +372,8 @@ def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], com
 
     An output like an input with gaps is row-major if `compacts`; otherwise Python makes it.
     """
-    rank, step = output.rank, i64(1)
+    rank = output.rank
+    step = i64(1)
     shape = ref(layout.numbers)[0]
     strides = shape + plan.MAX_RANK
     like = Ptr[DLTensor](None)
@@ -380,12 +414,16 @@ def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], com
 @native
 def make_outputs(operator: Ptr[Operator], outputs: Ptr[Output], state: Ptr[State], compacts: bool) -> i64:
     """Make outputs, whose handles are `state.results`. Returns how many could be made."""
-    made, layout = i64(0), local(Layout)
+    made = i64(0)
+    layout = local(Layout)
     while made < operator.output_count:
-        output, result = outputs + made, ref(state.results)[made]
+        output = outputs + made
+        result = ref(state.results)[made]
         if not find_layout(output, state, layout, compacts):
             break
-        dtype, device, number = i32(output.dtype), state.device, state.device_number
+        dtype = i32(output.dtype)
+        device = state.device
+        number = state.device_number
         if torch.place.empty(layout.rank, layout.shape, layout.strides, dtype, device, number, result) != 0:
             break
         made += 1
@@ -395,9 +433,12 @@ def make_outputs(operator: Ptr[Operator], outputs: Ptr[Output], state: Ptr[State
 @native
 def drop_inputs(operator: Ptr[Operator], stack: Ptr[u64]) -> None:
     """Release the arguments on the stack."""
-    known, size, item = torch.place, local(u64), local(u64)
+    known = torch.place
+    size = local(u64)
+    item = local(u64)
     for number in range(operator.inputs):
-        kind, value = operator.kinds[number], stack[number]
+        kind = operator.kinds[number]
+        value = stack[number]
         if kind == TENSOR:
             known.delete_tensor(value)
         elif kind == OPTIONAL_TENSOR and value != 0:

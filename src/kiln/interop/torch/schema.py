@@ -29,7 +29,8 @@ class Input(NamedTuple):
 
 def schema(inputs: Iterable[Input], outputs: int) -> str:
     """Return a schema without the operator's name: `(Tensor x, Tensor(a!) y, float by=1.0) -> Tensor`."""
-    letters, parts = iter("abcdefghijklmnopqrstuvwxyz"), []
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    parts = []
     for each in inputs:
         kind = each.kind.replace("Tensor", f"Tensor({next(letters)}!)") if each.is_written else each.kind
         parts.append(f"{kind} {each.name}" + ("" if each.default is None else f"={each.default}"))

@@ -143,7 +143,8 @@ def _filled(shape: tuple[int, ...], config: Any, dtype: torch.dtype, device: tor
         return torch.full(shape, config.value, dtype=torch.float64, device=device)
     if isinstance(config, GaussianInitConfig):
         return torch.empty(*shape, dtype=torch.float32, device=device).normal_(config.mean, config.std) * config.scale
-    low, high = config.min_val, config.max_val
+    low = config.min_val
+    high = config.max_val
     if not (dtype.is_signed or dtype.is_floating_point) and low < 0:
         low, high = 0, high - low
     return torch.randint(low, max(high, low + 1), shape, dtype=torch.int32, device=device)
@@ -360,5 +361,9 @@ class _DeviceBytes:
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
-            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
-        }  # fmt: skip
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }

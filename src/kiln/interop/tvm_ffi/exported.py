@@ -11,8 +11,10 @@ from .exported_arguments import OTHER_KIND, UNFIT, Caller, perform, wrong_count
 from .reader import Argument, write_result
 
 TVM_FFI = {
-    "stream": "TVMFFIEnvGetStream", "make_text": "TVMFFIStringFromByteArray", "fail": "TVMFFIErrorSetRaisedFromCStr",
-}  # fmt: skip
+    "stream": "TVMFFIEnvGetStream",
+    "make_text": "TVMFFIStringFromByteArray",
+    "fail": "TVMFFIErrorSetRaisedFromCStr",
+}
 """TVM-FFI's symbols, by fields of `Function`."""
 
 tvm_entry: Library = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1, small=True)
@@ -37,7 +39,10 @@ def refuse(function, kind, message):
 @tvm_entry.export
 def call_by_tvm_ffi(function: Ptr[Function], arguments: Ptr[Argument], count: i32, result: Ptr[Argument]) -> i32:
     """Call the function. Returns 0, or -1 with the error in TVM-FFI's place."""
-    message, memory, header, caller = local(Text), local(u8, ROOM), function.full_plan, local(Caller)
+    message = local(Text)
+    memory = local(u8, ROOM)
+    header = function.full_plan
+    caller = local(Caller)
     begin(message, memory, ROOM)
     find_tvm_ffi(function)
     if i64(count) != header.count:

@@ -50,20 +50,48 @@ class Caller:
     """1: a tensor has no elements."""
 
 
-OTHER_KIND, UNFIT, FAILED = 1, 2, 3
+OTHER_KIND = 1
+UNFIT = 2
+FAILED = 3
 """Errors of a call: an argument of another kind, one that does not match, a launch that failed."""
 TYPES = (
-    "int", "uint", "float", "pointer", "bfloat", "complex", "bool", "float8_e3m4_", "float8_e4m3_",
-    "float8_e4m3b11fnuz_", "float8_e4m3fn_", "float8_e4m3fnuz_", "float8_e5m2_", "float8_e5m2fnuz_", "float8_e8m0fnu_",
-    "float6_e2m3fn_", "float6_e3m2fn_", "float4_e2m1fn_",
-)  # fmt: skip
+    "int",
+    "uint",
+    "float",
+    "pointer",
+    "bfloat",
+    "complex",
+    "bool",
+    "float8_e3m4_",
+    "float8_e4m3_",
+    "float8_e4m3b11fnuz_",
+    "float8_e4m3fn_",
+    "float8_e4m3fnuz_",
+    "float8_e5m2_",
+    "float8_e5m2fnuz_",
+    "float8_e8m0fnu_",
+    "float6_e2m3fn_",
+    "float6_e3m2fn_",
+    "float4_e2m1fn_",
+)
 """Names of DLPack's type codes."""
 
 KINDS = {
-    NONE: "None", INT: "an integer", reader.BOOL: "a boolean", reader.FLOAT: "a float", reader.OPAQUE: "a pointer",
-    reader.DL_TENSOR: "a tensor", reader.TENSOR: "a tensor", 8: "a string", 11: "a string", 65: "a string",
-    SHAPE: "a shape", reader.ARRAY: "a tuple", reader.LIST: "a list", 78: "an integer of more than 64 bits",
-}  # fmt: skip
+    NONE: "None",
+    INT: "an integer",
+    reader.BOOL: "a boolean",
+    reader.FLOAT: "a float",
+    reader.OPAQUE: "a pointer",
+    reader.DL_TENSOR: "a tensor",
+    reader.TENSOR: "a tensor",
+    8: "a string",
+    11: "a string",
+    65: "a string",
+    SHAPE: "a shape",
+    reader.ARRAY: "a tuple",
+    reader.LIST: "a list",
+    78: "an integer of more than 64 bits",
+}
 """Names of arguments in messages, by TVM-FFI's type indices."""
 
 arguments: Library = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1, small=True)
@@ -96,7 +124,8 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr
         say_integer(message, record.rank)
         return
     if tensor.device >= 64 or (record.devices >> u64(tensor.device)) & 1 == 0:
-        host, gpu = text("it is on the host, expected a CUDA device"), text("it is on a GPU, expected the host")
+        host = text("it is on the host, expected a CUDA device")
+        gpu = text("it is on a GPU, expected the host")
         say(message, host if record.devices >> plan.CUDA & 1 != 0 else gpu)
         return
     where = tensor.data + tensor.offset
@@ -195,7 +224,8 @@ def is_empty(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor]) -> bool:
 @native
 def take_any(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], message: Ptr[Text]) -> i32:
     """Read an argument into its slots. Returns 0, or the error after writing its message."""
-    kind, place = record.kind, Ptr[u64](slots + record.slot)
+    kind = record.kind
+    place = Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         array = Ptr[ArrayRecord](record)
         tensor = reader.read_tensor(argument)
@@ -248,7 +278,8 @@ def take_tuple(
     """Read the elements of a tuple, list or shape; returns as `take_any`."""
     if argument.type != reader.ARRAY and argument.type != reader.LIST and argument.type != SHAPE:
         return say_kind(message, argument, text("a tuple, a list or a shape"))
-    array, element = Ptr[reader.ArrayObject](Ptr(argument.value)), record.elements
+    array = Ptr[reader.ArrayObject](Ptr(argument.value))
+    element = record.elements
     if array.count != record.count:
         say_number(message, text("its length"), -1, array.count)
         say_integer(message, record.count)
@@ -280,7 +311,8 @@ def take_all(
                 stream = function.stream(i32(plan.CUDA), caller.device)
             Ptr[u64](slots + record.slot)[0] = stream
         else:
-            problem, named = local(Text), local(u8, entry.ROOM)
+            problem = local(Text)
+            named = local(u8, entry.ROOM)
             begin(problem, named, entry.ROOM)
             wrong = take_any(record, arguments + number, slots, caller, problem)
             if wrong != 0:
@@ -310,7 +342,8 @@ def perform(
         return wrong
     if caller.empty != 0:
         return 0
-    entered, status = i32(0), i32(0)
+    entered = i32(0)
+    status = i32(0)
     if function.module != None and caller.enters != 0 and caller.device >= 0:
         entered = function.enter(caller.device, message)
     if entered < 0:

@@ -55,7 +55,8 @@ def of(compiled: CompiledFunction[Any]) -> Any:
     found = getattr(compiled, "for_caller", None)
     takes_none = compiled.has_results or compiled.static_result is None
     keys = [compiled.keys.get(name) for name in compiled.passed]
-    python, report = _raising_plainly(compiled, keys), _raising_plainly(compiled.reporter() or compiled)
+    python = _raising_plainly(compiled, keys)
+    report = _raising_plainly(compiled.reporter() or compiled)
     described = native.FunctionHandle(
         plan=plan.address_of(found) if found is not None and takes_none else 0,
         python=python.__chandle__(),
@@ -116,7 +117,9 @@ class _BorrowedTensor:
     """A tensor that C++ passes by address: TVM-FFI's own object of it breaks when asked for DLPack."""
 
     def __init__(self, tensor: Any) -> None:
-        rank, kind, device = len(tensor.shape), tensor.dtype, tensor.device
+        rank = len(tensor.shape)
+        kind = tensor.dtype
+        device = tensor.device
         self._device = device.dlpack_device_type(), device.index
         self._numbers = (ctypes.c_int64 * (2 * rank))(*tensor.shape, *tensor.strides)
         places = ctypes.addressof(self._numbers), ctypes.addressof(self._numbers) + 8 * rank
@@ -128,7 +131,8 @@ class _BorrowedTensor:
 
     def __dlpack__(self, **_: Any) -> Any:
         make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        make.restype = ctypes.py_object
+        make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         return make(ctypes.addressof(self._managed), b"dltensor", None)
 
 

@@ -18,7 +18,15 @@ from ..arguments.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, Real
 from ..arguments.planned_calls import following, guards_hold
 from ..arguments.process import process
 
-NONE, INT, BOOL, FLOAT, OPAQUE, DL_TENSOR, TENSOR, ARRAY, LIST = 0, 1, 2, 3, 4, 7, 70, 71, 75
+NONE = 0
+INT = 1
+BOOL = 2
+FLOAT = 3
+OPAQUE = 4
+DL_TENSOR = 7
+TENSOR = 70
+ARRAY = 71
+LIST = 75
 """TVM-FFI's type indices."""
 
 
@@ -89,7 +97,8 @@ def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u6
     if record.dlpack == plan.NO_ARRAY and argument.type == OPAQUE:
         place[0] = argument.value
         return argument.value & record.alignment == 0
-    tensor, compact = read_tensor(argument), local(i64, plan.MAX_RANK)
+    tensor = read_tensor(argument)
+    compact = local(i64, plan.MAX_RANK)
     if tensor == None:
         return False
     rank = i64(tensor.rank)
@@ -97,7 +106,8 @@ def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u6
         return False
     strides = tensor.strides
     if strides == None:
-        strides, step = Ptr[i64](compact), i64(1)
+        strides = Ptr[i64](compact)
+        step = i64(1)
         for number in range(rank):
             mode = rank - 1 - number
             compact[mode] = step
@@ -108,7 +118,8 @@ def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u6
 @native
 def take_integer(record: Ptr[IntegerRecord], argument: Ptr[Argument], place: Ptr[i64]) -> bool:
     """Read an integer into its slot. Returns whether it matches its record."""
-    kind, number = argument.type, i64(argument.value)
+    kind = argument.type
+    number = i64(argument.value)
     bit = i64(plan.INT) if kind == INT else i64(plan.BOOL) if kind == BOOL else i64(0)
     if record.types & bit == 0 or number < record.least or number > record.greatest:
         return False
@@ -141,7 +152,8 @@ def take_real(record: Ptr[RealRecord], argument: Ptr[Argument], place: Ptr[u64])
 @native
 def take(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr) -> bool:
     """Read an argument into its slots. Returns whether it matches its record."""
-    kind, place = record.kind, Ptr[u64](slots + record.slot)
+    kind = record.kind
+    place = Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         return take_tensor(Ptr[ArrayRecord](record), argument, place)
     if kind == plan.INTEGER:
@@ -171,7 +183,8 @@ def take_group(record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr) ->
     """Read the elements of an array or list. Returns whether they match."""
     if argument.type != ARRAY and argument.type != LIST:
         return False
-    array, element = Ptr[ArrayObject](Ptr(argument.value)), record.elements
+    array = Ptr[ArrayObject](Ptr(argument.value))
+    element = record.elements
     if array.count != record.count:
         return False
     for number in range(record.count):
@@ -218,10 +231,12 @@ def valid(header: Ptr[Plan]) -> bool:
 @native
 def write_result(header: Ptr[Plan], slots: Ptr, result: Ptr[Argument]) -> None:
     """Write the result of a call."""
-    kind, place = header.result & 0xFF, slots + header.result_at
+    kind = header.result & 0xFF
+    place = slots + header.result_at
     if kind == plan.NO_RESULT:
         return
-    bits, wide = Ptr[u64](place)[0], local(f64)
+    bits = Ptr[u64](place)[0]
+    wide = local(f64)
     if kind == plan.REAL32 or kind == plan.REAL64:
         wide[0] = f64(Ptr[f32](place)[0]) if kind == plan.REAL32 else Ptr[f64](place)[0]
         assign(result, type=FLOAT, value=Ptr[u64](wide)[0])

@@ -122,11 +122,7 @@ def address(x: Any) -> int:
 
 def require_materialized(x: Any, function: str) -> None:
     """Raise if the elements of an array are not what is in its memory."""
-    require(
-        not has_mask(type(x)),
-        f"{function} of a masked array: its mask would be ignored",
-        hint="x.filled(value)",
-    )
+    require(not has_mask(type(x)), f"{function} of a masked array: its mask would be ignored", hint="x.filled(value)")
     require(
         not is_torch(x) or not (x.is_neg() or x.is_conj()),
         f"{function} of a tensor that stands for the negative or conjugate of what is in memory",
@@ -147,7 +143,8 @@ def same_view(x: Any, y: Any) -> bool:
 
 def span(x: Any) -> tuple[int, int]:
     """Return the addresses between which the elements of an array are."""
-    first, size = address(x), itemsize(x)
+    first = address(x)
+    size = itemsize(x)
     if 0 in x.shape:
         return first, first
     further = [(n - 1) * s * size for n, s in zip(x.shape, strides(x), strict=True)]
@@ -353,12 +350,14 @@ def alias(x: Any) -> Any:
 
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Return a new array of the library and device of `like`; `dtype` is the framework's, None for the same."""
-    library, dtype = _library(like), like.dtype if dtype is None else dtype
+    library = _library(like)
+    dtype = like.dtype if dtype is None else dtype
     if not is_torch(like):
         return _create(library.empty, shape, dtype)
     if 0 in shape:
         return _create(library.empty, shape, dtype=dtype, device=like.device)
-    model, recorder = _model(tuple(shape), dtype, like.device), call_program.recorder()
+    model = _model(tuple(shape), dtype, like.device)
+    recorder = call_program.recorder()
     if recorder is None:
         return library.empty_like(model)
     return recorder.make(library.empty_like, model, constants=(model,))

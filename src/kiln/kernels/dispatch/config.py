@@ -20,15 +20,18 @@ class Config:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value, default = getattr(self, field.name), field.default
+            value = getattr(self, field.name)
+            default = field.default
             if isinstance(default, tuple):
                 fits = isinstance(value, tuple) and len(value) == len(default) and all(_is_count(x, 1) for x in value)
                 kind = f"{len(default)} positive integers"
             elif isinstance(default, bool):
-                fits, kind = isinstance(value, bool), "True or False"
+                fits = isinstance(value, bool)
+                kind = "True or False"
             else:
                 least = 0 if field.name in self.may_be_zero else 1
-                fits, kind = _is_count(value, least), "0 or a positive integer" if least == 0 else "a positive integer"
+                fits = _is_count(value, least)
+                kind = "0 or a positive integer" if least == 0 else "a positive integer"
             if not fits:
                 raise arrays.refusal(f"{type(self).__name__}: {field.name} is {value!r}; it must be {kind}")
 

@@ -42,7 +42,8 @@ def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
     Memory moves every element once at copy bandwidth; tensor cores, or else f32 arithmetic, do the definition's
     operations at the stated peak. Units with unknown peaks are left out.
     """
-    model, bounds = device.model, {"launch": LAUNCH_US, "memory": memory_time(problem, device)}
+    model = device.model
+    bounds = {"launch": LAUNCH_US, "memory": memory_time(problem, device)}
     if model and (peak := model.tflops.get(problem.mma_dtype or "f32")):
         bounds["tensor cores" if problem.mma_dtype else "arithmetic"] = problem.flops / (peak * 1e6)
     return bounds
@@ -63,7 +64,8 @@ def not_below_bounds(choice: Any, problem: Any, device: Any, bounds: dict[str, f
 
 def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool) -> tuple[str, ...]:
     """Return what to know about the first of some choices; `by_rule`: the library chose it."""
-    first, notes = type(choices[0].implementation).__name__, []
+    first = type(choices[0].implementation).__name__
+    notes = []
     if by_rule and any(choice.cost < choices[0].cost for choice in choices):
         notes.append(
             f"{first} chooses among its configs by a rule; expected times decide between implementations, and are too "
@@ -108,7 +110,7 @@ class Explanation:
         first, *others = self.choices
         lines = [
             f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, "
-            f"expected to take {first.cost:.1f} us",
+            f"expected to take {first.cost:.1f} us"
         ]
         lines.append(f"  {first.config}")
         lines += [f"  note: {note}" for note in self.notes]

@@ -35,7 +35,8 @@ class Matrix(NamedTuple):
 
 def matrix_of(x: TensorLayout) -> Matrix | None:
     """Return the rows along an array's last mode; None if they are not contiguous or have no common stride."""
-    shape, strides = x.shape, x.strides
+    shape = x.shape
+    strides = x.strides
     n = shape[-1]
     if (n != 1 and strides[-1] != 1) or any(s < 0 for s in strides):
         return None

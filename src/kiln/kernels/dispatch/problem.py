@@ -43,7 +43,8 @@ class TensorLayout(NamedTuple):
         None."""
         if leading is None:
             return 1
-        size, width = self.size, max(1, MAX_VECTOR_BYTES // self.size)
+        size = self.size
+        width = max(1, MAX_VECTOR_BYTES // self.size)
         other_strides = [abs(s) for m, s in enumerate(self.strides) if m != leading and self.shape[m] != 1]
         while width > 1 and (
             self.offset % (width * size) or self.shape[leading] % width or any(s % width for s in other_strides)
@@ -54,7 +55,8 @@ class TensorLayout(NamedTuple):
 
 def peak_name(dtype: Any) -> str:
     """Return the name of an element type in the table of devices: "bf16", "f8"."""
-    bits, name = dtype.width, dtype.__name__
+    bits = dtype.width
+    name = dtype.__name__
     return "bf16" if name == "BFloat16" else f"{'f' if name.startswith('Float') else 'i'}{bits}"
 
 

@@ -59,9 +59,14 @@ class _Parameters:
     """The parameters of a function: which may be arrays, and which are numbers that change."""
 
     def __init__(
-        self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...],
-        numbers: tuple[str, ...], written: tuple[str, ...], may_overlap: tuple[str, ...],
-    ):  # fmt: skip
+        self,
+        function: Callable[..., Any],
+        names: tuple[str, ...],
+        other_arrays: tuple[str, ...],
+        numbers: tuple[str, ...],
+        written: tuple[str, ...],
+        may_overlap: tuple[str, ...],
+    ):
         self.arrays = names
         """Parameters that are arrays or None, or (extras, out) a list of arrays."""
         self.numbers = tuple(map(sys.intern, numbers))
@@ -90,7 +95,9 @@ class _CallArguments:
     """The arguments of a call: their key, and the arrays and numbers among them."""
 
     def __init__(self, positional: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
-        self.positional, self.options, self.parameters = positional, options, parameters
+        self.positional = positional
+        self.options = options
+        self.parameters = parameters
         self.arrays: list[Any] = []
         self.names: list[str] = []
         """The parameter of each array."""
@@ -128,7 +135,8 @@ class _CallArguments:
                 return type(value)(other(x, expected) for x in value)
             return next(others) if arrays.is_array(value) and (expected or not arrays.is_number(value)) else value
 
-        positions, named = self.parameters.positions, self.parameters.named
+        positions = self.parameters.positions
+        named = self.parameters.named
         positional = tuple(other(value, positions[min(n, 63)]) for n, value in enumerate(self.positional))
         options = {
             name: numbers[name] if name in numbers else other(value, name in named)
@@ -297,7 +305,9 @@ class KernelFunction:
         for one in call.written:
             arrays.require_distinct_elements(call.arrays[one], f"{self.__name__}: {call.names[one]}")
         for one, other in call.pairs(call.written):
-            out, x, name = call.arrays[one], call.arrays[other], call.names[one]
+            out = call.arrays[one]
+            x = call.arrays[other]
+            name = call.names[one]
             both = other in call.written
             arrays.require(
                 (not both and (x is out or arrays.same_view(x, out))) or not arrays.overlap(x, out),
@@ -342,7 +352,8 @@ class KernelFunction:
 
     def _use_native(self, program: Program, call: _CallArguments) -> None:
         """Let native code take the next call like this one."""
-        native, needed = loading.loaded(), _guards(program)
+        native = loading.loaded()
+        needed = _guards(program)
         if native is None or needed is None or not _introduce(native, call):
             return
         if _has_attributes(call.known):  # native keys do not contain them
@@ -425,9 +436,12 @@ def _install(native: Engine) -> None:
 
 
 def kernel_function(
-    *names: str, other_arrays: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
+    *names: str,
+    other_arrays: tuple[str, ...] = (),
+    numbers: tuple[str, ...] = (),
+    written: tuple[str, ...] = ("out",),
     may_overlap: tuple[str, ...] = (),
-) -> Callable[[_Function], _Function]:  # fmt: skip
+) -> Callable[[_Function], _Function]:
     """Decorate a function whose calls are recorded and repeated. Editors show its own signature.
 
     `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `other_arrays` others that

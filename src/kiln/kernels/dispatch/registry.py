@@ -245,10 +245,14 @@ class Registry:
         terms = first.implementation.cost_terms(problem, first.config, device)
         in_sequence = explaining.in_sequence(terms, cost)
         return explaining.Explanation(
-            problem, device, choices, {name: why for name, why in reasons.items() if why is not None}, terms,
+            problem,
+            device,
+            choices,
+            {name: why for name, why in reasons.items() if why is not None},
+            terms,
             bounds if in_sequence or not terms else terms,
             explaining.notes_on(problem, device, choices, config is None),
-        )  # fmt: skip
+        )
 
     def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:
         """Choose an implementation and compute a problem."""

@@ -13,7 +13,8 @@ from ...cute import arch
 
 _BYTE_PAIRS = 0x4140, 0x4342
 """`prmt` selectors of the first two and the last two bytes of a word, each below a byte of another."""
-_AND_XOR, _AND_OR = 0x6A, 0xEA
+_AND_XOR = 0x6A
+_AND_OR = 0xEA
 """`lop3` tables of (a & b) ^ c and of (a & b) | c."""
 
 
@@ -32,7 +33,8 @@ def _add(pair: Any, other: Any, dtype: Any) -> Any:
 
 def int8_pairs(word: Any, kind: Any, dtype: Any) -> list[Any]:
     """Return four bytes, Int8 or Uint8, as two pairs of neighbours."""
-    signed, bf16 = kind is not Uint8, dtype is BFloat16
+    signed = kind is not Uint8
+    bf16 = dtype is BFloat16
     if signed != bf16:  # an unsigned byte is a signed one plus 128, and the other way round
         word = word ^ _constant(0x80808080)
     pairs = []
@@ -50,7 +52,8 @@ def int8_pairs(word: Any, kind: Any, dtype: Any) -> list[Any]:
 
 def int8_alternate_pairs(word: Any, kind: Any, dtype: Any) -> list[Any]:
     """Return four bytes, Int8 or Uint8, as two pairs: number n and number n + 2, which need no permutation."""
-    signed, pairs = kind is not Uint8, []
+    signed = kind is not Uint8
+    pairs = []
     for n in range(2):
         own = word >> 8 if n else word
         if dtype is BFloat16:  # 128 and 7 bits, less 128 or 256 (an unsigned byte is a signed one plus 128)

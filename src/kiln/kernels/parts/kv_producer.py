@@ -35,8 +35,10 @@ def gmem_view(x: Any, transposed: bool = False, group_size: int = 1) -> Any:
     vector = 128 // x.element_type.width
     batch_stride, row_stride, head_stride = (cute.assume(s // vector * vector, divby=vector) for s in x.stride[:3])
     if group_size > 1:
-        row, row_stride = (group_size, row), (head_stride, row_stride)
-        head, head_stride = head // group_size, head_stride * group_size
+        row = (group_size, row)
+        row_stride = (head_stride, row_stride)
+        head = head // group_size
+        head_stride = head_stride * group_size
     shape, stride = ((element, row), (1, row_stride)) if transposed else ((row, element), (row_stride, 1))
     layout = cute.make_layout((*shape, head, batch), stride=(*stride, head_stride, batch_stride))
     return cute.make_tensor(x.iterator, layout)
@@ -67,7 +69,8 @@ class KvProducer:
     def run(self, sender: Any, producers: Any, tile_counter: Any):
         """Find the CTA's work, broadcast it and load it, as one whole warp."""
         num_ctas = Int32(arch.grid_dim()[0])
-        number, turn = Int32(arch.block_idx()[0]), Int32(0)
+        number = Int32(arch.block_idx()[0])
+        turn = Int32(0)
         work, search = self.scheduler.work(number, SequenceSearch(Int32(0), Int32(0)))
         while work.tile >= 0:
             if const_expr(tile_counter is None):
@@ -102,12 +105,17 @@ class KvProducer:
         """Load a query tile and its KV tiles, last to first, V one tile behind K; a producer may be None."""
         (producer_q, producer_k, producer_v), kernel, config = producers, self.kernel, self.kernel.config
         span = self.scheduler.span(work)
-        q, k, v, batch_q, batch_k = self.q.tensor, self.k.tensor, self.v.tensor, work.batch, work.batch
+        q = self.q.tensor
+        k = self.k.tensor
+        v = self.v.tensor
+        batch_q = work.batch
+        batch_k = work.batch
         if const_expr(kernel.varlen):
             batch_q = Int32(0)
             q = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), q)
         if const_expr(self.scheduler.tensors.cu_seqlens_k is not None):
-            batch_k, first_v = Int32(0), work.first_k
+            batch_k = Int32(0)
+            first_v = work.first_k
             if const_expr(kernel.is_fp8):
                 first_v = transposed_v_offset(work.first_k, work.batch, config.tile_n)
             k = cute.domain_offset((work.first_k, 0, 0, 0), k)
@@ -124,7 +132,9 @@ class KvProducer:
                 )
         head_k = work.head // self.heads_per_kv_head
         # one TMA load fills a stage, or as much of it as lies in one page
-        stages_k, stages_v, pages_v = self.smem.k, self.smem.v, kernel.page_size > 0 and not kernel.is_fp8
+        stages_k = self.smem.k
+        stages_v = self.smem.v
+        pages_v = kernel.page_size > 0 and not kernel.is_fp8
         if const_expr(kernel.page_size > 0):
             stages_k = cute.local_tile(stages_k, (kernel.box_k, kernel.head_dim), (None, 0, None))
         if const_expr(pages_v):
@@ -135,22 +145,34 @@ class KvProducer:
         operand_v = (self.v.atom, *partition(self.v.atom, stages_v, tiles_v), producer_v, head_k, batch_k)
         # pages are looked up one tile ahead, and are the same for K and V
         last = span.last
-        pages, next_pages = self._pages(work.batch, last), self._pages(work.batch, last - 1)
+        pages = self._pages(work.batch, last)
+        next_pages = self._pages(work.batch, last - 1)
         self._load_tile(*operand_k, last, pages, kernel.page_size > 0)
         for i in range(1, span.count):
             later_pages = self._pages(work.batch, last - i - 1)
             self._load_tile(*operand_k, last - i, next_pages, kernel.page_size > 0)
             self._load_tile(*operand_v, last - i + 1, pages, pages_v)
-            pages, next_pages = next_pages, later_pages
+            pages = next_pages
+            next_pages = later_pages
         self._load_tile(*operand_v, last - span.count + 1, pages, pages_v)
 
     @cute.jit
     def _load_tile(
-        self, atom: Any, smem: Any, tiles: Any, producer: Any, head: Int32, batch: Int32, kv_tile: Int32, pages: Int32,
+        self,
+        atom: Any,
+        smem: Any,
+        tiles: Any,
+        producer: Any,
+        head: Int32,
+        batch: Int32,
+        kv_tile: Int32,
+        pages: Int32,
         paged: bool,
-    ):  # fmt: skip
+    ):
         """Load a tile of K or V, box by box if it is paged."""
-        page_size, box, tile_n = self.kernel.page_size, self.kernel.box_k, self.kernel.config.tile_n
+        page_size = self.kernel.page_size
+        box = self.kernel.box_k
+        tile_n = self.kernel.config.tile_n
         if const_expr(producer is not None):
             stage = producer.acquire_and_advance()
             if const_expr(not paged):

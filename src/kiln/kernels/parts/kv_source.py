@@ -36,10 +36,12 @@ class PageTable:
 def sequence_rows(x: cute.Tensor, cu_seqlens: Any, batch: Int32, head: Int32, group_size: Constexpr = 1):
     """Return the rows (row, element) of one head, or of `group_size` adjacent heads, of one sequence, and the
     sequence's length."""
-    length, first = x.shape[1], Int32(0)
+    length = x.shape[1]
+    first = Int32(0)
     if const_expr(cu_seqlens is not None):
         first = clamp_offset(cu_seqlens[batch], length)
-        length, batch = clamp_offset(cu_seqlens[batch + 1], length) - first, Int32(0)
+        length = clamp_offset(cu_seqlens[batch + 1], length) - first
+        batch = Int32(0)
     if const_expr(group_size == 1):
         rows = x[batch, None, head, None]
         if const_expr(cu_seqlens is None):
@@ -66,7 +68,8 @@ def store_vectors(tile: cute.Tensor, rows: Int32, columns: Any, threads: int, ou
     vectors = columns // VECTOR
     fragment = cute.make_rmem_tensor((VECTOR,), tile.element_type)
     for i in range(arch.thread_idx()[0] % threads, max(rows, 0) * vectors, threads):
-        row, column = i // vectors, cute.assume(i % vectors * VECTOR, divby=VECTOR)
+        row = i // vectors
+        column = cute.assume(i % vectors * VECTOR, divby=VECTOR)
         cute.autovec_copy(vector_at(tile, (row, column)), fragment)
         cute.autovec_copy(fragment, vector_at(out, coord(row, column)))
 
@@ -178,7 +181,8 @@ class _PagedCopy:
     __kiln_immutable__ = True
 
     def __init__(self, tile: Any, pages: PageTable, thread: Any, padded: int) -> None:
-        self.pages, self.tile_n = pages, tile.config.tile_n
+        self.pages = pages
+        self.tile_n = tile.config.tile_n
         self.lanes = (64 if padded % 64 == 0 else 32) // VECTOR
         self.rows_at_once = tile.config.threads // self.lanes
         self.copy = tile.row_copy(padded, True).get_slice(thread)

@@ -127,11 +127,13 @@ def normalize_row(row_sum: Float32, neg_row_max: Float32, sink: Any, v_descale: 
 
     `sink` is the logit of the attention sink times log2(e), and `v_descale` the scale factor of V; either may be None.
     A row that sees no key has scale 0."""
-    total, correction = quad_sum(row_sum), Float32(1.0)
+    total = quad_sum(row_sum)
+    correction = Float32(1.0)
     if const_expr(sink is not None):
         with_sink = arch.fmin(neg_row_max, -sink)
         correction = arch.exp2(with_sink - neg_row_max)
-        total, neg_row_max = total * correction + arch.exp2(sink + with_sink), with_sink
+        total = total * correction + arch.exp2(sink + with_sink)
+        neg_row_max = with_sink
     scale = Float32(0.0)
     if total != 0.0:
         scale = arch.rcp_approx(total) * correction

@@ -29,7 +29,8 @@ def swizzled(dtype: Any, shape: tuple[int, ...], contiguous: int, paired: bool =
         rows: Any = (2, 2, 4)
         strides: Any = (elements, 8 * elements, 2 * elements)
     else:
-        rows, strides = math.gcd(8, shape[1 - contiguous]), elements
+        rows = math.gcd(8, shape[1 - contiguous])
+        strides = elements
     atom = cute.make_layout(
         (elements, rows) if contiguous == 0 else (rows, elements),
         stride=(1, strides) if contiguous == 0 else (strides, 1),

@@ -63,6 +63,9 @@ class TmaLoads(NamedTuple):
     def issue(self, k_tile: Any, stage: Any, barrier: Any) -> None:
         """Load a K tile of a row of tiles into a stage; its barrier counts the bytes."""
         cute.copy(
-            self.atom, self.source[None, k_tile], self.stages[None, stage], tma_bar_ptr=barrier,
+            self.atom,
+            self.source[None, k_tile],
+            self.stages[None, stage],
+            tma_bar_ptr=barrier,
             mcast_mask=self.multicast_mask,
-        )  # fmt: skip
+        )

@@ -59,7 +59,8 @@ def total(values: Any, op: Any = None) -> Any:
     """Reduce the elements of a vector in pairs, so that additions do not wait for each other."""
     while len(values) > 1:
         half = values.reshape((len(values) // 2, 2))
-        left, right = half[None, 0], half[None, 1]
+        left = half[None, 0]
+        right = half[None, 1]
         values = left + right if op is None else op(left, right)
     return values[0]
 
@@ -85,6 +86,7 @@ def as_f32(value: Any) -> Any:
     if value.dtype is not BFloat16 or len(value) % 2:
         return value.to(Float32)
     words = value.bitcast(Uint32)
-    low, high = (words << 16).bitcast(Float32), (words & 0xFFFF0000).bitcast(Float32)
+    low = (words << 16).bitcast(Float32)
+    high = (words & 0xFFFF0000).bitcast(Float32)
     pairs = zip(low.to_elements(), high.to_elements(), strict=True)
     return cute.TensorSSA.from_elements([x for pair in pairs for x in pair], Float32)

@@ -8,7 +8,8 @@ from ... import Float32, cute
 from ...cute.nvgpu import warp, warpgroup
 from ...utils import sm90
 
-K_MAJOR, MN_MAJOR = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+K_MAJOR = warpgroup.OperandMajorMode.K
+MN_MAJOR = warpgroup.OperandMajorMode.MN
 WARPGROUP_M = 64
 """Rows of a warpgroup's accumulator: M of a WGMMA."""
 

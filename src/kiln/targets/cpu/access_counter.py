@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 COUNTERS = "kiln_access_counters"
 """The global variable of an instrumented module: a `Counters` for each place."""
-ACCESS, FLUSH = access.symbol, flush.symbol
+ACCESS = access.symbol
+FLUSH = flush.symbol
 _MIX = MIX - (1 << 64)
 _HOST_ALIGNMENT = 16
 """What allocators of the host align arrays to; those of GPUs align them to sectors. An argument that begins in the
@@ -94,9 +95,17 @@ class AccessCounter:
         self._iterations = LoopIterations()
 
     def access(
-        self, x: Expander, op: ir.Operation, b: Builder, space: str, address: ir.Value, bytes_: int, alignment: int,
-        what: str, where: ir.Value | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        x: Expander,
+        op: ir.Operation,
+        b: Builder,
+        space: str,
+        address: ir.Value,
+        bytes_: int,
+        alignment: int,
+        what: str,
+        where: ir.Value | None = None,
+    ) -> None:
         """Count before an access to `bytes_` bytes: as many accesses of the hardware as the alignment makes of it.
 
         `where` is false in lanes that do not take part.
@@ -132,12 +141,14 @@ class AccessCounter:
             number = self._numbers[place] = len(self.places)
             self.places.append(place)
         self._operations += 1
-        i32, i64 = int_type(32), int_type(64)
+        i32 = int_type(32)
+        i64 = int_type(64)
         key = b.binary("addi", b.binary("muli", self._moment(x, op, b), _MIX), self._operations)
         indices = x.function.indices
         block = b.linear(indices["block_idx"], indices["grid_dim"])
         key = b.binary("addi", b.binary("muli", key, _MIX), b.value("arith.extui", i64, (block,)))
-        thread, threads = b.linear(indices["thread_idx"], indices["block_dim"]), b.product(indices["block_dim"])
+        thread = b.linear(indices["thread_idx"], indices["block_dim"])
+        threads = b.product(indices["block_dim"])
         counters = b.byte_gep(b.address_of(COUNTERS), number * ctypes.sizeof(Counters))
         counters = b.value("llvm.ptrtoint", i64, (counters,))
         self.expansion.declare(ACCESS, [i64, i64, i32, i32, i64, i32, i32], [])
@@ -198,13 +209,21 @@ def counted(call: Callable[[int], None], address: int, places: list[Place]) -> C
                 count(
                     [
                         place.kind(
-                            place.kernel, place.operation, place.width, place.span, place.calls, found.accesses,
-                            found.served, found.ideal, found.worst, found.lanes,
+                            place.kernel,
+                            place.operation,
+                            place.width,
+                            place.span,
+                            place.calls,
+                            found.accesses,
+                            found.served,
+                            found.ideal,
+                            found.worst,
+                            found.lanes,
                         )
                         for place, found in zip(places, counters)
                         if found.accesses
                     ]
-                )  # fmt: skip
+                )
 
     run.__dict__["call"] = call
     return run

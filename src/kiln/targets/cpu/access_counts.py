@@ -127,7 +127,9 @@ def settle_shared(access: Ptr[Pending]) -> None:
     """Count an access to shared memory: its wavefronts."""
     st = state.place
     lanes = u32(BANKS) // (access.width >> 2) if access.width > 4 else u32(BANKS)  # that are served together
-    most, total, ideal = u32(0), u32(0), u32(0)
+    most = u32(0)
+    total = u32(0)
+    ideal = u32(0)
     for group in range(u32(BANKS) // lanes):
         if serve(access, group * lanes, lanes) != 0:
             ideal += 1
@@ -170,11 +172,13 @@ def access(
 ) -> None:
     """One lane's part of an access. Lanes with one key belong together."""
     st = state.place
-    first, lane = thread & ~u32(31), thread & 31
+    first = thread & ~u32(31)
+    lane = thread & 31
     wanted = u32(0xFFFF_FFFF) if threads - first >= 32 else (u32(1) << (threads - first)) - 1
     key = (key ^ (u64(first) * u64(MIX))) * u64(MIX)
     bucket = u32(key >> 48)
-    before, number = u32(0), st.buckets[bucket]
+    before = u32(0)
+    number = st.buckets[bucket]
     while number != 0 and st.pending[number].key != key:
         before = number
         number = st.pending[number].following

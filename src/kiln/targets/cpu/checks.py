@@ -77,7 +77,8 @@ def _array(layout: str, offsets: list[int]) -> Array:
 
 def install(executable: Executable, build: Callable[[], Call], arrays: list[Array], always: Callable[[], bool]) -> None:
     """Let an executable run the checked build: at calls for which `always` holds, else where extents are new."""
-    plain, report = executable.call, executable.report
+    plain = executable.call
+    report = executable.report
     seen: set[bytes] = set()
     made: list[Call] = []
 

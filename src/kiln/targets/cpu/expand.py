@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from .sanitizer.instrument import Instrumentation
 
 INDICES: dict[type[OpView], str] = {
-    cute.ThreadIdx: "thread_idx", cute.BlockIdx: "block_idx", cute.BlockDim: "block_dim", cute.GridDim: "grid_dim",
-}  # fmt: skip
+    cute.ThreadIdx: "thread_idx",
+    cute.BlockIdx: "block_idx",
+    cute.BlockDim: "block_dim",
+    cute.GridDim: "grid_dim",
+}
 """Operations that return thread and block indices and dimensions, and the names of these."""
 HIDDEN = 4 + 3 * len(INDICES)
 """Number of hidden arguments of a kernel: context, static and dynamic shared memory, indices, the thread's frame."""
@@ -153,13 +156,15 @@ def _before_loops(value: ir.Value) -> ir.Value:
         number = next(i for i, argument in enumerate(block.arguments) if argument == value)
         end = list(block.operations)[-1].operation
         if loop.name == "scf.for" and number > 0:
-            before, after = loop.operands[number + 2], end.operands[number - 1]
+            before = loop.operands[number + 2]
+            after = end.operands[number - 1]
         elif loop.name == "scf.while" and block == loop.regions[1].blocks[0]:
             passed = list(loop.regions[0].blocks[0].operations)[-1].operation.operands[number + 1]
             if passed.owner != loop.regions[0].blocks[0]:
                 return value
             number = next(i for i, argument in enumerate(passed.owner.arguments) if argument == passed)
-            before, after = loop.operands[number], end.operands[number]
+            before = loop.operands[number]
+            after = end.operands[number]
         else:
             return value
         while not isinstance(after.owner, ir.Block) and after.owner.operation.name in ("cute.view", "cute.iter"):
@@ -231,16 +236,25 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
-        write: bool, value: ir.Value | None = None,
-    ) -> ir.Value:  # fmt: skip
+        self,
+        op: cute.Load | cute.Store,
+        b: Builder,
+        address: ir.Value,
+        memory: ir.Type,
+        type_: ir.Type,
+        *,
+        write: bool,
+        value: ir.Value | None = None,
+    ) -> ir.Value:
         """Return the address of an access; in an instrumented build it is checked first."""
         if lane_updates.UPDATE in op.attributes:
             self.pause(op, b, "update by all lanes")
-        sanitizer, counter = self.module.sanitizer, self.module.counter
+        sanitizer = self.module.sanitizer
+        counter = self.module.counter
         if sanitizer is None and counter is None:
             return address
-        element, space = cute.info(memory).element, cute.info(memory).space
+        element = cute.info(memory).element
+        space = cute.info(memory).space
         count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
         alignment = alignment_of(op, element)
         bytes_ = max(1, count * cute.element_bits(element) // 8)
@@ -330,7 +344,8 @@ class Expander(host.Expander):
             self.frame_of(op)
         else:
             self.function.loops = True
-        ctx, frame = self.function.context, self.function.frame
+        ctx = self.function.context
+        frame = self.function.frame
         assert frame is not None
         asked = b.if_(b.compare("ne", stopped(self.module, b, ctx), 0))
         taken = asked.i32(1) if steps is None else steps(asked)

@@ -68,7 +68,9 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
 
     `sizes` points to six i32: the grid's and the block's.
     """
-    ptr, i32, kernel = ptr_type(), int_type(32), state.operation
+    ptr = ptr_type()
+    i32 = int_type(32)
+    kernel = state.operation
     if state.waits:
         scheduler.group_function(
             expansion, state, block_name(state.name), lambda b, packed: _unpack(b, packed, kernel), static_smem(state)
@@ -88,7 +90,8 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
 
     def for_each_thread(b: Builder, function_: str, annotation: str = "") -> None:
         """Emit three loops over threads around a call."""
-        zero, one = b.i32(0), b.i32(1)
+        zero = b.i32(0)
+        one = b.i32(1)
         thread_idx: list[ir.Value] = []
         for size in reversed(block_dim):
             b, index = b.for_(zero, size, one)
@@ -153,7 +156,8 @@ def in_order(expansion: Expansion, name: str) -> bool:
 
 def _called(expansion: Expansion, name: str) -> Iterator[FunctionState]:
     """Yield a function and those that it calls."""
-    todo, seen = [name], {name}
+    todo = [name]
+    seen = {name}
     while todo:
         state = expansion.functions.get(todo.pop())
         if state is None:
@@ -200,17 +204,18 @@ def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     memory = x.at_entry(op.location).alloca(struct)
     for number, value in enumerate(arguments):
         b.store(to_carrier(b, value), b.field(memory, struct, number))
-    of, needs = x.module.arch.generation, x.module.needs.get(name, Needs())
+    of = x.module.arch.generation
+    needs = x.module.needs.get(name, Needs())
     needs = needs._replace(pairs=state.cta_group == 2)  # inline PTX may say so
     site = x.module.site(op, "launch", needs.encoded(of), name)
-    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    ptr = ptr_type()
+    i32 = int_type(32)
+    i64 = int_type(64)
     x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 10, ptr], [])
     block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     instrumented = x.module.sanitizer is not None or x.module.counter is not None
-    static, serial = (
-        b.i32(static_smem(state)),
-        b.i32(int(instrumented or in_order(x.module, name)) | 2 * state.loops | 4 * needs.pairs),
-    )
+    static = b.i32(static_smem(state))
+    serial = b.i32(int(instrumented or in_order(x.module, name)) | 2 * state.loops | 4 * needs.pairs)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if op.cooperative else 2 if state.spins else 0)
     held = 0 if needs.dynamic else needs.taken

@@ -34,16 +34,28 @@ from .ops import (
     tma,
     warp,
     wgmma,
-)  # fmt: skip
+)
 from .passes import lane_updates, matrix_fusion
 
 if TYPE_CHECKING:
     from ..host.expand import FunctionState as HostFunction
 
 _KERNELS = combined(
-    cute.HANDLERS, sync.HANDLERS, warp.HANDLERS, memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, cluster.HANDLERS,
-    tma.HANDLERS, mma.HANDLERS, wgmma.HANDLERS, tcgen05.HANDLERS, launch_control.HANDLERS, control.HANDLERS, llvm_operations.HANDLERS,
-)  # fmt: skip
+    cute.HANDLERS,
+    sync.HANDLERS,
+    warp.HANDLERS,
+    memory.HANDLERS,
+    mbarrier.HANDLERS,
+    async_copy.HANDLERS,
+    cluster.HANDLERS,
+    tma.HANDLERS,
+    mma.HANDLERS,
+    wgmma.HANDLERS,
+    tcgen05.HANDLERS,
+    launch_control.HANDLERS,
+    control.HANDLERS,
+    llvm_operations.HANDLERS,
+)
 HANDLERS = combined(Handlers(host.HANDLERS | cute.OVERRIDES), _KERNELS)
 """How the CPU target expands operations, besides inline PTX."""
 
@@ -99,7 +111,8 @@ def _return_status(func: ir.Operation) -> None:
 
 def _require_tcgen05(module: ir.Module, arch: Architecture) -> None:
     """Refuse tcgen05 operations where the program is compiled for an architecture that lacks them."""
-    message, hint = features.TCGEN05.refusal(arch), "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
+    message = features.TCGEN05.refusal(arch)
+    hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
     found = find(module.operation, tuple(tcgen05.HANDLERS))
     if found and message:
         raise report_at(found[0].location, DSLArchitectureError, message, hint=hint)

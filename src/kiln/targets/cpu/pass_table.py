@@ -55,6 +55,8 @@ PASSES: dict[str, Pass] = {
     "loop-versioning": Pass(_version_loops, "make a version of expanded kernels without the guard of their bounds"),
     "splitting": Pass(on_module(splitting.group_structured), "cut long functions into parts"),
     "llvm-conversion": Pass(on_module(_convert), "convert `arith`, `scf`, `vector` and the others to `llvm`"),
-    "coroutines": Pass(_make_resumable, "make state machines of functions that suspend; the last argument is the frame"),
+    "coroutines": Pass(
+        _make_resumable, "make state machines of functions that suspend; the last argument is the frame"
+    ),
     "loop-annotations": SHARED["loop-annotations"],
-}  # fmt: skip
+}

@@ -201,11 +201,13 @@ class CpuTarget(Target):
             name = functools.partial(cache.key, self, source, entry, options, "checked")
             checked = cache.loaded_or_made(name, loaded, made, entry_of)
             assert checked.sanitizer is not None
-            checked.sanitizer.strict, checked.sanitizer.silent = always, wanted == "off"
+            checked.sanitizer.strict = always
+            checked.sanitizer.silent = wanted == "off"
             facts.append(checked.sanitizer)
             return checked.call
 
-        always, facts = wanted == "always", list[ReportFacts]()
+        always = wanted == "always"
+        facts = list[ReportFacts]()
         goes_on = lambda: always or any(known.outside for known in facts)
         checks.install(executable, build, checks.arrays(source, entry), goes_on)
 

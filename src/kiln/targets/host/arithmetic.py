@@ -65,8 +65,11 @@ def _divide(x: Expander, op: ir.Operation, b: Builder) -> Any:
     type_ = d.type
     if values is not None and 0 not in values and not (signed and -1 in values):
         return rounded_quotient(b, name, a, d) if name in ROUNDED_QUOTIENTS else KEEP
-    one, zero = b.const(type_, 1), b.const(type_, 0)
-    safe, is_zero, is_minus = d, None, None
+    one = b.const(type_, 1)
+    zero = b.const(type_, 0)
+    safe = d
+    is_zero = None
+    is_minus = None
     if not _never_zero(x, d):
         is_zero = b.compare("eq", d, zero)
         safe = b.select(is_zero, one, safe)
@@ -103,12 +106,14 @@ def _int_to_float(_x: Expander, op: ir.Operation, b: Builder) -> Any:
 
     For the latter LLVM ends the process if a processor has instructions for f16. Past 2**16 all are infinite.
     """
-    value, result = op.operands[0], op.results[0].type
+    value = op.operands[0]
+    result = op.results[0].type
     width = _element(value.type).width
     if isinstance(_element(result), ir.BF16Type):
         if width < 32:
             return round_to_bf16(b, b.value(op.name, like(result, _f32()), (value,)))
-        signed, scale = op.name == "arith.sitofp", None
+        signed = op.name == "arith.sitofp"
+        scale = None
         if width == 128:
             value, scale = _of_64_bits(b, value, signed)
         if width >= 64:
@@ -129,8 +134,11 @@ def _int_to_float(_x: Expander, op: ir.Operation, b: Builder) -> Any:
 
 def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir.Value]:
     """Return a 128-bit integer as 64 bits with a sticky last bit, and the power of 2 that scales it."""
-    type_, narrow, i32 = value.type, like(value.type, int_type(64)), like(value.type, int_type(32))
-    made, scale = b.value("arith.trunci", narrow, (value,)), b.const(i32, 127 << 23)
+    type_ = value.type
+    narrow = like(value.type, int_type(64))
+    i32 = like(value.type, int_type(32))
+    made = b.value("arith.trunci", narrow, (value,))
+    scale = b.const(i32, 127 << 23)
     for shift in (32, 64):
         bits = b.value(
             "arith.trunci", narrow, (b.binary("shrsi" if signed else "shrui", value, b.const(type_, shift)),)
@@ -166,7 +174,8 @@ def _f32() -> ir.Type:
 def widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
     """Convert bf16 to f32, which is exact."""
     shape = value.type
-    i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
+    i16 = like(shape, int_type(16))
+    i32 = like(shape, int_type(32))
     bits = b.value("arith.extui", i32, (b.value("arith.bitcast", i16, (value,)),))
     return b.value("arith.bitcast", like(shape, _f32()), (b.binary("shli", bits, b.const(i32, 16)),))
 
@@ -174,7 +183,8 @@ def widen_bf16(b: Builder, value: ir.Value) -> ir.Value:
 def round_to_bf16(b: Builder, value: ir.Value) -> ir.Value:
     """Round f32 to bf16, to nearest even; a NaN stays one."""
     shape = value.type
-    i16, i32 = like(shape, int_type(16)), like(shape, int_type(32))
+    i16 = like(shape, int_type(16))
+    i32 = like(shape, int_type(32))
     bits = b.value("arith.bitcast", i32, (value,))
     high = b.binary("shrui", bits, b.const(i32, 16))
     even = b.binary("andi", high, b.const(i32, 1))
@@ -189,7 +199,8 @@ def round_to_bf16(b: Builder, value: ir.Value) -> ir.Value:
 def _f64_to_f32_odd(b: Builder, value: ir.Value) -> ir.Value:
     """Round f64 to f32 to odd, so that rounding the result again to a narrower type rounds only once."""
     shape = value.type
-    i32, i64 = like(shape, int_type(32)), like(shape, int_type(64))
+    i32 = like(shape, int_type(32))
+    i64 = like(shape, int_type(64))
     near = b.value("arith.truncf", like(shape, _f32()), (value,))
     back = b.value("arith.extf", shape, (near,))
     magnitude = b.const(i64, (1 << 63) - 1)
@@ -217,7 +228,8 @@ def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
     """
     if not _is_odd(result):
         return b.value(name, result, (value,))
-    length, whole = result.shape[0], value.type
+    length = result.shape[0]
+    whole = value.type
     made = b.value("ub.poison", result, (), {"value": ir.Attribute.parse("#ub.poison", context())})
     first = 0
     while first < length:
@@ -233,7 +245,8 @@ def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
 
 @HANDLERS.expands("arith.extf")
 def _extend(_x: Expander, op: ir.Operation, b: Builder) -> Any:
-    value, result = op.operands[0], op.results[0].type
+    value = op.operands[0]
+    result = op.results[0].type
     if isinstance(_element(value.type), ir.F16Type) and _is_odd(result):
         return _in_pieces(b, op.name, value, result)
     if not isinstance(_element(value.type), ir.BF16Type):
@@ -244,8 +257,10 @@ def _extend(_x: Expander, op: ir.Operation, b: Builder) -> Any:
 
 @HANDLERS.expands("arith.truncf")
 def _truncate(_x: Expander, op: ir.Operation, b: Builder) -> Any:
-    value, result = op.operands[0], op.results[0].type
-    source, target = _element(value.type), _element(result)
+    value = op.operands[0]
+    result = op.results[0].type
+    source = _element(value.type)
+    target = _element(result)
     if isinstance(source, ir.F64Type) and isinstance(target, (ir.BF16Type, ir.F16Type)):
         value = _f64_to_f32_odd(b, value)
     if isinstance(target, ir.BF16Type):

@@ -206,7 +206,8 @@ class Expander(lowering.Expander):
     def fault_with(self, b: Builder, site: int, count: int, buffer: ir.Value) -> None:
         """Record a fault with values that are in memory, of 8 bytes each."""
         name = "kiln_cpu_fault"
-        i32, ptr = int_type(32), ptr_type()
+        i32 = int_type(32)
+        ptr = ptr_type()
         self.module.declare(name, [ptr, i32, *[i32] * 6, i32, ptr], [])
         where = self.function.where(b)
         b.call(name, [], [self.function.context, b.i32(site), *where, b.i32(count), buffer])

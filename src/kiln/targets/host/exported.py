@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 FORM, REFUSED, RULES = range(3)
 """Kinds of site texts: a format for the numbers of a fault, or a prefix for the driver's status or a rule."""
-INVALID_VALUE, ASSERT, LAUNCH_FAILED = 1, 710, 719
+INVALID_VALUE = 1
+ASSERT = 710
+LAUNCH_FAILED = 719
 """Statuses of the driver, which other targets give as well."""
 ARGUMENTS_DISAGREE = -100
 """The status of a call whose arguments disagree on a shared extent or stride."""
@@ -94,20 +96,31 @@ def place_sites(data: Data, sites: Sequence[Place]) -> Symbol:
 
 def _site(data: Data, site: Place) -> tuple[Site, dict[str, Symbol]]:
     where = f"{os.path.basename(site.span.filename)}:{site.span.line}: " if site.span else ""
-    kind, status, form, kernel = FORM, ASSERT, "", site.kernel
+    kind = FORM
+    status = ASSERT
+    form = ""
+    kernel = site.kernel
     if site.kind == "refused":
-        kind, form, kernel = REFUSED, f"cannot launch kernel {site.kernel}", ""
+        kind = REFUSED
+        form = f"cannot launch kernel {site.kernel}"
+        kernel = ""
     elif site.kind == "launch":
         sizes = "grid=(%d, %d, %d), block=(%d, %d, %d), cluster=(%d, %d, %d), smem=%d"
-        status, form, kernel = INVALID_VALUE, f"cannot launch kernel {site.kernel} with {sizes}", ""
+        status = INVALID_VALUE
+        form = f"cannot launch kernel {site.kernel} with {sizes}"
+        kernel = ""
     elif site.kind == "assert":
         form = f"assertion failed: {plain_form(site.message, site.types)}"
         if form.endswith(ARGUMENT_CHECKS):
-            status, form = ARGUMENTS_DISAGREE, form.partition(": ")[2]
+            status = ARGUMENTS_DISAGREE
+            form = form.partition(": ")[2]
     elif site.kind == "tensor_map":
-        kind, status, form = RULES, INVALID_VALUE, f"cannot make the tensor map of {site.message or 'a tensor'}: "
+        kind = RULES
+        status = INVALID_VALUE
+        form = f"cannot make the tensor map of {site.message or 'a tensor'}: "
     elif site.kind == "host":
-        status, form = ILLEGAL_ADDRESS, "host code accessed memory that is not there"
+        status = ILLEGAL_ADDRESS
+        form = "host code accessed memory that is not there"
     else:
         form = f"{site.message} ({site.kind})".replace("%", "%%")
     addresses = {"form": data.text(where + form)}

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     """A target's exception for a fault, its site, all sites and the recorded state of a group; None for the common
     one."""
 
-ILLEGAL_ADDRESS, COOPERATIVE_LAUNCH_TOO_LARGE = 700, 720
+ILLEGAL_ADDRESS = 700
+COOPERATIVE_LAUNCH_TOO_LARGE = 720
 """Numbers of the CUDA runtime's list of errors."""
 
 
@@ -53,7 +54,10 @@ _libc.free.restype = None
 def report(address: int, sites: Sequence[Site], explain: Explain | None = None) -> None:
     """Read and free the context at `address`: write printed text, and raise the fault, which a target may `explain`."""
     record = Context.from_address(address)
-    text, failure, warned, where = b"", None, None, ""
+    text = b""
+    failure = None
+    warned = None
+    where = ""
     try:
         if record.status & TEXT and record.text:
             text = ctypes.string_at(record.text, record.text_size)
@@ -127,7 +131,8 @@ def _fault(
 
 def _memory_fault(record: Context, site: Site) -> MemoryFault:
     """Return the fault for a signal that ended a block of a kernel, or host code."""
-    number, address = record.arguments[signals.SIGNAL], record.arguments[signals.ADDRESS] & (1 << 64) - 1
+    number = record.arguments[signals.SIGNAL]
+    address = record.arguments[signals.ADDRESS] & (1 << 64) - 1
     who = f"kernel {site.kernel}, block {tuple(record.block)}," if site.kernel else "host code"
     what = f"accessed memory that is not there, at address 0x{address:x}"
     if number == signal.SIGFPE:

@@ -14,13 +14,19 @@ class FrameBuilder:
     """Builds operations of the `llvm` dialect at insertion points, and reserves places in a frame."""
 
     def __init__(self, size: int = 0, alignment: int = 1) -> None:
-        self.size, self.alignment = size, alignment
+        self.size = size
+        self.alignment = alignment
         self.unknown: Any = ir.Location.unknown(context())
 
     def op(
-        self, name: str, at: ir.InsertionPoint, results: Any = (), operands: Any = (), attributes: Any = None,
+        self,
+        name: str,
+        at: ir.InsertionPoint,
+        results: Any = (),
+        operands: Any = (),
+        attributes: Any = None,
         successors: Any = None,
-    ) -> ir.Operation:  # fmt: skip
+    ) -> ir.Operation:
         """Make an operation."""
         return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)
 

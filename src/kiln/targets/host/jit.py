@@ -71,7 +71,8 @@ def common_processor(architecture: str) -> Processor:
 def common() -> tuple[str, Processor]:
     """Return this machine's architecture and its common processor; "" and this processor if it lacks features of
     that."""
-    architecture, has = host()[0].partition("-")[0], llvm.get_host_cpu_features()
+    architecture = host()[0].partition("-")[0]
+    has = llvm.get_host_cpu_features()
     if architecture in native_objects.COMMON and all(map(has.get, native_objects.COMMON[architecture][1].split())):
         return architecture, common_processor(architecture)
     return "", host()
@@ -109,7 +110,8 @@ class _Engines:
     def engine(self) -> llvm.LLJIT:
         """Return the engine for the next library."""
         if self._now is None or self._libraries >= self.MOST:
-            self._now, self._libraries = _new_engine(), 0
+            self._now = _new_engine()
+            self._libraries = 0
         self._libraries += 1
         return self._now
 

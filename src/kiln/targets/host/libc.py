@@ -124,7 +124,8 @@ def find_all(library: Ptr, names: Ptr[u8], places: Ptr[u64]) -> Ptr[u8]:
 
     Returns null, or the first name that is not found.
     """
-    name, place = names, places
+    name = names
+    place = places
     while name[0] != 0:
         place[0] = address(dlsym(library, name))
         if place[0] == 0:

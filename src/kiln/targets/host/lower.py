@@ -22,9 +22,14 @@ from .expand import Expansion, expand_module, host_type
 from .process_symbols import has_symbol
 
 HANDLERS = combined(
-    shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS,
+    shared_arithmetic.HANDLERS,
+    memory.HANDLERS,
+    arithmetic.HANDLERS,
+    math.HANDLERS,
+    loops.HANDLERS,
+    ops.HANDLERS,
     tensor_map_encode.HANDLERS,
-)  # fmt: skip
+)
 """How host code expands operations."""
 
 # Passes that find nothing to do still walk the module, so their number is kept small.
@@ -106,7 +111,9 @@ def _wrap(
         offsets, _ = slot_layout([*inputs, *results])
     except DSLRuntimeError as reason:
         raise report_at(location, CompilerDiagnosticError, reason.message) from None
-    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    ptr = ptr_type()
+    i32 = int_type(32)
+    i64 = int_type(64)
     expansion.declare("kiln_cpu_finish", [ptr], [ptr])
 
     def body(b: Builder, slots: ir.Value, ctx: ir.Value) -> None:
@@ -148,14 +155,17 @@ def _guarded(
     ctx: ir.Value,
 ) -> None:
     """Emit a guarded call of host code: an access outside memory is a fault of the call (`signal_handler.py`)."""
-    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    ptr = ptr_type()
+    i32 = int_type(32)
+    i64 = int_type(64)
     inner = f"{WRAPPER}.guarded"
     block = function(expansion.module, inner, [ptr], []).regions[0].blocks[0]
     inside = Builder(ir.InsertionPoint(block), b.location)
     both = block.arguments[0]
     body(inside, inside.load(ptr, both), inside.load(ptr, inside.byte_gep(both, 8)))
     inside.op("func.return", (), ())
-    pair, caught = b.alloca(i64, 2), b.alloca(i64, 3)
+    pair = b.alloca(i64, 2)
+    caught = b.alloca(i64, 3)
     b.store(slots, pair)
     b.store(ctx, b.byte_gep(pair, 8))
     site = expansion.site(expansion.functions[entry].operation, "host", "", "")
@@ -180,7 +190,8 @@ def _slot_type(type_: ir.Type) -> ir.Type:
 
 
 def _read(b: Builder, slots: ir.Value, offset: int, type_: ir.Type) -> ir.Value:
-    stored, carrier = _slot_type(type_), carrier_type(host_type(type_))
+    stored = _slot_type(type_)
+    carrier = carrier_type(host_type(type_))
     value = b.load(stored, b.byte_gep(slots, offset), 8)
     if stored != carrier:
         value = b.value("arith.trunci", carrier, (value,))

@@ -79,10 +79,12 @@ def _approx(_x: Expander, op: nvgpu.units.Approx, b: Builder) -> ir.Value:
 
 @HANDLERS.expands(nvgpu.units.PackedF32x2)
 def _packed_f32x2(x: Expander, op: nvgpu.units.PackedF32x2, b: Builder) -> ir.Value:
-    kind, rounding = op.kind, op.rounding
+    kind = op.kind
+    rounding = op.rounding
     if rounding != "rn":
         operands = [op.a, op.b, op.c] if kind == "fma" else [op.a, op.b]
-        made, f32 = op.a, op.a.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
+        made = op.a  # pyright: ignore[reportAttributeAccessIssue]
+        f32 = op.a.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
         for n in range(2):
             place = {"static_position": ir.DenseI64ArrayAttr.get([n])}
             parts = [b.value("vector.extract", f32, (v,), place) for v in operands]

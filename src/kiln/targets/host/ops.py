@@ -30,7 +30,8 @@ def _addrspacecast(_x: Expander, op: ir.Operation, _b: Builder) -> ir.Value:
 
 @HANDLERS.expands(cute.Printf)
 def _printf(x: Expander, op: cute.Printf, b: Builder) -> None:
-    ptr, i32 = ptr_type(), int_type(32)
+    ptr = ptr_type()
+    i32 = int_type(32)
     x.function.prints = True
     x.module.declare("kiln_cpu_stream", [ptr], [ptr])
     declare_variadic(x.module, "fprintf", i32, [ptr, ptr])

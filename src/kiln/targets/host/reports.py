@@ -29,9 +29,19 @@ def order_of(context, x, y, z):
 
 @reports.export
 def fault_with(
-    context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32,
-    count: i32, arguments: Ptr[i64], details: Ptr, details_size: i64,
-) -> None:  # fmt: skip
+    context: Ptr[Context],
+    site: i32,
+    block_x: i32,
+    block_y: i32,
+    block_z: i32,
+    thread_x: i32,
+    thread_y: i32,
+    thread_z: i32,
+    count: i32,
+    arguments: Ptr[i64],
+    details: Ptr,
+    details_size: i64,
+) -> None:
     """Record a fault; of several, the one in the lowest block is kept. Block x is negative in host code.
 
     It owns the details, and frees them if they are not kept.
@@ -59,17 +69,32 @@ def fault_with(
 
 @reports.export
 def fault(
-    context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32,
-    count: i32, arguments: Ptr[i64],
-) -> None:  # fmt: skip
+    context: Ptr[Context],
+    site: i32,
+    block_x: i32,
+    block_y: i32,
+    block_z: i32,
+    thread_x: i32,
+    thread_y: i32,
+    thread_z: i32,
+    count: i32,
+    arguments: Ptr[i64],
+) -> None:
     """Record a fault without details."""
     fault_with(context, site, block_x, block_y, block_z, thread_x, thread_y, thread_z, count, arguments, None, 0)
 
 
 @reports.export
 def warn(
-    context: Ptr[Context], site: i32, block_x: i32, block_y: i32, block_z: i32, thread_x: i32, thread_y: i32, thread_z: i32
-) -> None:  # fmt: skip
+    context: Ptr[Context],
+    site: i32,
+    block_x: i32,
+    block_y: i32,
+    block_z: i32,
+    thread_x: i32,
+    thread_y: i32,
+    thread_z: i32,
+) -> None:
     """Record a warning; of several, the first one in the lowest block is kept."""
     order = order_of(context, block_x, block_y, block_z)
     while atomic("xchg", ref(context).lock, 1) != 0:

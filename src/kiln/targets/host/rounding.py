@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _MODES = {"rz": 0, "rp": 2, "rm": 3}
 """PTX's directions (towards zero, up, down), as `llvm.set.rounding` numbers them."""
-_DYNAMIC, _STRICT = 7, 2
+_DYNAMIC = 7
+_STRICT = 2
 """A constrained operation that rounds by the mode in force, and that nothing may be moved across or folded."""
 _OPERATIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 """PTX's names where LLVM's are others."""
@@ -65,14 +66,17 @@ def step(b: Builder, bits: ir.Value, exact: ir.Value, made: ir.Value, rounding: 
     """
     type_ = bits.type
     one = b.const(type_, 1)
-    away, towards = b.binary("addi", bits, one), b.binary("subi", bits, one)  # from zero, and to it
+    # from zero, and to it
+    away = b.binary("addi", bits, one)
+    towards = b.binary("subi", bits, one)
     negative = b.compare("slt", bits, b.const(type_, 0))
 
     def is_less(first: ir.Value, second: ir.Value) -> ir.Value:
         predicate = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 4)}  # olt: false for NaN
         return b.value("arith.cmpf", ir.IntegerType.get_signless(1), (first, second), predicate)
 
-    low, high = is_less(made, exact), is_less(exact, made)
+    low = is_less(made, exact)
+    high = is_less(exact, made)
     if rounding == "rz":
         wrong = b.select(negative, low, high)
         return b.select(wrong, towards, bits)

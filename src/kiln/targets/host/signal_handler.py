@@ -132,7 +132,8 @@ def leave_thread(thread: Ptr[Thread]) -> None:
 @signals.export
 def guarded(called: Fn[[Ptr], None], argument: Ptr, name: Ptr, caught: Ptr) -> i32:
     """Call a function; return 1 if a signal ended it, which `caught` (a `Caught`) describes, else 0."""
-    record, thread = local(Record), this_thread()
+    record = local(Record)
+    thread = this_thread()
     record.previous = thread.current
     record.name = name
     record.caught = caught
@@ -159,7 +160,9 @@ def can_be_left(place: u64) -> bool:
 @native
 def chain(number: i32, info: Ptr[SignalInfo], machine: Ptr) -> None:
     """Do what would have happened without our handler."""
-    handler, flags, own = u64(0), u64(0), libc.pthread_self()
+    handler = u64(0)
+    flags = u64(0)
+    own = libc.pthread_self()
     for position, known in enumerate(SIGNALS):
         if number == known:
             handler = previous.place[2 * position]

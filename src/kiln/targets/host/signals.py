@@ -10,14 +10,17 @@ from signal import SIGBUS, SIGFPE, SIGSEGV
 SIGNALS = (int(SIGSEGV), int(SIGBUS), int(SIGFPE))
 SIGINFO = 4
 """The flag of a handler that takes three arguments."""
-UNSAFE_RANGES, SAFE_PLACES = 4, 3
+UNSAFE_RANGES = 4
+SAFE_PLACES = 3
 
 SIGNAL, ADDRESS, PLACE = range(3)
 """Words of what was caught."""
 
 # struct sigaction of Linux
-_ACTION_BYTES, _ACTION_FLAGS = 152, 136
-_ONSTACK, _NODEFER = 0x08000000, 0x40000000
+_ACTION_BYTES = 152
+_ACTION_FLAGS = 136
+_ONSTACK = 0x08000000
+_NODEFER = 0x40000000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PROGRAM_COUNTER = 440 if platform.machine() in ("aarch64", "arm64") else 168
@@ -35,7 +38,8 @@ def load(addresses: Mapping[str, int]) -> None:
         safe[number] = ctypes.cast(copying, ctypes.c_void_p).value or 0
     unsafe = (ctypes.c_uint64 * (2 * UNSAFE_RANGES)).from_address(addresses["kiln_cpu_signal_unsafe"])
     for number, (begin, end) in enumerate(_code_with_locks()[:UNSAFE_RANGES]):
-        unsafe[2 * number], unsafe[2 * number + 1] = begin, end
+        unsafe[2 * number] = begin
+        unsafe[2 * number + 1] = end
     ctypes.c_uint64.from_address(addresses["kiln_cpu_signal_counter"]).value = _PROGRAM_COUNTER
     _addresses.update(addresses)
     install()
@@ -54,7 +58,8 @@ def install() -> None:
         if handler == ours:
             continue
         previous = (ctypes.c_uint64 * 2).from_address(_addresses["kiln_cpu_signal_previous"] + 16 * position)
-        previous[0], previous[1] = handler, ctypes.c_uint32.from_buffer(found, _ACTION_FLAGS).value
+        previous[0] = handler
+        previous[1] = ctypes.c_uint32.from_buffer(found, _ACTION_FLAGS).value
         ctypes.c_uint64.from_buffer(wanted).value = ours
         ctypes.c_uint32.from_buffer(wanted, _ACTION_FLAGS).value = SIGINFO | _ONSTACK | _NODEFER
         _libc.sigaction(number, wanted, None)

@@ -20,17 +20,24 @@ _BITS = {16: u16, 32: u32, 64: u64}
 
 # name: types of the argument and the result; `__gnu` ones take and give bit patterns
 _CONVERSIONS = {
-    "__truncsfhf2": ("f32", "f16"), "__truncdfhf2": ("f64", "f16"), "__gnu_f2h_ieee": ("f32", "f16"),
-    "__truncsfbf2": ("f32", "bf16"), "__truncdfbf2": ("f64", "bf16"),
-    "__extendhfsf2": ("f16", "f32"), "__extendhfdf2": ("f16", "f64"), "__gnu_h2f_ieee": ("f16", "f32"),
-    "__extendbfsf2": ("bf16", "f32"), "__extendbfdf2": ("bf16", "f64"),
-}  # fmt: skip
+    "__truncsfhf2": ("f32", "f16"),
+    "__truncdfhf2": ("f64", "f16"),
+    "__gnu_f2h_ieee": ("f32", "f16"),
+    "__truncsfbf2": ("f32", "bf16"),
+    "__truncdfbf2": ("f64", "bf16"),
+    "__extendhfsf2": ("f16", "f32"),
+    "__extendhfdf2": ("f16", "f64"),
+    "__gnu_h2f_ieee": ("f16", "f32"),
+    "__extendbfsf2": ("bf16", "f32"),
+    "__extendbfdf2": ("bf16", "f64"),
+}
 
 
 @inline
 def truncated(bits, source, target):
     """Return the bits of a float in a format with fewer."""
-    wide, counts = type(bits), source.width - 1
+    wide = type(bits)
+    counts = source.width - 1
     magnitude = bits & (1 << source.width - 1) - 1
     fraction = bits & (1 << source.mantissa_bits) - 1
     field = magnitude >> source.mantissa_bits
@@ -76,7 +83,8 @@ def extended(bits, source, target):
 
 
 def _define_conversion(name: str, source: str, target: str) -> None:
-    origin, result = _FORMATS[source], _FORMATS[target]
+    origin = _FORMATS[source]
+    result = _FORMATS[target]
     convert = truncated if origin.width > result.width else extended
     as_bits = [name.startswith("__gnu") and each.width == 16 for each in (origin, result)]
 

@@ -64,7 +64,8 @@ def _has_plain_memory(blocks: Sequence[ir.Block]) -> bool:
 class _Splitter(FrameBuilder):
     def __init__(self, func: ir.Operation, most: int) -> None:
         super().__init__(alignment=16)
-        self.func, self.most = func, most
+        self.func = func
+        self.most = most
         self.functions: list[ir.Operation] = []
         self.region = func.regions[0]
         self.driver = self.region.blocks[0]
@@ -120,7 +121,8 @@ class _Splitter(FrameBuilder):
             found.append(block)
             if len(block.operations) <= self.most:
                 continue
-            held, half = [op.operation for op in block.operations], self.most // 2
+            held = [op.operation for op in block.operations]
+            half = self.most // 2
             pieces: list[ir.Block] = []
             for start in reversed(range(half, len(held), half)):
                 pieces.insert(0, ir.Block.create_after(block))
@@ -147,7 +149,9 @@ class _Splitter(FrameBuilder):
         parts: list[list[ir.Block]] = []
         start = 0
         while start < len(blocks):
-            end, held, cuts = start, 0, []
+            end = start
+            held = 0
+            cuts = []
             while end < len(blocks) and (end == start or held + sizes[end] <= self.most):
                 held += sizes[end]
                 end += 1
@@ -222,7 +226,8 @@ class _Splitter(FrameBuilder):
         self.result = None
         left: dict[tuple[int, ir.Block], ir.Block] = {}
         for block in blocks:
-            end, part = terminator(block), self.part_of[block]
+            end = terminator(block)
+            part = self.part_of[block]
             if end.name == "llvm.return":
                 at = ir.InsertionPoint(end)
                 if len(end.operands):
@@ -308,7 +313,9 @@ class _Splitter(FrameBuilder):
 
     def _drive(self, own: list[tuple[ir.Value, int]], first: int, state: ir.Value | None) -> None:
         """Call parts until one returns 0. `own`: values of the function itself, and where they lie in the frame."""
-        i32, ptr, bit = int_type(32), ptr_type(), int_type(1)
+        i32 = int_type(32)
+        ptr = ptr_type()
+        bit = int_type(1)
         at = ir.InsertionPoint(self.driver)
         bytes_ = ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{max(self.size, 1)} x i8>", context()))
         alignment = ir.IntegerAttr.get(int_type(64), self.alignment)
@@ -398,7 +405,8 @@ def _group(block: ir.Block, structured: set[ir.Operation]) -> None:
             if outside:
                 results.append(result)
                 users.append(outside)
-        location, point = group[0].location, ir.InsertionPoint(group[0])
+        location = group[0].location
+        point = ir.InsertionPoint(group[0])
         types = [result.type for result in results]
         made = ir.Operation.create("scf.execute_region", types, regions=1, loc=location, ip=point)
         inner = made.regions[0].blocks.append()

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 HANDLERS = Handlers()
 
 MAP_BYTES = 128
-_INTERLEAVES, _PROMOTIONS, _FILLS = ("none", "16b", "32b"), ("none", "64b", "128b", "256b"), ("zeros", "nan")
+_INTERLEAVES = ("none", "16b", "32b")
+_PROMOTIONS = ("none", "64b", "128b", "256b")
+_FILLS = ("zeros", "nan")
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapEncode)
@@ -31,7 +33,8 @@ def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
     if x.function.is_kernel:
         raise made_in_kernel(op)
     _refuse_outliving(op.result, op)
-    i64, ptr = int_type(64), ptr_type()
+    i64 = int_type(64)
+    ptr = ptr_type()
     map_ = x.at_entry(op.location).alloca(i64, MAP_BYTES // 8, MAP_BYTES)
     request, finding = (x.scratch(kind.__name__, _words(kind), op.location) for kind in (Request, Finding))
     b.store(op.base, request)
@@ -51,9 +54,11 @@ def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
 def made_in_kernel(op: AnyOp) -> Exception:
     """Return the error for a map that a kernel makes."""
     return report_at(
-        op.location, CompilerDiagnosticError, "a kernel makes a tensor map, which only host code can",
+        op.location,
+        CompilerDiagnosticError,
+        "a kernel makes a tensor map, which only host code can",
         hint="make it in the @jit function and pass it to the kernel, which may edit a copy: cpasync.update_tma_descriptor",
-    )  # fmt: skip
+    )
 
 
 def _words(record: Any) -> int:
@@ -71,8 +76,10 @@ def _fixed_part(op: nvgpu.tma.TensorMapEncode) -> Any:
         request.corners[number if number < half else 3 + number - half] = corner
     request.rank = len(cute.unpack(op.sizes))
     request.im2col = bool(corners)
-    request.element, request.swizzle = list(ELEMENTS).index(op.element), list(SWIZZLES).index(op.swizzle)
-    request.interleave, request.promotion = _INTERLEAVES.index(op.interleave), _PROMOTIONS.index(op.promotion)
+    request.element = list(ELEMENTS).index(op.element)
+    request.swizzle = list(SWIZZLES).index(op.swizzle)
+    request.interleave = _INTERLEAVES.index(op.interleave)
+    request.promotion = _PROMOTIONS.index(op.promotion)
     request.fill = _FILLS.index(op.fill)
     return request
 
@@ -86,6 +93,8 @@ def _refuse_outliving(value: ir.Value, encode: AnyOp) -> None:
                 _refuse_outliving(holder.results[use.operand_number], encode)
                 continue
             raise report_at(
-                encode.location, CompilerDiagnosticError, "a tensor map outlives the round of the loop, or the function, that makes it",
+                encode.location,
+                CompilerDiagnosticError,
+                "a tensor map outlives the round of the loop, or the function, that makes it",
                 hint="make it where it is used: a map that was made before costs next to nothing",
-            )  # fmt: skip
+            )

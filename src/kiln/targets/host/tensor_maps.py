@@ -32,7 +32,7 @@ from .tensor_map_rules import (
     STRIDE,
     STRIDE_RANGE,
     SWIZZLE_SPAN,
-)  # fmt: skip
+)
 
 
 @struct
@@ -77,8 +77,11 @@ HALF_PACKED = _NAMES.index("16u4_align8b")
 PACKED = _NAMES.index("16u4_align16b")
 """The first element type whose elements are packed with gaps in shared memory."""
 SIX_BITS = _NAMES.index("16u6_align16b")
-_FIRST_FLOAT, _LAST_FLOAT = _NAMES.index("f16"), _NAMES.index("tf32_ftz")
-_INTERLEAVE_32B, _SWIZZLE_32B, _SWIZZLE_128B = 2, 1, 3
+_FIRST_FLOAT = _NAMES.index("f16")
+_LAST_FLOAT = _NAMES.index("tf32_ftz")
+_INTERLEAVE_32B = 2
+_SWIZZLE_32B = 1
+_SWIZZLE_128B = 3
 
 
 @native
@@ -113,7 +116,9 @@ def broken(finding: Ptr[Finding], rule: i32, mode: i64, value: i64) -> i32:
 @native
 def broken_rule(request: Ptr[Request], finding: Ptr[Finding]) -> i32:
     """Return the rule that a request breaks, which is then noted; or 0."""
-    rank, element, interleave = request.rank, request.element, request.interleave
+    rank = request.rank
+    element = request.element
+    interleave = request.interleave
     if rank < 1 or rank > limits.TENSOR_MAP_RANK:
         return broken(finding, RANK, 0, rank)
     if interleave != 0 and rank < 3:

@@ -42,7 +42,8 @@ def put_byte(text: Ptr[Text], byte: u8) -> None:
 @native
 def put(text: Ptr[Text], words: Ptr) -> None:
     """Add a text that ends with a zero."""
-    bytes_, number = Ptr[u8](words), u64(0)
+    bytes_ = Ptr[u8](words)
+    number = u64(0)
     if words != None:
         while bytes_[number] != 0:
             put_byte(text, bytes_[number])
@@ -51,7 +52,9 @@ def put(text: Ptr[Text], words: Ptr) -> None:
 
 @native
 def put_digits(text: Ptr[Text], number: u64, base: u64) -> None:
-    digits, count, rest = local(u8, 24), i32(0), number
+    digits = local(u8, 24)
+    count = i32(0)
+    rest = number
     while rest != 0 or count == 0:
         digit = rest % base
         digits[count] = u8(digit + 48 if digit < 10 else digit + 87)
@@ -73,7 +76,8 @@ def put_number(text: Ptr[Text], number: i64) -> None:
 
 @native
 def put_real(text: Ptr[Text], bits: i64) -> None:
-    memory, number = local(u8, 40), local(i64)
+    memory = local(u8, 40)
+    number = local(i64)
     number[0] = bits
     put(text, gcvt(Ptr[f64](number)[0], 6, memory))
 
@@ -81,7 +85,9 @@ def put_real(text: Ptr[Text], bits: i64) -> None:
 @native
 def put_form(text: Ptr[Text], form: Ptr, numbers: Ptr[i64]) -> None:
     """Add a text in which `%d`, `%u`, `%x` and `%g` stand for the numbers, in order, and `%%` for a percent sign."""
-    bytes_, at, taken = Ptr[u8](form), u64(0), i32(0)
+    bytes_ = Ptr[u8](form)
+    at = u64(0)
+    taken = i32(0)
     while bytes_[at] != 0:
         kind = bytes_[at]
         at += 1

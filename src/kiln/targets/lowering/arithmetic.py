@@ -92,7 +92,8 @@ def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.V
 
 def saturated(b: Builder, kind: str, value: ir.Value, result: ir.Type) -> ir.Value:
     """Return a float as an integer: `kind` is "fptosi" or "fptoui"."""
-    value, flat = reshape(b, value, flat_type(value.type)), flat_type(result)
+    value = reshape(b, value, flat_type(value.type))
+    flat = flat_type(result)
     made = intrinsic(b, f"llvm.{kind}.sat.{mangle(flat)}.{mangle(value.type)}", flat, [value])
     return reshape(b, made, result)
 
@@ -103,7 +104,8 @@ _CLASSES = {"math.isnan": 0x003, "math.isinf": 0x204, "math.isnormal": 0x108, "m
 
 @HANDLERS.expands(*_CLASSES)
 def _classify(_x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
-    value, result = op.operands[0], op.results[0].type
+    value = op.operands[0]
+    result = op.results[0].type
     flat = reshape(b, value, flat_type(value.type))
     bit = {"bit": ir.IntegerAttr.get(int_type(32), _CLASSES[op.name])}
     return reshape(b, b.value("llvm.intr.is.fpclass", flat_type(result), (flat,), bit), result)

@@ -283,8 +283,12 @@ class Builder:
         return then, otherwise
 
     def choose(
-        self, condition: ir.Value, then: Callable[[Builder], ir.Value], otherwise: Callable[[Builder], ir.Value], type_: ir.Type
-    ) -> ir.Value:  # fmt: skip
+        self,
+        condition: ir.Value,
+        then: Callable[[Builder], ir.Value],
+        otherwise: Callable[[Builder], ir.Value],
+        type_: ir.Type,
+    ) -> ir.Value:
         """Emit an `scf.if` whose branches two functions build, and return its result."""
         made = self.op("scf.if", (type_,), (condition,), None, 2)
         for region, make in zip(made.regions, (then, otherwise), strict=True):

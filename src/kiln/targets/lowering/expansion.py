@@ -134,9 +134,16 @@ class Expander:
         return offset
 
     def accessed(
-        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *,
-        write: bool, value: ir.Value | None = None,
-    ) -> ir.Value:  # fmt: skip
+        self,
+        op: cute.Load | cute.Store,
+        b: Builder,
+        address: ir.Value,
+        memory: ir.Type,
+        type_: ir.Type,
+        *,
+        write: bool,
+        value: ir.Value | None = None,
+    ) -> ir.Value:
         """Return the address to use for an access through `memory`; `value` is the written value, if known."""
         del op, b, memory, type_, write, value
         return address
@@ -174,9 +181,16 @@ class Task(NamedTuple):
 _OF_NUMBERS = ("arith.", "math.", "vector.")
 """Prefixes of operations whose results are numbers, except `arith.select`."""
 _CARRIERS = (
-    "arith.select", "builtin.unrealized_conversion_cast", "func.call", "scf.execute_region", "scf.for", "scf.if", "scf.index_switch",
-    "scf.while", "ub.poison",
-)  # fmt: skip
+    "arith.select",
+    "builtin.unrealized_conversion_cast",
+    "func.call",
+    "scf.execute_region",
+    "scf.for",
+    "scf.if",
+    "scf.index_switch",
+    "scf.while",
+    "ub.poison",
+)
 """Operations that stay, and may have operands or results of dialect types."""
 
 
@@ -187,9 +201,13 @@ def _kind(name: str) -> tuple[bool, bool]:
 
 def find_work(x: Expander, func: ir.Operation) -> Work:
     """Collect the operations of a function to expand and the values to retype, in one walk."""
-    work, advance = Work(), ir.WalkResult.ADVANCE
+    work = Work()
+    advance = ir.WalkResult.ADVANCE
     kinds: dict[str, tuple[bool, bool]] = {}
-    found, values, handler_of, is_retyped = work.operations, work.values, x.handler, x.is_retyped
+    found = work.operations
+    values = work.values
+    handler_of = x.handler
+    is_retyped = x.is_retyped
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name

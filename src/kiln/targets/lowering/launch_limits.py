@@ -137,7 +137,8 @@ def most_columns(allocations: list[Tcgen05Alloc]) -> int:
 
 def _warn_of_columns(launch: cute.Launch, kernel: str, allocations: list[Tcgen05Alloc]) -> None:
     """Warn of CTAs that are to share an SM, and whose columns of tensor memory it has not: they wait for each other."""
-    blocks, most = launch.min_blocks or 0, limits.TMEM_ALLOCATION[1]
+    blocks = launch.min_blocks or 0
+    most = limits.TMEM_ALLOCATION[1]
     columns = most_columns(allocations)
     if blocks * columns > most:
         text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks, each of which allocates {columns} columns of tensor memory, "

@@ -97,7 +97,9 @@ def _spell(kind: str, bits: int) -> str:
 
 
 def _float_as_double(bits: int) -> int:
-    sign, exponent, fraction = bits >> 31, bits >> 23 & 0xFF, bits & 0x7FFFFF
+    sign = bits >> 31
+    exponent = bits >> 23 & 0xFF
+    fraction = bits & 0x7FFFFF
     if exponent == 0xFF:
         wide_exponent = 0x7FF
     elif exponent:
@@ -138,16 +140,20 @@ def _as_integer(found: re.Match[str]) -> str:
     return "i16" if token == "bfloat" else token
 
 
-_CALL, _METADATA = re.compile(r"\bcall\b"), re.compile(r"((?:, ![a-z.]+ !\d+)*)\s*$")
+_CALL = re.compile(r"\bcall\b")
+_METADATA = re.compile(r"((?:, ![a-z.]+ !\d+)*)\s*$")
 _CONVERGENT = "900"
 
 
 def mark_asm_convergent(text: str) -> str:
     """Make every inline assembly call convergent: MLIR cannot say so, and LLVM may duplicate a barrier that is not."""
     parts: list[str] = []
-    done, asm = 0, text.find(" asm ")
+    done = 0
+    asm = text.find(" asm ")
     while asm >= 0:
-        start, end = text.rfind("\n", 0, asm) + 1, text.find("\n", asm)  # of the line
+        # of the line
+        start = text.rfind("\n", 0, asm) + 1
+        end = text.find("\n", asm)
         end = len(text) if end < 0 else end
         closed = text.rfind(")", asm, end) + 1  # behind the arguments
         metadata = _METADATA.match(text, closed, end) if closed and _CALL.search(text, start, asm) else None

@@ -93,7 +93,8 @@ def _cast_ptr(x: Expander, op: cute.CastPtr, b: Builder) -> ir.Value:
 
 @HANDLERS.expands(cute.CastMemref, types=True)
 def _cast_memref(x: Expander, op: cute.CastMemref, b: Builder) -> ir.Value:
-    value, want = op.memref, x.lowered(op.result.type)
+    value = op.memref
+    want = x.lowered(op.result.type)
     if value.type == want:
         return value
     leaves = cute.info(op.types.memref).leaves
@@ -225,9 +226,11 @@ def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
 
 @HANDLERS.expands(cute.Load, types=True)
 def _load(x: Expander, op: cute.Load, b: Builder) -> ir.Value:
-    memory, type_ = op.types.source, op.result.type
+    memory = op.types.source
+    type_ = op.result.type
     access = _access(memory, type_)
-    element, stored = access.element, access.stored
+    element = access.element
+    stored = access.stored
     offset = op.offset
     if access.step is not None and not isinstance(type_, ir.VectorType) and constant_value(offset) is None:
         offset = x.register_offset(b, pointer_of(x, b, op.source, memory), offset, access.alignment)
@@ -252,9 +255,11 @@ def _load(x: Expander, op: cute.Load, b: Builder) -> ir.Value:
 @HANDLERS.expands(cute.Store, types=True)
 def _store(x: Expander, op: cute.Store, b: Builder) -> None:
     value = op.value
-    type_, memory = op.types.value, op.types.target
+    type_ = op.types.value
+    memory = op.types.target
     access = _access(memory, type_)
-    element, stored = access.element, access.stored
+    element = access.element
+    stored = access.stored
     address = _address(x, b, op.target, memory, op.offset, access)
     if stored != type_:
         value = to_carrier(b, value)
@@ -281,7 +286,8 @@ def private_bytes(op: cute.AllocRmem) -> int:
 @HANDLERS.expands(cute.AllocRmem)
 def alloc_rmem(x: Expander, op: cute.AllocRmem, _b: Builder) -> ir.Value:
     # at the function's entry: in a loop it would take new stack every time, and LLVM keeps only such memory in registers
-    size, alignment = private_bytes(op), cute.info(op.result.type).alignment
+    size = private_bytes(op)
+    alignment = cute.info(op.result.type).alignment
     made = x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(alignment, 1))
     x.allocated(op.result, made)
     return made

@@ -44,7 +44,7 @@ SHARED: dict[str, Pass] = {
     "launch-limits": Pass(_check_limits, "refuse launches that no GPU takes, and place shared memory"),
     "narrow-floats": Pass(on_module(expand_narrow_floats), "convert floats of 8 bits and less by integer arithmetic"),
     "loop-annotations": Pass(on_module(keep_loop_annotations), "hand hints of loops to their branches"),
-}  # fmt: skip
+}
 """The passes that all targets have."""
 
 

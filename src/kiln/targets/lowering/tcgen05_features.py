@@ -12,9 +12,13 @@ from ...hardware.features import Feature
 from .expansion import AnyOp
 
 KINDS = (
-    tcgen05.Tcgen05Mma, tcgen05.Tcgen05MmaWs, tcgen05.Tcgen05MmaBlockScale, tcgen05.Tcgen05MatrixDescriptor,
-    tcgen05.Tcgen05Shift, tcgen05.Tcgen05LdRed,
-)  # fmt: skip
+    tcgen05.Tcgen05Mma,
+    tcgen05.Tcgen05MmaWs,
+    tcgen05.Tcgen05MmaBlockScale,
+    tcgen05.Tcgen05MatrixDescriptor,
+    tcgen05.Tcgen05Shift,
+    tcgen05.Tcgen05LdRed,
+)
 """The operations that may need such features."""
 
 

@@ -105,9 +105,11 @@ class _Cutter:
         return [[_slice(op, part, first, LENGTH) for part in parts for first in range(0, width, LENGTH)]]
 
     def _store(self, store: cute.Store) -> None:
-        value, op = store.value, store.operation
+        value = store.value
+        op = store.operation
         width, offsets = self._accesses(store, value.type)
-        pieces, each = self._pieces.get(value), width // LENGTH
+        pieces = self._pieces.get(value)
+        each = width // LENGTH
         if pieces is None:
             parts = [_slice(op, value, n * width, width) for n in range(len(offsets))]
         else:
@@ -118,7 +120,8 @@ class _Cutter:
     def _accesses(self, access: cute.Load | cute.Store, type_: Any) -> tuple[int, list[ir.Value]]:
         """Return how many elements each access to a part of a long vector has, and their offsets."""
         offset = access.offset
-        first, width = constant_value(offset, 0), _ACCESS * 8 // cute.element_bits(type_.element_type)
+        first = constant_value(offset, 0)
+        width = _ACCESS * 8 // cute.element_bits(type_.element_type)
         return width, [self._offset(access.operation, offset.type, first + n) for n in range(0, type_.shape[0], width)]
 
     def _offset(self, op: ir.Operation, type_: ir.Type, number: int) -> ir.Value:
@@ -126,9 +129,15 @@ class _Cutter:
         found = self._offsets.get((block, type_, number))
         if found is None:
             found = self._offsets[block, type_, number] = ir.Operation.create(
-                "arith.constant", (type_,), (), {"value": ir.IntegerAttr.get(type_, number)}, None, 0,
-                ir.Location.unknown(context()), ir.InsertionPoint.at_block_begin(block),
-            ).result  # fmt: skip
+                "arith.constant",
+                (type_,),
+                (),
+                {"value": ir.IntegerAttr.get(type_, number)},
+                None,
+                0,
+                ir.Location.unknown(context()),
+                ir.InsertionPoint.at_block_begin(block),
+            ).result
         return found
 
     def _constant(self, op: ir.Operation) -> list[list[ir.Value]] | None:
@@ -160,7 +169,8 @@ class _Cutter:
                 return None
         attributes = _attributes(op)
         short = zip(*map(_short_types, types), strict=True)
-        point, location = ir.InsertionPoint(op), op.location
+        point = ir.InsertionPoint(op)
+        location = op.location
         made = [
             ir.Operation.create(op.name, results, parts, attributes, None, 0, location, point)
             for results, *parts in zip(short, *operands, strict=True)
@@ -168,7 +178,8 @@ class _Cutter:
         return [[piece.results[k] for piece in made] for k in range(len(types))]
 
     def _broadcast(self, op: ir.Operation) -> list[list[ir.Value]] | None:
-        value, type_ = op.operands[0], op.results[0].type
+        value = op.operands[0]
+        type_ = op.results[0].type
         if isinstance(value.type, ir.VectorType):
             return None
         return [_alike(type_, lambda short: _made(op, op.name, short, (value,), None))]
@@ -177,7 +188,8 @@ class _Cutter:
         return [_alike(op.results[0].type, lambda short: _made(op, op.name, short, (), _attributes(op)))]
 
     def _from_elements(self, op: ir.Operation) -> list[list[ir.Value]]:
-        elements, types = list(op.operands), _short_types(op.results[0].type)
+        elements = list(op.operands)
+        types = _short_types(op.results[0].type)
         return [
             [
                 _made(op, op.name, short, elements[first : first + LENGTH], None)
@@ -248,17 +260,25 @@ class _Cutter:
         if found is None:
             owner = value.owner
             if isinstance(owner, ir.Block):
-                point, location = ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context())
+                point = ir.InsertionPoint.at_block_begin(owner)
+                location = ir.Location.unknown(context())
             else:
-                point, location = ir.InsertionPoint.after(owner.operation), owner.operation.location
+                point = ir.InsertionPoint.after(owner.operation)
+                location = owner.operation.location
             type_: Any = value.type
             found = [
                 ir.Operation.create(
-                    "vector.extract_strided_slice", (_vector(type_, length),), (value,), span(first, length), None, 0,
-                    location, point,
+                    "vector.extract_strided_slice",
+                    (_vector(type_, length),),
+                    (value,),
+                    span(first, length),
+                    None,
+                    0,
+                    location,
+                    point,
                 ).result
                 for first, length in _parts(type_.shape[0])
-            ]  # fmt: skip
+            ]
             self._pieces[value] = found
         return found
 
@@ -330,9 +350,7 @@ _MATH = (
     "sincos sinh "
     "sqrt tan tanh trunc"
 )
-NAMES = (
-    *_MAKERS, *(f"arith.{name}" for name in _ARITHMETIC.split()), *(f"math.{name}" for name in _MATH.split())
-)  # fmt: skip
+NAMES = (*_MAKERS, *(f"arith.{name}" for name in _ARITHMETIC.split()), *(f"math.{name}" for name in _MATH.split()))
 """The names of operations that are cut: those that make vectors, and those that do the same with every element."""
 
 

@@ -148,7 +148,8 @@ def _parse(text: str) -> llvm.ModuleRef:
 
 def _link(module: llvm.ModuleRef, other: llvm.ModuleRef, data_layout: str) -> None:
     keep = {function.name for function in module.functions}
-    other.triple, other.data_layout = TRIPLE, data_layout
+    other.triple = TRIPLE
+    other.data_layout = data_layout
     module.link_in(other)
     for function in module.functions:
         if function.name not in keep and not function.is_declaration:
@@ -167,7 +168,8 @@ def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int =
         if not buffer:
             raise RuntimeError(str(said))
     try:
-        start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+        start = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer)
+        size = llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
         return _with_head(string_at(start, size).decode(), arch, version)
     finally:
         llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
@@ -203,7 +205,9 @@ class Beside:
     """A thread that compiles a module to PTX; leaving the `with` block waits for it."""
 
     def __init__(self, text: str, arch: Architecture, opt: int) -> None:
-        self._text, self._arch, self._opt = text, arch, opt
+        self._text = text
+        self._arch = arch
+        self._opt = opt
         _machine(arch, newest_ptx(arch), opt, 1)  # one thread makes machines
         self._thread = threading.Thread(target=one_import.waited_for(self._run))
         self._failure: BaseException | None = None
@@ -356,7 +360,9 @@ class Assembly:
         tool = _ptxas()
         if tool is None:
             raise DSLSubprocessCallError("ptxas was not found", hint="pip install nvidia-cuda-nvcc, or set CUDA_HOME")
-        self._ptx, self._arch, self._name = ptx, arch, name
+        self._ptx = ptx
+        self._arch = arch
+        self._name = name
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="kiln-")
         except OSError as reason:

@@ -13,7 +13,8 @@ import struct
 
 _COPY = re.compile(r"(cp\.async\.c[ag]\.shared\.global)\.L2::cache_hint((?:\.L2::\d+B)?) ([^;]*), %rd\d+;")
 _INSTRUCTION = 16
-_OPCODE, _UNIFORM_COPY = 0xFFF, 0xDAE
+_OPCODE = 0xFFF
+_UNIFORM_COPY = 0xDAE
 """The opcode bits of an instruction, and the opcode of LDGSTS with a uniform register in its address."""
 _CODE = 0x4
 """The flag of a section that holds instructions."""

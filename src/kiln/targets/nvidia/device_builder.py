@@ -90,7 +90,8 @@ class Instruction:
     """A PTX instruction whose operands are numbered as they are added, after its results."""
 
     def __init__(self, b: DeviceBuilder, results: Sequence[ir.Type] = ()) -> None:
-        self._b, self._results = b, results
+        self._b = b
+        self._results = results
         self._operands: list[ir.Value] = []
 
     def __call__(self, value: ir.Value) -> str:
@@ -123,7 +124,8 @@ class Instruction:
     def emit_hinted(self, op: Any, code: str, operands: Sequence[str], rest: str = "") -> None:
         """Emit the instruction with the cache policy of an operation, if it has a hint; `rest` comes after the hint."""
         if op.hint:
-            code, operands = f"{code}.L2::cache_hint", [*operands, self(op.policy)]
+            code = f"{code}.L2::cache_hint"
+            operands = [*operands, self(op.policy)]
         self.emit(f"{code}{rest}", *operands)
 
 

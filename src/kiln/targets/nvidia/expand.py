@@ -111,9 +111,12 @@ class Expansion:
             if alignment:
                 attributes["alignment"] = ir.IntegerAttr.get(int_type(64), alignment)
             ir.Operation.create(
-                "llvm.mlir.global", attributes=attributes, regions=1, loc=ir.Location.unknown(context()),
+                "llvm.mlir.global",
+                attributes=attributes,
+                regions=1,
+                loc=ir.Location.unknown(context()),
                 ip=ir.InsertionPoint.at_block_begin(self.module.body),
-            )  # fmt: skip
+            )
         return name
 
     def string(self, text: str) -> str:

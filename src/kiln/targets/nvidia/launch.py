@@ -31,11 +31,23 @@ LAUNCH, SLOW, AFTER, RECENT, OWNER, CLOCK, HANDLES = range(7)
 """Indices into the table."""
 
 # CUlaunchConfig: offsets of its fields, and its size
-_GRID, _BLOCK, _SMEM, _STREAM, _ATTRIBUTES, _COUNT, _CONFIG_BYTES = 0, 12, 24, 32, 40, 48, 56
+_GRID = 0
+_BLOCK = 12
+_SMEM = 24
+_STREAM = 32
+_ATTRIBUTES = 40
+_COUNT = 48
+_CONFIG_BYTES = 56
 # CUlaunchAttribute: an id, and a value at offset 8
-ATTRIBUTE_BYTES, VALUE = 72, 8
-_COOPERATIVE, CLUSTER, _PROGRAMMATIC_SERIALIZATION, _PROGRAMMATIC_EVENT = 2, 4, 6, 7
-_PREFERRED_CLUSTER, _LAUNCH_COMPLETION_EVENT, _CARVEOUT = 11, 12, 14
+ATTRIBUTE_BYTES = 72
+VALUE = 8
+_COOPERATIVE = 2
+CLUSTER = 4
+_PROGRAMMATIC_SERIALIZATION = 6
+_PROGRAMMATIC_EVENT = 7
+_PREFERRED_CLUSTER = 11
+_LAUNCH_COMPLETION_EVENT = 12
+_CARVEOUT = 14
 _MOST_ATTRIBUTES = 7
 _MONOTONIC = time.CLOCK_MONOTONIC
 
@@ -67,8 +79,10 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     arguments, events = op.kernel_arguments()
     types: Any = op.arguments.type  # those of the dialect
     are_maps = [isinstance(types.get_type(number), TensorMap) for number in range(len(arguments))]
-    index, site = op.index, x.module.site(op, "launch", op.needs, op.name)
-    i32, i64 = int_type(32), int_type(64)
+    index = op.index
+    site = x.module.site(op, "launch", op.needs, op.name)
+    i32 = int_type(32)
+    i64 = int_type(64)
     entry = x.at_entry(op.location)
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
     attributes = entry.alloca(i64, _MOST_ATTRIBUTES * ATTRIBUTE_BYTES // 8)

@@ -38,13 +38,23 @@ from .recent_launches import ENTRIES, WORDS
 
 PLAIN, FAMILY, FEATURES = range(3)
 """Devices of an image: also later ones of its major version, those of its family, or one capability only."""
-PRINTS, ASSERTS = 1, 2
+PRINTS = 1
+ASSERTS = 2
 DEVICES = 32
 """The most devices that may run different code."""
-_RTLD_NOW, _RELAXED = 2, 2
-_NOT_INITIALIZED, _INVALID_CONTEXT, _NO_BINARY, _NOT_FOUND = 3, 201, 209, 500
-_MEMORY_TYPE, _DEVICE_MEMORY = 2, 2
-_MAJOR, _MINOR, _SMEM, _DYNAMIC_SMEM, _NON_PORTABLE = 75, 76, 97, 8, 14
+_RTLD_NOW = 2
+_RELAXED = 2
+_NOT_INITIALIZED = 3
+_INVALID_CONTEXT = 201
+_NO_BINARY = 209
+_NOT_FOUND = 500
+_MEMORY_TYPE = 2
+_DEVICE_MEMORY = 2
+_MAJOR = 75
+_MINOR = 76
+_SMEM = 97
+_DYNAMIC_SMEM = 8
+_NON_PORTABLE = 14
 
 
 @struct
@@ -200,7 +210,8 @@ def find_driver(said: Ptr[Text]) -> i32:
 def explain(said: Ptr[Text], status: i32) -> None:
     """Append the driver's text for a status."""
     put(said, text(": "))
-    words, known = local(u64), driver.place
+    words = local(u64)
+    known = driver.place
     words[0] = 0
     if known.cuGetErrorName != 0 and Fn[[i32, Ptr], i32](known.cuGetErrorName)(status, words) == 0:
         put(said, Ptr(words[0]))
@@ -216,7 +227,8 @@ def explain(said: Ptr[Text], status: i32) -> None:
 @native
 def ensure_context() -> i32:
     """Give this thread a context if it has none: the primary one of device 0."""
-    context, known = local(u64), driver.place
+    context = local(u64)
+    known = driver.place
     context[0] = 0
     status = Fn[[Ptr], i32](known.cuCtxGetCurrent)(context)
     if status == 0 and context[0] == 0:
@@ -233,7 +245,9 @@ def enter(device: i32, said: Ptr[Text]) -> i32:
     status = find_driver(said)
     if status != 0:
         return 0 - status
-    now, known, context = local(i32), driver.place, local(u64)
+    now = local(i32)
+    known = driver.place
+    context = local(u64)
     if Fn[[Ptr], i32](known.cuCtxGetDevice)(now) == 0 and now[0] == device:
         return 0
     status = Fn[[Ptr, i32], i32](known.cuDevicePrimaryCtxRetain)(context, device)
@@ -250,7 +264,9 @@ def enter(device: i32, said: Ptr[Text]) -> i32:
 @loading.export
 def has(where: u64) -> bool:
     """Return whether memory belongs to a GPU; for address 0, whether there is a GPU."""
-    said, memory, kind = local(Text), local(u8, 256), local(i64)
+    said = local(Text)
+    memory = local(u8, 256)
+    kind = local(i64)
     begin(said, memory, 256)
     if find_driver(said) != 0:
         return False
@@ -287,7 +303,8 @@ def attribute(number: i32, device: i32) -> i32:
 def merit(image: Ptr[Image], capability: i32) -> i32:
     """Return the preference of an image for a device: 0 if it cannot run; its own code before compatible code before
     PTX."""
-    found, kind = image.capability, image.kind
+    found = image.capability
+    kind = image.kind
     if image.ptx != 0:
         return 1000 + found if kind == PLAIN and found <= capability else i32(0)
     if kind == FEATURES:
@@ -300,7 +317,9 @@ def merit(image: Ptr[Image], capability: i32) -> i32:
 @native
 def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
     """Load an image and let host code launch its kernels."""
-    known, made, kernel = driver.place, local(u64), local(u64)
+    known = driver.place
+    made = local(u64)
+    kernel = local(u64)
     load = Fn[[Ptr, Ptr, Ptr, Ptr, u32, Ptr, Ptr, u32], i32](known.cuLibraryLoadData)
     status = load(made, image.data, None, None, 0, None, None, 0)
     if status != 0:
@@ -308,7 +327,8 @@ def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
         put(said, image.name)
         explain(said, status)
         return status
-    table, devices = variant.table, local(i32)
+    table = variant.table
+    devices = local(i32)
     devices[0] = 1
     Fn[[Ptr], i32](known.cuDeviceGetCount)(devices)
     for number in range(variant.kernel_count):
@@ -341,7 +361,9 @@ def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
 def load_for(module: Ptr[Module], device: i32, said: Ptr[Text]) -> i32:
     """Load the best image for a device, unless it is loaded."""
     capability = 10 * attribute(_MAJOR, device) + attribute(_MINOR, device)
-    best, variant, image = i32(0), Ptr[Variant](None), Ptr[Image](None)
+    best = i32(0)
+    variant = Ptr[Variant](None)
+    image = Ptr[Image](None)
     for number in range(module.count):
         each = ref(module.variants)[number]
         for position in range(each.image_count):
@@ -364,7 +386,8 @@ def load_for(module: Ptr[Module], device: i32, said: Ptr[Text]) -> i32:
         return _NO_BINARY
     status = i32(0)
     if variant.library == 0:
-        mode, exchange = local(i32), Fn[[Ptr], i32](driver.place.cuThreadExchangeStreamCaptureMode)
+        mode = local(i32)
+        exchange = Fn[[Ptr], i32](driver.place.cuThreadExchangeStreamCaptureMode)
         mode[0] = _RELAXED
         exchange(mode)
         status = fill(variant, image, said)
@@ -450,7 +473,8 @@ def slow(index: i32, site: i32, status: i32, config: Ptr, arguments: Ptr, varian
 @native
 def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
     """Wait for a kernel that prints or asserts, except during capture, and read its fault."""
-    known, capturing = driver.place, local(i32)
+    known = driver.place
+    capturing = local(i32)
     capturing[0] = 0
     Fn[[u64, Ptr], i32](known.cuStreamIsCapturing)(stream, capturing)
     if capturing[0] != 0:
@@ -463,7 +487,8 @@ def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
         fflush(None)
     if reports & ASSERTS == 0:
         return 0
-    where, size = local(u64), local(u64)
+    where = local(u64)
+    size = local(u64)
     status = Fn[[Ptr, Ptr, u64, Ptr], i32](known.cuLibraryGetGlobal)(where, size, variant.library, text(FAULT_RECORD))
     if status != 0:
         return status

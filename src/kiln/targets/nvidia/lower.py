@@ -37,7 +37,7 @@ from .ops import (
     tma,
     warp,
     wgmma,
-)  # fmt: skip
+)
 from .ops.narrow_conversions import narrow_conversion
 from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
@@ -50,10 +50,24 @@ if TYPE_CHECKING:
     from .passes.kernel_outlining import LaunchFacts
 
 HANDLERS = combined(
-    shared_arithmetic.HANDLERS, shared_memory.HANDLERS, cute.HANDLERS, math.HANDLERS, f32.HANDLERS, sync.HANDLERS, warp.HANDLERS,
-    memory.HANDLERS, mbarrier.HANDLERS, async_copy.HANDLERS, tma.HANDLERS, cluster.HANDLERS, mma.HANDLERS, wgmma.HANDLERS,
-    tcgen05.HANDLERS, launch_control.HANDLERS, control.HANDLERS,
-)  # fmt: skip
+    shared_arithmetic.HANDLERS,
+    shared_memory.HANDLERS,
+    cute.HANDLERS,
+    math.HANDLERS,
+    f32.HANDLERS,
+    sync.HANDLERS,
+    warp.HANDLERS,
+    memory.HANDLERS,
+    mbarrier.HANDLERS,
+    async_copy.HANDLERS,
+    tma.HANDLERS,
+    cluster.HANDLERS,
+    mma.HANDLERS,
+    wgmma.HANDLERS,
+    tcgen05.HANDLERS,
+    launch_control.HANDLERS,
+    control.HANDLERS,
+)
 """How the NVIDIA target expands operations."""
 
 # `DebugDirectivesOnly`: with any other kind the PTX asks ptxas not to optimize.
@@ -70,7 +84,9 @@ def lower(
     wide = features.WIDE_ACCESS.on(arch) and newest_ptx(arch) >= 88
     expansion = Expansion(compilation.module, HANDLERS, arch, blocks, merged, wide)
     if before is not None:
-        expansion.sites, expansion.kernels, expansion.strings = before.sites, before.kernels, before.strings
+        expansion.sites = before.sites
+        expansion.kernels = before.kernels
+        expansion.strings = before.strings
         expansion.ptx = before.ptx
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
@@ -115,7 +131,8 @@ def text_of(compilation: Compilation) -> str:
 
 def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
     """Return whether a lowered module defines only kernels and their shared memory."""
-    own, parts = {*kernels, *(f"{kernel}_smem" for kernel in kernels)}, tuple(f"{kernel}_smem_" for kernel in kernels)
+    own = {*kernels, *(f"{kernel}_smem" for kernel in kernels)}
+    parts = tuple(f"{kernel}_smem_" for kernel in kernels)
     for op in operations(module):
         name = symbol(op)
         declared = not len(op.regions[0].blocks) and "value" not in op.attributes
@@ -138,9 +155,15 @@ def take_in(module: ir.Module, other: ir.Module) -> None:
 
 
 _MAKERS = (
-    "arith.bitcast", "arith.constant", "cute.load", "cute.undef", "cute_nvgpu.ordered_load", "func.call", "ub.poison",
+    "arith.bitcast",
+    "arith.constant",
+    "cute.load",
+    "cute.undef",
+    "cute_nvgpu.ordered_load",
+    "func.call",
+    "ub.poison",
     "vector.bitcast",
-)  # fmt: skip
+)
 """Operations other than conversions that make tf32."""
 
 
@@ -202,10 +225,28 @@ def _pass_by_value(func: ir.Operation, arguments: list[int]) -> None:
 _FATAL = frozenset(
     f"llvm.intr.{name}"
     for name in (
-        "exp", "exp10", "log", "log10", "pow", "powi", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "sin", "cos",
-        "log2", "ldexp", "frexp", "sincos",
+        "exp",
+        "exp10",
+        "log",
+        "log10",
+        "pow",
+        "powi",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "tanh",
+        "sin",
+        "cos",
+        "log2",
+        "ldexp",
+        "frexp",
+        "sincos",
     )
-)  # fmt: skip
+)
 
 
 def _reason(name: str) -> str:

@@ -63,13 +63,15 @@ def _variant(data: elf.Data, portable: Portable) -> tuple[Variant, dict[str, elf
     kernels = [
         (
             Kernel(
-                dynamic=int(kernel.needs_room), static_smem=kernel.static_smem,
-                cluster=int(kernel.needs_large_clusters), reports=PRINTS * kernel.prints | ASSERTS * kernel.asserts,
+                dynamic=int(kernel.needs_room),
+                static_smem=kernel.static_smem,
+                cluster=int(kernel.needs_large_clusters),
+                reports=PRINTS * kernel.prints | ASSERTS * kernel.asserts,
             ),
             {"name": data.text(kernel.name)},
         )
         for kernel in code.kernels
-    ]  # fmt: skip
+    ]
     images = [_image(data, code.arch, contents, is_ptx) for is_ptx, contents in _images(code, ptx).items()]
     if kernels:
         addresses |= {"kernels": data.records(kernels), "images": data.records(images)}

@@ -106,7 +106,8 @@ def _clock() -> Callable[[], int]:
 def _seconds_since() -> Callable[[int], float]:
     """Return a function from a time in ticks to how many seconds ago that was."""
     clock = _clock()
-    first, start = clock(), time.perf_counter()
+    first = clock()
+    start = time.perf_counter()
     time.sleep(0.01)
     rate = (clock() - first) / (time.perf_counter() - start)
     return lambda then: (first - then) / rate

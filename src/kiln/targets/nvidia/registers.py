@@ -79,7 +79,8 @@ class Registers:
             return
         if b is not self._builder:
             self._enter(b)
-        register.block, register.value = self._block, value
+        register.block = self._block
+        register.value = value
         self._pending[register] = None
 
     def end(self) -> None:
@@ -95,7 +96,8 @@ class Registers:
         known = self._by_address.get(address, _UNKNOWN)
         if known is not _UNKNOWN:
             return known
-        place, root = 0, address
+        place = 0
+        root = address
         while root not in self._arrays:
             owner = root.owner
             if (
@@ -151,7 +153,8 @@ def _is_of_registers(pointer: ir.Value) -> bool:
         if bits % 8:
             return False
         for use in value.uses:
-            op, number = use.owner.operation, use.operand_number
+            op = use.owner.operation
+            number = use.operand_number
             name = op.name
             if name == "cute.load" or (name == "cute.store" and number == 1):
                 accessed = op.results[0] if name == "cute.load" else op.operands[0]

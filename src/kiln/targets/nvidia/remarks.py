@@ -68,10 +68,12 @@ _ACCESS = re.compile(r"\b(STL|LDL)\b[.\w]*")
 def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
     """Return for each kernel and source line how many instructions store to and load from local memory."""
     found: dict[str, dict[tuple[str, int], list[int]]] = collections.defaultdict(dict)
-    kernel, place = "", ("", 0)
+    kernel = ""
+    place = ("", 0)
     for text in sass.splitlines():
         if start := _FUNCTION.match(text):
-            kernel, place = start.group(1), ("", 0)
+            kernel = start.group(1)
+            place = ("", 0)
         elif at := _LINE.match(text):
             place = (source_paths.decoded(at.group(1)), int(at.group(2)))
         elif access := _ACCESS.search(text):

@@ -74,7 +74,8 @@ class KernelInfo:
         return dynamic + self.static_smem if dynamic != self.extra_smem else 0
 
 
-driver.last_launches, driver.launches = recent_launches.suspects, recent_launches.count
+driver.last_launches = recent_launches.suspects
+driver.launches = recent_launches.count
 
 _SLOW = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64
@@ -110,7 +111,9 @@ class Kernels:
         self._host_sites = tuple(host_sites)
         self.pending: dict[int, BaseException] = {}
         """The pending exception of each thread's call."""
-        self._about, self._code = about, code  # the table is part of the code, which must not go before this
+        # the table is part of the code, which must not go before this
+        self._about = about
+        self._code = code
         self._image = image
         self._library = 0
         self._lock = fork_safe.lock()
@@ -187,10 +190,16 @@ class Kernels:
         name = self.infos[index].name
         about = self._about
         launch = dry_run.DryLaunch(
-            name, self.arch.name, _signed(tuple(config.grid)), _signed(tuple(config.block)), _cluster_of(config),
-            config.smem, about.resources.get(name, Resources()) if about else Resources(),
-            about.artifacts if about else {}, about,
-        )  # fmt: skip
+            name,
+            self.arch.name,
+            _signed(tuple(config.grid)),
+            _signed(tuple(config.block)),
+            _cluster_of(config),
+            config.smem,
+            about.resources.get(name, Resources()) if about else Resources(),
+            about.artifacts if about else {},
+            about,
+        )
         dry_run.note(launch)
 
     def _after(self, index: int, site: int, stream: int | None, _owner: int) -> int:
@@ -211,7 +220,8 @@ class Kernels:
 
     def _keep(self, failure: BaseException, site: int) -> None:
         if isinstance(failure, DSLBaseError) and failure.span is None and site < len(self._host_sites):
-            failure.span, failure.calls = self._host_sites[site].span, self._host_sites[site].calls
+            failure.span = self._host_sites[site].span
+            failure.calls = self._host_sites[site].calls
         self.pending[threading.get_ident()] = failure
 
     def _check_fault(self) -> None:

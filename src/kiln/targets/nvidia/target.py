@@ -237,11 +237,18 @@ class NvidiaTarget(Target):
         return executable
 
     def _compile_device(
-        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
+        self,
+        whole: Compilation,
+        compilation: Compilation,
+        facts: list[LaunchFacts],
+        code: Code,
+        artifacts: Artifacts,
         running: contextlib.ExitStack,
-    ) -> Callable[[], None]:  # fmt: skip
+    ) -> Callable[[], None]:
         """Compile the kernels to PTX and start ptxas, and return a function that waits for it; `running` ends ptxas."""
-        options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
+        options = compilation.options
+        arch = code.arch
+        opt = compilation.options.opt_level
         lines = options.generate_line_info or bool(options.remark_filter)
         expansion = self._compile_to_ptx(whole, compilation, facts, code, artifacts, lines)
         code.sites = expansion.sites
@@ -278,19 +285,28 @@ class NvidiaTarget(Target):
         return assembled
 
     def _compile_to_ptx(
-        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
+        self,
+        whole: Compilation,
+        compilation: Compilation,
+        facts: list[LaunchFacts],
+        code: Code,
+        artifacts: Artifacts,
         lines: bool,
-    ) -> Expansion:  # fmt: skip
+    ) -> Expansion:
         """Lower the kernels and fill `code.ptx`; the longest kernel is compiled by LLVM while others are lowered."""
         from .lower import has_wgmma, is_alone, lower, take_in, text_of
         from .passes.kernel_outlining import apart
 
-        options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
+        options = compilation.options
+        arch = code.arch
+        opt = compilation.options.opt_level
         compilation.timings = whole.timings
-        libraries, wgmma = _libraries(options), has_wgmma(compilation.module)
+        libraries = _libraries(options)
+        wgmma = has_wgmma(compilation.module)
         together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
         parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
-        expansion, texts = None, list[str]()
+        expansion = None
+        texts = list[str]()
         beside: list[codegen.Beside] = []
         with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
             for module, known in parts[:-1]:
@@ -348,7 +364,7 @@ class NvidiaTarget(Target):
         handlers = combined(HANDLERS, launch.HANDLERS)
         expansion = Expansion(
             compilation.module, handlers, "host code of the NVIDIA target", parts.TENSOR_MAPS.exports[0]
-        )  # fmt: skip
+        )
         expansion.inlined.add(compilation.name)
         text = lower(compilation, expansion)
         # ptxas compiles kernels beside each other: host code then takes its time, and is not made better if nothing in it is repeated
@@ -410,7 +426,8 @@ class NvidiaTarget(Target):
         self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
     ) -> NvidiaExecutable:
         """Load host code from the cache; kernels are loaded when first launched."""
-        facts, data = entry.facts, entry.data
+        facts = entry.facts
+        data = entry.data
         code = Code(
             Arch[facts["arch"]],
             data["host"],
@@ -492,9 +509,11 @@ def _mark_launches(
         if kernel.extra_smem and kernel.dynamic:
             op.extra_smem = kernel.extra_smem
         elif not kernel.dynamic:
-            op.held_smem, op.least_smem = kernel.static_smem, kernel.extra_smem
+            op.held_smem = kernel.static_smem
+            op.least_smem = kernel.extra_smem
         if op.min_blocks is not None:
-            op.static_smem, op.smem_per_sm = kernel.static_smem, arch.generation.smem
+            op.static_smem = kernel.static_smem
+            op.smem_per_sm = arch.generation.smem
         if op.preferred_cluster and not features.PREFERRED_CLUSTER.on(arch):
             del op.attributes["cute.preferred_cluster"]
         if kernel.prints or kernel.asserts:

@@ -20,7 +20,7 @@ from ...native import (
     text,
     u32,
     u64,
-)  # fmt: skip
+)
 from ..host.libc import dlopen, dlsym, memcpy, memset
 from ..host.tensor_map_rules import REFUSED
 from ..host.tensor_maps import KNOWN_BYTES, Finding, Request, broken, broken_rule
@@ -47,7 +47,8 @@ class Entry:
 
 NOT_LOOKED_FOR, THERE, NOT_THERE = range(3)
 _RTLD_NOW = 2
-_INVALID_CONTEXT, _NOT_FOUND = 201, 500
+_INVALID_CONTEXT = 201
+_NOT_FOUND = 500
 """The driver's own numbers: a thread without a context, a function that the driver lacks."""
 
 driver = maps.variable("map_driver", i32)
@@ -89,7 +90,9 @@ def enter_context() -> bool:
 @native
 def ask_driver(request: Ptr[Request], map_: Ptr) -> i32:
     """Return the driver's status."""
-    sizes, strides, steps = ref(request).sizes, ref(request).strides, ref(request).element_strides
+    sizes = ref(request).sizes
+    strides = ref(request).strides
+    steps = ref(request).element_strides
     if request.im2col != 0:
         if im2col.value == 0:
             return _NOT_FOUND
@@ -97,16 +100,39 @@ def ask_driver(request: Ptr[Request], map_: Ptr) -> i32:
             im2col.value
         )
         return encode_pixels(
-            map_, request.element, request.rank, request.base, sizes, strides, ref(request).corners, ref(request.corners)[3],
-            request.box[0], request.box[1], steps, request.interleave, request.swizzle, request.promotion, request.fill,
-        )  # fmt: skip
+            map_,
+            request.element,
+            request.rank,
+            request.base,
+            sizes,
+            strides,
+            ref(request).corners,
+            ref(request.corners)[3],
+            request.box[0],
+            request.box[1],
+            steps,
+            request.interleave,
+            request.swizzle,
+            request.promotion,
+            request.fill,
+        )
     if tiled.value == 0:
         return _NOT_FOUND
     encode = Fn[[Ptr, i32, i32, u64, Ptr, Ptr, Ptr, Ptr, i32, i32, i32, i32], i32](tiled.value)
     return encode(
-        map_, request.element, request.rank, request.base, sizes, strides, ref(request).box, steps, request.interleave,
-        request.swizzle, request.promotion, request.fill,
-    )  # fmt: skip
+        map_,
+        request.element,
+        request.rank,
+        request.base,
+        sizes,
+        strides,
+        ref(request).box,
+        steps,
+        request.interleave,
+        request.swizzle,
+        request.promotion,
+        request.fill,
+    )
 
 
 @native

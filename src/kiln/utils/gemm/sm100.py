@@ -17,9 +17,12 @@ from ...cute.nvgpu import CopyUniversalOp, cpasync, tcgen05
 from ..blackwell_helpers import get_smem_store_op, get_tmem_load_op
 
 __all__ = [
-    "epilogue", "epilogue_smem_copy_and_partition", "epilogue_tma_store", "epilogue_tmem_copy_and_partition",
+    "epilogue",
+    "epilogue_smem_copy_and_partition",
+    "epilogue_tma_store",
+    "epilogue_tmem_copy_and_partition",
     "transform_partitioned_tensor_layout",
-]  # fmt: skip
+]
 
 _WARP = 32
 
@@ -55,9 +58,13 @@ def epilogue_tmem_copy_and_partition(
     The part is (values, rest M, rest N, epilogue tiles along M and N, stages).
     """
     atom = get_tmem_load_op(
-        gemm_kernel.cta_tile_shape_mnk, gemm_kernel.c_layout, gemm_kernel.c_dtype, gemm_kernel.acc_dtype, epi_tile,
+        gemm_kernel.cta_tile_shape_mnk,
+        gemm_kernel.c_layout,
+        gemm_kernel.c_dtype,
+        gemm_kernel.acc_dtype,
+        epi_tile,
         use_2cta_instrs,
-    )  # fmt: skip
+    )
     acc = cute.flat_divide(tAcc, epi_tile)
     first = (None, None, *(0,) * (cute.rank(acc) - 2))
     tiled = tcgen05.make_tmem_copy(atom, acc[first])
@@ -88,10 +95,21 @@ def _synchronize(gemm_kernel: Any) -> None:
 
 @cute.jit
 def epilogue_tma_store(
-    gemm_kernel: Any, epi_tidx: Any, warp_idx: Any, tma_atom_c: Any, tCtAcc_base: Any, sC: Any, tCgC_base: Any,
-    epi_tile: Any, num_tiles_executed: Any, epilogue_op: Any, mma_tile_coord_mnl: Any, acc_consumer_state: Any,
-    acc_pipeline: Any, c_pipeline: Any,
-) -> Any:  # fmt: skip
+    gemm_kernel: Any,
+    epi_tidx: Any,
+    warp_idx: Any,
+    tma_atom_c: Any,
+    tCtAcc_base: Any,
+    sC: Any,
+    tCgC_base: Any,
+    epi_tile: Any,
+    num_tiles_executed: Any,
+    epilogue_op: Any,
+    mma_tile_coord_mnl: Any,
+    acc_consumer_state: Any,
+    acc_pipeline: Any,
+    c_pipeline: Any,
+) -> Any:
     """Store the accumulators of one tile as C, through shared memory and TMA; return the state of the next one.
 
     The epilogue's warps execute it. Each releases the accumulators with one thread.
@@ -137,10 +155,19 @@ def epilogue_tma_store(
 
 @cute.jit
 def epilogue(
-    gemm_kernel: Any, epi_tidx: Any, tCtAcc_base: Any, tCgC_base: Any, epi_tile: Any, epilogue_op: Any,
-    mma_tile_coord_mnl: Any, acc_consumer_state: Any, acc_pipeline: Any, tCcC_base: Any = None, mC_mnl: Any = None,
+    gemm_kernel: Any,
+    epi_tidx: Any,
+    tCtAcc_base: Any,
+    tCgC_base: Any,
+    epi_tile: Any,
+    epilogue_op: Any,
+    mma_tile_coord_mnl: Any,
+    acc_consumer_state: Any,
+    acc_pipeline: Any,
+    tCcC_base: Any = None,
+    mC_mnl: Any = None,
     overlapping_accum: Any = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Store the accumulators of one tile as C directly; return the state of the next one.
 
     With the coordinates `tCcC_base` and C `mC_mnl` elements outside of C are not stored. With `overlapping_accum` two

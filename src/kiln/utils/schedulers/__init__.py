@@ -67,13 +67,18 @@ _PLACES = {
     ),
     **dict.fromkeys(
         (
-            "SequenceSearch", "clamp_offset", "fetch_tile", "find_sequence", "head_group_tile", "next_snake_tile",
+            "SequenceSearch",
+            "clamp_offset",
+            "fetch_tile",
+            "find_sequence",
+            "head_group_tile",
+            "next_snake_tile",
             "sequence_range",
         ),
         ".varlen",
     ),
     "WorkTileInfo": ".work_tile",
-}  # fmt: skip
+}
 """The module that defines each name."""
 
 if not TYPE_CHECKING:

@@ -40,9 +40,11 @@ class ClcDynamicPersistentTileSchedulerParams(PersistentTileSchedulerParams):
         x, y, z = first
         if not self.raster_along_m or self.swizzle_size != 1:
             rows, columns, _ = self.cluster_shape_mnk
-            across, down = (Int32(grid_dim[0]) // rows, Int32(grid_dim[1]) // columns)
+            across = Int32(grid_dim[0]) // rows
+            down = Int32(grid_dim[1]) // columns
             m, n, z = self._cluster_at((x // rows + across * (y // columns + down * z))._assume(nonneg=True))
-            x, y = m * rows, n * columns
+            x = m * rows
+            y = n * columns
         return x + offset[0], y + offset[1], z + offset[2]
 
 
@@ -54,9 +56,15 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
     """
 
     def __init__(
-        self, params: ClcDynamicPersistentTileSchedulerParams, first: Any, cta_id_in_cluster: Any, grid_dim: Any,
-        num_tiles_executed: Any, clc_response_ptr: Pointer, insert_fence: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        params: ClcDynamicPersistentTileSchedulerParams,
+        first: Any,
+        cta_id_in_cluster: Any,
+        grid_dim: Any,
+        num_tiles_executed: Any,
+        clc_response_ptr: Pointer,
+        insert_fence: bool = True,
+    ) -> None:
         self.params = params
         self._first = first
         self.cta_id_in_cluster = cta_id_in_cluster
@@ -67,9 +75,15 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
 
     @staticmethod
     def create(
-        params: ClcDynamicPersistentTileSchedulerParams, block_idx: Any, grid_dim: Any, clc_response_ptr: Pointer,
-        insert_fence: bool = True, *, loc: Any = None, ip: Any = None,
-    ) -> ClcDynamicPersistentTileScheduler:  # fmt: skip
+        params: ClcDynamicPersistentTileSchedulerParams,
+        block_idx: Any,
+        grid_dim: Any,
+        clc_response_ptr: Pointer,
+        insert_fence: bool = True,
+        *,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> ClcDynamicPersistentTileScheduler:
         """Return the scheduler of CTA `cute.arch.block_idx()`.
 
         `clc_response_ptr` points to 16 bytes of shared memory, aligned to 16, the same in all CTAs. `insert_fence`

@@ -16,9 +16,13 @@ from ..value_parts import ValueParts
 from .static_persistent import PersistentTileSchedulerParams, StaticPersistentTileScheduler, WorkTileInfo
 
 __all__ = [
-    "GroupSearchResult", "GroupWorkTileInfo", "GroupedGemmGroupSearchState", "GroupedGemmTileSchedulerHelper",
-    "StaticPersistentGroupTileScheduler", "create_initial_search_state",
-]  # fmt: skip
+    "GroupSearchResult",
+    "GroupWorkTileInfo",
+    "GroupedGemmGroupSearchState",
+    "GroupedGemmTileSchedulerHelper",
+    "StaticPersistentGroupTileScheduler",
+    "create_initial_search_state",
+]
 
 
 @dataclasses.dataclass
@@ -63,9 +67,15 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
     """Finds the problem of a tile, for schedulers over (CTAs along M, CTAs along N, clusters of all problems)."""
 
     def __init__(
-        self, group_count: Any, tile_sched_params: PersistentTileSchedulerParams, cluster_tile_shape_mnk: Any,
-        search_state: GroupedGemmGroupSearchState, *, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        group_count: Any,
+        tile_sched_params: PersistentTileSchedulerParams,
+        cluster_tile_shape_mnk: Any,
+        search_state: GroupedGemmGroupSearchState,
+        *,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         if not isinstance(group_count, (int, Integer)):
             raise type_error(f"group_count is {group_count!r}", "the number of problems")
         if tile_sched_params.swizzle_size != 1:
@@ -88,9 +98,14 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         """Return the problem of a cluster, with the cluster's coordinate in clusters."""
         state = self.search_state
         group, first, place, shape = _search(
-            Int32(cluster), Int32(self.group_count), state.group_idx, state.first_cluster,
-            problem_shape_mnkl, self.cluster_tile_shape_mnk, self.params.raster_along_m,
-        )  # fmt: skip
+            Int32(cluster),
+            Int32(self.group_count),
+            state.group_idx,
+            state.first_cluster,
+            problem_shape_mnkl,
+            self.cluster_tile_shape_mnk,
+            self.params.raster_along_m,
+        )
         self.search_state: GroupedGemmGroupSearchState = GroupedGemmGroupSearchState(group, first)
         return GroupSearchResult(group, *place, *shape, found=group < self.group_count)
 

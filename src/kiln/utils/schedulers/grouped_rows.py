@@ -25,9 +25,16 @@ class GroupedRowsTileScheduler(PersistentTileScheduler):
     num_bounds = 1
 
     def __init__(
-        self, tile_shape_mn: tuple[int, int], cluster_shape_mn: tuple[int, int], raster_group: int, num_clusters: int,
-        max_groups: int, contiguous: bool, swap_ab: bool = False, skips_empty_warpgroups: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        tile_shape_mn: tuple[int, int],
+        cluster_shape_mn: tuple[int, int],
+        raster_group: int,
+        num_clusters: int,
+        max_groups: int,
+        contiguous: bool,
+        swap_ab: bool = False,
+        skips_empty_warpgroups: bool = False,
+    ) -> None:
         super().__init__(tile_shape_mn, cluster_shape_mn, raster_group, num_clusters)
         self.skips_empty_warpgroups = skips_empty_warpgroups
         self.max_groups = max_groups
@@ -53,8 +60,10 @@ class GroupedRowsTileScheduler(PersistentTileScheduler):
     @jit
     def _fill(self, table: Tensor, bounds: Tensor, d: Any):
         """Let one warp fill the table; bounds outside the array are clamped."""
-        lane, mode = arch.lane_idx(), 1 if self.swap_ab else 0
-        limit, cluster_rows = d.shape[mode], self.tile_shape_mn[mode] * self.cluster_shape_mn[mode]
+        lane = arch.lane_idx()
+        mode = 1 if self.swap_ab else 0
+        limit = d.shape[mode]
+        cluster_rows = self.tile_shape_mn[mode] * self.cluster_shape_mn[mode]
         if arch.warp_idx() == 0:
             self._scan(table, bounds, lane, limit, cluster_rows)
 
@@ -63,7 +72,8 @@ class GroupedRowsTileScheduler(PersistentTileScheduler):
         before = Int32(0)
         for first in range_constexpr(0, self.max_groups, _WARP):
             group = first + lane
-            rows, end = Int32(0), Int32(0)
+            rows = Int32(0)
+            end = Int32(0)
             if group < bounds.shape[0]:
                 end = self._clamp(bounds[group], limit)
                 rows = end
@@ -97,7 +107,8 @@ class GroupedRowsTileScheduler(PersistentTileScheduler):
     def tile(self, number: Any, tiles: Any):
         d, table = tiles
         columns = self._columns(d)
-        group, step = Int32(0), self.max_groups
+        group = Int32(0)
+        step = self.max_groups
         for _ in range_constexpr(self.max_groups.bit_length() - 1):  # binary search
             step = step // 2
             if table[group + step, 0] * columns <= number:

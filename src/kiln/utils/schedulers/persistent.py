@@ -10,8 +10,13 @@ from ...cute import arch, ceil_div, fast_divmod_create_divisor, jit
 from .raster import raster_divisors, raster_tile
 
 __all__ = [
-    "MAX_GRID_BATCHES", "GemmTile", "PersistentTileScheduler", "SingleTile", "SingleTileScheduler", "SplitKTileScheduler",
-]  # fmt: skip
+    "MAX_GRID_BATCHES",
+    "GemmTile",
+    "PersistentTileScheduler",
+    "SingleTile",
+    "SingleTileScheduler",
+    "SplitKTileScheduler",
+]
 
 MAX_GRID_BATCHES = 65535
 """The largest extent of a grid's second and third mode."""
@@ -60,7 +65,8 @@ class SingleTileScheduler:
     def grid(self, d: Any) -> tuple[Any, Any, int]:
         """Return the grid for a result (M, N, L)."""
         tiles_m, tiles_n = self._tiles(d)
-        ctas, batches = tiles_m * tiles_n * self.split_k, extents(d)[2]
+        ctas = tiles_m * tiles_n * self.split_k
+        batches = extents(d)[2]
         return (ctas * batches, 1, 1) if self.folds_batches else (ctas, batches, 1)
 
     def cluster(self) -> tuple[int, int, int] | None:
@@ -76,7 +82,8 @@ class SingleTileScheduler:
     def work(self, d: Any, divisors: Any) -> SingleTile:
         """Return the tile of this CTA."""
         number, batch, _ = arch.block_idx()
-        rank, number = number % self.split_k, number // self.split_k
+        rank = number % self.split_k
+        number = number // self.split_k
         if self.folds_batches:
             batch, number = divmod(number, divisors[2])
         return SingleTile(raster_tile(number, self._tiles(d)[0], divisors[:2], _RASTER_GROUP), batch, rank)
@@ -103,9 +110,13 @@ class PersistentTileScheduler:
     """Whether a second kernel adds split-K partials."""
 
     def __init__(
-        self, tile_shape_mn: tuple[int, int], cluster_shape_mn: tuple[int, int], raster_group: int, num_clusters: int,
+        self,
+        tile_shape_mn: tuple[int, int],
+        cluster_shape_mn: tuple[int, int],
+        raster_group: int,
+        num_clusters: int,
         batched: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.tile_shape_mn = tile_shape_mn
         self.cluster_shape_mn = cluster_shape_mn
         self.raster_group = raster_group
@@ -178,9 +189,13 @@ class SplitKTileScheduler(PersistentTileScheduler):
     """
 
     def __init__(
-        self, tile_shape_mn: tuple[int, int], raster_group: int, split_k_cluster: int, batched: bool = True,
+        self,
+        tile_shape_mn: tuple[int, int],
+        raster_group: int,
+        split_k_cluster: int,
+        batched: bool = True,
         reduces_later: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(tile_shape_mn, (1, 1), raster_group, 0, batched and not reduces_later)
         self.split_k_cluster = split_k_cluster
         self.reduces_later = reduces_later
@@ -216,8 +231,10 @@ class SplitKTileScheduler(PersistentTileScheduler):
 
     def k_range(self, k_tiles: Any, tiles: Any) -> tuple[Any, Any]:
         x, y, _ = arch.block_idx()
-        part, parts = x % self.split_k_cluster, self.split_k_cluster
+        part = x % self.split_k_cluster
+        parts = self.split_k_cluster
         if self.reduces_later:
-            part, parts = part + y * self.split_k_cluster, tiles[1][-1]
+            part = part + y * self.split_k_cluster
+            parts = tiles[1][-1]
         first = k_tiles * part // parts
         return first, k_tiles * (part + 1) // parts - first

@@ -81,9 +81,8 @@ class SplitKVScheduler:
 
     @jit
     def find(
-        self, seqlens: Tensor, max_keys: Int32, split: Int32, num_splits: Int32, found: Tensor, kept: Tensor,
-        keeps: Any,
-    ):  # fmt: skip
+        self, seqlens: Tensor, max_keys: Int32, split: Int32, num_splits: Int32, found: Tensor, kept: Tensor, keeps: Any
+    ):
         """Let one warp find a split and write its `FIELDS` to `found`, and if `keeps` to row `split` of `kept`, too."""
         lane = arch.lane_idx()
         batch = Int32(seqlens.shape[0])
@@ -97,7 +96,10 @@ class SplitKVScheduler:
         split_blocks = ceil_div(total, num_splits)
         begin = split * split_blocks
         if lane == 0:
-            found[0], found[1], found[2], found[3] = batch, Int32(0), split_blocks, Int32(0)
+            found[0] = batch
+            found[1] = Int32(0)
+            found[2] = split_blocks
+            found[3] = Int32(0)
         arch.sync_warp()
         before = Int32(0)
         for turn in range(turns):
@@ -111,7 +113,9 @@ class SplitKVScheduler:
             start = before + end - sum(extents, Int32(0))
             for i, extent in enumerate(extents):
                 if begin >= start and begin < start + extent:
-                    found[0], found[1], found[3] = first + i, start, extent - self.overhead
+                    found[0] = first + i
+                    found[1] = start
+                    found[3] = extent - self.overhead
                 start = start + extent
             before = before + arch.shuffle_sync(end, _WARP - 1)
         arch.sync_warp()

@@ -16,8 +16,11 @@ from ..value_parts import ValueParts
 from .work_tile import WorkTileInfo
 
 __all__ = [
-    "PersistentTileSchedulerParams", "StaticPersistentRuntimeTileScheduler", "StaticPersistentTileScheduler", "WorkTileInfo",
-]  # fmt: skip
+    "PersistentTileSchedulerParams",
+    "StaticPersistentRuntimeTileScheduler",
+    "StaticPersistentTileScheduler",
+    "WorkTileInfo",
+]
 
 
 class PersistentTileSchedulerParams(ValueParts):
@@ -32,9 +35,15 @@ class PersistentTileSchedulerParams(ValueParts):
     __kiln_immutable__ = True
 
     def __init__(
-        self, problem_shape_ntile_mnl: Any, cluster_shape_mnk: Any, swizzle_size: int = 1,
-        raster_along_m: bool = True, *, loc: Any = None, ip: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        problem_shape_ntile_mnl: Any,
+        cluster_shape_mnk: Any,
+        swizzle_size: int = 1,
+        raster_along_m: bool = True,
+        *,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
         if not isinstance(problem_shape_ntile_mnl, tuple) or len(problem_shape_ntile_mnl) != 3:
             raise type_error(
                 f"problem_shape_ntile_mnl is {problem_shape_ntile_mnl!r}", "the number of tiles along M, N and L"
@@ -64,7 +73,8 @@ class PersistentTileSchedulerParams(ValueParts):
         fast, slow = (along_m, along_n) if raster_along_m else (along_n, along_m)
         strips = ceil_div(slow, swizzle_size)
         self._num_clusters = fast * strips * swizzle_size * problem_shape_ntile_mnl[2]
-        self._fast, self._strips = _divisor(fast), _divisor(strips)
+        self._fast = _divisor(fast)
+        self._strips = _divisor(strips)
 
     def get_grid_shape(self, max_active_clusters: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
         """Return the grid to launch: as many clusters as run at a time, or fewer if the problem has fewer."""
@@ -104,9 +114,13 @@ class StaticPersistentTileScheduler(ValueParts):
     """The tiles of one CTA, one after the other. Each role of a kernel can create its own."""
 
     def __init__(
-        self, params: PersistentTileSchedulerParams, num_persistent_clusters: Any, current_work_linear_idx: Any,
-        cta_id_in_cluster: Any, num_tiles_executed: Any,
-    ) -> None:  # fmt: skip
+        self,
+        params: PersistentTileSchedulerParams,
+        num_persistent_clusters: Any,
+        current_work_linear_idx: Any,
+        cta_id_in_cluster: Any,
+        num_tiles_executed: Any,
+    ) -> None:
         self.params = params
         self.num_persistent_clusters: Int32 = Int32(num_persistent_clusters)
         self._current_work_linear_idx = Int32(current_work_linear_idx)
@@ -124,7 +138,8 @@ class StaticPersistentTileScheduler(ValueParts):
         m, n, _ = params.cluster_shape_mnk
         x, y, z = (_count(i) for i in block_idx)
         across, down, deep = (_count(extent) for extent in grid_dim)
-        across, down = across // m, down // n
+        across = across // m
+        down = down // n
         number = x // m + across * (y // n + down * z)
         return params, across * down * deep, number, (x % m, y % n, Int32(0)), 0
 
@@ -181,9 +196,14 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
     """
 
     def __init__(
-        self, params: PersistentTileSchedulerParams, num_persistent_clusters: Any, current_work_linear_idx: Any,
-        cta_id_in_cluster: Any, num_tiles_executed: Any, inner_mode: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        params: PersistentTileSchedulerParams,
+        num_persistent_clusters: Any,
+        current_work_linear_idx: Any,
+        cta_id_in_cluster: Any,
+        num_tiles_executed: Any,
+        inner_mode: int = 1,
+    ) -> None:
         super().__init__(
             params, num_persistent_clusters, current_work_linear_idx, cta_id_in_cluster, num_tiles_executed
         )
@@ -200,7 +220,8 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
             ceil_div(params.problem_shape_ntile_mnl[mode], params.cluster_shape_mnk[mode])
             for mode in (inner_mode, 1 - inner_mode)
         )
-        self._inner, self._end = _divisor(inner), inner * outer
+        self._inner = _divisor(inner)
+        self._end = inner * outer
 
     @staticmethod
     def create(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -11,8 +11,14 @@ from ...base_dsl.typing import Int32
 from ...cute import Tensor, arch, ceil_div, jit
 
 __all__ = [
-    "SequenceSearch", "clamp_offset", "fetch_tile", "find_sequence", "head_group_tile", "next_snake_tile", "sequence_range",
-]  # fmt: skip
+    "SequenceSearch",
+    "clamp_offset",
+    "fetch_tile",
+    "find_sequence",
+    "head_group_tile",
+    "next_snake_tile",
+    "sequence_range",
+]
 
 _WARP = 32
 
@@ -93,7 +99,8 @@ def head_group_tile(number: Int32, tiles: Any, heads: Any, group: Any, valid: An
         group: how many heads are taken side by side.
         valid: whether there is a tile.
     """
-    first, number = number // (tiles * group) * group, number % (tiles * group)
+    first = number // (tiles * group) * group
+    number = number % (tiles * group)
     beside = max(min(group, heads - first), 1)
     tile = tiles - 1 - number // beside if valid else Int32(-1)
     return first + number % beside, tile

@@ -36,7 +36,8 @@ class WorkTileInfo(ValueParts):
         return f"{type(self).__name__}(tile_idx={self._tile_idx}, is_valid_tile={self._is_valid_tile})"
 
     def __kiln_join__(self, other: Any) -> Any:
-        first, second = _placed(self, other._tile_idx), _placed(other, self._tile_idx)
+        first = _placed(self, other._tile_idx)
+        second = _placed(other, self._tile_idx)
         return (first, second) if first.__kiln_static_key__() == second.__kiln_static_key__() else None
 
     def __kiln_coerce__(self, like: Any) -> Any:

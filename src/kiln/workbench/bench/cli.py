@@ -126,7 +126,8 @@ def peers(case: Case, names: Sequence[str], config: Any) -> list[Candidate]:
 class _Failed(Exception):
     def __init__(self, name: str, outcome: Outcome) -> None:
         super().__init__(name)
-        self.name, self.outcome = name, outcome
+        self.name = name
+        self.outcome = outcome
         self.error = outcome.error or {}
 
     @property
@@ -146,7 +147,8 @@ class _WorkerCandidate:
     """A candidate in a worker, with the interface that `in_rounds` takes."""
 
     def __init__(self, candidate: Candidate, runner: Runner) -> None:
-        self.candidate, self._runner = candidate, runner
+        self.candidate = candidate
+        self._runner = runner
         self.batches: list[list[float]] = []
         self.wrong: str | None = None
 
@@ -189,7 +191,9 @@ def timed(
     first = candidates[0]
     model = current.device().model if command_line.on_gpu() and driver.available() else None
     work = first.case.flops_bytes(problem)
-    left, failed, restarted = list(candidates), dict[str, dict[str, Any]](), False
+    left = list(candidates)
+    failed = dict[str, dict[str, Any]]()
+    restarted = False
     dtype: str | None = None
     counted = itertools.count(1)
     shared = {"problem": dict(problem), "seed": seed, "l2": l2, "steady": steady, "quick": quick}
@@ -246,19 +250,31 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
         for name, ratio in found.comparison.ratios.items():
             peer = found.comparison.measurements[name]
             more["against"][name] = {
-                "us": [peer.low, peer.us, peer.high], "ratio": [ratio.low, ratio.median, ratio.high],
-                "verdict": found.comparison.verdicts[name], "flags": peer.flags, "status": peer.status,
-            }  # fmt: skip
+                "us": [peer.low, peer.us, peer.high],
+                "ratio": [ratio.low, ratio.median, ratio.high],
+                "verdict": found.comparison.verdicts[name],
+                "flags": peer.flags,
+                "status": peer.status,
+            }
     more["against"] |= {name: why for name, why in found.failed.items() if name != KERNEL}
     words = [f"--l2={options['l2']}", *(["--steady"] if options.get("steady") else [])]
     return Record(
-        "bench", key_of("bench", found.case, found.problem, found.config, env, protocol), found.case.name,
-        found.problem, found.config,
+        "bench",
+        key_of("bench", found.case, found.problem, found.config, env, protocol),
+        found.case.name,
+        found.problem,
+        found.config,
         str(found.failed[KERNEL]["status"]) if KERNEL in found.failed else own.status if own else "error",
-        us=[own.low, own.us, own.high] if own else None, n=own.n if own else 0, protocol=protocol, env=env,
-        clock=own.to_json()["clock"] if own else {}, flags=own.flags if own else [], error=wrong,
-        again=command_line.again("bench", found.case, found.problem, *words, config=found.config), more=more,
-    )  # fmt: skip
+        us=[own.low, own.us, own.high] if own else None,
+        n=own.n if own else 0,
+        protocol=protocol,
+        env=env,
+        clock=own.to_json()["clock"] if own else {},
+        flags=own.flags if own else [],
+        error=wrong,
+        again=command_line.again("bench", found.case, found.problem, *words, config=found.config),
+        more=more,
+    )
 
 
 # --- the verb --------------------------------------------------------------------------------------------------------
@@ -311,7 +327,8 @@ def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case
     if unverified is not None:
         print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
         return EXIT.FAILED
-    printed, statuses = list[dict[str, Any]](), list[int]()
+    printed = list[dict[str, Any]]()
+    statuses = list[int]()
     with contextlib.ExitStack() as stack:
         older = stack.enter_context(revision(first, args.since, there)) if args.since else None
         if args.lock:
@@ -352,7 +369,8 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
 
 def _unverified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> Verdict | None:
     """Check the results and return the first verdict that is not ok; skip problems that the journal records as ok."""
-    known, env = journal_of(case).by_key(), environment()
+    known = journal_of(case).by_key()
+    env = environment()
     for problem in problems:
         config = command_line.config(args, case, problem)
         before = known.get(key_of("verify", case, problem, config, env, verify.PROTOCOL))

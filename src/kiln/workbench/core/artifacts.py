@@ -54,6 +54,12 @@ def resources_of(launch: Any) -> dict[str, Any]:
     taken = (used[name] for name in ("registers", "smem", "barriers", "tmem_columns"))
     runs = occupancy(launch.arch, math.prod(launch.block), *taken)
     return {
-        "arch": launch.arch, "grid": launch.grid, "block": launch.block, "cluster": launch.cluster, "launches": 1,
-        **used, "blocks_per_sm": runs.blocks, "limited_by": runs.limiter,
-    }  # fmt: skip
+        "arch": launch.arch,
+        "grid": launch.grid,
+        "block": launch.block,
+        "cluster": launch.cluster,
+        "launches": 1,
+        **used,
+        "blocks_per_sm": runs.blocks,
+        "limited_by": runs.limiter,
+    }

@@ -94,7 +94,8 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
         if not equals:
             value = "true"  # `--causal`
             if word is not None and (not word.startswith("-") or _is_number(word)):
-                value, word = word, next(words, None)
+                value = word
+                word = next(words, None)
         args.fields[name.replace("-", "_")] = value
     for each in args.set:
         name, equals, value = each.partition("=")

@@ -51,7 +51,8 @@ def cuda_driver() -> Driver:
 
 def _gpu(number: int) -> Gpu:
     major, minor = driver.capability(number)
-    memory, sm_count = driver.total_memory(number), driver.attribute("sm_count", number)
+    memory = driver.total_memory(number)
+    sm_count = driver.attribute("sm_count", number)
     return Gpu(driver.device_name(number), f"sm_{major}{minor}", memory, sm_count)
 
 
@@ -66,7 +67,8 @@ def _kernel_driver_version() -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> dict[str, Any]:
-    ptxas, cuda = toolchain.find("ptxas"), cuda_driver()
+    ptxas = toolchain.find("ptxas")
+    cuda = cuda_driver()
     gpu = cuda.gpus[0] if cuda.gpus else None
     return {
         # Between releases the version alone does not identify the compiler.

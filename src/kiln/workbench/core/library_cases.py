@@ -53,9 +53,7 @@ _FUNCTIONS = {
     ),
     "softmax": _Function(_ROWS, lambda m, n: [(m, n)], lambda x: _functional().softmax(x, -1)),
     "rms_norm": _Function(
-        _ROWS,
-        lambda m, n: [(m, n), (n,)],
-        lambda x, weight: _functional().rms_norm(x, x.shape[-1:], weight, 1e-6),
+        _ROWS, lambda m, n: [(m, n), (n,)], lambda x, weight: _functional().rms_norm(x, x.shape[-1:], weight, 1e-6)
     ),
     "layer_norm": _Function(
         _ROWS,
@@ -99,10 +97,15 @@ def case(name: str | None) -> Case:
         return call.flops, call.bytes
 
     names = {
-        "fields": function.problem, "kernel_fn": kernel_fn, "reference_fn": function.reference,
-        "get_inputs": get_inputs, "configs": configs, "validate": validate, "perf_model": perf_model,
+        "fields": function.problem,
+        "kernel_fn": kernel_fn,
+        "reference_fn": function.reference,
+        "get_inputs": get_inputs,
+        "configs": configs,
+        "validate": validate,
+        "perf_model": perf_model,
         "flops_bytes": flops_bytes,
-    }  # fmt: skip
+    }
     return Case(name, f"kiln.kernels:{name}", None, names)
 
 

@@ -26,10 +26,12 @@ def load(where: Any) -> Case:
         name = getattr(where, "__qualname__", type(where).__qualname__)
         return _of_plan(where, f"{getattr(where, '__module__', '?')}:{name}")
     text = os.fspath(where)
-    name, plan = text, None
+    name = text
+    plan = None
     found = re.fullmatch(r"(.+):([A-Za-z_]\w*)", text)
     if found and not os.path.exists(text):
-        name, plan = found.group(1), found.group(2)
+        name = found.group(1)
+        plan = found.group(2)
     if os.path.isdir(name) and os.path.isfile(os.path.join(name, "kernel.py")):
         name = os.path.join(name, "kernel.py")
     if name.endswith(".py") or os.sep in name or os.path.isfile(name):

@@ -166,7 +166,8 @@ class Ray(Runner):
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
         """Yield outcomes as they come. A job whose machine is lost runs elsewhere."""
-        coming, waiting = iter(jobs), deque[tuple[Job, int]]()
+        coming = iter(jobs)
+        waiting = deque[tuple[Job, int]]()
         more = True
         try:
             while True:
@@ -206,9 +207,12 @@ class Ray(Runner):
         options["scheduling_strategy"] = self._on(slot.node, soft=not self.left_out)
         options |= {"num_cpus": 1} if slot.gpu is None else {"num_cpus": 0, "num_gpus": 1}
         work = {
-            "do": job.do, "arguments": arguments, "timeout": timeout, "memory": job.memory or self.memory,
+            "do": job.do,
+            "arguments": arguments,
+            "timeout": timeout,
+            "memory": job.memory or self.memory,
             "env": job.env,
-        }  # fmt: skip
+        }
         reference = self._perform.options(**options).remote(json.dumps(work), slot.gpu is not None)
         self._flights[reference] = _Flight(job, slot, time.monotonic() + 2 * timeout + _PATIENCE, attempt)
 

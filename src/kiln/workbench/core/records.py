@@ -20,16 +20,25 @@ if TYPE_CHECKING:
 VERSION = 1
 
 STATUSES = {
-    "ok": "did what was asked", "invalid": "the config was refused, with reasons, before anything was compiled",
+    "ok": "did what was asked",
+    "invalid": "the config was refused, with reasons, before anything was compiled",
     "pruned": "not measured: others were predicted to be faster",
-    "ranked": "compiled and ranked, not measured: there is no GPU", "compile_error": "does not compile",
-    "compile_timeout": "the compiler did not end in time", "compile_crash": "the compiler ended the process",
-    "no_fit": "needs more registers, shared memory or threads than the GPU has", "wrong": "the results are wrong",
-    "nondeterministic": "the same inputs gave different bits", "cheat": "a check against self-deception failed",
-    "error": "raised an exception", "device_error": "the GPU reported an error", "timeout": "did not end in time",
-    "crash": "ended the process", "oom": "took more memory than allowed",
-    "lost": "the machine was lost; tried again at the next run", "skipped": "not possible here",
-}  # fmt: skip
+    "ranked": "compiled and ranked, not measured: there is no GPU",
+    "compile_error": "does not compile",
+    "compile_timeout": "the compiler did not end in time",
+    "compile_crash": "the compiler ended the process",
+    "no_fit": "needs more registers, shared memory or threads than the GPU has",
+    "wrong": "the results are wrong",
+    "nondeterministic": "the same inputs gave different bits",
+    "cheat": "a check against self-deception failed",
+    "error": "raised an exception",
+    "device_error": "the GPU reported an error",
+    "timeout": "did not end in time",
+    "crash": "ended the process",
+    "oom": "took more memory than allowed",
+    "lost": "the machine was lost; tried again at the next run",
+    "skipped": "not possible here",
+}
 """The statuses with which a job can end, and their meanings."""
 FAILED = frozenset(STATUSES) - {"ok", "invalid", "pruned", "ranked", "no_fit", "skipped"}
 """Statuses of jobs that did not do what they should."""

@@ -108,11 +108,7 @@ class Local(Runner):
     """
 
     def __init__(
-        self,
-        jobs: int = 1,
-        gpus: Sequence[int | str] | None = None,
-        timeout: float = 60.0,
-        memory: int | None = None,
+        self, jobs: int = 1, gpus: Sequence[int | str] | None = None, timeout: float = 60.0, memory: int | None = None
     ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs={jobs}: at least one is needed")
@@ -214,7 +210,8 @@ class Local(Runner):
             return self._step_of_start(slot, now)
         answer = slot.next_answer()
         if answer is not None:
-            slot.attempt, slot.done = None, slot.done + 1
+            slot.attempt = None
+            slot.done = slot.done + 1
             slot.read_log()
             if answer.pop("last"):
                 slot.end()
@@ -252,7 +249,8 @@ class Local(Runner):
         """Handle a worker that died or was killed; retry once if earlier jobs in it may be at fault."""
         attempt = slot.attempt
         assert attempt is not None
-        seconds, fresh = time.monotonic() - slot.started, slot.done == 0
+        seconds = time.monotonic() - slot.started
+        fresh = slot.done == 0
         slot.end()
         if not fresh and not attempt.again:
             waiting.appendleft(_Attempt(attempt.job, again=True))
@@ -281,7 +279,8 @@ class _Slot:
     """A place for one worker, with the worker that is in it."""
 
     def __init__(self, gpu: str | None) -> None:
-        self.gpu, self.gpu_name = gpu, None
+        self.gpu = gpu
+        self.gpu_name = None
         self.attempt: _Attempt | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.env: dict[str, str] = {}
@@ -313,9 +312,14 @@ class _Slot:
         command = [sys.executable, "-m", "kiln.workbench.core.worker", *map(str, (jobs_end, results_end, os.getpid()))]
         try:
             self.process = subprocess.Popen(
-                command, env=whole, stdin=subprocess.DEVNULL, stdout=printed_end, stderr=printed_end,
-                pass_fds=(jobs_end, results_end), start_new_session=True,
-            )  # fmt: skip
+                command,
+                env=whole,
+                stdin=subprocess.DEVNULL,
+                stdout=printed_end,
+                stderr=printed_end,
+                pass_fds=(jobs_end, results_end),
+                start_new_session=True,
+            )
         finally:
             for descriptor in (jobs_end, results_end, printed_end):
                 os.close(descriptor)
@@ -410,7 +414,8 @@ def _how_it_ended(status: int) -> str:
 
 def _resident(pid: int) -> int:
     """Return the resident bytes of a process and its children, without file-backed pages."""
-    total, waiting = 0, [pid]
+    total = 0
+    waiting = [pid]
     while waiting:
         each = waiting.pop()
         try:

@@ -13,17 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CLASSES = {
-    "tensor": "MMA", "fp": "arithmetic of floating-point numbers and conversions",
+    "tensor": "MMA",
+    "fp": "arithmetic of floating-point numbers and conversions",
     "int": "arithmetic of integers, bits, predicates, moves between registers",
     "lanes": "exchange between the threads of a warp",
     "global": "loads, stores and atomics of global memory by threads",
     "shared": "loads, stores and atomics of shared memory",
     "local": "local memory: spills, and arrays indexed by what is not known",
     "constant": "loads of constants: arguments of the kernel",
-    "copy": "asynchronous copies to and from shared memory", "tmem": "tensor memory",
-    "barrier": "barriers, fences and waits", "control": "branches, calls and what is no work",
+    "copy": "asynchronous copies to and from shared memory",
+    "tmem": "tensor memory",
+    "barrier": "barriers, fences and waits",
+    "control": "branches, calls and what is no work",
     "uniform": "done once for a warp",
-}  # fmt: skip
+}
 """Classes of instructions, in the order of tables."""
 
 _PREFIXES = (
@@ -31,8 +34,11 @@ _PREFIXES = (
     ("tensor", r"[HQIBDO]G?MMA\b|UTC[A-Z0-9]*MMA"),
     ("local", r"LDL|STL"),
     ("copy", r"LDGSTS|UTMA(?!CMD)|UBLK"),
-    ("barrier", r"BAR\b|B2R|SYNCS|U?DEPBAR|LDGDEPBAR|ARRIVES|WARPSYNC|MEMBAR|FENCE|ERRBAR|CGAERRBAR|UCGABAR|WARPGROUP"
-                r"|UTCBAR|UTMACMDFLUSH|ACQBULK|PREEXIT|NANOSLEEP|CCTL"),
+    (
+        "barrier",
+        r"BAR\b|B2R|SYNCS|U?DEPBAR|LDGDEPBAR|ARRIVES|WARPSYNC|MEMBAR|FENCE|ERRBAR|CGAERRBAR|UCGABAR|WARPGROUP"
+        r"|UTCBAR|UTMACMDFLUSH|ACQBULK|PREEXIT|NANOSLEEP|CCTL",
+    ),
     ("tmem", r"LDTM|STTM|UTCCP|UTCSHIFT|UTCATOMSWS|LDT\b|STT\b"),
     ("global", r"LDG|STG|RED|ATOMG|ATOM\b|LD\b|ST\b|SULD|SUST|TEX|TLD"),
     ("shared", r"LDS|STS|ATOMS|STAS"),
@@ -41,7 +47,7 @@ _PREFIXES = (
     ("constant", r"LDC|ULDC|LDCU"),
     ("uniform", r"U(?!SETMAXREG)|R2UR|S2UR|VOTEU|CREDUX"),
     ("fp", r"F|H|D(?=ADD|FMA|MUL|SETP|MNMX)|MUFU|I2F|RRO"),
-)  # fmt: skip
+)
 _CLASSES = tuple((name, re.compile(pattern)) for name, pattern in _PREFIXES)
 _INTEGERS = re.compile(r"FLO\b|FNS\b")
 
@@ -142,7 +148,8 @@ class Code:
     def place_first_rounds(self) -> None:
         """Give the first poll of a wait, which ptxas puts before the loop without a line, the line of the others."""
         for index in range(len(self.instructions) - 1):
-            asks, target = self.instructions[index], self._target(index + 1)
+            asks = self.instructions[index]
+            target = self._target(index + 1)
             if "TRYWAIT" in asks.name and target is not None and target < len(self.instructions):
                 again = self.instructions[target]
                 if target != index and (again.name, again.operands) == (asks.name, asks.operands):
@@ -200,7 +207,8 @@ class Code:
         number = {start: block for block, start in enumerate(starts)}
         following: list[list[int]] = []
         for block, end in enumerate([*starts[1:], count]):
-            last, nexts = self.instructions[end - 1], []
+            last = self.instructions[end - 1]
+            nexts = []
             target = self._target(end - 1)
             if target is not None and target in number:
                 nexts.append(number[target])
@@ -247,13 +255,15 @@ def _dominators(following: Sequence[Sequence[int]]) -> list[set[int]]:
         changed = False
         for block in range(1, len(following)):
             made = {block}.union(set.intersection(*(above[each] for each in before[block])) if before[block] else ())
-            changed, above[block] = changed or made != above[block], made
+            changed = changed or made != above[block]
+            above[block] = made
     return above
 
 
 def _reaching(block: int, header: int, following: Sequence[Sequence[int]]) -> set[int]:
     """Return the blocks that reach a block without passing the header."""
-    found, waiting = {header}, [block]
+    found = {header}
+    waiting = [block]
     while waiting:
         if (one := waiting.pop()) not in found:
             found.add(one)

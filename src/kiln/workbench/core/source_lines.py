@@ -75,7 +75,9 @@ def read_mlir(text: str) -> Text:
 
 def _without_locations(line: str) -> tuple[str, str]:
     """Return a line without its `loc(...)`, and the content of the last one if it ends the line."""
-    kept, at, last = "", 0, ""
+    kept = ""
+    at = 0
+    last = ""
     while (start := _find_location(line, at)) >= 0:
         end = _closing(line, start + len(" loc"))
         kept += line[at:start]
@@ -97,7 +99,8 @@ def _find_location(line: str, at: int) -> int:
 
 def _closing(line: str, at: int) -> int:
     """Return the index of the parenthesis that closes the one at `at`."""
-    depth, strings = 0, {match.start(): match.end() for match in _STRING.finditer(line, at)}
+    depth = 0
+    strings = {match.start(): match.end() for match in _STRING.finditer(line, at)}
     while at < len(line):
         if at in strings:
             at = strings[at]
@@ -145,7 +148,10 @@ def _of_ptx(text: str) -> str:
 
 def _parts(words: str, separator: str) -> list[str]:
     """Split at separators outside parentheses, brackets and strings."""
-    parts, depth, begin, at = [""], 0, 0, 0
+    parts = [""]
+    depth = 0
+    begin = 0
+    at = 0
     strings = {match.start(): match.end() for match in _STRING.finditer(words)}
     while at < len(words):
         if at in strings:
@@ -188,7 +194,8 @@ def read_llvm(text: str) -> Text:
     def place_of(name: str) -> Place | None:
         if name not in known:
             kind, fields = nodes.get(name, ("", {}))
-            line, file = int(fields.get("line", 0)), file_of(fields.get("scope", ""))
+            line = int(fields.get("line", 0))
+            file = file_of(fields.get("scope", ""))
             if kind == "DISubprogram":
                 file = file_of(fields.get("file", ""))
             known[name] = (file, line) if file and line else None
@@ -214,7 +221,9 @@ _PTX_OTHER = re.compile(r"^\s*(?:\.(?!pragma)|[$\w]+:\s*$|[{}()]?\s*$|//)")
 def read_ptx(text: str) -> Text:
     """Read PTX; an instruction's place is that of the `.loc` before it."""
     files = {found[1]: _of_ptx(found[2]) for line in text.splitlines() if (found := _PTX_FILE.match(line))}
-    made, place, inside = Text(), None, 0
+    made = Text()
+    place = None
+    inside = 0
     for raw in text.splitlines():
         if found := _PTX_LOC.match(raw):
             place = (files[found[1]], int(found[2])) if int(found[2]) and found[1] in files else None
@@ -237,7 +246,9 @@ _SASS_KERNEL = re.compile(r"^\.text\.(\S+):")
 
 def read_sass(text: str) -> Text:
     """Read SASS as `nvdisasm -g -c` prints it: kernels, labels, instructions by address."""
-    made, place, inside = Text(), None, False
+    made = Text()
+    place = None
+    inside = False
     for raw in text.splitlines():
         if found := _SASS_KERNEL.match(raw):
             made.add(f"{found[1]}:", None)

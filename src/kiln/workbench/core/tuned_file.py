@@ -42,7 +42,8 @@ def tuned_config(case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | Non
 
 def stale(entry: Mapping[str, Any], folder: Path) -> list[str]:
     """Return what changed since an entry of a folder's `tuned.json` was measured. Runs nothing of the program."""
-    now, then = environment(), entry.get("env") or {}
+    now = environment()
+    then = entry.get("env") or {}
     names = ["kiln", "ptxas", *(["driver"] if now["gpu"] == entry["gpu"] else [])]
     changes = [f"{name} was {then.get(name)}, now {now[name]}" for name in names if then.get(name) != now[name]]
     file = folder / entry["file"]

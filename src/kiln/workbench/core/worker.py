@@ -109,7 +109,8 @@ def _wait_for_gpu() -> None:
 
 def status_of(error: BaseException) -> str:
     """Return `oom`, `device_error` or `error`."""
-    name, text = type(error).__name__, str(error)
+    name = type(error).__name__
+    text = str(error)
     if isinstance(error, MemoryError) or name == "OutOfMemoryError" or "CUDA_ERROR_OUT_OF_MEMORY" in text:
         return "oom"
     if isinstance(error, DSLCudaRuntimeError) or name == "AcceleratorError" or text.startswith("CUDA error"):

@@ -47,8 +47,10 @@ class WorkerCase(cases.Case):
         )
         self.runner = runner
         """The runner whose worker has loaded it."""
-        self._has_configs, self._options = declared["has_configs"], options
-        self._names, self._of_plan = {}, False
+        self._has_configs = declared["has_configs"]
+        self._options = options
+        self._names = {}
+        self._of_plan = False
 
     @property
     def has_configs(self) -> bool:

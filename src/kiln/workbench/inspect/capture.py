@@ -99,7 +99,8 @@ class _Recorder(Watcher):
         self._states.append((compilation, name, compilation.module.operation.get_asm(enable_debug_info=True)))
 
     def made(self, entry: str, executable: Any) -> None:
-        states, self._states = self._states, []
+        states = self._states
+        self._states = []
         if "ptx" not in executable.artifacts or not states:
             return
         host = states[0][0]  # its later passes are about the host's function
@@ -107,11 +108,13 @@ class _Recorder(Watcher):
         captured = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
         made = executable.artifacts
         cubin = made.get("cubin")
-        sass, live = "", ""
+        sass = ""
+        live = ""
         if cubin and self._sass and toolchain.find("nvdisasm"):
             with concurrent.futures.ThreadPoolExecutor(1) as pool:  # runs nvdisasm twice at a time
                 counting = pool.submit(live_registers, cubin)
-                sass, live = made["sass"], counting.result()
+                sass = made["sass"]
+                live = counting.result()
         plain = {
             info.name: {"name": info.name, "file": info.file, "line": info.line} for info in executable.code.kernels
         }
@@ -192,7 +195,8 @@ def run_on_cpu(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
     Returns the fields `accesses`, `findings` and `unobserved` of `Captured`.
     """
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
-        banks, findings = Path(folder) / "banks.json", Path(folder) / "findings.json"
+        banks = Path(folder) / "banks.json"
+        findings = Path(folder) / "findings.json"
         variables = {"KILN_TARGET": "cpu", "KILN_SANITIZE": "race,memory,sync,banks"}
         variables |= {"KILN_BANK_CONFLICTS_REPORT": str(banks), "KILN_SANITIZE_REPORT": str(findings)}
         asked = json.dumps({**dataclasses.asdict(subject), "out": "", "sass": False})
@@ -209,9 +213,16 @@ def run_on_cpu(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
 
 def _python(words: list[str], variables: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *words], env=child_environment(**variables), stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace", check=False,
-    )  # fmt: skip
+        [sys.executable, *words],
+        env=child_environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=timeout,
+        errors="replace",
+        check=False,
+    )
 
 
 def _ending(status: int) -> str:
@@ -245,7 +256,8 @@ def _config(case: Any, problem: Any, text: str) -> Any:
 def main(argv: Sequence[str]) -> None:
     """Run the subject that a JSON argument describes; `compile_subject` and `run_on_cpu` start this process."""
     asked = json.loads(argv[0])
-    out, sass = asked.pop("out"), asked.pop("sass")
+    out = asked.pop("out")
+    sass = asked.pop("sass")
     subject = Subject(**asked)
     if not out:
         _run(subject)

@@ -57,14 +57,30 @@ class SassLexer(RegexLexer):
 
 
 _LEXERS: dict[str, type[Lexer]] = {
-    "python": PythonLexer, "mlir": MlirLexer, "llvm": LlvmLexer, "ptx": PtxLexer, "sass": SassLexer,
-}  # fmt: skip
+    "python": PythonLexer,
+    "mlir": MlirLexer,
+    "llvm": LlvmLexer,
+    "ptx": PtxLexer,
+    "sass": SassLexer,
+}
 _LETTERS = (
-    (Comment, "c"), (Literal.String.Doc, "c"), (String, "s"), (Number, "d"), (Keyword.Type, "t"),
-    (Keyword.Constant, "d"), (Keyword, "k"), (Operator.Word, "k"), (Name.Function, "n"), (Name.Decorator, "a"),
-    (Name.Class, "a"), (Name.Label, "a"), (Name.Variable, "v"), (Name.Builtin, "t"), (Operator, "o"),
+    (Comment, "c"),
+    (Literal.String.Doc, "c"),
+    (String, "s"),
+    (Number, "d"),
+    (Keyword.Type, "t"),
+    (Keyword.Constant, "d"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (Name.Function, "n"),
+    (Name.Decorator, "a"),
+    (Name.Class, "a"),
+    (Name.Label, "a"),
+    (Name.Variable, "v"),
+    (Name.Builtin, "t"),
+    (Operator, "o"),
     (Punctuation, "o"),
-)  # fmt: skip
+)
 
 
 class Colours:

@@ -99,16 +99,24 @@ def _unit(one: Compiled, captured: Captured, files: Files) -> dict[str, Any]:
     calls = {call for _, _, text in texts for call in text.calls}
     placed = [(files.place(inner), files.place(outer)) for inner, outer in calls]
     unit = {
-        "name": one.entry, "arch": one.arch, "config": None if captured.config is None else words(captured.config),
+        "name": one.entry,
+        "arch": one.arch,
+        "config": None if captured.config is None else words(captured.config),
         "kernels": [described(kernel, one.arch, captured.launches) for kernel in one.kernels],
         "texts": [
-            {"kind": kind, "title": title, "lines": text.lines, "labels": text.labels if any(text.labels) else None,
-             "places": [files.place(place) for place in text.places]}
+            {
+                "kind": kind,
+                "title": title,
+                "lines": text.lines,
+                "labels": text.labels if any(text.labels) else None,
+                "places": [files.place(place) for place in text.places],
+            }
             for kind, title, text in texts
         ],
         "calls": sorted([inner, outer] for inner, outer in placed if inner and outer and inner != outer),
-        "columns": [], "outline": _outline(one, captured, files),
-    }  # fmt: skip
+        "columns": [],
+        "outline": _outline(one, captured, files),
+    }
     by_kind = {text["kind"]: text for text in unit["texts"]}
     if "sass" in by_kind:
         unit["columns"] = _of_sass(by_kind["sass"], source_lines.read_live_registers(one.live))

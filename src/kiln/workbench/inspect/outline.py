@@ -105,15 +105,16 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
         "launches": [_launch(op, number, captured) for op in by_name["launch"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
         "shared memory": _shared(by_name, numbers),
-        "tensor memory": [
-            Item(f"{number(op, 1):>7} columns{_pair(op)}", op.place) for op in by_name["tcgen05_alloc"]
-        ], "roles": _roles(ops), "pipelines": _pipelines(by_name, number),
-        "barriers": _barriers(by_name, number), "copies": _counted(_copies(by_name)),
+        "tensor memory": [Item(f"{number(op, 1):>7} columns{_pair(op)}", op.place) for op in by_name["tcgen05_alloc"]],
+        "roles": _roles(ops),
+        "pipelines": _pipelines(by_name, number),
+        "barriers": _barriers(by_name, number),
+        "copies": _counted(_copies(by_name)),
         "MMAs": _counted(
             [(op.place, _mma(op)) for name in _MMAS for op in by_name[name]]
             + [(op.place, _tcgen05_mma(op, constant_bits(op, 3))) for name in _TCGEN05_MMAS for op in by_name[name]]
         ),
-    }  # fmt: skip
+    }
     return {title: items for title, items in made.items() if items}
 
 
@@ -139,10 +140,12 @@ def _launch(op: Operation, number: Callable[[Operation, int], int | str], captur
 
 
 _LAUNCH_WORDS = {
-    "cute.min_blocks": "min. blocks {}", "cute.max_threads": "max. threads {}",
-    "cute.preferred_cluster": "preferred cluster {}", "cute.use_pdl": "dependent launch",
+    "cute.min_blocks": "min. blocks {}",
+    "cute.max_threads": "max. threads {}",
+    "cute.preferred_cluster": "preferred cluster {}",
+    "cute.use_pdl": "dependent launch",
     "cute.cooperative": "cooperative",
-}  # fmt: skip
+}
 """Attributes of launches, in words."""
 
 
@@ -181,17 +184,35 @@ def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], 
 
 
 _DOES = {
-    "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores",
-    "cp_async": "cp.async", "wgmma": "MMAs", "mma_sync": "MMAs", "mma_block_scale": "MMAs",
-    "ldmatrix": "ldmatrix", "stmatrix": "stmatrix",
-    "mbarrier_wait": "waits", "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs",
-    "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores", "barrier": "barriers",
-    "set_max_register": "registers", "tcgen05_mma": "MMAs", "tcgen05_mma_block_scale": "MMAs", "tcgen05_mma_ws": "MMAs",
-    "tcgen05_commit": "commits", "tcgen05_cp": "copies to tensor memory", "tcgen05_ld": "loads tensor memory",
-    "tcgen05_ld_red": "loads tensor memory", "tcgen05_st": "stores tensor memory",
-    "tcgen05_alloc": "allocates tensor memory", "tcgen05_dealloc": "frees tensor memory",
+    "tma_load": "loads by TMA",
+    "tma_store": "stores by TMA",
+    "bulk_load": "bulk loads",
+    "bulk_store": "bulk stores",
+    "cp_async": "cp.async",
+    "wgmma": "MMAs",
+    "mma_sync": "MMAs",
+    "mma_block_scale": "MMAs",
+    "ldmatrix": "ldmatrix",
+    "stmatrix": "stmatrix",
+    "mbarrier_wait": "waits",
+    "mbarrier_arrive": "arrives",
+    "wgmma_wait": "waits for MMAs",
+    "cp_async_wait": "waits for cp.async",
+    "cp_async_bulk_wait": "waits for stores",
+    "barrier": "barriers",
+    "set_max_register": "registers",
+    "tcgen05_mma": "MMAs",
+    "tcgen05_mma_block_scale": "MMAs",
+    "tcgen05_mma_ws": "MMAs",
+    "tcgen05_commit": "commits",
+    "tcgen05_cp": "copies to tensor memory",
+    "tcgen05_ld": "loads tensor memory",
+    "tcgen05_ld_red": "loads tensor memory",
+    "tcgen05_st": "stores tensor memory",
+    "tcgen05_alloc": "allocates tensor memory",
+    "tcgen05_dealloc": "frees tensor memory",
     "clc_try_cancel": "requests tiles",
-}  # fmt: skip
+}
 
 
 def _roles(ops: list[Operation]) -> list[Item]:
@@ -269,7 +290,8 @@ def _barriers(by_name: dict[str, list[Operation]], number: Callable[[Operation, 
     for op in by_name["mbarrier_init"]:
         found.append((op.place, f"mbarrier of {_arrivals(number(op, 1))}"))
     for op in by_name["barrier"]:
-        which, threads = number(op, 0), number(op, 1)
+        which = number(op, 0)
+        threads = number(op, 1)
         named = "" if which == 0 else f"barrier {which}: "
         words = f"{named}all threads of the CTA" if threads == 0 else f"barrier {which}: {threads} threads"
         found.append((op.place, words))
@@ -281,9 +303,11 @@ def _barriers(by_name: dict[str, list[Operation]], number: Callable[[Operation, 
 
 
 _TENSOR_COPIES = {
-    "tcgen05_ld": "tcgen05.ld", "tcgen05_ld_red": "tcgen05.ld.red", "tcgen05_st": "tcgen05.st",
+    "tcgen05_ld": "tcgen05.ld",
+    "tcgen05_ld_red": "tcgen05.ld.red",
+    "tcgen05_st": "tcgen05.st",
     "tcgen05_cp": "tcgen05.cp",
-}  # fmt: skip
+}
 
 
 def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None, str]]:

@@ -23,7 +23,8 @@ def page(model: dict[str, Any]) -> str:
         for text in unit["texts"]:
             text["runs"] = colours.runs(text["kind"], text["lines"])
     packed = zlib.compress(json.dumps(model, separators=(",", ":")).encode(), 9)
-    title, style = html.escape(f"{model['title']} · kiln inspect"), part("base.css") + part("inspect.css")
+    title = html.escape(f"{model['title']} · kiln inspect")
+    style = part("base.css") + part("inspect.css")
     data = base64.b64encode(packed).decode()
     return fill("inspect.html", title=title, style=style, script=part("inspect.js"), model=data)
 

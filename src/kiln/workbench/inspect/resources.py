@@ -49,9 +49,18 @@ def resources(runs: list[Captured]) -> str:
 
 
 _HEAD: tuple[str, ...] = (
-    "kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy",
+    "kernel",
+    "config",
+    "arch",
+    "registers",
+    "spills",
+    "local",
+    "shared",
+    "threads",
+    "blocks/SM",
+    "occupancy",
     "limited by",
-)  # fmt: skip
+)
 
 
 def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
@@ -59,8 +68,15 @@ def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
     known = "registers" in kernel
     share = f"{100 * kernel['warps'] / kernel['most_warps']:.0f} %" if kernel.get("most_warps") else "?"
     return (
-        kernel["name"], words(config), arch, str(kernel["registers"]) if known else "no ptxas",
-        str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?", str(kernel["stack"]) if known else "?",
-        str(kernel.get("smem", 0) + kernel.get("dynamic", 0)), str(threads or "?"), str(kernel.get("blocks", "?")),
-        share, kernel.get("limiter", "?"),
-    )  # fmt: skip
+        kernel["name"],
+        words(config),
+        arch,
+        str(kernel["registers"]) if known else "no ptxas",
+        str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?",
+        str(kernel["stack"]) if known else "?",
+        str(kernel.get("smem", 0) + kernel.get("dynamic", 0)),
+        str(threads or "?"),
+        str(kernel.get("blocks", "?")),
+        share,
+        kernel.get("limiter", "?"),
+    )

@@ -7,14 +7,4 @@ from typing import TYPE_CHECKING
 from kiln import lazy
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.names(
-        __name__,
-        dict.fromkeys(
-            (
-                "main",
-                "make_parser",
-            ),
-            ".cli",
-        ),
-        None,
-    )
+    __getattr__ = lazy.names(__name__, dict.fromkeys(("main", "make_parser"), ".cli"), None)

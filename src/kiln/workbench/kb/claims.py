@@ -31,31 +31,55 @@ from . import pages as kb_pages
 from .pages import Claim, Page
 
 METRICS = {
-    "registers": "of a thread (the most of all kernels)", "spills": "bytes that registers ran out for",
-    "local": "bytes of a thread's own memory", "shared": "bytes of shared memory of a block",
-    "blocks": "that an SM runs at a time", "warps": "that an SM runs at a time",
+    "registers": "of a thread (the most of all kernels)",
+    "spills": "bytes that registers ran out for",
+    "local": "bytes of a thread's own memory",
+    "shared": "bytes of shared memory of a block",
+    "blocks": "that an SM runs at a time",
+    "warps": "that an SM runs at a time",
     "messages": "that ptxas has against the kernel: WGMMAs that it serialises, requests for registers it ignores",
-    "message": "the text of the first of them", "instructions": "in all, as they stand in the program",
-    "sass:REGEX": "instructions whose name begins so", "mix:CLASS": "instructions of a class of `sass.CLASSES`",
-    "loop:REGEX": "the same in the innermost loops with MMAs", "per_mma": "instructions per MMA in these loops",
+    "message": "the text of the first of them",
+    "instructions": "in all, as they stand in the program",
+    "sass:REGEX": "instructions whose name begins so",
+    "mix:CLASS": "instructions of a class of `sass.CLASSES`",
+    "loop:REGEX": "the same in the innermost loops with MMAs",
+    "per_mma": "instructions per MMA in these loops",
     "operations": "of the traced program",
-    "bank_conflicts": "wavefronts of shared memory that are lost to conflicts", "findings": "of the sanitizer",
+    "bank_conflicts": "wavefronts of shared memory that are lost to conflicts",
+    "findings": "of the sanitizer",
     "finding": "the text of the first of them",
     "error": "largest error against fp64, relative to the larger of the value and the root mean square",
     "refused": "what the error says that the call raises",
     "number:NAME": "a number that the case's `numbers(config, problem)` counts",
     "ratio": "time before over time after the change; on a GPU",
-}  # fmt: skip
+}
 """The metrics that pages can make claims about."""
 
 _DRY = (
-    "registers", "spills", "local", "shared", "blocks", "warps", "messages", "message", "instructions", "per_mma",
-    "operations", "sass", "mix", "loop",
-)  # fmt: skip
+    "registers",
+    "spills",
+    "local",
+    "shared",
+    "blocks",
+    "warps",
+    "messages",
+    "message",
+    "instructions",
+    "per_mma",
+    "operations",
+    "sass",
+    "mix",
+    "loop",
+)
 _MODES = dict.fromkeys(_DRY, "dry") | {
-    "bank_conflicts": "banks", "findings": "sanitize", "finding": "sanitize", "error": "run", "refused": "refused",
-    "number": "number", "ratio": "time",
-}  # fmt: skip
+    "bank_conflicts": "banks",
+    "findings": "sanitize",
+    "finding": "sanitize",
+    "error": "run",
+    "refused": "refused",
+    "number": "number",
+    "ratio": "time",
+}
 
 
 def mode_of(metric: str) -> str | None:
@@ -109,9 +133,15 @@ def _short(value: Any) -> str:
 
 
 def measure(
-    case: str, problem: Any, config: Any, mode: str, metrics: list[str], arch: str = "sm_90a",
-    baseline: str | None = None, before: Any = None,
-) -> dict[str, Any]:  # fmt: skip
+    case: str,
+    problem: Any,
+    config: Any,
+    mode: str,
+    metrics: list[str],
+    arch: str = "sm_90a",
+    baseline: str | None = None,
+    before: Any = None,
+) -> dict[str, Any]:
     """Return the metrics of a case under a config, by name, as JSON."""
     # A case is loaded for one mode only: kernels compiled for a GPU are not those of the CPU target.
     made = load(case)
@@ -188,10 +218,13 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
     found: dict[str, Any] = {
         "registers": max(each.registers for each in used),
         "spills": sum(each.spill_stores + each.spill_loads for each in used),
-        "local": max(each.stack for each in used), "shared": max(shared),
-        "blocks": min(each.blocks for each in runs), "warps": min(each.warps for each in runs),
-        "messages": len(messages), "message": messages[0] if messages else "",
-    }  # fmt: skip
+        "local": max(each.stack for each in used),
+        "shared": max(shared),
+        "blocks": min(each.blocks for each in runs),
+        "warps": min(each.warps for each in runs),
+        "messages": len(messages),
+        "message": messages[0] if messages else "",
+    }
     if "operations" in metrics:
         texts = {id(launch.artifacts): launch.artifacts["mlir"] for launch in launches}
         found["operations"] = sum(len(_OPERATION.findall(text)) for text in texts.values())
@@ -245,7 +278,8 @@ def _ratio(case: Any, problem: Any, before: Any, after: Any, baseline: str | Non
 
     found = compare({"after": run_after, "before": run_before})
     times = found.measurements
-    us, flags = [times[name].us for name in ("before", "after")], {*times["before"].flags, *times["after"].flags}
+    us = [times[name].us for name in ("before", "after")]
+    flags = {*times["before"].flags, *times["after"].flags}
     return {"ratio": found.ratio, "interval": [found.low, found.high], "us": us, "flags": sorted(flags)}
 
 
@@ -285,11 +319,13 @@ class ClaimCheck:
             return
         on_gpu = claim.on is not None or mode == "time"
         if on_gpu and (here is None or (claim.on or "").lower() not in here.lower()):
-            result.skipped, result.why = True, f"needs {claim.on or 'a GPU'}, and here is {here or 'no GPU'}"
+            result.skipped = True
+            result.why = f"needs {claim.on or 'a GPU'}, and here is {here or 'no GPU'}"
             return
         missing = [tool for tool in _tools(claim.metric) if not toolchain.find(tool)] if mode == "dry" else []
         if missing:
-            result.skipped, result.why = True, f"needs {missing[0]}: pip install 'kiln-dsl[cuda]'"
+            result.skipped = True
+            result.why = f"needs {missing[0]}: pip install 'kiln-dsl[cuda]'"
             return
         file = str(kb_pages.case_file(self.folder, claim.case))
         shared = {"case": file, "problem": claim.problem, "mode": mode, "arch": claim.arch}
@@ -322,9 +358,11 @@ class ClaimCheck:
 
 def _take(result: Result, side: str, outcome: Any) -> None:
     if outcome.status != "ok":
-        error, last = outcome.error or {}, " ".join(outcome.stderr.strip().splitlines()[-2:])
+        error = outcome.error or {}
+        last = " ".join(outcome.stderr.strip().splitlines()[-2:])
         said = f"; it printed: {last}" if last and outcome.status != "error" else ""
-        result.failed, result.why = True, f"{outcome.status}: {error.get('type')}: {error.get('message')}{said}"
+        result.failed = True
+        result.why = f"{outcome.status}: {error.get('type')}: {error.get('message')}{said}"
         return
     setattr(result, side, outcome.result[result.claim.metric])
     if "interval" in outcome.result:

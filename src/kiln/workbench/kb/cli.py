@@ -101,7 +101,8 @@ def _show(args: argparse.Namespace, folder: Path) -> int:
 
 
 def _index(args: argparse.Namespace, folder: Path) -> int:
-    made, path = kb_pages.index(folder), folder / kb_pages.INDEX
+    made = kb_pages.index(folder)
+    path = folder / kb_pages.INDEX
     if args.check:
         current = path.is_file() and path.read_text() == made
         if not current:
@@ -159,7 +160,8 @@ def _new(args: argparse.Namespace, folder: Path) -> int:
     if path.exists():
         print(f"kiln kb new: {kb_pages.shown(path)} exists", file=sys.stderr)
         return 2
-    evidence, source = [{"claim": "TODO", "case": "TODO", "metric": "TODO", "expect": "TODO"}], "TODO"
+    evidence = [{"claim": "TODO", "case": "TODO", "metric": "TODO", "expect": "TODO"}]
+    source = "TODO"
     if args.key:
         evidence, source = devlog.claim_of(args.key, Path(args.journal), folder)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,9 +32,10 @@ def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]
     record = found[-1]
     # Readers would compare it with the slowest config of the problem.
     rivals = [
-        other for other in records
+        other
+        for other in records
         if other.case == record.case and other.problem == record.problem and other.us and other.config != record.config
-    ]  # fmt: skip
+    ]
     case = _case_name(record, folder)
     claim: dict[str, Any] = {"claim": "TODO: say what the change does", "case": case, "problem": record.problem}
     gpu = record.env.get("gpu")

@@ -32,12 +32,20 @@ STATUSES = {
     "refuted": "a claim did not hold when it was last measured",
 }
 SECTIONS = (
-    "When to Apply", "Mechanism", "Affected Metrics", "Implementation", "Source", "Performance Evidence",
-    "Generalization", "Pitfalls", "Interactions",
-)  # fmt: skip
+    "When to Apply",
+    "Mechanism",
+    "Affected Metrics",
+    "Implementation",
+    "Source",
+    "Performance Evidence",
+    "Generalization",
+    "Pitfalls",
+    "Interactions",
+)
 INDEX = "docs/knowledge/README.md"
 CASES = "docs/knowledge/cases"
-BEGIN, END = "<!-- evidence: written by `kiln kb check` -->", "<!-- end of evidence -->"
+BEGIN = "<!-- evidence: written by `kiln kb check` -->"
+END = "<!-- end of evidence -->"
 EVIDENCE_FIELDS = {"claim", "case", "problem", "change", "metric", "expect", "on", "arch"}
 _HEAD = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 
@@ -58,8 +66,13 @@ class PageError(Exception):
 # --- expectations ----------------------------------------------------------------------------------------------------
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 _EXPECT = re.compile(r"(==|!=|<=|>=|<|>)\s*(?:(-?[\d.]+(?:e-?\d+)?)(?:\s*\*\s*(before))?|(before))")
 
 
@@ -275,9 +288,16 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
         raise PageError("evidence: the change says neither `from` nor `baseline`: nothing to compare with", path, line)
     known = {name: item[name] for name in ("problem", "on", "arch") if item.get(name) is not None}
     return Claim(
-        item["claim"], item["case"], str(item["metric"]), expect, before=change.get("from"), after=change.get("to"),
-        baseline=change.get("baseline"), line=line, **known,
-    )  # fmt: skip
+        item["claim"],
+        item["case"],
+        str(item["metric"]),
+        expect,
+        before=change.get("from"),
+        after=change.get("to"),
+        baseline=change.get("baseline"),
+        line=line,
+        **known,
+    )
 
 
 def _lines(node: Any, where: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], int]:
@@ -371,16 +391,25 @@ def new(title: str, kind: str, evidence: list[dict[str, Any]], source: str = "TO
 
     title = " ".join(title.split())
     head = {
-        "title": title, "kind": kind, "when": "TODO: one line", "arch": "sm_80+", "metrics": ["TODO"],
-        "source": source, "status": "unmeasured", "evidence": evidence,
-    }  # fmt: skip
+        "title": title,
+        "kind": kind,
+        "when": "TODO: one line",
+        "arch": "sm_80+",
+        "metrics": ["TODO"],
+        "source": source,
+        "status": "unmeasured",
+        "evidence": evidence,
+    }
     hints = {
         "When to Apply": "- TODO: which kernels, which shapes, which bottleneck",
-        "Mechanism": "TODO: why it works, and by which functions", "Affected Metrics": "- TODO",
-        "Implementation": "TODO: lines of the case, in a block of Python", "Source": source,
+        "Mechanism": "TODO: why it works, and by which functions",
+        "Affected Metrics": "- TODO",
+        "Implementation": "TODO: lines of the case, in a block of Python",
+        "Source": source,
         "Performance Evidence": f"{BEGIN}\n{END}",
-        "Generalization": "TODO: what holds on other devices and for other kernels", "Pitfalls": "- TODO",
+        "Generalization": "TODO: what holds on other devices and for other kernels",
+        "Pitfalls": "- TODO",
         "Interactions": "- TODO: other pages",
-    }  # fmt: skip
+    }
     body = "\n\n".join(f"## {name}\n\n{text}" for name, text in hints.items())
     return f"---\n{yaml.safe_dump(head, sort_keys=False, width=120)}---\n\n# {title}\n\n{body}\n"

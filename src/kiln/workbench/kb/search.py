@@ -33,9 +33,33 @@ _ALSO = {
 }
 """Other words for the subjects of pages of the documentation, which have no head."""
 _STOP = (
-    "a", "an", "and", "are", "can", "do", "does", "for", "from", "how", "i", "in", "is", "it", "my", "of", "on", "or",
-    "the", "to", "what", "when", "where", "why", "with", "write",
-)  # fmt: skip
+    "a",
+    "an",
+    "and",
+    "are",
+    "can",
+    "do",
+    "does",
+    "for",
+    "from",
+    "how",
+    "i",
+    "in",
+    "is",
+    "it",
+    "my",
+    "of",
+    "on",
+    "or",
+    "the",
+    "to",
+    "what",
+    "when",
+    "where",
+    "why",
+    "with",
+    "write",
+)
 
 SYNONYMS = (
     ("vectorized", "vector", "wide", "16-byte", "128-bit"),
@@ -150,7 +174,8 @@ def _by_substrings(places: list[Place], words: list[str]) -> list[Place]:
     wanted = [word.lower() for word in words]
     scored: list[tuple[int, float, Place]] = []
     for place in places:
-        title, text = f"{place.title} {place.also}".lower(), place.text.lower()
+        title = f"{place.title} {place.also}".lower()
+        text = place.text.lower()
         hits = [3 * (word in title) + min(3, text.count(word)) for word in wanted]
         found = sum(map(bool, hits))
         if found:
@@ -186,7 +211,10 @@ def _whole(path: Path) -> Place:
 
 def _sections(path: Path) -> Iterator[Place]:
     """Yield the sections of a page; of the reference also each table row, an error or a function, by its first cell."""
-    title, start, lines, inside = path.stem, 1, [], False
+    title = path.stem
+    start = 1
+    lines = []
+    inside = False
     internal = path.stem in _INTERNAL or path.parent.name == "project"
     weight, also = (0.5, "") if internal else (1, _ALSO.get(path.stem, ""))
     rows = path.stem == "troubleshooting" or path.stem.startswith("api-")
@@ -197,7 +225,9 @@ def _sections(path: Path) -> Iterator[Place]:
             if lines:
                 yield Place(path, start, title, "\n".join(lines), weight * (1.5 if also else 1), also)
                 also = ""  # the beginning of the page is about all of it
-            title, start, lines = f"{path.stem}: {line.lstrip('# ')}", number, []
+            title = f"{path.stem}: {line.lstrip('# ')}"
+            start = number
+            lines = []
         elif not inside and rows and line.startswith("| "):
             yield Place(path, number, line.split("|")[1].strip(), line, weight)
         else:

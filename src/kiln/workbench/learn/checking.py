@@ -101,7 +101,8 @@ def run_check(exercise: Exercise, file: Path) -> str | None:
 
 def _place(error: BaseException, file: Path) -> str:
     """Return the line of the reader's file where an error arose."""
-    line, trace = 0, error.__traceback__
+    line = 0
+    trace = error.__traceback__
     while trace is not None:
         if Path(trace.tb_frame.f_code.co_filename) == file:
             line = trace.tb_lineno
@@ -114,7 +115,8 @@ def _place(error: BaseException, file: Path) -> str:
 
 def same(case: str, got: Any, expected: Any, *, tolerance: float = 0.0, hint: str = "") -> None:
     """Raise `Wrong` with the first element that differs, unless two arrays or values agree."""
-    got, expected = np.asarray(got), np.asarray(expected)
+    got = np.asarray(got)
+    expected = np.asarray(expected)
     if got.shape != expected.shape:
         raise Wrong(f"{case}: the shape", expected=expected.shape, got=got.shape, hint=hint)
     bound = tolerance * np.maximum(1.0, np.abs(expected.astype(np.float64)))

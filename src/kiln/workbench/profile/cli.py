@@ -90,7 +90,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser = command_line.arguments("kiln profile", f"Say where the time of a kernel goes. {described}.", several=True)
     for action in parser._actions:
         if action.dest == "case":
-            action.nargs, action.default, action.required = "*", [], False
+            action.nargs = "*"
+            action.default = []
+            action.required = False
     option(parser, "--prof-type", "the kind of profile (static)", "--prof_type", choices=PROF_TYPES, default="static")
     flag(parser, "--check", "verify the kernel first")
     option(parser, "--kernel NAME", "show only kernels with this in their name", default="")
@@ -109,7 +111,8 @@ def _verified(where: str, args: argparse.Namespace) -> int:
 
 def _bench(args: argparse.Namespace) -> int:
     own = {"--prof-type", "--prof_type", "--lines", "--kernel"}
-    words, skip = [], False
+    words = []
+    skip = False
     for word in args.words:
         if not skip and word.partition("=")[0] not in {*own, "--check"}:
             words.append(word)
@@ -222,7 +225,8 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     found.extra["static"] = done["kernels"]
     if refused:
         found.notes.append(f"{refused}: the profile is for {own}")
-    work, device = case.flops_bytes(job["problem"]), devices.device_of(own) if own else current.device()
+    work = case.flops_bytes(job["problem"])
+    device = devices.device_of(own) if own else current.device()
     found.extra["work"] = [*work, done["dtype"]] if work else None
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
         takes = f"take {least:.3g} us at least on {device.name}"
@@ -296,14 +300,21 @@ def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
     runs = found.occupancy
     widths = ", ".join(f"{size} ({count}x)" for size, count in found.widths.items())
     metrics: dict[str, Value] = {
-        "Theoretical%": 100 * runs.fraction, "Limited by": runs.limiter, "Registers/thread": found.registers,
-        "SMEM/block (KB)": found.smem / 1024, "Spills (B)": found.spill_stores + found.spill_loads,
-        "Local memory (B)": found.stack, "Grid": _extents(found.grid), "Block": _extents(found.block),
+        "Theoretical%": 100 * runs.fraction,
+        "Limited by": runs.limiter,
+        "Registers/thread": found.registers,
+        "SMEM/block (KB)": found.smem / 1024,
+        "Spills (B)": found.spill_stores + found.spill_loads,
+        "Local memory (B)": found.stack,
+        "Grid": _extents(found.grid),
+        "Block": _extents(found.block),
         "Warps in the grid": math.prod(found.grid) * -(-found.threads // 32),
-        **({"Cluster": _extents(found.cluster)} if math.prod(found.cluster) > 1 else {}), "Blocks/SM": runs.blocks,
+        **({"Cluster": _extents(found.cluster)} if math.prod(found.cluster) > 1 else {}),
+        "Blocks/SM": runs.blocks,
         **({"Bytes/global access": widths} if widths else {}),
-        "Code size (instructions)": sum(found.mix.values()), "In flight/SM (KB)": found.bytes_in_flight / 1024,
-    }  # fmt: skip
+        "Code size (instructions)": sum(found.mix.values()),
+        "In flight/SM (KB)": found.bytes_in_flight / 1024,
+    }
     lines = with_calls([LineProfile(line.file, line.line, line.mix) for line in found.lines], calls)
     return KernelProfile(found.kernel, metrics, lines, found.launches)
 
@@ -342,18 +353,27 @@ def _recorded(
     case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, found: Profile, status: str
 ) -> Profile:
     """Write a profile to the journal and return it."""
-    env, protocol = environment(), f"profile-{asked}"
+    env = environment()
+    protocol = f"profile-{asked}"
     times = [kernel.metrics["Duration (us)"] for kernel in found.kernels if "Duration (us)" in kernel.metrics]
     total = float(sum(each for each in times if not isinstance(each, str)))
     why = found.failed or found.missing
     kernels = [kernel.to_json() for kernel in found.kernels]
     record = Record(
-        "profile", key_of("profile", case, problem, config, env, protocol), case.name, dict(problem),
-        dict(config) if config else None, status, us=[total] * 3 if times else None, n=len(times), protocol=protocol,
-        env=env, error={"type": asked, "message": why} if why else None,
+        "profile",
+        key_of("profile", case, problem, config, env, protocol),
+        case.name,
+        dict(problem),
+        dict(config) if config else None,
+        status,
+        us=[total] * 3 if times else None,
+        n=len(times),
+        protocol=protocol,
+        env=env,
+        error={"type": asked, "message": why} if why else None,
         again=command_line.again("profile", case, problem, f"--prof-type={asked}", config=config),
         more={"prof_type": found.prof_type, "kernels": kernels, "source": case.digest()},
-    )  # fmt: skip
+    )
     journal_of(case).append(record)
     return found
 

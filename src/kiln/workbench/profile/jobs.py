@@ -108,7 +108,8 @@ def main(text: str) -> None:
     sys.path += [entry for entry in arguments.pop("path") if entry not in sys.path]
     calls = arguments.pop("calls")
     case, _ = opened(arguments["where"])
-    problem, config = arguments["problem"], arguments["config"]
+    problem = arguments["problem"]
+    config = arguments["config"]
     with nvtx_range("inputs"):
         inputs = case.inputs(problem, arguments["seed"])
     with nvtx_range("first call"):

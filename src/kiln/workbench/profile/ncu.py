@@ -24,13 +24,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SECTIONS = (
-    "SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats",
+    "SpeedOfLight",
+    "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis",
+    "Occupancy",
+    "LaunchStats",
+    "WarpStateStats",
     "SourceCounters",
-)  # fmt: skip
+)
 OPTIONS = (
-    "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all", "--import-source", "yes",
-    "--target-processes", "all", "--force-overwrite",
-)  # fmt: skip
+    "--profile-from-start",
+    "off",
+    "--clock-control",
+    "none",
+    "--cache-control",
+    "all",
+    "--import-source",
+    "yes",
+    "--target-processes",
+    "all",
+    "--force-overwrite",
+)
 PLACES = {
     "ncu": ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu"),
     "nsys": ("/usr/local/cuda*/bin/nsys", "/opt/nvidia/nsight-systems/*/bin/nsys"),
@@ -81,9 +95,14 @@ def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls:
     arguments = json.dumps({**job, "path": sys.path, "calls": calls})
     program = [sys.executable, "-m", "kiln.workbench.profile.jobs", arguments]
     process = subprocess.Popen(
-        [*command, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=child_environment(CUTE_DSL_LINEINFO="1", **ON_GPU), start_new_session=True,
-    )  # fmt: skip
+        [*command, *program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=child_environment(CUTE_DSL_LINEINFO="1", **ON_GPU),
+        start_new_session=True,
+    )
     try:
         said, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -113,20 +132,21 @@ def record(job: Mapping[str, Any], report: Path, timeout: float) -> Profile:
 _OF_PEAK = "avg.pct_of_peak_sustained"
 _FIRST = {
     "Duration (us)": ("gpu__time_duration.sum",),
-    "TC%": (
-        f"sm__pipe_tensor_cycles_active.{_OF_PEAK}_active", f"sm__inst_executed_pipe_tensor.{_OF_PEAK}_active"
-    ),
+    "TC%": (f"sm__pipe_tensor_cycles_active.{_OF_PEAK}_active", f"sm__inst_executed_pipe_tensor.{_OF_PEAK}_active"),
     "DRAM%": (f"gpu__dram_throughput.{_OF_PEAK}_elapsed", f"dram__throughput.{_OF_PEAK}_elapsed"),
     "L2 hit%": ("lts__t_sector_hit_rate.pct",),
     "Occupancy%": (f"sm__warps_active.{_OF_PEAK}_active",),
     "Theoretical%": ("sm__maximum_warps_per_active_cycle_pct",),
     "Registers/thread": ("launch__registers_per_thread",),
-}  # fmt: skip
+}
 """The metrics of ncu that give each number; the first in the report is used."""
 _LIMITS = {
-    "registers": "registers", "shared_mem": "shared memory", "warps": "warps", "blocks": "blocks",
+    "registers": "registers",
+    "shared_mem": "shared memory",
+    "warps": "warps",
+    "blocks": "blocks",
     "barriers": "barriers",
-}  # fmt: skip
+}
 _STALL = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)$")
 
 

@@ -21,13 +21,22 @@ if TYPE_CHECKING:
 CALLS = 10
 """Calls in the timeline: gaps are between them."""
 _OPTIONS = (
-    "profile", "--trace=cuda,nvtx", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--sample=none",
-    "--cpuctxsw=none", "--export=sqlite", "--force-overwrite=true",
-)  # fmt: skip
+    "profile",
+    "--trace=cuda,nvtx",
+    "--capture-range=cudaProfilerApi",
+    "--capture-range-end=stop",
+    "--sample=none",
+    "--cpuctxsw=none",
+    "--export=sqlite",
+    "--force-overwrite=true",
+)
 _COPIES = {
-    1: "host to device", 2: "device to host", 8: "device to device", 10: "device to device (peer)",
+    1: "host to device",
+    2: "device to host",
+    8: "device to device",
+    10: "device to device (peer)",
     11: "unified memory",
-}  # fmt: skip
+}
 
 
 def record(job: Mapping[str, Any], export: Path, timeout: float) -> Profile:
@@ -89,7 +98,9 @@ def _profile(database: sqlite3.Connection, name: str) -> Profile:
 
 def _busy(spans: list[tuple[int, int]]) -> tuple[float, list[float]]:
     """Return the microseconds in which the GPU was busy, and the gaps between them; overlaps count once."""
-    busy, gaps, last = 0.0, [], None
+    busy = 0.0
+    gaps = []
+    last = None
     for start, end in sorted(spans):
         if last is not None and start > last:
             gaps.append((start - last) / 1e3)
@@ -114,7 +125,8 @@ def tables(timeline: Mapping[str, Any] | None) -> list[RenderableType]:
     """Return what is printed of a timeline."""
     if timeline is None:
         return []
-    gaps, span = timeline["gaps"], timeline["span_us"]
+    gaps = timeline["gaps"]
+    span = timeline["span_us"]
     share = f" ({100 * timeline['busy_us'] / span:.0f} %)" if span else ""
     table = new_table("what", "count", "total us", "median us", left=(0,))
     for kind in ("kernels", "copies", "calls", "ranges"):

@@ -18,30 +18,39 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 METRICS = {
-    "Duration (us)": "time on the GPU", "TC%": "of the cycles in which the tensor cores could work",
-    "DRAM%": "of the bandwidth of the GPU's memory", "L2 hit%": "of the accesses to the L2 cache",
-    "Occupancy%": "resident warps, of those that an SM can hold", "Theoretical%": "warps that could be there",
-    "Limited by": "what keeps more CTAs from an SM", "Registers/thread": "",
+    "Duration (us)": "time on the GPU",
+    "TC%": "of the cycles in which the tensor cores could work",
+    "DRAM%": "of the bandwidth of the GPU's memory",
+    "L2 hit%": "of the accesses to the L2 cache",
+    "Occupancy%": "resident warps, of those that an SM can hold",
+    "Theoretical%": "warps that could be there",
+    "Limited by": "what keeps more CTAs from an SM",
+    "Registers/thread": "",
     "SMEM/block (KB)": "shared memory, in 1024 bytes",
     "Spills (B)": "stored to and loaded from local memory for want of registers, per thread",
-}  # fmt: skip
+}
 """The metrics that are shown first, in this order."""
 
 STALLS = {
     "barrier": "waits for other warps at a barrier, or for WGMMA",
-    "branch_resolving": "waits for the target of a branch", "dispatch_stall": "the dispatcher holds it back",
-    "drain": "ended, and waits for its stores", "gmma": "waits for WGMMA",
+    "branch_resolving": "waits for the target of a branch",
+    "dispatch_stall": "the dispatcher holds it back",
+    "drain": "ended, and waits for its stores",
+    "gmma": "waits for WGMMA",
     "imc_miss": "waits for a constant that is not in the cache: the kernel's arguments, at its beginning",
     "lg_throttle": "too many accesses to global or local memory: fewer and wider ones",
     "long_scoreboard": "waits for data of global or local memory, or for an mbarrier",
-    "math_pipe_throttle": "waits for a pipeline that computes", "membar": "waits at a fence",
+    "math_pipe_throttle": "waits for a pipeline that computes",
+    "membar": "waits at a fence",
     "mio_throttle": "too many accesses to shared memory, shuffles or special functions",
     "no_instructions": "waits for its next instruction: code that jumps, or does not fit into the cache",
-    "not_selected": "ready, but another warp had its turn", "selected": "works",
-    "short_scoreboard": "waits for data of shared memory, or for a special function", "sleeping": "sleeps",
+    "not_selected": "ready, but another warp had its turn",
+    "selected": "works",
+    "short_scoreboard": "waits for data of shared memory, or for a special function",
+    "sleeping": "sleeps",
     "wait": "the fixed latency of the instruction before",
     "warpgroup_arrive": "waits for the other warps of its warpgroup",
-}  # fmt: skip
+}
 """Stall reasons, by Nsight Compute's names."""
 
 Value = float | int | str
@@ -73,7 +82,8 @@ def with_calls(lines: Sequence[LineProfile], calls: Sequence[Sequence[Any]]) -> 
         callers.setdefault((file, line), set()).add((caller[0], caller[1]))
     called: Counter[tuple[str, int]] = Counter()
     for each in lines:
-        place, seen = (each.file, each.line), {(each.file, each.line)}
+        place = (each.file, each.line)
+        seen = {(each.file, each.line)}
         while len(callers.get(place, ())) == 1 and not callers[place] <= seen:
             (place,) = callers[place]
             seen.add(place)

@@ -163,9 +163,12 @@ class StaticProfile:
         """Return the profile as JSON, with the values that follow from it."""
         runs = self.occupancy
         return {
-            **dataclasses.asdict(self), "blocks_per_sm": runs.blocks, "occupancy": runs.fraction,
-            "limited_by": runs.limiter, "bytes_in_flight": self.bytes_in_flight,
-        }  # fmt: skip
+            **dataclasses.asdict(self),
+            "blocks_per_sm": runs.blocks,
+            "occupancy": runs.fraction,
+            "limited_by": runs.limiter,
+            "bytes_in_flight": self.bytes_in_flight,
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StaticProfile:
@@ -249,10 +252,22 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
             "copies": any(one.name.startswith(("LDGSTS", "UTMALDG", "UBLKCP.S.G")) for one in code.instructions),
         }
     return StaticProfile(
-        launch.kernel, launch.arch, tuple(launch.grid), tuple(launch.block), tuple(launch.cluster), used.registers,
-        used.spill_stores, used.spill_loads, used.stack, used.static_smem, launch.smem, used.barriers,
-        messages=tuple(used.messages), tmem_columns=used.tmem_columns, **known,
-    )  # fmt: skip
+        launch.kernel,
+        launch.arch,
+        tuple(launch.grid),
+        tuple(launch.block),
+        tuple(launch.cluster),
+        used.registers,
+        used.spill_stores,
+        used.spill_loads,
+        used.stack,
+        used.static_smem,
+        launch.smem,
+        used.barriers,
+        messages=tuple(used.messages),
+        tmem_columns=used.tmem_columns,
+        **known,
+    )
 
 
 def _line(file: str, line: int, found: list[sass.Instruction]) -> LineCost:

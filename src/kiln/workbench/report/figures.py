@@ -10,7 +10,9 @@ from ..core.records import FAILED
 from .model import words
 
 _HUES = ("#e4572e", "#2e86ab", "#6a994e", "#8e5aa8", "#c9a227", "#4d7c8a", "#b56576", "#5b6c8f")
-_GREY, _RED, _WHITE = "#9a8f84", "#cf4037", "#fff"
+_GREY = "#9a8f84"
+_RED = "#cf4037"
+_WHITE = "#fff"
 
 Trace = dict[str, Any]
 Figure = dict[str, Any]
@@ -19,7 +21,8 @@ Figure = dict[str, Any]
 def _scatter(mode: str, points: Sequence[tuple[Any, Any]], name: str = "", hover: str = "", **options: Any) -> Trace:
     """Return a scatter trace of (x, y) pairs; without a hover template, the pointer shows nothing."""
     shown = {"hovertemplate": hover} if hover else {"hoverinfo": "skip"}
-    xs, ys = [x for x, _ in points], [y for _, y in points]
+    xs = [x for x, _ in points]
+    ys = [y for _, y in points]
     return {"type": "scatter", "mode": mode, "x": xs, "y": ys, **({"name": name} if name else {}), **shown, **options}
 
 
@@ -43,7 +46,8 @@ def _colour(names: list[str], name: str) -> str:
 def roofline(data: dict[str, Any]) -> Figure:
     """Return the points of all problems under the ceilings of their GPUs."""
     points = data["points"]
-    low, high = min(point["x"] for point in points) / 4, max(point["x"] for point in points) * 4
+    low = min(point["x"] for point in points) / 4
+    high = max(point["x"] for point in points) * 4
     traces: list[Trace] = []
     for ceiling in data["ceilings"]:
         drawn, high = _ceiling(ceiling, low, high)
@@ -54,7 +58,8 @@ def roofline(data: dict[str, Any]) -> Figure:
         size, symbol = (11, "circle") if name == "kernel" else (8, "diamond-open")
         colour = _colour(names, name)
         marker = _marker(size, colour, symbol, width=1.5, color=colour)
-        places, texts = [(point["x"], point["y"]) for point in mine], [_point_label(point) for point in mine]
+        places = [(point["x"], point["y"]) for point in mine]
+        texts = [_point_label(point) for point in mine]
         hover = "%{text}<extra>%{fullData.name}</extra>"
         traces.append(_scatter("markers", places, name, hover, text=texts, marker=marker))
     return {"data": traces, "layout": {"xaxis": _axis("FLOP per byte", True), "yaxis": _axis("TFLOP/s", True)}}
@@ -106,11 +111,10 @@ def sweep(data: dict[str, Any]) -> Figure:
             below = [y - y * us[1] / us[2] for y, us in zip(ys, series["us"])]
         else:
             ys = [us[1] for us in series["us"]]
-            above, below = [us[2] - us[1] for us in series["us"]], [us[1] - us[0] for us in series["us"]]
-        points, texts = (
-            list(zip(series["x"], ys)),
-            [f"{us[1]:.4g} us ({us[0]:.4g} to {us[2]:.4g})" for us in series["us"]],
-        )
+            above = [us[2] - us[1] for us in series["us"]]
+            below = [us[1] - us[0] for us in series["us"]]
+        points = list(zip(series["x"], ys))
+        texts = [f"{us[1]:.4g} us ({us[0]:.4g} to {us[2]:.4g})" for us in series["us"]]
         line = {"color": colour, "width": 2.5 if series["name"] == "kernel" else 1.5}
         options = {"text": texts, "error_y": _error_bars(above, below, colour, 1.2, 3), "line": line}
         hover = "%{x}: %{y:.4g}<br>%{text}<extra>%{fullData.name}</extra>"
@@ -151,11 +155,14 @@ def _is_timed(row: dict[str, Any]) -> bool:
 def _timed_configs(timed: list[Any], numbered: list[Any], chosen: Any) -> list[Trace]:
     """Return the times with their intervals, a star for the chosen config, and the best so far."""
     intervals = [row["us"] for _, row in timed]
-    above, below = [us[2] - us[1] for us in intervals], [us[1] - us[0] for us in intervals]
+    above = [us[2] - us[1] for us in intervals]
+    below = [us[1] - us[0] for us in intervals]
     stars = [(number, row["us"][1]) for number, row in timed if row["config"] == chosen]
     bests = [(number, row["best"]) for number, row in numbered if row["best"]]
-    points, texts = [(number, row["us"][1]) for number, row in timed], [words(row["config"]) for _, row in timed]
-    bars, dot = _error_bars(above, below, _HUES[1], 1, 2), _marker(8, _HUES[1])
+    points = [(number, row["us"][1]) for number, row in timed]
+    texts = [words(row["config"]) for _, row in timed]
+    bars = _error_bars(above, below, _HUES[1], 1, 2)
+    dot = _marker(8, _HUES[1])
     star = _marker(17, _HUES[4], "star", width=1, color=_WHITE)
     steps = {"shape": "hv", "color": _HUES[0], "width": 2.5}
     hover = "%{text}<br>%{y:.4g} us<extra></extra>"
@@ -170,7 +177,9 @@ def _untimed_configs(status: str, rows: list[Any]) -> Trace:
     colour, symbol = (_RED, "x-thin") if status in FAILED else (_GREY, "line-ns")
     texts = [f"{words(row['config'])}<br>{html.escape((row['error'] or '')[:160])}" for _, row in rows]
     options = {"text": texts, "marker": _marker(9, colour, symbol, width=2, color=colour), "yaxis": "y2"}
-    points, name, hover = [(number, status) for number, _ in rows], f"{status} ({len(rows)})", "%{text}<extra>"
+    points = [(number, status) for number, _ in rows]
+    name = f"{status} ({len(rows)})"
+    hover = "%{text}<extra>"
     return _scatter("markers", points, name, f"{hover}{status}</extra>", showlegend=False, **options)
 
 

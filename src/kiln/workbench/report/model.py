@@ -65,11 +65,16 @@ def _case(name: str, records: list[Record], source: str | None) -> dict[str, Any
     verified = collections.Counter(record.status == "ok" for record in present)
     tuning = _tuning([record for record in records if record.kind == "tune" and is_present(record)])
     return {
-        "name": name, "records": len(records), "results": results, "verified": [verified[True], verified[False]],
+        "name": name,
+        "records": len(records),
+        "results": results,
+        "verified": [verified[True], verified[False]],
         "unverified": len(checked) - len(present),
-        "sweeps": _sweeps(results), "roofline": _roofline(results), "tuning": tuning,
+        "sweeps": _sweeps(results),
+        "roofline": _roofline(results),
+        "tuning": tuning,
         "failures": _failures([record for record in last.values() if is_present(record)]),
-    }  # fmt: skip
+    }
 
 
 def _newest(records: list[Record], kind: str, is_present: Callable[[Record], bool]) -> list[Record]:
@@ -96,9 +101,12 @@ def _result(record: Record) -> dict[str, Any]:
     peers = {name: {what: one.get(what) for what in ("us", "ratio", "verdict")} for name, one in against.items()}
     return {
         **{name: getattr(record, name) for name in _SHOWN},
-        **{name: more.get(name) for name in ("tflops", "tbs", "roofline")}, "gpu": record.env.get("gpu"),
-        "clock": record.clock.get("sm_mhz"), "error": message_of(record), "against": peers,
-    }  # fmt: skip
+        **{name: more.get(name) for name in ("tflops", "tbs", "roofline")},
+        "gpu": record.env.get("gpu"),
+        "clock": record.clock.get("sm_mhz"),
+        "error": message_of(record),
+        "against": peers,
+    }
 
 
 _SHOWN = ("problem", "config", "status", "us", "n", "protocol", "flags", "again")
@@ -200,10 +208,14 @@ def _history(records: list[Record]) -> dict[str, Any]:
         key = json.dumps(record.config, sort_keys=True)
         before = tried.pop(key, {})
         tried[key] = {
-            "config": record.config, "status": record.status, "us": record.us or before.get("us"),
-            "estimated": record.more.get("estimate_us") or before.get("estimated"), "flags": record.flags,
-            "error": message_of(record), "again": record.again,
-        }  # fmt: skip
+            "config": record.config,
+            "status": record.status,
+            "us": record.us or before.get("us"),
+            "estimated": record.more.get("estimate_us") or before.get("estimated"),
+            "flags": record.flags,
+            "error": message_of(record),
+            "again": record.again,
+        }
     for row in tried.values():
         row["compared"] = compared.get(tunings.canonical(row["config"]))
     rows = sorted(tried.values(), key=lambda row: row["status"] in ("pruned", "ranked"))  # those were not tried
@@ -247,11 +259,25 @@ def _environments(records: list[Record]) -> list[dict[str, Any]]:
 
 # --- rows for other tools --------------------------------------------------------------------------------------------
 
-_MEASURED, _ENVIRONMENT = ("tflops", "tbs", "roofline", "estimate_us"), ("gpu", "driver", "kiln", "node")
+_MEASURED = ("tflops", "tbs", "roofline", "estimate_us")
+_ENVIRONMENT = ("gpu", "driver", "kiln", "node")
 COLUMNS = (
-    "kind", "case", "problem", "config", "status", "us_low", "us", "us_high", "n", "protocol", *_MEASURED,
-    *_ENVIRONMENT, "flags", "error", "again",
-)  # fmt: skip
+    "kind",
+    "case",
+    "problem",
+    "config",
+    "status",
+    "us_low",
+    "us",
+    "us_high",
+    "n",
+    "protocol",
+    *_MEASURED,
+    *_ENVIRONMENT,
+    "flags",
+    "error",
+    "again",
+)
 
 
 def rows(records: Iterable[Record]) -> Iterable[list[Any]]:
@@ -259,8 +285,20 @@ def rows(records: Iterable[Record]) -> Iterable[list[Any]]:
     for one in records:
         us = one.us or [None, None, None]
         config = "" if one.config is None else json.dumps(one.config)
-        measured, env = map(one.more.get, _MEASURED), map(one.env.get, _ENVIRONMENT)
+        measured = map(one.more.get, _MEASURED)
+        env = map(one.env.get, _ENVIRONMENT)
         yield [
-            one.kind, one.case, json.dumps(one.problem), config, one.status, *us, one.n, one.protocol, *measured, *env,
-            " ".join(one.flags), message_of(one), one.again,
-        ]  # fmt: skip
+            one.kind,
+            one.case,
+            json.dumps(one.problem),
+            config,
+            one.status,
+            *us,
+            one.n,
+            one.protocol,
+            *measured,
+            *env,
+            " ".join(one.flags),
+            message_of(one),
+            one.again,
+        ]

@@ -196,7 +196,8 @@ def _result_row(result: dict[str, Any], peers: list[str]) -> list[str]:
     beside: list[str] = []
     for name in peers:
         peer = result["against"].get(name) or {}
-        verdict, ratio = str(peer.get("verdict")), peer.get("ratio")
+        verdict = str(peer.get("verdict"))
+        ratio = peer.get("ratio")
         ours = {"faster": "slower", "slower": "faster"}.get(verdict, verdict)  # the verdict is about the other
         kind = ours if result["gpu"] else "same"  # times of the CPU target are no praise and no blame
         times = _times(1 / ratio[1] if ours == "slower" else ratio[1]) if ratio else ""

@@ -27,9 +27,18 @@ _GPU_MODE = {"custom_kernel", "generate_input"}
 _ROLES = ("original", "reference", "baseline")
 """Modules of a package that are copies."""
 _RUN_ONLY = {
-    "warmup_iterations", "iterations", "skip_ref_check", "use_cold_l2", "benchmark", "tolerance", "init_normal",
-    "normal_mean", "normal_std", "profile", "verbose",
-}  # fmt: skip
+    "warmup_iterations",
+    "iterations",
+    "skip_ref_check",
+    "use_cold_l2",
+    "benchmark",
+    "tolerance",
+    "init_normal",
+    "normal_mean",
+    "normal_std",
+    "profile",
+    "verbose",
+}
 """Options of public programs that say how they run, not on what."""
 
 
@@ -50,11 +59,14 @@ def main(argv: Sequence[str]) -> int:
         raise ContractError(f"{shown(folder)} exists: choose another name (--as), or --force")
     nearby = beside([source, *also.values()], _ROLES)
     if whole >= _KERNEL_BENCH or "ModelNew" in source.names:
-        kind, files = "a KernelBench problem", _kernel_bench(source, also, args)
+        kind = "a KernelBench problem"
+        files = _kernel_bench(source, also, args)
     elif whole >= _GPU_MODE:
-        kind, files = "a GPU MODE problem", _gpu_mode(source, also, args)
+        kind = "a GPU MODE problem"
+        files = _gpu_mode(source, also, args)
     elif source.jit or source.kernels:
-        kind, files = "a program with jit functions", _kernel_plan(source, also, args, name)
+        kind = "a program with jit functions"
+        files = _kernel_plan(source, also, args, name)
     else:
         neither = "neither Model and get_inputs (KernelBench) nor custom_kernel and generate_input (GPU MODE)"
         print(f"{shown(source.path)}: no function with @cute.jit or @cute.kernel, and {neither}")
@@ -188,7 +200,8 @@ def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace)
         roles = [role for role in ("original", "reference") if role in ("original", *also)]
         return next((role for role in roles if name in _of(role, source, also).names), None)
 
-    make, reference = place("generate_input"), place("ref_kernel")
+    make = place("generate_input")
+    reference = place("ref_kernel")
     assert make is not None
     generator = _of(make, source, also).names["generate_input"]
     assert isinstance(generator, ast.FunctionDef)
@@ -258,9 +271,12 @@ def _returns_input(node: ast.AST) -> bool:
     """Return whether a function returns a name that it took from its argument."""
     taken = {
         name.id
-        for each in ast.walk(node) if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name)
-        for target in each.targets for name in ast.walk(target) if isinstance(name, ast.Name)
-    }  # fmt: skip
+        for each in ast.walk(node)
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name)
+        for target in each.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
     returns = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
     returned = {value.id for value in returns if isinstance(value, ast.Name)}
     arguments = {arg.arg for arg in getattr(node, "args", ast.arguments([], [], None, [], [], None, [])).args}

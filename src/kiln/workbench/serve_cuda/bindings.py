@@ -59,15 +59,32 @@ def attribute(number: int) -> int:
     """Return a device attribute by its number, which the driver and the runtime share; 0 for a missing one."""
     found = served.current()
     return {
-        1: found.max_threads_per_block, **dict(zip(range(2, 8), (*limits.BLOCK, *limits.GRID))),
-        8: found.shared_memory_per_block, 9: 65536, 10: found.warp_size, 12: found.regs_per_block,
-        13: found.clock_rate, 16: found.multi_processor_count, 18: found.is_integrated, 31: 1,
-        36: found.memory_clock_rate, 37: found.memory_bus_width, 38: found.L2_cache_size,
-        39: found.max_threads_per_multi_processor, 41: 1, 75: found.major, 76: found.minor,
-        81: found.shared_memory_per_multiprocessor, 82: found.regs_per_multiprocessor, 83: 1, 95: 1,
-        97: found.shared_memory_per_block_optin, 106: found.max_blocks_per_multi_processor, 111: limits.KEPT_SMEM,
+        1: found.max_threads_per_block,
+        **dict(zip(range(2, 8), (*limits.BLOCK, *limits.GRID))),
+        8: found.shared_memory_per_block,
+        9: 65536,
+        10: found.warp_size,
+        12: found.regs_per_block,
+        13: found.clock_rate,
+        16: found.multi_processor_count,
+        18: found.is_integrated,
+        31: 1,
+        36: found.memory_clock_rate,
+        37: found.memory_bus_width,
+        38: found.L2_cache_size,
+        39: found.max_threads_per_multi_processor,
+        41: 1,
+        75: found.major,
+        76: found.minor,
+        81: found.shared_memory_per_multiprocessor,
+        82: found.regs_per_multiprocessor,
+        83: 1,
+        95: 1,
+        97: found.shared_memory_per_block_optin,
+        106: found.max_blocks_per_multi_processor,
+        111: limits.KEPT_SMEM,
         120: int(found.major >= 9),
-    }.get(int(number), 0)  # fmt: skip
+    }.get(int(number), 0)
 
 
 def _size(number: Any) -> int:
@@ -92,7 +109,8 @@ def _copied(target: Any, source: Any, size: Any) -> bool:
 
 def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any, width: Any, height: Any) -> bool:
     """Copy rows of `width` bytes, `pitch` bytes apart; return whether both sides are memory and rows do not overlap."""
-    width, height = _size(width), _size(height)
+    width = _size(width)
+    height = _size(height)
     if width > min(_size(target_pitch), _size(source_pitch)):
         return False
     places: list[tuple[int, int]] = []
@@ -110,7 +128,8 @@ def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any,
 
 def _side(copy: Any, side: str) -> tuple[int, int]:
     """Return address and pitch of one side (`src`, `dst`) of the driver's CUDA_MEMCPY2D."""
-    kind, pitch = int(getattr(copy, f"{side}MemoryType")), int(getattr(copy, f"{side}Pitch"))
+    kind = int(getattr(copy, f"{side}MemoryType"))
+    pitch = int(getattr(copy, f"{side}Pitch"))
     if kind not in (1, 2, 4):  # host, device, either
         raise NotImplementedError("arrays of CUDA are not served from host memory (`kiln run --target cpu`)")
     begin = memory.address_of(getattr(copy, f"{side}Host" if kind == 1 else f"{side}Device"), 0)
@@ -135,8 +154,11 @@ class _Calls:
     """The calls that both interfaces have. They differ in names, types and error codes, the names of which follow."""
 
     def __init__(self, codes: Any, success: str, value: str, device: str, handle: str, memory: str) -> None:
-        self.codes, self.good, self.bad = codes, (getattr(codes, success),), (getattr(codes, value),)
-        self._bad_device, self._bad_handle = getattr(codes, device), getattr(codes, handle)
+        self.codes = codes
+        self.good = (getattr(codes, success),)
+        self.bad = (getattr(codes, value),)
+        self._bad_device = getattr(codes, device)
+        self._bad_handle = getattr(codes, handle)
         self.no_memory = getattr(codes, memory)
 
     def done(self, *values: Any) -> Callable[..., Any]:
@@ -208,7 +230,8 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
 
 def _driver_devices(cuda: Any, calls: _Calls) -> dict[str, Any]:
     """Return the functions about the device and its context."""
-    on_device, context = calls.on_device, lambda: cuda.CUcontext(_CONTEXT)
+    on_device = calls.on_device
+    context = lambda: cuda.CUcontext(_CONTEXT)
     return {
         "cuDeviceGetCount": calls.done(1),
         "cuDeviceGet": lambda ordinal: on_device(ordinal, cuda.CUdevice(0)),
@@ -265,13 +288,16 @@ def _runtime_functions(cuda: Any) -> dict[str, Any]:
     return dict.fromkeys((f"cuda{name}" for name in nothing), calls.done()) | {
         **dict.fromkeys(["cudaRuntimeGetVersion", "cudaDriverGetVersion"], calls.done(_VERSION)),
         **dict.fromkeys(["cudaGetErrorName", "cudaGetErrorString"], calls.error_name),
-        "cudaGetDeviceCount": calls.done(1), "cudaGetDevice": calls.done(0), "cudaSetDevice": calls.on_device,
-        "cudaDeviceGetAttribute": calls.attribute, **_runtime_memory(calls),
+        "cudaGetDeviceCount": calls.done(1),
+        "cudaGetDevice": calls.done(0),
+        "cudaSetDevice": calls.on_device,
+        "cudaDeviceGetAttribute": calls.attribute,
+        **_runtime_memory(calls),
         **dict.fromkeys(streams_, calls.handle(cuda.cudaStream_t)),
         **dict.fromkeys(["cudaEventCreate", "cudaEventCreateWithFlags"], calls.handle(cuda.cudaEvent_t)),
         **dict.fromkeys(["cudaEventRecord", "cudaEventRecordWithFlags"], calls.record),
         "cudaEventElapsedTime": calls.elapsed,
-    }  # fmt: skip
+    }
 
 
 def _runtime_memory(calls: _Calls) -> dict[str, Any]:

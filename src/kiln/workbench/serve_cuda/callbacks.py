@@ -53,7 +53,8 @@ def serve() -> None:
 def _serve_autograd() -> None:
     """Run backward functions and hooks under the mode. A user's function knows its device from its forward."""
     module: Any = torch.autograd
-    run, plain = module.graph._engine_run_backward, module.Function.apply
+    run = module.graph._engine_run_backward
+    plain = module.Function.apply
     backward = module.function.BackwardCFunction.apply
     forward = inspect.getattr_static(module.Function, "apply")  # a Python function; since torch 2.15 a C function
     _probe_modes()

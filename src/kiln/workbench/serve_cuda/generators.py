@@ -12,13 +12,47 @@ from . import device as served
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RANDOM = frozenset({
-    "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "rand_like",
-    "randn_like", "randint_like", "binomial", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
-    "normal_", "random_", "uniform_", "dropout", "dropout_", "alpha_dropout", "feature_alpha_dropout", "dropout1d",
-    "dropout2d", "dropout3d", "rrelu", "rrelu_", "gumbel_softmax", "kaiming_uniform_", "kaiming_normal_",
-    "xavier_uniform_", "xavier_normal_", "trunc_normal_", "orthogonal_", "sparse_",
-})  # fmt: skip
+RANDOM = frozenset(
+    {
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "normal",
+        "bernoulli",
+        "multinomial",
+        "poisson",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "binomial",
+        "bernoulli_",
+        "cauchy_",
+        "exponential_",
+        "geometric_",
+        "log_normal_",
+        "normal_",
+        "random_",
+        "uniform_",
+        "dropout",
+        "dropout_",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "rrelu",
+        "rrelu_",
+        "gumbel_softmax",
+        "kaiming_uniform_",
+        "kaiming_normal_",
+        "xavier_uniform_",
+        "xavier_normal_",
+        "trunc_normal_",
+        "orthogonal_",
+        "sparse_",
+    }
+)
 """Names of the torch functions that draw random numbers without a generator argument."""
 
 _lock = fork_safe.rlock()
@@ -41,7 +75,8 @@ def drawing() -> Iterator[None]:
     """While open, what draws from torch's default generator draws from the device's."""
     import torch
 
-    own, host = default_generator(), torch.default_generator
+    own = default_generator()
+    host = torch.default_generator
     with _lock:
         before = host.get_state()
         host.set_state(own.get_state())

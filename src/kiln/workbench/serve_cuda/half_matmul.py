@@ -12,9 +12,28 @@ if TYPE_CHECKING:
 _HALVES = (torch.float16, torch.bfloat16)
 _IN_PLACE = frozenset({"addmm_", "addbmm_", "baddbmm_", "addmv_", "addr_"})
 NAMES = _IN_PLACE | {
-    "matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "tensordot", "einsum", "linear", "bilinear", "addmm", "addbmm",
-    "baddbmm", "addmv", "chain_matmul", "multi_dot", "linalg_multi_dot", "linalg_matmul", "__matmul__", "__rmatmul__",
-}  # fmt: skip
+    "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "vdot",
+    "inner",
+    "tensordot",
+    "einsum",
+    "linear",
+    "bilinear",
+    "addmm",
+    "addbmm",
+    "baddbmm",
+    "addmv",
+    "chain_matmul",
+    "multi_dot",
+    "linalg_multi_dot",
+    "linalg_matmul",
+    "__matmul__",
+    "__rmatmul__",
+}
 """Names of torch functions that multiply matrices."""
 
 

@@ -23,7 +23,10 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
-_FIXED, _NORESERVE, _MS_ASYNC, _PROT_NONE = 0x10, 0x4000, 1, 0
+_FIXED = 0x10
+_NORESERVE = 0x4000
+_MS_ASYNC = 1
+_PROT_NONE = 0
 
 _PAGE = mmap.PAGESIZE
 _KEPT_BYTES = 4 << 30
@@ -54,7 +57,8 @@ def allocate(size: int, kind: str = "device") -> int | None:
     if made == _FAILED:
         return None
     with _lock:
-        _sizes[made], _kinds[made] = size, kind
+        _sizes[made] = size
+        _kinds[made] = kind
         bisect.insort(_starts, made)
     return made
 

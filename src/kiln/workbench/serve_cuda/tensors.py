@@ -109,10 +109,25 @@ def _on_host(kwargs: dict[str, Any]) -> tuple[dict[str, Any], torch.device | Non
     return kwargs, asked
 
 
-_ALLOCATING = frozenset({
-    "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "clone",
-    "contiguous", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty_strided",
-})  # fmt: skip
+_ALLOCATING = frozenset(
+    {
+        "empty_like",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "clone",
+        "contiguous",
+        "new_empty",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_tensor",
+        "new_empty_strided",
+    }
+)
 """Torch functions whose results programs pass to kernels, besides those with a device argument."""
 
 
@@ -304,14 +319,24 @@ def _record_stream(tensor: torch.Tensor, *_: Any) -> None:
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
-    torch.Tensor.to: _to, torch.Tensor.cuda: _cuda, torch.Tensor.cpu: _cpu, torch.Tensor.data.__set__: _set_data,
-    torch.Tensor.device.__get__: _device_of, torch.Tensor.is_cuda.__get__: _is_cuda,
-    torch.Tensor.is_cpu.__get__: _is_cpu, torch.Tensor.get_device: _get_device, torch.Tensor.numpy: _numpy,
-    torch.Tensor.__array__: _array, torch.Tensor.__repr__: _repr, torch.Tensor.pin_memory: _pin_memory,
-    torch.Tensor.type: _type, torch.Tensor.type_as: _type_as, torch.Tensor.__dlpack_device__: _dlpack_device,
+    torch.Tensor.to: _to,
+    torch.Tensor.cuda: _cuda,
+    torch.Tensor.cpu: _cpu,
+    torch.Tensor.data.__set__: _set_data,
+    torch.Tensor.device.__get__: _device_of,
+    torch.Tensor.is_cuda.__get__: _is_cuda,
+    torch.Tensor.is_cpu.__get__: _is_cpu,
+    torch.Tensor.get_device: _get_device,
+    torch.Tensor.numpy: _numpy,
+    torch.Tensor.__array__: _array,
+    torch.Tensor.__repr__: _repr,
+    torch.Tensor.pin_memory: _pin_memory,
+    torch.Tensor.type: _type,
+    torch.Tensor.type_as: _type_as,
+    torch.Tensor.__dlpack_device__: _dlpack_device,
     torch.Tensor.register_hook: _register_hook,
     torch.Tensor.__cuda_array_interface__.__get__: _cuda_array_interface,
-}  # fmt: skip
+}
 
 
 # --- the default device ----------------------------------------------------------------------------------------------
@@ -326,7 +351,8 @@ _default = _Default()
 
 def serve_default_device() -> None:
     """Make `torch.set_default_device("cuda")` work."""
-    set_plainly, get_plainly = torch.set_default_device, torch.get_default_device
+    set_plainly = torch.set_default_device
+    get_plainly = torch.get_default_device
 
     def set_default_device(device: Any) -> None:
         named = _named_device(device)
@@ -337,7 +363,8 @@ def serve_default_device() -> None:
         return _CUDA if _default.on_cuda else get_plainly()
 
     module: Any = torch
-    module.set_default_device, module.get_default_device = set_default_device, get_default_device
+    module.set_default_device = set_default_device
+    module.get_default_device = get_default_device
 
 
 def serve_parameters() -> None:
@@ -355,7 +382,8 @@ def serve_parameters() -> None:
 
 def serve_other_ways() -> None:
     """Serve functions that modes do not see: `torch.load`, `torch.from_dlpack`, old tensor types of GPUs."""
-    load, from_dlpack = torch.load, torch.from_dlpack
+    load = torch.load
+    from_dlpack = torch.from_dlpack
 
     def load_marked(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         target = _named_device(map_location) if isinstance(map_location, (str, torch.device)) else None
@@ -374,7 +402,8 @@ def serve_other_ways() -> None:
         return made
 
     module: Any = torch
-    module.load, module.from_dlpack = load_marked, from_dlpack_marked
+    module.load = load_marked
+    module.from_dlpack = from_dlpack_marked
     # Torch's own takes only its streams, and reads them before modes see the call.
     module.Tensor.record_stream = _record_stream
     for name in ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool"):

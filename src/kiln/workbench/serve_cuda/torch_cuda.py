@@ -118,21 +118,38 @@ def _set_rng_state(state: Any, device: Any = "cuda") -> None:
 
 _memory_info = _about_device("free_memory", "total_memory")
 _Runtime = types.SimpleNamespace(
-    cudaProfilerStart=_zero, cudaProfilerStop=_zero, cudaDeviceSynchronize=_zero, cudaHostRegister=_zero,
-    cudaHostUnregister=_zero, cudaMemGetInfo=_memory_info, cudaGetErrorString=lambda code: "no error",
-)  # fmt: skip
+    cudaProfilerStart=_zero,
+    cudaProfilerStop=_zero,
+    cudaDeviceSynchronize=_zero,
+    cudaHostRegister=_zero,
+    cudaHostUnregister=_zero,
+    cudaMemGetInfo=_memory_info,
+    cudaGetErrorString=lambda code: "no error",
+)
 """The functions of the CUDA runtime that programs call through torch."""
 
 _WITHOUT_EFFECT = (
-    "init", "_lazy_init", "synchronize", "ipc_collect", "_sleep", "set_per_process_memory_fraction", "empty_cache",
-    "reset_peak_memory_stats", "reset_max_memory_allocated",
-)  # fmt: skip
-_ALWAYS_ZERO = (
-    "utilization", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
-)  # fmt: skip
+    "init",
+    "_lazy_init",
+    "synchronize",
+    "ipc_collect",
+    "_sleep",
+    "set_per_process_memory_fraction",
+    "empty_cache",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+)
+_ALWAYS_ZERO = ("utilization", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _OF_STREAMS = (
-    "Stream", "ExternalStream", "Event", "StreamContext", "stream", "current_stream", "default_stream", "set_stream",
-)  # fmt: skip
+    "Stream",
+    "ExternalStream",
+    "Event",
+    "StreamContext",
+    "stream",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+)
 _OF_GRAPHS = ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")
 
 

@@ -79,9 +79,16 @@ def main(argv: Sequence[str]) -> int:
             return _tell(args, result.replay(case, args.together), timed=True)
     target = args.target or os.environ.get("KILN_TARGET")
     settings = Settings(
-        args.top, args.search, args.budget, args.timeout, args.fresh, args.together, args.seed,
-        "cpu" if target == "cpu" else None, args.arch,
-    )  # fmt: skip
+        args.top,
+        args.search,
+        args.budget,
+        args.timeout,
+        args.fresh,
+        args.together,
+        args.seed,
+        "cpu" if target == "cpu" else None,
+        args.arch,
+    )
     with contextlib.ExitStack() as ends:
         report = ends.enter_context(_Progress(args.quiet))
         runners = _runners(args, settings)
@@ -105,7 +112,8 @@ def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Ru
         settings.only = [command_line.config(args, case, problems[0]) or {}]
     if args.check:
         return _check(args, case, problems, settings, runners, report)
-    timed, status = here or settings.target == "cpu", EXIT.GOOD
+    timed = here or settings.target == "cpu"
+    status = EXIT.GOOD
     for _ in _models_in_turn(runners[0], settings):
         found = Tuner(case, settings, *runners, report=report).tune(problems)
         status = max(status, _tell(args, found, timed))
@@ -180,13 +188,16 @@ class _Progress(contextlib.AbstractContextManager["_Progress"]):
     """Shows the progress of one stage after another."""
 
     def __init__(self, quiet: bool) -> None:
-        self._quiet, self._open, self._done = quiet, contextlib.ExitStack(), 0
+        self._quiet = quiet
+        self._open = contextlib.ExitStack()
+        self._done = 0
         self._advance: Any = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if done == 0:
             self._open.close()
-            self._advance, self._done = self._open.enter_context(command_line.progress(total, stage, self._quiet)), 0
+            self._advance = self._open.enter_context(command_line.progress(total, stage, self._quiet))
+            self._done = 0
         elif done > self._done:
             self._advance(steps=done - self._done)
             self._done = done
@@ -229,7 +240,8 @@ def _check(
     report: Any,
 ) -> int:
     """Measure the configs of `tuned.json` again; fail if one became slower."""
-    console, lost = command_line.console(args), False
+    console = command_line.console(args)
+    lost = False
     for problem in problems:
         settings.fresh = True
         measuring = Tuner(case, settings, *runners, report=report)

@@ -37,11 +37,17 @@ def launch_facts(launch: Any) -> dict[str, Any]:
     """Return what is kept of a launch of a dry run, as JSON."""
     used = launch.resources
     return {
-        "kernel": launch.kernel, "grid": list(launch.grid), "block": list(launch.block),
-        "cluster": list(launch.cluster), "smem": launch.smem + used.static_smem, "registers": used.registers,
-        "spills": used.spill_stores + used.spill_loads, "local": used.stack, "barriers": used.barriers,
+        "kernel": launch.kernel,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "cluster": list(launch.cluster),
+        "smem": launch.smem + used.static_smem,
+        "registers": used.registers,
+        "spills": used.spill_stores + used.spill_loads,
+        "local": used.stack,
+        "barriers": used.barriers,
         "columns": used.tmem_columns,
-    }  # fmt: skip
+    }
 
 
 def estimate(launches: Sequence[Mapping[str, Any]], device: Device, floor: float | None = None) -> Estimate:
@@ -51,9 +57,12 @@ def estimate(launches: Sequence[Mapping[str, Any]], device: Device, floor: float
     latency. Launches share the time by their threads.
     """
     total = sum(math.prod(launch["grid"]) * math.prod(launch["block"]) for launch in launches)
-    factor, busy, spills = 0.0, 0.0, 0
+    factor = 0.0
+    busy = 0.0
+    spills = 0
     for launch in launches:
-        blocks, threads = math.prod(launch["grid"]), math.prod(launch["block"])
+        blocks = math.prod(launch["grid"])
+        threads = math.prod(launch["block"])
         used = launch["registers"], launch["smem"], launch["barriers"], launch.get("columns", 0)
         fit = occupancy(device.generation, max(threads, 1), *used)
         if not fit.blocks:
@@ -65,7 +74,8 @@ def estimate(launches: Sequence[Mapping[str, Any]], device: Device, floor: float
         resident = min(busiest, fit.blocks) * -(-threads // 32) / fit.most_warps
         share = blocks * threads / total
         of_busiest = share * busiest * device.sm_count / blocks
-        busy, factor = busy + of_busiest, factor + of_busiest / min(1.0, resident / ENOUGH_OCCUPANCY)
+        busy = busy + of_busiest
+        factor = factor + of_busiest / min(1.0, resident / ENOUGH_OCCUPANCY)
     us = (floor or 1.0) * (factor or 1.0) + _NEXT_LAUNCH * max(0, len(launches) - 1)
     return Estimate(us, spills, least_us=floor and floor * (busy or 1.0))
 

@@ -35,7 +35,8 @@ def _case(where: str) -> Case:
 
 def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configs of a problem with reasons against them and estimated times, and its FLOPs and bytes."""
-    case, device = _case(where), current.device()
+    case = _case(where)
+    device = current.device()
     choices: list[dict[str, Any]] = []
     for choice in case.configs(problem):
         estimated = case.perf_model(choice.config, problem, device) if choice.valid else None
@@ -118,11 +119,14 @@ def _beside(call: Any, name: str) -> dict[str, Any]:
 
 def _facts(found: measurement.Measurement) -> dict[str, Any]:
     return {
-        "status": "error" if found.error else "ok", "message": found.error,
-        "us": [found.low, found.us, found.high], "n": found.n, "protocol": found.protocol,
+        "status": "error" if found.error else "ok",
+        "message": found.error,
+        "us": [found.low, found.us, found.high],
+        "n": found.n,
+        "protocol": found.protocol,
         "clock": {name: value for name, value in found.clocks._asdict().items() if name != "flags"},
         "flags": list(found.flags),
-    }  # fmt: skip
+    }
 
 
 def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:

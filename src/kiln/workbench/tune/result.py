@@ -127,7 +127,8 @@ def _reasons(records: Sequence[Record]) -> list[str]:
     lines: list[str] = []
     for (status, reason), of in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         error = of[0].error or {}
-        file, line = error.get("file"), error.get("line")
+        file = error.get("file")
+        line = error.get("line")
         place = f" ({os.path.basename(file)}:{line})" if file and line else ""
         lines.append(f"  {len(of)} {status}: {textwrap.shorten(reason, 160, placeholder=' ...')}{place}")
         if status != "invalid":
@@ -150,11 +151,16 @@ def _entry(
 ) -> dict[str, Any]:
     chosen = next(r for r in selection.newest(records) if r.config == decision.config and r.status == "ok")
     return {
-        "case": case.name, "file": tuned_file.file_name_of(case), "gpu": gpu, "problem": dict(problem),
-        "config": decision.config, "us": [round(time, 4) for time in decision.us],
+        "case": case.name,
+        "file": tuned_file.file_name_of(case),
+        "gpu": gpu,
+        "problem": dict(problem),
+        "config": decision.config,
+        "us": [round(time, 4) for time in decision.us],
         "env": {name: chosen.env.get(name) for name in ("kiln", "ptxas", "driver")},
-        "source": chosen.more.get("source"), "key": chosen.key,
-    }  # fmt: skip
+        "source": chosen.more.get("source"),
+        "key": chosen.key,
+    }
 
 
 def replay(case: Case, together: bool = False, journal: Journal | None = None) -> Tuning:

@@ -31,7 +31,9 @@ from .optuna_search import BATCH, Search
 from .result import Tuning
 
 JOBS = "kiln.workbench.tune.jobs"
-RANK, SCREEN, FINAL = "rank/2", "screen/1", "final/1"
+RANK = "rank/2"
+SCREEN = "screen/1"
+FINAL = "final/1"
 """The stages that a config goes through, as parts of keys."""
 AGAIN = frozenset({"lost", "pruned", "skipped"})
 """Statuses that the next run does not accept as an answer."""
@@ -224,7 +226,8 @@ class Tuner:
 
     def _least_us(self, dtype: str | None) -> float | None:
         """Return the roofline's microseconds for the work of the problem on inputs of a type; None if unknown."""
-        work, model = self._work, self.device.model
+        work = self._work
+        model = self.device.model
         return model.least_us(work[0], work[1], dtype) if work and model else None
 
     def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
@@ -292,7 +295,8 @@ class Tuner:
     def _run(self, stage: _Stage, configs: Sequence[_Config], states: dict[int, Record]) -> None:
         """Put each config's Record into `states`: from the journal, from a job, or from another tuner."""
         self.report(stage.name, 0, len(configs))
-        waiting, done = list(configs), 0
+        waiting = list(configs)
+        done = 0
         while waiting and not self._is_over():
             elsewhere: list[_Config] = []
             for found in stage.runner.run(self._jobs(stage, waiting, states, elsewhere)):
@@ -335,7 +339,8 @@ class Tuner:
         """Return the journal's Record of a key, other tuners' included, or None."""
         size = self.journal.file.stat().st_size if self.journal.file.exists() else 0
         if size != self._size:
-            self._known, self._size = self.journal.by_key(), size
+            self._known = self.journal.by_key()
+            self._size = size
         found = self._known.get(key)
         if found is None or found.status in AGAIN:
             return None
@@ -368,17 +373,22 @@ class Tuner:
     def _compiled(self, config: _Config, key: str, outcome: Outcome) -> Record:
         problem = outcome.job.arguments["problem"]
         said = outcome.result if outcome.status == "ok" else {}
-        status, message, kind = outcome.status, "", ""
+        status = outcome.status
+        message = ""
+        kind = ""
         if outcome.status == "ok":
             status = "ranked" if said["status"] == "unknown" else said["status"]
-            message, kind = said.get("message", ""), said.get("type", "")
+            message = said.get("message", "")
+            kind = said.get("type", "")
         elif status in ("crash", "timeout") and compiling(outcome.stderr):
             status = f"compile_{status}"
         launches = said.get("launches")
         least = self._least_us(said.get("dtype"))
         estimate = estimates.estimate(launches, self.device, least) if launches else None
         if estimate is not None and estimate.no_fit:
-            status, message, kind = "no_fit", estimate.no_fit, "NoFit"
+            status = "no_fit"
+            message = estimate.no_fit
+            kind = "NoFit"
         elif config.estimate_us is not None:
             estimate = estimates.Estimate(config.estimate_us)
         record = self._record(problem, config, key, status, RANK, outcome, message, kind)
@@ -399,14 +409,17 @@ class Tuner:
         message = said.get("message") or said.get("error") or ""
         status = outcome.status if outcome.status != "ok" else said.get("status") or ("error" if message else "ok")
         record = self._record(problem, config, key, status, SCREEN, outcome, message, said.get("type", ""))
-        record.us, record.n = said.get("us"), said.get("n", 0)
+        record.us = said.get("us")
+        record.n = said.get("n", 0)
         record.protocol = said.get("protocol", "")
-        record.clock, record.flags = said.get("clock") or {}, list(said.get("flags") or ())
+        record.clock = said.get("clock") or {}
+        record.flags = list(said.get("flags") or ())
         if estimated is not None:
             record.more["estimate_us"] = estimated
         if said.get("reference_us"):
             record.more["reference"] = outcome.job.arguments["reference"]
-            record.more["reference_us"], record.env["uuid"] = said["reference_us"], said["uuid"]
+            record.more["reference_us"] = said["reference_us"]
+            record.env["uuid"] = said["uuid"]
         return record
 
     def _record(
@@ -436,9 +449,18 @@ class Tuner:
             more["seconds"] = round(outcome.seconds, 3)
         again = command_line.again("tune", self.case, problem, "--fresh", config=config.choice.config)
         return Record(
-            "tune", key, self.case.name, dict(problem), config.choice.config, status, protocol=stage, env=env,
-            error=error, again=again, more=more,
-        )  # fmt: skip
+            "tune",
+            key,
+            self.case.name,
+            dict(problem),
+            config.choice.config,
+            status,
+            protocol=stage,
+            env=env,
+            error=error,
+            again=again,
+            more=more,
+        )
 
 
 def job_env(on_gpu: bool) -> dict[str, str]:

@@ -43,7 +43,9 @@ class Watch:
         self._restore: list[tuple[Any, str, Any]] = []
         served = sys.modules.get("kiln.workbench.serve_cuda.streams")
         if served is not None:
-            begin, plain, noted = served.current_stream().cuda_stream, served.Stream.__enter__, self._streams
+            begin = served.current_stream().cuda_stream
+            plain = served.Stream.__enter__
+            noted = self._streams
 
             def enter(self: Any) -> Any:
                 if self.cuda_stream not in (begin, 0):

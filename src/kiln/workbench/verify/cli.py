@@ -124,7 +124,8 @@ def _run(
 ) -> None:
     if isinstance(runner, Inline) and not isinstance(case, worker_case.WorkerCase):
         opened_case.use(case)
-    on_gpu, common = command_line.on_gpu(), _common(options.timeout)
+    on_gpu = command_line.on_gpu()
+    common = _common(options.timeout)
     limit = options.max_elements or (MAX_ON_GPU if on_gpu else MAX_ELEMENTS)
     jobs: list[Job] = []
     arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
@@ -163,7 +164,8 @@ def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step
                 yield job
                 continue
             # Each would end another worker, or take all of its time.
-            tag, text = job.tag, f"{MOST_FATAL} checks before ended by {', '.join(dict.fromkeys(fatal))}"
+            tag = job.tag
+            text = f"{MOST_FATAL} checks before ended by {', '.join(dict.fromkeys(fatal))}"
             kind = tag.get("shown", tag["kind"])
             done[number] = Result(kind, tag["problem"], tag["seed"], tag["label"], "skipped", text, base=tag["base"])
 
@@ -190,12 +192,15 @@ def _environment(timeout: float) -> dict[str, str]:
 
 def _checks_of(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
     """Return the checks of one problem: the arguments of `jobs.check`, and a label for each."""
-    problem, first = described["problem"], options.seeds[0]
+    problem = described["problem"]
+    first = options.seeds[0]
     found: list[dict[str, Any]] = []
     once = {
-        "deterministic": not case.nondeterministic, "streams": on_gpu and not case.streams, "sanitizer": not on_gpu,
+        "deterministic": not case.nondeterministic,
+        "streams": on_gpu and not case.streams,
+        "sanitizer": not on_gpu,
         "repeated": True,
-    }  # fmt: skip
+    }
 
     def add(kind: str, seed: int = first, label: str = "", problem: dict[str, Any] = problem, **more: Any) -> None:
         base = described["problem"]
@@ -237,7 +242,9 @@ def _left_out(described: Mapping[str, Any], options: Options) -> list[Result]:
 
 def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Options) -> Result:
     """Return an outcome as the result of a check."""
-    kind, seed, problem = tag.get("shown", tag["kind"]), tag.get("seed", 0), tag["problem"]
+    kind = tag.get("shown", tag["kind"])
+    seed = tag.get("seed", 0)
+    problem = tag["problem"]
     found: dict[str, Any] = outcome.result if outcome.status == "ok" else {}
     if outcome.status != "ok":
         error = outcome.error or {}
@@ -265,7 +272,8 @@ def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Optio
 
 def _record(case: Case, verdict: Verdict, options: Options) -> None:
     """Write a Record for each problem, and one for each check that failed."""
-    journal, env = journal_of(case), environment()
+    journal = journal_of(case)
+    env = environment()
     whole = set(options.kinds) >= set(QUICK)
     for asked, described in verdict.problems:
         mine = [check for check in verdict.checks if check.base == described["problem"]]
@@ -281,16 +289,31 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
 
 
 def _made(
-    case: Case, key: str, problem: Mapping[str, Any], options: Options, env: dict[str, Any], status: str,
-    check: Result | None, **more: Any,
-) -> Record:  # fmt: skip
+    case: Case,
+    key: str,
+    problem: Mapping[str, Any],
+    options: Options,
+    env: dict[str, Any],
+    status: str,
+    check: Result | None,
+    **more: Any,
+) -> Record:
     error = {"type": check.kind, "message": check.message, "line": (check.raised or {}).get("line")} if check else None
     again = check.again if check else command_line.again("verify", case, problem, config=options.config)
     about = {"variant": check.variant, "seed": check.seed, "output": check.output} if check else {}
     return Record(
-        "verify", key, case.name, dict(problem), options.config, status, protocol=PROTOCOL, env=env, error=error,
-        again=again, more={**about, **more, "source": case.digest()},
-    )  # fmt: skip
+        "verify",
+        key,
+        case.name,
+        dict(problem),
+        options.config,
+        status,
+        protocol=PROTOCOL,
+        env=env,
+        error=error,
+        again=again,
+        more={**about, **more, "source": case.digest()},
+    )
 
 
 def verified(case: Case, problem: Mapping[str, Any], config: Any = None) -> Record | None:
@@ -376,14 +399,19 @@ def main(argv: Sequence[str]) -> int:
 def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verdict]:
     problems = command_line.problems(args, case, default="0" if args.fields else "all")
     if (args.rtol is None) != (args.atol is None):
-        args.rtol, args.atol = args.rtol or 0.0, args.atol or 0.0
+        args.rtol = args.rtol or 0.0
+        args.atol = args.atol or 0.0
     options: dict[str, Any] = {
         "seeds": [args.seed] if args.quick or args.kinds else [args.seed + number for number in range(args.seeds)],
-        "kinds": [kind.strip() for kind in args.kinds.split(",")] if args.kinds else None, "quick": args.quick,
-        "quiet": args.quiet, "config": command_line.config(args, case, problems[0]),
+        "kinds": [kind.strip() for kind in args.kinds.split(",")] if args.kinds else None,
+        "quick": args.quick,
+        "quiet": args.quiet,
+        "config": command_line.config(args, case, problems[0]),
         "tolerance": {"rtol": args.rtol, "atol": args.atol} if args.rtol is not None else None,
-        "max_elements": args.max_elements, "timeout": args.timeout, "runner": runner,
-    }  # fmt: skip
+        "max_elements": args.max_elements,
+        "timeout": args.timeout,
+        "runner": runner,
+    }
     found = [verify(case, problems, **options)]
     if args.also == "cpu" and command_line.on_gpu():
         os.environ["KILN_TARGET"] = "cpu"

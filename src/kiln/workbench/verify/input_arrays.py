@@ -214,7 +214,8 @@ class Zone:
         size = like.element_size() if is_torch(like) else like.itemsize
         span = size * (shift + 1 + sum((n - 1) * step for n, step in zip(shape, strides) if n))
         total = -(-(2 * _ZONE + _ALIGNMENT + span) // size) * size
-        self._like, self._size = like, size
+        self._like = like
+        self._size = size
         self._bytes: Any
         if is_torch(like):
             self._bytes = _torch().full((total,), _PATTERN, dtype=_torch().uint8, device=like.device)
@@ -264,12 +265,14 @@ def placed(x: Any, layout: str = "") -> Zone | None:
         return None
     size = x.element_size() if is_torch(x) else x.itemsize
     strides = list(x.stride()) if is_torch(x) else [step // size for step in x.strides]
-    shape, shift = list(x.shape), 0
+    shape = list(x.shape)
+    shift = 0
     if len(shape) < {"transposed": 2, "rows apart": 1}.get(layout, 0):
         return None
     if layout == "transposed":
         order = sorted(range(len(shape)), key=lambda mode: strides[mode])
-        row, column = order.index(len(shape) - 2), order.index(len(shape) - 1)
+        row = order.index(len(shape) - 2)
+        column = order.index(len(shape) - 1)
         order[row], order[column] = order[column], order[row]
         strides = _packed(shape, order)
     elif layout == "rows apart":
@@ -298,7 +301,8 @@ def _is_plain(x: Any) -> bool:
 
 def _packed(shape: Sequence[int], order: Sequence[int]) -> list[int]:
     """Return the strides of a compact array; `order` lists the modes from the contiguous one on."""
-    strides, step = [0] * len(shape), 1
+    strides = [0] * len(shape)
+    step = 1
     for mode in order:
         strides[mode] = step
         step *= max(1, shape[mode])

@@ -55,7 +55,8 @@ def describe(where: str, problem: dict[str, Any], max_elements: int | None = Non
         if smaller is None or _elements(smaller) >= _elements(arrays):
             fixed.add(name)
         else:
-            made, arrays = tried, smaller
+            made = tried
+            arrays = smaller
     shapes = [x.shape for x in arrays]
     extents = []
     for name, value in made.items():
@@ -102,8 +103,12 @@ def check(where: str, kind: str, problem: dict[str, Any], seed: int = 0, **optio
     """Do one check; return `status`, and any of `message`, `error`, `bound`, `how`, `notes`, `output`."""
     case, tools = opened(where)
     trial = _Trial(case, problem, seed, **options)
-    found = {"deterministic": trial.deterministic, "sanitizer": trial.sanitizer, "repeated": trial.repeated,
-             "streams": trial.streams}.get(kind)  # fmt: skip
+    found = {
+        "deterministic": trial.deterministic,
+        "sanitizer": trial.sanitizer,
+        "repeated": trial.repeated,
+        "streams": trial.streams,
+    }.get(kind)
     with contextlib.ExitStack() as stack:
         stack.callback(_forget)
         try:
@@ -147,13 +152,24 @@ class _Trial:
     """One problem and seed; `running` is whether the kernel's own code runs."""
 
     def __init__(
-        self, case: Case, problem: dict[str, Any], seed: int, config: dict[str, Any] | None = None, layout: str = "",
-        tolerance: Any = None, variant: bool = False,
-    ) -> None:  # fmt: skip
-        self.case, self.problem, self.seed = case, cases.Problem(problem), seed
-        self.config, self.layout, self.variant = config, layout, variant
+        self,
+        case: Case,
+        problem: dict[str, Any],
+        seed: int,
+        config: dict[str, Any] | None = None,
+        layout: str = "",
+        tolerance: Any = None,
+        variant: bool = False,
+    ) -> None:
+        self.case = case
+        self.problem = cases.Problem(problem)
+        self.seed = seed
+        self.config = config
+        self.layout = layout
+        self.variant = variant
         self.tolerance = case.tolerance if tolerance is None else tolerance
-        self.running, self.misfits = False, False
+        self.running = False
+        self.misfits = False
 
     # Steps
 
@@ -181,7 +197,8 @@ class _Trial:
         with cheating.Watch() as self.watch, input_arrays.poisoned_memory() as self.made:
             result = self.case.kernel(*self.inputs, config=self.config, problem=self.problem)
         self._synchronize()
-        self.running, self.misfits = False, False
+        self.running = False
+        self.misfits = False
         return self._outputs(result, self.inputs, "kernel_fn")
 
     def _synchronize(self) -> None:
@@ -291,7 +308,8 @@ class _Trial:
     def repeated(self) -> dict[str, Any]:
         """Check new contents behind the same pointers, three times, the last with a seed that nobody can know."""
         self.prepare("normal")
-        first, before = [input_arrays.bits(x) for x in self.call()], self._contents()
+        first = [input_arrays.bits(x) for x in self.call()]
+        before = self._contents()
         for seed in (self.seed + 1, int.from_bytes(os.urandom(4), "little")):
             fresh = self.case.inputs(self.problem, seed)
             for zone, x, new in zip(self.zones, self.inputs, fresh):
@@ -362,7 +380,8 @@ class _Trial:
         self.running = True
         outputs = [x.clone() for x in self._run_kernel(*self.inputs)]
         torch.cuda.synchronize()
-        self.running, self.misfits = False, False
+        self.running = False
+        self.misfits = False
         self.copies = fresh
         result = self.compare(outputs, exact=False)
         if result["status"] != "ok":

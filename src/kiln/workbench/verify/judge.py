@@ -69,7 +69,8 @@ def _is_fp64(oracle: Any) -> bool:
 
 def _by_tolerance(xp: Any, mine: Any, theirs: Any, rtol: float = 0.0, atol: float = 0.0) -> Judgement:
     """Judge as `torch.testing.assert_close` does, with NaN equal to NaN."""
-    difference, allowed = xp.abs(mine - theirs), atol + rtol * xp.abs(theirs)
+    difference = xp.abs(mine - theirs)
+    allowed = atol + rtol * xp.abs(theirs)
     close = (mine == theirs) | (difference <= allowed) | (xp.isnan(mine) & xp.isnan(theirs))
     return Judgement(~close, _largest(xp, difference / allowed), 1.0, f"rtol {rtol:g}, atol {atol:g}")
 
@@ -118,10 +119,13 @@ def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] 
         return {"index": [int(i) for i in at], "got": got, "expected": expected}
 
     return {
-        "wrong": int(wrong.sum()), "elements": int(wrong.size), "first": element(places[0]),
-        "worst": [element(places[number]) for number in order], "where": _where(wrong, tile),
+        "wrong": int(wrong.sum()),
+        "elements": int(wrong.size),
+        "first": element(places[0]),
+        "worst": [element(places[number]) for number in order],
+        "where": _where(wrong, tile),
         "look": _look(mine, theirs, wrong),
-    }  # fmt: skip
+    }
 
 
 def _number(value: Any) -> float | int | bool | str:
@@ -132,7 +136,8 @@ def _number(value: Any) -> float | int | bool | str:
 
 def _where(wrong: np.ndarray, tile: tuple[int, ...] | None) -> list[str]:
     """Describe the wrong elements as rows, columns, blocks or every n-th: whatever says it shortest."""
-    shape, found = wrong.shape, []
+    shape = wrong.shape
+    found = []
     if wrong.all():
         return ["all elements"]
     names = _mode_names(len(shape))
@@ -160,7 +165,8 @@ def _mode_names(rank: int) -> list[str]:
 
 def in_words(hit: np.ndarray, extent: int) -> str:
     """Describe a set of numbers below `extent`; "" for most of them without order."""
-    first, last = int(hit[0]), int(hit[-1])
+    first = int(hit[0])
+    last = int(hit[-1])
     if len(hit) == 1:
         end = ", the last" if last == extent - 1 and extent > 1 else ""
         return f"{first}{end} (of {extent})"
@@ -174,7 +180,8 @@ def in_words(hit: np.ndarray, extent: int) -> str:
             return f"{first}, {first + step}, ...: those that are {int(rests[0])} modulo {step} (of {extent})"
     for step in reversed(steps[2:]):
         rests = np.unique(hit % step)
-        low, high = int(rests[0]), int(rests[-1])
+        low = int(rests[0])
+        high = int(rests[-1])
         whole = high - low + 1 == len(rests) < step and len(hit) == len(rests) * (extent // step) and not extent % step
         if whole and extent > step:
             return f"that are {low} to {high} modulo {step} (of {extent})"
@@ -198,7 +205,8 @@ def _tiles(wrong: np.ndarray, tile: tuple[int, ...]) -> list[str]:
 
 def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
     """Describe what the wrong values have in common."""
-    got, want = mine[wrong].astype(np.float64), theirs[wrong].astype(np.float64)
+    got = mine[wrong].astype(np.float64)
+    want = theirs[wrong].astype(np.float64)
     found: list[str] = []
     with np.errstate(all="ignore"):
         missing = np.isnan(got) & ~np.isnan(want)
@@ -214,7 +222,8 @@ def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
         if endless.any():
             found.append(f"{int(endless.sum())} are infinite: an overflow of the type?")
         real = np.isfinite(got) & np.isfinite(want)
-        got, want = got[real], want[real]
+        got = got[real]
+        want = want[real]
         if got.size < 2 or got.size < 0.5 * wrong.sum():
             return found
         if not got.any():

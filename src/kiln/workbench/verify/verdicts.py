@@ -153,9 +153,12 @@ class Verdict(notebook.Shown):
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         return {
-            "case": self.case.name, "ok": self.ok, "where": self.where, "skipped": self.skipped,
+            "case": self.case.name,
+            "ok": self.ok,
+            "where": self.where,
+            "skipped": self.skipped,
             "checks": [asdict(each) for each in self.checks],
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         if self.skipped:

@@ -344,10 +344,9 @@ def test_activations(activation):
 
     a, b = normal((16, 16), np.float16), normal((16, 16), np.float16)
     sums = exact(a, b)
-    wanted = {
-        "silu": sums / (1 + np.exp(-sums)),
-        "gelu": sums * 0.5 * (1 + np.vectorize(erf)(sums / np.sqrt(2))),
-    }.get(activation, np.tanh(sums))
+    wanted = {"silu": sums / (1 + np.exp(-sums)), "gelu": sums * 0.5 * (1 + np.vectorize(erf)(sums / np.sqrt(2)))}.get(
+        activation, np.tanh(sums)
+    )
     close(kernels.gemm(a, b, activation=activation, out_dtype=np.float32, config=SMALL), wanted, 64.0)
 
 
@@ -377,10 +376,7 @@ REFUSED = [
     (lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float32)), "a is Float16 and b is Float32"),
     (lambda: kernels.gemm(np.zeros((4, 4), np.float64), np.zeros((4, 4), np.float64)), "Float64"),
     (lambda: kernels.gemm(np.zeros(4, np.float16), np.zeros((4, 4), np.float16)), "modes"),
-    (
-        lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float16), activation="sine"),
-        "activation",
-    ),
+    (lambda: kernels.gemm(np.zeros((4, 4), np.float16), np.zeros((4, 4), np.float16), activation="sine"), "activation"),
     (
         lambda: kernels.gemm(
             np.zeros((4, 4), np.float16),
@@ -523,8 +519,7 @@ def test_empty_results():
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    ("dtype", "k", "splits"),
-    [(np.float16, 72, 1), (np.float16, 37, 2), (np.float32, 20, 2), (np.float32, 9, 1)],
+    ("dtype", "k", "splits"), [(np.float16, 72, 1), (np.float16, 37, 2), (np.float32, 20, 2), (np.float32, 9, 1)]
 )
 def test_clean_under_the_sanitizer(dtype, k, splits):
     a, b = normal((40, k), dtype), normal((k, 24), dtype)

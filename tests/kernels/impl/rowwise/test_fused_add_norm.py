@@ -301,10 +301,7 @@ X = np.zeros((3, 8), F32)
             lambda: kernels.layer_norm(X, quantize=E4M3, config=RowwiseConfig(32, 32, rows_per_cta=4)),
             "all of it in shared memory",
         ),
-        (
-            lambda: kernels.layer_norm(X, quantize=E4M3, config=RowwiseConfig(32, 32, 1, 1, 1, 0)),
-            "rows_per_cta is 0",
-        ),
+        (lambda: kernels.layer_norm(X, quantize=E4M3, config=RowwiseConfig(32, 32, 1, 1, 1, 0)), "rows_per_cta is 0"),
         (lambda: kernels.swiglu(X[:, :7]), "must be even"),
         (lambda: kernels.geglu(X, X, approximate="erf"), "approximate='erf'"),
     ],

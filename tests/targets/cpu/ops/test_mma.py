@@ -326,11 +326,7 @@ def test_a_run_does_what_its_operations_do_one_by_one(monkeypatch):
         assert np.isfinite(one).all() and len(np.unique(one)) > 200
 
 
-SHORT = {
-    "ldmatrix, two in a run": 2,
-    "ldmatrix": 1,
-    "stmatrix": 0,
-}
+SHORT = {"ldmatrix, two in a run": 2, "ldmatrix": 1, "stmatrix": 0}
 
 
 @pytest.mark.parametrize("loads", SHORT.values(), ids=SHORT)

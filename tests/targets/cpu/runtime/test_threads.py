@@ -8,14 +8,7 @@ import pytest
 from thread_groups import Group
 
 from kiln.targets.cpu.runtime import groups, schedule_order, threads
-from kiln.targets.cpu.runtime.records import (
-    COMPLETE,
-    FREE,
-    HEADER,
-    OPEN,
-    BlockRecord,
-    Meeting,
-)
+from kiln.targets.cpu.runtime.records import COMPLETE, FREE, HEADER, OPEN, BlockRecord, Meeting
 from kiln.targets.host import jit  # noqa: F401 - it loads native functions
 
 

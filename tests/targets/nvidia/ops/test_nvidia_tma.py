@@ -155,10 +155,7 @@ _AT_ROWS = "[$, {$, $, $, $, $}]"
 NEWER: dict[str, tuple[Any, list[str]]] = {
     "load for the leader of a pair": (
         lambda m, s, f, _g: tma.tma_load(m, s, f, coordinates(*AT), mask=i16(3), cta_group=2, to_leader=True),
-        [
-            "mapa.shared::cluster.u32 $, $, $;",
-            f"{_LOAD}.multicast::cluster.cta_group::2 [$], [$, {{$, $}}], [$], $;",
-        ],
+        ["mapa.shared::cluster.u32 $, $, $;", f"{_LOAD}.multicast::cluster.cta_group::2 [$], [$, {{$, $}}], [$], $;"],
     ),
     "gather": (
         lambda m, s, f, _g: (

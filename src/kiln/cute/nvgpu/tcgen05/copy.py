@@ -38,11 +38,30 @@ from ..matrix_descriptor import NO_SWIZZLE, plain_operand
 from .descriptors import READER, UmmaDescriptor, from_value
 
 __all__ = [
-    "Cp4x32x128bOp", "Ld16x32bx2Op", "Ld16x64bOp", "Ld16x128bOp", "Ld16x256bOp", "Ld32x32bOp", "LdRed16x32bx2Op",
-    "LdRed32x32bOp", "Pack", "Repetition", "St16x32bx2Op", "St16x64bOp", "St16x128bOp", "St16x256bOp", "St32x32bOp",
-    "TmemLoadRedOp", "Unpack", "get_s2t_smem_desc_tensor", "get_tmem_copy_properties", "is_tmem_load", "is_tmem_store", "make_s2t_copy",
+    "Cp4x32x128bOp",
+    "Ld16x32bx2Op",
+    "Ld16x64bOp",
+    "Ld16x128bOp",
+    "Ld16x256bOp",
+    "Ld32x32bOp",
+    "LdRed16x32bx2Op",
+    "LdRed32x32bOp",
+    "Pack",
+    "Repetition",
+    "St16x32bx2Op",
+    "St16x64bOp",
+    "St16x128bOp",
+    "St16x256bOp",
+    "St32x32bOp",
+    "TmemLoadRedOp",
+    "Unpack",
+    "get_s2t_smem_desc_tensor",
+    "get_tmem_copy_properties",
+    "is_tmem_load",
+    "is_tmem_store",
+    "make_s2t_copy",
     "make_tmem_copy",
-]  # fmt: skip
+]
 
 _LANE_BITS = 32 << 16
 """The bits from a lane to the next, as pointers count."""
@@ -263,9 +282,13 @@ class LdRed16x32bx2Op(Ld16x32bx2Op):
     """Load 16 lanes twice N columns, and reduce the columns of each lane (sm_103a, sm_110a)."""
 
     def __init__(
-        self, repeat: Any = Repetition.x2, pack: Any = Pack.NONE, redOp: Any = TmemLoadRedOp.MAX, nan: bool = False,
+        self,
+        repeat: Any = Repetition.x2,
+        pack: Any = Pack.NONE,
+        redOp: Any = TmemLoadRedOp.MAX,
+        nan: bool = False,
         half_split_off: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(repeat, pack)
         self._check_repeat(repeat, 2)
         if not isinstance(redOp, TmemLoadRedOp):
@@ -318,7 +341,8 @@ class TmemCopyTrait(CopyTrait):
         held = size(self.memory_side[1])
         values = self.op.shape.registers * self.op.repeat.value * 32 // element_bits(self.value_type)
         for what, tensor in (("tensor memory", memory_tensor), ("registers", registers)):
-            found, wanted = element_bits(tensor.element_type), element_bits(self.value_type)
+            found = element_bits(tensor.element_type)
+            wanted = element_bits(self.value_type)
             if found != wanted:
                 raise type_error(
                     f"a copy with {name} of {self.value_type.__name__} has a tensor in {what} of "
@@ -334,7 +358,8 @@ class TmemCopyTrait(CopyTrait):
                 f"{count * values} values of a thread",
                 "registers of the shape of partition_D (loads) or partition_S (stores) of another tensor of the tile",
             )
-        pointer, layout = memory_tensor._iterator, memory_tensor.offset_layout
+        pointer = memory_tensor._iterator
+        layout = memory_tensor.offset_layout
         step = values if of_thread else held
         addresses = [pointer.moved(layout(n * step)).tmem_address()[0] for n in range(count)]
         if of_thread:  # partitioned as registers are, so each thread has cells of its own: the warp's start at lane 0's
@@ -428,7 +453,8 @@ class SmemToTmemTrait(CopyTrait):
     """A copy of 512 bytes of shared memory to four places in tensor memory, issued by one thread of a CTA group."""
 
     def __init__(self, op: Cp4x32x128bOp, value_type: Any) -> None:
-        bits, ctas = element_bits(value_type), op.cta_group.value
+        bits = element_bits(value_type)
+        ctas = op.cta_group.value
         source = recast_layout(bits, 1, make_layout((ctas, (32, 128, 4)), stride=(0, (1, 32, 0))))
         target = recast_layout(bits, 1, make_layout((ctas, 4 * 32 * 128), stride=(0, 1)))
         self.op = op
@@ -449,13 +475,15 @@ class SmemToTmemTrait(CopyTrait):
                 f"a copy with Cp4x32x128bOp takes its source by descriptors, got {src}",
                 "tcgen05.get_s2t_smem_desc_tensor(tiled_copy, thr_copy.partition_S(tensor in shared memory))",
             )
-        held, rows = size(self.layout_dst_tv[1]), size(src.layout[0][0])
+        held = size(self.layout_dst_tv[1])
+        rows = size(src.layout[0][0])
         count = calls(target, held, "the destination")
         if calls(src, rows, "the source") != count:
             raise type_error(
                 f"a copy with Cp4x32x128bOp from {src.layout} to {target.layout}: not the same number of calls"
             )
-        source_layout, target_layout = src.offset_layout, target.offset_layout
+        source_layout = src.offset_layout
+        target_layout = target.offset_layout
         issued = []
         for number in range(count):
             address, _ = target._iterator.moved(target_layout(number * held)).tmem_address()

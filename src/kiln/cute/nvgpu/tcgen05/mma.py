@@ -51,10 +51,25 @@ from . import tensor_memory
 from .descriptors import READER, UmmaDescriptor
 
 __all__ = [
-    "BlockScaledMmaOp", "CtaGroup", "Field", "MmaF8F6F4Op", "MmaF16BF16Op", "MmaFP8Op", "MmaI8Op", "MmaMXF4NVF4Op",
-    "MmaMXF4Op", "MmaMXF8F6F4Op", "MmaMXF8Op", "MmaOp", "MmaTF32Op", "OperandMajorMode", "OperandSource",
-    "SM103MmaMXF4NVF4Op", "SM103MmaMXF4Op", "SmemLayoutAtomKind",
-]  # fmt: skip
+    "BlockScaledMmaOp",
+    "CtaGroup",
+    "Field",
+    "MmaF8F6F4Op",
+    "MmaF16BF16Op",
+    "MmaFP8Op",
+    "MmaI8Op",
+    "MmaMXF4NVF4Op",
+    "MmaMXF4Op",
+    "MmaMXF8F6F4Op",
+    "MmaMXF8Op",
+    "MmaOp",
+    "MmaTF32Op",
+    "OperandMajorMode",
+    "OperandSource",
+    "SM103MmaMXF4NVF4Op",
+    "SM103MmaMXF4Op",
+    "SmemLayoutAtomKind",
+]
 
 
 class OperandSource(enum.Enum):
@@ -227,7 +242,8 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
                 "tcgen05.mma adds to its accumulator: C and D are the same tensor",
                 "cute.gemm(tiled_mma, acc, a, b, acc); set(tcgen05.Field.ACCUMULATE, False) overwrites it",
             )
-        left, right = self._operand("A", a), self._operand("B", b)
+        left = self._operand("A", a)
+        right = self._operand("B", b)
         issued = []
         for number, k in enumerate(steps):
             further = () if k is None else (k,)
@@ -244,7 +260,8 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
                 self._issue(operands, idesc, scales, adds, masks)
 
     def _issue(self, operands: list[ir.Value], idesc: ir.Value, scales: Any, adds: ir.Value, masks: Any) -> None:
-        kind, group = self.op.kind, self.op.cta_group.value
+        kind = self.op.kind
+        group = self.op.cta_group.value
         if isinstance(self.op, BlockScaledMmaOp):
             addresses = [address.ir_value() for address, _ in scales]
             nvgpu.tcgen05.tcgen05_mma_block_scale(
@@ -288,7 +305,8 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
 
     def _descriptor(self, scales: Any) -> ir.Value:
         """Return the instruction descriptor; fields that are known at run time only are added to it."""
-        op, dynamic = self.op, []
+        op = self.op
+        dynamic = []
         flags = {}
         for name, at in (("negate_a", 13), ("negate_b", 14)):
             value = getattr(self, name)
@@ -389,14 +407,23 @@ class MmaOp(atoms.MmaOp):
     _K: ClassVar[int] = 32
 
     def __init__(
-        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, shape_mnk: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        self,
+        a_dtype: Any,
+        b_dtype: Any,
+        acc_dtype: Any,
+        shape_mnk: Any,
+        cta_group: Any,
+        a_src: Any,
+        a_major_mode: Any,
         b_major_mode: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = type(self).__name__
         for what, value, kind in (
-            ("cta_group", cta_group, CtaGroup), ("a_src", a_src, OperandSource),
-            ("a_major_mode", a_major_mode, OperandMajorMode), ("b_major_mode", b_major_mode, OperandMajorMode),
-        ):  # fmt: skip
+            ("cta_group", cta_group, CtaGroup),
+            ("a_src", a_src, OperandSource),
+            ("a_major_mode", a_major_mode, OperandMajorMode),
+            ("b_major_mode", b_major_mode, OperandMajorMode),
+        ):
             if not isinstance(value, kind):
                 names = " or ".join(f"{kind.__name__}.{member.name}" for member in kind)
                 raise type_error(f"{what} of {name} is {value!r}", names)
@@ -417,9 +444,17 @@ class MmaOp(atoms.MmaOp):
         self.a_major_mode = a_major_mode
         self.b_major_mode = b_major_mode
         if rule := mma_shapes.kind_refusal(
-            "tcgen05", self.kind, *self.shape_mnk, _ptx_name(a_dtype), _ptx_name(b_dtype), _ptx_name(acc_dtype),
-            *self._scale_factors(), cta_group=cta_group.value, a_major=a_major_mode.value, b_major=b_major_mode.value,
-        ):  # fmt: skip
+            "tcgen05",
+            self.kind,
+            *self.shape_mnk,
+            _ptx_name(a_dtype),
+            _ptx_name(b_dtype),
+            _ptx_name(acc_dtype),
+            *self._scale_factors(),
+            cta_group=cta_group.value,
+            a_major=a_major_mode.value,
+            b_major=b_major_mode.value,
+        ):
             raise type_error(f"{name}: {rule}")
 
     def _scale_factors(self) -> tuple[str | None, int | None]:
@@ -438,9 +473,17 @@ class MmaOp(atoms.MmaOp):
         """Return the instruction descriptor (32 bits); `negate_a` and `negate_b` are its fields. Raises ValueError."""
         m, n, _ = self.shape_mnk
         return nvgpu.tcgen05.tcgen05_descriptors.instruction_descriptor(
-            self.kind, _ptx_name(self.a_dtype), _ptx_name(self.b_dtype), _ptx_name(self.acc_dtype), m, n,
-            cta_group=self.cta_group.value, a_major=self.a_major_mode.value, b_major=self.b_major_mode.value, **fields,
-        )  # fmt: skip
+            self.kind,
+            _ptx_name(self.a_dtype),
+            _ptx_name(self.b_dtype),
+            _ptx_name(self.acc_dtype),
+            m,
+            n,
+            cta_group=self.cta_group.value,
+            a_major=self.a_major_mode.value,
+            b_major=self.b_major_mode.value,
+            **fields,
+        )
 
     def make_trait(self) -> Tcgen05MmaTrait:
         return Tcgen05MmaTrait(self)
@@ -464,9 +507,15 @@ class MmaF16BF16Op(MmaOp):
     _K = 16
 
     def __init__(
-        self, ab_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        self,
+        ab_dtype: Any,
+        acc_dtype: Any,
+        instruction_shape: Any,
+        cta_group: Any,
+        a_src: Any,
+        a_major_mode: Any,
         b_major_mode: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
 
@@ -481,9 +530,7 @@ class MmaTF32Op(MmaOp):
     def __init__(
         self, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
     ) -> None:
-        super().__init__(
-            TFloat32, TFloat32, Float32, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode
-        )  # fmt: skip
+        super().__init__(TFloat32, TFloat32, Float32, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
 
 class MmaF8F6F4Op(MmaOp):
@@ -494,9 +541,16 @@ class MmaF8F6F4Op(MmaOp):
     _TYPES = (Float8E4M3FN, Float8E5M2, Float6E2M3FN, Float6E3M2FN, Float4E2M1FN)
 
     def __init__(
-        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any,
-        a_major_mode: Any, b_major_mode: Any,
-    ) -> None:  # fmt: skip
+        self,
+        a_dtype: Any,
+        b_dtype: Any,
+        acc_dtype: Any,
+        instruction_shape: Any,
+        cta_group: Any,
+        a_src: Any,
+        a_major_mode: Any,
+        b_major_mode: Any,
+    ) -> None:
         super().__init__(a_dtype, b_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
 
@@ -507,9 +561,15 @@ class MmaFP8Op(MmaF8F6F4Op):
     _TYPES = (Float8E4M3FN, Float8E5M2)
 
     def __init__(
-        self, ab_dtype: Any, acc_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        self,
+        ab_dtype: Any,
+        acc_dtype: Any,
+        instruction_shape: Any,
+        cta_group: Any,
+        a_src: Any,
+        a_major_mode: Any,
         b_major_mode: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
 
@@ -533,9 +593,18 @@ class BlockScaledMmaOp(MmaOp):
     _SCALE_TYPES: ClassVar[tuple[Any, ...]] = (Float8E8M0FNU,)
 
     def __init__(
-        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, sf_dtype: Any, sf_vec_size: int, shape_mnk: Any,
-        cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any,
-    ) -> None:  # fmt: skip
+        self,
+        a_dtype: Any,
+        b_dtype: Any,
+        acc_dtype: Any,
+        sf_dtype: Any,
+        sf_vec_size: int,
+        shape_mnk: Any,
+        cta_group: Any,
+        a_src: Any,
+        a_major_mode: Any,
+        b_major_mode: Any,
+    ) -> None:
         if sf_dtype not in self._SCALE_TYPES:
             raise type_error(
                 f"sf_dtype of {type(self).__name__} is {type_text(sf_dtype)}",
@@ -553,10 +622,19 @@ class BlockScaledMmaOp(MmaOp):
         m, n, k = self.shape_mnk
         scale_type, block = self._scale_factors()
         return nvgpu.tcgen05.tcgen05_descriptors.block_scaled_instruction_descriptor(
-            self.kind, _ptx_name(self.a_dtype), _ptx_name(self.b_dtype), scale_type, m, n, block=block,
-            cta_group=self.cta_group.value, a_major=self.a_major_mode.value, b_major=self.b_major_mode.value,
-            k96=k == 96, **fields,
-        )  # fmt: skip
+            self.kind,
+            _ptx_name(self.a_dtype),
+            _ptx_name(self.b_dtype),
+            scale_type,
+            m,
+            n,
+            block=block,
+            cta_group=self.cta_group.value,
+            a_major=self.a_major_mode.value,
+            b_major=self.b_major_mode.value,
+            k96=k == 96,
+            **fields,
+        )
 
 
 class MmaMXF8F6F4Op(BlockScaledMmaOp):
@@ -567,13 +645,27 @@ class MmaMXF8F6F4Op(BlockScaledMmaOp):
     _TYPES = MmaF8F6F4Op._TYPES
 
     def __init__(
-        self, a_dtype: Any, b_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any,
+        self,
+        a_dtype: Any,
+        b_dtype: Any,
+        instruction_shape: Any,
+        cta_group: Any,
+        a_src: Any,
+        a_major_mode: Any,
         b_major_mode: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
-            a_dtype, b_dtype, Float32, Float8E8M0FNU, 32, instruction_shape, cta_group, a_src, a_major_mode,
+            a_dtype,
+            b_dtype,
+            Float32,
+            Float8E8M0FNU,
+            32,
+            instruction_shape,
+            cta_group,
+            a_src,
+            a_major_mode,
             b_major_mode,
-        )  # fmt: skip
+        )
 
 
 class MmaMXF8Op(MmaMXF8F6F4Op):
@@ -597,9 +689,17 @@ class _Fp4MmaOp(BlockScaledMmaOp):
 
     def __init__(self, sf_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any) -> None:
         super().__init__(
-            Float4E2M1FN, Float4E2M1FN, Float32, sf_dtype, self._VECTOR, instruction_shape, cta_group, a_src,
-            OperandMajorMode.K, OperandMajorMode.K,
-        )  # fmt: skip
+            Float4E2M1FN,
+            Float4E2M1FN,
+            Float32,
+            sf_dtype,
+            self._VECTOR,
+            instruction_shape,
+            cta_group,
+            a_src,
+            OperandMajorMode.K,
+            OperandMajorMode.K,
+        )
 
 
 class MmaMXF4Op(_Fp4MmaOp):

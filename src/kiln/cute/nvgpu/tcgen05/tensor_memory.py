@@ -40,7 +40,8 @@ def accumulator_layout(op: Any, shape: Any) -> Layout:
     (m, n, _), ctas = op.shape_mnk, op.cta_group.value
     rows = m // ctas
     _check_first(shape, (rows, n), "C", op)
-    lane, column = lane_stride(op.acc_dtype), _WORD // element_bits(op.acc_dtype)
+    lane = lane_stride(op.acc_dtype)
+    column = _WORD // element_bits(op.acc_dtype)
     if rows == LANES:
         return _with_rest(make_layout((rows, n), stride=(lane, column)), shape, n * column)
     if ctas == 2:

@@ -18,9 +18,7 @@ from ...tensor.vector_access import Registers, word_registers
 from ..access import calls, check_call, memory, offsets, require_alignment, require_rows
 from .mma import joined_layout
 
-__all__ = [
-    "LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "LdMatrix16x16x8bOp", "StMatrix8x8x16bOp", "StMatrix16x8x8bOp",
-]  # fmt: skip
+__all__ = ["LdMatrix8x8x16bOp", "LdMatrix8x16x8bOp", "LdMatrix16x16x8bOp", "StMatrix8x8x16bOp", "StMatrix16x8x8bOp"]
 
 
 def _row_layout(matrices: int) -> Layout:

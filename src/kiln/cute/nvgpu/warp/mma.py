@@ -45,9 +45,20 @@ if TYPE_CHECKING:
     from ...tensor.pointer import Pointer
 
 __all__ = [
-    "MXF8F6F4_SUPPORTED_PAIRS", "MmaF8F6F4Op", "MmaF16BF16Op", "MmaF64Op", "MmaFP8Op", "MmaI8Op", "MmaMXF4NVF4Op",
-    "MmaMXF4Op", "MmaMXF8F6F4Op", "MmaMXF8Op", "MmaSM120BlockScaledOp", "MmaTF32Op", "WarpMmaOp",
-]  # fmt: skip
+    "MXF8F6F4_SUPPORTED_PAIRS",
+    "MmaF8F6F4Op",
+    "MmaF16BF16Op",
+    "MmaF64Op",
+    "MmaFP8Op",
+    "MmaI8Op",
+    "MmaMXF4NVF4Op",
+    "MmaMXF4Op",
+    "MmaMXF8F6F4Op",
+    "MmaMXF8Op",
+    "MmaSM120BlockScaledOp",
+    "MmaTF32Op",
+    "WarpMmaOp",
+]
 
 
 def joined_layout(*modes: tuple[int, int]) -> Layout:
@@ -75,9 +86,7 @@ def accumulator_layout(m: int) -> Layout:
 class WarpMmaTrait(RegisterMmaTrait):
     """`mma.sync` of the 32 lanes of a warp."""
 
-    def __init__(
-        self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: Any, kind: str | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: Any, kind: str | None = None) -> None:
         m, n, k = shape_mnk
         self.names: tuple[str, str] = (PTX_NAMES[a], PTX_NAMES[b])
         """The element types of A and B in PTX."""
@@ -101,7 +110,8 @@ class WarpMmaTrait(RegisterMmaTrait):
         if not (
             tensor.element_type is self.types["C"] if operand == "C" else self._takes(operand, tensor.element_type)
         ):
-            wanted, found = self.types[operand].__name__, tensor.element_type.__name__
+            wanted = self.types[operand].__name__
+            found = tensor.element_type.__name__
             raise type_error(
                 f"the MMA takes {wanted} elements of {operand}, got {found}",
                 f"make_fragment_{operand} makes what it takes; convert with .to(T)",
@@ -223,9 +233,7 @@ class MmaF8F6F4Op(WarpMmaOp):
 
     _INPUTS = (Float8E4M3FN, Float8E5M2, Float6E2M3FN, Float6E3M2FN, Float4E2M1FN)
 
-    def __init__(
-        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any = Float32, shape_mnk: Any = (16, 8, 32)
-    ) -> None:  # fmt: skip
+    def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any = Float32, shape_mnk: Any = (16, 8, 32)) -> None:
         super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk)
 
 
@@ -262,7 +270,9 @@ class BlockScaledTrait(WarpMmaTrait):
 
     def _scales(self, operand: str, tensor: Any) -> Registers:
         tensor = memory(tensor, f"SF{operand}", AddressSpace.rmem)
-        wanted, depth, vector = self.op.sf_type, self.shape_mnk[2], self.op.sf_vec_size
+        wanted = self.op.sf_type
+        depth = self.shape_mnk[2]
+        vector = self.op.sf_vec_size
         if tensor.element_type is not wanted:
             raise type_error(f"SF{operand} has elements of {tensor.element_type.__name__}", f"{wanted.__name__}")
         found = word_registers(tensor._iterator, tensor._layout, depth)
@@ -279,7 +289,8 @@ class BlockScaledTrait(WarpMmaTrait):
         """Return the registers of a call, for A and B with the word of its scale factors."""
         if operand == "C":
             return super().load(operand, registers, call)
-        words, scales = super().load(operand, registers.values, call), registers.scales.load(call)
+        words = super().load(operand, registers.values, call)
+        scales = registers.scales.load(call)
         whole = {1: Int8, 2: Int16, 4: Int32}[registers.scales.values]
         if whole is not Int8:
             scales = tracing.emit_value("vector.bitcast", whole.vector_type(1), (scales,))
@@ -306,9 +317,11 @@ class MmaSM120BlockScaledOp(MmaOp):
     def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, sf_type: Any) -> None:
         name = type(self).__name__
         for what, value, known in (
-            ("a_dtype", a_dtype, self._INPUTS), ("b_dtype", b_dtype, self._INPUTS),
-            ("acc_dtype", acc_dtype, (Float32,)), ("sf_type", sf_type, self._SCALE_TYPES),
-        ):  # fmt: skip
+            ("a_dtype", a_dtype, self._INPUTS),
+            ("b_dtype", b_dtype, self._INPUTS),
+            ("acc_dtype", acc_dtype, (Float32,)),
+            ("sf_type", sf_type, self._SCALE_TYPES),
+        ):
             if value not in known:
                 raise type_error(
                     f"{what} of {name} is {type_text(value)}", f"it is {' or '.join(t.__name__ for t in known)}"

@@ -114,7 +114,8 @@ class AttentionParams:
 
     def of_sequences(self, first: int, count: int) -> AttentionParams:
         """Return the params of `count` sequences from the `first` on."""
-        part, ends = slice(first, first + count), slice(first, first + count + 1)
+        part = slice(first, first + count)
+        ends = slice(first, first + count + 1)
         names = ("seqused_k", "page_table", "q_descale", "k_descale", "v_descale")
         sliced = {name: None if getattr(self, name) is None else getattr(self, name)[part] for name in names}
         for name in ("cu_seqlens_q", "cu_seqlens_k"):
@@ -167,7 +168,8 @@ class AttentionArguments:
     @property
     def mean_seqlen_k(self) -> int:
         """Keys of a sequence, as far as they are known."""
-        limit, paged = self.params.max_seqlen_k, self.params.page_table is not None
+        limit = self.params.max_seqlen_k
+        paged = self.params.page_table is not None
         return self.kv_capacity if limit is None or not paged else min(int(limit), self.kv_capacity)
 
     def out_dtypes(self) -> list[Any]:
@@ -182,25 +184,45 @@ class AttentionArguments:
 
     def problem(self, seqlen_q: int = 1) -> AttentionProblem:
         """Return the problem for `seqlen_q` queries."""
-        q, k, v, params = self.q, self.k, self.v, self.params
+        q = self.q
+        k = self.k
+        v = self.v
+        params = self.params
         left, right = params.window_limits(self.name)
-        limit, capacity = params.max_seqlen_k, k.shape[-3] if params.page_table is None else self.kv_capacity
+        limit = params.max_seqlen_k
+        capacity = k.shape[-3] if params.page_table is None else self.kv_capacity
         seqlen_k = self.kv_capacity if limit is None else min(int(limit), capacity)
         kv_dtype, q_dtype = (ALL_ELEMENTS[dtype_name(x)] for x in (k, q))
         out_dtype = ELEMENTS[dtype_name(self.out_dtypes()[0] if self.out is None else self.out)]
         paged = params.page_table is not None
         return AttentionProblem(
-            self.batch, seqlen_q, seqlen_k if limit is None else max(1, seqlen_k), q.shape[-2], k.shape[-2],
-            q.shape[-1], v.shape[-1], kv_dtype, left, right, params.softcap > 0.0, self.lse is not None,
-            params.cu_seqlens_q is not None, params.seqused_k is not None, k.shape[1] if paged else 0,
-            self.kv_capacity if paged else 0, params.alibi_slopes is not None, params.sinks is not None,
+            self.batch,
+            seqlen_q,
+            seqlen_k if limit is None else max(1, seqlen_k),
+            q.shape[-2],
+            k.shape[-2],
+            q.shape[-1],
+            v.shape[-1],
+            kv_dtype,
+            left,
+            right,
+            params.softcap > 0.0,
+            self.lse is not None,
+            params.cu_seqlens_q is not None,
+            params.seqused_k is not None,
+            k.shape[1] if paged else 0,
+            self.kv_capacity if paged else 0,
+            params.alibi_slopes is not None,
+            params.sinks is not None,
             None if params.score_mod is None else check_score_mod(params.score_mod),
-            out_dtype if kv_dtype.width == 8 else None, None if q_dtype is kv_dtype else q_dtype,
-        )  # fmt: skip
+            out_dtype if kv_dtype.width == 8 else None,
+            None if q_dtype is kv_dtype else q_dtype,
+        )
 
     def as_4d(self) -> AttentionArguments:
         """Return the arguments as implementations take them."""
-        params, slopes = self.params, self.params.alibi_slopes
+        params = self.params
+        slopes = self.params.alibi_slopes
         if slopes is not None and slopes.ndim == 1:
             slopes = arrays.with_batch(slopes)
         params = dataclasses.replace(params, alibi_slopes=slopes, max_seqlen_q=self.longest_q())
@@ -216,7 +238,8 @@ class AttentionArguments:
 
     def scalars(self, problem: AttentionProblem, head_group: int) -> AttentionScalars:
         """Return the numbers of a forward launch."""
-        scale, softcap = self.scale, float(self.params.softcap)
+        scale = self.scale
+        softcap = float(self.params.softcap)
         modified = problem.has_alibi or problem.score_mod is not None
         return AttentionScalars(
             LOG2_E * (1.0 if modified else softcap or scale),
@@ -235,7 +258,11 @@ class AttentionArguments:
 
     def check(self, dtypes: dict[str, Any], fp8_cache: bool = False) -> None:
         """Raise if arrays do not fit together; with `fp8_cache`, K and V may be e4m3 where Q is not."""
-        q, k, v, name, require = self.q, self.k, self.v, self.name, arrays.require
+        q = self.q
+        k = self.k
+        v = self.v
+        name = self.name
+        require = arrays.require
         arguments = {"q": q, "k": k, "v": v, "out": self.out, **self.tensors()._asdict()}
         check_arrays(name, {self.label(x): array for x, array in arguments.items()}, {"out", *AttentionTensors._fields})
         self._check_layout()
@@ -254,8 +281,13 @@ class AttentionArguments:
         )
 
     def _check_layout(self) -> None:
-        q, k, v, params, require = self.q, self.k, self.v, self.params, arrays.require
-        paged, varlen = params.page_table is not None, params.cu_seqlens_q is not None
+        q = self.q
+        k = self.k
+        v = self.v
+        params = self.params
+        require = arrays.require
+        paged = params.page_table is not None
+        varlen = params.cu_seqlens_q is not None
         if paged:
             require(
                 params.cu_seqlens_k is None,
@@ -275,13 +307,15 @@ class AttentionArguments:
             + (", and (pages, rows of a page, heads, D) for K and V" if paged else ""),
         )
         require(
-            k.shape[:-1] == v.shape[:-1] and q.shape[-1] == k.shape[-1]
+            k.shape[:-1] == v.shape[:-1]
+            and q.shape[-1] == k.shape[-1]
             and (varlen or paged or q.shape[0] == k.shape[0]),
             f"{self.name}: shapes are {shapes}; batch, rows and heads of K and V must agree, and D of q and K",
-        )  # fmt: skip
+        )
 
     def _check_lengths(self) -> None:
-        params, require = self.params, arrays.require
+        params = self.params
+        require = arrays.require
         for name, extra in (("cu_seqlens_q", 1), ("cu_seqlens_k", 1), ("seqused_k", 0)):
             if getattr(params, name) is not None:
                 check_lengths(self.name, self.label(name), getattr(params, name), self.batch, extra)
@@ -295,7 +329,9 @@ class AttentionArguments:
             require(limit is None or limit >= 0, f"{self.name}: {self.label(name)} is {limit}; it must be at least 0")
 
     def _check_head_arrays(self, fp8_cache: bool) -> None:
-        params, heads, heads_k = self.params, self.q.shape[-2], self.k.shape[-2]
+        params = self.params
+        heads = self.q.shape[-2]
+        heads_k = self.k.shape[-2]
         descales = [getattr(params, x) for x in ("q_descale", "k_descale", "v_descale")]
         arrays.require(
             dtype_name(self.k) == "float8_e4m3fn" or all(x is None for x in descales),
@@ -365,11 +401,13 @@ def _place(x: Any) -> str:
 def check_page_table(name: str, table: Any, batch: int) -> None:
     """Raise if a page table is not (batch, pages), int32 and contiguous in its last mode."""
     arrays.require(
-        table.ndim == 2 and str(table.dtype).endswith("int32") and len(table) == batch
+        table.ndim == 2
+        and str(table.dtype).endswith("int32")
+        and len(table) == batch
         and (arrays.strides(table)[1] == 1 or table.shape[1] < 2),
         f"{name}: page_table is {table.dtype} of shape {tuple(table.shape)}; it must be (batch, pages) of int32, "
         f"contiguous in its last mode, for {batch} sequences",
-    )  # fmt: skip
+    )
 
 
 def check_array(name: str, label: str, x: Any, dtype: str, *shapes: tuple[int, ...], note: str = "") -> None:

@@ -16,9 +16,20 @@ __all__ = ["flash_attention"]
 
 
 @kernel_function(
-    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale",
-    "k_descale", "v_descale", "out",
-)  # fmt: skip
+    "q",
+    "k",
+    "v",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "seqused_k",
+    "page_table",
+    "alibi_slopes",
+    "sinks",
+    "q_descale",
+    "k_descale",
+    "v_descale",
+    "out",
+)
 def flash_attention(
     q: Any,
     k: Any,
@@ -79,9 +90,23 @@ def flash_attention(
         config: a config of an implementation; by default the library chooses.
     """
     params = AttentionParams(
-        causal, window, scale, softcap, score, alibi_slopes, sinks, q_descale, k_descale, v_descale, cu_seqlens_q,
-        cu_seqlens_k, seqused_k, page_table, max_seqlen_q, max_seqlen_k,
-    )  # fmt: skip
+        causal,
+        window,
+        scale,
+        softcap,
+        score,
+        alibi_slopes,
+        sinks,
+        q_descale,
+        k_descale,
+        v_descale,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        seqused_k,
+        page_table,
+        max_seqlen_q,
+        max_seqlen_k,
+    )
     args = AttentionArguments(q, k, v, out, None, params)
     args.check(ALL_ELEMENTS)
     return run(args, return_lse, config)
@@ -89,7 +114,10 @@ def flash_attention(
 
 def run(args: AttentionArguments, return_lse: bool, config: Any) -> Any:
     """Compute an attention whose arguments were checked, into new arrays where it has none."""
-    q, k, v, out = args.q, args.k, args.v, args.out
+    q = args.q
+    k = args.k
+    v = args.v
+    out = args.out
     if out is None:
         out = arrays.empty(q, (*q.shape[:-1], v.shape[-1]), args.out_dtypes()[0])
     lse = arrays.empty(q, lse_shape(q), arrays.dtype_named(q, "float32")) if return_lse else None

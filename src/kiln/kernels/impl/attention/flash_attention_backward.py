@@ -28,9 +28,23 @@ _NAME = "flash_attention_backward"
 
 
 @kernel_function(
-    "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "dq",
-    "dk", "dv", "dsinks", written=("dq", "dk", "dv", "dsinks"),
-)  # fmt: skip
+    "dout",
+    "q",
+    "k",
+    "v",
+    "out",
+    "lse",
+    "cu_seqlens_q",
+    "cu_seqlens_k",
+    "seqused_k",
+    "alibi_slopes",
+    "sinks",
+    "dq",
+    "dk",
+    "dv",
+    "dsinks",
+    written=("dq", "dk", "dv", "dsinks"),
+)
 def flash_attention_backward(
     dout: Any,
     q: Any,
@@ -95,9 +109,19 @@ def flash_attention_backward(
     """
     functions = check_score_mod_gradient(score, score_gradient)
     params = AttentionParams(
-        causal, window, scale, softcap, score, alibi_slopes, sinks, cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k, seqused_k=seqused_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
-    )  # fmt: skip
+        causal,
+        window,
+        scale,
+        softcap,
+        score,
+        alibi_slopes,
+        sinks,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqused_k=seqused_k,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+    )
     args = AttentionArguments(q, k, v, None, lse, params, _NAME)
     _check(args, dout, out, lse)
     read = (dout, q, k, v, out, lse, *(x for x in (alibi_slopes, sinks) if x is not None))
@@ -129,7 +153,8 @@ def _check(args: AttentionArguments, dout: Any, out: Any, lse: Any) -> None:
     """Raise if arrays do not fit together."""
     args.check(ELEMENTS)
     check_arrays(_NAME, {"q": args.q, "dout": dout, "out": out, "lse": lse}, set(), written=())
-    shape, require = (*args.q.shape[:-1], args.v.shape[-1]), arrays.require
+    shape = (*args.q.shape[:-1], args.v.shape[-1])
+    require = arrays.require
     for label, x in (("dout", dout), ("out", out)):
         require(
             tuple(x.shape) == shape and x.dtype == args.q.dtype,

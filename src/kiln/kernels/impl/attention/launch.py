@@ -58,6 +58,9 @@ def _example(kind: Any, space: Any) -> Any:
     element, modes = kind
     vectors = element.width in (8, 16) or modes == 5
     return cute.runtime.make_fake_tensor(
-        element, tuple(cute.sym_int() for _ in range(modes)), (*(cute.sym_int(64) for _ in range(modes - 1)), 1),
-        memspace=space, assumed_align=arrays.MAX_VECTOR_BYTES if vectors else element.width // 8,
-    )  # fmt: skip
+        element,
+        tuple(cute.sym_int() for _ in range(modes)),
+        (*(cute.sym_int(64) for _ in range(modes - 1)), 1),
+        memspace=space,
+        assumed_align=arrays.MAX_VECTOR_BYTES if vectors else element.width // 8,
+    )

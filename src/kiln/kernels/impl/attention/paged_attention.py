@@ -60,9 +60,16 @@ def paged_attention(
     for label, x in (("page_table", page_table), ("lengths", lengths)):
         arrays.require(x is not None, f"paged_attention: {label} is None")
     params = AttentionParams(
-        causal, window, scale, softcap, k_descale=k_descale, v_descale=v_descale, seqused_k=lengths,
-        page_table=page_table, max_seqlen_k=max_length,
-    )  # fmt: skip
+        causal,
+        window,
+        scale,
+        softcap,
+        k_descale=k_descale,
+        v_descale=v_descale,
+        seqused_k=lengths,
+        page_table=page_table,
+        max_seqlen_k=max_length,
+    )
     args = AttentionArguments(q, k_cache, v_cache, out, None, params, "paged_attention", _LABELS)
     args.check(ELEMENTS, fp8_cache=True)
     arrays.require(k_cache.shape[1] > 0, "paged_attention: pages of k_cache have no rows")

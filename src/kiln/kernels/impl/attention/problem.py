@@ -113,7 +113,9 @@ class AttentionProblem(Problem):
     @property
     def bytes(self) -> int:
         """Bytes of Q, K and V, read once, and of O and LSE, written once."""
-        size, size_q = self.dtype.width // 8, (self.q_dtype or self.dtype).width // 8
-        q, kv = self.seqlen_q * self.heads * self.head_dim, self.seqlen_k * self.heads_k * sum(self.head_dims)
+        size = self.dtype.width // 8
+        size_q = (self.q_dtype or self.dtype).width // 8
+        q = self.seqlen_q * self.heads * self.head_dim
+        kv = self.seqlen_k * self.heads_k * sum(self.head_dims)
         lse = 4 * self.seqlen_q * self.heads if self.return_lse else 0
         return self.batch * (size_q * q + size * kv + 2 * self.seqlen_q * self.heads * self.head_dim_v + lse)

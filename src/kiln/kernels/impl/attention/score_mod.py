@@ -104,7 +104,8 @@ class ScoreMod:
         slope."""
         for n in range(columns // 8):
             for c in range(2):
-                key, score = row.first_key + 8 * n + c, scores[at(c, n)] * score_scale
+                key = row.first_key + 8 * n + c
+                score = scores[at(c, n)] * score_scale
                 if self.has_alibi:
                     score = self.alibi(score, slope, Float32(key - row.position))
                 scores[at(c, n)], _ = self.apply(score, (row.batch, row.head, row.query, key))
@@ -118,7 +119,8 @@ class ScoreMod:
         return _select(visible, result, -float("inf")), _select(visible, derivative, 0.0)
 
 
-NO_SCORE_MOD, ALIBI = ScoreMod(), ScoreMod(True)
+NO_SCORE_MOD = ScoreMod()
+ALIBI = ScoreMod(True)
 
 
 @cute.jit

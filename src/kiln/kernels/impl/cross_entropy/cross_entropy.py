@@ -45,21 +45,25 @@ def cross_entropy(
         return_lse: also return the log-sum-exp of each row, for the gradient.
         config: a config of an implementation; by default the library chooses.
     """
-    name, smoothed = "cross_entropy", label_smoothing != 0.0
+    name = "cross_entropy"
+    smoothed = label_smoothing != 0.0
     problem = CrossEntropyProblem(arrays.layout_of(logits), arrays.layout_of(target), reduction, smoothed)
     _check(name, logits, target, label_smoothing)
-    shape, real = tuple(target.shape), arrays.framework_dtype(Float32, logits)
+    shape = tuple(target.shape)
+    real = arrays.framework_dtype(Float32, logits)
     reduced = reduction != "none"
     if reduced and not return_lse and 0 not in shape:  # neither is returned: one array for both
         losses, lse = arrays.slices(arrays.empty(logits, (2, *shape), real))
     else:
-        losses, lse = arrays.empty(logits, shape, real), arrays.empty(logits, shape, real)
+        losses = arrays.empty(logits, shape, real)
+        lse = arrays.empty(logits, shape, real)
     total = arrays.empty(logits, (), real) if reduced else None
     if 0 in shape:
         if reduced:
             arrays.fill(total, 0.0 if reduction == "sum" else float("nan"))
     else:
-        rows, classes = as_rows(logits), arrays.contiguous(target)
+        rows = as_rows(logits)
+        classes = arrays.contiguous(target)
         if rows is not logits or classes is not target:
             problem = CrossEntropyProblem(arrays.layout_of(rows), arrays.layout_of(classes), reduction, smoothed)
         args = CrossEntropyArguments(rows, classes, lse, ignore_index, label_smoothing, losses, total)
@@ -105,7 +109,9 @@ def cross_entropy_backward(
         )
     if out is None:
         out = arrays.empty_like(logits)
-    name, smoothed, number = "cross_entropy_backward", label_smoothing != 0.0, type(dloss) in (int, float)
+    name = "cross_entropy_backward"
+    smoothed = label_smoothing != 0.0
+    number = type(dloss) in (int, float)
     dloss_type = None if number else arrays.element_type(dloss)
     problem = CrossEntropyProblem(
         arrays.layout_of(logits), arrays.layout_of(target), reduction, smoothed, arrays.layout_of(out), dloss_type
@@ -127,7 +133,9 @@ def cross_entropy_backward(
         )
     if 0 in logits.shape:
         return out
-    rows, written, classes = as_rows(logits), target_for(out), arrays.contiguous(target)
+    rows = as_rows(logits)
+    written = target_for(out)
+    classes = arrays.contiguous(target)
     if rows is not logits or written is not out or classes is not target:
         layout = arrays.layout_of
         problem = CrossEntropyProblem(layout(rows), layout(classes), reduction, smoothed, layout(written), dloss_type)

@@ -64,9 +64,12 @@ class CrossEntropyImplementation(MemoryBound):
     def numbers(self, problem: CrossEntropyProblem, args: CrossEntropyArguments) -> LossNumbers:
         """Return the sizes and options that the kernels take."""
         return LossNumbers(
-            Int32(problem.rows), Int32(problem.n), Int32(problem.accesses[1] or 0), Int64(args.ignore_index),
+            Int32(problem.rows),
+            Int32(problem.n),
+            Int32(problem.accesses[1] or 0),
+            Int64(args.ignore_index),
             Float32(args.smoothing),
-        )  # fmt: skip
+        )
 
     def reduction(self, problem: CrossEntropyProblem, adds_losses: bool) -> Any:
         """Return the kernel that adds losses, or counts rows, as the problem's reduction needs; None if it needs
@@ -122,22 +125,34 @@ class CrossEntropyGradient(CrossEntropyImplementation):
 
     def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, args: CrossEntropyArguments) -> None:
         assert problem.out is not None
-        is_number, overlaps = problem.dloss is None, devices.current().overlaps
+        is_number = problem.dloss is None
+        overlaps = devices.current().overlaps
         row_dloss = problem.reduction == "none" and not is_number
         (read, written), (width, lead) = problem.matrices, problem.accesses
         loss = Loss(problem.target.dtype, problem.smoothed, problem.dloss, row_dloss, overlaps, lead is not None)
         part = config.threads * VECTORS * width
         counter = self.reduction(problem, adds_losses=False)
         kernel = launches.cached_kernel(
-            CrossEntropyBackward, problem.logits.dtype, problem.out.dtype, width, lead is None and read.n % part == 0,
-            config.threads, VECTORS, loss, counter,
-        )  # fmt: skip
+            CrossEntropyBackward,
+            problem.logits.dtype,
+            problem.out.dtype,
+            width,
+            lead is None and read.n % part == 0,
+            config.threads,
+            VECTORS,
+            loss,
+            counter,
+        )
         operands = [args.logits, args.target, args.lse, args.out]
         if counter is not None:
             operands.append(arrays.empty(args.logits, (), arrays.framework_dtype(Float32, args.logits)))
         if not is_number:
             operands.append(args.dloss)
         launches.launch(
-            kernel, operands, self.numbers(problem, args), (Int64(read.step), Int64(written.step)),
-            Float32(args.dloss if is_number else 0.0), Int32(max(1, -(-read.n // part))),
-        )  # fmt: skip
+            kernel,
+            operands,
+            self.numbers(problem, args),
+            (Int64(read.step), Int64(written.step)),
+            Float32(args.dloss if is_number else 0.0),
+            Int32(max(1, -(-read.n // part))),
+        )

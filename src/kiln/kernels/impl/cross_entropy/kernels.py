@@ -65,12 +65,16 @@ class CrossEntropy(RowKernel):
     def __call__(self, addresses: Any, numbers: Any, stride: Int64, ctas: Int32, stream: Int64):
         """Launch so many CTAs. `addresses`: logits, target, losses, lse, and the total, if there is one."""
         logits, target, losses, lse = addresses[:4]
-        rows, width = numbers.rows, 1 if const_expr(self.loss.unaligned) else self.width
+        rows = numbers.rows
+        width = 1 if const_expr(self.loss.unaligned) else self.width
         call = self.losses(
             row_matrix(logits, self.problem.sources[0], rows, numbers.n, stride, width),
-            vector_at(target, self.loss.target, rows), vector_at(losses, Float32, rows), vector_at(lse, Float32, rows),
-            numbers, Int32(stride),
-        )  # fmt: skip
+            vector_at(target, self.loss.target, rows),
+            vector_at(losses, Float32, rows),
+            vector_at(lse, Float32, rows),
+            numbers,
+            Int32(stride),
+        )
         launch(call, self.config, ctas, stream)
         if const_expr(self.reduction is not None):
             self.reduction((target, addresses[4], losses), rows, numbers.ignore_index, stream)
@@ -79,7 +83,8 @@ class CrossEntropy(RowKernel):
     def losses(
         self, logits: cute.Tensor, target: cute.Tensor, losses: cute.Tensor, lse: cute.Tensor, numbers: Any, skew: Int32
     ):
-        config, n = self.config, numbers.n
+        config = self.config
+        n = numbers.n
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
         rank = block % config.cluster
@@ -96,7 +101,8 @@ class CrossEntropy(RowKernel):
         if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
             arch.cluster_wait()
-        at, step = rank * (config.row_threads * self.vectors) + lane, config.cluster * config.row_threads * self.vectors
+        at = rank * (config.row_threads * self.vectors) + lane
+        step = config.cluster * config.row_threads * self.vectors
         edges = span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
         edge_values = [element_at(logit_row, column, exists & (column < n), -inf) for column in edges]
         writes = exists & (rank == 0) & (lane == 0)
@@ -237,8 +243,16 @@ class CrossEntropyBackward:
     """The gradient of the logits: (softmax - labels) * dloss. A CTA computes a part of a row."""
 
     def __init__(
-        self, dtype: Any, out: Any, width: int, exact: bool, threads: int, vectors: int, loss: Loss, counter: LossReduction | None
-    ) -> None:  # fmt: skip
+        self,
+        dtype: Any,
+        out: Any,
+        width: int,
+        exact: bool,
+        threads: int,
+        vectors: int,
+        loss: Loss,
+        counter: LossReduction | None,
+    ) -> None:
         self.dtype = dtype
         self.out = out
         self.width = width
@@ -252,27 +266,44 @@ class CrossEntropyBackward:
     def __call__(self, addresses: Any, numbers: Any, strides: Any, dloss: Float32, parts: Int32, stream: Int64):
         """Launch `parts` CTAs for each row. `addresses`: logits, target, lse, out, count of rows, dloss."""
         logits, target, lse, out = addresses[:4]
-        rest, rows, n = addresses[4:], numbers.rows, numbers.n
+        rest = addresses[4:]
+        rows = numbers.rows
+        n = numbers.n
         count = None
         if const_expr(self.counter is not None):
             self.counter((target, rest[0]), rows, numbers.ignore_index, stream)
-            count, rest = arrays.pointer(rest[0], Float32, 1), rest[1:]
+            count = arrays.pointer(rest[0], Float32, 1)
+            rest = rest[1:]
         scale = arrays.pointer(rest[0], self.loss.dloss, 1) if const_expr(self.loss.dloss is not None) else dloss
         width = 1 if const_expr(self.loss.unaligned) else self.width
         self.kernel(
-            row_matrix(logits, self.dtype, rows, n, strides[0], width), row_matrix(out, self.out, rows, n, strides[1], width),
-            vector_at(target, self.loss.target, rows), vector_at(lse, Float32, rows), count, scale, numbers,
+            row_matrix(logits, self.dtype, rows, n, strides[0], width),
+            row_matrix(out, self.out, rows, n, strides[1], width),
+            vector_at(target, self.loss.target, rows),
+            vector_at(lse, Float32, rows),
+            count,
+            scale,
+            numbers,
             Int32(strides[0]),
         ).launch(
-            grid=(parts, min(rows, _MAX_GRID_Y), cute.ceil_div(rows, _MAX_GRID_Y)), block=(self.threads, 1, 1),
-            stream=stream, use_pdl=self.counter is not None and self.loss.overlaps,
-        )  # fmt: skip
+            grid=(parts, min(rows, _MAX_GRID_Y), cute.ceil_div(rows, _MAX_GRID_Y)),
+            block=(self.threads, 1, 1),
+            stream=stream,
+            use_pdl=self.counter is not None and self.loss.overlaps,
+        )
 
     @cute.kernel
     def kernel(
-        self, x: cute.Tensor, y: cute.Tensor, target: cute.Tensor, lse: cute.Tensor, count: Any, dloss: Any, numbers: Any,
+        self,
+        x: cute.Tensor,
+        y: cute.Tensor,
+        target: cute.Tensor,
+        lse: cute.Tensor,
+        count: Any,
+        dloss: Any,
+        numbers: Any,
         skew: Int32,
-    ):  # fmt: skip
+    ):
         part, low, high = arch.block_idx()
         row = high * _MAX_GRID_Y + low
         if row < numbers.rows:
@@ -282,16 +313,31 @@ class CrossEntropyBackward:
 
     @cute.jit
     def compute(
-        self, x: Any, y: Any, target: Any, lse: Any, count: Any, dloss: Any, numbers: Any, row: Any, part: Any, span: Any
-    ):  # fmt: skip
+        self,
+        x: Any,
+        y: Any,
+        target: Any,
+        lse: Any,
+        count: Any,
+        dloss: Any,
+        numbers: Any,
+        row: Any,
+        part: Any,
+        span: Any,
+    ):
         """Compute a part of a row. The first part has the row's edges, too."""
-        n, threads, width, thread = numbers.n, self.threads, self.width, arch.thread_idx()[0]
+        n = numbers.n
+        threads = self.threads
+        width = self.width
+        thread = arch.thread_idx()[0]
         first = part * (threads * self.vectors) + thread
         edges = span.edges(thread, threads)
         edge_values = [element_at(x, column, (part == 0) & (column < n)) for column in edges]
         units = None if const_expr(self.exact) else span.units
         logits = vectors_at(span.middle(x), width, self.vectors, first, threads, units)
-        label, base, scale = Int64(target), lse, Float32(0.0)
+        label = Int64(target)
+        base = lse
+        scale = Float32(0.0)
         if const_expr(self.counter is not None and self.loss.overlaps):
             arch.griddepcontrol_wait()
         if label == numbers.ignore_index:  # no gradient, whatever the logits are

@@ -34,7 +34,8 @@ class CrossEntropyProblem(RowwiseProblem):
         return "cross_entropy" if self.out is None else "cross_entropy_backward"
 
     def __post_init__(self) -> None:
-        name, shape = self.name, self.logits.shape
+        name = self.name
+        shape = self.logits.shape
         require(len(shape) >= 1, f"{name} of logits without modes")
         require(shape[-1] > 0, f"{name} of logits of shape {shape}: there are no classes")
         require(

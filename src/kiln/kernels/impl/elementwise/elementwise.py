@@ -40,11 +40,7 @@ def broadcast_shape(inputs: Sequence[Any], name: str) -> tuple[int, ...]:
 
 @kernel_function("out", other_arrays=("inputs",))
 def elementwise(
-    function: Callable[..., Any],
-    *inputs: Any,
-    out: Any = None,
-    out_dtype: Any = None,
-    config: Any = None,
+    function: Callable[..., Any], *inputs: Any, out: Any = None, out_dtype: Any = None, config: Any = None
 ) -> Any:
     """Return `function(*inputs)`, element by element: one kernel for a whole expression.
 

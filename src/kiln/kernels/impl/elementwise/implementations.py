@@ -48,13 +48,19 @@ class ElementwiseVectors(MemoryBound):
         )
         specialisation = (
             tuple(_operand(x, extents, own, elements) for x, own in zip(layouts, steps, strict=True)),
-            len(extents) - 1, extents[-1] % elements == 0, (threads + config.threads) * elements >= 1 << 31,
+            len(extents) - 1,
+            extents[-1] % elements == 0,
+            (threads + config.threads) * elements >= 1 << 31,
             dataclasses.replace(config, elements=elements),
-        )  # fmt: skip
+        )
         kernel = launches.cached_kernel_of(
-            problem.functions, lambda: Elementwise(problem.applied(), *specialisation), Elementwise, problem.numbers_key,
-            problem.promotion, *specialisation,
-        )  # fmt: skip
+            problem.functions,
+            lambda: Elementwise(problem.applied(), *specialisation),
+            Elementwise,
+            problem.numbers_key,
+            problem.promotion,
+            *specialisation,
+        )
         strides = tuple(tuple(Int64(s) for s in own) for own in steps)
         operands = [*args.inputs, args.out]
         launches.launch(kernel, operands, tuple(kernel.index(e) for e in extents), strides, Int32(ctas))

@@ -33,9 +33,14 @@ class Elementwise:
     """The kernel of a function, for operands of some kinds; the last is written."""
 
     def __init__(
-        self, function: Callable[..., Any], operands: tuple[Operand, ...], modes: int, whole: bool, wide: bool,
+        self,
+        function: Callable[..., Any],
+        operands: tuple[Operand, ...],
+        modes: int,
+        whole: bool,
+        wide: bool,
         config: ElementwiseConfig,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.function = function
         self.operands = operands
         self.modes = modes
@@ -59,13 +64,16 @@ class Elementwise:
     @cute.kernel
     def kernel(self, pointers: Any, shape: Any, strides: Any):
         """Compute elements; `shape` and `strides` go from the outermost to the innermost mode."""
-        elements, inner = self.config.elements, shape[self.modes]
+        elements = self.config.elements
+        inner = shape[self.modes]
         number = self.index(arch.block_idx()[0]) * self.config.threads + arch.thread_idx()[0]
         if const_expr(self.modes == 0):
-            rest, start = number, number * elements
+            rest = number
+            start = number * elements
         else:
             units = (inner + (elements - 1)) // elements
-            rest, start = number // units, number % units * elements
+            rest = number // units
+            start = number % units * elements
         coordinates: list[Any] = []
         for mode in range_constexpr(self.modes - 1, -1, -1):
             if const_expr(mode == 0):
@@ -114,7 +122,8 @@ class Elementwise:
                     if full or start + i < inner:
                         held[i] = (pointers[k] + self.place(operand, strides[k], i)).load()
             values.append(held.load())
-        operand, pointer = self.operands[-1], pointers[-1]
+        operand = self.operands[-1]
+        pointer = pointers[-1]
         results = rounded(self.result(values), operand.dtype)
         if const_expr(full and operand.neighbours):
             for part in range_constexpr(elements // operand.width):

@@ -59,9 +59,17 @@ class EpilogueFusion:
 
     @classmethod
     def of(
-        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), scales: int = 0,
-        outs: int = 1, row_reduction: Any = None,
-    ) -> EpilogueFusion:  # fmt: skip
+        cls,
+        c: bool,
+        bias: bool,
+        activation: Any,
+        epilogue: Any,
+        scaled: bool,
+        branching: Any = (),
+        scales: int = 0,
+        outs: int = 1,
+        row_reduction: Any = None,
+    ) -> EpilogueFusion:
         """Return the fusion for arguments of `gemm`; `branching` functions are called for one element at a time."""
         function = _identity if activation is None else _function("activation", activation, ACTIVATIONS)
         row_function = None
@@ -69,9 +77,15 @@ class EpilogueFusion:
             row_function = _function("row_reduction", row_reduction, ROW_REDUCTIONS)
         functions = [f for f in (function, epilogue, row_function) if f is not None]
         return cls(
-            c, bias, Functions(*functions, branching=branching), scaled, scales, outs, epilogue is not None,
+            c,
+            bias,
+            Functions(*functions, branching=branching),
+            scaled,
+            scales,
+            outs,
+            epilogue is not None,
             row_function is not None,
-        )  # fmt: skip
+        )
 
     @property
     def plain(self) -> bool:
@@ -85,9 +99,14 @@ class EpilogueFusion:
         result, and then what is summed along rows.
         """
         activation, *functions = self.functions.callables()
-        epilogue, row_function = functions[: int(self.epilogue)], functions[int(self.epilogue) :]
+        epilogue = functions[: int(self.epilogue)]
+        row_function = functions[int(self.epilogue) :]
         # kernels hold these plain values, not the fusion: a loop looks through everything that it reaches
-        c, bias, scaled, scales, outs = self.c, self.bias, self.scaled, self.scales, self.outs
+        c = self.c
+        bias = self.bias
+        scaled = self.scaled
+        scales = self.scales
+        outs = self.outs
 
         def combine(acc: Any, alpha: Any, beta: Any, *inputs: Any) -> Any:
             converted = scales + c + bias  # integers and truth values among the extras stay what they are

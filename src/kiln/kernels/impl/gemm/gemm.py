@@ -23,12 +23,24 @@ __all__ = ["gemm"]
 
 @kernel_function("a", "b", "out", "scale_a", "scale_b", "c", "bias", "extras", numbers=("alpha", "beta"))
 def gemm(
-    a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, alpha: float = 1.0, beta: float = 1.0,
-    scale_a: Any = None, scale_b: Any = None, c: Any = None, bias: Any = None,
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    out_dtype: Any = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    c: Any = None,
+    bias: Any = None,
     activation: str | Callable[[Any], Any] | None = None,
-    epilogue: Callable[..., Any] | None = None, extras: Sequence[Any] = (),
-    row_reduction: str | Callable[[Any], Any] | None = None, precision: str = "ieee", config: Any = None,
-) -> Any:  # fmt: skip
+    epilogue: Callable[..., Any] | None = None,
+    extras: Sequence[Any] = (),
+    row_reduction: str | Callable[[Any], Any] | None = None,
+    precision: str = "ieee",
+    config: Any = None,
+) -> Any:
     """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`.
 
     Accumulators are f32, of integers i32. An operand that is contiguous along neither of its last two modes is copied
@@ -106,7 +118,8 @@ class GemmCall:
     @functools.cached_property
     def shape(self) -> tuple[int, int, int]:
         """The shape (L, M, N) of the result."""
-        a, b = self.a, self.b
+        a = self.a
+        b = self.b
         arrays.require(
             a.ndim in (2, 3) and b.ndim in (2, 3),
             f"gemm: a has {a.ndim} modes and b has {b.ndim}; they must have 2 or 3",
@@ -135,9 +148,10 @@ class GemmCall:
             if x is not None:
                 arrays.require_usable(x, f"{name}: {what}")
         for what, function, extras in (
-            ("activation", self.activation, 0), ("epilogue", self.epilogue, len(self.extras)),
+            ("activation", self.activation, 0),
+            ("epilogue", self.epilogue, len(self.extras)),
             ("function of row_reduction", self.row_reduction, 0),
-        ):  # fmt: skip
+        ):
             check_parameters(what, function, extras)
         shape = self.shape
         self.allocate(shape)
@@ -220,12 +234,20 @@ class GemmCall:
         if not in_rows and arrays.layout_of(out).leading((1, 2)) == 1:  # columns are contiguous: compute the transpose
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             inputs = [arrays.transposed(x) for x in inputs]
-        fusion, layout = self.fusion(arrays.element_type(a), inputs, branching, len(scales)), arrays.layout_of
+        fusion = self.fusion(arrays.element_type(a), inputs, branching, len(scales))
+        layout = arrays.layout_of
         problem = GemmProblem(
-            layout(a), layout(b), layout(out), tuple(map(layout, inputs)), fusion, self.precision,
-            tuple(map(layout, block_scales)), tuple(map(layout, extra_outs)), self.int4,
+            layout(a),
+            layout(b),
+            layout(out),
+            tuple(map(layout, inputs)),
+            fusion,
+            self.precision,
+            tuple(map(layout, block_scales)),
+            tuple(map(layout, extra_outs)),
+            self.int4,
             None if group_scales is None else layout(group_scales),
-        )  # fmt: skip
+        )
         arguments = GemmArguments(
             a, b, out, inputs, self.alpha, self.beta, block_scales, None, extra_outs, group_scales, self.row_sum_out
         )
@@ -235,9 +257,16 @@ class GemmCall:
         """Return the epilogue. Integers of which nothing is computed stay integers."""
         fused = bool(inputs) or any(x is not None for x in (self.activation, self.epilogue, self.row_reduction))
         return EpilogueFusion.of(
-            self.c is not None, self.bias is not None, self.activation, self.epilogue,
-            not dtype.is_integer or self.alpha != 1.0 or fused, branching, scales, len(self.outs), self.row_reduction,
-        )  # fmt: skip
+            self.c is not None,
+            self.bias is not None,
+            self.activation,
+            self.epilogue,
+            not dtype.is_integer or self.alpha != 1.0 or fused,
+            branching,
+            scales,
+            len(self.outs),
+            self.row_reduction,
+        )
 
     @functools.cached_property
     def mixed_input(self) -> bool:
@@ -252,7 +281,8 @@ class GemmCall:
     @functools.cached_property
     def group_scaled(self) -> bool:
         """Whether scale_b has scales (groups, N) of groups of K."""
-        scale, k = self.scales[1], self.a.shape[-1]
+        scale = self.scales[1]
+        k = self.a.shape[-1]
         if not self.mixed_input or scale is None or scale.ndim < 2:
             return False
         return scale.shape[-2] > 1 and scale.shape[-1] == self.shape[2] and k % scale.shape[-2] == 0

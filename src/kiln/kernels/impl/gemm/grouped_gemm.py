@@ -31,11 +31,22 @@ REGISTRY = Registry("grouped_gemm")
 
 @kernel_function("a", "b", "offsets", "counts", "out", "scale_a", "scale_b", "extras", numbers=("alpha",))
 def grouped_gemm(
-    a: Any, b: Any, *, offsets: Any = None, counts: Any = None, expected_rows: int | None = None, out: Any = None,
-    out_dtype: Any = None, alpha: float = 1.0, scale_a: Any = None, scale_b: Any = None,
-    activation: str | Callable[[Any], Any] | None = None, epilogue: Callable[..., Any] | None = None,
-    extras: Sequence[Any] = (), config: Any = None,
-) -> Any:  # fmt: skip
+    a: Any,
+    b: Any,
+    *,
+    offsets: Any = None,
+    counts: Any = None,
+    expected_rows: int | None = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    alpha: float = 1.0,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    activation: str | Callable[[Any], Any] | None = None,
+    epilogue: Callable[..., Any] | None = None,
+    extras: Sequence[Any] = (),
+    config: Any = None,
+) -> Any:
     """Return `epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows, as experts need it.
 
     The device reads `offsets` or `counts`, and clamps those that lead out of the array.
@@ -63,9 +74,19 @@ def grouped_gemm(
         hint="offsets= of groups that lie one after another, counts= of groups that are as long as the longest",
     )
     call = GroupedGemmCall(
-        a, b, out, out_dtype, alpha, scales=(scale_a, scale_b), activation=activation, epilogue=epilogue, extras=extras,
-        bounds=counts if offsets is None else offsets, contiguous=offsets is not None, expected_rows=expected_rows,
-    )  # fmt: skip
+        a,
+        b,
+        out,
+        out_dtype,
+        alpha,
+        scales=(scale_a, scale_b),
+        activation=activation,
+        epilogue=epilogue,
+        extras=extras,
+        bounds=counts if offsets is None else offsets,
+        contiguous=offsets is not None,
+        expected_rows=expected_rows,
+    )
     return call.run(REGISTRY, config)
 
 
@@ -81,26 +102,32 @@ class GroupedGemmCall(GemmCall):
 
     @functools.cached_property
     def shape(self) -> tuple[int, int, int]:
-        a, b, bounds, name = self.a, self.b, self.bounds, "offsets" if self.contiguous else "counts"
+        a = self.a
+        b = self.b
+        bounds = self.bounds
+        name = "offsets" if self.contiguous else "counts"
         rows = self.expected_rows
         arrays.require(
             rows is None or (isinstance(rows, numbers.Integral) and int(rows) > 0),
             f"grouped_gemm with expected_rows={rows!r}: a positive integer",
         )
         arrays.require(
-            b.ndim == 3 and a.ndim == (2 if self.contiguous else 3) and a.shape[-1] == b.shape[1]
+            b.ndim == 3
+            and a.ndim == (2 if self.contiguous else 3)
+            and a.shape[-1] == b.shape[1]
             and (self.contiguous or a.shape[0] == b.shape[0]),
             f"grouped_gemm with {name}: shapes {tuple(a.shape)} of a and {tuple(b.shape)} of b do not go together",
             hint="(T, K) and (G, K, N)" if self.contiguous else "(G, M, K) and (G, K, N)",
-        )  # fmt: skip
+        )
         arrays.require_usable(bounds, f"grouped_gemm: {name}")
         kind = str(bounds.dtype).rpartition(".")[2]
         arrays.require(
-            tuple(bounds.shape) == (b.shape[0],) and kind in ("int32", "int64")
+            tuple(bounds.shape) == (b.shape[0],)
+            and kind in ("int32", "int64")
             and arrays.strides(bounds) in ((1,), (0,)),
             f"grouped_gemm: {name} is {kind} of shape {tuple(bounds.shape)} for {b.shape[0]} groups",
             hint="a contiguous array of int32 or int64, one for each group",
-        )  # fmt: skip
+        )
         return (1 if self.contiguous else a.shape[0]), a.shape[-2], b.shape[2]
 
     def allocate(self, shape: tuple[int, ...]) -> None:
@@ -129,16 +156,26 @@ class GroupedGemmCall(GemmCall):
     def canonical(self, branching: Sequence[Any]) -> tuple[GroupedGemmProblem, Any, GemmArguments]:
         """Return the problem, the device and the arrays, with three modes."""
         a, out = (arrays.with_batch(x) if self.contiguous else x for x in (self.a, *self.outs))
-        a, b, groups = readable(a), readable(self.b), self.b.shape[0]
+        a = readable(a)
+        b = readable(self.b)
+        groups = self.b.shape[0]
         inputs = [arrays.broadcast_to(x, self.shape) for x in self.extras]
         pairs = zip(self.scales, (self.shape[0], groups), strict=True)
         scales = [scale_tensor(x, count, Float32) for x, count in pairs if x is not None]
-        fusion, layout = self.fusion(arrays.element_type(a), inputs, branching), arrays.layout_of
+        fusion = self.fusion(arrays.element_type(a), inputs, branching)
+        layout = arrays.layout_of
         rows = self.expected_rows or max(1, -(-self.shape[1] // groups) if self.contiguous else self.shape[1])
         problem = GroupedGemmProblem(
-            layout(a), layout(b), layout(out), tuple(map(layout, inputs)), fusion, "ieee", tuple(map(layout, scales)),
-            contiguous=self.contiguous, expected_rows=int(rows),
-        )  # fmt: skip
+            layout(a),
+            layout(b),
+            layout(out),
+            tuple(map(layout, inputs)),
+            fusion,
+            "ieee",
+            tuple(map(layout, scales)),
+            contiguous=self.contiguous,
+            expected_rows=int(rows),
+        )
         arguments = GemmArguments(a, b, out, inputs, self.alpha, block_scales=scales, group_bounds=self.bounds)
         return problem, devices.current(), arguments
 

@@ -65,7 +65,8 @@ class MultistageGemm(Implementation):
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         """Return configs with measured tiles, with and without split-K, the fastest expected first."""
         costs: list[tuple[float, Sm80GemmConfig]] = []
-        candidates, instruction_k = self.candidates(problem), self.instruction_k(problem)
+        candidates = self.candidates(problem)
+        instruction_k = self.instruction_k(problem)
         for candidate, config in sm80_cost.configs(problem, candidates, instruction_k, device):
             cost = sm80_cost.expected(problem, candidate, config, self.smem_bytes(problem, config), device)
             if cost < math.inf:
@@ -82,7 +83,8 @@ class MultistageGemm(Implementation):
             floats = problem.dtype not in INTEGERS
             rule = f"a second kernel adds split-K partials of floats only, and a is {problem.dtype.__name__}"
             config.require((config.split_k == 1 or floats, rule))
-        smem, rules = self.smem_bytes(problem, config), self.rules(problem, config)
+        smem = self.smem_bytes(problem, config)
+        rules = self.rules(problem, config)
         config.check(self.warp_shape_mn, problem.bits, smem, device, *rules)
 
     def run(self, problem: GemmProblem, config: Sm80GemmConfig, args: GemmArguments) -> None:
@@ -97,12 +99,16 @@ class MultistageGemm(Implementation):
                 problem.operands(), problem.shape[1:], config.tile_shape_mnk[:2], strict=True
             )
         )
-        fusion, tile, widths = problem.fusion, config.tile_shape_mnk[:2], problem.epilogue_input_widths
+        fusion = problem.fusion
+        tile = config.tile_shape_mnk[:2]
+        widths = problem.epilogue_input_widths
         out = (problem.acc_dtype, problem.out_types, problem.out_width)
-        options, many = self.kernel_options(problem), problem.shape[0] > schedulers.persistent.MAX_GRID_BATCHES
+        options = self.kernel_options(problem)
+        many = problem.shape[0] > schedulers.persistent.MAX_GRID_BATCHES
 
         def make() -> MultistageGemmKernel:
-            swap_ab, smem = self.kernel.swap_ab, self.smem_bytes(problem, config)
+            swap_ab = self.kernel.swap_ab
+            smem = self.smem_bytes(problem, config)
             epilogue = self.epilogue(tile, config.threads, config.split_k, *out, fusion.combiner(), widths, swap_ab)
             scheduler = schedulers.SingleTileScheduler(tile, config.split_k, many)
             return self.kernel(a, b, config, scheduler, epilogue, smem, **options)
@@ -145,15 +151,22 @@ class Sm80Gemm(MultistageGemm):
         return max((m + n) * k * config.stages * problem.dtype.width // 8, m * n * 4)
 
     def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
-        k, least = config.tile_shape_mnk[2], self.instruction_k(problem)
+        k = config.tile_shape_mnk[2]
+        least = self.instruction_k(problem)
         return (
-            (k % least == 0 and k >= 2 * least,
-             f"K of a tile must be a multiple of the {least} of an instruction, and at least two of them"),
-            (all(extent * problem.dtype.width % 128 == 0 for extent in config.tile_shape_mnk),
-             "extents of the tile must be whole vectors of 16 bytes"),
-            (is_power_of_two(k) and is_power_of_two(config.threads),
-             "K of the tile and the number of warps must be powers of two"),
-        )  # fmt: skip
+            (
+                k % least == 0 and k >= 2 * least,
+                f"K of a tile must be a multiple of the {least} of an instruction, and at least two of them",
+            ),
+            (
+                all(extent * problem.dtype.width % 128 == 0 for extent in config.tile_shape_mnk),
+                "extents of the tile must be whole vectors of 16 bytes",
+            ),
+            (
+                is_power_of_two(k) and is_power_of_two(config.threads),
+                "K of the tile and the number of warps must be powers of two",
+            ),
+        )
 
 
 @REGISTRY.register
@@ -190,7 +203,8 @@ class Sm80MixedInputGemm(MultistageGemm):
 
     def suits(self, problem: GemmProblem, config: Sm80GemmConfig) -> bool:
         """Return whether groups are parts or multiples of a K tile, and K tiles are whole."""
-        tile_k, group = config.tile_shape_mnk[2], problem.group_size
+        tile_k = config.tile_shape_mnk[2]
+        group = problem.group_size
         return not group or (problem.k % tile_k == 0 and (group % tile_k == 0 or tile_k % group == 0))
 
     def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
@@ -201,14 +215,19 @@ class Sm80MixedInputGemm(MultistageGemm):
         super().check(problem, config, device)
 
     def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
-        k, warps = config.tile_shape_mnk[2], config.warp_layout_mn
+        k = config.tile_shape_mnk[2]
+        warps = config.warp_layout_mn
         return (
-            (warps[0] == 1 and is_power_of_two(k) and k >= 64 and is_power_of_two(config.threads),
-             "warps must lie along N, as many as a power of two, and K of the tile must be one, from 64 on"),
-            (self.suits(problem, config),
-             f"groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} must be "
-             "whole tiles"),
-        )  # fmt: skip
+            (
+                warps[0] == 1 and is_power_of_two(k) and k >= 64 and is_power_of_two(config.threads),
+                "warps must lie along N, as many as a power of two, and K of the tile must be one, from 64 on",
+            ),
+            (
+                self.suits(problem, config),
+                f"groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} must be "
+                "whole tiles",
+            ),
+        )
 
     def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
         return {"group_size": problem.group_size}
@@ -243,10 +262,12 @@ class SimtGemm(MultistageGemm):
         (m, n, _), least = config.tile_shape_mnk, 2 * SIMT_VECTOR
         registers = m * n // config.threads
         return (
-            (all(is_power_of_two(extent) and extent >= least for extent in config.tile_shape_mnk),
-             f"extents of the tile must be powers of two, at least {least}"),
+            (
+                all(is_power_of_two(extent) and extent >= least for extent in config.tile_shape_mnk),
+                f"extents of the tile must be powers of two, at least {least}",
+            ),
             (registers <= 128, f"a thread has {registers} accumulators; it may have 128"),
-        )  # fmt: skip
+        )
 
 
 _NO_ROW_SUM = "its CTAs have parts of rows only, and row_reduction adds whole rows"
@@ -282,20 +303,24 @@ class BlockScaledFallback(Fallback):
 
     def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         """Accumulate in f32, and run the epilogue on the last accumulators."""
-        layout, part = arrays.layout_of, arrays.part
+        layout = arrays.layout_of
+        part = arrays.part
         acc = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
         arrays.fill(acc, 0)
         column_scales = arrays.repeated(args.block_scales[1], SCALE_BLOCK, problem.shape[2])  # (L, K / 128, N)
         for block, first in enumerate(range(0, problem.k, SCALE_BLOCK)):
-            k, number = slice(first, first + SCALE_BLOCK), slice(block, block + 1)
-            a, b = part(args.a, 2, k), part(args.b, 1, k)
+            k = slice(first, first + SCALE_BLOCK)
+            number = slice(block, block + 1)
+            a = part(args.a, 2, k)
+            b = part(args.b, 1, k)
             scales = part(args.block_scales[0], 2, number), part(column_scales, 1, number)
             inputs = [*(arrays.broadcast_to(x, problem.shape) for x in scales), acc]
             fusion = EpilogueFusion(True, scales=2)
             single = GemmProblem(layout(a), layout(b), layout(acc), tuple(map(layout, inputs)), fusion)
             REGISTRY.run(single, devices.current(), GemmArguments(a, b, acc, inputs))
         count = 1 + len(args.extra_outs)
-        outs, inputs = (args.out, *args.extra_outs), args.epilogue_inputs
+        outs = (args.out, *args.extra_outs)
+        inputs = args.epilogue_inputs
         for partial, *rest in zip(*map(arrays.slices, (acc, *outs, *inputs)), strict=True):
             out, *extra = rest[:count]
             reduce_partials(problem, partial, args._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:]))
@@ -317,7 +342,8 @@ class RowSumFallback(Fallback):
         reductions.sum(values, -1, out=arrays.reshaped(args.row_sum, problem.shape[:2]))
 
 
-_PASS_US, _PASS_TB_PER_S = 4.0, 3.5
+_PASS_US = 4.0
+_PASS_TB_PER_S = 3.5
 """The time to begin a pass over B, and its bandwidth, on an H200."""
 
 
@@ -348,7 +374,9 @@ class DequantizeFallback(Fallback):
     def run(self, problem: GemmProblem, config: FallbackConfig, args: GemmArguments) -> None:
         from ..elementwise.elementwise import elementwise  # start-up: few GEMMs need another family
 
-        batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]
+        batches = problem.b.shape[0]
+        k = problem.k
+        n = problem.shape[2]
         b = arrays.transposed(arrays.empty(args.a, (batches, n, k), None))  # (L, K, N), K contiguous
         if problem.int4:
             pairs = arrays.split(b, 1, k // 2)  # neighbours in K

@@ -55,7 +55,8 @@ class OperandCopy:
 
     def start(self, tensor: Any, stages: Any, tile: Any, thread: Any) -> Any:
         """Return the address of the first K tile of a row of tiles, which all threads share and `copy_tile` takes."""
-        operand, kind = self.operand, Int64 if self.operand.wide else Int32
+        operand = self.operand
+        kind = Int64 if self.operand.wide else Int32
         part = self.copy.get_slice(thread)
         coords = part.partition_S(cute.make_identity_tensor((self.rows, self.tile_k)))
         self.targets: Any = part.partition_D(stages)  # (values, rows, K, stage)
@@ -92,7 +93,8 @@ class OperandCopy:
 
     def copy_tile(self, pointer: Any, stage: Any, exists: Any, k_left: Any = None) -> None:
         """Begin to copy a K tile into a stage: zeros if it does not exist, and from `k_left` of its K on."""
-        width, start = self.width, cute.recast_ptr(pointer, dtype=Int8)
+        width = self.width
+        start = cute.recast_ptr(pointer, dtype=Int8)
         if k_left is not None and self.operand.packed:
             k_left = k_left >> 1
         for piece in self.pieces:

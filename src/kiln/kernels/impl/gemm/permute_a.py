@@ -42,15 +42,19 @@ class PermuteA:
 
     @cute.kernel
     def kernel(self, a: cute.Tensor, out: cute.Tensor):
-        words, word_k, half = self.words, self.word_k, self.word_k // 2
+        words = self.words
+        word_k = self.word_k
+        half = self.word_k // 2
         row, block, _ = arch.block_idx()
-        batch, row = row // a.shape[1], row % a.shape[1]
+        batch = row // a.shape[1]
+        row = row % a.shape[1]
         number = block * _THREADS + arch.thread_idx()[0]
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()
             arch.griddepcontrol_launch_dependents()  # the kernel before has ended: the GEMM may load B
         if number * (_LANES * word_k) < a.shape[2]:
-            stage, word = number // words * (words * _LANES * word_k), number % words * word_k
+            stage = number // words * (words * _LANES * word_k)
+            word = number % words * word_k
             loaded = cute.make_rmem_tensor((word_k, _LANES), self.dtype)
             paired = cute.make_rmem_tensor((2, _LANES, half), self.dtype)
             source = cute.make_tensor(

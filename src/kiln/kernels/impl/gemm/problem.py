@@ -45,7 +45,9 @@ class GemmProblem(Problem):
     shape_hint = "(L, M, K), (L, K, N), (L, M, N)"
 
     def __post_init__(self) -> None:
-        left, right, name = self.a.dtype, self.b.dtype, self.name
+        left = self.a.dtype
+        right = self.b.dtype
+        name = self.name
         require(
             self.precision in PRECISIONS,
             f"{name}: precision is {self.precision!r}; it must be one of {', '.join(PRECISIONS)}",
@@ -89,7 +91,9 @@ class GemmProblem(Problem):
 
     def check_shapes(self) -> None:
         """Refuse shapes that do not go together."""
-        a, b, out = self.a.shape, self.b.shape, self.out.shape
+        a = self.a.shape
+        b = self.b.shape
+        out = self.out.shape
         require(
             len(a) == len(b) == len(out) == 3
             and (*a[:2], b[2]) == out
@@ -240,7 +244,8 @@ class GroupedGemmProblem(GemmProblem):
 
 def block_scale_shapes(k: int, n: int, rows: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the shapes of the block scales of A (rows, K) and B (K, N)."""
-    k_blocks, n_blocks = -(-k // SCALE_BLOCK), -(-n // SCALE_BLOCK)
+    k_blocks = -(-k // SCALE_BLOCK)
+    n_blocks = -(-n // SCALE_BLOCK)
     return (rows, k_blocks), (k_blocks, n_blocks)
 
 

@@ -36,7 +36,9 @@ class SimtGemmKernel(MultistageGemmKernel):
     def mma(self, fragments: Any, half: bool) -> Any:
         """Return the tiled MMA: warps of 8 x 4 threads, with four neighbours in M and in N each."""
         (lanes_m, lanes_n), (warps_m, warps_n) = SIMT_WARP, self.config.warp_layout_mn
-        threads_m, threads_n, vector = lanes_m * warps_m, lanes_n * warps_n, SIMT_VECTOR
+        threads_m = lanes_m * warps_m
+        threads_n = lanes_n * warps_n
+        vector = SIMT_VECTOR
         atoms = cute.make_layout(
             ((lanes_m, warps_m), (lanes_n, warps_n), 1), stride=((lanes_n, 32), (1, 32 * warps_m), 0)
         )

@@ -121,7 +121,8 @@ class OperandFragments:
         return [rounded]
 
     def _atom(self) -> Any:
-        dtype, bits = self.operand.dtype, self.operand.dtype.width
+        dtype = self.operand.dtype
+        bits = self.operand.dtype.width
         if self.operand.k_major:
             op = warp.LdMatrix8x16x8bOp(False, 4) if bits == 8 else warp.LdMatrix8x8x16bOp(False, 4)
             return cute.make_copy_atom(op, dtype)
@@ -146,7 +147,8 @@ class OperandFragments:
         pairs = cute.recast_tensor(self.registers[None, None, step], Int32)  # (2, 2 K), blocks
         for block in range(cute.size(pairs, mode=[1])):
             for half in range(2):
-                low, high = pairs[2 * half, block], pairs[2 * half + 1, block]
+                low = pairs[2 * half, block]
+                high = pairs[2 * half + 1, block]
                 for byte, selector in enumerate(_PAIR_BYTES):
                     number = half + 2 * (byte + 2 * block) if self.side else byte + 2 * half + 4 * block
                     words[number] = arch.prmt(low, high, selector)
@@ -156,7 +158,8 @@ class OperandFragments:
         """Return one half of K of a fragment of 8-bit floats, as f16."""
         rows = 1 if self.side else 2  # registers for as many rows 8 apart
         operand = cute.make_rmem_tensor(((2,) * (rows + 1), fragment.shape[1]), Float16)
-        words, bytes_ = cute.recast_tensor(operand, Int32), cute.recast_tensor(fragment, Int32)
+        words = cute.recast_tensor(operand, Int32)
+        bytes_ = cute.recast_tensor(fragment, Int32)
         for block in range(cute.size(fragment, mode=[1])):
             for row in range(rows):
                 both = widened(bytes_[row + rows * number + 2 * rows * block], self.operand.dtype)

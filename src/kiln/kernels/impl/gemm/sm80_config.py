@@ -60,9 +60,12 @@ class Sm80GemmConfig(Config):
         self.require(
             (self.stages >= 2, "there must be at least 2 stages"),
             (1 <= self.threads <= 1024, "a CTA has at most 1024 threads"),
-            (smem <= device.smem, f"it takes {smem} bytes of shared memory, and a CTA has {device.smem}",
-             "fewer stages or a smaller tile"),
-        )  # fmt: skip
+            (
+                smem <= device.smem,
+                f"it takes {smem} bytes of shared memory, and a CTA has {device.smem}",
+                "fewer stages or a smaller tile",
+            ),
+        )
 
     def check_split_k(self, k: int, batches: int) -> None:
         """Refuse a split-K that a second kernel cannot add."""

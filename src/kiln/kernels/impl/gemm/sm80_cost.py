@@ -27,22 +27,26 @@ if TYPE_CHECKING:
 
 LAUNCH_US = 3.5
 """Microseconds of a launch, and until the first loads have come from DRAM."""
-_WAVE_US, _WAVE_AREA_US = 1.7, 1.0
+_WAVE_US = 1.7
+_WAVE_AREA_US = 1.0
 """Prologue and epilogue of a wave, and what each 128 x 128 of a tile adds to them."""
 _L2_TBPS = 10.0
 """TB/s of all SMs out of the L2 cache; half of it for rows that begin within a cache line."""
 _COPIES_PER_US = 3700
 """Copies of less than 16 bytes that an SM issues in a microsecond."""
-_DRAM_TBPS, _DRAM_LATENCY_US = 4.25, 1.5
+_DRAM_TBPS = 4.25
+_DRAM_LATENCY_US = 1.5
 """DRAM bandwidth, and the latency that bytes in flight have to cover."""
-_CLUSTER_REDUCE_US, _CLUSTER_REDUCE_AREA_US = 0.8, 1.7
+_CLUSTER_REDUCE_US = 0.8
+_CLUSTER_REDUCE_AREA_US = 1.7
 """Reduction of split-K partials in a cluster, and what each 128 x 128 of a tile adds to it."""
 _SPLIT_K_KERNEL_US = 4.0
 """The kernel that adds split-K partials."""
 _NOT_OVERLAPPED = 0.05
 """The part of a term that a longer, concurrent one does not hide."""
 _SPLIT_K = (2, 3, 4, 5, 6, 7, 8, 16)
-_MIN_CLUSTER_SPLIT_K, _MIN_KERNEL_SPLIT_K = 128, 512
+_MIN_CLUSTER_SPLIT_K = 128
+_MIN_KERNEL_SPLIT_K = 512
 """The least K of a split whose partials a cluster, or a second kernel, adds."""
 _MAX_SPLIT_K_TILE = 1 << 15
 """The most accumulators of a tile with split-K; beyond, threads have no registers left for the K range."""
@@ -118,7 +122,8 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
     sm_ctas = _ceil(ctas, sms)  # of the SM that has most
     resident = max(1, min(candidate.max_ctas_per_sm, (device.smem + 1024) // (smem + 1024)))
     cta_k = _ceil(_ceil(problem.k, tile_k), split_k) * tile_k
-    mflops, area = 2 * tile_m * tile_n * cta_k / 1e6, tile_m * tile_n / 128**2
+    mflops = 2 * tile_m * tile_n * cta_k / 1e6
+    area = tile_m * tile_n / 128**2
     alone, together = (mflops / tflops for tflops in candidate.tflops)
     waves, rest = divmod(sm_ctas, resident)
     mma = waves * max(alone, resident * together) + _ceil(sm_ctas, resident) * (_WAVE_US + _WAVE_AREA_US * area)

@@ -87,10 +87,12 @@ class Sm80Epilogue:
         arch.sync_threads()
         copy = self.row_copy(self.out_dtype, self.out_width).get_slice(thread)
         target = copy.partition_D(cute.local_tile(d, self.tile, tile))
-        source, coords = copy.partition_S(staged), copy.partition_S(coords)
+        source = copy.partition_S(staged)
+        coords = copy.partition_S(coords)
         fragment = cute.make_fragment_like(source)
         cute.copy(copy, source, fragment)
-        rows, columns = cute.size(target, mode=[1]), cute.size(target, mode=[2])
+        rows = cute.size(target, mode=[1])
+        columns = cute.size(target, mode=[2])
         inside = cute.make_rmem_tensor((1, rows, columns), Boolean)
         for i in range_constexpr(rows):
             for j in range_constexpr(columns):
@@ -105,7 +107,9 @@ class Sm80Epilogue:
 
         Split-K: each CTA of the cluster adds the accumulators of all, in order, for a part of the tile.
         """
-        split_k, outs, inputs = self.split_k, tensors.outs, tensors.inputs
+        split_k = self.split_k
+        outs = tensors.outs
+        inputs = tensors.inputs
         layout = swizzled(self.acc_dtype, self.tile, 1)
         staged = cute.make_tensor(cute.recast_ptr(smem, dtype=self.acc_dtype), layout)
         slots = acc.partition(cute.select(staged, mode=[1, 0]) if const_expr(self.swap_ab) else staged)
@@ -113,7 +117,8 @@ class Sm80Epilogue:
         self.sync()
 
         width = min(self.out_width, 128 // self.acc_dtype.width)
-        load, stores = self.access(self.acc_dtype, width), [self.access(kind, width) for kind in self.out_types]
+        load = self.access(self.acc_dtype, width)
+        stores = [self.access(kind, width) for kind in self.out_types]
         copy = self.row_copy(self.acc_dtype, width).get_slice(thread)
         ctas = [
             staged if split_k == 1 else cute.make_tensor(arch.map_dsmem_ptr(staged.iterator, other), layout)

@@ -28,9 +28,14 @@ class MultistageGemmKernel:
     """The kernel for operands of some types; subclasses say how tiles are copied, laid out and multiplied."""
 
     def __init__(
-        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue,
+        self,
+        a: Operand,
+        b: Operand,
+        config: Sm80GemmConfig,
+        scheduler: SingleTileScheduler,
+        epilogue: Sm80Epilogue,
         smem_bytes: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.a = a
         self.b = b
         self.config = config
@@ -98,7 +103,8 @@ class MultistageGemmKernel:
         thread = arch.thread_idx()[0]
         tile, batch, rank = self.scheduler.work(tensors.outs[0], divisors)
         tile_m, tile_n, tile_k = self.config.tile_shape_mnk
-        a_frag, b_frag = self.fragments(0), self.fragments(1)
+        a_frag = self.fragments(0)
+        b_frag = self.fragments(1)
         mma = self.mma((a_frag, b_frag), self.a.half)
         loaded_mma = self.mma((a_frag, b_frag), False)
 
@@ -196,33 +202,35 @@ class StageCopier:
         self.pipe: pipeline.PipelineAsync = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
 
     @cute.jit
-    def prologue(
-        self, producer: Any, a: cute.Tensor, b: cute.Tensor, stages: Any, tile: Any, thread: Int32, rank: Any
-    ):  # fmt: skip
+    def prologue(self, producer: Any, a: cute.Tensor, b: cute.Tensor, stages: Any, tile: Any, thread: Int32, rank: Any):
         """Fill all stages but one; return the next K tiles of A and B, the CTA's first K tile, and how many it has."""
         split_k, tile_k, (copy_a, copy_b) = self.split_k, self.tile_k, self.copies
         a_next = copy_a.start(a, stages[0], tile[0], thread)
         b_next = copy_b.start(b, stages[1], tile[1], thread)
         k_tiles = cute.ceil_div(a.shape[1], tile_k)
         rest = a.shape[1] - (k_tiles - 1) * tile_k  # K of the first tile; the others are whole
-        first, exists = 0, Boolean(True)
+        first = 0
+        exists = Boolean(True)
         if const_expr(split_k > 1):
             first = k_tiles * rank // split_k
             k_tiles = k_tiles * (rank + 1) // split_k - first
             exists = k_tiles > 0
             before = rest + (first - 1) * tile_k if first > 0 else Int32(0)
-            a_next, b_next = copy_a.advanced(a_next, before), copy_b.advanced(b_next, before)
+            a_next = copy_a.advanced(a_next, before)
+            b_next = copy_b.advanced(b_next, before)
             rest = Int32(tile_k) if first > 0 else rest
         self.copy_tile(0, a_next, b_next, first, exists, rest)
         producer.commit()
         producer.advance()
-        a_next, b_next = copy_a.advanced(a_next, rest), copy_b.advanced(b_next, rest)
+        a_next = copy_a.advanced(a_next, rest)
+        b_next = copy_b.advanced(b_next, rest)
         for stage in range_constexpr(1, self.stages - 1):
             if stage <= k_tiles:  # one tile of zeros more: fragments are read ahead of the last
                 self.copy_tile(stage, a_next, b_next, first + stage, stage < k_tiles)
             producer.commit()
             producer.advance()
-            a_next, b_next = copy_a.advanced(a_next, tile_k), copy_b.advanced(b_next, tile_k)
+            a_next = copy_a.advanced(a_next, tile_k)
+            b_next = copy_b.advanced(b_next, tile_k)
         return a_next, b_next, first, k_tiles
 
     def copy_tile(self, stage: Any, a: Any, b: Any, k_tile: Any, exists: Any, k_left: Any = None) -> None:

@@ -76,7 +76,8 @@ def _stage_layout(dtype: Any, shape: tuple[int, int, int], lane_bytes: int) -> A
     """Return a layout (rows, K, stages) from which four lanes load some bytes each of a row, one row after the other,
     from different banks."""
     row_bytes = math.gcd(shape[1] * dtype.width // 8, _BANK_BYTES)
-    elements, size = row_bytes * 8 // dtype.width, dtype.width // 8
+    elements = row_bytes * 8 // dtype.width
+    size = dtype.width // 8
     bits = (_BANK_BYTES // (4 * lane_bytes)).bit_length() - 1  # rows at once
     base = 7 - bits - (size.bit_length() - 1)
     permuted_bits = max(0, bits - (_BANK_BYTES // row_bytes).bit_length() + 1)
@@ -114,7 +115,8 @@ class _LaneFragments:
         atom = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=self.lane_elements * dtype.width)
         self.copy = cute.make_tiled_copy(atom, lanes, tile).get_slice(thread)
         self.source = self.copy.partition_S(stages)  # (values, rows, steps, stages)
-        count, self.blocks = cute.size(self.source, mode=[0]), cute.size(self.source, mode=[1])
+        count = cute.size(self.source, mode=[0])
+        self.blocks = cute.size(self.source, mode=[1])
         self.fragment = cute.make_rmem_tensor((count, self.blocks, self.steps), dtype)
         self.words = cute.recast_tensor(self.fragment, Int32)
         return self.steps
@@ -169,7 +171,8 @@ class IntegerFragments(_LaneFragments):
 
     def start(self, mma: Any, stages: Any, thread: Any) -> int:
         """Allocate the fragments of a K tile, and return how many steps it has."""
-        rows, lane = 16 * self.warps, self.lane_elements
+        rows = 16 * self.warps
+        lane = self.lane_elements
         lanes = cute.make_layout(((4, 8, self.warps), (lane, 2)), stride=((rows * lane, 1, 16), (rows, 8)))
         return self.allocate(stages, thread, lanes, (rows, 4 * lane))
 
@@ -224,7 +227,8 @@ class GroupScales:
         for chunk in range(self.shape[1]):
             group = minimum((k_tile * self.tile_k + chunk * self.chunk) // self.group_size, groups - 1)
             for first in range(0, self.columns, self.threads):
-                column, one = self.thread + first, cute.make_layout((1,))
+                column = self.thread + first
+                one = cute.make_layout((1,))
                 source = cute.domain_offset((minimum(self.first_column + column, columns - 1), group), self.scales)
                 target = cute.domain_offset((column, chunk, stage), self.stages)
                 cute.copy(atom, *(cute.make_tensor(x.iterator, one) for x in (source, target)), pred=exists)

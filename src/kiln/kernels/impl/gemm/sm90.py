@@ -53,9 +53,16 @@ class Sm90GemmKernel:
     __kiln_fixed__ = True
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, scales: bool,
-        config: Sm90GemmConfig, scheduler: PersistentTileScheduler, epilogue: TmaStoreEpilogue | SmemEpilogue,
-    ) -> None:  # fmt: skip
+        self,
+        a: Operand,
+        b: Operand,
+        batched: tuple[bool, bool, bool],
+        promoted: bool,
+        scales: bool,
+        config: Sm90GemmConfig,
+        scheduler: PersistentTileScheduler,
+        epilogue: TmaStoreEpilogue | SmemEpilogue,
+    ) -> None:
         # TMA rounds f32 to TF32; tensor cores would truncate.
         a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
         self.a: Operand = b if config.swap_ab else a
@@ -79,7 +86,8 @@ class Sm90GemmKernel:
 
         With swap-AB, M is N in the kernel, and N is M.
         """
-        bounds, rest = rest[: self.scheduler.num_bounds], rest[self.scheduler.num_bounds :]
+        bounds = rest[: self.scheduler.num_bounds]
+        rest = rest[self.scheduler.num_bounds :]
         scales, rest = self.scale_tensors(rest)
         extra = len(self.epilogue.out_types) - 1
         row_partials, rest = (rest[:1], rest[1:]) if self.epilogue.reduces_rows else ([], rest)
@@ -101,9 +109,13 @@ class Sm90GemmKernel:
         stores, coords = self.epilogue.tma_stores(d)
         tensors = EpilogueTensors(d, inputs, alpha, beta, stores, coords, row_partials)
         self.kernel(tma_a, tma_b, self.mma(), tensors, bounds, scales).launch(
-            grid=self.scheduler.grid(d[0]), block=((1 + self.config.mma_warpgroups) * WARPGROUP_THREADS, 1, 1),
-            cluster=self.scheduler.cluster(), stream=stream, min_blocks_per_mp=1, use_pdl=True,
-        )  # fmt: skip
+            grid=self.scheduler.grid(d[0]),
+            block=((1 + self.config.mma_warpgroups) * WARPGROUP_THREADS, 1, 1),
+            cluster=self.scheduler.cluster(),
+            stream=stream,
+            min_blocks_per_mp=1,
+            use_pdl=True,
+        )
 
     def permuted(self, x: Any, modes: list[int], width: int, batched: bool, rounded: bool = False) -> Any:
         """Return a tensor with permuted modes and strides that a width divides; `rounded`: f32 becomes TF32."""
@@ -143,11 +155,17 @@ class Sm90GemmKernel:
 
     def mma(self) -> Any:
         """Return the tiled MMA of the warpgroups that share a tile."""
-        a_mode, b_mode = _major(self.a).sm90_mma_major_mode(), _major(self.b).sm90_mma_major_mode()
+        a_mode = _major(self.a).sm90_mma_major_mode()
+        b_mode = _major(self.b).sm90_mma_major_mode()
         return sm90.make_trivial_tiled_mma(
-            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype,
-            (self.config.warpgroups_per_tile, 1, 1), (64, self.config.tile_shape_mnk[1]),
-        )  # fmt: skip
+            self.a.dtype,
+            self.b.dtype,
+            a_mode,
+            b_mode,
+            self.epilogue.acc_dtype,
+            (self.config.warpgroups_per_tile, 1, 1),
+            (64, self.config.tile_shape_mnk[1]),
+        )
 
     @cute.kernel
     def kernel(
@@ -198,7 +216,8 @@ class Sm90GemmKernel:
 
     def make_pipeline(self) -> Any:
         """Return the pipeline of a producer thread (with a warp for scales) and all warps that share a tile."""
-        config, thread = self.config, pipeline.Agent.Thread
+        config = self.config
+        thread = pipeline.Agent.Thread
         return pipeline.PipelineTmaAsync.create(
             num_stages=config.ab_stages,
             producer_group=pipeline.CooperativeGroup(thread, 1 + LANES if self.block_scaled else 1),
@@ -229,11 +248,14 @@ class Sm90GemmKernel:
     @cute.jit
     def produce(self, pipe: Any, a: TmaOperand, stages_a: Any, b: TmaOperand, stages_b: Any, tiles: Any):
         """Load the tiles of A and B of this CTA, one K tile to a stage."""
-        operands, place = ((a, stages_a), (b, stages_b)), cluster_coord(self.config.cluster_shape_mn)
+        operands = ((a, stages_a), (b, stages_b))
+        place = cluster_coord(self.config.cluster_shape_mn)
         loads = self.tma_loads(operands, place)
         first_k, k_tiles = self.k_range(a.coords, tiles)
         producer = pipe.make_producer()
-        idx, num_tiles, backwards = self.scheduler.first(), self.scheduler.num_tiles(tiles), Int32(0)
+        idx = self.scheduler.first()
+        num_tiles = self.scheduler.num_tiles(tiles)
+        backwards = Int32(0)
         while idx < num_tiles:  # a range would be counted first, by a division
             tile_loads = self.tile_loads(self.scheduler.tile(idx, tiles), loads, operands, place)
             arch.griddepcontrol_wait()
@@ -242,7 +264,8 @@ class Sm90GemmKernel:
                 stage = producer.acquire_and_advance()
                 for load in tile_loads:
                     load.issue(k_tile, stage.index, stage.barrier)
-            idx, backwards = idx + self.scheduler.stride(), 1 - backwards
+            idx = idx + self.scheduler.stride()
+            backwards = 1 - backwards
         producer.tail()  # other CTAs may still release stages here
 
     def tma_loads(self, operands: Any, place: Any, sides: tuple[int, ...] = (0, 1)) -> list[TmaLoads]:
@@ -254,7 +277,8 @@ class Sm90GemmKernel:
 
     def tile_loads(self, tile: GemmTile, loads: list[TmaLoads], operands: Any, place: Any) -> list[TmaLoads]:
         """Return the loads of the K tiles of A and B that a tile needs."""
-        loads, batches = list(loads), [tile.batch, tile.batch_b]
+        loads = list(loads)
+        batches = [tile.batch, tile.batch_b]
         if self.config.swap_ab:
             batches.reverse()
         if self.scheduler.ragged:  # rows of a group begin anywhere
@@ -269,7 +293,9 @@ class Sm90GemmKernel:
         """Load the block scales of this CTA, those of one K tile to a stage."""
         first_k, k_tiles = self.scheduler.k_range(Int32(scales[0].shape[1]), tiles)
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.ab_stages)
-        idx, num_tiles, backwards = self.scheduler.first(), self.scheduler.num_tiles(tiles), Int32(0)
+        idx = self.scheduler.first()
+        num_tiles = self.scheduler.num_tiles(tiles)
+        backwards = Int32(0)
         while idx < num_tiles:
             loader = BlockScaleLoader(scales, self.config, self.scheduler.tile(idx, tiles))
             arch.griddepcontrol_wait()
@@ -279,17 +305,29 @@ class Sm90GemmKernel:
                 loader.load(k_tile, stages[None, state.index])
                 arch.cp_async_mbarrier_arrive_noinc(pipe.producer_get_barrier(state))
                 state.advance()
-            idx, backwards = idx + self.scheduler.stride(), 1 - backwards
+            idx = idx + self.scheduler.stride()
+            backwards = 1 - backwards
 
     # --- consumers ---------------------------------------------------------------------------------------------------
 
     @cute.jit
     def consume(
-        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any,
-        buffers: Any, tiles: Any, tensors: EpilogueTensors,
-    ):  # fmt: skip
+        self,
+        pipe: Any,
+        order: Any,
+        mma: Any,
+        consumer_idx: Any,
+        thread: Any,
+        k_range: Any,
+        stages: Any,
+        buffers: Any,
+        tiles: Any,
+        tensors: EpilogueTensors,
+    ):
         """Multiply the tiles of a consumer warpgroup, and store the results."""
-        config, scheduler, k_tiles = self.config, self.scheduler, k_range[1]
+        config = self.config
+        scheduler = self.scheduler
+        k_tiles = k_range[1]
         warpgroup_thread = thread % WARPGROUP_THREADS
         thr_mma = mma.get_slice(warpgroup_thread if const_expr(config.pingpong) else thread)
         # the slice of a warpgroup's first thread: descriptors are the same for all of its threads
@@ -302,12 +340,15 @@ class Sm90GemmKernel:
         scales = BlockScales(thr_mma, config, stages[2]) if const_expr(self.block_scaled) else None
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
-        idx, stride, num_tiles = scheduler.first(), scheduler.stride(), scheduler.num_tiles(tiles)
+        idx = scheduler.first()
+        stride = scheduler.stride()
+        num_tiles = scheduler.num_tiles(tiles)
         if const_expr(config.pingpong):  # every other tile; the stages of those between are the other warpgroup's
             if consumer_idx == 1:
                 reading.advance(k_tiles)
                 releasing.advance(k_tiles)
-            idx, stride = idx + consumer_idx * stride, 2 * stride
+            idx = idx + consumer_idx * stride
+            stride = 2 * stride
         next_tile: Any = Int32(0)
         count = k_tiles
         if const_expr(self.skips_empty):
@@ -380,9 +421,16 @@ class Sm90GemmKernel:
 
     @cute.jit
     def accumulate_promoted(
-        self, pipe: Any, order: Any, operands: MmaOperands, reading: Any, k_tiles: Any, stage_acc: cute.Tensor,
-        acc: cute.Tensor, scales: Any,
-    ):  # fmt: skip
+        self,
+        pipe: Any,
+        order: Any,
+        operands: MmaOperands,
+        reading: Any,
+        k_tiles: Any,
+        stage_acc: cute.Tensor,
+        acc: cute.Tensor,
+        scales: Any,
+    ):
         """The main loop with accumulators of each stage, which are scaled by block scales and added in f32."""
         acc.fill(0)
         for _ in range(k_tiles):

@@ -74,7 +74,8 @@ class BlockScales:
 
     def add(self, acc: cute.Tensor, stage_acc: cute.Tensor) -> None:
         """Add the scaled accumulators of a stage."""
-        rows, eights = len(self.rows), cute.size(acc, mode=[0]) // 4
+        rows = len(self.rows)
+        eights = cute.size(acc, mode=[0]) // 4
         for eight in range_constexpr(eights):
             column = self.registers[rows + eight * self.num_columns // eights]
             for i in range_constexpr(rows):

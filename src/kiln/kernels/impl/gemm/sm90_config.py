@@ -152,52 +152,81 @@ class Sm90GemmConfig(Config):
         (_, n, k), bits, registers = self.tile_shape_mnk, dtype.width, self.acc_registers(promoted)
         out_bits = [kind.width for kind in out_types]
         used = self.smem_bytes(bits, *out_bits, block_scaled=block_scaled)
-        spans, out_names = ", ".join(map(str, _SWIZZLE_BYTES)), ", ".join(kind.__name__ for kind in out_types)
+        spans = ", ".join(map(str, _SWIZZLE_BYTES))
+        out_names = ", ".join(kind.__name__ for kind in out_types)
         transposable = self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)
         by_threads = self.smem_epilogue or self.transpose_out
         by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(*out_bits, fused=len(out_bits) > 1) > 0
         self.require(
-            (not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
-             f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}"),
-            (not self.transpose_out or transposable,
-             "transpose_out is for results of 16 bits with swap_ab and without split_k_cluster", "transpose_out=False"),
+            (
+                not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
+                f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}",
+            ),
+            (
+                not self.transpose_out or transposable,
+                "transpose_out is for results of 16 bits with swap_ab and without split_k_cluster",
+                "transpose_out=False",
+            ),
             (not by_threads or (n % 8 == 0 and n <= 256), "N of a tile must be a multiple of 8, and at most 256"),
-            (by_threads or by_tma,
-             f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}"),
-            (k * bits // 8 in _SWIZZLE_BYTES,
-             f"K of a stage must be {spans} bytes: "
-             f"{', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}"),
+            (
+                by_threads or by_tma,
+                f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}",
+            ),
+            (
+                k * bits // 8 in _SWIZZLE_BYTES,
+                f"K of a stage must be {spans} bytes: "
+                f"{', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}",
+            ),
             (self.ab_stages >= 2, "there must be at least 2 stages"),
             (self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written"),
-        )  # fmt: skip
+        )
         self._check_cluster()
         self.require(
-            (registers <= MAX_ACC_REGISTERS, f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
-             "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False"),
-            (used <= device.smem, f"it takes {used} bytes of shared memory, and a CTA has {device.smem}",
-             "fewer stages or a smaller tile"),
-        )  # fmt: skip
+            (
+                registers <= MAX_ACC_REGISTERS,
+                f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
+                "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False",
+            ),
+            (
+                used <= device.smem,
+                f"it takes {used} bytes of shared memory, and a CTA has {device.smem}",
+                "fewer stages or a smaller tile",
+            ),
+        )
 
     def _check_cluster(self) -> None:
         """Refuse extents of tile and cluster that do not go together."""
         (m, n, _), (cluster_m, cluster_n), split_k = self.tile_shape_mnk, self.cluster_shape_mn, self.split_k_cluster
-        rows, rows_a, rows_b = ATOM_M * self.warpgroups_per_tile, m // cluster_n, n // cluster_m
+        rows = ATOM_M * self.warpgroups_per_tile
+        rows_a = m // cluster_n
+        rows_b = n // cluster_m
         self.require(
             (m % rows == 0, f"M of a tile must be a multiple of {rows}, the rows of its warpgroups"),
-            (self.raster_group <= _MAX_RASTER_GROUP,
-             f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}"),
+            (
+                self.raster_group <= _MAX_RASTER_GROUP,
+                f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}",
+            ),
             (self.cluster_size <= 8, f"a cluster has {self.cluster_size} CTAs; it may have 8"),
-            (split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
-             "with split-K the cluster is the CTAs of a tile", "cluster_shape_mn=(1, 1)"),
-            (split_k == 1 or n % (8 * split_k) == 0,
-             f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a "
-             "multiple of 8"),
-            (m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
-             f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8"),
-            (rows_a <= _MAX_BOX_ROWS,
-             f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
-             "a smaller tile"),
-        )  # fmt: skip
+            (
+                split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
+                "with split-K the cluster is the CTAs of a tile",
+                "cluster_shape_mn=(1, 1)",
+            ),
+            (
+                split_k == 1 or n % (8 * split_k) == 0,
+                f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a "
+                "multiple of 8",
+            ),
+            (
+                m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
+                f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8",
+            ),
+            (
+                rows_a <= _MAX_BOX_ROWS,
+                f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
+                "a smaller tile",
+            ),
+        )
 
     def split_k_stages(self, row_bytes: int) -> int:
         """Return the least stages whose place accumulators can take with split-K, if threads write them."""

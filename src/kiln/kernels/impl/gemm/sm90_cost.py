@@ -31,13 +31,17 @@ if TYPE_CHECKING:
     from ...dispatch.problem import TensorLayout
     from .problem import GemmProblem
 
-_LINE_BYTES, _SECTOR_BYTES = 128, 32
+_LINE_BYTES = 128
+_SECTOR_BYTES = 32
 """Bytes of a line of the L2 cache, which are the K of a stage, and of what the cache reads at a time."""
-_MMA_NORM, _STAGE_NORM, _DRAM_NORM = 8, 6, 4
+_MMA_NORM = 8
+_STAGE_NORM = 6
+_DRAM_NORM = 4
 """The exponents of the norms that join what limits WGMMA, a stage, and the SMs and DRAM."""
 _RASTER_ROWS = 2048
 """Rows of the result that are computed side by side, for reuse in the L2 cache."""
-_MIN_STAGES, _MAX_STAGES = 3, 12
+_MIN_STAGES = 3
+_MAX_STAGES = 12
 _MAX_SWAP_AB_STAGES = 20
 """The most stages with swap-AB, whose stages are small: the bytes in flight count."""
 _MIN_CLUSTER_SPLIT_STAGES = 4
@@ -48,9 +52,12 @@ _MAX_SPLIT_ACC_REGISTERS = 96
 """Accumulators of a thread with split-K in a cluster, which sends them from registers."""
 _EPI_STAGES = 4
 """Stages of the epilogue where no MMA runs beside it: none waits for the one before."""
-_TILES_ALONG_N, _WAVES = (1, 2, 3, 4, 5), (1, 2, 3, 4)
+_TILES_ALONG_N = (1, 2, 3, 4, 5)
+_WAVES = (1, 2, 3, 4)
 """Numbers of tiles along N, and of waves of tiles, for which N of a tile is made as small as it can be."""
-_WIDE, _MIN_WAVE_N, _MAX_N = (128, 160, 192, 256), 64, 256
+_WIDE = (128, 160, 192, 256)
+_MIN_WAVE_N = 64
+_MAX_N = 256
 """N of tiles of large problems; the least that is worth whole waves; the largest."""
 
 
@@ -165,11 +172,18 @@ def _tile_n(problem: GemmProblem, family: Family, splits: int, device: Device) -
 
 
 def _config(
-    problem: GemmProblem, device: Device, family: Family, tile_n: int, cluster: tuple[int, int], splits: int,
+    problem: GemmProblem,
+    device: Device,
+    family: Family,
+    tile_n: int,
+    cluster: tuple[int, int],
+    splits: int,
     transposes: bool,
-) -> Sm90GemmConfig | None:  # fmt: skip
+) -> Sm90GemmConfig | None:
     """Return a config of a family; None: there is none."""
-    tile_k, tile_m, swap_ab = 8 * _LINE_BYTES // problem.dtype.width, family.tile_m, family.swap_ab
+    tile_k = 8 * _LINE_BYTES // problem.dtype.width
+    tile_m = family.tile_m
+    swap_ab = family.swap_ab
     if splits > 1 and _ceil(problem.k, tile_k) < splits * _MIN_CLUSTER_SPLIT_STAGES:
         return None
     if tile_n % (8 * cluster[0]):  # each CTA of a cluster loads a part for all
@@ -179,10 +193,16 @@ def _config(
     # where all rows are computed side by side, CTAs that read the same tile of the larger operand are neighbours
     one_wide = swap_ab and tile_n < rows <= min(_RASTER_ROWS, columns // 2)
     config = Sm90GemmConfig(
-        (tile_m, tile_n, tile_k), cluster, 1, 1 if one_wide else max(1, _RASTER_ROWS // (tile_m * cluster[0])),
-        family.pingpong, splits, swap_ab, transpose_out=transpose_out,
+        (tile_m, tile_n, tile_k),
+        cluster,
+        1,
+        1 if one_wide else max(1, _RASTER_ROWS // (tile_m * cluster[0])),
+        family.pingpong,
+        splits,
+        swap_ab,
+        transpose_out=transpose_out,
         epi_stages=_EPI_STAGES if problem.out_bits[0] <= 16 and not (family.pingpong or transpose_out) else 2,
-    )  # fmt: skip
+    )
     if config.acc_registers(problem.promoted) > (_MAX_SPLIT_ACC_REGISTERS if splits > 1 else MAX_ACC_REGISTERS):
         return None
     return _with_stages(problem, config, device, problem.out_bits)
@@ -196,8 +216,10 @@ def _split_k_configs(problem: GemmProblem, config: Sm90GemmConfig, device: Devic
         return
     if config.swap_ab:
         m, n = n, m
-    clusters, splits = _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster, config.split_k_cluster
-    stages, counts = _ceil(problem.k, tile_k), set[int]()
+    clusters = _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster
+    splits = config.split_k_cluster
+    stages = _ceil(problem.k, tile_k)
+    counts = set[int]()
     for ctas in (device.sm_count, device.sm_count // 2):
         if most := min(ctas // clusters, stages // (_MIN_SPLIT_STAGES * splits)):
             counts.add(_ceil(stages, _ceil(stages, most * splits) * splits))
@@ -214,7 +236,8 @@ def _with_stages(
     """Return a config with as many stages as fit beside results with some bits; None: too few do."""
     if not (config.smem_epilogue or config.epi_tile_n(*out_bits, fused=len(out_bits) > 1)):
         return None
-    bits, scaled = problem.dtype.width, bool(problem.block_scales)
+    bits = problem.dtype.width
+    scaled = bool(problem.block_scales)
     one = dataclasses.replace(config, ab_stages=1)
     free = device.smem - one.smem_bytes(bits, *out_bits, block_scaled=scaled)
     most = _MAX_SWAP_AB_STAGES if config.swap_ab else _MAX_STAGES
@@ -253,7 +276,8 @@ class Times(NamedTuple):
     def total(self) -> float:
         """Return the microseconds of all."""
         whole, part = divmod(self.waves, 1)
-        tile, dram = self.steps * _norm(_STAGE_NORM, *self.stage.values()), self.dram / self.waves
+        tile = self.steps * _norm(_STAGE_NORM, *self.stage.values())
+        dram = self.dram / self.waves
         # a part of a wave after whole ones begins at different times, and moves fewer bytes at a time
         last_dram = dram * (math.sqrt(part) if whole else part)
         last = _norm(_DRAM_NORM, tile, last_dram) if part else 0.0
@@ -269,7 +293,8 @@ def times(
     problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS, grouped: bool = False
 ) -> Times:
     """Return what a config is expected to spend time on."""
-    work, splits = _Work.of(problem, config, device), config.split_k_cluster * config.split_k
+    work = _Work.of(problem, config, device)
+    splits = config.split_k_cluster * config.split_k
     waves = math.ceil(work.waves)
     # with pingpong only the last epilogue is not hidden; with split-K a CTA has one tile
     fixed = c.launch_us + _epilogue_us(problem, config, work, c) * (1 if config.pingpong and splits == 1 else waves)

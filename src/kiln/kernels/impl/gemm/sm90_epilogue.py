@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 _FIRST_BARRIER = 1
 """The named barrier of the first consumer warpgroup; the others follow."""
-_MANY_ACCUMULATORS, _STEP, _LEAST_STEP = 160, 16, 8
+_MANY_ACCUMULATORS = 160
+_STEP = 16
+_LEAST_STEP = 8
 """With more accumulators than this a thread combines 16 columns at a time, or 8, where inputs are loaded one by one
 since the tile is transposed, or threads store rows: registers for inputs and results are few."""
 _INPUT_BITS = 16
@@ -69,10 +71,16 @@ class TmaStoreEpilogue:
     __kiln_fixed__ = True
 
     def __init__(
-        self, config: Sm90GemmConfig, epi_tile_n: int, acc_dtype: Any, out_types: tuple[Any, ...],
-        combine: Callable[..., Any], input_widths: tuple[int, ...] | None, row_width: int = 0,
+        self,
+        config: Sm90GemmConfig,
+        epi_tile_n: int,
+        acc_dtype: Any,
+        out_types: tuple[Any, ...],
+        combine: Callable[..., Any],
+        input_widths: tuple[int, ...] | None,
+        row_width: int = 0,
         reduces_rows: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.tile_mn: tuple[int, int] = config.tile_shape_mnk[:2]
         self.warpgroups_per_tile: int = config.warpgroups_per_tile
         self.warpgroups: int = config.mma_warpgroups
@@ -100,12 +108,14 @@ class TmaStoreEpilogue:
     def smem_layouts(self) -> list[Any]:
         """Return the layout of the stages of all warpgroups, for each result."""
         order = LayoutEnum.COL_MAJOR if self.transposed else LayoutEnum.ROW_MAJOR
-        shape, count = (ATOM_M, self.epi_tile_n), self.warpgroups * self.stages
+        shape = (ATOM_M, self.epi_tile_n)
+        count = self.warpgroups * self.stages
         return [sm90.make_smem_layout_epi(kind, order, shape, count) for kind in self.out_types]
 
     def tma_stores(self, d: Any) -> tuple[list[Any], list[Any]]:
         """Return the atoms that store an epilogue tile, and TMA coordinates (M, N, L), of each result. Host only."""
-        op, tile = cpasync.CopyBulkTensorTileS2GOp(), (ATOM_M, self.epi_tile_n)
+        op = cpasync.CopyBulkTensorTileS2GOp()
+        tile = (ATOM_M, self.epi_tile_n)
         pairs = [
             cpasync.make_tiled_tma_atom(op, x, cute.slice_(layout, (None, None, 0)), tile)
             for x, layout in zip(d, self.smem_layouts())
@@ -121,9 +131,14 @@ class TmaStoreEpilogue:
 
     @cute.jit
     def write(
-        self, acc: RegisterAccumulator, thread: Int32, consumer_idx: Int32, buffers: Any, tensors: EpilogueTensors,
+        self,
+        acc: RegisterAccumulator,
+        thread: Int32,
+        consumer_idx: Int32,
+        buffers: Any,
+        tensors: EpilogueTensors,
         tile: GemmTile,
-    ):  # fmt: skip
+    ):
         """Store the accumulators that a thread of a warpgroup has of a tile."""
         coords = tensors.tma_coords
         if const_expr(self.ragged):
@@ -147,7 +162,8 @@ class TmaStoreEpilogue:
     @cute.jit
     def write_scaled(self, acc: cute.Tensor, first: Any, stored: _TileStores):
         """Store accumulators that are at most scaled."""
-        tensors, count = stored.tensors, self.step // 2
+        tensors = stored.tensors
+        count = self.step // 2
         for number in range_constexpr(self.atoms_m * self.epi_tiles_n):
             values = cute.make_rmem_tensor((count,), self.acc_dtype)
             for i in range_constexpr(count):
@@ -159,9 +175,14 @@ class TmaStoreEpilogue:
     @cute.jit
     def write_fused(self, acc: RegisterAccumulator, first: Any, stored: _TileStores):
         """Combine accumulators with epilogue inputs and store the results, in a loop, since its code is long."""
-        tensors, tile, thread = stored.tensors, stored.tile, stored.thread
-        d, inputs = tensors.outs[0], tensors.inputs
-        steps, count, fragment = self.epi_tile_n // self.step, self.step // 2, acc.fragment
+        tensors = stored.tensors
+        tile = stored.tile
+        thread = stored.thread
+        d = tensors.outs[0]
+        inputs = tensors.inputs
+        steps = self.epi_tile_n // self.step
+        count = self.step // 2
+        fragment = acc.fragment
         coords = cute.local_tile(cute.make_identity_tensor((d.shape[0], d.shape[1])), self.tile_mn, (tile.m, tile.n))
         coords = acc.partition(coords)  # ((2, 2, columns / 8), rows / 64, 1); of 8 columns ((2, 2), ...)
         if const_expr(self.ragged):
@@ -172,7 +193,8 @@ class TmaStoreEpilogue:
         loaded, steps_loaded = self.input_registers(inputs)
         row_sum = cute.make_rmem_tensor((2 * self.atoms_m,), Float32)
         row_sum.fill(0.0)
-        total, row_steps = self.atoms_m * self.epi_tiles_n * steps, self.epi_tiles_n * steps
+        total = self.atoms_m * self.epi_tiles_n * steps
+        row_steps = self.epi_tiles_n * steps
         self.load_inputs(loaded, inputs, last, tile.batch, coords, 0, row_steps // steps_loaded)
         for number in dynamic_range(total, unroll=1):
             values = cute.make_rmem_tensor((count,), self.acc_dtype)
@@ -246,7 +268,8 @@ class TmaStoreEpilogue:
     @cute.jit
     def store(self, coord: Any, stage: Any, stored: _TileStores):
         """Store the epilogue tile of each result that is in a stage."""
-        consumer_idx, is_leader = stored.consumer_idx, stored.is_leader
+        consumer_idx = stored.consumer_idx
+        is_leader = stored.is_leader
         slot = consumer_idx * self.stages + stage
         arch.fence_proxy("async.shared", space="cta")
         if is_leader:  # the stage that is written next has been read
@@ -267,7 +290,8 @@ class TmaStoreEpilogue:
     def store_rows(self, rows: Int32, coord: Any, slot: Int32, stored: _TileStores):
         """Store some rows of an epilogue tile by threads, which meet before its stage is written again."""
         (d,), (stages,), width = stored.tensors.outs, stored.buffers, self.row_width
-        dtype, tile = self.out_types[0], (ATOM_M, self.epi_tile_n)
+        dtype = self.out_types[0]
+        tile = (ATOM_M, self.epi_tile_n)
         atom = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)
         lanes = self.epi_tile_n // width
         order = cute.make_layout((WARPGROUP_THREADS // lanes, lanes), stride=(lanes, 1))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .sm90_config import Sm90GemmConfig
 
 _WARP = 32
-_LEAST_STAGES, _LEAST_SCALED_STAGES = 3, 5
+_LEAST_STAGES = 3
+_LEAST_SCALED_STAGES = 5
 
 
 class Sm90GroupedGemm(Sm90Gemm):
@@ -69,9 +70,15 @@ class Sm90GroupedGemm(Sm90Gemm):
 
     def scheduler(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
         return schedulers.GroupedRowsTileScheduler(
-            config.tile_shape_mnk[:2], config.cluster_shape_mn, config.raster_group, clusters, _table_groups(problem),
-            problem.contiguous, config.swap_ab, _memory_bound(problem),
-        )  # fmt: skip
+            config.tile_shape_mnk[:2],
+            config.cluster_shape_mn,
+            config.raster_group,
+            clusters,
+            _table_groups(problem),
+            problem.contiguous,
+            config.swap_ab,
+            _memory_bound(problem),
+        )
 
 
 def _times(problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> sm90_cost.Times:
@@ -88,7 +95,8 @@ def _times(problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) 
 
 def _suits_groups(config: Sm90GemmConfig, problem: GroupedGemmProblem) -> bool:
     """Return whether a config may be worth it for groups; those that are left out were slower, or never measured."""
-    tile_m, memory_bound = config.tile_shape_mnk[0], _memory_bound(problem)
+    tile_m = config.tile_shape_mnk[0]
+    memory_bound = _memory_bound(problem)
     if config.split_k_cluster * config.split_k > 1:
         return False
     if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 multiplies half

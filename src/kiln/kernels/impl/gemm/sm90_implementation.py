@@ -89,17 +89,28 @@ class Sm90Gemm(Implementation):
         config.check(problem.dtype, stored, problem.promoted, device, bool(problem.block_scales))
         config.check_split_k_smem(tile_k * problem.dtype.width // 8)
         whole = not (config.smem_epilogue or config.swap_ab or config.split_k > 1)
-        k_tiles, floats = -(-problem.k // tile_k), problem.acc_dtype is Float32
+        k_tiles = -(-problem.k // tile_k)
+        floats = problem.acc_dtype is Float32
         config.require(
-            (not problem.reduces_rows or whole, "row_reduction needs whole accumulators, in rows of the tile",
-             "split_k_cluster=1, swap_ab=False, split_k=1"),
-            (not problem.block_scales or (tile_k == SCALE_BLOCK and not config.swap_ab),
-             f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile", f"K of {SCALE_BLOCK}, swap_ab=False"),
-            (config.split_k_cluster * config.split_k <= k_tiles,
-             f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least"),
-            (config.split_k == 1 or (batches == 1 and floats and not problem.block_scales and n % 4 == 0),
-             f"split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4"),
-        )  # fmt: skip
+            (
+                not problem.reduces_rows or whole,
+                "row_reduction needs whole accumulators, in rows of the tile",
+                "split_k_cluster=1, swap_ab=False, split_k=1",
+            ),
+            (
+                not problem.block_scales or (tile_k == SCALE_BLOCK and not config.swap_ab),
+                f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile",
+                f"K of {SCALE_BLOCK}, swap_ab=False",
+            ),
+            (
+                config.split_k_cluster * config.split_k <= k_tiles,
+                f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
+            ),
+            (
+                config.split_k == 1 or (batches == 1 and floats and not problem.block_scales and n % 4 == 0),
+                f"split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4",
+            ),
+        )
 
     def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         if config.split_k > 1:
@@ -111,7 +122,9 @@ class Sm90Gemm(Implementation):
 
     def launch(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         """Run the kernel. With `split_k`, the batches of the result are the partials of the slices of K."""
-        batched, options, fusion = self.batched(problem), self.kernel_options(problem), problem.fusion
+        batched = self.batched(problem)
+        options = self.kernel_options(problem)
+        fusion = problem.fusion
         scheduler = self.scheduler(problem, config, batched[2], devices.max_active_clusters(config.cluster_size))
         a, b = problem.operands()
 
@@ -122,9 +135,16 @@ class Sm90Gemm(Implementation):
         operands = a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types
         out_width = problem.out_width if config.smem_epilogue or scheduler.ragged else 0
         key = (
-            type(self), operands, batched, *options, config, out_width, problem.epilogue_input_widths, fusion,
+            type(self),
+            operands,
+            batched,
+            *options,
+            config,
+            out_width,
+            problem.epilogue_input_widths,
+            fusion,
             *vars(scheduler).values(),
-        )  # fmt: skip
+        )
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         (batches, rows, n), partials = problem.shape, []
         if problem.reduces_rows:
@@ -145,7 +165,8 @@ class Sm90Gemm(Implementation):
 
     def scheduler(self, problem: Any, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
         """Return the tile scheduler, for a result with several batches or one."""
-        tile, in_cluster = config.tile_shape_mnk[:2], config.split_k_cluster
+        tile = config.tile_shape_mnk[:2]
+        in_cluster = config.split_k_cluster
         if in_cluster * config.split_k > 1:
             return schedulers.SplitKTileScheduler(tile, config.raster_group, in_cluster, batched, config.split_k > 1)
         return schedulers.PersistentTileScheduler(tile, config.cluster_shape_mn, config.raster_group, clusters, batched)
@@ -155,7 +176,10 @@ def make_epilogue(
     problem: GemmProblem, config: Sm90GemmConfig, ragged: bool = False
 ) -> TmaStoreEpilogue | SmemEpilogue:
     """Return the epilogue of a problem; `ragged`: rows of tiles begin and end anywhere."""
-    out, acc, fusion, widths = problem.out_types, problem.acc_dtype, problem.fusion, problem.epilogue_input_widths
+    out = problem.out_types
+    acc = problem.acc_dtype
+    fusion = problem.fusion
+    widths = problem.epilogue_input_widths
     if config.smem_epilogue:
         return SmemEpilogue(config, acc, out, problem.out_width, fusion.combiner(), widths, ragged)
     columns = config.epi_tile_n(*problem.out_bits, fused=not fusion.plain)

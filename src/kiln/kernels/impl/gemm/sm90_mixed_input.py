@@ -47,14 +47,18 @@ _MIN_TRANSPOSED_ROWS = 32
 """With more rows of A results are transposed in shared memory, for TMA to store."""
 _LAUNCH_US = 3.0
 """Microseconds of a launch and of the first loads, as far as `_TILE_US` has none of them."""
-_TILE_US, _TILE_AREA_US, _SPLIT_US = 1.7, 0.8, 1.1
+_TILE_US = 1.7
+_TILE_AREA_US = 0.8
+_SPLIT_US = 1.1
 """The time of a tile, of each 128 x 128 of it, and of each CTA more that shares it, on an H200."""
 _STAGE_US = (0.04, 0.152, 0.065), (0.04, 0.096, 0.084)
 """The time of a stage, of 128 x 64 of B in it, and of group scales for those; of 8 bits, and of 4."""
 _ROW_US = 0.0021
 """The time of 128 x 64 of B for each row of A."""
-_MEMORY_TB_PER_S, _PEAK_TFLOPS = 3.5, 700
-_MAX_STAGES, _MIN_STAGES = 12, 3
+_MEMORY_TB_PER_S = 3.5
+_PEAK_TFLOPS = 700
+_MAX_STAGES = 12
+_MIN_STAGES = 3
 _ALIGNMENT_BYTES = 1024
 """Shared memory that aligning the buffers may take."""
 
@@ -79,9 +83,16 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     """
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], int4: bool, group_size: int,
-        config: Sm90MixedInputConfig, scheduler: Any, epilogue: Any,
-    ) -> None:  # fmt: skip
+        self,
+        a: Operand,
+        b: Operand,
+        batched: tuple[bool, bool, bool],
+        int4: bool,
+        group_size: int,
+        config: Sm90MixedInputConfig,
+        scheduler: Any,
+        epilogue: Any,
+    ) -> None:
         super().__init__(a, b, batched, False, bool(group_size), config, scheduler, epilogue)
         self.int4 = int4
         self.group_size = group_size
@@ -98,8 +109,10 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         return [self.permuted(rest[0], [2, 1, 0], 1, True)], rest[1:]
 
     def mma(self) -> Any:
-        k, source = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), warpgroup.OperandSource.RMEM
-        dtype, shape = self.b.dtype, (64, self.config.tile_shape_mnk[1])
+        k = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode()
+        source = warpgroup.OperandSource.RMEM
+        dtype = self.b.dtype
+        shape = (64, self.config.tile_shape_mnk[1])
         return sm90.make_trivial_tiled_mma(
             dtype, dtype, k, k, Float32, (self.config.warpgroups_per_tile, 1, 1), shape, source
         )
@@ -107,12 +120,15 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     @cute.jit
     def produce(self, pipe: Any, a: TmaOperand, stages_a: Any, b: TmaOperand, stages_b: Any, tiles: Any):
         """Load tiles as other kernels do, but the first integers, all that fit, while A is still permuted."""
-        operands, place = ((a, stages_a), (b, stages_b)), cluster_coord(self.config.cluster_shape_mn)
+        operands = ((a, stages_a), (b, stages_b))
+        place = cluster_coord(self.config.cluster_shape_mn)
         loads = self.tma_loads(operands, place)
         first_k, k_tiles = self.k_range(a.coords, tiles)
         producer = pipe.make_producer()
-        idx, num_tiles = self.scheduler.first(), self.scheduler.num_tiles(tiles)
-        tile, early = self.scheduler.tile(idx, tiles), minimum(k_tiles, self.config.ab_stages)
+        idx = self.scheduler.first()
+        num_tiles = self.scheduler.num_tiles(tiles)
+        tile = self.scheduler.tile(idx, tiles)
+        early = minimum(k_tiles, self.config.ab_stages)
         load_a = loads[0].of_tile(tile.m, tile.batch_b)
         for step in range(early):
             stage = producer.acquire_and_advance()
@@ -127,16 +143,28 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
                 stage = producer.acquire_and_advance()
                 for load in tile_loads:
                     load.issue(k_tile, stage.index, stage.barrier)
-            idx, early = idx + self.scheduler.stride(), Int32(0)
+            idx = idx + self.scheduler.stride()
+            early = Int32(0)
         producer.tail()  # other CTAs may still release stages here
 
     @cute.jit
     def consume(
-        self, pipe: Any, order: Any, mma: Any, consumer_idx: Any, thread: Any, k_range: Any, stages: Any,
-        buffers: Any, tiles: Any, tensors: EpilogueTensors,
-    ):  # fmt: skip
-        config, scheduler = self.config, self.scheduler
-        thr_mma, uniform = mma.get_slice(thread), mma.get_slice(consumer_idx * WARPGROUP_THREADS)
+        self,
+        pipe: Any,
+        order: Any,
+        mma: Any,
+        consumer_idx: Any,
+        thread: Any,
+        k_range: Any,
+        stages: Any,
+        buffers: Any,
+        tiles: Any,
+        tensors: EpilogueTensors,
+    ):
+        config = self.config
+        scheduler = self.scheduler
+        thr_mma = mma.get_slice(thread)
+        uniform = mma.get_slice(consumer_idx * WARPGROUP_THREADS)
         b = mma.make_fragment_B(uniform.partition_B(stages[1]))
         acc = cute.make_rmem_tensor(mma.partition_shape_C(config.tile_shape_mnk[:2]), Float32)
         shape = ((2, 2, 2), 1, config.tile_shape_mnk[2] // 16)
@@ -149,7 +177,8 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
             pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages) for _ in range(3)
         )
         first_k, k_tiles = k_range
-        idx, num_tiles = scheduler.first(), scheduler.num_tiles(tiles)
+        idx = scheduler.first()
+        num_tiles = scheduler.num_tiles(tiles)
         while idx < num_tiles:
             tile = scheduler.tile(idx, tiles)
             integers = _BSource(copy, source, fragment, scale_registers, thread, stages[2], tile)
@@ -180,13 +209,22 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 
     @cute.jit
     def mma_and_dequantize(
-        self, pipe: Any, mma: Any, states: Any, operands: Any, number: Any, b: Any, acc: Any, integers: _BSource,
+        self,
+        pipe: Any,
+        mma: Any,
+        states: Any,
+        operands: Any,
+        number: Any,
+        b: Any,
+        acc: Any,
+        integers: _BSource,
         steps: Any,
-    ):  # fmt: skip
+    ):
         """Multiply a stage and dequantise the next, a part beside each MMA; then load the one after it."""
         reading, releasing, loading = states
         k, first_k, k_tiles = steps
-        operand, next_operand = operands[number], operands[1 - number]
+        operand = operands[number]
+        next_operand = operands[1 - number]
         scales = integers.scale_registers.load()
         self.load_scales(integers, first_k + k + 2)
         k_blocks = cute.size(operand, mode=[2])
@@ -217,7 +255,8 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 
     def lane_copy(self, stages: Any, thread: Any) -> tuple[Any, Any]:
         """Return how a thread loads its integers of a stage, and where they lie: a quarter of two rows."""
-        quarter, rows = self.row_bytes // 4, self.config.tile_shape_mnk[0]
+        quarter = self.row_bytes // 4
+        rows = self.config.tile_shape_mnk[0]
         atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=min(128, 8 * quarter))
         layout = cute.make_layout(
             ((4, 8, 4, self.config.mma_warpgroups), (quarter, 2)), stride=((quarter * rows, 1, 16, ATOM_M), (rows, 8))
@@ -243,12 +282,16 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         """Begin to load the scales of a thread's rows in a K tile, or in the last."""
         if not self.group_size:
             return
-        scales, thread, tile = integers.scales[0], integers.thread, integers.tile
+        scales = integers.scales[0]
+        thread = integers.thread
+        tile = integers.tile
         rows, groups, _ = scales.shape
         row = (
-            tile.m * self.config.tile_shape_mnk[0] + thread // WARPGROUP_THREADS * ATOM_M
-            + thread % WARPGROUP_THREADS // 32 * 16 + thread % 32 // 4
-        )  # fmt: skip
+            tile.m * self.config.tile_shape_mnk[0]
+            + thread // WARPGROUP_THREADS * ATOM_M
+            + thread % WARPGROUP_THREADS // 32 * 16
+            + thread % 32 // 4
+        )
         group = minimum(k_tile * self.config.tile_shape_mnk[2] // self.group_size, groups - 1)
         for i in range(2):
             integers.scale_registers[i] = Float32(scales[minimum(row + 8 * i, rows - 1), group, tile.batch_b])
@@ -317,9 +360,11 @@ class Sm90MixedInputGemm(Sm90Gemm):
         """Return the times of waves of tiles, in each stage of which B is dequantised and multiplied; and of memory."""
         (batches, rows, n), (tile_m, tile_n, stage_k) = problem.shape, config.tile_shape_mnk
         tiles = batches * -(-rows // tile_n) * -(-n // tile_m) * config.split_k_cluster
-        waves, stages = -(-tiles // at_once(config, device)), -(-problem.k // stage_k // config.split_k_cluster)
+        waves = -(-tiles // at_once(config, device))
+        stages = -(-problem.k // stage_k // config.split_k_cluster)
         fixed, converted, scaling = _STAGE_US[problem.int4]
-        dequantized, multiplied = converted + scaling * bool(problem.group_size), _ROW_US * tile_n
+        dequantized = converted + scaling * bool(problem.group_size)
+        multiplied = _ROW_US * tile_n
         parts = stage_k / 64 * tile_m / 128  # of 128 x 64 of B
         tile = _TILE_US + _TILE_AREA_US * tile_m * tile_n / 128**2 + _SPLIT_US * (config.split_k_cluster - 1)
         mma = waves * (stages * (fixed + (dequantized + multiplied) * parts) + tile)
@@ -331,29 +376,41 @@ class Sm90MixedInputGemm(Sm90Gemm):
 
     def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
         (tile_m, tile_n, stage_k), stages = config.tile_shape_mnk, config.ab_stages
-        k_tiles, plain = -(-problem.k // stage_k), config.swap_ab and not config.pingpong and config.split_k == 1
+        k_tiles = -(-problem.k // stage_k)
+        plain = config.swap_ab and not config.pingpong and config.split_k == 1
         plain = plain and config.cluster_shape_mn in ((1, 1), (2, 1))
         config.require(
-            (config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
-             "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
-             "tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)"),
-            (problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
-             f"K, or groups of it, are no multiples of {stage_k}"),
-            (config.split_k_cluster <= k_tiles,
-             f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
-             f"split_k_cluster up to {k_tiles}"),
-            (not config.transpose_out or _tma_outs(problem),
-             "TMA stores rows that begin and end at multiples of 16 bytes", "transpose_out=False"),
-        )  # fmt: skip
+            (
+                config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
+                "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
+                "tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
+            ),
+            (
+                problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
+                f"K, or groups of it, are no multiples of {stage_k}",
+            ),
+            (
+                config.split_k_cluster <= k_tiles,
+                f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
+                f"split_k_cluster up to {k_tiles}",
+            ),
+            (
+                not config.transpose_out or _tma_outs(problem),
+                "TMA stores rows that begin and end at multiples of 16 bytes",
+                "transpose_out=False",
+            ),
+        )
         narrow = dataclasses.replace(config, tile_shape_mnk=(tile_m, tile_n, 64), ab_stages=2)
         narrow.check(problem.dtype, problem.out_types, False, device)
         config.check_split_k_smem(_row_bytes(config, problem.int4))
         used = stages * self.stage_bytes(problem, config) + self.epilogue_bytes(problem, config)
         config.require(
-            (stages >= _MIN_STAGES and used <= device.smem,
-             f"it takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
-             f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), or a smaller tile"),
-        )  # fmt: skip
+            (
+                stages >= _MIN_STAGES and used <= device.smem,
+                f"it takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
+                f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), or a smaller tile",
+            )
+        )
 
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
         return problem.int4, problem.group_size
@@ -367,7 +424,8 @@ class Sm90MixedInputGemm(Sm90Gemm):
         if not is_batched(problem.a):
             a = arrays.part(a, 0, slice(0, 1))
         permuted = arrays.empty(a, a.shape, None)
-        words, word_k = _row_bytes(config, problem.int4) // 16, 8 if problem.int4 else 4
+        words = _row_bytes(config, problem.int4) // 16
+        word_k = 8 if problem.int4 else 4
         kernel = launches.cached_kernel(PermuteA, problem.dtype, words, word_k)
         launches.run_tensors(kernel, [a, permuted], [arrays.dynamic(x, 2, 8) for x in (a, permuted)], 2)
         return arrays.broadcast_to(permuted, problem.a.shape)

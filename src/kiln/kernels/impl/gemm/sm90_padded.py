@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .problem import GemmProblem
     from .sm90_implementation import Sm90Gemm
 
-_COPY_US, _COPY_TB_PER_S = 3.0, 1.5
+_COPY_US = 3.0
+_COPY_TB_PER_S = 1.5
 """The time to begin a copy, and the bandwidth at which it reads and writes."""
 
 
@@ -56,7 +57,8 @@ class Sm90PaddedGemm(Implementation):
 
     def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         padded, copied = _padded(problem)
-        own, layouts = (args.a, args.b, args.out, *args.extra_outs), (padded.a, padded.b, *padded.outs)
+        own = (args.a, args.b, args.out, *args.extra_outs)
+        layouts = (padded.a, padded.b, *padded.outs)
         rows = zip(own, layouts, copied, strict=True)
         a, b, out, *extra_outs = (_allocate(x, layout) if copy else x for x, layout, copy in rows)
         kept = [(out, args.out)] if args.group_bounds is not None else []  # rows that no group has
@@ -74,7 +76,8 @@ def _padded(problem: GemmProblem) -> tuple[GemmProblem, list[bool]]:
     """Return the same problem on arrays that TMA can access, and which of A, B and the results are copied for it."""
     a, b = problem.operands()
     # WGMMA operands that have no 16 bits must be contiguous in K; so must A of groups, whose rows begin anywhere
-    k_major, grouped = problem.dtype.width != 16, isinstance(problem, GroupedGemmProblem)
+    k_major = problem.dtype.width != 16
+    grouped = isinstance(problem, GroupedGemmProblem)
     modes = 2 if a.k_major or k_major or grouped else 1, 1 if b.k_major or k_major else 2
     accessible = [tma_readable(x, mode) for x, mode in zip((problem.a, problem.b), modes, strict=True)]
     accessible += [tma_readable(x, 2) and rows_end_aligned(x) for x in problem.outs]

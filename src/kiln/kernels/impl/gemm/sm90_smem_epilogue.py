@@ -36,9 +36,15 @@ class SmemEpilogue(Sm80Epilogue):
     reduces_rows = False
 
     def __init__(
-        self, config: Sm90GemmConfig, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int,
-        combine: Callable[..., Any], input_widths: tuple[int, ...] | None, ragged: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        config: Sm90GemmConfig,
+        acc_dtype: Any,
+        out_types: tuple[Any, ...],
+        out_width: int,
+        combine: Callable[..., Any],
+        input_widths: tuple[int, ...] | None,
+        ragged: bool = False,
+    ) -> None:
         m, n, _ = config.tile_shape_mnk
         self.columns: int = n // config.split_k_cluster
         tile = (self.columns, m) if config.swap_ab else (m, self.columns)
@@ -64,7 +70,8 @@ class SmemEpilogue(Sm80Epilogue):
         sent = self.config.smem_epilogue_bytes
         if const_expr(self.config.split_k_cluster == 1):
             return stages if self.config.split_k > 1 else smem.allocate(sent, 128)
-        memory, arrived = smem.allocate(sent, 128), smem.allocate(Int64, 8)
+        memory = smem.allocate(sent, 128)
+        arrived = smem.allocate(Int64, 8)
         if arch.thread_idx()[0] == 0:
             arch.mbarrier_init(arrived, 1)
             arch.mbarrier_arrive_and_expect_tx(arrived, sent)
@@ -81,7 +88,8 @@ class SmemEpilogue(Sm80Epilogue):
         tile: GemmTile,
     ):
         """Write the accumulators that a thread of a warpgroup has of a tile."""
-        config, n = self.config, tile.n
+        config = self.config
+        n = tile.n
         memory = buffers
         if const_expr(not config.pingpong):
             thread = thread + consumer_idx * WARPGROUP_THREADS
@@ -122,7 +130,8 @@ class SmemEpilogue(Sm80Epilogue):
         Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same
         place.
         """
-        split_k, eights = self.config.split_k_cluster, self.columns // 8
+        split_k = self.config.split_k_cluster
+        eights = self.columns // 8
         atoms = cute.size(acc) // (4 * eights * split_k)
         layout = cute.make_layout((4, self.threads, eights * atoms, split_k - 1))
         inbox = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)

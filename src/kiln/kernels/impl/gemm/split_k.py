@@ -55,13 +55,19 @@ def _run_batch(
 
 def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) -> None:
     """Add the partials (S, M, N) of S slices and run the epilogue, which writes a result (1, M, N)."""
-    fusion, out = problem.fusion, problem.out_types
+    fusion = problem.fusion
+    out = problem.out_types
     width = min(problem.out_width, arrays.layout_of(partials).width(2))
     ahead = MAX_LOADS_AHEAD // 2 if partials.shape[0] <= MAX_LOADS_AHEAD // 2 else MAX_LOADS_AHEAD
     kernel = launches.cached_kernel_of(
-        fusion.functions, lambda: SplitKReduction(out, width, ahead, fusion.combiner()), SplitKReduction, out, width,
-        ahead, fusion,
-    )  # fmt: skip
+        fusion.functions,
+        lambda: SplitKReduction(out, width, ahead, fusion.combiner()),
+        SplitKReduction,
+        out,
+        width,
+        ahead,
+        fusion,
+    )
     rest = args.epilogue_tensors(problem)
     tensors = [arrays.dynamic(partials, 2, width), arrays.dynamic(args.out, 2, width), *(x for _, x in rest)]
     launches.run_tensors(kernel, [partials, args.out, *(x for x, _ in rest)], tensors, 2, args.alpha, args.beta)
@@ -105,7 +111,8 @@ class SplitKReduction:
 
     @cute.kernel
     def kernel(self, partials: cute.Tensor, d: Any, inputs: Any, alpha: Float32, beta: Float32, row_vectors: Any):
-        width, ahead = self.width, self.ahead
+        width = self.width
+        ahead = self.ahead
         vector = arch.block_idx()[0] * _THREADS + arch.thread_idx()[0]
         count, rows, columns = partials.shape
         # Nothing is divided before the first load: rows lie side by side.

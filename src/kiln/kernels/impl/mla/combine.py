@@ -45,7 +45,8 @@ class Combine(CombineRows):
         number, split, _ = arch.block_idx()
         split = split + 1
         thread = arch.thread_idx()[0]
-        lane, way = thread % self.lanes, thread // self.lanes
+        lane = thread % self.lanes
+        way = thread // self.lanes
         column = cute.assume(lane * WIDTH, divby=WIDTH)
         shared = self.allocate() if const_expr(self.ways > 1) else None
         if const_expr(devices.current().overlaps):

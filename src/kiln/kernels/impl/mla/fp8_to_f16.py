@@ -38,7 +38,8 @@ def warp_pipe(stages: int) -> Any:
 def raw_layout(columns: int, buffers: int) -> Any:
     """Return the layout of a tile as TMA loads it: 64 columns side by side, so that 8 threads, four to a row, read all
     banks."""
-    shape, strides = (Q_TILE, (_PIECE, columns // _PIECE), buffers), (_PIECE, (1, Q_TILE * _PIECE), Q_TILE * columns)
+    shape = (Q_TILE, (_PIECE, columns // _PIECE), buffers)
+    strides = (_PIECE, (1, Q_TILE * _PIECE), Q_TILE * columns)
     return cute.make_layout(shape, stride=strides)
 
 
@@ -51,7 +52,8 @@ class Fp8Converter:
         self.kernel = kernel
         self.pipe = pipe
         self.pipe_raw = pipe_raw
-        kv, raw = buffers.kv, buffers.loaded_kv
+        kv = buffers.kv
+        raw = buffers.loaded_kv
         # halves and RoPE columns, with their sources
         halves = cute.make_tensor(kv.iterator, kernel.tile_layout(kernel.half, kernel.halves).outer)
         raw_halves = cute.make_tensor(raw.iterator, raw_layout(kernel.half, 2))
@@ -69,21 +71,26 @@ class Fp8Converter:
     @cute.jit
     def part(self, count: Any, part: Constexpr):
         """Convert the half that is needed first (0), the other (1), or the RoPE columns."""
-        kernel, group, thread = self.kernel, count & 1, arch.thread_idx()[0] % WARPGROUP
+        kernel = self.kernel
+        group = count & 1
+        thread = arch.thread_idx()[0] % WARPGROUP
         raw_stage, raw_phase, _, _ = kernel.raw_stage(count, Int32(part))
         if const_expr(part == ROPE_PART):
             (tiles, raw), columns, index, raw_index = self.tiles[1], _PIECE, group, group
-            stage, phase = kernel.rope_stage(group), count >> 1 & 1
+            stage = kernel.rope_stage(group)
+            phase = count >> 1 & 1
         else:
             (tiles, raw), columns, raw_index = self.tiles[0], kernel.half, part
             index, time = kernel.stage_of(count, group, group ^ part)
-            stage, phase = index, time & 1
+            stage = index
+            phase = time & 1
         raw_state = pipeline.PipelineState(4, 0, raw_stage, raw_phase)
         state = pipeline.PipelineState(kernel.halves + 2, 0, stage, phase ^ 1)
         across = _PIECE // _AT_ONCE
         rows = WARPGROUP // across
         # of 8 threads four have a row, and write to other banks than those of the next: rows are swizzled
-        row, column = thread // across, thread % across * _AT_ONCE
+        row = thread // across
+        column = thread % across * _AT_ONCE
         places = [
             (row + down, column + right) for right in range(0, columns, _PIECE) for down in range(0, Q_TILE, rows)
         ]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 REGISTRY = Registry("mla_decode")
 
-_WAYS, _MANY = 8, 8
+_WAYS = 8
+_MANY = 8
 """Thread groups of the combine kernel where sequences have so many partial outputs on average; else one."""
 _LOG2_E = 1.4426950408889634
 
@@ -92,7 +93,8 @@ class Sm90Mla(Implementation):
         config.check(problem, device)
 
     def run(self, problem: MlaProblem, config: Sm90MlaConfig, args: MlaArguments) -> None:
-        q, lse = args.q, args.lse
+        q = args.q
+        lse = args.lse
         rows = problem.queries * problem.heads
         partial = arrays.empty(
             q, (2 * config.num_splits, rows, partial_columns(problem.value_dim)), arrays.dtype_named(q, "float32")
@@ -101,9 +103,11 @@ class Sm90Mla(Implementation):
         ways = _WAYS if config.num_splits > _MANY * problem.batch else 1
         if config.swap_ab:
             tile_rows = min(-(-rows // 16) * 16, SWAP_AB_ROWS)
-            kind, fields = Sm90MlaSwapAbKernel, (tile_rows, ways, problem.cache_dtype)
+            kind = Sm90MlaSwapAbKernel
+            fields = (tile_rows, ways, problem.cache_dtype)
         else:
-            kind, fields = Sm90MlaKernel, (problem.cache_dtype, ways, config.early)
+            kind = Sm90MlaKernel
+            fields = (problem.cache_dtype, ways, config.early)
         kernel = launches.cached_kernel(kind, problem.dtype, problem.value_dim, *fields)
         # of a query the keys of later ones are hidden
         hidden = problem.queries - 1 if problem.causal else 0

@@ -61,7 +61,8 @@ def mla_decode(
         return_lse: also return the natural log-sum-exp, f32, (batch, heads, tokens).
         config: a config of an implementation; by default the library chooses.
     """
-    name, require = "mla_decode", arrays.require
+    name = "mla_decode"
+    require = arrays.require
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
@@ -76,16 +77,25 @@ def mla_decode(
     capacity = page_table.shape[1] * PAGE_SIZE
     keys = capacity if max_length is None else min(int(max_length), capacity)
     problem = MlaProblem(
-        batch, queries, heads, max(1, keys), q.shape[3], value_dim, ELEMENTS[str(q.dtype).rpartition(".")[2]], causal,
-        return_lse, CACHE_DTYPES.get(str(cache.dtype).rpartition(".")[2]),
-    )  # fmt: skip
+        batch,
+        queries,
+        heads,
+        max(1, keys),
+        q.shape[3],
+        value_dim,
+        ELEMENTS[str(q.dtype).rpartition(".")[2]],
+        causal,
+        return_lse,
+        CACHE_DTYPES.get(str(cache.dtype).rpartition(".")[2]),
+    )
 
     if out is None:
         out = arrays.empty(q, (batch, queries, heads, value_dim), None)
     lse = arrays.empty(q, (batch, heads, queries), arrays.dtype_named(q, "float32")) if return_lse else None
     if page_table.shape[1] * cache.shape[0] > 0 and 0 not in out.shape:
         rows = q if arrays.is_contiguous(q) else arrays.contiguous(q)
-        device, chosen = devices.current(), config
+        device = devices.current()
+        chosen = config
         if num_splits is not None:
             chosen = dataclasses.replace(default_config(problem, device), num_splits=int(num_splits))
         args = MlaArguments(rows, cache, page_table, lengths, out, lse, softmax_scale, cache_scale)
@@ -99,7 +109,8 @@ def mla_decode(
 
 def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:
     """Raise if arrays do not go together."""
-    require, name = arrays.require, "mla_decode"
+    require = arrays.require
+    name = "mla_decode"
     checked = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
     check_arrays(name, checked, {"out", "cache_scale"})
     shapes = f"{tuple(q.shape)} and {tuple(cache.shape)}"

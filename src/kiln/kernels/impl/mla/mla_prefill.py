@@ -52,7 +52,8 @@ def mla_prefill(
         return_lse: also return the natural log-sum-exp, f32, (heads, tokens).
         config: a config of an implementation; by default the library chooses.
     """
-    name, require = "mla_prefill", arrays.require
+    name = "mla_prefill"
+    require = arrays.require
     library = _library(name, q)
     require(q.ndim == 3, f"{name} of queries {tuple(q.shape)}: (tokens, heads, D)")
     paged = page_table is not None and lengths is not None
@@ -81,9 +82,19 @@ def mla_prefill(
     rows = q[:, None] if each == 1 else q[(first[:, None] + library.arange(each)).clip(0, max(0, tokens - 1))]
     options: dict[str, Any] = {"out": out[:, None]} if each == 1 and out is not None else {}
     attention = mla_decode(
-        rows, compressed_kv, table[owner], seen, scale=scale, value_dim=value_dim, causal=causal, max_length=max_length,
-        cache_scale=cache_scale, return_lse=return_lse, config=config, **options,
-    )  # fmt: skip
+        rows,
+        compressed_kv,
+        table[owner],
+        seen,
+        scale=scale,
+        value_dim=value_dim,
+        causal=causal,
+        max_length=max_length,
+        cache_scale=cache_scale,
+        return_lse=return_lse,
+        config=config,
+        **options,
+    )
     outputs, lse = attention if return_lse else (attention, None)
     if each == 1:
         result = outputs[:, 0] if out is None else out
@@ -145,14 +156,16 @@ class _Numpy:
         none = tokens // each + batch
         number = self.arange(tokens if each == 1 else none + 1)
         owner = self.search(ends, number)
-        exists, owner = owner < batch, owner.clip(0, batch - 1)
+        exists = owner < batch
+        owner = owner.clip(0, batch - 1)
         later = (ends[owner] - 1 - number) * each  # tokens of the sequence behind the part
         seen = self.whole((lengths[owner] - later * causal) * exists)
         token = self.arange(tokens)
         if each == 1:
             return owner, token, seen, (token, token * 0)
         of = self.search(starts[1:], token)
-        somebody, of = of < batch, of.clip(0, batch - 1)
+        somebody = of < batch
+        of = of.clip(0, batch - 1)
         after = starts[of + 1] - 1 - token  # tokens of the sequence behind it
         part = self.library.where(somebody, ends[of] - 1 - after // each, none)
         return owner, starts[owner + 1] - later - each, seen, (part, each - 1 - after % each)
@@ -162,7 +175,8 @@ class _Torch(_Numpy):
     def __init__(self, device: Any) -> None:
         import torch
 
-        self.library, self.device = torch, device
+        self.library = torch
+        self.device = device
 
     def arange(self, end: int, step: int = 1) -> Any:
         return self.library.arange(0, end, step, dtype=self.library.int32, device=self.device)

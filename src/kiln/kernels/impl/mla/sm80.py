@@ -46,7 +46,8 @@ class Sm80Mla(Implementation):
     def configs(self, problem: MlaProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
         rows = problem.queries * problem.heads
         warps = 1 if rows <= 16 else 2 if rows <= 32 else 4
-        steps, able = -(-problem.keys // 16), []
+        steps = -(-problem.keys // 16)
+        able = []
         for tile_n in (32, 16):
             for each in sorted({warps, 1}, reverse=True):
                 config = Sm80AttentionConfig(16 * each, tile_n, each, 1, pack_gqa=True)
@@ -70,18 +71,26 @@ class Sm80Mla(Implementation):
         Sm80Attention().check(_part(problem), config, device)
 
     def run(self, problem: MlaProblem, config: Sm80AttentionConfig, args: MlaArguments) -> None:
-        part, compute = _part(problem), Sm80Attention()
+        part = _part(problem)
+        compute = Sm80Attention()
         params = AttentionParams(
-            scale=args.scale, seqused_k=args.lengths, page_table=args.page_table, max_seqlen_q=problem.queries,
+            scale=args.scale,
+            seqused_k=args.lengths,
+            page_table=args.page_table,
+            max_seqlen_q=problem.queries,
             max_seqlen_k=problem.keys,
-        )  # fmt: skip
+        )
         for first in range(0, problem.value_dim, part.head_dim_v):
             columns = slice(first, first + part.head_dim_v)
             lse = args.lse if first == 0 else None
             rows = AttentionArguments(
-                args.q, _as_heads(args.cache), _as_heads(arrays.part(args.cache, 2, columns)),
-                arrays.part(args.out, 3, columns), lse, params,
-            )  # fmt: skip
+                args.q,
+                _as_heads(args.cache),
+                _as_heads(arrays.part(args.cache, 2, columns)),
+                arrays.part(args.out, 3, columns),
+                lse,
+                params,
+            )
             compute.run(dataclasses.replace(part, return_lse=lse is not None), config, rows)
 
 
@@ -91,9 +100,19 @@ def _part(problem: MlaProblem) -> _Columns:
     while problem.value_dim % times or problem.value_dim // times % 8:
         times += 1
     return _Columns(
-        problem.batch, problem.queries, problem.keys, problem.heads, 1, problem.dim, problem.value_dim // times, problem.dtype,
-        window_right=0 if problem.causal else None, return_lse=problem.lse, has_seqused_k=True, page_size=PAGE_SIZE,
-    )  # fmt: skip
+        problem.batch,
+        problem.queries,
+        problem.keys,
+        problem.heads,
+        1,
+        problem.dim,
+        problem.value_dim // times,
+        problem.dtype,
+        window_right=0 if problem.causal else None,
+        return_lse=problem.lse,
+        has_seqused_k=True,
+        page_size=PAGE_SIZE,
+    )
 
 
 def _as_heads(cache: Any) -> Any:

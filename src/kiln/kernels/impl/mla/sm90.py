@@ -62,7 +62,8 @@ class Sm90MlaKernel(MlaKernel):
         self.q_tiles: int = 2 * self.tiles + 1
         self.qk_tiles: int = self.q_tiles
         if cache_dtype is None:
-            self.early, self.release_at = min(-(-early * self.tiles // 4), 2 * self.tiles), self.qk_tiles
+            self.early = min(-(-early * self.tiles // 4), 2 * self.tiles)
+            self.release_at = self.qk_tiles
         else:
             self.early: int = (0, self.tiles, self.tiles + 1)[-(-early // 4)]
             self.release_at: int = self.tiles + 1
@@ -106,7 +107,9 @@ class Sm90MlaKernel(MlaKernel):
         # tiles of Q; of halves of KV, and twice of the RoPE columns
         layouts = self.tile_layout(ROPE_DIM, self.qk_tiles), self.tile_layout(ROPE_DIM, self.halves * self.tiles + 2)
         q, kv = (memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner) for layout in layouts)
-        loaded_q, loaded_kv, q_scales = q, kv, None
+        loaded_q = q
+        loaded_kv = kv
+        q_scales = None
         if self.cache_dtype is not None:
             # Q is converted in place
             loaded_q = cute.make_tensor(cute.recast_ptr(q.iterator, q.iterator.swizzle, dtype=self.dtype), q.layout)
@@ -196,12 +199,15 @@ class Sm90MlaKernel(MlaKernel):
     def raw_stage(self, count: Int32, part: Int32):
         """Return of a part of a KV tile, as it is loaded: its stage and phase, its first tile in smem, and the tile of
         its first column."""
-        buffer, rope, column = count & 1, part == ROPE_PART, part * self.tiles
+        buffer = count & 1
+        rope = part == ROPE_PART
+        column = part * self.tiles
         if const_expr(self.cache_dtype is None):
             stage = self.rope_stage(buffer) if rope else self.stage_of(count, buffer, part)[0] * self.tiles
             return stage, count >> 1 & 1, stage, column
         # the half that is converted first, then the other
-        stage, phase = (2 + buffer if rope else part), (count >> 1 if rope else count) & 1
+        stage = 2 + buffer if rope else part
+        phase = (count >> 1 if rope else count) & 1
         first = 2 * self.tiles + buffer if rope else column
         return stage, phase, first, column if rope else (buffer ^ part) * self.tiles
 
@@ -220,7 +226,8 @@ class Sm90MlaKernel(MlaKernel):
     def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
         """Compute the outputs of all sequences of a split."""
         sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
-        count, column_tiles = Int32(0), Int32(0)
+        count = Int32(0)
+        column_tiles = Int32(0)
         _, consumer = pipe_q.make_participants()
         while self.in_split(tensors, sequence, start, work):
             length, own = self.kv_range(tensors, sequence, start, work)
@@ -231,7 +238,8 @@ class Sm90MlaKernel(MlaKernel):
                 # This warpgroup has the first or the second tile, and every other one from there on; the last keys come
                 # first. `number`: of all tiles; `keys_left`: keys of the sequence from the tile's first on.
                 first = (steps.group ^ count) & 1
-                number, end = count + first, count + blocks
+                number = count + first
+                end = count + blocks
                 keys_left = length - (own.last - 1 - first) * KV_TILE
                 steps.begin()
                 filled = consumer.wait_and_advance()

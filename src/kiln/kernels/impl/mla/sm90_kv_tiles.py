@@ -70,7 +70,8 @@ class CtaWork(NamedTuple):
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 3]
 
 
-_WARPGROUP_BARRIER, _CONSUMER_BARRIER = 1, 3
+_WARPGROUP_BARRIER = 1
+_CONSUMER_BARRIER = 3
 """Named barriers: of the threads of a warpgroup (two), of all consumers. Others begin with `BARRIERS`."""
 BARRIERS = 4
 
@@ -207,11 +208,19 @@ class MlaKernel:
 
     @cute.kernel
     def kernel(
-        self, load_q: cute.CopyAtom, q: cute.Tensor, load_kv: cute.CopyAtom, kv: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any
-    ):  # fmt: skip
+        self,
+        load_q: cute.CopyAtom,
+        q: cute.Tensor,
+        load_kv: cute.CopyAtom,
+        kv: cute.Tensor,
+        tensors: Any,
+        tiles: Int32,
+        scalars: Any,
+    ):
         warp = arch.make_warp_uniform(arch.warp_idx())
         number = arch.block_idx()[0]
-        tile, split = number % tiles, number // tiles
+        tile = number % tiles
+        split = number // tiles
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
         memory = utils.SmemAllocator()
@@ -242,7 +251,8 @@ class MlaKernel:
     @cute.jit
     def init_work(self, tensors: Any, split: Int32, tile: Int32, work: Any):
         """Find the KV tiles of a split, by one warp."""
-        scalars, heads = work.scalars, work.scalars.heads
+        scalars = work.scalars
+        heads = work.scalars.heads
         most = tensors.page_table.shape[1] * KV_TILE
         split_kv_scheduler.find_split(
             tensors.lengths, most, split, scalars.num_splits, work.fields, tensors.splits, tile == 0
@@ -277,7 +287,8 @@ class MlaKernel:
         while self.in_split(tensors, sequence, start, work):
             _, own = self.kv_range(tensors, sequence, start, work)
             if own.first < own.last:
-                stage, row = producer.acquire_and_advance(), work.tile
+                stage = producer.acquire_and_advance()
+                row = work.tile
                 for tile in range_constexpr(self.q_tiles):
                     cute.copy(atom, gmem[None, row, tile, sequence], smem[None, tile], tma_bar_ptr=stage.barrier)
             start = split_kv_scheduler.next_start(start, own.count)

@@ -67,7 +67,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.mma_qk: cute.TiledMma = kernel.mma_qk()
         self.mma_pv: cute.TiledMma = kernel.mma_pv(True)
         self.mma_other_pv: cute.TiledMma = kernel.mma_pv(False)
-        scores, outputs = self.mma_qk.get_slice(thread), self.mma_other_pv.get_slice(thread)
+        scores = self.mma_qk.get_slice(thread)
+        outputs = self.mma_other_pv.get_slice(thread)
         self.q: Any = self.mma_qk.make_fragment_A(scores.partition_A(self.queries))
         self.k: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.keys))
         self.v: Any = self.mma_other_pv.make_fragment_B(outputs.partition_B(halves))
@@ -84,9 +85,12 @@ class MlaWarpgroup(ConsumerWarpgroup):
     @cute.jit
     def convert_q(self):
         """Convert Q to f16 in place, each row scaled by a power of two that fits f16: four threads to a row."""
-        thread, kernel = rematerialized(arch.thread_idx()[0]) - WARPGROUP, self.kernel
-        row, first = thread // 4, thread % 4 * _EIGHT
-        tiles, columns = cute.size(self.queries, mode=[2]), cute.size(self.queries, mode=[1])
+        thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
+        kernel = self.kernel
+        row = thread // 4
+        first = thread % 4 * _EIGHT
+        tiles = cute.size(self.queries, mode=[2])
+        columns = cute.size(self.queries, mode=[1])
         most = Float32(0.0)
         for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
             values = self.eight(self.loaded_q, row, start % columns + first, start // columns)
@@ -97,7 +101,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
         up = f16_exponent(most)
         for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
             place = row, start % columns + first, start // columns
-            values, rounded = self.eight(self.loaded_q, *place), cute.make_rmem_tensor((_EIGHT,), kernel.mma_dtype)
+            values = self.eight(self.loaded_q, *place)
+            rounded = cute.make_rmem_tensor((_EIGHT,), kernel.mma_dtype)
             rounded.store((values.load() * (up << 23).bitcast(Float32)).to(kernel.mma_dtype))
             cute.copy(_eights(kernel.mma_dtype), rounded, self.places(self.queries, *place))
         if first == 0:
@@ -134,7 +139,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
         group of its own, which it is for ptxas in any case. Where a half arrives at once there is no loop: with a
         converted cache it would run longer, and with one tile it would have one iteration.
         """
-        kernel, group = self.kernel, self.uniform_here(self.group)
+        kernel = self.kernel
+        group = self.uniform_here(self.group)
         if const_expr(part == ROPE_PART):
             self.pipe.sync_object_full.wait(kernel.rope_stage(group), number >> 1 & 1)
             self.issue_qk_tile(2 * kernel.tiles, kernel.halves * kernel.tiles + group, True)
@@ -169,7 +175,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
     @cute.jit
     def issue_other_pv(self, count: Any):
         """Issue P V of a tile of the other warpgroup."""
-        group, row = self.uniform_here(self.group), self.row()
+        group = self.uniform_here(self.group)
+        row = self.row()
         other = 1 - group
         pipeline.NamedBarrier(_P_BARRIER + other, 2 * WARPGROUP).arrive_and_wait()
         for half in range_constexpr(2):
@@ -181,7 +188,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.mma_other_pv.set(warpgroup.Field.ACCUMULATE, True)
         place = self.kernel.stage_of(count, other, group)[0]
         for k in dynamic_range(0, KV_TILE // 16, 1, unroll=1):
-            weights, values = self.other_p[None, None, k, other], self.v[None, None, k, place]
+            weights = self.other_p[None, None, k, other]
+            values = self.v[None, None, k, place]
             warpgroup.fence()
             cute.gemm(self.mma_other_pv, self.acc_o, weights, values, self.acc_o)
             warpgroup.commit_group()
@@ -189,7 +197,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
     def other_barriers(self, count: Any) -> list[Any]:
         """Return the empty mbarriers of a tile of the other warpgroup; computed early, since loads wait for the
         arrival."""
-        group, kernel = self.uniform_here(self.group), self.kernel
+        group = self.uniform_here(self.group)
+        kernel = self.kernel
         stages = kernel.stage_of(count, 1 - group, group)[0] * kernel.stages, kernel.rope_stage(1 - group)
         return [self.pipe.sync_object_empty.get_barrier(self.uniform_here(stage)) for stage in stages]
 
@@ -205,7 +214,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
 
     def add_pv(self, count: Any) -> None:
         """Add P V of the warpgroup's own tile, and release its columns."""
-        group, kernel = self.uniform_here(self.group), self.kernel
+        group = self.uniform_here(self.group)
+        kernel = self.kernel
         self.rescale()
         warpgroup.fence()
         self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
@@ -266,7 +276,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
     def mask(self, keys_left: Int32, work: Any):
         """Mask the keys behind a query's own."""
         scalars = work.scalars
-        column, hidden = arch.lane_idx() % 4 * 2, Float32(-float("inf"))
+        column = arch.lane_idx() % 4 * 2
+        hidden = Float32(-float("inf"))
         for half in range_constexpr(2):
             query = min(work.tile * Q_TILE + self.row() + 8 * half, work.rows - 1) // scalars.heads
             end = min(keys_left, keys_left - scalars.hidden + query) - column
@@ -281,7 +292,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         for row in range(max(keys_left, Int32(0)), KV_TILE):
             for i in range_constexpr(self.kernel.value_dim // WARPGROUP):
-                half, column = (i * WARPGROUP + thread) // self.kernel.half, (i * WARPGROUP + thread) % self.kernel.half
+                half = (i * WARPGROUP + thread) // self.kernel.half
+                column = (i * WARPGROUP + thread) % self.kernel.half
                 tile = self.kernel.stage_of(count, self.group, half)[0] * self.kernel.tiles + column // ROPE_DIM
                 self.keys[row, column % ROPE_DIM, tile] = self.kernel.mma_dtype(0.0)
         arch.fence_proxy("async.shared", space="cta")
@@ -308,14 +320,15 @@ class MlaWarpgroup(ConsumerWarpgroup):
                     power = arch.exp2(cute.math.fma(self.acc_s[(c, half, n), 0, 0], scale, now))
                     self.acc_s[(c, half, n), 0, 0] = power
                     total = total + power
-            self.neg_row_max[half], self.row_sum[half], self.correction[half] = now, total, correction
+            self.neg_row_max[half] = now
+            self.row_sum[half] = total
+            self.correction[half] = correction
 
     @cute.jit
-    def epilogue(
-        self, turn: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
-    ):  # fmt: skip
+    def epilogue(self, turn: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any):
         """Write O / row_sum and LSE, or partial ones if the split has a part of the keys."""
-        row, column = self.row(), rematerialized(arch.lane_idx()) % 4 * 2
+        row = self.row()
+        column = rematerialized(arch.lane_idx()) % 4 * 2
         for half in range_constexpr(2):
             total = self.row_sum[half]
             for distance in (1, 2):
@@ -327,7 +340,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
         for half in range_constexpr(2):
             total = self.row_sum[half] + self.smem_row_sum[row + 8 * half, 1 - self.group, turn & 1]
             total = checked_row_sum(total, self.neg_row_max[half])
-            self.row_sum[half], self.correction[half] = total, Float32(0.0)
+            self.row_sum[half] = total
+            self.correction[half] = Float32(0.0)
             if total != 0.0:
                 self.correction[half] = arch.rcp_approx(total)
                 if const_expr(self.kv_scale is not None):
@@ -341,10 +355,8 @@ class MlaWarpgroup(ConsumerWarpgroup):
                 self.write(tensors.partial[slot, own, None], Float32, half, own < work.rows)
         # two of the four threads of a row, and of the row 8 behind it, write an LSE each
         second = column == 2
-        total, neg_row_max = (
-            self.row_sum[1] if second else self.row_sum[0],
-            self.neg_row_max[1] if second else self.neg_row_max[0],
-        )
+        total = self.row_sum[1] if second else self.row_sum[0]
+        neg_row_max = self.neg_row_max[1] if second else self.neg_row_max[0]
         own = work.tile * Q_TILE + row + 4 * column
         if own < work.rows and self.group == 0 and column <= 2:
             if whole:
@@ -361,16 +373,21 @@ class MlaWarpgroup(ConsumerWarpgroup):
         16-bit elements of four threads would be 16 bytes, and memory takes 32 at once. So two threads exchange every
         other eight columns.
         """
-        own, thread = self.of_row(half), rematerialized(arch.lane_idx()) % 4
-        values, each, start = own, 2, 2 * thread
+        own = self.of_row(half)
+        thread = rematerialized(arch.lane_idx()) % 4
+        values = own
+        each = 2
+        start = 2 * thread
         if const_expr(dtype.width == 16):
             values = cute.make_rmem_tensor(own.shape, dtype)
             values.store(own.load().to(dtype))
-            each, start = 4, thread % 2 * 8 + thread // 2 * 4
+            each = 4
+            start = thread % 2 * 8 + thread // 2 * 4
             upper = thread % 2 == 1
             words = cute.recast_tensor(cute.make_tensor(values.iterator, cute.make_layout((cute.size(own),))), Int32)
             for i in range_constexpr(0, cute.size(words), 2):
-                first, second = words[i], words[i + 1]
+                first = words[i]
+                second = words[i + 1]
                 got = arch.shuffle_sync_bfly(first if upper else second, offset=1)
                 words[i] = got if upper else first
                 words[i + 1] = second if upper else got

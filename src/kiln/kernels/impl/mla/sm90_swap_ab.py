@@ -78,9 +78,11 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         blocks, rest = divmod(own, self.column_tiles)
         if rest:
             number = (count >> 1) * self.column_tiles + piece
-            index, turn = number % own, number // own
+            index = number % own
+            turn = number // own
         else:
-            index, turn = (count >> 1) % blocks * self.column_tiles + piece, (count >> 1) // blocks
+            index = (count >> 1) % blocks * self.column_tiles + piece
+            turn = (count >> 1) // blocks
         return (count & 1) * own + index, turn
 
     def stage_state(self, count: Any, piece: Any, loads: int = 0) -> Any:
@@ -97,10 +99,13 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         loaded_q, kv, p = (
             memory.allocate_tensor(dtype, layout.outer, 1024, layout.inner)
             for dtype, layout in (
-                (self.dtype, self.q_layout(self.dtype)), (kv_dtype, self.kv_layout()), (self.mma_dtype, self.p_layout()),
+                (self.dtype, self.q_layout(self.dtype)),
+                (kv_dtype, self.kv_layout()),
+                (self.mma_dtype, self.p_layout()),
             )
-        )  # fmt: skip
-        q, q_scales = loaded_q, None
+        )
+        q = loaded_q
+        q_scales = None
         if self.cache_dtype is not None:
             layout = self.q_layout(self.mma_dtype)
             q = memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner)
@@ -175,7 +180,8 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                 if const_expr(self.cache_dtype is not None):
                     steps.convert_q()
                     filled.release()
-                number, count = count + first, count + blocks
+                number = count + first
+                count = count + blocks
                 # Which way of counting fits into registers was tried.
                 if const_expr(self.cache_dtype is None):
                     for numbered in range(number, count, 2):
@@ -185,7 +191,8 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                 else:
                     for _ in range(first, blocks, 2):
                         steps.process_tile(number, keys_left, work, number + 2 < count)
-                        number, keys_left = number + 2, keys_left + 2 * KV_TILE
+                        number = number + 2
+                        keys_left = keys_left + 2 * KV_TILE
                 # computed again: accumulators leave no registers
                 _, own = self.kv_range(tensors, rematerialized(sequence), start, work)
                 blocks = arch.make_warp_uniform(own.last - own.first)

@@ -34,8 +34,10 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
 
     def tiled_mmas(self) -> tuple[Any, Any]:
         """Return the MMAs: the same for S and O, with the KV tile in registers."""
-        kernel, along = self.kernel, warpgroup.OperandMajorMode.K
-        source, tile = warpgroup.OperandSource.RMEM, (KV_TILE, kernel.rows)
+        kernel = self.kernel
+        along = warpgroup.OperandMajorMode.K
+        source = warpgroup.OperandSource.RMEM
+        tile = (KV_TILE, kernel.rows)
         mma = sm90.make_trivial_tiled_mma(
             kernel.mma_dtype, kernel.mma_dtype, along, along, Float32, (1, 1, 1), tile, source
         )
@@ -45,7 +47,8 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         """Allocate registers for the operands of some column tiles."""
         self.ahead: int = _OPERANDS_AHEAD[self.kernel.rows]
         place = cute.recast_ptr(self.smem_kv.iterator, self.smem_kv.iterator.swizzle, dtype=Uint16)
-        across, each = KV_TILE // 2, KV_TILE * KV_TILE // 2
+        across = KV_TILE // 2
+        each = KV_TILE * KV_TILE // 2
         # pairs of columns: eight, of which a row of a column tile has four times as many; rows, stages
         layout = cute.make_layout((8, across // 8, KV_TILE, self.kernel.stages), stride=(1, 8, across, each))
         self.pairs: cute.Tensor = cute.make_tensor(place, layout)
@@ -58,8 +61,10 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
     def convert_q(self):
         """Convert Q to f16, in the order of columns in which the KV tile is multiplied."""
         thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
-        lane, first = thread % 32, thread // 32
-        tile, columns = self.smem_q, self.kernel.column_tiles * KV_TILE
+        lane = thread % 32
+        first = thread // 32
+        tile = self.smem_q
+        columns = self.kernel.column_tiles * KV_TILE
         for i in range_constexpr(self.kernel.rows // 8):
             row = first + 8 * i
             most = Float32(0.0)
@@ -73,7 +78,8 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             for j in range(lane, columns, 32):
                 value = self.loaded_q[row, j, 0].to(Float32) * kv_scale
                 # 4 t + n of sixteen: as column 2 t + n, or those of the upper half 8 further on
-                t, n = j % 16 // 4, j % 4
+                t = j % 16 // 4
+                n = j % 4
                 tile[row, j // 16 * 16 + n // 2 * 8 + 2 * t + n % 2, 0] = value.to(self.kernel.mma_dtype)
             scale = ((254 - up) << 23).bitcast(Float32) * self.scale
             if const_expr(self.kv_scale is not None):
@@ -97,7 +103,8 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
     def places(self, transposed: bool) -> list[tuple[Any, Any]]:
         """Return the sixteenths and rows of a column tile that a thread addresses, for two times four matrices."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
-        lane, own = thread % 32, thread // 32
+        lane = thread % 32
+        own = thread // 32
         if transposed:
             return [(own, lane), (own, lane + 32)]
         return [(lane // 16, own * 16 + lane % 16), (lane // 16 + 2, own * 16 + lane % 16)]
@@ -113,14 +120,16 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
 
     def mma_operand(self, piece: int, transposed: bool) -> Any:
         """Convert a loaded column tile to operands A of four MMAs of 16 columns, or `transposed` of 16 keys."""
-        to, raw = self.operands[piece % self.ahead], cute.recast_tensor(self.held[piece % 2], Int32)
+        to = self.operands[piece % self.ahead]
+        raw = cute.recast_tensor(self.held[piece % 2], Int32)
         words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
         for k in range(4):
             for half in range(2):
                 word = raw[2 * k + half]
                 if transposed:  # of two keys two columns: keys together
                     low, high = widened(arch.prmt(word, 0, _EVEN_BYTES_FIRST), self.kernel.cache_dtype)
-                    words[4 * k + 2 * half], words[4 * k + 2 * half + 1] = low, high
+                    words[4 * k + 2 * half] = low
+                    words[4 * k + 2 * half + 1] = high
                 else:
                     words[4 * k + half], words[4 * k + half + 2] = widened(word, self.kernel.cache_dtype)
         return to
@@ -140,7 +149,9 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
             warpgroup.commit_group()
 
     def compute_s(self, count: Any) -> None:
-        count, first, places = self.uniform_here(count), self.uniform_here(Int32(0)), self.places(False)
+        count = self.uniform_here(count)
+        first = self.uniform_here(Int32(0))
+        places = self.places(False)
 
         def fetch(piece: int) -> None:
             state = self.kernel.stage_state(count, piece)
@@ -155,7 +166,8 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         warpgroup.wait_group(0)
 
     def issue_pv(self, count: Any) -> None:
-        group, places = self.uniform_here(self.group), self.places(True)
+        group = self.uniform_here(self.group)
+        places = self.places(True)
         self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
 
         def fetch(piece: int) -> None:

@@ -48,7 +48,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.mma_qk: cute.TiledMma
         self.mma_pv: cute.TiledMma
         self.mma_qk, self.mma_pv = self.tiled_mmas()
-        scores, outputs = self.mma_qk.get_slice(thread), self.mma_pv.get_slice(thread)
+        scores = self.mma_qk.get_slice(thread)
+        outputs = self.mma_pv.get_slice(thread)
         self.q: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
         self.p: Any = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
         self.partition_kv(scores, outputs)
@@ -72,7 +73,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     def tiled_mmas(self) -> tuple[Any, Any]:
         """Return the MMAs of S^T = C Q^T and O^T = V^T P^T."""
-        kernel, along, across = self.kernel, warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+        kernel = self.kernel
+        along = warpgroup.OperandMajorMode.K
+        across = warpgroup.OperandMajorMode.MN
         return tuple(
             sm90.make_trivial_tiled_mma(
                 kernel.mma_dtype, kernel.mma_dtype, major, along, Float32, (1, 1, 1), (KV_TILE, kernel.rows)
@@ -95,7 +98,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     def compute_s(self, count: Any) -> None:
         """Compute S^T of a KV tile."""
-        count, first = self.uniform_here(count), self.uniform_here(Int32(0))
+        count = self.uniform_here(count)
+        first = self.uniform_here(Int32(0))
         for piece in range(self.kernel.column_tiles):
             state = self.kernel.stage_state(count, piece)
             self.pipe.consumer_wait(state)
@@ -103,7 +107,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 warpgroup.fence()
             for k in range(4):
                 self.mma_qk.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
-                keys, queries = self.k[None, None, k, state.index], self.q[None, None, 4 * piece + k, first]
+                keys = self.k[None, None, k, state.index]
+                queries = self.q[None, None, 4 * piece + k, first]
                 cute.gemm(self.mma_qk, self.acc_s, keys, queries, self.acc_s)
         warpgroup.commit_group()
         warpgroup.wait_group(0)
@@ -122,7 +127,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         warpgroup.fence()
         self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)
         for piece in range(self.kernel.column_tiles - 1):
-            index, acc_o = self.kernel.stage_state(count, piece).index, self.acc_o_tile(piece)
+            index = self.kernel.stage_state(count, piece).index
+            acc_o = self.acc_o_tile(piece)
             for k in range(4):
                 cute.gemm(self.mma_pv, acc_o, self.v[None, None, k, index], self.p[None, None, k, group], acc_o)
         warpgroup.commit_group()
@@ -183,7 +189,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     @cute.jit
     def mask(self, keys_left: Int32, work: Any):
         """Mask the keys behind a query's own."""
-        tile, rows, scalars = work.tile, work.rows, work.scalars
+        tile = work.tile
+        rows = work.rows
+        scalars = work.scalars
         first = self.lane() % 4 * 2 + tile * self.kernel.rows
         key = self.first_key()
         for i in range_constexpr(self.kernel.rows // 4):
@@ -201,13 +209,16 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         across = cute.size(self.words, mode=[0])  # words of a key in a column tile
         each = across * (self.kernel.column_tiles - 1)
         for i in range(max(keys_left, Int32(0)) * each + thread, KV_TILE * each, WARPGROUP):
-            key, word = i // each, i % each
+            key = i // each
+            word = i % each
             self.words[word % across, key, self.kernel.stage_state(count, word // across).index] = Int32(0)
 
     @cute.jit
     def warp_max(self):
         """Store the largest scores of each warp's keys in shared memory."""
-        lane, own, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
+        lane = self.lane()
+        own = self.first_key() // 16
+        group = self.uniform_here(self.group)
         for i in range_constexpr(self.kernel.rows // 4):
             most = arch.fmax(self.acc_s[(i % 2, 0, i // 2), 0, 0], self.acc_s[(i % 2, 1, i // 2), 0, 0])
             for distance in (4, 8, 16):
@@ -222,7 +233,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
 
     def softmax(self) -> None:
         """P = exp2(S * scale - row_max), with the running row_max and row_sum."""
-        first, group = self.lane() % 4 * 2, self.uniform_here(self.group)
+        first = self.lane() % 4 * 2
+        group = self.uniform_here(self.group)
         for i in range(self.kernel.rows // 4):
             row = first + 8 * (i // 2) + i % 2
             most = self.smem_max[row, 0, group]
@@ -238,12 +250,12 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 power = arch.exp2(cute.math.fma(self.acc_s[at], scale, now))
                 self.acc_s[at] = power
                 total = total + power
-            self.neg_row_max[i], self.row_sum[i], self.correction[i] = now, total, correction
+            self.neg_row_max[i] = now
+            self.row_sum[i] = total
+            self.correction[i] = correction
 
     @cute.jit
-    def epilogue(
-        self, count: Int32, blocks: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any
-    ):  # fmt: skip
+    def epilogue(self, count: Int32, blocks: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any):
         """Combine the accumulators of both warpgroups, and write O / row_sum and LSE, or partial ones of a part of the
         keys."""
         last = count + blocks - 1
@@ -273,29 +285,44 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         """
         row = rematerialized(arch.thread_idx()[0]) - WARPGROUP
         if row < self.kernel.rows:
-            a, b = last & 1, 1 - (last & 1)
-            one, total, more = self.smem_neg_max[row, a], self.total(row, a), Float32(0.0)
+            a = last & 1
+            b = 1 - (last & 1)
+            one = self.smem_neg_max[row, a]
+            total = self.total(row, a)
+            more = Float32(0.0)
             other = one
             if both:
-                other, more = self.smem_neg_max[row, b], self.total(row, b)
+                other = self.smem_neg_max[row, b]
+                more = self.total(row, b)
             high = arch.fmin(one, other)
             weights = arch.exp2(high - one), arch.exp2(high - other)
             total = checked_row_sum(total * weights[0] + more * weights[1], high)
             inverse = Float32(0.0)
             if total != 0.0:
                 inverse = self.inverse(total)
-            self.smem_max[row, 0, a], self.smem_max[row, 0, b] = weights[0] * inverse, weights[1] * inverse
-            self.smem_max[row, 1, 0], self.smem_max[row, 2, 0] = total, high
+            self.smem_max[row, 0, a] = weights[0] * inverse
+            self.smem_max[row, 0, b] = weights[1] * inverse
+            self.smem_max[row, 1, 0] = total
+            self.smem_max[row, 2, 0] = high
 
     @cute.jit
     def write_combined(
-        self, first: Constexpr, last: Int32, both: Any, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any,
-    ):  # fmt: skip
+        self,
+        first: Constexpr,
+        last: Int32,
+        both: Any,
+        tensors: Any,
+        sequence: Int32,
+        slot: Int32,
+        whole: Any,
+        work: Any,
+    ):
         """Write rows whose accumulators are in the memory of the last tile and, if `both` warpgroups have one, of the
         one before it."""
         thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
         lanes = self.kernel.value_dim // _WIDTH
-        column, at = thread % lanes * _WIDTH, thread // lanes
+        column = thread % lanes * _WIDTH
+        at = thread // lanes
         step = 2 * WARPGROUP // lanes
         scalars = work.scalars
         before = rematerialized(work.tile) * self.kernel.rows  # rows of other Q tiles
@@ -304,13 +331,15 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         for start in range(first + at, end, _ROWS * step):
             for n in range_constexpr(_ROWS):
                 row = min(start + n * step, end - 1)
-                acc_o, weight = self.read_acc(row - first, column, last), self.smem_max[row, 0, last & 1]
+                acc_o = self.read_acc(row - first, column, last)
+                weight = self.smem_max[row, 0, last & 1]
                 for i in range_constexpr(_WIDTH):
                     values[n][i] = acc_o[i] * weight
             if both:
                 for n in range_constexpr(_ROWS):
                     row = min(start + n * step, end - 1)
-                    acc_o, weight = self.read_acc(row - first, column, last - 1), self.smem_max[row, 0, 1 - (last & 1)]
+                    acc_o = self.read_acc(row - first, column, last - 1)
+                    weight = self.smem_max[row, 0, 1 - (last & 1)]
                     for i in range_constexpr(_WIDTH):
                         values[n][i] = values[n][i] + acc_o[i] * weight
             for n in range_constexpr(_ROWS):
@@ -326,7 +355,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                     else:
                         self.write(tensors.partial[slot, number, None], Float32, column, values[n])
                         if column == 0:
-                            total, neg_row_max = self.smem_max[row, 1, 0], self.smem_max[row, 2, 0]
+                            total = self.smem_max[row, 1, 0]
+                            neg_row_max = self.smem_max[row, 2, 0]
                             partial = tensors.partial[slot, number, None]
                             store_row_sum(partial, self.kernel.value_dim, total, neg_row_max)
 
@@ -337,7 +367,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     @cute.jit
     def store_row_sum(self):
         """Store -row_max and row_sum in shared memory."""
-        lane, number, group = self.lane(), self.first_key() // 16, self.uniform_here(self.group)
+        lane = self.lane()
+        number = self.first_key() // 16
+        group = self.uniform_here(self.group)
         for i in range_constexpr(self.kernel.rows // 4):
             row = lane % 4 * 2 + 8 * (i // 2) + i % 2
             total = self.row_sum[i]
@@ -351,7 +383,8 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     @cute.jit
     def store_acc(self, own: Int32, first: Constexpr):
         """Store the accumulators of some rows where this warpgroup's last KV tile was."""
-        lane, at = self.lane(), self.uniform_here(own)
+        lane = self.lane()
+        at = self.uniform_here(own)
         # in other banks than the rows of other threads
         places = [(self.column(half) ^ (lane % 4 * 8)) + lane % 4 * 2 * KV_TILE for half in range(2)]
         eights = self.at_once // 8

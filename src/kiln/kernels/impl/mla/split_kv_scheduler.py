@@ -78,8 +78,14 @@ def _extent(lengths: cute.Tensor, most: Int32, sequence: Int32, batch: Int32):
 
 @cute.jit
 def find_split(
-    lengths: cute.Tensor, most: Int32, number: Int32, num_splits: Int32, fields: cute.Tensor, splits: cute.Tensor, stores: Any
-):  # fmt: skip
+    lengths: cute.Tensor,
+    most: Int32,
+    number: Int32,
+    num_splits: Int32,
+    fields: cute.Tensor,
+    splits: cute.Tensor,
+    stores: Any,
+):
     """Find a split by one warp and store its `SPLIT_FIELDS` in `fields`, and with `stores` in its row of `splits`
     (split, field)."""
     lane = arch.lane_idx()
@@ -94,7 +100,10 @@ def find_split(
     each = cute.ceil_div(total, num_splits)
     begin = number * each
     if lane == 0:
-        fields[0], fields[1], fields[2], fields[3] = batch, Int32(0), each, Int32(0)
+        fields[0] = batch
+        fields[1] = Int32(0)
+        fields[2] = each
+        fields[3] = Int32(0)
     arch.sync_warp()
     before = Int32(0)
     for turn in range(qk_tiles):
@@ -108,7 +117,9 @@ def find_split(
         start = before + end - sum(rows, Int32(0))
         for i, own in enumerate(rows):
             if begin >= start and begin < start + own:
-                fields[0], fields[1], fields[3] = first + i, start, own - _SEQUENCE_OVERHEAD
+                fields[0] = first + i
+                fields[1] = start
+                fields[3] = own - _SEQUENCE_OVERHEAD
             start = start + own
         before = before + arch.shuffle_sync(end, 31)
     arch.sync_warp()

@@ -35,7 +35,4 @@ class ReductionConfig(Config):
                 least <= value <= most and value & (value - 1) == 0,
                 f"{self}: {name} is {value!r}, not a power of two from {least} to {most}",
             )
-        arrays.require(
-            self.parts <= MAX_PARTS,
-            f"{self}: parts is {self.parts!r}, not 0 to {MAX_PARTS}",
-        )
+        arrays.require(self.parts <= MAX_PARTS, f"{self}: parts is {self.parts!r}, not 0 to {MAX_PARTS}")

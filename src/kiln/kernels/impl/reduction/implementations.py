@@ -101,11 +101,14 @@ def _row_launch(
     problem: ReductionProblem, config: ReductionConfig, sources: list[Any], view: RowsToReduce, from_partials: bool
 ) -> Launch:
     """Return how the rows of an array or of partial results are reduced."""
-    device, operation = devices.current(), problem.operation
-    extents, strides = (*view.kept, view.repeats), (*view.kept_strides, view.repeat_stride)
+    device = devices.current()
+    operation = problem.operation
+    extents = (*view.kept, view.repeats)
+    strides = (*view.kept_strides, view.repeat_stride)
     layouts = [arrays.layout_of(x) for x in sources]
     steps = [stride for stride, extent in zip(strides, extents, strict=True) if extent != 1]
-    width, lead = min(width_of(x, view.n, *steps) for x in layouts), None
+    width = min(width_of(x, view.n, *steps) for x in layouts)
+    lead = None
     unaligned = shared_alignment(layouts, [view.kept_strides[1]]) if len(sources) == 1 else None
     if unaligned is not None and unaligned[0] > width:
         width, lead = unaligned
@@ -115,7 +118,9 @@ def _row_launch(
     spread = max(min(fewest, arrays.power_of_two(units)), arrays.power_of_two(-(-units // config.vectors)))
     lanes = config.row_threads or min(config.threads, spread)
     unroll = min(config.vectors, arrays.power_of_two(-(-units // lanes)))
-    rows, chunk, group = view.kept[0] * view.kept[1], lanes * width * unroll, config.threads // lanes
+    rows = view.kept[0] * view.kept[1]
+    chunk = lanes * width * unroll
+    group = config.threads // lanes
     chunks = view.repeats * -(-view.n // chunk)
     rows_at_once = 0
     if chunks == 1:  # several rows at a time, if enough CTAs remain
@@ -124,14 +129,30 @@ def _row_launch(
     chunks_per_cta = -(-chunks // (config.parts or _parts(ctas, chunks, device)))
     parts = -(-chunks // chunks_per_cta)
     spec = ReductionSpecialisation(
-        operation, operation.dtype if from_partials else problem.x.dtype, problem.out, config.threads, lanes, width, unroll,
-        parts > 1, from_partials, exact=lead is None and view.n % chunk == 0,
-        plain=view.kept[0] == 1 and view.repeats == 1, rows_at_once=rows_at_once, unaligned=lead is not None,
-    )  # fmt: skip
+        operation,
+        operation.dtype if from_partials else problem.x.dtype,
+        problem.out,
+        config.threads,
+        lanes,
+        width,
+        unroll,
+        parts > 1,
+        from_partials,
+        exact=lead is None and view.n % chunk == 0,
+        plain=view.kept[0] == 1 and view.repeats == 1,
+        rows_at_once=rows_at_once,
+        unaligned=lead is not None,
+    )
     sizes = RowSizes(
-        tuple(map(Int32, view.kept)), tuple(map(Int64, view.kept_strides)), Int32(view.repeats), Int64(view.repeat_stride),
-        operation.index(view.n), Int32(lead or 0), Int32(chunks_per_cta), Int64(problem.count),
-    )  # fmt: skip
+        tuple(map(Int32, view.kept)),
+        tuple(map(Int64, view.kept_strides)),
+        Int32(view.repeats),
+        Int64(view.repeat_stride),
+        operation.index(view.n),
+        Int32(lead or 0),
+        Int32(chunks_per_cta),
+        Int64(problem.count),
+    )
     return Launch(RowReduction, spec, (sizes, Int32(ctas), Int32(parts)), parts, (rows, parts, 1))
 
 
@@ -150,13 +171,26 @@ def _column_launch(
     rows_per_cta = -(-chunks // (config.parts or _parts(ctas, chunks, devices.current()))) * across * unroll
     parts = -(-view.rows // rows_per_cta)
     spec = ReductionSpecialisation(
-        operation, operation.dtype if from_partials else problem.x.dtype, problem.out, config.threads, lanes, width, unroll,
-        parts > 1, from_partials, exact=view.n % (lanes * width) == 0, even=rows_per_cta * parts == view.rows,
-    )  # fmt: skip
+        operation,
+        operation.dtype if from_partials else problem.x.dtype,
+        problem.out,
+        config.threads,
+        lanes,
+        width,
+        unroll,
+        parts > 1,
+        from_partials,
+        exact=view.n % (lanes * width) == 0,
+        even=rows_per_cta * parts == view.rows,
+    )
     sizes = ColumnSizes(
-        Int32(view.rows), Int64(view.row_stride), Int32(view.n), Int64(view.batch_stride), Int32(rows_per_cta),
+        Int32(view.rows),
+        Int64(view.row_stride),
+        Int32(view.n),
+        Int64(view.batch_stride),
+        Int32(rows_per_cta),
         Int64(problem.count),
-    )  # fmt: skip
+    )
     return Launch(
         ColumnReduction, spec, (sizes, Int32(view.batches), Int32(parts)), parts, (view.batches, parts, view.n)
     )

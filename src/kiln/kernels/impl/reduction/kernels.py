@@ -292,7 +292,8 @@ class RowReduction(Reduction):
         operation = self.operation
         thread = arch.thread_idx()[0]
         block, part, _ = arch.block_idx()
-        row_count, group = sizes.kept[0] * sizes.kept[1], self.threads // self.lanes
+        row_count = sizes.kept[0] * sizes.kept[1]
+        group = self.threads // self.lanes
         if const_expr(self.spec.rows_at_once > 0):
             rows = [
                 (block * self.spec.rows_at_once + k) * group + thread // self.lanes
@@ -306,13 +307,15 @@ class RowReduction(Reduction):
             base = self.base(row, row_count, sizes)
             chunk = self.lanes * self.width * self.spec.unroll
             chunks = (sizes.n + (chunk - 1)) // chunk
-            state, each = self.start(), sizes.chunks_per_cta
+            state = self.start()
+            each = sizes.chunks_per_cta
             for number in range(part * each, min((part + 1) * each, sizes.repeats * chunks)):
                 repeat = 0 if const_expr(self.spec.plain) else number // chunks
                 start = number if const_expr(self.spec.plain) else number % chunks
                 piece = self.piece(sources, base + repeat * sizes.repeat_stride, sizes, repeat, start)
                 state = self.accumulate(state, piece)
-            rows, states = [row], [state]
+            rows = [row]
+            states = [state]
         reduced = [across_lanes(operation, self.thread_state(state), min(WARP, self.lanes)) for state in states]
         if const_expr(self.lanes > WARP):
             reduced = [self.across_warps(state, thread) for state in reduced]
@@ -339,7 +342,9 @@ class RowReduction(Reduction):
 
     def piece(self, sources: list[Any], base: Any, sizes: Any, repeat: Any, number: Any) -> Piece:
         """Begin to read a thread's part of a chunk of a row."""
-        operation, width, lanes = self.operation, self.width, self.lanes
+        operation = self.operation
+        width = self.width
+        lanes = self.lanes
         lane = arch.thread_idx()[0] % lanes
         before = operation.index(repeat) * sizes.n
         span = Span(sizes.lead + Int32(base) if self.spec.unaligned else None, sizes.n, width)
@@ -385,7 +390,8 @@ class RowReduction(Reduction):
     def search(self, state: Any, values: Any, position: Any):
         """Return the first of the best of those seen and of a chunk, whose first element has a position; searched only
         if it is better."""
-        operation, width = self.operation, self.width
+        operation = self.operation
+        width = self.width
         best = values[0]
         for value in values[1:]:
             best = operation.chosen(best, value)
@@ -406,7 +412,8 @@ class RowReduction(Reduction):
     def across_warps(self, state: Any, thread: Any):
         """Merge the states of the warps of a row."""
         warps = self.lanes // WARP
-        lane, warp = thread % WARP, thread // WARP
+        lane = thread % WARP
+        warp = thread // WARP
         buffers = [
             cute.make_tensor(arch.alloc_smem(kind, self.threads // WARP), cute.make_layout(self.threads // WARP))
             for kind in self.operation.types
@@ -445,11 +452,13 @@ class ColumnReduction(Reduction):
 
     @cute.kernel
     def kernel(self, sources: Any, targets: Any, sizes: Any):
-        operation, width = self.operation, self.width
+        operation = self.operation
+        width = self.width
         thread = arch.thread_idx()[0]
         block, part, batch = arch.block_idx()
         column = (block * self.lanes + thread % self.lanes) * width
-        across, first = self.threads // self.lanes, thread // self.lanes
+        across = self.threads // self.lanes
+        first = thread // self.lanes
         last = min((part + 1) * sizes.rows_per_cta, sizes.rows)
         base = Int64(batch) * sizes.batch_stride + column
 

@@ -18,7 +18,4 @@ class RopeConfig(Config):
     def check(self) -> None:
         """Raise if the config cannot work."""
         arrays.require_threads(self)
-        arrays.require(
-            self.heads <= 16,
-            f"{self}: heads is {self.heads!r}, and must be 1 to 16",
-        )
+        arrays.require(self.heads <= 16, f"{self}: heads is {self.heads!r}, and must be 1 to 16")

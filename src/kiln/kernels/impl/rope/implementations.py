@@ -45,9 +45,18 @@ class RotatedPairs(MemoryBound):
         (batch, tokens, heads, head_dim), index = problem.x.shape, problem.index
         types = tuple(None if x is None else x.dtype for x in (problem.x, problem.out, problem.cos, problem.sin, index))
         spec = RopeSpecialisation(
-            types, 0 if index is None else len(index.shape), heads, head_dim, problem.pairs, problem.width,
-            problem.interleaved, problem.conjugate, problem.in_place, devices.current().overlaps, config,
-        )  # fmt: skip
+            types,
+            0 if index is None else len(index.shape),
+            heads,
+            head_dim,
+            problem.pairs,
+            problem.width,
+            problem.interleaved,
+            problem.conjugate,
+            problem.in_place,
+            devices.current().overlaps,
+            config,
+        )
         threads = batch * tokens * spec.head_groups * spec.group_threads
         if threads + config.threads >= 1 << 31:
             spec = dataclasses.replace(spec, wide=True)
@@ -55,6 +64,12 @@ class RotatedPairs(MemoryBound):
         strides += [0, 0] if index is None else [*index.strides, 0][:2]
         operands = [args.x, args.out, args.cos, args.sin, *([] if index is None else [args.index])]
         launches.launch(
-            launches.cached_kernel(RopeKernel, spec), operands, Int32(batch), Int32(tokens), Int32(problem.cos.shape[0]),
-            Int64(args.first), tuple(map(Int64, strides)), Int32(-(-threads // config.threads)),
-        )  # fmt: skip
+            launches.cached_kernel(RopeKernel, spec),
+            operands,
+            Int32(batch),
+            Int32(tokens),
+            Int32(problem.cos.shape[0]),
+            Int64(args.first),
+            tuple(map(Int64, strides)),
+            Int32(-(-threads // config.threads)),
+        )

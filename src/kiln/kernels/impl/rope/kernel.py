@@ -68,8 +68,16 @@ class RopeKernel:
 
     @cute.jit
     def __call__(
-        self, addresses: Any, batch: Int32, tokens: Int32, table: Int32, first: Int64, strides: Any, ctas: Int32, stream: Int64
-    ):  # fmt: skip
+        self,
+        addresses: Any,
+        batch: Int32,
+        tokens: Int32,
+        table: Int32,
+        first: Int64,
+        strides: Any,
+        ctas: Int32,
+        stream: Int64,
+    ):
         """Launch so many CTAs. `addresses`: x, the result, cosines, sines, positions if there are any. `table`: rows of
         cosines.
 
@@ -93,10 +101,13 @@ class RopeKernel:
             arch.griddepcontrol_launch_dependents()
         index = Int64 if const_expr(spec.wide) else Int32
         number = index(arch.block_idx()[0]) * spec.config.threads + arch.thread_idx()[0]
-        chunk, rest = Int32(number % spec.group_threads), number // spec.group_threads
-        head, place = Int32(rest % spec.head_groups) * spec.thread_heads, Int32(rest // spec.head_groups)
+        chunk = Int32(number % spec.group_threads)
+        rest = number // spec.group_threads
+        head = Int32(rest % spec.head_groups) * spec.thread_heads
+        place = Int32(rest // spec.head_groups)
         if place < count:
-            row, token = place // tokens, place % tokens
+            row = place // tokens
+            token = place % tokens
             source, target = (
                 pointers[k] + (row * strides[3 * k] + token * strides[3 * k + 1] + head * strides[3 * k + 2])
                 for k in range(2)
@@ -121,7 +132,8 @@ class RopeKernel:
 
     def angles(self, row: Any, chunk: Any) -> Any:
         """Load the cosines or sines of a thread's pairs."""
-        width, pairs = self.spec.width, self.spec.pairs
+        width = self.spec.width
+        pairs = self.spec.pairs
         if not self.halved:
             return as_f32(self.vector(row + chunk * width).load())
         width = width // 2
@@ -144,10 +156,13 @@ class RopeKernel:
     @cute.jit
     def rotate(self, source: Any, target: Any, strides: Any, angles: Any, chunk: Any, head: Any):
         """Rotate the thread's pairs in its heads: all are read before one is written."""
-        spec, width = self.spec, self.spec.width
-        first, second = chunk * width, spec.pairs + chunk * width
+        spec = self.spec
+        width = self.spec.width
+        first = chunk * width
+        second = spec.pairs + chunk * width
         if const_expr(spec.interleaved and not self.halved):
-            first, second = 2 * chunk, 2 * chunk + 1
+            first = 2 * chunk
+            second = 2 * chunk + 1
         loaded = []
         for k in range_constexpr(spec.thread_heads):
             vectors = [cute.make_rmem_tensor((width,), source.dtype) for _ in range(2)]

@@ -32,7 +32,8 @@ class RopeProblem(Problem):
     name = "rotary_embedding"
 
     def __post_init__(self) -> None:
-        name, x = self.name, self.x
+        name = self.name
+        x = self.x
         require(
             len(x.shape) == 4 and x.shape == self.out.shape,
             f"{name} of shape {x.shape} into {self.out.shape}",

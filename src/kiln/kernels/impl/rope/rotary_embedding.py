@@ -49,7 +49,8 @@ def rotary_embedding(
     )
     if out is None:
         out = x if inplace else arrays.empty(x, tuple(x.shape), None)
-    index, first = positions, 0
+    index = positions
+    first = 0
     if arrays.is_array(seqlen_offsets) and not arrays.is_number(seqlen_offsets):
         arrays.require(positions is None, "rotary_embedding of positions and of seqlen_offsets", hint="one of them")
         index = seqlen_offsets

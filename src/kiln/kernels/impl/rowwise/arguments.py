@@ -24,9 +24,17 @@ def target_for(x: Any) -> Any:
 
 
 def run_rows(
-    name: str, function: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], scalars: tuple[float, ...],
-    best_config: Callable[..., Any], config: Any, column_outs: Sequence[Any] = (), row_values: Sequence[Any] = (),
-) -> None:  # fmt: skip
+    name: str,
+    function: type[Any],
+    sources: Sequence[Any],
+    outs: Sequence[Any],
+    columns: Sequence[Any],
+    scalars: tuple[float, ...],
+    best_config: Callable[..., Any],
+    config: Any,
+    column_outs: Sequence[Any] = (),
+    row_values: Sequence[Any] = (),
+) -> None:
     """Compute a row function; arrays whose rows kernels cannot access are copied."""
     column_types = tuple(arrays.element_type(x) for x in column_outs)
 
@@ -46,7 +54,9 @@ def run_rows(
         for vector in column_outs:
             arrays.fill(vector, 0)
         return
-    read, written, vectors = [as_rows(x) for x in sources], [target_for(x) for x in outs], [as_rows(x) for x in columns]
+    read = [as_rows(x) for x in sources]
+    written = [target_for(x) for x in outs]
+    vectors = [as_rows(x) for x in columns]
     if any(x is not y for x, y in zip((*read, *written, *vectors), (*sources, *outs, *columns), strict=True)):
         problem = problem_of(read, written, vectors)
     present = [x for x in vectors if x is not None]

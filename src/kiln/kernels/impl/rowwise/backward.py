@@ -131,15 +131,19 @@ class LayerNormBackward(NormBackward):
             (x, dy, *_), columns = part.edge.values(0), part.edge.columns(0)
             g = weighted(dy, columns)[0]
             d = part.edge.masked(0, x - pivot, 0.0)[0]
-            count, offset, gradient = count + part.edge.elements(), offset + d, gradient + g
-            square, covariance = cute.math.fma(d, d, square), cute.math.fma(d, g, covariance)
+            count = count + part.edge.elements()
+            offset = offset + d
+            gradient = gradient + g
+            square = cute.math.fma(d, d, square)
+            covariance = cute.math.fma(d, g, covariance)
         shift = offset * reciprocal(count)
         statistics = (count, pivot + shift, square - offset * shift, gradient, covariance - shift * gradient)
         return statistics if before is None else self.merge([before, statistics], 1), None
 
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
         count, mean, squares = merged_moments([part[:3] for part in parts], lanes)
-        gradient, covariance = Float32(0.0), Float32(0.0)
+        gradient = Float32(0.0)
+        covariance = Float32(0.0)
         for part in parts:
             gradient = gradient + part[3]
             covariance = cute.math.fma(part[1] - mean, part[3], covariance + part[4])
@@ -166,8 +170,17 @@ class LayerNormBackward(NormBackward):
 
 
 def norm_backward(
-    name: str, function: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, config: Any, *more: Any
-) -> tuple[Any, ...]:  # fmt: skip
+    name: str,
+    function: type[Any],
+    dy: Any,
+    x: Any,
+    weight: Any,
+    bias: bool,
+    eps: float,
+    out: Any,
+    config: Any,
+    *more: Any,
+) -> tuple[Any, ...]:
     """Return the gradients of x, weight and bias of a norm; `more` are gradients of further uses of x."""
     arrays.require(
         isinstance(bias, (bool, int)),
@@ -180,9 +193,16 @@ def norm_backward(
     dweight = [] if weight is None else [arrays.empty(weight, (x.shape[-1],), None)]
     dbias = [arrays.empty(x, (x.shape[-1],), None)] if bias else []
     run_rows(
-        name, function, [x, dy, *more], [out], [weight], norm_scalars(x, eps), norm_backward_config, config,
+        name,
+        function,
+        [x, dy, *more],
+        [out],
+        [weight],
+        norm_scalars(x, eps),
+        norm_backward_config,
+        config,
         column_outs=[*dweight, *dbias],
-    )  # fmt: skip
+    )
     return out, *(dweight or [None]), *(dbias or [None])
 
 

@@ -14,7 +14,8 @@ def send(slot: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
     Asynchronous stores wait for nothing; a cluster barrier, or an arrival with release at cluster scope, would wait
     until all of the thread's stores to global memory are complete. The arrival releases the slot, which was read.
     """
-    target, remote_barrier = mapa(slot, rank), mapa(barrier, rank)
+    target = mapa(slot, rank)
+    remote_barrier = mapa(barrier, rank)
     arch.inline_ptx(
         "mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [{$r0}], {$r1};",
         read_only_args=[remote_barrier, Int32(4 * len(values))],

@@ -9,7 +9,8 @@ from ...dispatch import arrays, devices
 from ...dispatch.config import Config
 
 WARP = 32
-MAX_REGISTER_ELEMENTS, MAX_THREAD_ELEMENTS = 64, 128
+MAX_REGISTER_ELEMENTS = 64
+MAX_THREAD_ELEMENTS = 128
 """Most elements of a row that a thread of a register-resident kernel holds in registers, and in all."""
 MAX_STREAMED_ELEMENTS = 64
 """Most elements of a row that a thread of a streaming kernel has."""
@@ -25,10 +26,7 @@ def check_threads(config: Any, device: devices.Device) -> None:
     """Raise if threads, threads of a row or the cluster size of a config cannot work."""
     for name in ("threads", "row_threads", "cluster"):
         value = getattr(config, name)
-        arrays.require(
-            value & (value - 1) == 0,
-            f"{config}: {name} is {value!r}, not a power of two",
-        )
+        arrays.require(value & (value - 1) == 0, f"{config}: {name} is {value!r}, not a power of two")
     arrays.require(WARP <= config.threads <= 1024, f"{config}: a CTA has 32 to 1024 threads, not {config.threads}")
     arrays.require(
         config.row_threads <= config.threads,

@@ -23,7 +23,7 @@ from .config import (
     StreamedRow,
     StreamingRowwiseConfig,
     UnalignedRowwiseConfig,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
@@ -46,7 +46,8 @@ LONG_ROWS_MANY_STATISTICS = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (Fals
 
 def default_config(problem: RowFunctionProblem, device: Device, columns: int) -> RowwiseConfig:
     """Return the config of a resident row, with or without `columns` of weights."""
-    n, units = problem.n, problem.units
+    n = problem.n
+    units = problem.units
     if not problem.wide:  # narrow accesses, many to a thread
         threads = min(512, arrays.power_of_two(-(-n // 32)))
         cluster = arrays.power_of_two(-(-n // (512 * MAX_REGISTER_ELEMENTS)))
@@ -77,13 +78,15 @@ def even_threads(units: int, most: int, prefer_fewer: bool = False) -> int:
 
 def forward_config(problem: RowFunctionProblem, device: Device) -> RowwiseConfig:
     """Return the config of softmax and norms: from 2 KB on as few idle threads as can be."""
-    units, columns = problem.units, len(problem.present)
+    units = problem.units
+    columns = len(problem.present)
     if problem.wide and 128 < units <= 1024 and units & (units - 1):
         if columns > 1:  # few threads with many vectors divide the fixed cost of a row among more elements
             threads = even_threads(units, 7, prefer_fewer=True)
             return RowwiseConfig(threads, threads, 1, 7, 640 // threads)
         threads = even_threads(units, 7 if columns else 5)
-        vectors, cta = -(-units // threads), max(128, threads)
+        vectors = -(-units // threads)
+        cta = max(128, threads)
         return RowwiseConfig(cta, threads, 1, vectors if columns else 0, 1024 // cta if columns else 768 // cta)
     if not problem.wide or not 512 < units <= 1024:
         return default_config(problem, device, columns)
@@ -109,7 +112,8 @@ def norm_config(problem: RowFunctionProblem, device: Device) -> Any:
 
     LayerNorm is streamed, which keeps its columns in shared memory.
     """
-    units, centred = problem.units, problem.function.counts_elements
+    units = problem.units
+    centred = problem.function.counts_elements
     cluster = arrays.power_of_two(-(-units // 2048))
     if not problem.wide or units <= 4096 or cluster > device.cluster:
         return forward_config(problem, device)
@@ -140,7 +144,8 @@ def quantized_config(problem: RowFunctionProblem, device: Device) -> RowwiseConf
 
     More is computed for each byte than elsewhere. Few rows get more threads each.
     """
-    units, columns = problem.units, len(problem.present)
+    units = problem.units
+    columns = len(problem.present)
     config = smem_config(problem, device)
     if not problem.wide:  # half of the elements to a thread, since all are unrolled
         threads = min(512, 2 * config.row_threads)
@@ -207,15 +212,19 @@ def streaming_config(row: StreamedRow, device: Device, unaligned: bool) -> Strea
     units = row.units
     vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 or (unaligned and units <= 1024) else 4
     across = arrays.power_of_two(-(-units // vectors))
-    threads, cluster, many = min(512, across), max(1, across // 512), row.fields > 2
+    threads = min(512, across)
+    cluster = max(1, across // 512)
+    many = row.fields > 2
     if cluster > device.cluster or (unaligned and threads < WARP):
         return None
     if threads < 512 or vectors < 4:
-        overlapped, prefetch = False, 2 if vectors == 2 and threads > WARP else 1
+        overlapped = False
+        prefetch = 2 if vectors == 2 and threads > WARP else 1
     elif units == across * vectors:
         overlapped, prefetch = (LONG_ROWS_MANY_STATISTICS if many else LONG_ROWS)[cluster]
     elif cluster == 1:
-        overlapped, prefetch = many, 0 if many else 1
+        overlapped = many
+        prefetch = 0 if many else 1
     else:
         overlapped, prefetch = (False, vectors) if cluster in (2, 16) or (unaligned and cluster == 4) else (True, 0)
     config = StreamingRowwiseConfig(512, threads, cluster, prefetch, overlapped)

@@ -14,9 +14,7 @@ from .row_kernel import Row
 from .row_statistics import Statistics
 from .softmax_and_norms import LayerNorm, QuantizedLayerNorm, QuantizedRmsNorm, RmsNorm, norm_scalars, quantized_outs
 
-__all__ = [
-    "fused_add_layer_norm", "fused_add_layer_norm_backward", "fused_add_rms_norm", "fused_add_rms_norm_backward",
-]  # fmt: skip
+__all__ = ["fused_add_layer_norm", "fused_add_layer_norm_backward", "fused_add_rms_norm", "fused_add_rms_norm_backward"]
 
 
 class SummedPart:
@@ -25,7 +23,9 @@ class SummedPart:
     __kiln_static__ = True
 
     def __init__(self, part: Any, add: Any, stores: bool) -> None:
-        self._part, self._add, self._stores = part, add, stores
+        self._part = part
+        self._add = add
+        self._stores = stores
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._part, name)
@@ -88,23 +88,45 @@ class QuantizedAddLayerNorm(FusedAdd, QuantizedLayerNorm):
 
 
 def _fused_add(
-    name: str, functions: tuple[type[Any], type[Any]], x: Any, residual: Any, columns: list[Any], eps: float, quantize: Any,
-    out: Any, residual_out: Any, config: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    name: str,
+    functions: tuple[type[Any], type[Any]],
+    x: Any,
+    residual: Any,
+    columns: list[Any],
+    eps: float,
+    quantize: Any,
+    out: Any,
+    residual_out: Any,
+    config: Any,
+) -> tuple[Any, ...]:
     outs, scales = quantized_outs(x, quantize, out)
     summed = arrays.empty_like(residual) if residual_out is None else residual_out
     run_rows(
-        name, functions[bool(scales)], [x, residual], [*outs, summed], columns, norm_scalars(x, eps),
-        quantized_config if scales else smem_config, config, row_values=scales,
-    )  # fmt: skip
+        name,
+        functions[bool(scales)],
+        [x, residual],
+        [*outs, summed],
+        columns,
+        norm_scalars(x, eps),
+        quantized_config if scales else smem_config,
+        config,
+        row_values=scales,
+    )
     return (*outs, *scales, summed)
 
 
 @kernel_function("x", "residual", "weight", "out", "residual_out", written=("out", "residual_out"))
 def fused_add_rms_norm(
-    x: Any, residual: Any, weight: Any = None, eps: float = 1e-6, *, quantize: Any = None, out: Any = None, residual_out: Any = None,
+    x: Any,
+    residual: Any,
+    weight: Any = None,
+    eps: float = 1e-6,
+    *,
+    quantize: Any = None,
+    out: Any = None,
+    residual_out: Any = None,
     config: Any = None,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     """Return `rms_norm(x + residual, weight)` and the sum, rounded to the type of `residual` before the norm.
 
     Args:
@@ -124,9 +146,17 @@ def fused_add_rms_norm(
 
 @kernel_function("x", "residual", "weight", "bias", "out", "residual_out", written=("out", "residual_out"))
 def fused_add_layer_norm(
-    x: Any, residual: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, quantize: Any = None, out: Any = None,
-    residual_out: Any = None, config: Any = None,
-) -> tuple[Any, ...]:  # fmt: skip
+    x: Any,
+    residual: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    quantize: Any = None,
+    out: Any = None,
+    residual_out: Any = None,
+    config: Any = None,
+) -> tuple[Any, ...]:
     """Return `layer_norm(x + residual, weight, bias)` and the sum, rounded to the type of `residual` before the norm.
 
     Args:
@@ -141,7 +171,8 @@ def fused_add_layer_norm(
         residual_out: an array for the sum; `residual_out=residual` writes in place.
         config: a config of an implementation; by default the library chooses.
     """
-    functions, columns = (AddLayerNorm, QuantizedAddLayerNorm), [weight, bias]
+    functions = (AddLayerNorm, QuantizedAddLayerNorm)
+    columns = [weight, bias]
     return _fused_add("fused_add_layer_norm", functions, x, residual, columns, eps, quantize, out, residual_out, config)
 
 
@@ -166,8 +197,16 @@ def fused_add_rms_norm_backward(
 
 @kernel_function("dy", "dsum", "summed", "weight", "out")
 def fused_add_layer_norm_backward(
-    dy: Any, dsum: Any, summed: Any, weight: Any = None, eps: float = 1e-5, *, bias: bool = False, out: Any = None, config: Any = None
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    dy: Any,
+    dsum: Any,
+    summed: Any,
+    weight: Any = None,
+    eps: float = 1e-5,
+    *,
+    bias: bool = False,
+    out: Any = None,
+    config: Any = None,
+) -> tuple[Any, Any, Any]:
     """Return the gradient of both terms of the sum, which is the same, of `weight` and of the bias of
     `fused_add_layer_norm`.
 

@@ -170,10 +170,7 @@ class TanhGeGluBackward(TanhGelu, GatedBackward):
     """`geglu_backward` by a hyperbolic tangent."""
 
 
-_GELUS = {
-    "none": (GeGlu, QuantizedGeGlu, GeGluBackward),
-    "tanh": (TanhGeGlu, QuantizedTanhGeGlu, TanhGeGluBackward),
-}
+_GELUS = {"none": (GeGlu, QuantizedGeGlu, GeGluBackward), "tanh": (TanhGeGlu, QuantizedTanhGeGlu, TanhGeGluBackward)}
 
 
 def _gelu(name: str, approximate: str) -> tuple[type[Any], ...]:

@@ -55,7 +55,8 @@ def _unaligned_config(problem: RowFunctionProblem, device: Device) -> UnalignedR
     element."""
     if not _is_unaligned(problem) or (len(problem.sources) > 1 and problem.bits > 16):
         return None
-    sources, columns = len(problem.sources), len(problem.present)
+    sources = len(problem.sources)
+    columns = len(problem.present)
     return unaligned_config(problem.n, problem.unaligned_width, sources, columns, problem.rows, device)
 
 
@@ -109,10 +110,13 @@ class ResidentRows(RowImplementation):
         config.check(problem.n, problem.width, problem.bits, len(problem.sources), device)
 
     def run(self, problem: RowFunctionProblem, config: RowwiseConfig, args: RowFunctionArguments) -> None:
-        device, n, width = devices.current(), problem.n, problem.width
+        device = devices.current()
+        n = problem.n
+        width = problem.width
         vectors = config.vectors(n, width)
         exact = n == config.cluster * config.row_threads * vectors * width
-        row_values, reread = list(args.row_values), []
+        row_values = list(args.row_values)
+        reread = []
         if problem.column_outs:  # mean and rstd of each row
             row_values = [_f32_array(args, (problem.rows,)) for _ in range(2)]
             reread = [_unchanged(x, args.outs) for x in args.sources[:2]]
@@ -120,17 +124,26 @@ class ResidentRows(RowImplementation):
         rows = RowProblem(*problem.types, len(row_values), width, vectors, exact, config, overlaps)
         operands = [*args.sources, *args.outs, *args.columns, *row_values]
         launches.launch(
-            launches.cached_kernel(problem.function, rows), operands, *_sizes(problem), _typed(args.scalars),
+            launches.cached_kernel(problem.function, rows),
+            operands,
+            *_sizes(problem),
+            _typed(args.scalars),
             Int32(config.ctas(problem.rows)),
-        )  # fmt: skip
+        )
         if problem.column_outs:
             self.reduce_columns(problem, args, reread, row_values, device)
 
     def reduce_columns(
-        self, problem: RowFunctionProblem, args: RowFunctionArguments, reread: list[Any], row_values: list[Any], device: Device
-    ) -> None:  # fmt: skip
+        self,
+        problem: RowFunctionProblem,
+        args: RowFunctionArguments,
+        reread: list[Any],
+        row_values: list[Any],
+        device: Device,
+    ) -> None:
         """Compute reductions over rows, which are read again, from their statistics."""
-        n, width = problem.n, problem.width
+        n = problem.n
+        width = problem.width
         column_ctas = -(-n // (WARP * width))
         step = WeightGradient.threads // WARP * rows_at_once(width)
         each = -(-problem.rows // (-(-16 * device.sm_count // column_ctas) * step)) * step
@@ -138,9 +151,13 @@ class ResidentRows(RowImplementation):
         partials = [_f32_array(args, (parts, n)) for _ in args.column_outs]
         has_weight = bool(problem.present)
         kernel = launches.cached_kernel(
-            WeightGradient, problem.types[0][:2], width, n % (WARP * width) == 0, has_weight,
+            WeightGradient,
+            problem.types[0][:2],
+            width,
+            n % (WARP * width) == 0,
+            has_weight,
             len(args.column_outs) > has_weight,
-        )  # fmt: skip
+        )
         operands = [*reread, *row_values, *partials]
         rows, length, strides = _sizes(problem)
         strides = tuple(stride if x is y else Int64(n) for stride, x, y in zip(strides, reread, args.sources))
@@ -158,7 +175,8 @@ class StreamingRows(RowImplementation):
     def supports(self, problem: RowFunctionProblem, device: Device) -> str | None:
         if problem.function.quantizes:
             return "quantised rows need all results of a row before the first is written"
-        width, bits = problem.streamed.width, problem.streamed.bits
+        width = problem.streamed.width
+        bits = problem.streamed.bits
         if width * bits < 32:
             return (
                 f"asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at once"
@@ -179,31 +197,44 @@ class StreamingRows(RowImplementation):
         )
 
     def run(self, problem: RowFunctionProblem, config: StreamingRowwiseConfig, args: RowFunctionArguments) -> None:
-        row, unaligned, rows = problem.streamed, problem.streams_unaligned, problem.rows
-        vectors, threads = config.vectors(row), config.cluster * config.row_threads
+        row = problem.streamed
+        unaligned = problem.streams_unaligned
+        rows = problem.rows
+        vectors = config.vectors(row)
+        threads = config.cluster * config.row_threads
         exact = not unaligned and row.n == threads * vectors * row.width
         # each line, a CTA or cluster, has its own partials
         lines = min(-(-rows // config.rows), devices.max_active_clusters(config.cluster))
-        period, alignment = 0, 1
+        period = 0
+        alignment = 1
         if unaligned:
             period, alignment = row_period(problem.matrices[0].step, row.width, vectors * threads - row.units, lines)
             lines = max(period, lines)
         elif not problem.column_outs:  # as few as take as long: none has a row to itself at the end
             lines = -(-rows // (config.rows * -(-rows // (config.rows * lines))))
         kernel = launches.cached_kernel(
-            StreamingRowKernel, problem.function,
+            StreamingRowKernel,
+            problem.function,
             StreamingRowProblem(
-                *problem.types, problem.column_outs, row.width, vectors, config.stages(row), exact, config,
-                devices.current().overlaps, period, alignment,
+                *problem.types,
+                problem.column_outs,
+                row.width,
+                vectors,
+                config.stages(row),
+                exact,
+                config,
+                devices.current().overlaps,
+                period,
+                alignment,
             ),
-        )  # fmt: skip
+        )
         pitch = partial_pitch(problem.n, row.width) if period else problem.n
         partials = [_f32_array(args, (lines, pitch)) for _ in args.column_outs]
         operands = [*args.sources, *args.outs, *args.columns, *partials, *args.column_outs]
         _, n, strides = _sizes(problem)
         launches.launch(
             kernel, operands, Int32(rows), n, _lead(operands[0]), strides, _typed(args.scalars), Int32(lines)
-        )  # fmt: skip
+        )
 
 
 @REGISTRY.register
@@ -230,9 +261,15 @@ class UnalignedRows(RowImplementation):
         operands = [*args.sources, *args.outs, *args.columns]
         rows, n, strides = _sizes(problem)
         launches.launch(
-            launches.cached_kernel(UnalignedRowKernel, problem.function, specialised), operands, rows, n,
-            _lead(operands[0]), strides, _typed(args.scalars), Int32(config.ctas(problem.rows, width)),
-        )  # fmt: skip
+            launches.cached_kernel(UnalignedRowKernel, problem.function, specialised),
+            operands,
+            rows,
+            n,
+            _lead(operands[0]),
+            strides,
+            _typed(args.scalars),
+            Int32(config.ctas(problem.rows, width)),
+        )
 
 
 def _f32_array(args: RowFunctionArguments, shape: tuple[int, ...]) -> Any:

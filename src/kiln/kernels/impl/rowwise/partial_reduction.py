@@ -42,11 +42,13 @@ class PartialReduction:
 
     @cute.kernel
     def kernel(self, partials: Any, outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32):
-        width, lanes = self.width, self.lanes
+        width = self.width
+        lanes = self.lanes
         wait_for_previous_kernel(self.overlaps)
         thread = arch.thread_idx()[0]
         block, which, _ = arch.block_idx()
-        unit, first = block * lanes + thread % lanes, thread // lanes
+        unit = block * lanes + thread % lanes
+        first = thread // lanes
         depth = self.threads // lanes
         memory = arch.alloc_smem(Float32, self.threads * width, 16)
         buffer = cute.make_tensor(memory, cute.make_layout((width, lanes, depth)))
@@ -67,7 +69,8 @@ class PartialReduction:
     @cute.jit
     def add_lines(self, matrix: Any, acc: Any, start: Any, lines: Any, n: Any, unit: Any, lead: Any, skew: Any):
         """Return an accumulator with a vector of each of some more lines."""
-        width, depth = self.width, self.threads // self.lanes
+        width = self.width
+        depth = self.threads // self.lanes
         registers = cute.make_rmem_tensor((width, self.unroll), Float32)
         registers.fill(0.0)
         atom = vector_atom(Float32, width)

@@ -103,9 +103,14 @@ class RowFunctionProblem(RowwiseProblem):
         width = MAX_VECTOR_BYTES // max(x.size for x in self.row_arrays) if self.streams_unaligned else self.width
         source_bits, column_bits = (sum(x.dtype.width for x in group) for group in (self.sources, self.present))
         return StreamedRow(
-            self.n // width * width, width, min(x.dtype.width for x in self.sources), source_bits, column_bits,
-            self.function.fields - self.function.counts_elements, len(self.column_outs),
-        )  # fmt: skip
+            self.n // width * width,
+            width,
+            min(x.dtype.width for x in self.sources),
+            source_bits,
+            column_bits,
+            self.function.fields - self.function.counts_elements,
+            len(self.column_outs),
+        )
 
     @property
     def bits(self) -> int:

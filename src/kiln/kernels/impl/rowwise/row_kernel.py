@@ -230,7 +230,8 @@ class RowKernel:
         rest = addresses[len(types) :]
         present = [t for t in problem.columns if t is not None]
         columns = [vector_at(p, t, n, column_width or width) for p, t in zip(rest, present, strict=False)]
-        sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
+        sources = matrices[: len(problem.sources)]
+        outs = matrices[len(problem.sources) :]
         return RowTensors(sources, outs, columns, [], [], scalars, rows, n), rest[len(present) :]
 
     @cute.jit
@@ -285,10 +286,13 @@ class RowKernel:
         A row is reduced twice: a thread that has the second result knows that all have read what was exchanged first,
         so one buffer for each exchange is enough.
         """
-        thread, first, sources = arch.thread_idx()[0], arch.block_idx()[0] * self.config.rows_per_cta, tensors.sources
+        thread = arch.thread_idx()[0]
+        first = arch.block_idx()[0] * self.config.rows_per_cta
+        sources = tensors.sources
         max_exchange = self.exchange_buffer(fields=1)
         buffers = [self.smem_buffer(x.element_type, thread, STAGES) for x in sources]
-        count, zero = min(Int32(self.config.rows_per_cta), tensors.rows - first), Int32(0)
+        count = min(Int32(self.config.rows_per_cta), tensors.rows - first)
+        zero = Int32(0)
         units = tensors.n // self.width
         at = Position(first, Boolean(True), thread, units, zero, thread, zero)
         self.fetch_stage(sources, buffers, at, zero)
@@ -435,7 +439,8 @@ class RowKernel:
                 results = [results[0] * row.statistics[-1], *results[1:]]
             unit = at.unit + v * self.config.row_threads
             for out, value in zip(outs, results, strict=True):
-                atom, registers = vector_atom(out.element_type, self.width), rounded(value, out.element_type)
+                atom = vector_atom(out.element_type, self.width)
+                registers = rounded(value, out.element_type)
                 cute.copy(atom, registers, self.tile(out, at, unit), pred=self.predicate(at, unit, v))
 
     def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
@@ -447,7 +452,8 @@ class RowKernel:
     def smem_buffer(self, dtype: Any, thread: Any, *stages: int) -> Any:
         """Allocate shared memory for rows and return the thread's part (element, vector, stage...), interleaved by
         threads."""
-        width, threads = self.width, self.config.threads
+        width = self.width
+        threads = self.config.threads
         step = width * threads
         count = self.smem_vectors
         for extent in stages:
@@ -503,7 +509,8 @@ class RowKernel:
     def reduce_rows(self, owns: Any, exchange: Any, places: Any, thread: Any, rank: Any, how: Any = None):
         """Reduce the statistics of several rows of the same threads with one synchronisation, by `how` instead of
         `merge`."""
-        config, merge = self.config, self.merge if const_expr(how is None) else how
+        config = self.config
+        merge = self.merge if const_expr(how is None) else how
         if const_expr(len(owns[0]) == 0):
             return owns
         states = [merge([own], min(WARP, config.row_threads)) for own in owns]

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from .row_kernel import RowKernel
 
-SM_REGISTERS, RESERVED_REGISTERS = 65536, 32
+SM_REGISTERS = 65536
+RESERVED_REGISTERS = 32
 """Registers of an SM, and those of a thread that are not available for saved values."""
 MAX_SAVED_ELEMENTS = 64
 """Most elements of which a thread saves what it has computed."""
@@ -77,7 +78,11 @@ class PrefetchedColumns:
     __kiln_static__ = True
 
     def __init__(self, columns: list[Any], count: int, ahead: int, read: Any, value: Any) -> None:
-        self._columns, self._count, self._ahead, self._read, self._value = columns, count, ahead, read, value
+        self._columns = columns
+        self._count = count
+        self._ahead = ahead
+        self._read = read
+        self._value = value
         self._vectors: dict[int, list[Any]] = {}
 
     def prefetch(self, v: int = 0) -> None:
@@ -102,15 +107,22 @@ class ResidentPart(RowPart):
     def __init__(
         self, kernel: RowKernel, registers: list[Any], smem: list[Any], columns: list[Any], unit: Any, units: Any
     ) -> None:
-        self._kernel, self._registers, self._smem = kernel, registers, smem
-        self._unit, self._units = unit, units
+        self._kernel = kernel
+        self._registers = registers
+        self._smem = smem
+        self._unit = unit
+        self._units = units
         self.count: int = kernel.vectors
         self.width: int = kernel.width
         ahead = (_COLUMN_PREFETCH if self.count <= 4 else _COLUMN_PREFETCH // 2) // max(1, len(columns))
         self._many_columns = self.count * len(columns) > _COLUMN_PREFETCH
         self._columns = PrefetchedColumns(
-            columns, self.count, max(1, ahead), lambda x, v: kernel.read_vector(x, unit, units, v), lambda x: as_f32(x.load())
-        )  # fmt: skip
+            columns,
+            self.count,
+            max(1, ahead),
+            lambda x, v: kernel.read_vector(x, unit, units, v),
+            lambda x: as_f32(x.load()),
+        )
         self.columns: Callable[[int], list[Any]] = self._columns.values
         self.prefetch: Callable[..., None] = self._columns.prefetch
 
@@ -162,7 +174,9 @@ class EdgePart(RowPart):
     count = width = 1
 
     def __init__(self, elements: list[Any], pred: Any, columns: list[Any] | None = None) -> None:
-        self._elements, self._pred, self._columns = elements, pred, columns or []
+        self._elements = elements
+        self._pred = pred
+        self._columns = columns or []
 
     def values(self, v: int) -> list[Any]:
         return [cute.TensorSSA.from_elements([value], Float32) for value in self._elements]

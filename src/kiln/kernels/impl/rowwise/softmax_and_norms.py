@@ -121,7 +121,8 @@ class LayerNorm(ForwardKernel):
         return merged_moments(parts, lanes)
 
     def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
-        mean, scale = row.statistics[1], rstd(row.statistics[2], row.scalars)
+        mean = row.statistics[1]
+        scale = rstd(row.statistics[2], row.scalars)
         if saved is None:
             normal = (values[0] - mean) * scale
         else:
@@ -205,7 +206,8 @@ def moments(before: Statistics | None, part: RowPart) -> tuple[Statistics, list[
         deviations.append((deviation, pivot))
         vector_sum = deviation if vector_sum is None else vector_sum + deviation
         squares = deviation * deviation if squares is None else cute.math.fma(deviation, deviation, squares)
-    count, deviation_sum = part.elements(), total(vector_sum)
+    count = part.elements()
+    deviation_sum = total(vector_sum)
     inverse = reciprocal(count)
     shift = deviation_sum * inverse
     mean = cute.math.fma(deviation_sum, inverse, pivot)
@@ -230,9 +232,11 @@ def merged_moments(parts: list[Statistics], lanes: int) -> Statistics:
         pivot = parts[0][1]
         if lanes > 1:
             pivot = arch.shuffle_sync(pivot, 0, mask_and_clamp=(WARP - lanes) << 8 | 31)
-        counts, deviations = Float32(0.0), Float32(0.0)
+        counts = Float32(0.0)
+        deviations = Float32(0.0)
         for part in parts:
-            counts, deviations = counts + part[0], deviations + part[0] * (part[1] - pivot)
+            counts = counts + part[0]
+            deviations = deviations + part[0] * (part[1] - pivot)
         count = across(counts, plus, lanes)
         mean = pivot + across(deviations, plus, lanes) * reciprocal(count)
     squares: Any = None
@@ -306,8 +310,15 @@ def rms_norm(
 
 @kernel_function("x", "weight", "bias", "out")
 def layer_norm(
-    x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, quantize: Any = None, out: Any = None, config: Any = None
-) -> Any:  # fmt: skip
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    eps: float = 1e-5,
+    quantize: Any = None,
+    out: Any = None,
+    config: Any = None,
+) -> Any:
     """Return (x - mean(x)) / sqrt(var(x) + eps) along the last mode, times a weight, plus a bias.
 
     Args:

@@ -60,7 +60,10 @@ class StreamedPart(AccessedPart):
 
     def __init__(self, rows: Streamed, start: Any, in_flight: int) -> None:
         super().__init__(rows.kernel, rows.unit, rows.units)
-        self._rows, self._start, self._in_flight, self._arrived = rows, start, in_flight, 0
+        self._rows = rows
+        self._start = start
+        self._in_flight = in_flight
+        self._arrived = 0
 
     def stage(self, v: int) -> Any:
         """Return the stage of vector `v`. Where stages hold a multiple of whole rows, rows do not wrap."""
@@ -150,7 +153,8 @@ class StreamingRowKernel(VectorAccess):
         `addresses`: sources, outs, columns, partials, column outs; `strides`: those of rows; `lead`: elements from a
         cache line to the first row, for unaligned rows.
         """
-        problem, config = self.problem, self.config
+        problem = self.problem
+        config = self.config
         tensors, rest = self.function.tensors(addresses, rows, n, strides, scalars, self.width)
         pitch = partial_pitch(n, problem.width) if const_expr(problem.period > 0) else n
         count = len(problem.column_outs)
@@ -165,19 +169,26 @@ class StreamingRowKernel(VectorAccess):
 
     @cute.kernel
     def kernel(self, tensors: Any):
-        problem, config = self.problem, self.config
+        problem = self.problem
+        config = self.config
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
-        rank, group, lane = block % config.cluster, thread // max(WARP, config.row_threads), thread % config.row_threads
-        unit, units = rank * config.row_threads + lane, tensors.n // problem.width
+        rank = block % config.cluster
+        group = thread // max(WARP, config.row_threads)
+        lane = thread % config.row_threads
+        unit = rank * config.row_threads + lane
+        units = tensors.n // problem.width
         within = thread % WARP // config.row_threads  # of the rows of a warp; 0 if it has one
-        line, lines = block // config.cluster, arch.grid_dim()[0] // config.cluster
+        line = block // config.cluster
+        lines = arch.grid_dim()[0] // config.cluster
         edges: Any = None
         turn = line
         if const_expr(problem.period > 0):
             edges = StreamedEdges(self, tensors, line, rank, lane)
-            unit, units = unit - edges.before, edges.span.units
-            turn, lines = line // problem.period, (lines - line % problem.period + problem.period - 1) // problem.period
+            unit = unit - edges.before
+            units = edges.span.units
+            turn = line // problem.period
+            lines = (lines - line % problem.period + problem.period - 1) // problem.period
 
         buffers = [self.stage_buffer(x.element_type)[None, None, thread] for x in tensors.sources]
         held_columns = [self.column_buffer(x.element_type)[None, None, lane] for x in tensors.columns]
@@ -191,7 +202,8 @@ class StreamingRowKernel(VectorAccess):
             arch.cluster_arrive_relaxed()
 
         wait_for_previous_kernel(problem.overlaps)
-        first, step = turn * config.rows + group * self.warp_rows, lines * config.rows
+        first = turn * config.rows + group * self.warp_rows
+        step = lines * config.rows
         if const_expr(edges is not None):
             tensors = edges.take(tensors)
             edges.read(edges.present, first)
@@ -226,12 +238,18 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def main_loop(self, streamed: Any, inner: Any, outer: Any, first: Any, within: Any, lane: Any, rank: Any):
         """Compute the rows of the CTA."""
-        problem, overlapped, tensors = self.problem, self.config.overlapped, streamed.tensors
-        vectors, stages, edges, step = problem.vectors, problem.stages, streamed.edges, streamed.step
+        problem = self.problem
+        overlapped = self.config.overlapped
+        tensors = streamed.tensors
+        vectors = problem.vectors
+        stages = problem.stages
+        edges = streamed.edges
+        step = streamed.step
         slot = lane % WARP, within + lane // WARP
         if const_expr(overlapped):
             self.accumulate(StreamedPart(streamed, Int32(0), stages), inner, Int32(0), slot, edges, False)
-        start, count = Int32(0), Int32(0)
+        start = Int32(0)
+        count = Int32(0)
         for base in range(first, tensors.rows, step):
             if const_expr(overlapped):
                 self.send_to_cluster(inner, outer, count, rank, streamed)
@@ -244,7 +262,8 @@ class StreamingRowKernel(VectorAccess):
                 self.accumulate(StreamedPart(streamed, start, stages), inner, count, slot, edges, False)
                 self.send_to_cluster(inner, outer, count, rank, streamed)
             statistics = self.reduced(outer, count, within, streamed)
-            part, row = StreamedPart(streamed, start, 0), Row(statistics, statistics, tensors.scalars, tensors.n)
+            part = StreamedPart(streamed, start, 0)
+            row = Row(statistics, statistics, tensors.scalars, tensors.n)
             if const_expr(edges is not None):
                 edges.write(row, base)
             for v in self.write_order():
@@ -257,7 +276,8 @@ class StreamingRowKernel(VectorAccess):
                 edges.next_row()
                 if const_expr(overlapped):
                     edges.read(edges.coming, base + 2 * step)
-            start, count = self.wrap(start + vectors), count + 1
+            start = self.wrap(start + vectors)
+            count = count + 1
 
     def write_order(self) -> list[int]:
         """Return the order in which vectors are written. One that may not exist is first: no results are live across
@@ -268,7 +288,9 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def write(self, streamed: Any, part: Any, row: Any, index: Any, v: Any):
         """Write a vector of the results of row `index`, and add to the column accumulators."""
-        width, outs, place = self.problem.width, streamed.tensors.outs, index
+        width = self.problem.width
+        outs = streamed.tensors.outs
+        place = index
         pred = self.in_row(streamed.unit, streamed.units, v)
         exists = index < streamed.tensors.rows
         if const_expr(self.warp_rows > 1):  # the last rows of a warp may not exist
@@ -306,11 +328,14 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def read_columns(self, x: Any, buffer: Any, streamed: Any):
         """Copy a thread's elements of a column vector to shared memory."""
-        width, unit, units = self.problem.width, streamed.unit, streamed.units
+        width = self.problem.width
+        unit = streamed.unit
+        units = streamed.units
         for v in range_constexpr(self.problem.vectors):
             if const_expr(streamed.edges is not None):
                 for i in range_constexpr(width):
-                    at, column = self.at(unit, v), streamed.edges.span.head + self.at(unit, v) * width + i
+                    at = self.at(unit, v)
+                    column = streamed.edges.span.head + self.at(unit, v) * width + i
                     buffer[i, v] = x[column] if (at >= 0) & (at < units) else x.element_type(0)
                 continue
             tile = cute.local_tile(x, (width,), (self.at(unit, v),))
@@ -319,7 +344,8 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def fetch(self, streamed: Any, row: Any, v: Any, stage: Any):
         """Begin to copy vector `v` of a row to a stage of the thread; zeros where it does not exist."""
-        exists, inside = row < streamed.tensors.rows, self.in_row(streamed.unit, streamed.units, v)
+        exists = row < streamed.tensors.rows
+        inside = self.in_row(streamed.unit, streamed.units, v)
         pred = exists if const_expr(inside is None) else inside & exists
         place = select_(exists, row, Int32(0))
         for x, buffer in zip(streamed.tensors.sources, streamed.buffers, strict=True):
@@ -348,7 +374,9 @@ class StreamingRowKernel(VectorAccess):
     def exchange(self, threads: int, row_threads: int, first: Any, groups: int, group: Any) -> Exchange:
         """Allocate the exchange of a group of the CTA, among parts of `threads` of the `row_threads` threads of a
         row."""
-        fields, parts, barriers = arrays.power_of_two(self.fields), row_threads // threads, EXCHANGE_DEPTH * groups
+        fields = arrays.power_of_two(self.fields)
+        parts = row_threads // threads
+        barriers = EXCHANGE_DEPTH * groups
         memory = arch.alloc_smem(Float32, fields * parts * self.warp_rows * barriers, 16)
         pointer = arch.alloc_smem(Int64, barriers, 8)
         self.init_barriers(pointer, barriers, parts * self.warp_rows)
@@ -387,17 +415,20 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def send_to_cluster(self, inner: Any, outer: Any, count: Any, rank: Any, streamed: Any):
         """Reduce this CTA's statistics of a row that CTAs share, and send them to all. Its warps take turns."""
-        thread, turn = arch.thread_idx()[0], count % EXCHANGE_DEPTH
+        thread = arch.thread_idx()[0]
+        turn = count % EXCHANGE_DEPTH
         if const_expr(self.config.cluster > 1):
             if thread // WARP == count % inner.parts:
                 statistics = self.reduced(inner, count, 0, streamed)
                 if thread % WARP < self.config.cluster:
-                    slot, barrier = outer.slots[None, rank, turn].iterator, outer.barriers + turn
+                    slot = outer.slots[None, rank, turn].iterator
+                    barrier = outer.barriers + turn
                     send(slot, barrier, thread % WARP, list(statistics[self.function.counts_elements :]))
 
     def reduced(self, exchange: Exchange, count: Any, within: Any, streamed: Any) -> Any:
         """Wait for the statistics of all parts of a row, and return their reduction."""
-        turn, lanes = count % EXCHANGE_DEPTH, min(WARP, exchange.parts)
+        turn = count % EXCHANGE_DEPTH
+        lanes = min(WARP, exchange.parts)
         arch.mbarrier_wait(exchange.barriers + turn, count // EXCHANGE_DEPTH % 2)
         parts: list[Any] = []
         for i in range(exchange.parts // lanes):
@@ -410,7 +441,9 @@ class StreamingRowKernel(VectorAccess):
 
     def elements(self, first: Any, threads: int, streamed: Any) -> Any:
         """Return how many elements so many threads of a row have: a Python float where that is static."""
-        width, vectors, units = self.problem.width, self.problem.vectors, streamed.units
+        width = self.problem.width
+        vectors = self.problem.vectors
+        units = streamed.units
         if self.problem.exact:
             return float(width * vectors * threads)
         rest = units - self.at(first, vectors - 1)
@@ -424,7 +457,9 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def write_partials(self, streamed: Any, line: Any, thread: Any):
         """Write the reductions over the rows of the CTA."""
-        edges, accs, partials = streamed.edges, streamed.accs, streamed.tensors.partials
+        edges = streamed.edges
+        accs = streamed.accs
+        partials = streamed.tensors.partials
         if const_expr(self.config.rows > 1):
             edge_accs = [] if const_expr(edges is None) else edges.accs
             self.fold([*accs, *edge_accs], thread // self.config.row_threads, thread % self.config.row_threads)
@@ -442,7 +477,8 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def fold(self, accs: Any, row: Any, lane: Any):
         """Add the accumulators of all rows of the CTA to those of its first."""
-        row_threads, rows = self.config.row_threads, self.config.rows
+        row_threads = self.config.row_threads
+        rows = self.config.rows
         memory = arch.alloc_smem(Float32, self.problem.width * self.config.threads, 16)
         for registers in accs:
             width, vectors = registers.shape

@@ -47,8 +47,12 @@ class StreamedEdges:
     __kiln_static__ = True
 
     def __init__(self, kernel: StreamingRowKernel, tensors: Any, line: Any, rank: Any, lane: Any) -> None:
-        problem, config, n = kernel.problem, kernel.config, tensors.n
-        self._kernel, self._period, self._first = kernel, problem.period, line % problem.period
+        problem = kernel.problem
+        config = kernel.config
+        n = tensors.n
+        self._kernel = kernel
+        self._period = problem.period
+        self._first = line % problem.period
         begin = tensors.lead + self._first * tensors.skew
         self.span: Span = Span(begin, n, problem.width)
         self.rows: Any = (tensors.rows - self._first + (problem.period - 1)) // problem.period
@@ -91,7 +95,8 @@ class StreamedEdges:
 
     def vectors(self, x: Any) -> Any:
         """Return the vectors of the CTA's rows as a matrix whose rows begin at multiples of vectors."""
-        width, step = self._kernel.problem.width, x.stride[0]
+        width = self._kernel.problem.width
+        step = x.stride[0]
         pointer = x.iterator + (self._first * step + self.span.head)
         layout = cute.make_layout(
             (self.rows, self.span.units * width), stride=(cute.assume(step * self._period, divby=width), 1)
@@ -102,9 +107,7 @@ class StreamedEdges:
         """Return the vectors of a line of partials."""
         width = self._kernel.problem.width
         pointer = out[line, None].iterator + (self.shift + self.span.head)
-        return cute.make_tensor(
-            pointer.with_alignment(min(16, 4 * width)), cute.make_layout(self.span.units * width)
-        )  # fmt: skip
+        return cute.make_tensor(pointer.with_alignment(min(16, 4 * width)), cute.make_layout(self.span.units * width))
 
     def read(self, registers: list[Any], row: Any) -> None:
         """Begin to read the elements of a row."""

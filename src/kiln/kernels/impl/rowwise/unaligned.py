@@ -96,9 +96,14 @@ class UnalignedRowKernel(VectorAccess):
 
     @cute.kernel
     def kernel(self, tensors: Any):
-        config, rows, n, lead, skew = self.config, tensors.rows, tensors.n, tensors.lead, tensors.skew
+        config = self.config
+        rows = tensors.rows
+        n = tensors.n
+        lead = tensors.lead
+        skew = tensors.skew
         wait_for_previous_kernel(self.problem.overlaps)
-        index, within = arch.block_idx()[0] // config.cluster, arch.thread_idx()[0] // config.row_threads
+        index = arch.block_idx()[0] // config.cluster
+        within = arch.thread_idx()[0] // config.row_threads
         if const_expr(config.rows_per_cta > 1):
             first = index // self.width * (config.rows_per_cta * self.width) + index % self.width
             if first < rows:
@@ -115,17 +120,24 @@ class UnalignedRowKernel(VectorAccess):
     @cute.jit
     def compute(self, tensors: Any, places: Any, length: Any, begin: Any):
         """Compute rows that begin equally far from vectors; their `length` is 0 if they do not exist."""
-        config, function = self.config, self.function
-        sources, outs, columns = tensors.sources, tensors.outs, tensors.columns
-        thread, rank = arch.thread_idx()[0], arch.block_idx()[0] % config.cluster
-        lane, within = thread % config.row_threads, thread // config.row_threads
+        config = self.config
+        function = self.function
+        sources = tensors.sources
+        outs = tensors.outs
+        columns = tensors.columns
+        thread = arch.thread_idx()[0]
+        rank = arch.block_idx()[0] % config.cluster
+        lane = thread % config.row_threads
+        within = thread // config.row_threads
         exchange = function.exchange_buffer(config.rows_per_cta)
         if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
         span = Span(begin, length, self.width, spare=spare_vectors(columns))
         unit = rank * config.row_threads + lane
         (column,) = span.edges(unit, config.cluster * config.row_threads)
-        has_edge, pred = (rank == 0) & (lane < WARP), column < length  # no other thread has an edge
+        # no other thread has an edge
+        has_edge = (rank == 0) & (lane < WARP)
+        pred = column < length
         unit = unit - ((begin + span.head) // self.width & (self.problem.alignment - 1))
         edges = [EdgePart([element_at(x[row, None], column, pred) for x in sources], pred) for row in places]
         parts = [
@@ -133,10 +145,14 @@ class UnalignedRowKernel(VectorAccess):
             for row in places
         ]
         held_columns = PrefetchedColumns(
-            columns, self.vectors, config.prefetch, lambda x, v: self.halves(x, span, self.at(unit, v)),
+            columns,
+            self.vectors,
+            config.prefetch,
+            lambda x, v: self.halves(x, span, self.at(unit, v)),
             lambda halves: as_f32(self.shifted(halves, span.head)),
-        )  # fmt: skip
-        accumulated, owns = [], []
+        )
+        accumulated = []
+        owns = []
         for k in range_constexpr(len(places)):
             if const_expr(function.smem_vectors > 0):
                 arch.cp_async_wait_group(len(sources) * (len(places) - 1 - k))
@@ -172,12 +188,15 @@ class UnalignedRowKernel(VectorAccess):
     def read(self, row: Any, span: Span, unit: Any, thread: Any) -> list[Any]:
         """Read a thread's vectors of a row, zeros outside of it: the first into registers, others asynchronously into
         smem."""
-        function, dtype, count = self.function, row.element_type, self.vectors - self.function.smem_vectors
+        function = self.function
+        dtype = row.element_type
+        count = self.vectors - self.function.smem_vectors
         buffer: Any = function.smem_buffer(dtype, thread) if count < self.vectors else None
         held: list[Any] = [None] * self.vectors
         # the predicated one first: else the others would be used before it is issued
         for v in (self.vectors - 1, *range(self.vectors - 1)):
-            pred, tile = self.in_row(unit, span.units, v), self.tile(row, span, unit, v)
+            pred = self.in_row(unit, span.units, v)
+            tile = self.tile(row, span, unit, v)
             if v < count:
                 held[v] = cute.make_rmem_tensor((self.width,), dtype)
                 if pred is not None:
@@ -196,7 +215,8 @@ class UnalignedRowKernel(VectorAccess):
 
     def write(self, row: Any, value: Any, span: Span, unit: Any, v: int) -> None:
         """Write a vector, if the row has it."""
-        atom, registers = vector_atom(row.element_type, self.width), rounded(value, row.element_type)
+        atom = vector_atom(row.element_type, self.width)
+        registers = rounded(value, row.element_type)
         cute.copy(atom, registers, self.tile(row, span, unit, v), pred=self.in_row(unit, span.units, v))
 
     def halves(self, column: Any, span: Span, unit: Any) -> Any:
@@ -210,7 +230,8 @@ class UnalignedRowKernel(VectorAccess):
 
     def shifted(self, halves: Any, head: Any) -> Any:
         """Return the vector that begins in the first of three half vectors, at the offset of a row's vectors."""
-        dtype, width = halves.element_type, self.width
+        dtype = halves.element_type
+        width = self.width
         per_word = 32 // dtype.width
         words = [word for k in range(3) for word in halves[None, k].load().bitcast(Uint32).to_elements()]
         shifted_by_one = (head & 1) != 0

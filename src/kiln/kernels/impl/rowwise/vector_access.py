@@ -40,7 +40,9 @@ class AccessedPart(RowPart):
     """A thread's vectors of a row by a `VectorAccess`."""
 
     def __init__(self, access: Any, unit: Any, units: Any) -> None:
-        self._access, self._unit, self._units = access, unit, units
+        self._access = access
+        self._unit = unit
+        self._units = units
         self.count: int = access.problem.vectors
         self.width: int = access.problem.width
 

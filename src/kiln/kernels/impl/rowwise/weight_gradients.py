@@ -49,10 +49,12 @@ class WeightGradient:
 
     @cute.kernel
     def kernel(self, matrices: Any, row_values: Any, partials: Any, rows: Int32, n: Int32, each: Int32):
-        width, warps = self.width, self.threads // WARP
+        width = self.width
+        warps = self.threads // WARP
         thread = arch.thread_idx()[0]
         block, part, _ = arch.block_idx()
-        unit, first = block * WARP + thread % WARP, thread // WARP
+        unit = block * WARP + thread % WARP
+        first = thread // WARP
         last = min((part + 1) * each, rows)
         accs = [cute.full((width,), 0.0, Float32) for _ in partials]
         for start in range(part * each + first, last, warps * self.unroll):
@@ -86,7 +88,8 @@ class WeightGradient:
             x, dy, *statistics = [as_f32(registers.load()) for registers in values]
             results = []
             if const_expr(self.has_weight):
-                mean, rstd = statistics[0][0], statistics[1][0]
+                mean = statistics[0][0]
+                rstd = statistics[1][0]
                 results.append(cute.math.fma(dy, (x - mean) * rstd, accs[0]))
             if const_expr(self.has_bias):
                 results.append(accs[-1] + dy)

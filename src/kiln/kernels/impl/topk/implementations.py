@@ -79,10 +79,19 @@ class TopKSoftmax(MemoryBound):
         kernel = launches.cached_kernel(
             TopK,
             TopKKernelProblem(
-                (problem.x.dtype,), (), (), 0, width, vectors, n == config.row_threads * vectors * width, config,
-                overlaps=devices.current().overlaps, renormalize=problem.renormalize, has_threshold=k <= config.row_threads,
+                (problem.x.dtype,),
+                (),
+                (),
+                0,
+                width,
+                vectors,
+                n == config.row_threads * vectors * width,
+                config,
+                overlaps=devices.current().overlaps,
+                renormalize=problem.renormalize,
+                has_threshold=k <= config.row_threads,
                 index=problem.indices.dtype,
             ),
-        )  # fmt: skip
+        )
         ctas = Int32(-(-rows // config.rows))
         launches.launch(kernel, args, Int32(rows), Int32(n), Int32(k), Int64(step), ctas)

@@ -64,17 +64,21 @@ class TopK(Softmax):
 
     @cute.kernel
     def kernel(self, x: Any, values: Any, indices: Any, rows: Int32, n: Int32, k: Int32):
-        config, problem = self.config, self.problem
+        config = self.config
+        problem = self.problem
         wait_for_previous_kernel(problem.overlaps)
         thread = arch.thread_idx()[0]
-        within, lane, units = thread // config.row_threads, thread % config.row_threads, n // self.width
+        within = thread // config.row_threads
+        lane = thread % config.row_threads
+        units = n // self.width
         row = arch.block_idx()[0] * config.rows + within
         at = Position(row, row < rows, lane, units, within, thread, 0)
         held = None
         if const_expr(self.resident):
             held = self.read(x, at, self.vectors)
         candidates: Any = Candidates(self, within) if const_expr(problem.has_threshold) else None
-        top, scale = Float32(-float("inf")), Float32(1.0)
+        top = Float32(-float("inf"))
+        scale = Float32(1.0)
         statistics, most = self.accumulate_row(x, held, at, candidates)
         if const_expr(not problem.renormalize):
             top, row_sum = self.reduce_row(statistics, self.exchange_buffer(), at)
@@ -93,11 +97,14 @@ class TopK(Softmax):
     def accumulate_row(self, x: Any, held: Any, at: Any, candidates: Any):
         """Return a thread's statistics of a row for softmax, unless results are renormalised, and its largest
         element."""
-        statistics, most, renormalize = self.initial(), Float32(-float("inf")), self.problem.renormalize
+        statistics = self.initial()
+        most = Float32(-float("inf"))
+        renormalize = self.problem.renormalize
         if const_expr(self.resident):
             if const_expr(not renormalize):
                 statistics = self.accumulate(None, ResidentPart(self, [held], [], [], at.unit, at.units))[0]
-            values, groups = self.elements(held, at.unit, at.units), self.groups
+            values = self.elements(held, at.unit, at.units)
+            groups = self.groups
             return statistics, [largest(most, values[n::groups]) for n in range(groups)]
         if const_expr(candidates is not None):
             candidates.clear(at.thread)
@@ -157,21 +164,28 @@ class TopK(Softmax):
     @cute.jit
     def select_one_by_one(
         self, x: Any, held: Any, values: Any, indices: Any, at: Any, k: Any, top: Any, scale: Any, exchange: Any
-    ):  # fmt: skip
+    ):
         """Write the first `k` elements, each of which is found after the one before."""
-        config, problem, lane = self.config, self.problem, at.unit
-        slots, warps = None, max(1, config.row_threads // WARP)
+        config = self.config
+        problem = self.problem
+        lane = at.unit
+        slots = None
+        warps = max(1, config.row_threads // WARP)
         if const_expr(warps > 1):
             slots = cute.make_tensor(arch.alloc_smem(Uint32, 4 * warps, 8), cute.make_layout((2, warps, 2)))
         key, column, second, second_column = self.next(x, held, at, Uint32(NAN_KEY), Int32(-1))
-        own_key, own_column, highest, row_sum = Uint32(0), Int32(0), Uint32(0), Float32(0.0)
+        own_key = Uint32(0)
+        own_column = Int32(0)
+        highest = Uint32(0)
+        row_sum = Float32(0.0)
         for j in range(k):
             first, where = self.first_of_row(key, column, slots, j, at.thread)
             if const_expr(problem.renormalize):
                 highest = select_(j == 0, first, highest)
                 top = from_order(highest)
             if const_expr(problem.has_threshold):
-                own_key, own_column = select_(lane == j, first, own_key), select_(lane == j, where, own_column)
+                own_key = select_(lane == j, first, own_key)
+                own_column = select_(lane == j, where, own_column)
             else:
                 exponential = exp2((from_order(first) - top) * LOG2_E)
                 row_sum = row_sum + exponential
@@ -182,7 +196,9 @@ class TopK(Softmax):
                 if second_column == _UNKNOWN:
                     key, column, second, second_column = self.next(x, held, at, first, where)
                 else:
-                    key, column, second_column = second, second_column, Int32(_UNKNOWN)
+                    key = second
+                    column = second_column
+                    second_column = Int32(_UNKNOWN)
         if const_expr(problem.has_threshold):
             exponential = select_(lane < k, exp2((from_order(own_key) - top) * LOG2_E), Float32(0.0))
             if const_expr(problem.renormalize):
@@ -215,15 +231,19 @@ class TopK(Softmax):
             at = unit + v * self.config.row_threads
             values = as_f32(held[None, v].load()).to_elements()
             for i in range_constexpr(self.width):
-                own, where = order(values[i]), at * self.width + i
+                own = order(values[i])
+                where = at * self.width + i
                 after = (own < key) | ((own == key) & (where > column))
                 if const_expr(not self.exact):
                     after = after & (at < units)
                 own = select_(after, own, Uint32(0))
-                is_best, is_second = own > best, own > second  # columns grow: of equals the first stays
+                # columns grow: of equals the first stays
+                is_best = own > best
+                is_second = own > second
                 second = select_(is_best, best, select_(is_second, own, second))
                 where_second = select_(is_best, where_best, select_(is_second, where, where_second))
-                best, where_best = select_(is_best, own, best), select_(is_best, where, where_best)
+                best = select_(is_best, own, best)
+                where_best = select_(is_best, where, where_best)
         return best, where_best, second, where_second
 
     @cute.jit
@@ -232,7 +252,9 @@ class TopK(Softmax):
         config = self.config
         key, column = first_of(key, column, min(WARP, config.row_threads))
         if const_expr(config.row_threads > WARP):
-            warps, turn = config.row_threads // WARP, j % 2  # the slots of the other turn may still be read
+            # the slots of the other turn may still be read
+            warps = config.row_threads // WARP
+            turn = j % 2
             if thread % WARP == 0:
                 slots[0, thread // WARP, turn] = key
                 slots[1, thread // WARP, turn] = Uint32(column)

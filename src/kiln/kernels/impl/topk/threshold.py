@@ -160,7 +160,8 @@ class Candidates:
         if none is known, or an element is infinite or NaN."""
         too_large = ~arch.vote_all_sync(functools.reduce(operator.and_, (most < float("inf") for most in maxima)))
         if const_expr(self.lanes >= WARP):
-            key, limit = order(maxima[0]), Uint32(0)
+            key = order(maxima[0])
+            limit = Uint32(0)
             for _ in range(cute.ceil_div(k, self.warps)):
                 limit = arch.warp_redux_sync(key, "max")
                 key = select_(key == limit, Uint32(0), key)
@@ -177,7 +178,8 @@ class Candidates:
             for other in maxima:
                 beside = other if const_expr(distance == 0) else arch.shuffle_sync_bfly(other, offset=distance)
                 less = [count + is_less(beside, most) for count, most in zip(less, maxima, strict=True)]
-        most_less, lowest = Uint32(len(maxima) * self.lanes - k), Float32(-float("inf"))
+        most_less = Uint32(len(maxima) * self.lanes - k)
+        lowest = Float32(-float("inf"))
         limit = lowest
         for count, most in zip(less, maxima, strict=True):
             limit = arch.fmax(limit, select_(count <= most_less, most, lowest))
@@ -211,7 +213,8 @@ class Candidates:
     @cute.jit
     def rank(self, lane: Int32, k: Int32):
         """Find the first `k` candidates."""
-        count, step = self.counts[self.within], self.own * self.lanes
+        count = self.counts[self.within]
+        step = self.own * self.lanes
         for first in range(lane, lane + cute.ceil_div(count, step) * step, step):
             own = [self.items[first + n * self.lanes] for n in range(self.own)]
             before = cute.make_rmem_tensor((self.own,), Uint32)
@@ -228,16 +231,16 @@ class Candidates:
         self.wait()
 
     @cute.jit
-    def write(
-        self, values: Any, indices: Any, at: Any, k: Int32, top: Float32, scale: Float32, exchange: Any
-    ):  # fmt: skip
+    def write(self, values: Any, indices: Any, at: Any, k: Int32, top: Float32, scale: Float32, exchange: Any):
         """Write the first `k`: exponentials relative to `top`, times `scale`; or relative to the first, over their
         sum."""
-        kernel, lane = self.kernel, at.unit
+        kernel = self.kernel
+        lane = at.unit
         self.rank(lane, k)
         own = most = self.format.dtype(self.format.none)
         if at.exists:
-            own, most = self.first[min(lane, k - 1)], self.first[0]
+            own = self.first[min(lane, k - 1)]
+            most = self.first[0]
         value, column = self.format.unpack(own)
         if const_expr(kernel.problem.renormalize):
             top = self.format.unpack(most)[0]

@@ -77,9 +77,15 @@ def bulk_load(
 
 
 def multicast(
-    x: Expander, op: ir.Operation, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value,
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    target: ir.Value,
+    source: ir.Value,
+    bytes_: ir.Value,
+    mbarrier: ir.Value,
     mask: ir.Value,
-) -> None:  # fmt: skip
+) -> None:
     """Issue a bulk copy to the same place of each block of the cluster whose bit is set in `mask` (i16), with its
     mbarrier."""
     each, rank = b.for_(b.i32(0), b.i32(16), b.i32(1))
@@ -97,9 +103,15 @@ def bulk_store(x: Expander, op: ir.Operation, b: Builder, target: ir.Value, sour
 
 
 def bulk_reduce(
-    x: Expander, op: ir.Operation, b: Builder, how: tuple[str, str], target: ir.Value, source: ir.Value, bytes_: ir.Value,
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    how: tuple[str, str],
+    target: ir.Value,
+    source: ir.Value,
+    bytes_: ir.Value,
     mbarrier: ir.Value | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Issue a bulk reduction (name, element type): in global memory or, with an mbarrier, in shared memory."""
     hooks = hooks_of(x, op)
     x.function.adds_floats |= mbarrier is None and how[0] == "add" and "f" in how[1]
@@ -119,7 +131,8 @@ def store_async(
     x: Expander, op: ir.Operation, b: Builder, target: ir.Value, parts: list[ir.Value], mbarrier: ir.Value
 ) -> None:
     """Store integers to consecutive addresses, then complete their bytes on an mbarrier."""
-    hooks, each = hooks_of(x, op), parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
+    hooks = hooks_of(x, op)  # pyright: ignore[reportAttributeAccessIssue]
+    each = parts[0].type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
     target, counts = hooks.store_async(b, target, each * len(parts), mbarrier)
     for number, part in enumerate(parts):
         b.store(part, b.byte_gep(target, number * each))

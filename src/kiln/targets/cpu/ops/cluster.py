@@ -16,7 +16,8 @@ HANDLERS = Handlers()
 @HANDLERS.expands(nvgpu.cluster.ClusterIndex)
 def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: Builder) -> ir.Value:
     record = block_of(b, x.frame_of(op))
-    which, dim = op.which, op.dim
+    which = op.which
+    dim = op.dim
     sizes = [record.load(f"cluster_{a}") for a in "xyz"]
     if which == "cluster_size":
         return b.product(sizes)

@@ -66,7 +66,8 @@ def _dynamic_smem(x: Expander, op: cute.DynamicSmem, _b: Builder) -> ir.Value:
 
 def shared_pointer(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
     """Return the pointer with these low 32 bits that is nearest to the block's shared memory."""
-    i32, i64 = int_type(32), int_type(64)
+    i32 = int_type(32)
+    i64 = int_type(64)
     base = b.value("llvm.ptrtoint", i64, (x.function.smem,))
     distance = b.binary("subi", address, b.value("arith.trunci", i32, (base,)))
     return b.byte_gep(x.function.smem, b.value("arith.extsi", i64, (distance,)))  # pyright: ignore[reportArgumentType]

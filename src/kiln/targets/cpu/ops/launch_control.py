@@ -31,7 +31,8 @@ def try_cancel(
 ) -> None:
     """Request the work of a cluster that has not started."""
     x.function.copies = x.function.launch_control = True
-    frame, hooks = x.frame_of(op), hooks_of(x, op)
+    frame = x.frame_of(op)
+    hooks = hooks_of(x, op)
     hooks.request(b, response, mbarrier, bool(multicast))
     operands = [frame, response, mbarrier, b.i32(int(bool(multicast)))]
     why = x.call(b, "kiln_cpu_clc_try_cancel", operands, int_type(64))
@@ -52,7 +53,8 @@ def query_cancel(x: Expander, op: AnyOp, b: Builder, response: ir.Value) -> ir.V
 
 def is_canceled(x: Expander, op: AnyOp, b: Builder, word: ir.Value) -> ir.Value:
     """Return whether the last word of an answer says yes; a thread that has read a no must not request again."""
-    frame, found = x.frame_of(op), b.compare("ne", word, 0)
+    frame = x.frame_of(op)
+    found = b.compare("ne", word, 0)
     none = b.if_(b.compare("eq", word, 0))
     Fields(none, frame, FrameHeader).store("refused", 1)
     return found

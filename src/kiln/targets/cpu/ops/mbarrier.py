@@ -37,9 +37,14 @@ def _mbarrier_inval(x: Expander, op: nvgpu.mbarrier.MbarrierInval, b: Builder) -
 
 
 def mbarrier_change(
-    x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, arrivals: ir.Value | None, bytes_: ir.Value,
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    pointer: ir.Value,
+    arrivals: ir.Value | None,
+    bytes_: ir.Value,
     modifiers: str = "",
-) -> None:  # fmt: skip
+) -> None:
     """Add bytes to those a phase waits for, then take arrivals from it. Inline PTX gives order and scope as modifiers."""
     if arrivals is not None:
         _check_arrivals(x, op, b, arrivals)
@@ -62,7 +67,8 @@ def _check_arrivals(x: Expander, op: ir.Operation, b: Builder, count: ir.Value) 
 
 def _check_missing(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value) -> None:
     """Refuse more bytes than a phase of the hardware can wait for: here there are more bits for them."""
-    i64, most = int_type(64), MBARRIER_BYTES
+    i64 = int_type(64)
+    most = MBARRIER_BYTES
     word = b.binary("shli", b.load(i64, pointer), 1)
     missing = b.value("arith.trunci", int_type(32), (b.binary("shrsi", word, 41),))
     x.refuse_outside(
@@ -99,9 +105,11 @@ def mbarrier_wait(
 
     A wait that may fail does so when no thread can make progress.
     """
-    always, steps = constant_value(phase), any(loop.name == "scf.for" for loop in loops_around(op))
+    always = constant_value(phase)
+    steps = any(loop.name == "scf.for" for loop in loops_around(op))
     alike = f"{ALWAYS}{always & 1}" if always is not None and steps else ""
-    frame, site = x.frame_of(op), x.site_of(op, f"mbarrier{alike}")
+    frame = x.frame_of(op)
+    site = x.site_of(op, f"mbarrier{alike}")
     hooks = hooks_of(x, op)
     used = hooks.mbarrier_wait(b, pointer, phase)
     had_to_wait = _incomplete(b, used, phase)

@@ -24,10 +24,22 @@ from .sync import SEQUENTIAL
 HANDLERS = Handlers()
 
 _ATOMICS = {
-    "exch": 0, "add": 1, "and": 3, "or": 5, "xor": 6, "max": 7, "min": 8, "umax": 9, "umin": 10, "inc": 15, "dec": 16,
-}  # fmt: skip
+    "exch": 0,
+    "add": 1,
+    "and": 3,
+    "or": 5,
+    "xor": 6,
+    "max": 7,
+    "min": 8,
+    "umax": 9,
+    "umin": 10,
+    "inc": 15,
+    "dec": 16,
+}
 _FLOAT_ATOMICS = {"add": 11, "max": 13, "min": 14}
-_RELAXED, _ACQUIRE, _RELEASE = 2, 4, 5
+_RELAXED = 2
+_ACQUIRE = 4
+_RELEASE = 5
 
 
 def _is_float(type_: ir.Type) -> bool:
@@ -80,7 +92,8 @@ def _rmw_of_each(
 ) -> ir.Value:
     """Return the old elements of a vector; each element is an operation of its own."""
     type_: Any = value.type
-    size, olds = value_bytes(type_.element_type), []
+    size = value_bytes(type_.element_type)
+    olds = []
     for number in range(type_.shape[0]):
         position = {"static_position": ir.DenseI64ArrayAttr.get([number], context())}
         element = b.value("vector.extract", type_.element_type, (value,), position)
@@ -135,7 +148,8 @@ def atomic_cas(
     """Update an element atomically and return the old one. Inline PTX gives order and scope as modifiers."""
     x.let_others_run(op, b, "loop around an atomic operation")
     pointer = hooks_of(x, op).atomic(b, pointer, value.type, modifiers)
-    result, bits = value.type, value.type
+    result = value.type
+    bits = value.type
     if _is_float(bits):
         bits = int_type(value.type.width)  # pyright: ignore[reportAttributeAccessIssue]
         compare, value = (b.value("arith.bitcast", bits, (v,)) for v in (compare, value))
@@ -153,8 +167,10 @@ def _access(type_: ir.Type, modifiers: str, order: int) -> dict[str, ir.Attribut
     ):
         return {"volatile_": ir.UnitAttr.get()}
     return {
-        "volatile_": ir.UnitAttr.get(), "ordering": int_attr(int_type(64), order), "alignment": int_attr(int_type(64), width // 8),
-    }  # fmt: skip
+        "volatile_": ir.UnitAttr.get(),
+        "ordering": int_attr(int_type(64), order),
+        "alignment": int_attr(int_type(64), width // 8),
+    }
 
 
 def ordered_load(

@@ -111,7 +111,8 @@ def _compute_type(kind: str) -> str:
 
 def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int) -> ir.Value:
     """Load consecutive elements of A or B, as a vector of the type in which they are multiplied."""
-    i32, wide = int_type(32), _vector(count, parsed_type(_compute_type(kind)))
+    i32 = int_type(32)
+    wide = _vector(count, parsed_type(_compute_type(kind)))
     words = _vector(count, i32)
     if kind == "f16":
         return b.value("arith.extf", wide, (b.load(_vector(count, ir.F16Type.get(context())), address, 8),))
@@ -135,7 +136,8 @@ def _elements(x: Expander, b: Builder, address: ir.Value, kind: str, count: int)
     if kind in ("s8", "u8"):
         numbers = b.value("arith.extsi" if kind == "s8" else "arith.extui", words, (bytes_,))
         return b.value("arith.sitofp", wide, (numbers,))
-    table, f32 = b.address_of(_table(x, kind)), ir.F32Type.get(context())
+    table = b.address_of(_table(x, kind))
+    f32 = ir.F32Type.get(context())
     values: list[ir.Value] = []
     for number in range(count):
         code = b.element(bytes_, number)
@@ -196,8 +198,10 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     """
     from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
 
-    type_, is_integer = parsed_type(_compute_type(kind.a)), kind.sum == "i32"
-    row_type, d_type = _vector(kind.n, type_), parsed_type(kind.d)
+    type_ = parsed_type(_compute_type(kind.a))
+    is_integer = kind.sum == "i32"
+    row_type = _vector(kind.n, type_)
+    d_type = parsed_type(kind.d)
     in_a = [definitions.a_places(kind.m, kind.k, kind.bits_of(kind.a), t) for t in range(4)]
     held = len(in_a[0])
     a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
@@ -211,10 +215,12 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
 
     # element (8 half + g, k) of A: element `number` of lane 4 g + t
     holder = {(row // 8, k): (t, number) for t in range(4) for number, (row, k) in enumerate(in_a[t])}
-    halves, together = kind.m // 8, 2
+    halves = kind.m // 8
+    together = 2
     outer, start = b.for_(b.i32(0), b.i32(8), b.i32(together))
     groups = [outer.binary("addi", start, n) for n in range(together)]
-    pair, d_bytes = _vector(2, d_type), d_type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
+    pair = _vector(2, d_type)  # pyright: ignore[reportAttributeAccessIssue]
+    d_bytes = d_type.width // 8  # pyright: ignore[reportAttributeAccessIssue]
 
     def place_of(group: ir.Value, t: int, half: int) -> ir.Value:
         """Return the address of two elements of C in a row, which a lane holds."""
@@ -329,7 +335,8 @@ def _mma_block_scale(x: Expander, op: nvgpu.mma.MmaBlockScale, b: Builder) -> ir
 
 # --- ldmatrix, stmatrix ----------------------------------------------------------------------------------------------
 
-_POINTER_AT, _REGISTERS_AT = 0, 16
+_POINTER_AT = 0
+_REGISTERS_AT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -381,7 +388,8 @@ def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
 
     def body(b: Builder, slots: ir.Value) -> None:
         each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
-        g, t = each.binary("shrui", lane, 2), each.binary("andi", lane, 3)
+        g = each.binary("shrui", lane, 2)
+        t = each.binary("andi", lane, 3)
         own = each.byte_gep(slots, each.binary("muli", lane, PAYLOAD))
 
         def row(first: int, number: ir.Value) -> ir.Value:
@@ -427,12 +435,15 @@ def _move_bytes(
     for register in range(kind.registers):
         for i in range(4):
             if kind.shape == "m8n16":  # four neighbours of row g
-                memory, place = row(8 * register, g), line(t, 4, i)
+                memory = row(8 * register, g)
+                place = line(t, 4, i)
             elif kind.shape == "m16n16":  # four rows of column g or g + 8
                 matrix, half = divmod(register, 2)
-                memory, place = row(16 * matrix, line(t, 4, i)), line(g, 1, 8 * half)
+                memory = row(16 * matrix, line(t, 4, i))
+                place = line(g, 1, 8 * half)
             else:  # two rows of the memory, of which each has the bytes g and g + 8
-                memory, place = row(8 * register, line(t, 2, i % 2)), line(g, 1, 8 * (i // 2))
+                memory = row(8 * register, line(t, 2, i % 2))
+                place = line(g, 1, 8 * (i // 2))
             part = b.byte_gep(registers, 4 * register + i)
             if kind.stores:
                 b.store(b.load(i8, part), b.byte_gep(memory, place))
@@ -442,7 +453,8 @@ def _move_bytes(
 
 def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Value:
     """Return an element of a row as a byte; elements have `bits` bits, or 8 if that is 0."""
-    i8, i32 = int_type(8), int_type(32)
+    i8 = int_type(8)
+    i32 = int_type(32)
     if not bits:
         return b.load(i8, b.byte_gep(memory, number))
     place = b.binary("muli", number, bits)
@@ -497,8 +509,10 @@ def store_matrices(
 def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Value) -> ir.Value:
     """Return a lane's register of the transpose of an 8x8 matrix of 16-bit elements (`movmatrix`)."""
     meeting = meet(x, op, b, "movmatrix", b.i32(-1), [(register, 0)])
-    lane, i16 = lane_of(x, b), int_type(16)
-    g, t = b.binary("shrui", lane, 2), b.binary("andi", lane, 3)
+    lane = lane_of(x, b)
+    i16 = int_type(16)
+    g = b.binary("shrui", lane, 2)
+    t = b.binary("andi", lane, 3)
     made = b.i32(0)
     for half in range(2):
         # element (g, 2 t + half) of the transpose: row 2 t + half, column g

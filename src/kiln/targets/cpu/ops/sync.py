@@ -35,16 +35,22 @@ def barrier(x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads
 
 
 def _barrier_with(
-    x: Expander, op: ir.Operation, b: Builder, number: ir.Value, threads: ir.Value, waits: bool,
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    number: ir.Value,
+    threads: ir.Value,
+    waits: bool,
     contribute: Callable[[Builder, ir.Value], None] | None,
-) -> ir.Value | None:  # fmt: skip
+) -> ir.Value | None:
     """Arrive at a barrier and let a thread `contribute` when its arrival counts; return the phase it arrived in,
     then."""
     x.refuse_outside(op, b, number, 0, BARRIERS - 1, "barrier %d", f"a block has the barriers 0 to {BARRIERS - 1}")
     _check_threads(x, op, b, threads, least=0 if waits else WARP)
     site = x.site_of(op, "barrier")
     operands = [x.frame_of(op), number, threads, b.i32(site)]
-    hooks, native = hooks_of(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
+    hooks = hooks_of(x, op)
+    native = "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
 
     def phase_now(c: Builder) -> ir.Value:
         block = block_of(c, operands[0])
@@ -70,7 +76,8 @@ def _barrier_with(
 
 
 def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value, least: int) -> None:
-    what, limit = "a barrier for %d threads", f"a multiple of {WARP} up to {THREADS_PER_BLOCK}"
+    what = "a barrier for %d threads"
+    limit = f"a multiple of {WARP} up to {THREADS_PER_BLOCK}"
     x.refuse_outside(op, b, threads, least, THREADS_PER_BLOCK, what, limit)
     known = constant_value(threads)
     if known is None:
@@ -88,7 +95,8 @@ def barrier_reduce(
 
     Each phase has its own tally, which the first thread to arrive resets.
     """
-    frame, i32 = x.frame_of(op), int_type(32)
+    frame = x.frame_of(op)
+    i32 = int_type(32)
 
     def tally(c: Builder, phase: ir.Value) -> Fields:
         block = block_of(c, frame)

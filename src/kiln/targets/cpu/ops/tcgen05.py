@@ -30,7 +30,9 @@ def refused_operation(why: int, what: str) -> tuple[str, str]:
     """Return the message and hint for an operation that the runtime refused with a code."""
     if why & 255 >= umma.FIRST_CODE:
         return refused_mma(why, what)
-    number, first, second = why & 0xFF, why >> 8 & 0xFFFFFF, why >> 32
+    number = why & 0xFF
+    first = why >> 8 & 0xFFFFFF
+    second = why >> 32
     last = first + max(second, 1) - 1
     said = {
         tensor_memory.MISSING: (
@@ -82,8 +84,11 @@ def refused_operation(why: int, what: str) -> tuple[str, str]:
             "is in a pair of CTAs, one of which has given up its permit to allocate, and the other has not",
             "call relinquish_tmem_alloc_permit(is_two_cta=True) in a warp of each CTA of the pair",
         ),
-        tensor_memory.RECEIVER: (f"has a mask with CTAs that a cluster of {first} does not have", "set only their bits"),
-    }  # fmt: skip
+        tensor_memory.RECEIVER: (
+            f"has a mask with CTAs that a cluster of {first} does not have",
+            "set only their bits",
+        ),
+    }
     if number not in said:
         return f"{what}: refused with code {why}", ""
     text, hint = said[number]
@@ -126,7 +131,8 @@ def _may_be_late(x: Expander, op: AnyOp, b: Builder, why: ir.Value, what: str) -
 
 def alloc(x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, columns: ir.Value, cta_group: int) -> None:
     """Allocate tensor memory for a warp, and write its address to shared memory; wait until there is some."""
-    frame, i64 = _frame(x, op, cta_group), int_type(64)
+    frame = _frame(x, op, cta_group)
+    i64 = int_type(64)
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
     hooks = hooks_of(x, op)
     hooks.access(first, pointer, 4, write=True, alignment=4, what="address of tensor memory")
@@ -153,7 +159,8 @@ def _alloc(x: Expander, op: tcgen05.Tcgen05Alloc, b: Builder) -> None:
 
 def dealloc(x: Expander, op: AnyOp, b: Builder, address: ir.Value, columns: ir.Value, cta_group: int) -> None:
     """Free tensor memory of a warp's block. Accesses after this are an error under the sanitizer, else a warning."""
-    frame, sanitizer = _frame(x, op, cta_group), x.module.sanitizer
+    frame = _frame(x, op, cta_group)
+    sanitizer = x.module.sanitizer
     meeting = meet_word(x, op, b, "tcgen05_dealloc", b.i32(-1), address)
     operands = [frame, address, columns, b.i32(cta_group), b.i32(sanitizer is None or sanitizer.plain)]
     if sanitizer is not None:
@@ -205,14 +212,19 @@ def _address_field(b: Builder, pointer: ir.Value) -> ir.Value:
 
 
 def issue_mma(
-    x: Expander, op: AnyOp, b: Builder, kind: str, operands: dict[str, ir.Value], accumulate: ir.Value, flags: int,
-    masks: Sequence[ir.Value] = (), **fields: Any,
-) -> None:  # fmt: skip
+    x: Expander,
+    op: AnyOp,
+    b: Builder,
+    kind: str,
+    operands: dict[str, ir.Value],
+    accumulate: ir.Value,
+    flags: int,
+    masks: Sequence[ir.Value] = (),
+    **fields: Any,
+) -> None:
     """Issue an MMA; `operands` and `fields` are those of `records.Mma`."""
-    frame, memory = (
-        _frame(x, op, fields["cta_group"]),
-        x.at_entry(op.location).alloca(int_type(64), ctypes.sizeof(Mma) // 8),
-    )
+    frame = _frame(x, op, fields["cta_group"])
+    memory = x.at_entry(op.location).alloca(int_type(64), ctypes.sizeof(Mma) // 8)
     record = Fields(b, memory, Mma)
     a = operands["a"]
     if a.type == int_type(32):
@@ -233,7 +245,8 @@ def issue_mma(
 @HANDLERS.expands(tcgen05.Tcgen05Mma)
 def _mma(x: Expander, op: tcgen05.Tcgen05Mma, b: Builder) -> None:
     operands = {"d": op.d, "a": op.a, "b": op.b, "idesc": op.idesc}
-    flags, masks = umma.SHIFTS_A * op.a_shift, op.disable_output_lane
+    flags = umma.SHIFTS_A * op.a_shift
+    masks = op.disable_output_lane
     scale = op.scale_input_d or 0
     issue_mma(x, op, b, op.kind, operands, op.accumulate, flags, masks, cta_group=op.cta_group, scale_input_d=scale)
 
@@ -257,9 +270,15 @@ def _mma_block_scale(x: Expander, op: tcgen05.Tcgen05MmaBlockScale, b: Builder) 
 
 @HANDLERS.calls(tcgen05.Tcgen05Cp, "address", "descriptor", "shape", "format", "cta_group")
 def cp(
-    x: Expander, op: AnyOp, b: Builder, address: ir.Value, descriptor: ir.Value, shape: str, format_: str | None,
+    x: Expander,
+    op: AnyOp,
+    b: Builder,
+    address: ir.Value,
+    descriptor: ir.Value,
+    shape: str,
+    format_: str | None,
     cta_group: int,
-) -> None:  # fmt: skip
+) -> None:
     """Copy rows of shared memory to tensor memory."""
     form = tensor_memory.copy_form(shape, format_, cta_group)
     operands = [_frame(x, op, cta_group), address, descriptor, b.i32(form)]
@@ -281,7 +300,8 @@ def commit(x: Expander, op: AnyOp, b: Builder, mbarrier: ir.Value, masks: Sequen
     blocks = b.i32(-1)
     for mask in masks:
         blocks = b.value("arith.extui", int_type(32), (mask,))
-    operands, hooks = [_frame(x, op, cta_group), mbarrier, blocks], hooks_of(x, op)
+    operands = [_frame(x, op, cta_group), mbarrier, blocks]
+    hooks = hooks_of(x, op)
     hooks.tensor_commit(b, mbarrier, blocks)
     _may_fail(x, op, b, x.call(b, "kiln_cpu_tcgen05_commit", operands, int_type(64)), "tcgen05.commit")
     hooks.mbarrier_after(b, mbarrier)
@@ -297,7 +317,7 @@ def _registers(x: Expander, op: AnyOp, count: int) -> ir.Value:
 
 def _accessed(
     x: Expander, op: AnyOp, b: Builder, meeting: Fields, address: ir.Value, form: int, *, stores: bool
-) -> None:  # fmt: skip
+) -> None:
     """Let the first lane that goes on check the access of a warp, in an instrumented build."""
     if x.module.sanitizer is not None:
         hooks_of(x, op).tensor_access(once(b, meeting), address, form, stores)
@@ -319,17 +339,26 @@ def _own_lanes(x: Expander, b: Builder, address: ir.Value) -> ir.Value:
 
 
 def load(
-    x: Expander, op: AnyOp, b: Builder, address: ir.Value, shape: str, repeat: int, split: int | None, packs: bool,
+    x: Expander,
+    op: AnyOp,
+    b: Builder,
+    address: ir.Value,
+    shape: str,
+    repeat: int,
+    split: int | None,
+    packs: bool,
     reduction: int | None = None,
-) -> ir.Value:  # fmt: skip
+) -> ir.Value:
     """Return the registers of a thread, a vector of i32; with a `reduction`, one more.
 
     A thread loads when it comes; none goes on before all have loaded.
     """
-    frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, packs)
+    frame = _frame(x, op)
+    form = tensor_memory.form_of(shape, repeat, split or 0, packs)
     address = _own_lanes(x, b, address)
     count = ld_registers(shape, repeat) + (reduction is not None)
-    name, memory = "tcgen05_ld" if reduction is None else "tcgen05_ld_red", _registers(x, op, count)
+    name = "tcgen05_ld" if reduction is None else "tcgen05_ld_red"
+    memory = _registers(x, op, count)
     operands = [frame, address, b.i32(form), *([] if reduction is None else [b.i32(reduction)]), memory]
     what = name.replace("_", ".")
     _may_be_late(x, op, b, x.call(b, f"kiln_cpu_{name}", operands, int_type(64)), what)
@@ -351,11 +380,19 @@ def _ld_red(x: Expander, op: tcgen05.Tcgen05LdRed, b: Builder) -> ir.Value:
 
 
 def store(
-    x: Expander, op: AnyOp, b: Builder, address: ir.Value, value: ir.Value, shape: str, repeat: int, split: int | None,
+    x: Expander,
+    op: AnyOp,
+    b: Builder,
+    address: ir.Value,
+    value: ir.Value,
+    shape: str,
+    repeat: int,
+    split: int | None,
     unpacks: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Store the registers of a thread, a vector of i32."""
-    frame, form = _frame(x, op), tensor_memory.form_of(shape, repeat, split or 0, unpacks)
+    frame = _frame(x, op)
+    form = tensor_memory.form_of(shape, repeat, split or 0, unpacks)
     address = _own_lanes(x, b, address)
     memory = _registers(x, op, ld_registers(shape, repeat))
     meeting = _together(x, op, b, "tcgen05_st", address)

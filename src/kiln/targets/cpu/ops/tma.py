@@ -27,7 +27,8 @@ HANDLERS = Handlers()
 
 def refused_copy(why: int, what: str) -> tuple[str, str]:
     """Return the message and hint for a copy that `runtime/tma.py` refused with a code."""
-    more, other = why >> 8 & 0xFFFFFF, why >> 32
+    more = why >> 8 & 0xFFFFFF
+    other = why >> 32
     return {
         tma.NOT_A_MAP: (
             f"{what}: not a tensor map: the address points to something else",
@@ -151,14 +152,24 @@ def _places(
 
 
 def load(
-    x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, target: ir.Value, mbarrier: ir.Value,
-    coordinates: Sequence[ir.Value], offsets: Sequence[ir.Value] = (), mask: ir.Value | None = None, *,
-    gathers: bool = False, cta_group: int = 1,
-) -> None:  # fmt: skip
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    map_: ir.Value,
+    target: ir.Value,
+    mbarrier: ir.Value,
+    coordinates: Sequence[ir.Value],
+    offsets: Sequence[ir.Value] = (),
+    mask: ir.Value | None = None,
+    *,
+    gathers: bool = False,
+    cta_group: int = 1,
+) -> None:
     """Load a box, or four rows, to shared memory of this block, or of the blocks in `mask` (i16)."""
     x.function.copies = True
     wide = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
-    places, hooks = _places(x, op, b, coordinates, offsets), hooks_of(x, op)
+    places = _places(x, op, b, coordinates, offsets)
+    hooks = hooks_of(x, op)
     hooks.box(b, map_, target, mbarrier, places, "load", wide, cta_group)
     way = tma.GATHER4 if gathers else tma.PIXELS if offsets else tma.TILE
     operands = [x.frame_of(op), map_, target, mbarrier, *places, b.i32(way), wide, b.i32(cta_group)]
@@ -167,9 +178,16 @@ def load(
 
 
 def store(
-    x: Expander, op: ir.Operation, b: Builder, map_: ir.Value, source: ir.Value, coordinates: Sequence[ir.Value],
-    reduction: str = "", im2col: bool = False, scatters: bool = False,
-) -> None:  # fmt: skip
+    x: Expander,
+    op: ir.Operation,
+    b: Builder,
+    map_: ir.Value,
+    source: ir.Value,
+    coordinates: Sequence[ir.Value],
+    reduction: str = "",
+    im2col: bool = False,
+    scatters: bool = False,
+) -> None:
     """Store a box, or four rows, to global memory, or reduce a box into global memory."""
     x.function.copies = True
     kind = REDUCTIONS.index(reduction) + 1 if reduction else 0
@@ -184,14 +202,24 @@ def store(
 
 @HANDLERS.expands(nvgpu.tma.TmaLoad)
 def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: Builder) -> None:
-    mbarrier, many = op.mbarrier, op.mask if op.multicast else None
+    mbarrier = op.mbarrier
+    many = op.mask if op.multicast else None
     if op.to_leader:
         rank = block_of(b, x.frame_of(op)).load("rank")
         mbarrier = peer(x, op, b, mbarrier, b.binary("andi", rank, b.i32(~1)))
     load(
-        x, op, b, op.map, op.target, mbarrier, cute.unpack(op.coordinates), cute.unpack(op.offsets), many,
-        gathers=bool(op.gather4), cta_group=op.cta_group or 1,
-    )  # fmt: skip
+        x,
+        op,
+        b,
+        op.map,
+        op.target,
+        mbarrier,
+        cute.unpack(op.coordinates),
+        cute.unpack(op.offsets),
+        many,
+        gathers=bool(op.gather4),
+        cta_group=op.cta_group or 1,
+    )
 
 
 @HANDLERS.expands(nvgpu.tma.TmaStore)

@@ -8,20 +8,23 @@ from ..runtime import umma
 
 def refused_mma(why: int, what: str) -> tuple[str, str]:
     """Return the message and hint for a refused MMA, from its code and the numbers with it."""
-    code, value = why & 255, why >> umma.VALUE_AT & 0xFFFFFFFF
+    code = why & 255
+    value = why >> umma.VALUE_AT & 0xFFFFFFFF
     kind = umma.KINDS[why >> umma.KIND_AT & 7]
     operand = umma.OPERANDS[why >> umma.OPERAND_AT & 7]
     name = f"{what} of kind::{kind}"
     if code == umma.INSTRUCTION:
         block = (why >> umma.BLOCK_AT & 3) * 16 or None
-        cta_group, ws = 1 + (why >> umma.PAIR_AT & 1), bool(why >> umma.WS_AT & 1)
+        cta_group = 1 + (why >> umma.PAIR_AT & 1)
+        ws = bool(why >> umma.WS_AT & 1)
         rule = tcgen05_descriptors.decode(kind, value).refusal(cta_group, block, ws=ws)
         return f"{name} has the instruction descriptor {value:#010x}, whose {rule}", _DESCRIPTOR
     if code == umma.LANE:
         hint = "only D of M = 64 and one CTA, and its A, may start at lane 16"
         return f"{name} has {operand} at lane {value >> 16 & 0x3FFF} of tensor memory: it must be 0", hint
     if code == umma.COLUMN:
-        first, count = value & 0xFFFF, why >> umma.COUNT_AT & 0x3FF
+        first = value & 0xFFFF
+        count = why >> umma.COUNT_AT & 0x3FF
         where = f"{operand} in columns {first} to {first + count - 1} of tensor memory"
         return (
             f"{name} has {where}, which are not all allocated",

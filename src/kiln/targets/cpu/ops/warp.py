@@ -32,7 +32,8 @@ def meet_word(x: Expander, op: ir.Operation, b: Builder, name: str, mask: ir.Val
     x.function.meets = True
     site = b.i32(x.site_of(op, name.partition(".")[0]))
     operands = [frame, mask, b.i32(_kind(name)), site, word]
-    hooks, what = hooks_of(x, op), name.partition(".")[0]
+    hooks = hooks_of(x, op)
+    what = name.partition(".")[0]
     hooks.meet(b, mask, what)
     x.suspend_if(b, x.call(b, "kiln_cpu_meet_word", operands, int_type(32)))
     hooks.met(b, what)
@@ -172,11 +173,13 @@ def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Val
     here = each.if_(each.compare("ne", bit, 0))
     holds = here.binary("shli", here.load(int_type(32), slot(here, meeting, number)), number)
     here.store(here.binary("ori", here.load(int_type(32), result), holds), result)
-    ballot, everyone = b.load(int_type(32), meeting.at("result")), meeting.load("arrived")
+    ballot = b.load(int_type(32), meeting.at("result"))
+    everyone = meeting.load("arrived")
     leave(b, meeting)
     if kind == "ballot":
         return ballot
-    all_, none = b.compare("eq", ballot, everyone), b.compare("eq", ballot, 0)
+    all_ = b.compare("eq", ballot, everyone)
+    none = b.compare("eq", ballot, 0)
     if kind == "all":
         return all_
     if kind == "any":

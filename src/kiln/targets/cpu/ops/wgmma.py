@@ -40,7 +40,9 @@ def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: Builder
     from ....dialects.nvgpu.wgmma import SWIZZLES
 
     x.kernel_only(op)
-    leading, stride, swizzle = op.leading, op.stride, op.swizzle
+    leading = op.leading
+    stride = op.stride
+    swizzle = op.swizzle
     i64 = int_type(64)
     pointer, start = (b.value("llvm.ptrtoint", i64, (p,)) for p in (op.pointer, x.function.smem))
     address = b.binary("andi", b.binary("shrui", b.binary("subi", pointer, start), 4), 0x3FFF)
@@ -51,7 +53,11 @@ def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: Builder
 @HANDLERS.expands(nvgpu.wgmma.Wgmma, types=True)
 def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: Builder) -> None:
     a = op.a
-    n, a_type, b_type, a_major, b_major = op.n, op.a_type, op.b_type, op.a_major, op.b_major
+    n = op.n
+    a_type = op.a_type
+    b_type = op.b_type
+    a_major = op.a_major
+    b_major = op.b_major
     in_registers = str(a.type) != "i64"
     element = cute.info(op.types.d).element
     kind = kind_of(a_type, b_type, str(element), n, in_registers, a_major, b_major)
@@ -79,7 +85,8 @@ def commit(x: Expander, op: ir.Operation, b: Builder) -> None:
 @HANDLERS.calls(nvgpu.wgmma.WgmmaWait, "count")
 def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
     """Wait for all groups of WGMMAs but the latest `count`."""
-    frame, site = _frame(x, op), x.site_of(op, "wgmma wait")
+    frame = _frame(x, op)
+    site = x.site_of(op, "wgmma wait")
 
     def again(c: Builder) -> tuple[ir.Value]:
         status = x.call(c, "kiln_cpu_wgmma_wait", [frame, c.i32(count), c.i32(site)], int_type(32))

@@ -201,11 +201,14 @@ class _Machine(FrameBuilder):
         return live_in
 
     def _spill_value(self, value: ir.Value) -> None:
-        offset, owner = self.place_for(value.type), value.owner
+        offset = self.place_for(value.type)
+        owner = value.owner
         if isinstance(owner, ir.Block):
-            home, at = owner, ir.InsertionPoint.at_block_begin(owner)
+            home = owner
+            at = ir.InsertionPoint.at_block_begin(owner)
         else:
-            home, at = owner.operation.block, ir.InsertionPoint.after(owner.operation)
+            home = owner.operation.block
+            at = ir.InsertionPoint.after(owner.operation)
         users: dict[ir.Block, list[tuple[ir.Operation, int]]] = {}
         for use in list(value.uses):
             operation = use.owner.operation

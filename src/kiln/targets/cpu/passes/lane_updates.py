@@ -48,7 +48,9 @@ def _is_shared(memory: ir.Value) -> bool:
 
 def _loads_before(value: ir.Value, block: ir.Block) -> list[cute.Load]:
     """Return the loads in a block that a value is computed from."""
-    loads, pending, seen = list[cute.Load](), [value], 0
+    loads = list[cute.Load]()
+    pending = [value]
+    seen = 0
     while pending and seen < _MOST_OPERATIONS:
         owner = pending.pop().owner
         if isinstance(owner, ir.Block) or owner.operation.block != block:
@@ -64,7 +66,8 @@ def _loads_before(value: ir.Value, block: ir.Block) -> list[cute.Load]:
 
 def _is_uniform(*values: ir.Value) -> bool:
     """Return whether values are known to be the same for all lanes of a warp."""
-    pending, seen = list(values), set[ir.Value]()
+    pending = list(values)
+    seen = set[ir.Value]()
     while pending:
         value = pending.pop()
         if value in seen:

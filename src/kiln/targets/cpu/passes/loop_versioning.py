@@ -17,10 +17,28 @@ from ...lowering.builder import Builder, function, int_type
 _UNIFORM = frozenset(
     f"arith.{name}"
     for name in (
-        "constant", "addi", "subi", "muli", "andi", "ori", "xori", "cmpi", "select", "extsi", "extui", "trunci", "shli",
-        "shrui", "shrsi", "minsi", "minui", "maxsi", "maxui", "index_cast",
+        "constant",
+        "addi",
+        "subi",
+        "muli",
+        "andi",
+        "ori",
+        "xori",
+        "cmpi",
+        "select",
+        "extsi",
+        "extui",
+        "trunci",
+        "shli",
+        "shrui",
+        "shrsi",
+        "minsi",
+        "minui",
+        "maxsi",
+        "maxui",
+        "index_cast",
     )
-) | {"llvm.extractvalue"}  # fmt: skip
+) | {"llvm.extractvalue"}
 """Operations a guard may do on values that are the same for all threads of a block."""
 
 _ORDERS = {2: "slt", 3: "sle", 4: "sgt", 5: "sge", 0: "eq", 6: "slt", 7: "sle", 8: "sgt", 9: "sge"}

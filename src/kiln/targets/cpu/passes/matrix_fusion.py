@@ -33,10 +33,17 @@ _BETWEEN = ("arith.", "math.", "vector.")
 _BETWEEN_EXACTLY = {
     f"llvm.{name}"
     for name in (
-        "getelementptr", "extractvalue", "insertvalue", "mlir.constant", "mlir.undef", "mlir.zero", "ptrtoint", "inttoptr",
+        "getelementptr",
+        "extractvalue",
+        "insertvalue",
+        "mlir.constant",
+        "mlir.undef",
+        "mlir.zero",
+        "ptrtoint",
+        "inttoptr",
         "bitcast",
     )
-} | {"builtin.unrealized_conversion_cast"}  # fmt: skip
+} | {"builtin.unrealized_conversion_cast"}
 
 
 @dataclasses.dataclass
@@ -67,7 +74,8 @@ def fuse(x: Expander, operations: Sequence[ir.Operation]) -> list[int]:
     area = x.at_entry(x.function.operation.location).alloca(int_type(8), max(16, *(run.size for run in runs)), 16)
     for run in runs:
         # Again: what a run before this one made has been replaced by what it left in the area.
-        run.offsets, run.size = {}, 0
+        run.offsets = {}
+        run.size = 0
         _place(run)
         _replace(x, run, area)
     return left
@@ -86,12 +94,15 @@ def _find(block: ir.Block, wanted: set[ir.Operation]) -> list[list[ir.Operation]
         op = view.operation
         if op in wanted:
             current.append(op)
-            last, count = len(current), count + 1
+            last = len(current)
+            count = count + 1
         elif current and _may_come_between(op):
             current.append(op)
         elif current:
             close()
-            current, last, count = [], 0, 0
+            current = []
+            last = 0
+            count = 0
     close()
     return found
 
@@ -228,16 +239,23 @@ def _warp_function(x: Expander, run: _Run, name: str) -> None:
 
 
 def _lane_loop(
-    b: Builder, run: _Run, payload: ir.Value, lanes: ir.Value, slots: ir.Value, previous: ir.Operation | None,
-    before: list[ir.Operation], op: ir.Operation | None,
-) -> None:  # fmt: skip
+    b: Builder,
+    run: _Run,
+    payload: ir.Value,
+    lanes: ir.Value,
+    slots: ir.Value,
+    previous: ir.Operation | None,
+    before: list[ir.Operation],
+    op: ir.Operation | None,
+) -> None:
     """Emit a loop over lanes: each takes the result of the previous operation, computes, and stores the next
     operands."""
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
     here = each.binary("andi", each.binary("shrui", lanes, lane), 1)
     c = each.if_(each.compare("ne", here, 0))
     offset = c.binary("muli", lane, PAYLOAD)
-    area, slot = c.load(ptr_type(), c.byte_gep(payload, offset)), c.byte_gep(slots, offset)
+    area = c.load(ptr_type(), c.byte_gep(payload, offset))
+    slot = c.byte_gep(slots, offset)
     known: dict[ir.Value, ir.Value] = {}
 
     def get(value: ir.Value) -> ir.Value:

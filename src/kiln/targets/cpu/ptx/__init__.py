@@ -96,7 +96,8 @@ ENDS_THREAD = "kiln.ends_thread"
 
 
 def _exit(machine: Machine) -> None:
-    b, x = machine.b, machine.x
+    b = machine.b
+    x = machine.x
     # a condition that nobody can fold: the call that ends the function stays the last of its block
     address = b.value("llvm.ptrtoint", int_type(64), (x.frame_of(machine.op),))
     x.end(b.if_(b.compare("ne", address, 0)))
@@ -104,7 +105,9 @@ def _exit(machine: Machine) -> None:
 
 def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> None:
     """Expand a program with branches: a loop around its pieces, each of which sets the next; past the last it ends."""
-    op, b, x = machine.op, machine.b, machine.x
+    op = machine.op
+    b = machine.b
+    x = machine.x
     pieces: list[list[Statement]] = [[]]
     labels: dict[str, int] = {}
     for statement in statements:

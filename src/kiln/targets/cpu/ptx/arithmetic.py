@@ -59,7 +59,8 @@ def _refuse_others(s: Statement, understood: set[str]) -> None:
 
 @INSTRUCTIONS.expands("add", "sub", "mul", "mad", "fma", "min", "max", "neg", "abs", "and", "or", "xor", "not")
 def _arithmetic(m: Machine, s: Statement) -> ir.Value:
-    kind, sources = typed(s), s.operands[1:]
+    kind = typed(s)
+    sources = s.operands[1:]
     _refuse_others(s, _UNDERSTOOD)
     if kind.startswith(("e", "tf")):
         raise Refused(f"arithmetic of {kind}")
@@ -76,7 +77,8 @@ def _arithmetic(m: Machine, s: Statement) -> ir.Value:
 
 
 def _each_half(m: Machine, s: Statement, kind: str) -> ir.Value:
-    part, width = PARTS[kind], BITS[kind] // 2
+    part = PARTS[kind]
+    width = BITS[kind] // 2
     whole = [m.bits(o, 2 * width) for o in s.operands[1:]]
     halves: list[ir.Value] = []
     for number in range(2):
@@ -114,12 +116,20 @@ def _limited(b: Builder, value: ir.Value, s: Statement) -> ir.Value:
 
 
 _FLOAT_OPERATIONS = {
-    "add": "arith.addf", "sub": "arith.subf", "mul": "arith.mulf", "div": "arith.divf", "fma": "math.fma", "mad": "math.fma",
-}  # fmt: skip
+    "add": "arith.addf",
+    "sub": "arith.subf",
+    "mul": "arith.mulf",
+    "div": "arith.divf",
+    "fma": "math.fma",
+    "mad": "math.fma",
+}
 
 
 def _float_operation(m: Machine, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
-    b, x, type_, name = m.b, m.x, values[0].type, s.name
+    b = m.b
+    x = m.x
+    type_ = values[0].type
+    name = s.name
     direction = rounding_of(s.modifiers)
     if direction and kind not in ("f32", "f64"):
         raise Refused(f"rounding .{direction} of {kind}")
@@ -143,7 +153,9 @@ def _float_operation(m: Machine, s: Statement, kind: str, values: list[ir.Value]
 
 
 def _integer_operation(b: Builder, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
-    name, first, signed = s.name, values[0], kind.startswith("s")
+    name = s.name
+    first = values[0]
+    signed = kind.startswith("s")
     if "sat" in s.modifiers:
         if name not in ("add", "sub") or not signed:
             raise Refused(f"{name}.sat of {kind}")
@@ -192,9 +204,11 @@ def _divide(m: Machine, s: Statement) -> ir.Value:
 @INSTRUCTIONS.expands("shl", "shr")
 def _shift(m: Machine, s: Statement) -> ir.Value:
     """Shift; an amount of the width or more shifts everything out."""
-    kind, b = typed(s), m.b
+    kind = typed(s)
+    b = m.b
     width = BITS[kind]
-    value, amount = m.bits(s.operands[1], width), m.bits(s.operands[2], 32)
+    value = m.bits(s.operands[1], width)
+    amount = m.bits(s.operands[2], 32)
     limit = b.i32(width - 1)
     inside = b.compare("ule", amount, limit)
     by = resized(b, b.select(inside, amount, limit), width)
@@ -209,16 +223,20 @@ def _shf(m: Machine, s: Statement) -> ir.Value:
     b = m.b
     low, high, amount = (m.bits(o, 32) for o in s.operands[1:])
     by = b.binary("andi", amount, 31) if "wrap" in s.modifiers else b.binary("minui", amount, 32)
-    both, by = _joined(b, low, high), resized(b, by, 64)
+    both = _joined(b, low, high)
+    by = resized(b, by, 64)
     moved = b.binary("shrui", b.binary("shli", both, by), 32) if "l" in s.modifiers else b.binary("shrui", both, by)
     return resized(b, moved, 32)
 
 
 _PRMT_MODES = {
-    "f4e": (0x3210, 0x4321, 0x5432, 0x6543), "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
-    "rc8": (0x0000, 0x1111, 0x2222, 0x3333), "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
-    "ecr": (0x0000, 0x1110, 0x2210, 0x3210), "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
-}  # fmt: skip
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
 """The bytes that a mode of `prmt` takes for a selector of 0 to 3, as selectors without a mode name them."""
 
 
@@ -267,8 +285,10 @@ def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.
 @INSTRUCTIONS.expands("bfe")
 def _bfe(m: Machine, s: Statement) -> ir.Value:
     """Extract a bit field, sign-extended by its highest bit, or by the value's where the field goes beyond."""
-    kind, b = typed(s), m.b
-    width, signed = BITS[kind], kind.startswith("s")
+    kind = typed(s)
+    b = m.b
+    width = BITS[kind]
+    signed = kind.startswith("s")
     value = m.bits(s.operands[1], width)
     start, mask = _field(m, s.operands[2], s.operands[3], width)
     extended = _extended(b, value, 2 * width, signed)
@@ -282,10 +302,12 @@ def _bfe(m: Machine, s: Statement) -> ir.Value:
 @INSTRUCTIONS.expands("bfi")
 def _bfi(m: Machine, s: Statement) -> ir.Value:
     """Insert the lowest bits of the first value into the second."""
-    width, b = BITS[typed(s)], m.b
+    width = BITS[typed(s)]
+    b = m.b
     source, into = (resized(b, m.bits(o, width), 2 * width) for o in s.operands[1:3])
     start, mask = _field(m, s.operands[3], s.operands[4], width)
-    moved, hole = b.binary("shli", b.binary("andi", source, mask), start), b.binary("shli", mask, start)
+    moved = b.binary("shli", b.binary("andi", source, mask), start)
+    hole = b.binary("shli", mask, start)
     kept = b.binary("andi", into, b.binary("xori", hole, -1))
     return resized(b, b.binary("ori", kept, moved), width)
 
@@ -293,7 +315,8 @@ def _bfi(m: Machine, s: Statement) -> ir.Value:
 @INSTRUCTIONS.expands("bfind")
 def _bfind(m: Machine, s: Statement) -> ir.Value:
     """Find the highest bit that differs from the sign (unsigned: that is set); -1 if there is none."""
-    kind, b = typed(s), m.b
+    kind = typed(s)
+    b = m.b
     width = BITS[kind]
     value = m.bits(s.operands[1], width)
     if kind.startswith("s"):
@@ -307,7 +330,8 @@ def _bfind(m: Machine, s: Statement) -> ir.Value:
 @INSTRUCTIONS.expands("sad")
 def _sad(m: Machine, s: Statement) -> ir.Value:
     """Add the absolute difference of two integers to a third."""
-    kind, b = typed(s), m.b
+    kind = typed(s)
+    b = m.b
     first, second, third = (m.bits(o, BITS[kind]) for o in s.operands[1:])
     less = b.compare("slt" if kind.startswith("s") else "ult", first, second)
     distance = b.select(less, b.binary("subi", second, first), b.binary("subi", first, second))
@@ -335,7 +359,8 @@ def _part(b: Builder, word: ir.Value, width: int, number: int, kind: str) -> ir.
 @INSTRUCTIONS.expands("copysign")
 def _copysign(m: Machine, s: Statement) -> ir.Value:
     """Return the second number with the sign of the first."""
-    width, b = BITS[typed(s)], m.b
+    width = BITS[typed(s)]
+    b = m.b
     sign, number = (m.bits(o, width) for o in s.operands[1:])
     top = 1 << (width - 1)
     return b.binary("ori", b.binary("andi", sign, top), b.binary("andi", number, top - 1))
@@ -350,15 +375,28 @@ def _trap(m: Machine, _s: Statement) -> None:
 
 _INTEGER_TESTS = {"eq": "eq", "ne": "ne", "lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
 _FLOAT_TESTS = {
-    "eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "num": 7, "equ": 8, "gtu": 9, "geu": 10, "ltu": 11, "leu": 12,
-    "neu": 13, "nan": 14, "ne": 6,
-}  # fmt: skip
+    "eq": 1,
+    "gt": 2,
+    "ge": 3,
+    "lt": 4,
+    "le": 5,
+    "num": 7,
+    "equ": 8,
+    "gtu": 9,
+    "geu": 10,
+    "ltu": 11,
+    "leu": 12,
+    "neu": 13,
+    "nan": 14,
+    "ne": 6,
+}
 """Numbers of `arith.cmpf`; PTX's `ne` is false for NaN, as `one` is."""
 
 
 def _compared(m: Machine, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
     """Return whether two numbers, as bits, compare as the first modifier says; with a third operand, joined with it."""
-    test, b = s.modifiers[0], m.b
+    test = s.modifiers[0]
+    b = m.b
     if is_float(kind):
         floats = [as_float(b, m.x, value, kind) for value in values]
         number = ir.IntegerAttr.get(int_type(64), _FLOAT_TESTS[test])
@@ -394,7 +432,8 @@ def _setp(m: Machine, s: Statement) -> ir.Value | tuple[ir.Value, ir.Value]:
 @INSTRUCTIONS.expands("set")
 def _set(m: Machine, s: Statement) -> ir.Value:
     """Compare; true is a register, or a half of it, with all bits set, or 1.0 where the result is a float."""
-    kind, b = typed(s), m.b
+    kind = typed(s)
+    b = m.b
     result = next(part for part in s.modifiers if part in BITS)
     _refuse_others(s, {*_FLOAT_TESTS, *_INTEGER_TESTS, "lt", "le", "gt", "ge", *INTEGER})
     halves = kind in ("f16x2", "bf16x2")
@@ -420,10 +459,15 @@ def _selp(m: Machine, s: Statement) -> ir.Value:
 # --- conversions -------------------------------------------------------------------------------------------------------
 
 _NARROW = {
-    "e4m3": formats.FLOAT8_E4M3FN, "e5m2": formats.FLOAT8_E5M2, "e2m3": formats.FLOAT6_E2M3FN,
-    "e3m2": formats.FLOAT6_E3M2FN, "e2m1": formats.FLOAT4_E2M1FN, "ue8m0": formats.FLOAT8_E8M0FNU,
-}  # fmt: skip
-_FIXED_POINT, _SCALED = "s2f6", "scaled::n2::ue8m0"
+    "e4m3": formats.FLOAT8_E4M3FN,
+    "e5m2": formats.FLOAT8_E5M2,
+    "e2m3": formats.FLOAT6_E2M3FN,
+    "e3m2": formats.FLOAT6_E3M2FN,
+    "e2m1": formats.FLOAT4_E2M1FN,
+    "ue8m0": formats.FLOAT8_E8M0FNU,
+}
+_FIXED_POINT = "s2f6"
+_SCALED = "scaled::n2::ue8m0"
 _LARGEST = {"f16": formats.FLOAT16.max, "bf16": formats.BFLOAT16.max}
 _ROUNDINGS = {"rni": "math.roundeven", "rzi": "math.trunc", "rmi": "math.floor", "rpi": "math.ceil"}
 _CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite", "relu", _SCALED, *_ROUNDINGS}
@@ -432,8 +476,10 @@ _CONVERSION_MODIFIERS = {"rn", "rz", "rm", "rp", "rna", "ftz", "sat", "satfinite
 def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: tuple[Operand, ...]) -> ir.Value:
     """Return two words saturated to 16 bits, the first in the upper half; narrower ones below the low bits of a third word."""
     kinds = [part for part in modifiers if part in BITS or part in ("s4", "u4", "s2", "u2")]
-    target, b = kinds[0], m.b
-    width, signed = int(target[1:]), target.startswith("s")
+    target = kinds[0]
+    b = m.b
+    width = int(target[1:])
+    signed = target.startswith("s")
     if "sat" not in modifiers or kinds[1] != "s32" or (width == 16) != (len(operands) == 3):
         raise Refused("this form of cvt.pack")
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
@@ -442,7 +488,8 @@ def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: tuple[Operand, .
         value = b.binary("maxsi", b.binary("minsi", m.bits(operand, 32), high), low)
         return b.binary("andi", value, (1 << width) - 1)
 
-    first, second = saturated(operands[1]), saturated(operands[2])
+    first = saturated(operands[1])
+    second = saturated(operands[2])
     made = b.binary("ori", b.binary("shli", first, width), second)
     if len(operands) == 4:
         made = b.binary("ori", made, b.binary("shli", m.bits(operands[3], 32), 2 * width))
@@ -458,7 +505,8 @@ def _cvt(m: Machine, s: Statement) -> ir.Value:
         raise Refused("the types of this conversion")
     target, source = kinds
     _refuse_others(s, _CONVERSION_MODIFIERS)
-    b, x = m.b, m.x
+    b = m.b
+    x = m.x
     if target.endswith("x2"):
         return _to_pair(m, s, source, target.removesuffix("x2"))
     if target == "tf32":
@@ -483,9 +531,11 @@ def _cvt(m: Machine, s: Statement) -> ir.Value:
 
 def _to_pair(m: Machine, s: Statement, source: str, target: str) -> ir.Value:
     """Return two floats in one register, of two operands or of two floats in one register."""
-    b, x = m.b, m.x
+    b = m.b
+    x = m.x
     if source.endswith("x2"):
-        part, width = source.removesuffix("x2"), BITS[source] // 2
+        part = source.removesuffix("x2")
+        width = BITS[source] // 2
         halves = [_half(b, m.bits(s.operands[1], 2 * width), n, width) for n in range(2)]
         wide = part in _NARROW or part == _FIXED_POINT
         floats = [_widened(b, half, part) if wide else as_float(b, x, half, part) for half in halves]
@@ -501,7 +551,8 @@ def _to_pair(m: Machine, s: Statement, source: str, target: str) -> ir.Value:
 
 def _to_tf32(m: Machine, s: Statement, source: str) -> ir.Value:
     """Round an f32 to 10 bits of fraction: add what rounds it, and drop 13 bits."""
-    b, direction = m.b, rounding_of(s.modifiers)
+    b = m.b
+    direction = rounding_of(s.modifiers)
     if source != "f32" or s.one_of("satfinite", "relu"):
         raise Refused("this conversion to tf32")
     if direction not in ("", "rz"):
@@ -517,7 +568,9 @@ def _to_tf32(m: Machine, s: Statement, source: str) -> ir.Value:
 
 def _from_integer(m: Machine, value: ir.Value, source: str, target: str, direction: str) -> ir.Value:
     """Return an integer as a float, f32 at least."""
-    b, x, name = m.b, m.x, "sitofp" if source.startswith("s") else "uitofp"
+    b = m.b
+    x = m.x
+    name = "sitofp" if source.startswith("s") else "uitofp"
     if direction:
         return rounded(x, b, name, direction, float_type("f32" if target == "f32" else "f64"), value)
     made = expanded(x, b, f"arith.{name}", float_type(target), value)
@@ -577,7 +630,8 @@ def _to_power_of_two(b: Builder, value: ir.Value, direction: str, saturates: boo
     if direction not in ("rz", "rp"):
         raise Refused("rounding of ue8m0 other than .rz and .rp")
     bits = b.binary("andi", b.value("arith.bitcast", int_type(32), (value,)), 0x7FFFFFFF)
-    field, rest = b.binary("shrui", bits, 23), b.binary("andi", bits, 0x7FFFFF)
+    field = b.binary("shrui", bits, 23)
+    rest = b.binary("andi", bits, 0x7FFFFF)
     if direction == "rp":  # 2^-127 is a subnormal f32
         least = b.select(b.compare("eq", field, 0), b.i32(0x400000), b.i32(0))
         field = b.binary("addi", field, b.value("arith.extui", int_type(32), (b.compare("ugt", rest, least),)))
@@ -591,13 +645,16 @@ def _to_power_of_two(b: Builder, value: ir.Value, direction: str, saturates: boo
 
 @INSTRUCTIONS.expands("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh")
 def _function(m: Machine, s: Statement) -> ir.Value:
-    kind, b, x = typed(s), m.b, m.x
+    kind = typed(s)
+    b = m.b
+    x = m.x
     if s.name in ("sqrt", "rcp") and kind in ("f32", "f64") and not s.one_of("approx", "ftz64h"):
         return float_bits(b, x, _exact_function(m, s, kind), kind)
     if kind == "f64":
         raise Refused("the f64 function")
     if kind in PARTS:
-        whole, part = m.bits(s.operands[1], 32), PARTS[kind]
+        whole = m.bits(s.operands[1], 32)
+        part = PARTS[kind]
         values = [as_float(b, x, _half(b, whole, n, 16), part) for n in range(2)]
         return _joined(b, *(float_bits(b, x, math.approx(b, s.name, value), part) for value in values))
     return float_bits(b, x, math.approx(b, s.name, m.float(s.operands[1], kind)), kind)
@@ -605,8 +662,12 @@ def _function(m: Machine, s: Statement) -> ir.Value:
 
 def _exact_function(m: Machine, s: Statement, kind: str) -> ir.Value:
     """Return a square root or a reciprocal, rounded to nearest or in a direction."""
-    b, x, type_, value = m.b, m.x, float_type(kind), m.float(s.operands[1], kind)
-    direction, is_root = rounding_of(s.modifiers), s.name == "sqrt"
+    b = m.b
+    x = m.x
+    type_ = float_type(kind)
+    value = m.float(s.operands[1], kind)
+    direction = rounding_of(s.modifiers)
+    is_root = s.name == "sqrt"
     values = [value] if is_root else [_float_constant(b, type_, 1.0), value]
     if direction:
         return rounded(x, b, "sqrt" if is_root else "div", direction, type_, *values)

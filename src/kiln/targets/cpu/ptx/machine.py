@@ -20,11 +20,12 @@ from ..ops.cute import shared_pointer
 from ..runtime.record_access import block_of
 from .syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
 
-BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
-    f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)
-} | {"bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32} | {
-    "u16x2": 32, "s16x2": 32, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "s2f6x2": 16,
-}  # fmt: skip
+BITS = (
+    {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128}
+    | {f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)}
+    | {"bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32}
+    | {"u16x2": 32, "s16x2": 32, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "s2f6x2": 16}
+)
 INTEGER = {"and": "andi", "or": "ori", "xor": "xori"}
 PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}
 ORDERS = ("acquire", "release", "relaxed", "acq_rel", "volatile", "weak", "mmio", "sc")
@@ -153,7 +154,8 @@ class Machine:
             if name.startswith("$") or name in self.types:
                 return None
             raise Refused(f"{name} is not declared")
-        b, x = self.b, self.x
+        b = self.b
+        x = self.x
         root, _, axis = name[1:].partition(".")
         triples = {"tid": "thread_idx", "ntid": "block_dim", "ctaid": "block_idx", "nctaid": "grid_dim"}
         if root in triples and axis in ("x", "y", "z"):
@@ -174,9 +176,12 @@ class Machine:
             below = b.binary("subi", here, 1)
             through = b.binary("ori", below, here)
             return {
-                "lt": below, "le": through, "eq": here, "gt": b.binary("xori", through, -1),
+                "lt": below,
+                "le": through,
+                "eq": here,
+                "gt": b.binary("xori", through, -1),
                 "ge": b.binary("xori", below, -1),
-            }[root.removeprefix("lanemask_")]  # fmt: skip
+            }[root.removeprefix("lanemask_")]
         if root in ("clock", "clock64", "globaltimer"):
             now = x.call(b, "kiln_cpu_now", [], int_type(64))
             return now if root != "clock" else resized(b, now, 32)
@@ -192,10 +197,9 @@ class Machine:
             return b.product(sizes)
         if axis in ("x", "y", "z"):
             at = "xyz".index(axis)
-            block, grid = x.function.indices["block_idx"][at], x.function.indices["grid_dim"][at]
-            known = {
-                "cluster_ctaid": ("remui", block), "clusterid": ("divui", block), "nclusterid": ("divui", grid),
-            }  # fmt: skip
+            block = x.function.indices["block_idx"][at]
+            grid = x.function.indices["grid_dim"][at]
+            known = {"cluster_ctaid": ("remui", block), "clusterid": ("divui", block), "nclusterid": ("divui", grid)}
             if root == "cluster_nctaid":
                 return sizes[at]
             if root in known:
@@ -233,7 +237,8 @@ class Machine:
             return
         # under a guard: in a branch, with destinations in memory
         condition = self.i1(statement.guard)
-        outer, before = self.b, dict(self.values)
+        outer = self.b
+        before = dict(self.values)
         inner = outer.if_(condition)
         self.b = inner
         self._expand(statement)
@@ -270,9 +275,9 @@ def expanded(x: Expander, b: Builder, name: str, result: ir.Type, *operands: ir.
 
 
 def float_type(kind: str) -> ir.Type:
-    return {
-        "f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "tf32": ir.F32Type, "f64": ir.F64Type,
-    }[kind].get(context())  # fmt: skip
+    return {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "tf32": ir.F32Type, "f64": ir.F64Type}[kind].get(
+        context()
+    )
 
 
 def as_float(b: Builder, x: Expander, bits: ir.Value, kind: str) -> ir.Value:

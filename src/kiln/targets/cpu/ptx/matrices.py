@@ -69,7 +69,8 @@ def _mma(m: Machine, s: Statement) -> ir.Value:
 
 
 def _mma_block_scale(m: Machine, s: Statement, shape: re.Match[str]) -> ir.Value:
-    modifiers, types = s.modifiers, s.modifiers[-5:]
+    modifiers = s.modifiers
+    types = s.modifiers[-5:]
     named = next((part.removeprefix("kind::") for part in modifiers if part.startswith("kind::")), "")
     sizes = next((part.removeprefix("scale_vec::") for part in modifiers if part.startswith("scale_vec::")), "")
     size = {"1X": 1, "2X": 2, "4X": 4, "": {"mxf8f6f4": 1, "mxf4": 2}.get(named, 0)}.get(sizes, 0)
@@ -89,10 +90,12 @@ def _mma_block_scale(m: Machine, s: Statement, shape: re.Match[str]) -> ir.Value
     kind = block_scaling.kind_of(named, a, b, scale, inner // size, *chosen)
     start = _vector(m, s.operands[3], 4, "f32")
     operands = [
-        (_vector(m, s.operands[1], 4, "i32"), block_scaling.A_AT), (_vector(m, s.operands[2], 2, "i32"), block_scaling.B_AT),
-        (start, block_scaling.C_AT), (m.bits(s.operands[4], 32), block_scaling.SCALE_A_AT),
+        (_vector(m, s.operands[1], 4, "i32"), block_scaling.A_AT),
+        (_vector(m, s.operands[2], 2, "i32"), block_scaling.B_AT),
+        (start, block_scaling.C_AT),
+        (m.bits(s.operands[4], 32), block_scaling.SCALE_A_AT),
         (m.bits(s.operands[6], 32), block_scaling.SCALE_B_AT),
-    ]  # fmt: skip
+    ]
     return _as_bits(m, mma.scaled_mma(m.x, m.op, m.b, kind, operands, start.type))
 
 
@@ -107,7 +110,8 @@ _SOURCES = {
 
 def _matrices(s: Statement, stores: bool) -> mma.Matrices:
     known = ("sync", "aligned", "trans", "shared", "shared::cta")
-    shape, count = s.one_of("m8n8", "m8n16", "m16n16", "m16n8"), s.one_of("x1", "x2", "x4")
+    shape = s.one_of("m8n8", "m8n16", "m16n16", "m16n8")
+    count = s.one_of("x1", "x2", "x4")
     types = tuple(part for part in s.modifiers if part not in (*known, shape, count))
     transpose = "trans" in s.modifiers
     wanted, unpack = _SOURCES.get(types, ("?", 0))

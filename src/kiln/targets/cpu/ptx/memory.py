@@ -105,12 +105,14 @@ _ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", 
 
 @INSTRUCTIONS.expands("atom", "red")
 def _atom(m: Machine, s: Statement) -> ir.Value | None:
-    kind, name = typed(s), s.one_of(*_ATOMIC_NAMES)
+    kind = typed(s)
+    name = s.one_of(*_ATOMIC_NAMES)
     if not name or "async" in s.modifiers:
         raise Refused("this atomic operation")
     if s.one_of("v2", "v4", "v8"):
         return _atom_of_each(m, s, BITS[kind] // 8)
-    b, modifiers = m.b, ".".join(s.modifiers)
+    b = m.b
+    modifiers = ".".join(s.modifiers)
     operands = _without_policy(s)
     returns = len(operands) == (4 if name == "cas" else 3)
     address, *sources = operands[returns:]
@@ -193,7 +195,8 @@ def _nanosleep(m: Machine, _s: Statement) -> None:
 
 @INSTRUCTIONS.expands("mapa")
 def _mapa(m: Machine, s: Statement) -> ir.Value:
-    b, width = m.b, BITS[typed(s)]
+    b = m.b
+    width = BITS[typed(s)]
     address = m.bits(s.operands[1], width)
     if width == 32 or s.starts("shared"):
         pointer = shared_pointer(m.x, b, resized(b, address, 32))
@@ -205,12 +208,16 @@ def _mapa(m: Machine, s: Statement) -> ir.Value:
 
 @INSTRUCTIONS.expands("mbarrier")
 def _mbarrier(m: Machine, s: Statement) -> ir.Value | None:
-    x, op, b, operands = m.x, m.op, m.b, s.operands
+    x = m.x
+    op = m.op
+    b = m.b
+    operands = s.operands
     x.frame_of(op)
     if "pending_count" in s.modifiers:
         return resized(b, b.binary("andi", m.bits(operands[1], 64), MBARRIER_ARRIVALS), 32)
     at = next((i for i, operand in enumerate(operands) if isinstance(operand, Address)), 0)
-    pointer, more = m.pointer(operands[at], "shared"), operands[at + 1 :]
+    pointer = m.pointer(operands[at], "shared")
+    more = operands[at + 1 :]
     change = functools.partial(mbarrier_ops.mbarrier_change, x, op, b, pointer, modifiers=".".join(s.modifiers))
     if "init" in s.modifiers:
         mbarrier_ops.mbarrier_init(x, op, b, pointer, m.bits(more[0], 32))
@@ -240,14 +247,20 @@ def _mbarrier(m: Machine, s: Statement) -> ir.Value | None:
 
 @INSTRUCTIONS.expands("cp")
 def _cp(m: Machine, s: Statement) -> None:
-    x, op, b, modifiers, operands = m.x, m.op, m.b, s.modifiers, list(s.operands)
+    x = m.x
+    op = m.op
+    b = m.b
+    modifiers = s.modifiers
+    operands = list(s.operands)
     if "tensor" in modifiers:
         copy_box(m, s)
         return
     if "reduce" in modifiers and "bulk_group" in modifiers:
         x.function.copies = True
-        target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
-        how, kind = s.one_of(*BULK_REDUCTIONS), typed(s)
+        target = m.pointer(operands[0], "global")
+        source = m.pointer(operands[1], "shared")
+        how = s.one_of(*BULK_REDUCTIONS)
+        kind = typed(s)
         element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
         if element not in BULK_REDUCTIONS.get(how, ()):
             raise Refused(f"the reduction {how} of {kind}")
@@ -258,7 +271,9 @@ def _cp(m: Machine, s: Statement) -> None:
     if "prefetch" in modifiers:
         return
     x.function.copies = True
-    frame, hooks, bulk = x.frame_of(op), hooks_of(x, op), "bulk" in modifiers
+    frame = x.frame_of(op)
+    hooks = hooks_of(x, op)
+    bulk = "bulk" in modifiers
     queue = b.i32(BULK_QUEUE if bulk else COPY_QUEUE)
     commit = hooks.bulk_commit if bulk else lambda b: hooks.commit(b, COPY)
     if "commit_group" in modifiers:
@@ -284,8 +299,10 @@ def _cp(m: Machine, s: Statement) -> None:
         hooks.mbarrier_after(b, mbarrier)
     elif "bulk" in modifiers and len(operands) in (4, 5):
         spaces = [part for part in modifiers if part.split("::")[0] in ("shared", "global")]
-        target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], spaces[-1])
-        size, mbarrier = m.bits(operands[2], 32), m.pointer(operands[3], "shared")
+        target = m.pointer(operands[0], "shared")
+        source = m.pointer(operands[1], spaces[-1])
+        size = m.bits(operands[2], 32)
+        mbarrier = m.pointer(operands[3], "shared")
         if "multicast::cluster" in modifiers:
             async_copy.multicast(x, op, b, target, source, size, mbarrier, m.bits(operands[4], 16))
             return
@@ -293,14 +310,16 @@ def _cp(m: Machine, s: Statement) -> None:
             raise Refused("five operands")
         async_copy.bulk_load(x, op, b, target, source, size, mbarrier)
     elif "bulk" in modifiers and "bulk_group" in modifiers:
-        target, source = m.pointer(operands[0], "global"), m.pointer(operands[1], "shared")
+        target = m.pointer(operands[0], "global")
+        source = m.pointer(operands[1], "shared")
         async_copy.bulk_store(x, op, b, target, source, m.bits(operands[2], 32))
     elif "bulk" not in modifiers:
         size = operands[2]
         if not isinstance(size, Immediate):
             raise Refused("a copy of a size that is no number")
         taken = m.bits(operands[3], 32) if len(operands) > 3 else b.i32(int(size.value))
-        target, source = m.pointer(operands[0], "shared"), m.pointer(operands[1], "global")
+        target = m.pointer(operands[0], "shared")
+        source = m.pointer(operands[1], "global")
         async_copy.copy_async(x, op, b, target, source, taken, int(size.value))
     else:
         raise Refused("this bulk copy")

@@ -78,7 +78,9 @@ def _relinquish(m: Machine, s: Statement) -> None:
 def _mma(m: Machine, s: Statement) -> None:
     if "sp" in s.modifiers:
         raise Refused("a sparse MMA: its metadata are not emulated")
-    kind, ws, group = s.starts("kind::").removeprefix("kind::"), "ws" in s.modifiers, _group(s)
+    kind = s.starts("kind::").removeprefix("kind::")
+    ws = "ws" in s.modifiers
+    group = _group(s)
     if kind not in umma.KINDS or (ws and group == 2):
         raise Refused("an MMA of this kind")
     d, a, b, idesc, *rest = s.operands
@@ -97,7 +99,8 @@ def _mma(m: Machine, s: Statement) -> None:
         sfa, sfb, *rest = rest
         operands |= {"sfa": _address(m, sfa), "sfb": _address(m, sfb)}
     elif rest and isinstance(rest[0], Vector):
-        masks, rest = rest[0].parts, rest[1:]
+        masks = rest[0].parts
+        rest = rest[1:]
         if len(masks) != 4 * group or ws:
             raise Refused(f"{len(masks)} masks of output lanes")
     accumulate, *more = rest
@@ -204,6 +207,13 @@ def _st(m: Machine, s: Statement) -> None:
 
 
 _FORMS = {
-    "alloc": _alloc, "dealloc": _dealloc, "relinquish_alloc_permit": _relinquish, "mma": _mma, "cp": _cp, "shift": _shift,
-    "commit": _commit, "ld": _ld, "st": _st,
-}  # fmt: skip
+    "alloc": _alloc,
+    "dealloc": _dealloc,
+    "relinquish_alloc_permit": _relinquish,
+    "mma": _mma,
+    "cp": _cp,
+    "shift": _shift,
+    "commit": _commit,
+    "ld": _ld,
+    "st": _st,
+}

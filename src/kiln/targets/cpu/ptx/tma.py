@@ -29,7 +29,8 @@ def copy_box(m: Machine, s: Statement) -> None:
         raise Refused("wide columns of pixels")
     if "prefetch" in s.modifiers:
         return
-    im2col, rows = bool(s.starts("im2col")), bool(s.starts("tile::"))
+    im2col = bool(s.starts("im2col"))
+    rows = bool(s.starts("tile::"))
     if "bulk_group" in s.modifiers:
         map_, places = _box(m, s.operands[0])
         reduction = s.one_of(*_REDUCTIONS) if "reduce" in s.modifiers else ""

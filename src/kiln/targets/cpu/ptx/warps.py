@@ -44,7 +44,8 @@ def _redux(m: Machine, s: Statement) -> ir.Value:
 
 @INSTRUCTIONS.expands("match")
 def _match(m: Machine, s: Statement) -> tuple[ir.Value, ir.Value]:
-    value, mask = m.bits(s.operands[1], BITS[typed(s)]), m.bits(s.operands[2], 32)
+    value = m.bits(s.operands[1], BITS[typed(s)])
+    mask = m.bits(s.operands[2], 32)
     return warp.match(m.x, m.op, m.b, s.one_of("any") or "all", value, mask)
 
 
@@ -64,7 +65,9 @@ def _activemask(m: Machine, _s: Statement) -> ir.Value:
 
 @INSTRUCTIONS.expands("bar", "barrier")
 def _bar(m: Machine, s: Statement) -> ir.Value | None:
-    x, op, b = m.x, m.op, m.b
+    x = m.x
+    op = m.op
+    b = m.b
     if "cluster" in s.modifiers:
         if "arrive" in s.modifiers:
             cluster.cluster_arrive(x, op, b, "relaxed" in s.modifiers)
@@ -74,7 +77,8 @@ def _bar(m: Machine, s: Statement) -> ir.Value | None:
         leave(b, warp.meet(x, op, b, "sync_warp", m.bits(s.operands[0], 32), []))
     elif "red" in s.modifiers:
         _, number, *threads, predicate = s.operands
-        count, kind = _number(m, threads, 0), s.one_of("popc", "and", "or")
+        count = _number(m, threads, 0)
+        kind = s.one_of("popc", "and", "or")
         return sync.barrier_reduce(x, op, b, m.bits(number, 32), count, kind, m.i1(predicate))
     else:
         number, *threads = s.operands

@@ -28,12 +28,25 @@ warp_mmas: Library = Library("warp_mma", prefix="kiln_cpu_")
 
 TYPES = INPUTS[E4M3 : E2M1 + 1]
 """Types of the elements of A and B; their places are bits of `kind`."""
-A_AT, SCALE_A_AT, SCALE_B_AT, B_AT, C_AT = 0, 16, 20, 64, 96
+A_AT = 0
+SCALE_A_AT = 16
+SCALE_B_AT = 20
+B_AT = 64
+C_AT = 96
 """Where operands lie in a lane's slot."""
-B_SHIFT, BYTE_A_SHIFT, THREAD_A_SHIFT, BYTE_B_SHIFT, THREAD_B_SHIFT = 3, 8, 10, 12, 14
-FP4, UE4M3, BY_16 = 1 << 16, 1 << 17, 1 << 18
+B_SHIFT = 3
+BYTE_A_SHIFT = 8
+THREAD_A_SHIFT = 10
+BYTE_B_SHIFT = 12
+THREAD_B_SHIFT = 14
+FP4 = 1 << 16
+UE4M3 = 1 << 17
+BY_16 = 1 << 18
 """Bits of `kind`: kinds of 4-bit floats with K = 64, scale factors in ue4m3, one for 16 elements (else for 32)."""
-ROWS, COLUMNS, K, SCALES = 16, 8, 64, 4
+ROWS = 16
+COLUMNS = 8
+K = 64
+SCALES = 4
 """Rows of A, columns of B, most elements along K and most scale factors of a row."""
 
 
@@ -92,10 +105,17 @@ def multiply_fp4_rows(exchange, d, accumulate, rows, n, k, share, a, b, of_row, 
     scale factors: `of_row(row, number)` returns exponent and significand of one of a row, `of_columns(row)` arrays of
     those of columns. These and B have rows of `stride`.
     """
-    line, largest, total = local(u32, stride), local(i32, stride), local(i64, stride)
-    ec, sc, gc = local(i32, stride), local(u32, stride), local(i32, stride)
-    scale, value, nan = local(u64, stride), local(f64, stride), local(u32, stride)
-    term, at_term = local(i32, TERMS * stride), local(i32, TERMS * stride)
+    line = local(u32, stride)
+    largest = local(i32, stride)
+    total = local(i64, stride)
+    ec = local(i32, stride)
+    sc = local(u32, stride)
+    gc = local(i32, stride)
+    scale = local(u64, stride)
+    value = local(f64, stride)
+    nan = local(u32, stride)
+    term = local(i32, TERMS * stride)
+    at_term = local(i32, TERMS * stride)
     for row in range(rows):
         special = load_c(exchange, d, accumulate, row, u32(4), True, n, line, (ec, sc, gc))
         for column in range(n):
@@ -103,7 +123,8 @@ def multiply_fp4_rows(exchange, d, accumulate, rows, n, k, share, a, b, of_row, 
             nan[column] = 0
         exponents, significands = of_columns(row)
         for number in range(k // 16):
-            own, at = row * k + number * 16, number // share * stride
+            own = row * k + number * 16
+            at = number // share * stride
             x, x_size = of_row(row, number // share)
             first = b + number * 16 * stride
             for column in range(n):
@@ -182,11 +203,15 @@ def exchange(slots, row, size, n, line, out: bool):
 @warp_mmas.export
 def mma_block_scale(slots: Ptr, kind: u32) -> None:
     """Multiply for all lanes of a warp, and store D in place of C."""
-    fp4, exact = kind & FP4 != 0, kind & UE4M3 != 0
-    a_type, b_type = (kind & 7) + E4M3, (kind >> B_SHIFT & 7) + E4M3
+    fp4 = kind & FP4 != 0
+    exact = kind & UE4M3 != 0
+    a_type = (kind & 7) + E4M3
+    b_type = (kind >> B_SHIFT & 7) + E4M3
     per = u32(8) if fp4 else u32(4)
-    k, vector = per * 8, u32(16) if kind & BY_16 != 0 else u32(32)
-    ra, rb = local(u32, ROWS * K), local(u32, COLUMNS * K)
+    k = per * 8
+    vector = u32(16) if kind & BY_16 != 0 else u32(32)
+    ra = local(u32, ROWS * K)
+    rb = local(u32, COLUMNS * K)
     read(slots, A_AT, (0, 1, 2, 3), 2, per, a_type, ra, k, u32(1))
     read(slots, B_AT, (0, 1), 1, per, b_type, rb, u32(1), u32(COLUMNS))
     pa, qa, pb, qb = (local(i32, size * SCALES) for size in (ROWS, ROWS, COLUMNS, COLUMNS))
@@ -199,7 +224,8 @@ def mma_block_scale(slots: Ptr, kind: u32) -> None:
         word = Ptr[u32](slots + lane * PAYLOAD + SCALE_B_AT)[0]
         read_scales(word, (kind >> BYTE_B_SHIFT) & 3, k // vector, exact, pb, qb, column, u32(COLUMNS))
     if fp4:
-        a, b = local(i16, ROWS * K), local(i16, COLUMNS * K)
+        a = local(i16, ROWS * K)
+        b = local(i16, COLUMNS * K)
         for i in range(u32(ROWS * K)):
             a[i] = twice(ra[i], u32(0))
         for i in range(u32(COLUMNS * K)):
@@ -226,8 +252,10 @@ def mma_block_scale(slots: Ptr, kind: u32) -> None:
         a_parts, b_parts = (
             (local(i32, size * K), local(u32, size * K), local(i32, size * K)) for size in (ROWS, COLUMNS)
         )
-        fa, fb = local(f32, ROWS * K), local(f32, COLUMNS * K)
-        a_fraction, b_fraction = fraction_of(a_type), fraction_of(b_type)
+        fa = local(f32, ROWS * K)
+        fb = local(f32, COLUMNS * K)
+        a_fraction = fraction_of(a_type)
+        b_fraction = fraction_of(b_type)
         raised = u32(25) - a_fraction - b_fraction
         special = split_all(ra, u32(0), ROWS * k, a_type, u32(0), u32(0), a_parts, u32(0))
         special = split_all(rb, u32(0), COLUMNS * k, b_type, u32(0), raised, b_parts, special)
@@ -236,6 +264,18 @@ def mma_block_scale(slots: Ptr, kind: u32) -> None:
             as_floats(a_parts, u32(0), ROWS * k, a_fraction, u32(0), ra, fa)
             as_floats(b_parts, u32(0), COLUMNS * k, b_fraction, raised, rb, fb)
         multiply_rows(
-            exchange, slots, u32(1), u32(ROWS), u32(COLUMNS), k, i32(25), True, special, far == 0, (*a_parts, fa),
-            (*b_parts, fb), scale_factors=(pa, lambda d, row: pb), stride=COLUMNS,
-        )  # fmt: skip
+            exchange,
+            slots,
+            u32(1),
+            u32(ROWS),
+            u32(COLUMNS),
+            k,
+            i32(25),
+            True,
+            special,
+            far == 0,
+            (*a_parts, fa),
+            (*b_parts, fb),
+            scale_factors=(pa, lambda d, row: pb),
+            stride=COLUMNS,
+        )

@@ -104,16 +104,15 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
     if site.message.startswith("mbarrier"):
         states: list[str] = []
         for word in sorted({t.word for t in threads})[:2]:
-            arrivals, expected, missing, parity = (
-                word & 0xFFFFF,
-                word >> 20 & 0xFFFFF,
-                word >> 40 & 0x7FFFFF,
-                word >> 63,
-            )
+            arrivals = word & 0xFFFFF
+            expected = word >> 20 & 0xFFFFF
+            missing = word >> 40 & 0x7FFFFF
+            parity = word >> 63
             missing -= (missing >> 22) << 23
             if arrivals > expected:  # they count down past zero
                 bytes_ = f" and misses {missing} bytes" if missing else ""
-                surplus, plural = (1 << 20) - arrivals, "s" * (expected != 1)
+                surplus = (1 << 20) - arrivals
+                plural = "s" * (expected != 1)
                 states.append(f"phase {parity} got {surplus} more than its {expected} arrival{plural}{bytes_}")
                 continue
             what = [f"{arrivals} arrival{'s' * (arrivals != 1)}"] if arrivals else []

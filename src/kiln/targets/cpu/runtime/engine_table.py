@@ -37,8 +37,11 @@ class Engine(NamedTuple):
     """How threads see that an operation is complete: groups that are committed and waited for, or an mbarrier."""
 
 
-_COPY, _BULK, _WGMMA = Queue("cp.async"), Queue("cp.async.bulk"), Queue("wgmma", threads=WARPGROUP)
-_TCGEN05, _TCGEN05_ST = Queue("tcgen05", ctas=2, ordered=True), Queue("tcgen05.st")
+_COPY = Queue("cp.async")
+_BULK = Queue("cp.async.bulk")
+_WGMMA = Queue("wgmma", threads=WARPGROUP)
+_TCGEN05 = Queue("tcgen05", ctas=2, ordered=True)
+_TCGEN05_ST = Queue("tcgen05.st")
 
 ENGINES = (
     Engine("thread", "", "generic", None, "program order"),
@@ -51,7 +54,7 @@ ENGINES = (
     Engine("tcgen05.cp", "a tcgen05.cp of ", "async", _TCGEN05, "an mbarrier that tcgen05.commit arrives at"),
     Engine("tcgen05.ld", "a tcgen05.ld of ", "async", None, "tcgen05.wait::ld"),
     Engine("tcgen05.st", "a tcgen05.st of ", "async", _TCGEN05_ST, "tcgen05.wait::st"),
-)  # fmt: skip
+)
 """All engines, at most 16; those of the generic proxy come first."""
 THREAD, COPY, BULK_LOAD, BULK_STORE, BULK_SOURCE, WGMMA, TCGEN05, TCGEN05_CP, TCGEN05_LD, TCGEN05_ST = range(
     len(ENGINES)

@@ -71,7 +71,8 @@ def announce(operation, completion):
 @native
 def arrive_in_blocks(operation: Ptr[Operation]) -> None:
     """Arrive at the mbarrier with the same offset in each block of a mask."""
-    first, chunk = operation.block.cluster.smem, u64(operation.block.chunk)
+    first = operation.block.cluster.smem
+    chunk = u64(operation.block.chunk)
     offset = (address(operation.mbarrier) - address(first)) % chunk
     for rank in range(u32(32)):
         if operation.blocks >> rank & 1 != 0:
@@ -142,9 +143,19 @@ def describe(operation, work, target, source, bytes_, size, place):
 
 @inline
 def give(
-    frame, queue: int, completion: int, work, target=None, source=None, bytes_=0, size=0, mbarrier=None, more=None,
-    extra=None, extra_bytes=0,
-):  # fmt: skip
+    frame,
+    queue: int,
+    completion: int,
+    work,
+    target=None,
+    source=None,
+    bytes_=0,
+    size=0,
+    mbarrier=None,
+    more=None,
+    extra=None,
+    extra_bytes=0,
+):
     """Issue an operation to an engine; the schedule decides when it is carried out.
 
     `more` sets further fields; `extra_bytes` bytes at `extra` are operands, which may change after this.
@@ -208,7 +219,9 @@ def commit(frame: Ptr[FrameHeader], queue: u32) -> None:
 @waiting.export
 def wait_for_groups(frame: Ptr[FrameHeader], queue: u32, latest: i32) -> None:
     """Wait for all groups of a queue but the latest ones."""
-    block, thread, end = frame.block, frame.thread, frame.groups[queue] - latest
+    block = frame.block
+    thread = frame.thread
+    end = frame.groups[queue] - latest
     if block.operations_left != 0:
         for number in range(block.operations_count):
             operation = block.operations[number]

@@ -55,11 +55,18 @@ def waits_no_more(frame):
 
 @waiting.export
 def initialize(
-    context: Ptr[Context], arena: Ptr, sizes: Ptr[Sizes], frame_size: u32, number: u32, meets: i32, static: u32,
+    context: Ptr[Context],
+    arena: Ptr,
+    sizes: Ptr[Sizes],
+    frame_size: u32,
+    number: u32,
+    meets: i32,
+    static: u32,
     state: Ptr[u64],
-) -> None:  # fmt: skip
+) -> None:
     """Initialize records, frames and meetings. Shared memory keeps its contents: it starts undefined."""
-    threads, cluster_size = volume(sizes.block), volume(sizes.cluster)
+    threads = volume(sizes.block)
+    cluster_size = volume(sizes.cluster)
     clusters = sizes.group // cluster_size
     for rank in range(sizes.group):
         block = block_of(arena, sizes, rank)

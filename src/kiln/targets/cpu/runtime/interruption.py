@@ -9,7 +9,9 @@ from ...host.libc import clock_gettime, pthread_create, pthread_join, sem_init, 
 from ...host.reports import stop
 from .schedule_order import launching
 
-REALTIME, MONOTONIC, PROCESS_CPU_TIME = 0, 1, 2
+REALTIME = 0
+MONOTONIC = 1
+PROCESS_CPU_TIME = 2
 SECOND = 1_000_000_000
 
 timeout = launching.variable("timeout", i64)

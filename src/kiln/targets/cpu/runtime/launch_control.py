@@ -18,7 +18,8 @@ from .tensor_maps import accelerator
 
 ANSWER = 16
 """Bytes of an answer."""
-OVER, ALIGNMENT = 1, 2
+OVER = 1
+ALIGNMENT = 2
 """Codes for refused requests: one after an answer that said no; an address that is not aligned."""
 
 
@@ -31,7 +32,8 @@ def answer(operation: Ptr[Operation]) -> None:
 def take(block, words):
     """Write an answer for a cluster."""
     memset(words, 0, ANSWER)
-    first, seeded = block.cluster, schedule.value != 0
+    first = block.cluster
+    seeded = schedule.value != 0
     willing = block.job != None
     if seeded:
         willing = willing and random(ref(block).random, 4) != 0
@@ -56,6 +58,7 @@ def clc_try_cancel(frame: Ptr[FrameHeader], response: Ptr, mbarrier: Ptr[u64], m
     else:
         for rank in range(block.cluster_x * block.cluster_y * block.cluster_z):
             distance = (i64(rank) - block.rank) * block.chunk
-            there, barrier = response + distance, Ptr[u64](Ptr(mbarrier) + distance)
+            there = response + distance
+            barrier = Ptr[u64](Ptr(mbarrier) + distance)
             give(frame, BULK_QUEUE, BYTES, answer, there, None, ANSWER, ANSWER, barrier, None, Ptr(words), ANSWER)
     return 0

@@ -63,16 +63,25 @@ class Chunk:
 @native
 def run_blocks(chunk: Ptr[Chunk]) -> None:
     """Run the blocks of a chunk in the order of the schedule, x fastest."""
-    job, smem = chunk.job, chunk.smem
-    sizes, context, arguments, block = job.sizes, job.context, job.arguments, job.block
-    grid_x, grid_y = u64(sizes.grid[0]), u64(sizes.grid[1])
-    total, first, stride = job.total, u64(job.first), u64(job.stride)
+    job = chunk.job
+    smem = chunk.smem
+    sizes = job.sizes
+    context = job.context
+    arguments = job.arguments
+    block = job.block
+    grid_x = u64(sizes.grid[0])
+    grid_y = u64(sizes.grid[1])
+    total = job.total
+    first = u64(job.first)
+    stride = u64(job.stride)
     for number in range(chunk.number, chunk.end):
         place = number
         if stride != 1 or first != 0:
             place = (number * stride + first) % total
         rows = place // grid_x
-        x, y, z = u32(place % grid_x), u32(rows % grid_y), u32(rows // grid_y)
+        x = u32(place % grid_x)
+        y = u32(rows % grid_y)
+        z = u32(rows // grid_y)
         chunk.index[0] = x
         chunk.index[1] = y
         chunk.index[2] = z
@@ -85,14 +94,17 @@ def run_chunk(job: Ptr[Job], first: u64, smem: Ptr) -> u64:
 
     An access outside memory is a fault of the running block.
     """
-    chunk, caught = local(Chunk), local(i64, 3)
+    chunk = local(Chunk)
+    caught = local(i64, 3)
     end = min(job.total, first + job.chunk)
     chunk.job = job
     chunk.number = first
     chunk.end = end
     chunk.smem = smem
     if guarded(run_blocks, chunk, job.name, caught) != 0:
-        x, y, z = chunk.index[0], chunk.index[1], chunk.index[2]
+        x = chunk.index[0]
+        y = chunk.index[1]
+        z = chunk.index[2]
         fault(job.context, job.site | MEMORY_FAULT, x, y, z, -1, -1, -1, 3, caught)
     return end
 
@@ -157,12 +169,33 @@ def round_up(bytes_):
 
 @launching.export
 def launch(
-    context: Ptr[Context], block: Fn[[Ptr, Ptr[Context], Ptr, Ptr[Sizes], u32, u32, u32], None], arguments: Ptr, site: i32,
-    grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64,
-    cluster_x: u64, cluster_y: u64, cluster_z: u64,
-    dynamic: u64, room: i64, held: u32, static: u32, most_threads: u32, most_cluster: u32, serial: i32, frame: u32, meets: i32,
-    tmem: u32, at_once: u32, resident: i32, name: Ptr,
-) -> None:  # fmt: skip
+    context: Ptr[Context],
+    block: Fn[[Ptr, Ptr[Context], Ptr, Ptr[Sizes], u32, u32, u32], None],
+    arguments: Ptr,
+    site: i32,
+    grid_x: u64,
+    grid_y: u64,
+    grid_z: u64,
+    block_x: u64,
+    block_y: u64,
+    block_z: u64,
+    cluster_x: u64,
+    cluster_y: u64,
+    cluster_z: u64,
+    dynamic: u64,
+    room: i64,
+    held: u32,
+    static: u32,
+    most_threads: u32,
+    most_cluster: u32,
+    serial: i32,
+    frame: u32,
+    meets: i32,
+    tmem: u32,
+    at_once: u32,
+    resident: i32,
+    name: Ptr,
+) -> None:
     """Run a grid.
 
     `dynamic` are the bytes of shared memory that the launch asks for, at most `room`; `held` of them are those that the
@@ -175,7 +208,9 @@ def launch(
     """
     if has_fault(context):
         return
-    grid, threads, cluster = (grid_x, grid_y, grid_z), (block_x, block_y, block_z), (cluster_x, cluster_y, cluster_z)
+    grid = (grid_x, grid_y, grid_z)
+    threads = (block_x, block_y, block_z)
+    cluster = (cluster_x, cluster_y, cluster_z)
     # Python finds the broken rule (`faults.py`)
     if not can_run(*grid, *threads, *cluster, dynamic, room, most_threads, most_cluster, serial & 4 != 0, resident):
         values = local(u64, MAX_ARGS)
@@ -231,15 +266,29 @@ def launch(
     run(job, frame != 0 or serial & 2 != 0, alone)
 
 
-ALL_GROUPS, PREFERENCE = 0xFFFFFFFF, 0xFFFFFFFE
+ALL_GROUPS = 0xFFFFFFFF
+PREFERENCE = 0xFFFFFFFE
 """The group numbers that seed the order of groups, and the choice of clusters."""
 
 
 @native
 def can_run(
-    grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64, cluster_x: u64, cluster_y: u64,
-    cluster_z: u64, dynamic: u64, room: i64, most_threads: u32, most_cluster: u32, pairs: bool, resident: i32,
-) -> bool:  # fmt: skip
+    grid_x: u64,
+    grid_y: u64,
+    grid_z: u64,
+    block_x: u64,
+    block_y: u64,
+    block_z: u64,
+    cluster_x: u64,
+    cluster_y: u64,
+    cluster_z: u64,
+    dynamic: u64,
+    room: i64,
+    most_threads: u32,
+    most_cluster: u32,
+    pairs: bool,
+    resident: i32,
+) -> bool:
     """Return whether a grid can run. Only this function decides; `limits.broken_rule` explains why it cannot."""
     good = room >= 0
     for size, limit in zip((grid_x, grid_y, grid_z, block_x, block_y, block_z), (*GRID, *BLOCK), strict=True):
@@ -262,7 +311,8 @@ def can_run(
 @native
 def run(job: Ptr[Job], long: bool, alone: bool) -> None:
     """Run the blocks of a job. `long`: a block may take long; `alone`: on this thread only."""
-    context, total = job.context, job.total
+    context = job.context
+    total = job.total
     watched = long
     if watched:
         watch()
@@ -274,7 +324,8 @@ def run(job: Ptr[Job], long: bool, alone: bool) -> None:
         start_guard(guard, context, timeout.value)
     # for 0 bytes it may be null, which a kernel without shared memory never accesses
     smem = aligned_alloc(SMEM_ALIGNMENT, job.smem)
-    handles, spawned = local(u64, MAX_WORKERS), u32(0)
+    handles = local(u64, MAX_WORKERS)
+    spawned = u32(0)
     check_at = u64(1)
     begun = now()
     first = next_chunk(job)

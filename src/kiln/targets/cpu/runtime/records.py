@@ -22,7 +22,9 @@ PAYLOAD = 128
 """Bytes of a lane's slot in a meeting."""
 TALLIES = 8
 """Phases of a barrier whose tallies are kept, since a thread may read its own late."""
-FREE, OPEN, COMPLETE = 0, 1, 2
+FREE = 0
+OPEN = 1
+COMPLETE = 2
 """States of a meeting."""
 TMEM_SLOT, TMEM_COLUMNS = TMEM_ALLOCATION
 """Columns of tensor memory that are allocated together, and all columns of a block."""

@@ -14,14 +14,31 @@ from .engines import BYTES, GROUP, give
 from .records import FrameHeader, Operation
 from .tensor_maps import accelerator
 
-U32, S32, U64, S64, F16, F32, F64, BF16, F32_FTZ, TF32, TF32_FTZ, PACKED = 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+U32 = 2
+S32 = 3
+U64 = 4
+S64 = 5
+F16 = 6
+F32 = 7
+F64 = 8
+BF16 = 9
+F32_FTZ = 10
+TF32 = 11
+TF32_FTZ = 12
+PACKED = 13
 """Element types, by the driver's numbers."""
 ADD, MIN, MAX, INC, DEC, AND, OR, XOR = range(1, 9)
 """Reductions, as `Operation.reduction`; 0: none."""
 REDUCED: dict[int, tuple[int, ...]] = {
-    ADD: (U32, S32, U64, F32, F16, BF16, F32_FTZ), MIN: (U32, S32, U64, S64, F16, BF16), MAX: (U32, S32, U64, S64, F16, BF16),
-    INC: (U32,), DEC: (U32,), AND: (U32, S32, U64, S64), OR: (U32, S32, U64, S64), XOR: (U32, S32, U64, S64),
-}  # fmt: skip
+    ADD: (U32, S32, U64, F32, F16, BF16, F32_FTZ),
+    MIN: (U32, S32, U64, S64, F16, BF16),
+    MAX: (U32, S32, U64, S64, F16, BF16),
+    INC: (U32,),
+    DEC: (U32,),
+    AND: (U32, S32, U64, S64),
+    OR: (U32, S32, U64, S64),
+    XOR: (U32, S32, U64, S64),
+}
 """Element types of each reduction."""
 
 
@@ -68,7 +85,8 @@ def change(place, combine):
 
 @inline
 def each(row, values, kind, count, combine):
-    target, source = Ptr[kind](row), Ptr[kind](values)
+    target = Ptr[kind](row)
+    source = Ptr[kind](values)
     for number in range(count):
         new = source[number]
         change(target + number, lambda old, new=new: combine(old, new))
@@ -88,19 +106,25 @@ def reduce_row(target: Ptr, values: Ptr, count: u32, element: u32, reduction: i3
     for number, format_ in ((F16, FLOAT16), (BF16, BFLOAT16)):
         if element == number:
             each(
-                target, values, u16, count,
+                target,
+                values,
+                u16,
+                count,
                 lambda old, new, of=format_: truncated(
                     combined_floats(half(old, of), half(new, of), reduction).bitcast(u32), FLOAT32, of
                 ),
-            )  # fmt: skip
+            )
     if element == F64:
         each(target, values, u64, count, lambda old, new: (old.bitcast(f64) + new.bitcast(f64)).bitcast(u64))
     for number in (F32, F32_FTZ):
         if element == number:
             each(
-                target, values, u32, count,
+                target,
+                values,
+                u32,
+                count,
                 lambda old, new: combined_floats(old.bitcast(f32), new.bitcast(f32), reduction).bitcast(u32),
-            )  # fmt: skip
+            )
 
 
 @native

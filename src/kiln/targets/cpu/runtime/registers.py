@@ -18,8 +18,10 @@ from .threads import ALL, COME_AGAIN, GO_ON, wait, waiting
 def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u32, site: i32, group_site: i32) -> i32:
     """Change the registers of a thread when its whole warpgroup has arrived; return whether to suspend and call
     again."""
-    block, group = frame.block, ref(frame.block.warpgroups)[frame.thread // WARPGROUP]
-    threads, first = block.threads, frame.thread // WARPGROUP * WARPGROUP
+    block = frame.block
+    group = ref(frame.block.warpgroups)[frame.thread // WARPGROUP]
+    threads = block.threads
+    first = frame.thread // WARPGROUP * WARPGROUP
     at_start = min(u32(REGISTERS) // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, u32(SET_REGISTERS[1]))
     if block.registers_known == 0:
         block.registers_known = (at_start * threads // 8) * 0x10001
@@ -31,9 +33,12 @@ def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u
         # how many a thread has at the start is the most that it can be: less than that may be an increase
         wrong = count < frame.registers if increases != 0 else count > before
         if wrong:
-            index, size, arguments = block.index, block.block_dim, local(i64, 1)
+            index = block.index
+            size = block.block_dim
+            arguments = local(i64, 1)
             arguments[0] = before
-            x, rest = frame.thread % size[0], frame.thread // size[0]
+            x = frame.thread % size[0]
+            rest = frame.thread // size[0]
             fault(block.context, site, index[0], index[1], index[2], x, rest % size[1], rest // size[1], 1, arguments)
     if group.asked < frame.asks * min(u32(WARPGROUP), threads - first):
         wait(frame, ref(group).asked, ALL, group.asked, group_site)

@@ -34,7 +34,8 @@ class _Group:
     """Values shared by the parts of a group's function."""
 
     def __init__(self, b: Builder, arena: ir.Value, sizes: ir.Value, frame: ir.Value) -> None:
-        fields, i32 = Fields(b, sizes, Sizes), int_type(32)
+        fields = Fields(b, sizes, Sizes)
+        i32 = int_type(32)
         self.grid, block = ([b.load(i32, fields.at(name, 4 * n)) for n in range(3)] for name in ("grid", "block"))
         self.smem, self.chunk, self.size = (fields.load(name) for name in ("smem", "chunk", "group"))
         self.threads = b.product(block)
@@ -59,7 +60,8 @@ class _Order:
         b.store(b.i32(1), self.stride)
 
     def shuffle(self, expansion: Expansion, b: Builder, random: ir.Value) -> None:
-        ptr, i32 = ptr_type(), int_type(32)
+        ptr = ptr_type()
+        i32 = int_type(32)
         expansion.declare("kiln_cpu_order", [ptr, i32, ptr, ptr], [])
         b.call("kiln_cpu_order", [], [random, self.count, self.first, self.stride])
 
@@ -86,7 +88,8 @@ class Shuffled:
     def threads(self, expansion: Expansion, b: Builder, block: ir.Value) -> tuple[Builder, list[ir.Value]]:
         """Open a loop over the threads of a block in the order of its number, and return its body and the thread
         index."""
-        i32, ptr = int_type(32), ptr_type()
+        i32 = int_type(32)
+        ptr = ptr_type()
         expansion.declare("kiln_cpu_seed", [i32, ptr], [i32])
         b.call("kiln_cpu_seed", [i32], [block, self.random])
         self.order.shuffle(expansion, b, self.random)
@@ -107,11 +110,15 @@ def seed_variable(expansion: Expansion) -> str:
 
 
 def group_function(
-    expansion: Expansion, state: FunctionState, name: str, unpack: Callable[[Builder, ir.Value], list[ir.Value]],
+    expansion: Expansion,
+    state: FunctionState,
+    name: str,
+    unpack: Callable[[Builder, ir.Value], list[ir.Value]],
     static: int,
-) -> None:  # fmt: skip
+) -> None:
     """Make `name(arguments, context, arena, sizes, x, y, z)`, which runs all threads of a group."""
-    ptr, i32 = ptr_type(), int_type(32)
+    ptr = ptr_type()
+    i32 = int_type(32)
     global_(expansion.module, frame_size_name(state.name), i32, int_attr(i32, 0), linkage="internal", constant=True)
     made = function(expansion.module, name, [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     entry = made.regions[0].blocks[0]
@@ -125,11 +132,14 @@ class _GroupFunction:
     """The body of a group's function: rounds in which every thread that can run is resumed."""
 
     def __init__(self, expansion: Expansion, state: FunctionState, b: Builder, entry: ir.Block) -> None:
-        self.expansion, self.state, self.b = expansion, state, b
+        self.expansion = expansion
+        self.state = state
+        self.b = b
         self.packed, self.context, self.arena, self.sizes, *self.index = entry.arguments
 
     def build(self, unpack: Callable[[Builder, ir.Value], list[ir.Value]], static: int) -> None:
-        b, i32 = self.b, int_type(32)
+        b = self.b
+        i32 = int_type(32)
         arguments = unpack(b, self.packed)
         frame_size = b.load(i32, b.address_of(frame_size_name(self.state.name)))
         group = self.group = _Group(b, self.arena, self.sizes, frame_size)
@@ -143,7 +153,8 @@ class _GroupFunction:
         self.alive, self.progress, self.passed, self.halts = (b.alloca(i32) for _ in range(4))
         b.store(b.i32(0), self.passed)
         b.store(b.binary("muli", group.threads, group.size), self.alive)
-        blocks, threads = _Order(b, group.size), _Order(b, group.threads)
+        blocks = _Order(b, group.size)
+        threads = _Order(b, group.threads)
         rounds, _ = b.while_(self._goes_on)
         self._round(rounds, blocks, threads, arguments)
         self._wake_or_report(rounds)
@@ -164,7 +175,8 @@ class _GroupFunction:
     def _fault_free(self, b: Builder) -> ir.Value:
         """Return whether the group may go on: there is no fault, or only one in a later block, since the lowest is
         reported."""
-        i32, i64 = int_type(32), int_type(64)
+        i32 = int_type(32)
+        i64 = int_type(64)
         status = b.load(i32, b.byte_gep(self.context, shared.offset("status")))
         none = b.compare("eq", b.binary("andi", status, shared.FAULT), 0)
         if self.state.spins:  # it may wait for the block that is no more
@@ -185,7 +197,8 @@ class _GroupFunction:
 
     def _round(self, rounds: Builder, blocks: _Order, threads: _Order, arguments: list[ir.Value]) -> None:
         """Resume every thread of every block that is not blocked."""
-        i32, group = int_type(32), self.group
+        i32 = int_type(32)
+        group = self.group
         rounds.store(rounds.i32(0), self.progress)
         blocks.shuffle(self.expansion, rounds.if_(self.seeded), self.random)
         blocks.start(rounds)
@@ -203,7 +216,8 @@ class _GroupFunction:
 
     def _resume(self, b: Builder, frame: ir.Value, rank: ir.Value, arguments: list[ir.Value]) -> None:
         """Run a thread until it waits again, unless it is blocked or skipped."""
-        i32, header = int_type(32), Fields(b, frame, FrameHeader)
+        i32 = int_type(32)
+        header = Fields(b, frame, FrameHeader)
         seen = b.binary("andi", b.load(i32, header.load("wait_address")), header.load("wait_mask"))
         ready = b.if_(b.compare("ne", seen, header.load("wait_value")))
         ready.store(ready.i32(1), self.progress)

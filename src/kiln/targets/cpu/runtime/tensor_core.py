@@ -22,12 +22,20 @@ from __future__ import annotations
 from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, native, truncated, u8, u16, u32, u64
 from .records import Wgmma
 
-ROWS, COLUMNS, K = 64, 256, 32
+ROWS = 64
+COLUMNS = 256
+K = 32
 """Rows of A and D; most columns of B and D; most elements of A and B along K."""
 FLOATS = {
-    "f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2), "e3m2": (3, 2),
-    "e2m3": (2, 3), "e2m1": (2, 1),
-}  # fmt: skip
+    "f16": (5, 10),
+    "bf16": (8, 7),
+    "tf32": (8, 10),
+    "e4m3": (4, 3),
+    "e5m2": (5, 2),
+    "e3m2": (3, 2),
+    "e2m3": (2, 3),
+    "e2m1": (2, 1),
+}
 """Bits of exponent and fraction."""
 INPUTS = (*FLOATS, "s8", "u8")
 """Element types of A and B; numbers of them are bits of `Wgmma.kind`."""
@@ -38,10 +46,16 @@ INFINITE, ONE_NAN, FINITE = range(3)
 """What the highest exponent means: infinities and NaN; NaN with a fraction of ones, else numbers; numbers."""
 ACCUMULATORS = ("f32", "f16", "i32")
 IN_F32, IN_F16, IN_I32 = range(len(ACCUMULATORS))
-A_SHIFT, B_SHIFT, D_SHIFT, N_SHIFT = 0, 4, 8, 12
-A_IN_REGISTERS, A_ALONG_M, B_ALONG_N = 1 << 24, 1 << 25, 1 << 26
+A_SHIFT = 0
+B_SHIFT = 4
+D_SHIFT = 8
+N_SHIFT = 12
+A_IN_REGISTERS = 1 << 24
+A_ALONG_M = 1 << 25
+B_ALONG_N = 1 << 26
 """Bits of `Wgmma.kind`: types of A, B and the accumulator, n, whether A is in registers, and the major modes."""
-NONE, SPECIAL = -(1 << 20), 1 << 20
+NONE = -(1 << 20)
+SPECIAL = 1 << 20
 """Exponents of zeros, and of what is not finite: infinity if its significand is 0, else NaN."""
 NEAR = 50
 """The largest absolute exponent of operands for which f32 can represent all terms."""
@@ -133,9 +147,12 @@ def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
 
     They are number `major` along the contiguous mode, in row `minor` of the other one.
     """
-    start, leading, stride = field(descriptor, 0), field(descriptor, 16), field(descriptor, 32)
+    start = field(descriptor, 0)
+    leading = field(descriptor, 16)
+    stride = field(descriptor, 32)
     wide = repeats_of(descriptor)
-    eight, within = minor >> 3, minor & 7
+    eight = minor >> 3
+    within = minor & 7
     where = start
     if along_mn:
         if wide == 1:
@@ -195,7 +212,9 @@ def read_registers(wgmma, type_, k, raw):
 @inline
 def split_all(raw, first, count, type_, negate, raised, parts, special):
     """Split elements; return 1 if one of them is not finite, or `special` is 1."""
-    width, fraction, highest = exponent_bits_of(type_), fraction_of(type_), highest_of(type_)
+    width = exponent_bits_of(type_)
+    fraction = fraction_of(type_)
+    highest = highest_of(type_)
     for i in range(first, first + count):
         special |= u32(split(raw[i], width, fraction, highest, negate, raised, *parts, i))
     return special
@@ -240,7 +259,8 @@ def to_f32(total: i64, exponent: i32, kept: u32) -> u32:
     significand = size >> u64(top - 23) if top >= 23 else size << u64(23 - top)
     power = exponent + top
     if power > 127:
-        significand, power = u64(1) << 23, i32(128)
+        significand = u64(1) << 23
+        power = i32(128)
     elif power < -126:
         significand = significand >> u64(-126 - power)
         power = i32(-127)
@@ -267,9 +287,18 @@ def to_f16(total: i64, exponent: i32) -> u32:
 
 @native
 def special_sum(
-    k: u32, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], eb: Ptr[i32], sb: Ptr[u32], gb: Ptr[i32], stride: u32, ec: i32,
-    sc: u32, gc: i32,
-) -> u32:  # fmt: skip
+    k: u32,
+    ea: Ptr[i32],
+    sa: Ptr[u32],
+    ga: Ptr[i32],
+    eb: Ptr[i32],
+    sb: Ptr[u32],
+    gb: Ptr[i32],
+    stride: u32,
+    ec: i32,
+    sc: u32,
+    gc: i32,
+) -> u32:
     """Return the class of a sum: 1 or 2 for positive or negative infinity, 3 for NaN, 0 if all terms are finite.
 
     Elements of B lie `stride` apart.
@@ -278,7 +307,8 @@ def special_sum(
     if ec == SPECIAL:
         found = u32(3) if sc != 0 else u32(1) - u32(gc)
     for i in range(k):
-        a_special, b_special = ea[i] == SPECIAL, eb[i * stride] == SPECIAL
+        a_special = ea[i] == SPECIAL
+        b_special = eb[i * stride] == SPECIAL
         if a_special or b_special:
             none = (a_special and sa[i] != 0) or (b_special and sb[i * stride] != 0)
             zero = ea[i] == NONE or eb[i * stride] == NONE
@@ -324,7 +354,8 @@ def add_near(k, n, fraction, fa, own, fb, stride: int, largest, total, power):
     for first in range(u32(0), k, len(TOGETHER)):
         into = total + (first >> 4) * stride
         for column in range(n):
-            sum_, to_point = into[column], Ptr[f32](power)[column]
+            sum_ = into[column]
+            to_point = Ptr[f32](power)[column]
             for i in TOGETHER:
                 sum_ += truncated(fa[own + first + i] * fb[(first + i) * stride + column] * to_point)
             into[column] = sum_
@@ -337,7 +368,8 @@ def add_far(k, n, a, own, b, stride: int, largest, total):
     for first in range(u32(0), k, len(TOGETHER)):
         into = total + (first >> 4) * stride
         for column in range(n):
-            sum_, most = into[column], largest[column]
+            sum_ = into[column]
+            most = largest[column]
             for i in TOGETHER:
                 at = (first + i) * stride + column
                 lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
@@ -380,7 +412,8 @@ def round_to_f32(n, exact, kept, exponent, scale, value, line):
 def add_scales(n, row_scale, column_scales, c, scale):
     """Store the exponents of the scale factors of a row's sums, and count exponents of C from there; return 1 if a
     scale factor is NaN."""
-    ec, nan = c[0], u32(0)
+    ec = c[0]
+    nan = u32(0)
     for column in range(n):
         both = row_scale + column_scales[column]
         nan |= u32(both >= SPECIAL - (1 << 10))
@@ -391,9 +424,22 @@ def add_scales(n, row_scale, column_scales, c, scale):
 
 @inline
 def multiply_rows(
-    exchange, d, accumulate, rows, n, k, fraction, wide, special, near, a, b, down=None, scale_factors=None,
+    exchange,
+    d,
+    accumulate,
+    rows,
+    n,
+    k,
+    fraction,
+    wide,
+    special,
+    near,
+    a,
+    b,
+    down=None,
+    scale_factors=None,
     stride: int = COLUMNS,
-):  # fmt: skip
+):
     """Compute `rows` rows of D, of `n` columns.
 
     `a` and `b` have exponents, significands, signs and, with `near`, elements as f32; B has rows of `stride`.
@@ -405,10 +451,17 @@ def multiply_rows(
     point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
     shifts = (max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0)))
     kept = u32(min(fraction, i32(23)))
-    line, largest, total = local(u32, stride), local(i32, stride), local(i32, 2 * stride)
-    ec, sc, gc = local(i32, stride), local(u32, stride), local(i32, stride)
-    scale, value, power = local(u64, stride), local(f64, stride), local(u32, stride)
-    scales, exponent = local(i32, stride), local(i32, stride)
+    line = local(u32, stride)
+    largest = local(i32, stride)
+    total = local(i32, 2 * stride)
+    ec = local(i32, stride)
+    sc = local(u32, stride)
+    gc = local(i32, stride)
+    scale = local(u64, stride)
+    value = local(f64, stride)
+    power = local(u32, stride)
+    scales = local(i32, stride)
+    exponent = local(i32, stride)
     c = (ec, sc, gc)
     for column in range(n):
         total[stride + column] = 0
@@ -447,7 +500,8 @@ def multiply_rows(
                 line[column] = to_f16(exact(column, i64), exponent[column])
         if (special | c_special) != 0:
             for column in range(n):
-                a_row, b_column = (ea + own, sa + own, ga + own), (eb + column, sb + column, gb + column)
+                a_row = (ea + own, sa + own, ga + own)
+                b_column = (eb + column, sb + column, gb + column)
                 found = special_sum(k, *a_row, *b_column, u32(stride), ec[column], sc[column], gc[column])
                 if scale_factors is not None:
                     found = u32(3) if scales[column] >= SPECIAL - (1 << 10) else found
@@ -471,9 +525,11 @@ def exchange(wgmma, row, size, n, line, out: bool):
     for t in (u32(0), u32(1), u32(2), u32(3)):
         held = wgmma.d[(row >> 4) * 32 + (row & 7) * 4 + t]
         for j in range(n >> 3):
-            column, at = j * 8 + t * 2, j * 4 + half
+            column = j * 8 + t * 2
+            at = j * 4 + half
             if size == 4:
-                pair, here = Ptr[u64](Ptr[u32](held) + at), Ptr[u64](line + column)
+                pair = Ptr[u64](Ptr[u32](held) + at)
+                here = Ptr[u64](line + column)
                 if out:
                     pair[0] = here[0]
                 else:
@@ -504,14 +560,25 @@ def multiply_integers(wgmma: Ptr[Wgmma], a: Ptr[i32], b: Ptr[i32]) -> None:
 
 @native
 def multiply_floats(
-    wgmma: Ptr[Wgmma], k: u32, special: u32, near: bool, ea: Ptr[i32], sa: Ptr[u32], ga: Ptr[i32], fa: Ptr[f32], eb: Ptr[i32],
-    sb: Ptr[u32], gb: Ptr[i32], fb: Ptr[f32],
-) -> None:  # fmt: skip
+    wgmma: Ptr[Wgmma],
+    k: u32,
+    special: u32,
+    near: bool,
+    ea: Ptr[i32],
+    sa: Ptr[u32],
+    ga: Ptr[i32],
+    fa: Ptr[f32],
+    eb: Ptr[i32],
+    sb: Ptr[u32],
+    gb: Ptr[i32],
+    fb: Ptr[f32],
+) -> None:
     """Compute all rows of D. With `near`, the operands are also there as f32 (`fa`, `fb`)."""
     n = (wgmma.kind >> N_SHIFT) & 511
     fraction = i32(25) if (wgmma.kind & 15) <= TF32 else i32(13)
     wide = (wgmma.kind >> D_SHIFT) & 15 == IN_F32
-    a, b = (ea, sa, ga, fa), (eb, sb, gb, fb)
+    a = (ea, sa, ga, fa)
+    b = (eb, sb, gb, fb)
     multiply_rows(exchange, wgmma, wgmma.accumulate, u32(ROWS), n, k, fraction, wide, special, near, a, b)
 
 
@@ -519,9 +586,12 @@ def multiply_floats(
 def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
     """Execute a WGMMA of a block with so many bytes of shared memory; return 1 if an operand is not in it, else 0."""
     kind = wgmma.kind
-    a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
-    n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)
-    ra, rb = local(u32, ROWS * K), local(u32, COLUMNS * K)
+    a_type = (kind >> A_SHIFT) & 15
+    b_type = (kind >> B_SHIFT) & 15
+    n = (kind >> N_SHIFT) & 511
+    k = u32(32) // bytes_of(a_type)
+    ra = local(u32, ROWS * K)
+    rb = local(u32, COLUMNS * K)
     size = bytes_of(a_type)
     outside = u32(0)
 
@@ -545,9 +615,16 @@ def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
             integers(rb, row * COLUMNS, n, b_type)
         multiply_integers(wgmma, Ptr[i32](ra), Ptr[i32](rb))
         return 0
-    ea, sa, ga, fa = local(i32, ROWS * K), local(u32, ROWS * K), local(i32, ROWS * K), local(f32, ROWS * K)
-    eb, sb, gb, fb = local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K), local(f32, COLUMNS * K)
-    a_fraction, b_fraction = fraction_of(a_type), fraction_of(b_type)
+    ea = local(i32, ROWS * K)
+    sa = local(u32, ROWS * K)
+    ga = local(i32, ROWS * K)
+    fa = local(f32, ROWS * K)
+    eb = local(i32, COLUMNS * K)
+    sb = local(u32, COLUMNS * K)
+    gb = local(i32, COLUMNS * K)
+    fb = local(f32, COLUMNS * K)
+    a_fraction = fraction_of(a_type)
+    b_fraction = fraction_of(b_type)
     raised = (u32(25) if a_type <= TF32 else u32(13)) - a_fraction - b_fraction
     special = split_all(ra, u32(0), ROWS * k, a_type, u32(0), u32(0), (ea, sa, ga), u32(0))
     far = is_far(ea, u32(0), ROWS * k, u32(0))

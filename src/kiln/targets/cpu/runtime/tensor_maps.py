@@ -42,11 +42,21 @@ BYTES = 128
 assert size_of(TensorMap) <= BYTES
 
 FIELDS = (
-    "global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride", "elemtype", "interleave_layout",
-    "swizzle_mode", "fill_mode", "swizzle_atomicity",
-)  # fmt: skip
+    "global_address",
+    "rank",
+    "box_dim",
+    "global_dim",
+    "global_stride",
+    "element_stride",
+    "elemtype",
+    "interleave_layout",
+    "swizzle_mode",
+    "fill_mode",
+    "swizzle_atomicity",
+)
 """The fields of the dialect, whose lists are not loaded with the runtime; a test compares them."""
-_SWIZZLE_128B, _ATOMS_OF_32 = 3, 4
+_SWIZZLE_128B = 3
+_ATOMS_OF_32 = 4
 _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15)
 """The driver's numbers, by those of PTX."""
 

@@ -22,11 +22,25 @@ from .umma import A_COLUMNS, IN_FREED, multiply, refused, relative, shift_lanes,
 SLOTS = TMEM_COLUMNS // TMEM_SLOT
 POISON = 0xFF
 """The byte that memory has after an allocation: cells are NaN in every float type."""
-AGAIN, FREED = 1, 2
+AGAIN = 1
+FREED = 2
 """Suspend, and call again; columns that the CTA has freed: the operation is carried out, and worth a warning."""
 (
-    MISSING, DIFFERENT, SIZE, GROWS, RELINQUISHED, PAIR_SIZE, NOT_ALLOCATED, COLUMNS, OWNER, LANE, OUTSIDE, RECEIVER, LEAK, HALF,
-) = range(3, 17)  # fmt: skip
+    MISSING,
+    DIFFERENT,
+    SIZE,
+    GROWS,
+    RELINQUISHED,
+    PAIR_SIZE,
+    NOT_ALLOCATED,
+    COLUMNS,
+    OWNER,
+    LANE,
+    OUTSIDE,
+    RECEIVER,
+    LEAK,
+    HALF,
+) = range(3, 17)
 """Codes for refused operations: a byte, with further numbers in bits 8 to 31 and from bit 32 on (`ops/tcgen05.py`)."""
 assert (LEAK, HALF) == (TMEM_LEAK, HALF_RELINQUISHED)
 
@@ -94,7 +108,8 @@ def tcgen05_alloc(
     frame: Ptr[FrameHeader], holder: Ptr[u32], columns: u32, cta_group: u32, site: i32, fault_site: i32
 ) -> i64:
     """Allocate columns for a warp whose lanes have met, and write their address to `holder`."""
-    block, meeting = frame.block, frame.meeting
+    block = frame.block
+    meeting = frame.meeting
     if meeting.computed != DONE_MEETING:
         together = tcgen05_together(frame, columns)
         if together != 0:
@@ -122,16 +137,19 @@ def tcgen05_alloc(
     return 0
 
 
-CAME, DONE_MEETING = 1, 2
+CAME = 1
+DONE_MEETING = 2
 """States of a warp's meeting for an allocation, in `Meeting.computed`: it waits for the peer's; it is over."""
 
 
 @native
 def allocate_for_pair(frame: Ptr[FrameHeader], columns: u32, site: i32, fault_site: i32) -> i64:
     """Allocate the same columns of both blocks of a pair, when a warp of each has come."""
-    block, meeting = frame.block, frame.meeting
+    block = frame.block
+    meeting = frame.meeting
     peer = peer_of(block)
-    pair, mine = even_of(block).pair, block.rank & 1
+    pair = even_of(block).pair
+    mine = block.rank & 1
     if meeting.computed == 0:
         if pair.waiting[mine] != None:  # another warp of this block is before it
             wait(frame, ref(pair).turn, ALL, pair.turn, site)
@@ -167,7 +185,8 @@ def tcgen05_dealloc(frame: Ptr[FrameHeader], place: u32, columns: u32, cta_group
 
     Without `keeps`, later accesses to them are refused.
     """
-    block, meeting = frame.block, frame.meeting
+    block = frame.block
+    meeting = frame.meeting
     if meeting.computed != 0:
         return 0
     together = tcgen05_together(frame, place)
@@ -175,10 +194,12 @@ def tcgen05_dealloc(frame: Ptr[FrameHeader], place: u32, columns: u32, cta_group
         return together
     if not is_size(columns):
         return code(SIZE, columns)
-    start, count = place // TMEM_SLOT, columns // TMEM_SLOT
+    start = place // TMEM_SLOT
+    count = columns // TMEM_SLOT
     if place % TMEM_SLOT != 0 or start + count > SLOTS:
         return code(NOT_ALLOCATED, columns, place)
-    mask, after = slots_mask(start, count), u32(1) << start + count
+    mask = slots_mask(start, count)
+    after = u32(1) << start + count
     whole = block.tmem_used & mask == mask and block.tmem_starts & mask == u32(1) << start
     if not whole or block.tmem_used & ~block.tmem_starts & after != 0:
         return code(NOT_ALLOCATED, columns, place)
@@ -205,9 +226,12 @@ def tcgen05_relinquish(frame: Ptr[FrameHeader], cta_group: u32) -> None:
 
 SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 """Shapes of loads and stores; bits 0 to 3 of a form are the number of one."""
-PACKS, REPEAT_SHIFT, SPLIT_SHIFT = 1 << 4, 8, 16
+PACKS = 1 << 4
+REPEAT_SHIFT = 8
+SPLIT_SHIFT = 16
 """Fields of a form: whether registers have the lower halves of two cells; repetitions; columns between halves."""
-WIDTHS, REGISTERS = (1, 2, 4, 8, 1), (1, 1, 2, 4, 1)
+WIDTHS = (1, 2, 4, 8, 1)
+REGISTERS = (1, 1, 2, 4, 1)
 """Columns and registers of a repetition of each shape."""
 
 
@@ -240,8 +264,10 @@ def columns_of(form):
 @inline
 def wrong_columns(block, column, count):
     """Return COLUMNS if some of the columns were never allocated, FREED if some are freed, else 0."""
-    first, last = column // TMEM_SLOT, (column + count - 1) // TMEM_SLOT
-    mask, why = slots_mask(first, last - first + 1), i64(0)
+    first = column // TMEM_SLOT
+    last = (column + count - 1) // TMEM_SLOT
+    mask = slots_mask(first, last - first + 1)
+    why = i64(0)
     if column + count > TMEM_COLUMNS or (block.tmem_used | block.tmem_freed) & mask != mask:
         why = code(COLUMNS, column, count)
     elif block.tmem_used & mask != mask:
@@ -252,9 +278,13 @@ def wrong_columns(block, column, count):
 @native
 def refused_access(frame: Ptr[FrameHeader], place: u32, form: u32) -> i64:
     """Return why a warp cannot, or should not, access tensor memory; 0 if it can."""
-    block, shape = frame.block, form & 15
-    column, lane, count = place & 0xFFFF, place >> 16, columns_of(form)
-    warp, high = frame.thread // WARP, u32(32) if shape == 0 else u32(16)
+    block = frame.block
+    shape = form & 15
+    column = place & 0xFFFF
+    lane = place >> 16
+    count = columns_of(form)
+    warp = frame.thread // WARP
+    high = u32(32) if shape == 0 else u32(16)
     if lane // 32 != warp % 4:
         return code(OWNER, lane, warp)
     if lane % high != 0:
@@ -270,8 +300,12 @@ def refused_access(frame: Ptr[FrameHeader], place: u32, form: u32) -> i64:
 def for_each_register(place, form, thread, act):
     """Call `act(register, lane, column)` for the registers of a thread; packed registers have two columns, from
     `column` on."""
-    lane, column, shape = place >> 16, place & 0xFFFF, form & 15
-    group, inside, count = thread // 4, thread % 4, chosen(REGISTERS, shape) * repeats(form)
+    lane = place >> 16
+    column = place & 0xFFFF
+    shape = form & 15
+    group = thread // 4
+    inside = thread % 4
+    count = chosen(REGISTERS, shape) * repeats(form)
     packed = u32(1) if form & PACKS != 0 else u32(0)
     if shape == 0:
         for register in range(count):
@@ -303,7 +337,8 @@ def tcgen05_ld(frame: Ptr[FrameHeader], place: u32, form: u32, registers: Ptr[u3
     why = refused_access(frame, place, form)
     if is_refused(why):
         return why
-    block, thread = frame.block, frame.thread % WARP
+    block = frame.block
+    thread = frame.thread % WARP
 
     def plain(register, lane, column):
         registers[register] = cell(block, lane, column)[0]
@@ -322,7 +357,9 @@ def tcgen05_ld(frame: Ptr[FrameHeader], place: u32, form: u32, registers: Ptr[u3
 
 
 OF_F32, OF_U32, OF_S32 = range(3)
-MAXIMUM, ABSOLUTE, NAN = 4, 8, 16
+MAXIMUM = 4
+ABSOLUTE = 8
+NAN = 16
 """Bits of a reduction besides the type of cells."""
 
 
@@ -349,8 +386,11 @@ def tcgen05_ld_red(frame: Ptr[FrameHeader], place: u32, form: u32, reduction: u3
     """Load the registers of a thread, and then the reduction of its columns; return 0 or why not."""
     why = tcgen05_ld(frame, place, form, registers)
     if not is_refused(why):
-        count, type_ = repeats(form), reduction & 3
-        best, has, special = u32(0), False, False
+        count = repeats(form)
+        type_ = reduction & 3
+        best = u32(0)
+        has = False
+        special = False
         for number in range(count):
             word = registers[number]
             if reduction & ABSOLUTE != 0:
@@ -369,8 +409,11 @@ def tcgen05_ld_red(frame: Ptr[FrameHeader], place: u32, form: u32, reduction: u3
 
 @native
 def store_registers(operation: Ptr[Operation]) -> None:
-    block, thread, registers = operation.block, operation.bytes, Ptr[u32](operation.extra)
-    place, form = operation.tmem_address, operation.form
+    block = operation.block
+    thread = operation.bytes
+    registers = Ptr[u32](operation.extra)
+    place = operation.tmem_address
+    form = operation.form
 
     def plain(register, lane, column):
         cell(block, lane, column)[0] = registers[register]
@@ -400,9 +443,15 @@ def tcgen05_st(frame: Ptr[FrameHeader], place: u32, form: u32, registers: Ptr[u3
             operation.form = form
 
         give(
-            frame, TCGEN05_ST_QUEUE, GROUP, store_registers, bytes_=frame.thread % WARP, more=more, extra=Ptr(registers),
+            frame,
+            TCGEN05_ST_QUEUE,
+            GROUP,
+            store_registers,
+            bytes_=frame.thread % WARP,
+            more=more,
+            extra=Ptr(registers),
             extra_bytes=bytes_,
-        )  # fmt: skip
+        )
     return why
 
 
@@ -410,10 +459,12 @@ def tcgen05_st(frame: Ptr[FrameHeader], place: u32, form: u32, registers: Ptr[u3
 
 COPIES = ("128x256b", "128x128b", "4x256b", "64x128b.warpx2::02_13", "64x128b.warpx2::01_23", "32x128b.warpx4")
 """Shapes of copies; bits 0 to 3 of a form are the number of one."""
-ROWS, PIECES = (128, 128, 4, 64, 64, 32), (2, 1, 2, 1, 1, 1)
+ROWS = (128, 128, 4, 64, 64, 32)
+PIECES = (2, 1, 2, 1, 1, 1)
 """Rows of each shape, and 16-byte pieces of a row."""
 FORMATS = (None, "b4x16_p64", "b6x16_p32")
-FORMAT_SHIFT, GROUP_SHIFT = 4, 8
+FORMAT_SHIFT = 4
+GROUP_SHIFT = 8
 """Fields of a copy's form: the number of the format, and the CTA group."""
 
 
@@ -453,21 +504,30 @@ def widen(target: Ptr[u8], source: Ptr[u8], format_: u32) -> None:
 @native
 def copy_to(block: Ptr[BlockRecord], descriptor: u64, place: u32, form: u32) -> None:
     """Copy rows of a block's shared memory to its tensor memory."""
-    shape, format_ = form & 15, form >> FORMAT_SHIFT & 15
-    lane, column, pieces = place >> 16, place & 0xFFFF, chosen(PIECES, shape)
+    shape = form & 15
+    format_ = form >> FORMAT_SHIFT & 15
+    lane = place >> 16
+    column = place & 0xFFFF
+    pieces = chosen(PIECES, shape)
     made = local(u8, 16)
     for row in range(chosen(ROWS, shape)):
         for piece in range(pieces):
             widen(made, Ptr[u8](block.smem + row_piece(descriptor, row, piece)), format_)
-            copies, step, first = u32(1), u32(0), row
+            copies = u32(1)
+            step = u32(0)
+            first = row
             if shape == 2:
                 first = 32 * row
             elif shape == 3:
-                copies, step = u32(2), u32(64)
+                copies = u32(2)
+                step = u32(64)
             elif shape == 4:
-                copies, step, first = u32(2), u32(32), row % 32 + 64 * (row // 32)
+                copies = u32(2)
+                step = u32(32)
+                first = row % 32 + 64 * (row // 32)
             elif shape == 5:
-                copies, step = u32(4), u32(32)
+                copies = u32(4)
+                step = u32(32)
             for copy in range(copies):
                 memcpy(cell(block, lane + first + copy * step, column + 4 * piece), made, 16)
 
@@ -495,11 +555,13 @@ def refused_columns(block, place, count, cta_group):
 @tcgen05.export
 def tcgen05_cp(frame: Ptr[FrameHeader], place: u32, descriptor: u64, form: u32) -> i64:
     """Issue a copy of rows of shared memory; return 0 or why not."""
-    block, shape = frame.block, form & 15
+    block = frame.block
+    shape = form & 15
     why = refused_columns(block, place, 4 * chosen(PIECES, shape), form >> GROUP_SHIFT)
     descriptor = relative(address(block.smem), descriptor)
     if not is_refused(why):
-        size, last = u32(address(block) - address(block.smem)), u32(0)
+        size = u32(address(block) - address(block.smem))
+        last = u32(0)
         for row in range(chosen(ROWS, shape)):
             for piece in range(chosen(PIECES, shape)):
                 last = max(last, row_piece(descriptor, row, piece) + 16)
@@ -518,7 +580,8 @@ def tcgen05_cp(frame: Ptr[FrameHeader], place: u32, descriptor: u64, form: u32) 
 @native
 def shift_rows(operation: Ptr[Operation]) -> None:
     """Shift the rows of a warp's lanes, in both CTAs for a pair."""
-    lane, column = operation.tmem_address >> 16, operation.tmem_address & 0xFFFF
+    lane = operation.tmem_address >> 16
+    column = operation.tmem_address & 0xFFFF
     shift_lanes(operation.block, lane, column)
     if operation.form == 2:
         shift_lanes(peer_of(operation.block), lane, column)

@@ -18,10 +18,13 @@ from .records import BARRIERS, COMPLETE, FREE, OPEN, TMEM_SLOT, WARP, Barrier, B
 waiting: Library = Library("waiting", prefix="kiln_cpu_")
 
 ALL = 0xFFFFFFFF
-TMEM_LEAK, HALF_RELINQUISHED = 15, 16
+TMEM_LEAK = 15
+HALF_RELINQUISHED = 16
 """Codes of faults: tensor memory is allocated when its block ends, or one CTA of a pair has given up the permit to allocate
 (`tensor_memory.py`)."""
-GO_ON, SUSPEND, COME_AGAIN = 0, 1, 2
+GO_ON = 0
+SUSPEND = 1
+COME_AGAIN = 2
 """What a thread does after it arrived at a barrier: continue, suspend, or suspend and call again."""
 
 
@@ -47,7 +50,8 @@ def complete(barrier: Ptr[Barrier]) -> None:
 @native
 def complete_if_due(block: Ptr[BlockRecord], barrier: Ptr[Barrier]) -> bool:
     """Complete a barrier if it has the arrivals it needs, and return whether it was completed."""
-    arrived, needed = barrier.arrived, barrier.expected
+    arrived = barrier.arrived
+    needed = barrier.expected
     if needed == 0:
         needed = block.live_warps * WARP
     due = arrived > 0 and arrived >= needed
@@ -106,7 +110,9 @@ def exit(frame: Ptr[FrameHeader]) -> None:
     """Exit a thread: barriers and meetings no longer wait for it."""
     frame.done = 1
     wait(frame, ref(frame).done, ALL, 1, frame.site)  # blocked for good: nobody looks at it again
-    block, warp, thread = frame.block, frame.warp, frame.thread
+    block = frame.block
+    warp = frame.warp
+    thread = frame.thread
     leave_cluster(block.cluster)
     live = warp.live & ~(u32(1) << (thread & 31))
     warp.live = live
@@ -129,7 +135,9 @@ def exit(frame: Ptr[FrameHeader]) -> None:
 def check_allocations(block: Ptr[BlockRecord]) -> None:
     """Raise a fault if a block that ends has tensor memory, or if it and its peer, which has ended, disagree about the
     permit to allocate."""
-    index, why, permits = block.index, local(i64, 1), even_of(block).pair.relinquished
+    index = block.index
+    why = local(i64, 1)
+    permits = even_of(block).pair.relinquished
     why[0] = 0
     if block.tmem_used != 0:
         why[0] = i64(popcount(block.tmem_used)) * TMEM_SLOT << 8 | TMEM_LEAK

@@ -19,7 +19,8 @@ from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
 
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
 """Bits of elements, by the driver's numbers of their types."""
-GROUP_ELEMENTS, GROUP_BYTES = 16, 16
+GROUP_ELEMENTS = 16
+GROUP_BYTES = 16
 """Elements of the types with padding (numbers above `PACKED`), and the bytes of shared memory that they take."""
 ATOMS_OF_32 = 4
 """The number of the swizzle of 128 bytes in pieces of 32 bytes."""
@@ -90,7 +91,8 @@ def swizzled(at, mask):
 @inline
 def move(target, source):
     """Copy 16 bytes."""
-    first, second = Ptr[u64](source)[0], Ptr[u64](source)[1]
+    first = Ptr[u64](source)[0]
+    second = Ptr[u64](source)[1]
     Ptr[u64](target)[0] = first
     Ptr[u64](target)[1] = second
 
@@ -141,7 +143,8 @@ def part_inside(start, count, size):
 @native
 def load_padded_row(map: Ptr[TensorMap], source: u64, start: i32, inside: bool, target: u64, mask: u64) -> None:
     """Load a row of elements with padding: whole groups of 16, whose last bytes are zeros here."""
-    whole, bits = row_bytes(map), bits_of(map)
+    whole = row_bytes(map)
+    bits = bits_of(map)
     row = local(u8, ROW)
     memset(row, 0, whole)
     _, count = part_inside(start, map.box[0], map.sizes[0])
@@ -172,7 +175,8 @@ def load_row(map: Ptr[TensorMap], source: u64, start: i32, inside: bool, target:
         row = local(u8, ROW)
         if count < map.box[0]:
             fill_row(row, whole, map)
-        skipped, taken = before * bits >> 3, count * bits >> 3
+        skipped = before * bits >> 3
+        taken = count * bits >> 3
         memcpy(row + skipped, Ptr(first + skipped), taken)
         if rounds:
             round_row(Ptr[u32](row + skipped), count)
@@ -219,7 +223,8 @@ def for_each_row(map, coordinates, shared, act):
         for k in range(extent(map, 3)):
             for j in range(extent(map, 2)):
                 for i in range(extent(map, 1)):
-                    place, inside = map.base, True
+                    place = map.base
+                    inside = True
                     for mode, index in ((1, i), (2, j), (3, k), (4, l)):
                         if mode < map.rank:
                             coordinate = i64(coordinates[mode]) + index * map.steps[mode]
@@ -244,11 +249,13 @@ def for_each_pixel(map, coordinates, offsets, shared, act):
     """Call `act` as `for_each_row` does for the pixels of an im2col box, row by row and image by image."""
     distance = row_distance(map)
     spatial = u32(map.rank) - 2
-    at, place_of = shared, local(i64, MODES)
+    at = shared
+    place_of = local(i64, MODES)
     for mode in range(1, u32(map.rank)):
         place_of[mode] = coordinates[mode]
     for _ in range(u32(map.box[1])):
-        place, inside = map.base, True
+        place = map.base
+        inside = True
         for mode in range(1, u32(map.rank)):
             coordinate = place_of[mode]
             if mode <= spatial:
@@ -257,7 +264,8 @@ def for_each_pixel(map, coordinates, offsets, shared, act):
             place += u64(coordinate) * map.strides[mode - 1]
         act(place, inside, at)
         at += distance
-        mode, carries = u32(1), True
+        mode = u32(1)
+        carries = True
         while carries and mode <= spatial:
             place_of[mode] += map.steps[mode]
             carries = place_of[mode] >= i64(map.sizes[mode]) + map.upper[mode - 1]
@@ -277,7 +285,9 @@ def mask_of(map):
 
 @native
 def load_box(operation: Ptr[Operation]) -> None:
-    map, target, start = Ptr[TensorMap](operation.source), address(operation.target), operation.coordinates[0]
+    map = Ptr[TensorMap](operation.source)
+    target = address(operation.target)
+    start = operation.coordinates[0]
     if map.magic == MAGIC:
         mask = mask_of(map)
         act = lambda place, inside, at: load_row(map, place, start, inside, at, mask)
@@ -291,9 +301,13 @@ def load_box(operation: Ptr[Operation]) -> None:
 
 @native
 def store_box(operation: Ptr[Operation]) -> None:
-    map, source, start = Ptr[TensorMap](operation.target), address(operation.source), operation.coordinates[0]
+    map = Ptr[TensorMap](operation.target)
+    source = address(operation.source)
+    start = operation.coordinates[0]
     if map.magic == MAGIC:
-        mask, bits, reduction = mask_of(map), bits_of(map), operation.reduction
+        mask = mask_of(map)
+        bits = bits_of(map)
+        reduction = operation.reduction
         if reduction == GATHERED:
             act = lambda place, inside, at: store_row(map, bits, place, start, inside, at, mask, 0)
             for_each_gathered_row(map, operation.coordinates, source, act)
@@ -374,9 +388,17 @@ def mbarrier_distance(owner, mine, rank, cta_group):
 
 @accelerator.export
 def tma_load(
-    frame: Ptr[FrameHeader], map: Ptr[TensorMap], target: Ptr, mbarrier: Ptr[u64], coordinates: Ptr[i32], offsets: Ptr[i16],
-    rank: i32, way: i32, mask: i32, cta_group: i32,
-) -> i64:  # fmt: skip
+    frame: Ptr[FrameHeader],
+    map: Ptr[TensorMap],
+    target: Ptr,
+    mbarrier: Ptr[u64],
+    coordinates: Ptr[i32],
+    offsets: Ptr[i16],
+    rank: i32,
+    way: i32,
+    mask: i32,
+    cta_group: i32,
+) -> i64:
     """Issue a load to shared memory of this block, or of the blocks of a mask; return 0 or why not.
 
     With `cta_group` 2 the mbarrier may be that of the other block of a pair.
@@ -384,7 +406,8 @@ def tma_load(
     why = refused(frame.block, map, target, coordinates[0], rank, way)
     if why != 0:
         return why
-    bytes_, counted = copied_bytes(map, way), counted_bytes(map, way)
+    bytes_ = copied_bytes(map, way)
+    counted = counted_bytes(map, way)
     block = frame.block
     more = lambda operation: set_coordinates(operation, coordinates, offsets, GATHERED if way == GATHER4 else 0)
     if mask < 0:
@@ -406,9 +429,15 @@ def tma_load(
 
 @accelerator.export
 def tma_store(
-    frame: Ptr[FrameHeader], map: Ptr[TensorMap], source: Ptr, coordinates: Ptr[i32], offsets: Ptr[i16], rank: i32, way: i32,
+    frame: Ptr[FrameHeader],
+    map: Ptr[TensorMap],
+    source: Ptr,
+    coordinates: Ptr[i32],
+    offsets: Ptr[i16],
+    rank: i32,
+    way: i32,
     reduction: i32,
-) -> i64:  # fmt: skip
+) -> i64:
     """Issue a store to global memory, or a reduction into it; return 0 or why not."""
     why = refused(frame.block, map, source, coordinates[0], rank, way)
     if why != 0:

@@ -49,7 +49,13 @@ SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, CROSSES, LAN
 """Codes: .sp, which is not emulated; .ashift where A has no 128 lanes of tensor memory; an instruction descriptor that names no instruction, or has reserved
 bits; a scale factor id that the kind has not; a pair without a second CTA; a wrong matrix descriptor; a row of an
 operand that leaves the line of its swizzle; an address with a wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
-KIND_AT, PAIR_AT, WS_AT, BLOCK_AT, OPERAND_AT, COUNT_AT, VALUE_AT = 8, 11, 12, 13, 16, 20, 32
+KIND_AT = 8
+PAIR_AT = 11
+WS_AT = 12
+BLOCK_AT = 13
+OPERAND_AT = 16
+COUNT_AT = 20
+VALUE_AT = 32
 """Where the numbers of a message are: kind, whether a pair or .ws, elements for a scale factor divided by 16, the
 operand (`OPERANDS`), its columns, and a descriptor or an address."""
 OPERANDS = ("D", "A", "B", "SFA", "SFB")
@@ -77,7 +83,8 @@ TYPE_NUMBERS = tuple(
 """Types of A and B by their codes in instruction descriptors, 4 bits for each; by kind."""
 BLOCK = 64
 """Most rows of D in a block of lanes."""
-FP4_K, FP4_SCALES = 96, TERMS
+FP4_K = 96
+FP4_SCALES = TERMS
 A_COLUMNS = 8
 """Columns of an A in tensor memory, of all kinds with an .ashift, and of a `tcgen05.shift`: 32 bytes."""
 
@@ -129,9 +136,16 @@ def scales_of(mma):
 @native
 def wrong_instruction(mma: Ptr[Mma]) -> bool:
     """Return whether no instruction has these types, shape and majors (`hardware/mma_shapes.py` lists all)."""
-    kind, group, m, n = mma.kind, mma.cta_group, rows_of(mma), columns_of(mma)
-    ws, scaled, k96 = mma.flags & WS != 0, kind >= OF_MXF8, (mma.idesc >> 31 != 0) & (kind >= OF_MXF8)
-    a_type, b_type, d_type = type_of(mma, 7), type_of(mma, 10), mma.idesc >> 4 & 3
+    kind = mma.kind
+    group = mma.cta_group
+    m = rows_of(mma)
+    n = columns_of(mma)
+    ws = mma.flags & WS != 0
+    scaled = kind >= OF_MXF8
+    k96 = (mma.idesc >> 31 != 0) & (kind >= OF_MXF8)
+    a_type = type_of(mma, 7)
+    b_type = type_of(mma, 10)
+    d_type = mma.idesc >> 4 & 3
     wrong = (a_type == NO_TYPE) | (b_type == NO_TYPE) | ((kind == OF_F16) & (a_type != b_type))
     if not scaled:
         wide = u32(2) if kind == OF_I8 else u32(1)
@@ -147,7 +161,8 @@ def wrong_instruction(mma: Ptr[Mma]) -> bool:
             step = u32(16) * group if (group == 2) | (n >= 32) else u32(8)
         wrong |= ((m != least) & (m != most)) | (n == 0) | (n > 256) | (n % step != 0)
         wrong |= k96 & ((kind < OF_MXF4) | (m != most))
-    a_mn, b_mn = mma.idesc >> 15 & 1 != 0, mma.idesc >> 16 & 1 != 0
+    a_mn = mma.idesc >> 15 & 1 != 0
+    b_mn = mma.idesc >> 16 & 1 != 0
     bytes_ = (kind == OF_F8) | (kind == OF_I8) | (kind == OF_MXF8)
     wrong |= ((kind >= OF_MXF4) & (a_mn | b_mn)) | (b_mn & bytes_ & (n % (16 * group) != 0))
     if scaled:
@@ -190,11 +205,13 @@ def crosses(block: Ptr[BlockRecord], mma: Ptr[Mma], descriptor: u64, along_mn: b
 def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32, columns: u32, lanes: u32) -> i64:
     """Return 0, or the code of an address in tensor memory: its lane is not in `lanes`, or columns were not allocated
     in all CTAs."""
-    lane, column = place >> 16 & 0x3FFF, place & 0xFFFF
+    lane = place >> 16 & 0x3FFF
+    column = place & 0xFFFF
     if lane & ~lanes != 0:
         return about(mma, LANE, operand, place)
     found = column + columns <= TMEM_COLUMNS
-    first, last = column // TMEM_SLOT, (column + columns - 1) // TMEM_SLOT
+    first = column // TMEM_SLOT
+    last = (column + columns - 1) // TMEM_SLOT
     slots = ((u32(1) << (last - first + 1)) - 1) << first
     for cta in range(mma.cta_group):
         there = cta_of(block, mma, cta)
@@ -207,7 +224,8 @@ def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32
 @native
 def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
     """Return 0, or a code for why an MMA that a thread of `block` issues cannot be carried out."""
-    idesc, scaled = mma.idesc, mma.kind >= OF_MXF8
+    idesc = mma.idesc
+    scaled = mma.kind >= OF_MXF8
     if idesc >> 2 & 1 != 0:
         return about(mma, SPARSE, 0, idesc)
     in_all_lanes = (mma.flags & A_IN_TENSOR_MEMORY != 0) & (rows_of(mma) == 128 * mma.cta_group)
@@ -245,7 +263,8 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
                 block, mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(A_COLUMNS), half
             )
     if why == 0 and scaled:
-        count, n = scales_of(mma), columns_of(mma)
+        count = scales_of(mma)
+        n = columns_of(mma)
         further = u32(4) if (idesc >> 29 & 3) + count > 4 else u32(0)
         why = wrong_place(block, mma, u32(SFA_OPERAND), mma.sfa, further + rows_of(mma) // mma.cta_group // 32, u32(0))
         if why == 0:
@@ -278,13 +297,16 @@ def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
 
     They are number `major` along the contiguous mode, in row `minor` of the other one.
     """
-    start, leading, stride = field(descriptor, 0), field(descriptor, 16), field(descriptor, 32)
+    start = field(descriptor, 0)
+    leading = field(descriptor, 16)
+    stride = field(descriptor, 32)
     swizzle = u32(descriptor >> 61)
     wide = u32(1) if swizzle == 0 else u32(8) if swizzle <= 2 else u32(4) if swizzle == 4 else u32(2)
     where = start
     if along_mn:
         deep = u32(2) if swizzle == 1 else u32(3)
-        within, above = minor & ((u32(1) << deep) - 1), minor >> deep
+        within = minor & ((u32(1) << deep) - 1)
+        above = minor >> deep
         if wide == 1:
             where = start + major * stride + within * 16 + above * leading
         else:
@@ -304,7 +326,8 @@ def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
 def take_packed(place, bits: int, count: int, at, step, raw):
     """Read elements of so many bits that lie in 16 bytes without gaps."""
     for i in tuple(range(count)):
-        first, shift = i * bits // 8, i * bits % 8
+        first = i * bits // 8
+        shift = i * bits % 8
         low = u32(Ptr[u8](place)[first])
         if shift + bits > 8:
             low |= u32(Ptr[u8](place)[first + 1]) << 8
@@ -372,7 +395,8 @@ def read_a(mma, descriptor, block, bytes_, d, first, rows, k, per, take_shared, 
 def read_b(mma, block, k, per, take_shared, raw):
     """Read B of all CTAs, a row of `COLUMNS` for each k; return whether some of it lies outside."""
     outside = u32(0)
-    own, descriptor = columns_of(mma) // mma.cta_group, relative(address(block.smem), mma.b)
+    own = columns_of(mma) // mma.cta_group
+    descriptor = relative(address(block.smem), mma.b)
     for cta in range(mma.cta_group):
         from_ = cta_of(block, mma, cta)
         along_n = mma.idesc >> 16 & 1 != 0
@@ -389,8 +413,10 @@ def clear_columns(mma, k, raw):
     """Clear the columns of B that a zero-column mask names (`tcgen05_descriptors.zero_columns`)."""
     mask = mma.zero_columns
     if mask >> 39 & 1 != 0:
-        n, own = columns_of(mma), columns_of(mma) // parts_of(mma)
-        skip, use = u32(mask >> 40 & 255) + 1, u32(mask >> 48 & 255) + 1
+        n = columns_of(mma)
+        own = columns_of(mma) // parts_of(mma)
+        skip = u32(mask >> 40 & 255) + 1
+        use = u32(mask >> 48 & 255) + 1
         for column in range(n):
             part = column // own
             at = (column % own + u32(mask >> u64(part * 8) & 255)) % (skip + use)
@@ -414,7 +440,8 @@ def smem_bytes(block):
 @inline
 def for_each_block(mma, block, work):
     """Call `work(cta, d, n, first_row, first_column, rows)` for each block of lanes that D has."""
-    own, parts = rows_of(mma) // mma.cta_group, parts_of(mma)
+    own = rows_of(mma) // mma.cta_group
+    parts = parts_of(mma)
     rows = min(own, u32(BLOCK))
     half = (own == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
     gap = u32(16) if half else u32(0)
@@ -455,7 +482,8 @@ def shift_a(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> None:
 @inline
 def scale_byte(mma, of, place, lane_group, row, number, rows):
     """Return a scale factor of a row of A (column of B), of the copy in a warp's lanes."""
-    lane, column = (place >> 16 & 0x3FFF) + lane_group * 32 + (row & 31), (place & 0xFFFF) + (row >> 5)
+    lane = (place >> 16 & 0x3FFF) + lane_group * 32 + (row & 31)
+    column = (place & 0xFFFF) + (row >> 5)
     word = of.tmem[lane * TMEM_COLUMNS + column + (number >> 2) * ((rows + 127) // 128 * 4)]
     return (word >> ((number & 3) * 8)) & 255
 
@@ -466,14 +494,25 @@ def scale_byte(mma, of, place, lane_group, row, number, rows):
 @native
 def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of the kinds f16, tf32, f8f6f4 or mxf8f6f4; return 1 if an operand is not in shared memory."""
-    a_type, b_type, k, n = type_of(mma, 7), type_of(mma, 10), depth_of(mma), columns_of(mma)
+    a_type = type_of(mma, 7)
+    b_type = type_of(mma, 10)
+    k = depth_of(mma)
+    n = columns_of(mma)
     per = u32(16) // bytes_of(a_type)
-    rb, eb, sb, gb = local(u32, COLUMNS * K), local(i32, COLUMNS * K), local(u32, COLUMNS * K), local(i32, COLUMNS * K)
+    rb = local(u32, COLUMNS * K)
+    eb = local(i32, COLUMNS * K)
+    sb = local(u32, COLUMNS * K)
+    gb = local(i32, COLUMNS * K)
     fb = local(f32, COLUMNS * K)
-    ra, ea, sa, ga = local(u32, BLOCK * K), local(i32, BLOCK * K), local(u32, BLOCK * K), local(i32, BLOCK * K)
+    ra = local(u32, BLOCK * K)
+    ea = local(i32, BLOCK * K)
+    sa = local(u32, BLOCK * K)
+    ga = local(i32, BLOCK * K)
     fa = local(f32, BLOCK * K)
-    sfa, sfb = local(i32, BLOCK), local(i32, 4 * COLUMNS)
-    outside, a_descriptor = local(u32, 1), relative(address(block.smem), mma.a)
+    sfa = local(i32, BLOCK)
+    sfb = local(i32, 4 * COLUMNS)
+    outside = local(u32, 1)
+    a_descriptor = relative(address(block.smem), mma.a)
 
     def take_a(place, at, step, raw):
         take_elements(a_type, place, at, step, raw)
@@ -491,9 +530,11 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     if outside[0] != 0:
         return 1
     clear_columns(mma, k, rb)
-    a_fraction, b_fraction = fraction_of(a_type), fraction_of(b_type)
+    a_fraction = fraction_of(a_type)
+    b_fraction = fraction_of(b_type)
     raised = u32(25) - a_fraction - b_fraction
-    b_special, b_far = u32(0), u32(0)
+    b_special = u32(0)
+    b_far = u32(0)
     for row in range(k):
         b_special = split_all(rb, row * COLUMNS, n, b_type, mma.idesc >> 14 & 1, raised, (eb, sb, gb), b_special)
         b_far = is_far(eb, row * COLUMNS, n, b_far)
@@ -511,7 +552,8 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
             far = is_far(ea, u32(0), rows * k, b_far)
             if far == 0:
                 as_floats((ea, sa, ga), u32(0), rows * k, a_fraction, u32(0), ra, fa)
-            a, b = (ea, sa, ga, fa), tuple(part + first_column for part in (eb, sb, gb, fb))
+            a = (ea, sa, ga, fa)
+            b = tuple(part + first_column for part in (eb, sb, gb, fb))
             common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, k, i32(25), wide, special, far == 0, a, b)
             if mma.kind == OF_MXF8:
                 load_scales(of, d, columns, first_row, rows)
@@ -538,12 +580,18 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 @native
 def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of the kinds mxf4 or mxf4nvf4; return 1 if an operand is not in shared memory."""
-    k, n = depth_of(mma), columns_of(mma)
-    per, scales = u32(32), scales_of(mma)
+    k = depth_of(mma)
+    n = columns_of(mma)
+    per = u32(32)
+    scales = scales_of(mma)
     share = mma.vector // 16  # terms that have the same scale factor
-    raw, b, a = local(u32, COLUMNS * FP4_K), local(i16, COLUMNS * FP4_K), local(i16, BLOCK * FP4_K)
-    exponents, significands = local(i32, 4 * FP4_SCALES * COLUMNS), local(i32, 4 * FP4_SCALES * COLUMNS)
-    outside, a_descriptor = local(u32, 1), relative(address(block.smem), mma.a)
+    raw = local(u32, COLUMNS * FP4_K)
+    b = local(i16, COLUMNS * FP4_K)
+    a = local(i16, BLOCK * FP4_K)
+    exponents = local(i32, 4 * FP4_SCALES * COLUMNS)
+    significands = local(i32, 4 * FP4_SCALES * COLUMNS)
+    outside = local(u32, 1)
+    a_descriptor = relative(address(block.smem), mma.a)
     exact = mma.idesc >> 23 & 1 == 0
 
     def take_fp4(place, at, step, raw):
@@ -601,9 +649,15 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 @native
 def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
-    a_type, b_type, n = type_of(mma, 7), type_of(mma, 10), columns_of(mma)
-    a, b, line = local(u32, BLOCK * K), local(u32, COLUMNS * K), local(u32, COLUMNS)
-    total, outside, a_descriptor = local(i32, COLUMNS), local(u32, 1), relative(address(block.smem), mma.a)
+    a_type = type_of(mma, 7)
+    b_type = type_of(mma, 10)
+    n = columns_of(mma)
+    a = local(u32, BLOCK * K)
+    b = local(u32, COLUMNS * K)
+    line = local(u32, COLUMNS)
+    total = local(i32, COLUMNS)
+    outside = local(u32, 1)
+    a_descriptor = relative(address(block.smem), mma.a)
 
     def take_bytes(place, at, step, raw):
         take(place, u32(1), at, step, raw)
@@ -649,7 +703,8 @@ def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 @native
 def multiply(operation: Ptr[Operation]) -> None:
     """Carry out the MMA `operation.extra`, which a thread of `operation.block` issued."""
-    mma, block = Ptr[Mma](operation.extra), operation.block
+    mma = Ptr[Mma](operation.extra)
+    block = operation.block
     outside = u32(0)
     if mma.kind == OF_I8:
         outside = multiply_integers(mma, block)
@@ -660,8 +715,12 @@ def multiply(operation: Ptr[Operation]) -> None:
     if mma.flags & SHIFTS_A != 0:
         shift_a(mma, block)
     if outside != 0:
-        index, size, thread, why = block.index, block.block_dim, operation.thread, local(i64, 1)
+        index = block.index
+        size = block.block_dim
+        thread = operation.thread
+        why = local(i64, 1)
         why[0] = about(mma, OUTSIDE, 0, mma.idesc)
-        x, rest = thread % size[0], thread // size[0]
+        x = thread % size[0]
+        rest = thread // size[0]
         site = mma.site
         fault(block.context, site, index[0], index[1], index[2], x, rest % size[1], rest // size[1], 1, why)

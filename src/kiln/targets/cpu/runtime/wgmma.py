@@ -48,9 +48,12 @@ def grow(group: Ptr[Warpgroup]) -> None:
 
 @native
 def fail(block: Ptr[BlockRecord], thread: u32, site: i32, why: i64) -> None:
-    index, size, arguments = block.index, block.block_dim, local(i64, 1)
+    index = block.index
+    size = block.block_dim
+    arguments = local(i64, 1)
     arguments[0] = why
-    x, rest = thread % size[0], thread // size[0]
+    x = thread % size[0]
+    rest = thread // size[0]
     fault(block.context, site, index[0], index[1], index[2], x, rest % size[1], rest // size[1], 1, arguments)
 
 
@@ -82,12 +85,12 @@ def warps_missing(entry: Ptr[Wgmma]) -> u32:
 
 
 @wgmmas.export
-def wgmma(
-    frame: Ptr[FrameHeader], d: Ptr, a: u64, b: u64, accumulate: u32, kind: u32, site: i32
-) -> None:  # fmt: skip
+def wgmma(frame: Ptr[FrameHeader], d: Ptr, a: u64, b: u64, accumulate: u32, kind: u32, site: i32) -> None:
     """Let a thread arrive at its next WGMMA; `a` is the address of registers or a descriptor, as `kind` says."""
-    block, group = frame.block, group_of(frame)
-    thread, number = frame.thread % WARPGROUP, frame.wgmmas
+    block = frame.block
+    group = group_of(frame)
+    thread = frame.thread % WARPGROUP
+    number = frame.wgmmas
     frame.wgmmas = number + 1
     if number == group.begun:
         if number - group.done == group.room:
@@ -144,7 +147,8 @@ def hand_over(block, group):
 @wgmmas.export
 def wgmma_wait(frame: Ptr[FrameHeader], latest: i32, site: i32) -> i32:
     """Wait for all groups of WGMMAs but the latest; return whether to suspend and call again."""
-    group, end = group_of(frame), frame.groups[WGMMA_QUEUE] - latest
+    group = group_of(frame)
+    end = frame.groups[WGMMA_QUEUE] - latest
     last = frame.wgmmas
     while i32(last - group.done) > 0 and wgmma_at(group, last - 1).group >= end:
         last -= 1

@@ -83,7 +83,8 @@ def check_ways(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32, rank:
     """Check that the lanes of a warp arrive at a barrier at one place, and all threads at one that is for all."""
     st = state.place
     local = st.tid % st.per_block
-    warp, lane = local >> 5, u32(1) << (local & 31)
+    warp = local >> 5
+    lane = u32(1) << (local & 31)
     if slot.warp_lanes[warp] & lane != 0:  # the warp comes once more
         slot.warp_lanes[warp] = 0
         slot.warp_site[warp] = 0
@@ -243,7 +244,8 @@ def leave_meetings() -> None:
     """Report barriers and meetings that wait for the running thread, which ends."""
     st = state.place
     me = st.tid
-    block, local = me // st.per_block, me % st.per_block
+    block = me // st.per_block
+    local = me % st.per_block
     lane = local & 31
     for i in range(u32(BARRIERS - 1)):
         slot = st.slots[block * BARRIERS + i]

@@ -45,7 +45,8 @@ def row_access(first: u64, bytes_: u32, flags: u32, site: u32, limit: u64) -> No
     """Check a row in global memory, without the cells that it shares with a neighbour."""
     st = state.place
     part = (u64(1) << st.shift) - 1
-    start, end = first + part & ~part, first + bytes_ & ~part
+    start = first + part & ~part
+    end = first + bytes_ & ~part
     if limit != 0 and first + bytes_ > limit:
         report_alone("bounds", site, first, bytes_, first, limit)
     elif end > start:
@@ -70,9 +71,12 @@ def rows(
 ) -> None:
     """Check the rows of a copy in global memory."""
     st = state.place
-    bits, mask, start = bits_of(map), mask_of(map), coordinates[0]
+    bits = bits_of(map)
+    mask = mask_of(map)
+    start = coordinates[0]
     before, count = part_inside(start, map.box[0], map.sizes[0])
-    skipped, bytes_ = before * bits >> 3, count * bits >> 3
+    skipped = before * bits >> 3
+    bytes_ = count * bits >> 3
     first = u64(i64(start) * bits >> 3) + skipped
     limit = memory_end(map.base)
     row = local(u8, ROW)
@@ -101,7 +105,9 @@ def swizzle_code(map):
 
 
 @native
-def part_in_shared(map: Ptr[TensorMap], at: u64, bytes_: u32, flags: u32, site: u32, low: u32, high: u32, swizzles: u32) -> bool:  # fmt: skip
+def part_in_shared(
+    map: Ptr[TensorMap], at: u64, bytes_: u32, flags: u32, site: u32, low: u32, high: u32, swizzles: u32
+) -> bool:
     """Check bytes of a box in shared memory, and return whether they are inside their allocation."""
     if swizzles != 0 and flags & WRITE == 0:
         tile(at, bytes_, 0, swizzle_code(map), 0, site)
@@ -116,8 +122,10 @@ def in_shared(
     map: Ptr[TensorMap], shared: u64, way: i32, flags: u32, site: u32, low: u32, high: u32, swizzles: u32
 ) -> None:
     """Check a copy in shared memory: all of it, or the pieces of rows that are shorter than the swizzle's span."""
-    bytes_, mask = copied_bytes(map, way), mask_of(map)
-    row, distance = row_bytes(map), row_distance(map)
+    bytes_ = copied_bytes(map, way)
+    mask = mask_of(map)
+    row = row_bytes(map)
+    distance = row_distance(map)
     if distance == row:
         part_in_shared(map, shared, bytes_, flags, site, low, high, swizzles)
     else:
@@ -152,7 +160,9 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
     known = walk.block == block and walk.map == address(map)
     if known and walk.phase == phase:
         return
-    moved, changed, outside = i64(0), u32(0), u32(0)
+    moved = i64(0)
+    changed = u32(0)
+    outside = u32(0)
     for mode in range(u32(map.rank)):
         start = i64(coordinates[mode])
         if start >= i64(map.sizes[mode]) or start + i64(map.box[mode]) <= 0:
@@ -179,9 +189,23 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
 
 @detector.export
 def box(
-    map: Ptr[TensorMap], shared: u64, mbarrier: u64, coordinates: Ptr[i32], offsets: Ptr[i16], count: u32, what: u32, mask: i32,
-    low: u32, high: u32, shared_site: u32, global_site: u32, map_site: u32, mbarrier_site: u32, swizzles: u32, cta_group: u32,
-) -> None:  # fmt: skip
+    map: Ptr[TensorMap],
+    shared: u64,
+    mbarrier: u64,
+    coordinates: Ptr[i32],
+    offsets: Ptr[i16],
+    count: u32,
+    what: u32,
+    mask: i32,
+    low: u32,
+    high: u32,
+    shared_site: u32,
+    global_site: u32,
+    map_site: u32,
+    mbarrier_site: u32,
+    swizzles: u32,
+    cta_group: u32,
+) -> None:
     """Check a copy before it is issued.
 
     `mask` names the blocks of the cluster that a load is for; negative for this one. `low` and `high` bound the
@@ -229,9 +253,7 @@ def box(
 
 
 @detector.export
-def request(
-    response: u64, mbarrier: u64, multicast: u32, low: u32, high: u32, site: u32, mbarrier_site: u32
-) -> None:  # fmt: skip
+def request(response: u64, mbarrier: u64, multicast: u32, low: u32, high: u32, site: u32, mbarrier_site: u32) -> None:
     """Check a request of launch control, whose answer comes to this block or to all of its cluster."""
     st = state.place
     if st.active == 0:

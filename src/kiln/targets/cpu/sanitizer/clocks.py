@@ -116,7 +116,8 @@ def foreign_merge(known: Ptr[Foreign], other: Ptr[Foreign]) -> Ptr[Foreign]:
 @native
 def clock_max(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
     """Take the maximum element by element."""
-    mine, others = numbers(into), numbers(clock)
+    mine = numbers(into)
+    others = numbers(clock)
     for i in range(u64(state.place.length)):
         mine[i] = greater(mine[i], others[i])
 
@@ -180,8 +181,10 @@ def which_knows_all(a: Ptr[Clock], b: Ptr[Clock]) -> Ptr[Clock]:
     st = state.place
     if a == None or b.group != st.group:
         return None
-    a_more, b_more = u32(0), u32(0)
-    mine, others = numbers(a), numbers(b)
+    a_more = u32(0)
+    b_more = u32(0)
+    mine = numbers(a)
+    others = numbers(b)
     for i in range(u64(st.length)):
         a_more |= u32(mine[i] > others[i])
         b_more |= u32(others[i] > mine[i])
@@ -315,9 +318,11 @@ def sections(engines):
 def identity(engine):
     """Return the identity of an access, the running thread's or an engine's, and its time."""
     st = state.place
-    me, clock = engine * st.threads + st.tid, st.current.own[0]
+    me = engine * st.threads + st.tid
+    clock = st.current.own[0]
     if engine == BULK_LOAD:
-        me, clock = BULK_LOAD * st.threads + st.bulk_slot, st.bulk_phase
+        me = BULK_LOAD * st.threads + st.bulk_slot
+        clock = st.bulk_phase
     elif engine != 0:
         clock = st.current.epoch[engine]
     return me, clock

@@ -90,11 +90,15 @@ _warned: dict[Any, int] = {}
 """Warnings that were shown: Python shows each once."""
 _PAGES = {
     **dict.fromkeys(("write-read", "read-write", "write-write", "uninitialized"), "missing-barrier"),
-    "proxy": "no-fence-before-the-store", "unfenced": "no-fence-before-wgmma", "in-flight": "accumulators-touched-in-flight",
-    "swizzle": "two-swizzles-on-one-tile", "mbarrier-bytes": "bytes-of-one-operand",
+    "proxy": "no-fence-before-the-store",
+    "unfenced": "no-fence-before-wgmma",
+    "in-flight": "accumulators-touched-in-flight",
+    "swizzle": "two-swizzles-on-one-tile",
+    "mbarrier-bytes": "bytes-of-one-operand",
     **dict.fromkeys(("barrier-exited", "other-way", "lanes-exited"), "early-return-before-barrier"),
-    **dict.fromkeys(("block-exited", "block-started"), "remote-memory-of-a-block"), "copy-unseen": "wait-one-group-less",
-}  # fmt: skip
+    **dict.fromkeys(("block-exited", "block-started"), "remote-memory-of-a-block"),
+    "copy-unseen": "wait-one-group-less",
+}
 """Pages of the knowledge base by rule."""
 _OF_EXITS = ("barrier-exited", "lanes-exited")
 """Rules that a thread which a fault of tensor memory has ended breaks, too."""
@@ -124,7 +128,9 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             detector = state()
             detector.findings_count = detector.overflow = 0
             seed = seed_variable()
-            detector.seed, detector.tried, detector.once = ctypes.addressof(seed), 1, 0
+            detector.seed = ctypes.addressof(seed)
+            detector.tried = 1
+            detector.once = 0
             # a seed that somebody chose is the one that is meant
             detector.further = native.FURTHER if calls < _TRIED_CALLS and seed.value == 0 else 0
             calls += 1
@@ -135,7 +141,9 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             except Exception as caught:
                 failure = caught
             finally:
-                seed.value, detector.active, detector.recording = chosen, 0, 0
+                seed.value = chosen
+                detector.active = 0
+                detector.recording = 0
             reasons = [why for bit, why in enumerate(native.ONCE) if detector.once >> bit & 1]
             sanitizing.tried(detector.tried, [*reasons, *sanitizer.once, *["KILN_CPU_SEED names it"] * bool(chosen)])
             records = [detector.findings[i] for i in range(detector.findings_count)]
@@ -198,7 +206,9 @@ def _cause(finding: Finding) -> int:
 
 def _place(sizes: Sizes, group: int, tid: int) -> tuple[Triple, Triple, int]:
     """Return (block, thread, engine) of an identity: the engine is 0 for a thread itself."""
-    grid, block, cluster = list(sizes.grid), list(sizes.block), list(sizes.cluster)
+    grid = list(sizes.grid)
+    block = list(sizes.block)
+    cluster = list(sizes.cluster)
     per_block = block[0] * block[1] * block[2]
     threads = max(1, per_block * sizes.group)
     engine, tid = divmod(tid, threads)
@@ -210,8 +220,10 @@ def _place(sizes: Sizes, group: int, tid: int) -> tuple[Triple, Triple, int]:
     for g, c in zip(grid, cluster):
         clusters = g // c
         index.append(number % clusters * c + within % c)
-        number, within = number // clusters, within // c
-    x, y = thread % block[0], thread // block[0]
+        number = number // clusters
+        within = within // c
+    x = thread % block[0]
+    y = thread // block[0]
     return (index[0], index[1], index[2]), (x, y % block[1], y // block[1]), engine
 
 
@@ -252,7 +264,9 @@ class _Memory:
     """The memory a finding is about."""
 
     def __init__(self, record: native.Finding, site: SanitizedSite, sanitizer: ReportFacts) -> None:
-        self.space, self.tensor, self.text = "", site.memory, site.memory or "memory"
+        self.space = ""
+        self.tensor = site.memory
+        self.text = site.memory or "memory"
         self.coordinate: tuple[int, ...] | None = None
         self.offset: int | None = None
         bits = site.element_bits or 8
@@ -274,18 +288,23 @@ class _Memory:
             self.tensor = site.memory or "shared memory"
             self.text = f"{self.tensor}, {self._element(bits, site)}"
             if site.what.startswith("mbarrier"):
-                self.offset, self.text = record.offset, site.memory or f"byte {record.offset} of shared memory"
+                self.offset = record.offset
+                self.text = site.memory or f"byte {record.offset} of shared memory"
             found = kernel.view_at(record.offset)
             named = native.RULES[record.rule] == "bounds" or (site.memory and site.what.startswith("mbarrier"))
             if found is not None and not named:
                 view, inside = found
-                self.tensor, self.offset = view.tensor.name, inside
+                self.tensor = view.tensor.name
+                self.offset = inside
                 self.coordinate = _coordinate(view.tensor, inside, [])
                 if self.coordinate is not None:
                     self.text = f"{self.tensor}[{', '.join(map(str, self.coordinate))}]"
         elif record.space == native.TENSOR:
-            self.space, self.tensor, self.offset = "tensor", "tensor memory", record.offset
-            lane, column = record.offset >> 16, record.offset & 0xFFFF
+            self.space = "tensor"
+            self.tensor = "tensor memory"
+            self.offset = record.offset
+            lane = record.offset >> 16
+            column = record.offset & 0xFFFF
             self.text = f"tensor memory, lanes {lane} to {lane + native.TENSOR_LANES - 1} of column {column}"
         elif record.space == native.GLOBAL:
             self.space = "global"
@@ -293,7 +312,8 @@ class _Memory:
             if record.object:
                 argument = sanitizer.kernels[record.kernel].arguments[record.object - 1]
                 assert argument is not None
-                self.tensor, self.offset = argument.name, record.offset
+                self.tensor = argument.name
+                self.offset = record.offset
                 outside = native.RULES[record.rule] == "bounds"
                 self.coordinate = _coordinate(argument, record.offset, list(record.known.leaves), outside)
                 if self.coordinate is not None:
@@ -314,7 +334,8 @@ class _Memory:
 def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     rule = native.RULES[record.rule]
     kind = native.KIND_OF_RULE[rule]
-    site, other_site = sanitizer.sites[record.site], sanitizer.sites[record.other_site]
+    site = sanitizer.sites[record.site]
+    other_site = sanitizer.sites[record.other_site]
     block, thread, _ = _place(record.sizes, record.group, record.tid)
     other_block, other_thread, engine = _place(record.other_sizes, record.other_group, record.other_tid)
     memory = _Memory(record, site, sanitizer)
@@ -324,10 +345,26 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
     me = _who(block, thread)
     other = _who(other_block, other_thread, engine, of=block, kernel=before)
     case = Case(
-        rule, (record.extra[0], record.extra[1]), site, other_site, me, other, block, thread, other_block, other_thread,
-        engine, bool(before), memory.space, memory.tensor, memory.text, record,
-        sanitizer.kernels[record.kernel].reach(record.extra[0]) if rule == "bounds" and record.space == native.SHARED else 0,
-    )  # fmt: skip
+        rule,
+        (record.extra[0], record.extra[1]),
+        site,
+        other_site,
+        me,
+        other,
+        block,
+        thread,
+        other_block,
+        other_thread,
+        engine,
+        bool(before),
+        memory.space,
+        memory.tensor,
+        memory.text,
+        record,
+        sanitizer.kernels[record.kernel].reach(record.extra[0])
+        if rule == "bounds" and record.space == native.SHARED
+        else 0,
+    )
     text, hint, note = explain(case)
     times = f" ({record.count} times)" if record.count > 1 else ""
     if record.unseen_store:
@@ -341,17 +378,33 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
         arrival = sanitizer.sites[record.narrow - 1]
         notes += [(arrival.span, 'this arrival has scope "cta"')] if arrival.span is not None else []
     if record.unseen_store:
-        store, load = sanitizer.sites[record.unseen_store - 1], sanitizer.sites[record.unseen_load]
+        store = sanitizer.sites[record.unseen_store - 1]
+        load = sanitizer.sites[record.unseen_load]
         notes += [(store.span, "this store was delayed")] if store.span is not None else []
         notes += [(load.span, "this load did not see it")] if load.span is not None else []
     if site.loop is not None:
         notes.append((site.loop, f"{me} is in iteration {record.iteration} of this loop, counted from 0"))
     return Finding(
-        kind, rule, f"{kind} in kernel {kernel}: {text}{times}", hint, kernel, site.span, site.calls,
-        other_site.span if two_sided else None, block, thread, other_block if two_sided else None,
-        other_thread if two_sided else None, memory.space, memory.tensor, memory.coordinate, memory.offset, record.count,
-        tuple(notes), record.iteration if site.loop is not None else None,
-    )  # fmt: skip
+        kind,
+        rule,
+        f"{kind} in kernel {kernel}: {text}{times}",
+        hint,
+        kernel,
+        site.span,
+        site.calls,
+        other_site.span if two_sided else None,
+        block,
+        thread,
+        other_block if two_sided else None,
+        other_thread if two_sided else None,
+        memory.space,
+        memory.tensor,
+        memory.coordinate,
+        memory.offset,
+        record.count,
+        tuple(notes),
+        record.iteration if site.loop is not None else None,
+    )
 
 
 def _deadlock(failure: DeadlockFault) -> Finding:
@@ -359,6 +412,22 @@ def _deadlock(failure: DeadlockFault) -> Finding:
     other = failure.notes[0][0] if failure.notes else None
     found = re.match(r"deadlock in kernel (\S+):", failure.message)
     return Finding(
-        "sync", "deadlock", failure.message, failure.hint, found.group(1) if found else "", failure.span, tuple(failure.calls),
-        other, (0, 0, 0), (0, 0, 0), None, None, "", "", None, None, 1, tuple(failure.notes),
-    )  # fmt: skip
+        "sync",
+        "deadlock",
+        failure.message,
+        failure.hint,
+        found.group(1) if found else "",
+        failure.span,
+        tuple(failure.calls),
+        other,
+        (0, 0, 0),
+        (0, 0, 0),
+        None,
+        None,
+        "",
+        "",
+        None,
+        None,
+        1,
+        tuple(failure.notes),
+    )

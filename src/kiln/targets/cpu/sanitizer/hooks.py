@@ -20,14 +20,28 @@ if TYPE_CHECKING:
     from .instrument import Instrumentation
 
 _ORDERING = (
-    "sync_warp", "tensor_map_publish", "tcgen05_alloc", "tcgen05_dealloc", "tcgen05_ld", "tcgen05_ld_red", "tcgen05_st",
+    "sync_warp",
+    "tensor_map_publish",
+    "tcgen05_alloc",
+    "tcgen05_dealloc",
+    "tcgen05_ld",
+    "tcgen05_ld_red",
+    "tcgen05_st",
     "tcgen05_wait",
-)  # fmt: skip
+)
 """Warp operations that order memory; those of tensor memory are executed by converged warps."""
 _CHECKED_BY_DEFAULT = (
-    "barrier", "box", "request", "tensor_allocated", "tensor_freed", "tensor_access", "tensor_mma", "tensor_copy", "tensor_shift",
+    "barrier",
+    "box",
+    "request",
+    "tensor_allocated",
+    "tensor_freed",
+    "tensor_access",
+    "tensor_mma",
+    "tensor_copy",
+    "tensor_shift",
     "wgmma",
-)  # fmt: skip
+)
 """The events that a plain build reports: those that access memory, and barriers, for which a thread may exit too early."""
 
 
@@ -185,9 +199,14 @@ class Hooks:
         self._call(b, "mbarrier_inval", address)
 
     def mbarrier_arrive(
-        self, b: Builder, address: ir.Value, count: ir.Value | int, bytes_: ir.Value | int, how: int | None = None,
+        self,
+        b: Builder,
+        address: ir.Value,
+        count: ir.Value | int,
+        bytes_: ir.Value | int,
+        how: int | None = None,
         modifiers: str = "",
-    ) -> ir.Value:  # fmt: skip
+    ) -> ir.Value:
         """Before an arrival; `how` is as in `mbarriers.mbarrier_arrive`. Returns the address to use.
 
         By default it is the operation's order. Inline PTX gives order and scope as modifiers; without a scope, an
@@ -237,9 +256,14 @@ class Hooks:
         )
 
     def bulk_copy(
-        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None,
+        self,
+        b: Builder,
+        target: ir.Value,
+        source: ir.Value,
+        bytes_: ir.Value,
+        mbarrier: ir.Value | None = None,
         combines: bool = False,
-    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None]:  # fmt: skip
+    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None]:
         """Before a bulk copy, whose bytes an mbarrier may count; `combines` for a reduction.
 
         Returns the target, source, bytes and mbarrier to use.
@@ -260,9 +284,16 @@ class Hooks:
         return to, from_, fits, mbarrier
 
     def box(
-        self, b: Builder, map_: ir.Value, shared: ir.Value, mbarrier: ir.Value | None, places: Sequence[ir.Value], what: str,
-        mask: ir.Value | int = -1, cta_group: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        b: Builder,
+        map_: ir.Value,
+        shared: ir.Value,
+        mbarrier: ir.Value | None,
+        places: Sequence[ir.Value],
+        what: str,
+        mask: ir.Value | int = -1,
+        cta_group: int = 1,
+    ) -> None:
         """Before a TMA copy; `places` are coordinates and im2col offsets in memory, and the number of coordinates."""
         names = {"load": ("box to", "box of"), "store": ("box from", "box in"), "reduce": ("box from", "box into")}
         self.sanitizer.use(BULK_LOAD if what == "load" else BULK_SOURCE)
@@ -387,11 +418,12 @@ class Hooks:
 
     def wgmma(
         self, b: Builder, accumulator: tuple[ir.Value, int], a: tuple[ir.Value, int], right: ir.Value, kind: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Before a WGMMA. The accumulator and A are given by address and bytes; A in smem as a descriptor and 0."""
         self.sanitizer.use(WGMMA)
         looks = int(self.sanitizer.facts[self.x.function.name].swizzled)
-        smem, site = self.x.function.smem, self._site("wgmma")
+        smem = self.x.function.smem
+        site = self._site("wgmma")
         self._call(b, "wgmma", *accumulator, *a, right, kind, smem, looks, site)
 
     def wgmma_fence(self, b: Builder) -> None:
@@ -425,8 +457,14 @@ class _NoHooks:
         return target, source
 
     def bulk_copy(
-        self, b: Builder, target: ir.Value, source: ir.Value, bytes_: ir.Value, mbarrier: ir.Value | None = None, **_how: Any
-    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None]:  # fmt: skip
+        self,
+        b: Builder,
+        target: ir.Value,
+        source: ir.Value,
+        bytes_: ir.Value,
+        mbarrier: ir.Value | None = None,
+        **_how: Any,
+    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None]:
         return target, source, bytes_, mbarrier
 
     def store_async(self, b: Builder, target: ir.Value, bytes_: int, mbarrier: ir.Value) -> tuple[ir.Value, ir.Value]:

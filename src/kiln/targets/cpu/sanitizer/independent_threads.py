@@ -52,7 +52,8 @@ def share_cells() -> None:
     for _ in range(st.object_count):
         for i in range(st.object_count):
             for j in range(st.object_count):
-                o, p = st.objects[i], st.objects[j]
+                o = st.objects[i]
+                p = st.objects[j]
                 if p.reach_low < o.reach_high and o.reach_low < p.reach_high:
                     o.reach_low = lesser(p.reach_low, o.reach_low)
                     o.reach_high = greater(p.reach_high, o.reach_high)

@@ -74,7 +74,9 @@ def shorten(sanitizer: Instrumentation, x: Expander, accesses: list[Access], wri
 
 
 def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: bool) -> None:
-    call, i64, i32 = access.call, int_type(64), int_type(32)
+    call = access.call
+    i64 = int_type(64)
+    i32 = int_type(32)
     b = Builder(ir.InsertionPoint(call), call.location)
     address = call.operands[0]
     state = state_address(x.module, b)

@@ -158,7 +158,9 @@ class Instrumentation(ReportFacts):
                 readers.setdefault(array, []).append(read.result)
         for load in loads:
             load.attributes[LOADED] = ir.UnitAttr.get(func.context)
-        todo, seen, users = [load.result for load in loads], set[ir.Value](), set[ir.Operation]()
+        todo = [load.result for load in loads]
+        seen = set[ir.Value]()
+        users = set[ir.Operation]()
         while todo:
             value = todo.pop()
             if value in seen:
@@ -185,7 +187,8 @@ class Instrumentation(ReportFacts):
 
     def enter(self, x: Expander) -> None:
         """Let the scheduler run a kernel even if nothing in it waits, unless its threads never synchronize."""
-        facts, state = self.facts[x.function.name], x.function
+        facts = self.facts[x.function.name]
+        state = x.function
         if "numeric" in self.kinds:
             numeric.watch(self, x)
         elif "memory" in self.kinds or self.plain:
@@ -356,10 +359,23 @@ class Instrumentation(ReportFacts):
         self.engines: int = max(self.engines, engine + 1)
 
     def access(
-        self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, type_: ir.Type | None, bytes_: int | ir.Value,
-        write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
-        value: ir.Value | None = None, scope: int = SYSTEM, noncoherent: bool = False,
-    ) -> ir.Value:  # fmt: skip
+        self,
+        x: Expander,
+        op: AnyOp,
+        b: Builder,
+        address: ir.Value,
+        type_: ir.Type | None,
+        bytes_: int | ir.Value,
+        write: bool,
+        alignment: int = 1,
+        atomic: bool = False,
+        engine: int = 0,
+        what: str = "",
+        written: bool = True,
+        value: ir.Value | None = None,
+        scope: int = SYSTEM,
+        noncoherent: bool = False,
+    ) -> ir.Value:
         """Check an access through a pointer of type `type_`, and return the address to use.
 
         Without a type the address may be anywhere. An atomic access has a `scope`, an index of `SCOPES`; a
@@ -426,10 +442,14 @@ class Instrumentation(ReportFacts):
 
     def _classify(self, x: Expander, address: ir.Value, type_: ir.Type | None) -> AccessedMemory:
         """Return the memory that an access through a pointer of a type refers to."""
-        space, element, bits = "generic", "bytes", 8
+        space = "generic"
+        element = "bytes"
+        bits = 8
         if type_ is not None:
             info = cute.info(type_)
-            space, element, bits = info.space, str(info.element), cute.element_bits(info.element)
+            space = info.space
+            element = str(info.element)
+            bits = cute.element_bits(info.element)
         if space == "tmem":
             return AccessedMemory("unknown", None, space, element, bits)
         origin, source = self._origin(x, address)
@@ -445,11 +465,19 @@ class Instrumentation(ReportFacts):
         return found
 
     def _private_access(
-        self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, memory: AccessedMemory, bytes_: int | ir.Value,
-        write: bool, what: str,
-    ) -> ir.Value:  # fmt: skip
+        self,
+        x: Expander,
+        op: AnyOp,
+        b: Builder,
+        address: ir.Value,
+        memory: AccessedMemory,
+        bytes_: int | ir.Value,
+        write: bool,
+        what: str,
+    ) -> ir.Value:
         """Check an access to a register array, and return the address to use."""
-        source, fields = memory.source, {"element": memory.element, "element_bits": memory.element_bits}
+        source = memory.source
+        fields = {"element": memory.element, "element_bits": memory.element_bits}
         if source in self._multiplied and "race" in self.kinds:
             site = self.site(op, x, what, memory=self._multiplied[source], **fields)
             self.call(x.module, b, "register", address, source, bytes_, int(write), site)
@@ -474,7 +502,8 @@ class Instrumentation(ReportFacts):
 
     def bounds(self, x: Expander, op: cute.Bounds, b: Builder, type_: ir.Type) -> None:
         """Check the coordinates of the next access: lowest, highest and extent of each mode."""
-        pointer, numbers = op.pointer, op.numbers
+        pointer = op.pointer
+        numbers = op.numbers
         modes = len(numbers) // 3
         bad: ir.Value | None = None
         for low, high, size in zip(numbers[:modes], numbers[modes : 2 * modes], numbers[2 * modes :], strict=True):
@@ -504,11 +533,18 @@ class Instrumentation(ReportFacts):
     # -- launches ----------------------------------------------------------------------------------------
 
     def launch(
-        self, x: Expander, b: Builder, op: cute.Launch, state: FunctionState, smem: ir.Value, arguments: Sequence[ir.Value],
+        self,
+        x: Expander,
+        b: Builder,
+        op: cute.Launch,
+        state: FunctionState,
+        smem: ir.Value,
+        arguments: Sequence[ir.Value],
         sizes: Sequence[ir.Value],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Before a launch, describe the kernel's arguments to the detector."""
-        number, facts = self._kernel_numbers[state.name], self.facts[state.name]
+        number = self._kernel_numbers[state.name]
+        facts = self.facts[state.name]
         self.kernels[number].dynamic_start = static_smem(state)
         shift = self.granule.bit_length() - 1
         self.call(
@@ -557,7 +593,8 @@ class Instrumentation(ReportFacts):
         for number, layout in enumerate(layouts):
             if layout is None:
                 continue
-            readonly, layout = int(layout.startswith("const ")), layout.removeprefix("const ")
+            readonly = int(layout.startswith("const "))
+            layout = layout.removeprefix("const ")
             dynamic = len(cute.leaf_widths(layout))
             leaves = [_resized(b, leaf, 64) for leaf in arguments[number + 1 : number + 1 + dynamic]]
             bits = cute.element_bits(cute.info(types[number]).element)
@@ -646,7 +683,8 @@ def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]
         return b.i64(0)
     dynamic = iter(leaves)
     shape, stride = ([next(dynamic) if leaf[0] == "?" else b.i64(int(leaf)) for leaf in part] for part in found)
-    last, fewest = b.i64(0), b.i64(1)
+    last = b.i64(0)
+    fewest = b.i64(1)
     for s, d in zip(shape, stride, strict=True):
         fewest = b.binary("minsi", fewest, s)
         step = b.binary("muli", b.binary("subi", s, 1), d)

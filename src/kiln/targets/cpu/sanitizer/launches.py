@@ -35,12 +35,41 @@ _MOST_REMOTE = 1 << 26
 """The most bytes for records of accesses to other blocks' shared memory."""
 
 _CLEARED_POINTERS = (
-    "locations", "free_clocks", "free_arrays", "arrays", "thread_array", "cells", "written", "tiles", "tensor_cells", "tensor_written", "tensor_tags", "tensor_slots", "slots", "meetings", "remote", "endings",
-    "unplaced", "bulk", "walks", "delayed",
-)  # fmt: skip
+    "locations",
+    "free_clocks",
+    "free_arrays",
+    "arrays",
+    "thread_array",
+    "cells",
+    "written",
+    "tiles",
+    "tensor_cells",
+    "tensor_written",
+    "tensor_tags",
+    "tensor_slots",
+    "slots",
+    "meetings",
+    "remote",
+    "endings",
+    "unplaced",
+    "bulk",
+    "walks",
+    "delayed",
+)
 _CLEARED_NUMBERS = (
-    "threads", "object_count", "arena", "arena_end", "readonly", "lone", "sequential", "bulk_count", "delayed_count", "stores", "unseen_store", "unseen_load"
-)  # fmt: skip
+    "threads",
+    "object_count",
+    "arena",
+    "arena_end",
+    "readonly",
+    "lone",
+    "sequential",
+    "bulk_count",
+    "delayed_count",
+    "stores",
+    "unseen_store",
+    "unseen_load",
+)
 """Fields of the state that a launch clears."""
 
 
@@ -69,7 +98,9 @@ def extent(low: u64, size: u64, readonly: u32) -> None:
 
 
 @detector.export
-def launch(kinds: u32, kernel: u32, shift: u32, engines: u32, over: u32, smem: u32, stream: u64, programmatic: u32) -> None:  # fmt: skip
+def launch(
+    kinds: u32, kernel: u32, shift: u32, engines: u32, over: u32, smem: u32, stream: u64, programmatic: u32
+) -> None:
     """Begin a launch with so many engines in use; a `programmatic` one may overlap the previous launch."""
     st = state.place
     # the default stream, 0, comes after all others
@@ -121,9 +152,12 @@ def object_(number: u32, base: u64, size: u64, written: u32) -> None:
     o.low = base
     o.high = u64(0) if size == 0 else base if size == EMPTY else base + size
     # of several arrays that share memory it may be any
-    lowest, highest, readonly = base, u64(0), u32(1)
+    lowest = base
+    highest = u64(0)
+    readonly = u32(1)
     for i in range(st.extents_count):
-        low, high = st.extent_low[i], st.extent_high[i]
+        low = st.extent_low[i]
+        high = st.extent_high[i]
         if base >= low and base < high:
             lowest = lesser(low, lowest)
             highest = greater(high, highest)
@@ -307,7 +341,8 @@ def all_known(rank: u32, clock: Ptr[Clock]) -> None:
     """Check, when a block has ended, that its threads know of every access of other blocks to its shared memory."""
     st = state.place
     for k in range(st.identities * 2):
-        access, i = st.remote[rank * st.identities * 2 + k], k % st.identities
+        access = st.remote[rank * st.identities * 2 + k]
+        i = k % st.identities
         known = numbers(clock)[i] >= access.clock
         if k < st.identities and i < st.threads:  # of a read or an arrival it is enough that it is over
             known = knows_over(clock, i, access.clock)
@@ -333,7 +368,8 @@ def remote_access(rank: u32, engine: u32, site: u32, writes: u32) -> None:
 def must_have_started(rank: u32, site: u32) -> None:
     """Check that the running thread knows that another block of its cluster has started."""
     st = state.place
-    first, base = rank * st.per_block, st.current.base
+    first = rank * st.per_block
+    base = st.current.base
     started = False
     if base != None:
         for i in range(st.per_block):

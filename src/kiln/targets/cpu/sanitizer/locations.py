@@ -46,9 +46,13 @@ def location(address: u64, create: bool) -> Ptr[Location]:
                 clock_drop(found.carried_before[parity])
             clock_drop(found.local)
             clock_drop(found.carried)
-            waits, now, before = found.waits, found.now, found.before
+            waits = found.waits
+            now = found.now
+            before = found.before
             clear(found)
-            found.waits, found.now, found.before = waits, now, before
+            found.waits = waits
+            found.now = now
+            found.before = before
             found.key = address
             found.born = st.group + 1
         return found

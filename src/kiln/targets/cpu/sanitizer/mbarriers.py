@@ -119,7 +119,8 @@ def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
 def known_to_warp(came: Ptr[Arrival]) -> bool:
     """Return whether any lane of the running thread's warp knows of an arrival."""
     st = state.place
-    me, thread = st.tid, st.current
+    me = st.tid
+    thread = st.current
     local = me % st.per_block
     first = me - (local & 31)
     known = False
@@ -279,7 +280,8 @@ def phase_ends(found: Ptr[Location], address: u64) -> None:
     for w in range((st.threads // st.per_block) * warps):
         first = (w // warps) * st.per_block + (w % warps << 5)
         left = st.per_block - (w % warps << 5)
-        looked, late = False, u32(0)
+        looked = False
+        late = u32(0)
         for lane in range(lesser(left, u32(32))):
             waits = found.waits[first + lane]
             if waits == LOOKED:
@@ -338,8 +340,16 @@ def stuck() -> None:
         found = st.locations[i]
         if found.mbarrier != 0 and found.born == st.group + 1 and found.expected != found.got:
             report(
-                RULE["mbarrier-bytes"], found.bytes_site, found.site, st.group, found.who, found.key, 8, found.expected, found.got,
-            )  # fmt: skip
+                RULE["mbarrier-bytes"],
+                found.bytes_site,
+                found.site,
+                st.group,
+                found.who,
+                found.key,
+                8,
+                found.expected,
+                found.got,
+            )
 
 
 # --- asynchronous copies ---------------------------------------------------------------------------------------------
@@ -349,7 +359,8 @@ def stuck() -> None:
 def commit(engine: u32) -> None:
     """Commit the operations that the running thread issued to an engine as a group."""
     thread = state.place.current
-    count, epoch = thread.groups[engine], thread.epoch[engine]
+    count = thread.groups[engine]
+    epoch = thread.epoch[engine]
     thread.ring[engine * RING + (count & (RING - 1))] = epoch
     thread.groups[engine] = count + 1
     thread.epoch[engine] = epoch + 1

@@ -10,19 +10,7 @@ from ..runtime.engine_table import GENERIC
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, tick
 from .locations import blocks_of, location, publish, released
 from .memory import lesser, raise_to
-from .state import (
-    GPU,
-    IN_GLOBAL,
-    IN_SHARED,
-    LEVELS,
-    MAPS,
-    RELEASED_MAPS,
-    SECTIONS,
-    Clock,
-    Thread,
-    detector,
-    state,
-)
+from .state import GPU, IN_GLOBAL, IN_SHARED, LEVELS, MAPS, RELEASED_MAPS, SECTIONS, Clock, Thread, detector, state
 from .store_buffer import load_from, settle_at, settle_own
 
 
@@ -184,9 +172,10 @@ def see_more(known: Ptr[u32], n: u64, whose: u32) -> None:
     first = n * state.place.engines
     maps = first + 2 * GENERIC * n
     for bit, source, target, count in (
-        (IN_SHARED, u64(0), first, n * GENERIC), (IN_GLOBAL, u64(0), first + n * GENERIC, n * GENERIC),
+        (IN_SHARED, u64(0), first, n * GENERIC),
+        (IN_GLOBAL, u64(0), first + n * GENERIC, n * GENERIC),
         (RELEASED_MAPS, u64(0), maps, n),
-    ):  # fmt: skip
+    ):
         if whose & bit != 0:
             for i in range(count):
                 raise_to(ref(known)[target + i], known[source + i])

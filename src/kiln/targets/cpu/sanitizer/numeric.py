@@ -50,7 +50,8 @@ def watch_multiplied(sanitizer: Instrumentation, x: Expander, accesses: list[Acc
 
 def _multiplied(address: ir.Value) -> Iterator[tuple[ir.Operation, bool]]:
     """Yield the 32-bit parts of an address with products of two dynamic numbers, and whether each counts as signed."""
-    todo, seen = [(address, True)], set[tuple[Any, bool]]()
+    todo = [(address, True)]
+    seen = set[tuple[Any, bool]]()
     while todo:
         value, signed = todo.pop()
         op = _maker(value)
@@ -105,7 +106,8 @@ def _not_finite(b: Builder, value: ir.Value) -> ir.Value:
 
 class _Watch:
     def __init__(self, sanitizer: Instrumentation, x: Expander) -> None:
-        self.sanitizer, self.x = sanitizer, x
+        self.sanitizer = sanitizer
+        self.x = x
         self.computing: list[ir.Operation] = []
         self.addresses: list[ir.Operation] = []
         self.stores: list[ir.Operation] = []
@@ -199,7 +201,8 @@ class _Watch:
 
     def _fits(self, op: ir.Operation, signed: bool) -> None:
         b = Builder(ir.InsertionPoint.after(op), op.location)
-        extend, i64 = "arith.extsi" if signed else "arith.extui", int_type(64)
+        extend = "arith.extsi" if signed else "arith.extui"
+        i64 = int_type(64)
         left, right = (b.value(extend, i64, (operand,)) for operand in op.operands)
         exact = b.value(op.name, i64, (left, right))
         bad = b.compare("ne", exact, b.value(extend, i64, (op.results[0],)))

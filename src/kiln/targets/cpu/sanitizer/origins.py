@@ -13,9 +13,19 @@ from ...lowering.builder import terminator
 from ...lowering.expansion import AnyOp
 
 _MOVING = {
-    "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",
-    "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.ptr_to_int", "llvm.ptrtoint", "llvm.inttoptr",
-}  # fmt: skip
+    "llvm.getelementptr",
+    "llvm.bitcast",
+    "llvm.extractvalue",
+    "builtin.unrealized_conversion_cast",
+    "cute.ptr_add",
+    "cute.cast_ptr",
+    "cute.view",
+    "cute.cast_memref",
+    "cute.iter",
+    "cute.ptr_to_int",
+    "llvm.ptrtoint",
+    "llvm.inttoptr",
+}
 """Operations whose result points into the memory of their first operand; a tensor's address comes first."""
 MOST_MERGES = 8
 
@@ -23,7 +33,8 @@ MOST_MERGES = 8
 def passed_on(value: ir.Value) -> list[ir.Value]:
     """Return the values that an address may be derived from; a loop's initial value comes first."""
     if isinstance(value.owner, ir.Block):
-        block, number = value.owner, ir.BlockArgument(value).arg_number
+        block = value.owner
+        number = ir.BlockArgument(value).arg_number
         parent = block.owner.operation
         if parent.name == "scf.for" and number:
             return [parent.operands[number + 2], terminator(block).operands[number - 1]]
@@ -74,7 +85,9 @@ def is_uniform(
 
 def register_arrays(address: ir.Value) -> list[ir.Value]:
     """Return the register arrays that an address may point into."""
-    seen, todo, found = set[ir.Value](), [address], list[ir.Value]()
+    seen = set[ir.Value]()
+    todo = [address]
+    found = list[ir.Value]()
     while todo:
         value = todo.pop()
         if value not in seen:
@@ -87,7 +100,8 @@ def register_arrays(address: ir.Value) -> list[ir.Value]:
 
 def is_only_printed(op: AnyOp) -> bool:
     """Return whether what an operation loads is only printed: a program may show what nobody has written."""
-    todo, printed = list(op.operation.results), False
+    todo = list(op.operation.results)
+    printed = False
     while todo:
         for use in todo.pop().uses:
             user = use.owner.operation

@@ -115,9 +115,7 @@ class AccessedMemory(NamedTuple):
     @property
     def site_fields(self) -> dict[str, Any]:
         """The fields of the `SanitizedSite` of an access."""
-        return {
-            "memory": self.name, "start": self.start, "element": self.element, "element_bits": self.element_bits
-        }  # fmt: skip
+        return {"memory": self.name, "start": self.start, "element": self.element, "element_bits": self.element_bits}
 
 
 _LEAF = re.compile(r"\?(?:\{[^}]*\})?|-?\d+")

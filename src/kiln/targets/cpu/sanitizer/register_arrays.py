@@ -57,14 +57,16 @@ def unproven_arrays(entry: ir.Block, places: dict[ir.Value, RegisterPlace]) -> s
             if access and access.memory in places:
                 place = places[access.memory]
                 start, bytes_ = _span(access, place)
-                array, bits = id(place.array), ((1 << bytes_) - 1) << start if start is not None else -1
+                array = id(place.array)
+                bits = ((1 << bytes_) - 1) << start if start is not None else -1
                 if store and start is not None:
                     written[array] = written.get(array, 0) | bits
                 elif not store and (start is None or bits & ~written.get(array, 0)):
                     unproven.add(array)
             for use in registers_of(op):
                 if use.pointer in places:
-                    array, start = id(places[use.pointer].array), places[use.pointer].constant()
+                    array = id(places[use.pointer].array)
+                    start = places[use.pointer].constant()
                     bits = -1 if start is None or start < 0 else ((1 << use.bytes) - 1) << start
                     if use.may_be_read and bits & ~written.get(array, 0):
                         unproven.add(array)
@@ -100,7 +102,8 @@ def registers_of(op: ir.Operation) -> list[RegisterUse]:
 
 def _span(access: cute.Load | cute.Store, place: RegisterPlace) -> tuple[int | None, int]:
     """Return the first byte of an access, if that is known, and the number of bytes; no byte for parts of one."""
-    bits, type_ = cute.element_bits(cute.info(access.memory.type).element), access.value.type
+    bits = cute.element_bits(cute.info(access.memory.type).element)
+    type_ = access.value.type
     count = math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
     if count * bits % 8:
         return None, 1

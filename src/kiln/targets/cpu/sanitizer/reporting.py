@@ -37,9 +37,16 @@ def is_wanted(rule: u32) -> bool:
 
 @native
 def report(
-    rule: u32, site: u32, other_site: u32, other_group: u32, other_tid: u32, address: u64 = 0, size: u32 = 0, first: u64 = 0,
+    rule: u32,
+    site: u32,
+    other_site: u32,
+    other_group: u32,
+    other_tid: u32,
+    address: u64 = 0,
+    size: u32 = 0,
+    first: u64 = 0,
     second: u64 = 0,
-) -> Ptr[Finding]:  # fmt: skip
+) -> Ptr[Finding]:
     """Record a finding, once for each rule and pair of places. `address` 0: it is about no memory.
 
     The case of the lowest block and thread is recorded, so that it does not depend on the schedule. Returns the record
@@ -160,7 +167,8 @@ def writes_what_is_there(place: u64) -> bool:
     st = state.place
     if st.value == 0:
         return False
-    new, old = Ptr[u8](st.value + (place - st.value_for)), Ptr[u8](place)
+    new = Ptr[u8](st.value + (place - st.value_for))
+    old = Ptr[u8](place)
     for i in range(u64(1) << st.shift):
         if new[i] != old[i]:
             return False

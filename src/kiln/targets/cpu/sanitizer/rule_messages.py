@@ -96,20 +96,41 @@ def explain(case: Case) -> Words:
 # --- races -----------------------------------------------------------------------------------------------------------
 
 _VERBS = {
-    "read": "reads", "write": "writes", "atomic update": "updates (atomically)", "atomic read": "reads (atomically)",
-    "atomic write": "writes (atomically)", "initialization of an mbarrier": "initializes an mbarrier in",
-    "arrival at an mbarrier": "arrives at the mbarrier in", "wait for an mbarrier": "waits for the mbarrier in",
-    "asynchronous copy to": "copies (asynchronously) to", "asynchronous copy from": "copies (asynchronously) from",
-    "bulk copy to": "copies (in bulk) to", "asynchronous store to": "stores (asynchronously) to", "bulk copy from": "copies (in bulk) from",
-    "wgmma": "executes a wgmma that reads", "answer to": "requests an answer of launch control to",
-    "address of tensor memory": "writes the address of tensor memory to", "tcgen05.ld": "loads", "tcgen05.st": "stores to",
-    "tcgen05.cp": "copies (tcgen05.cp) to", "source of a tcgen05.cp": "copies (tcgen05.cp) from", "tcgen05.shift": "shifts",
-    "tcgen05.dealloc": "frees", "D of a tcgen05.mma": "issues a tcgen05.mma whose D is", "A of a tcgen05.mma": "issues a tcgen05.mma whose A is",
-    "B of a tcgen05.mma": "issues a tcgen05.mma whose B is", "scales of a tcgen05.mma": "issues a tcgen05.mma whose scale factors are",
-    "box to": "loads a box to", "box from": "stores a box from", "box of": "loads a box of", "box in": "stores a box in",
-    "box into": "combines a box with", "tensor map": "copies by the tensor map in", "edit of a tensor map": "edits the tensor map in",
+    "read": "reads",
+    "write": "writes",
+    "atomic update": "updates (atomically)",
+    "atomic read": "reads (atomically)",
+    "atomic write": "writes (atomically)",
+    "initialization of an mbarrier": "initializes an mbarrier in",
+    "arrival at an mbarrier": "arrives at the mbarrier in",
+    "wait for an mbarrier": "waits for the mbarrier in",
+    "asynchronous copy to": "copies (asynchronously) to",
+    "asynchronous copy from": "copies (asynchronously) from",
+    "bulk copy to": "copies (in bulk) to",
+    "asynchronous store to": "stores (asynchronously) to",
+    "bulk copy from": "copies (in bulk) from",
+    "wgmma": "executes a wgmma that reads",
+    "answer to": "requests an answer of launch control to",
+    "address of tensor memory": "writes the address of tensor memory to",
+    "tcgen05.ld": "loads",
+    "tcgen05.st": "stores to",
+    "tcgen05.cp": "copies (tcgen05.cp) to",
+    "source of a tcgen05.cp": "copies (tcgen05.cp) from",
+    "tcgen05.shift": "shifts",
+    "tcgen05.dealloc": "frees",
+    "D of a tcgen05.mma": "issues a tcgen05.mma whose D is",
+    "A of a tcgen05.mma": "issues a tcgen05.mma whose A is",
+    "B of a tcgen05.mma": "issues a tcgen05.mma whose B is",
+    "scales of a tcgen05.mma": "issues a tcgen05.mma whose scale factors are",
+    "box to": "loads a box to",
+    "box from": "stores a box from",
+    "box of": "loads a box of",
+    "box in": "stores a box in",
+    "box into": "combines a box with",
+    "tensor map": "copies by the tensor map in",
+    "edit of a tensor map": "edits the tensor map in",
     "non-coherent load": "loads (ld.global.nc)",
-}  # fmt: skip
+}
 _NONCOHERENT = "non-coherent load"
 _OF_BOXES = ("box to", "box from")
 """Accesses of boxes to shared memory."""
@@ -148,9 +169,11 @@ def _noncoherent(case: Case) -> Words:
     """Return the words for memory that a kernel writes, and loads as memory that nobody writes."""
     rule = "which is for memory that no thread writes while the kernel runs"
     if case.site.what == _NONCOHERENT:
-        text, done = f"{case.me} {case.access}, {rule}, and {case.other} wrote it", "written"
+        text = f"{case.me} {case.access}, {rule}, and {case.other} wrote it"
+        done = "written"
     else:
-        text, done = f"{case.me} {case.access}, and {case.other} loaded it by ld.global.nc, {rule}", "loaded"
+        text = f"{case.me} {case.access}, and {case.other} loaded it by ld.global.nc, {rule}"
+        done = "loaded"
     return Words(text, "load it without invariant=True, nc or ldu", f"{done} here by {case.other}")
 
 
@@ -212,7 +235,8 @@ def _what_is_missing(case: Case) -> str:
 
 def _one_line(case: Case) -> bool:
     """Return whether both accesses are on one source line."""
-    mine, theirs = case.site.span, case.other_site.span
+    mine = case.site.span
+    theirs = case.other_site.span
     return mine is not None and theirs is not None and (mine.filename, mine.line) == (theirs.filename, theirs.line)
 
 
@@ -230,9 +254,11 @@ def _in_flight(case: Case) -> Words:
     """Return the words for registers that are accessed while a WGMMA in flight uses them."""
     role = "adds to" if case.extra[1] else "reads"
     if case.site.what == "wgmma":
-        text, uncommitted = f"{case.me} executes a wgmma with registers that another one in flight {role}", 0
+        text = f"{case.me} executes a wgmma with registers that another one in flight {role}"
+        uncommitted = 0
     else:
-        offset, uncommitted = case.extra[0] & 0xFFFFFFFF, case.extra[0] >> 32
+        offset = case.extra[0] & 0xFFFFFFFF
+        uncommitted = case.extra[0] >> 32
         element = f"element {int(offset // case.size)} of {case.site.memory or 'a register tensor'}"
         text = f"{case.me} {_phrase(case.site.what, element)} while a wgmma in flight {role} it"
     hint = "wait for the WGMMA first: warpgroup.wait_group(n) with n groups at most after its own"
@@ -244,8 +270,7 @@ def _in_flight(case: Case) -> Words:
 def _unfenced(case: Case) -> Words:
     if case.extra[1] == 2:
         return Words(
-            f"{case.me} executes its first wgmma without a fence",
-            "call warpgroup.fence() before the first WGMMA",
+            f"{case.me} executes its first wgmma without a fence", "call warpgroup.fence() before the first WGMMA"
         )
     registers = "accumulator" if case.extra[0] else "A in registers"
     done = "written" if case.extra[1] else "read"
@@ -272,7 +297,8 @@ def _too_small(case: Case) -> str:
     """Return the help for an access behind the end of an allocation; empty for other accesses."""
     low, high = case.extra
     if case.reach > high - low:
-        elements, has = int(case.reach // case.size), int((high - low) // case.size)
+        elements = int(case.reach // case.size)
+        has = int((high - low) // case.size)
         return (
             f"the layout of the tensor reaches {elements} elements, allocate as many, cute.cosize(layout): it has {has}"
         )
@@ -283,13 +309,16 @@ def _too_small(case: Case) -> str:
 
 def _bounds(case: Case) -> Words:
     low, high = case.extra
-    site, size, record = case.site, case.size, case.record
+    site = case.site
+    size = case.size
+    record = case.record
     if record.modes:
         shape = ", ".join(map(str, record.extents[: record.modes]))
         return Words(f"{case.me} {case.access}, and its shape is ({shape})", _GUARD)
     if record.space == 0:
         # of many elements at once, the first that is outside: they may begin inside
-        at, count = int((low if low < 0 else max(low, high)) // size), int(high // size)
+        at = int((low if low < 0 else max(low, high)) // size)
+        count = int(high // size)
         return Words(
             f"{case.me} {_phrase(site.what, 'element')} {at} of a register array of {count} {site.element}",
             _outside(at),
@@ -316,7 +345,8 @@ def _bounds(case: Case) -> Words:
 
 
 def _box_outside(case: Case) -> Words:
-    record, modes = case.record, case.extra[0]
+    record = case.record
+    modes = case.extra[0]
     place, extents = (f"({', '.join(map(str, numbers[:modes]))})" for numbers in (record.place, record.extents))
     return Words(
         f"{case.me} loads a box at {place} that lies wholly outside its tensor of {extents}, as most boxes of this loop "
@@ -353,7 +383,8 @@ def _unset(case: Case) -> Words:
         "A of a wgmma": "executes a wgmma whose A is",
     }[case.site.what]
     if case.other_site.what == "register tensor":
-        name, element = case.other_site.memory, case.extra[0]
+        name = case.other_site.memory
+        element = case.extra[0]
         part = f"element {element} of" if element < 1 << 31 else "an element of"
         return Words(
             f"{case.me} {doing} {part} {name or 'a register tensor'}, which nobody has written",
@@ -461,7 +492,8 @@ def _not_finite(case: Case) -> Words:
         text = f"{numbers[0]} {sign} {numbers[1]}"
     else:
         text = f"{case.site.what}({', '.join(numbers) if numbers else '...'})"
-    index, count = case.extra[0] & 0xFFFFFFFF, case.extra[0] >> 32
+    index = case.extra[0] & 0xFFFFFFFF
+    count = case.extra[0] >> 32
     where = f", element {index} of {count}" if count > 1 else ""
     goes = f"; it is stored in {case.memory}" if case.space else ""
     return Words(

@@ -156,7 +156,8 @@ def check_scopes(other: Ptr[Access], scope: u32, site: u32, address: u64, size: 
 
     If not, report a race.
     """
-    theirs, who = scope_of(other), other.tid & WHO
+    theirs = scope_of(other)
+    who = other.tid & WHO
     if in_scope(lesser(scope, theirs), other.group, who):
         return True
     report(RULE["scope"], site, other.site, other.group, who, address, size, scope, theirs)
@@ -170,7 +171,9 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
     group = st.group
     engine = (flags >> ENGINE_SHIFT) & 15
     me, clock = identity(engine)
-    writes, atomic, scope = flags & WRITE != 0, flags & ATOMIC != 0, SYSTEM - (flags >> SCOPE_SHIFT & SYSTEM)
+    writes = flags & WRITE != 0
+    atomic = flags & ATOMIC != 0
+    scope = SYSTEM - (flags >> SCOPE_SHIFT & SYSTEM)
     shared = flags & SPACE_MASK == SHARED
     noncoherent = flags & NONCOHERENT != 0 and not shared
     if noncoherent and is_written(cell, site, address, size):
@@ -252,7 +255,8 @@ def source_of(address):
     It is 1 where the copy writes zeros, and 0 if it writes both.
     """
     st = state.place
-    offset, source = address - st.source_for, u64(0)
+    offset = address - st.source_for
+    source = u64(0)
     if offset >= st.source_bytes:
         source = u64(1)
     elif offset + (u64(1) << st.shift) <= st.source_bytes:
@@ -424,7 +428,8 @@ def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) 
 def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32, said_shared: bool) -> bool:
     """Check an access to shared memory, or to the frames behind it, and return whether it is valid."""
     st = state.place
-    rank, offset = u64(0), address - st.arena
+    rank = u64(0)
+    offset = address - st.arena
     if offset >= st.chunk:
         rank = offset // st.chunk
         offset = offset % st.chunk
@@ -436,7 +441,8 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
         report_alone("bounds", site, address, size, low, limit)
         return False
     if end <= st.smem:
-        first, last = offset >> st.shift, (end - 1) >> st.shift
+        first = offset >> st.shift
+        last = (end - 1) >> st.shift
         flags = (flags & ~u32(SPACE_MASK)) | SHARED
         if st.kinds & PLAIN != 0:
             if st.left == 0:  # from here on writes are not recorded
@@ -470,7 +476,8 @@ def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, f
             if address >= st.objects[i].low and end <= st.objects[i].high:
                 known = True
     if st.readonly != 0 and flags & WRITE != 0 and fine:
-        constant, writable = False, False
+        constant = False
+        writable = False
         for i in range(st.object_count):
             o = st.objects[i]
             if (number == 0 or number == i + 1) and address >= o.low and address < o.high:

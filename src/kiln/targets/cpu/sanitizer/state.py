@@ -39,7 +39,10 @@ WIDEST_DELAYED = 16
 """The most bytes of one."""
 USES_LOADS = 2
 """An election, as a meeting of lanes that orders something (`barriers.meet`); 0 and 1 are those that do not, and do."""
-IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
+IN_SHARED = 1
+IN_GLOBAL = 2
+RELEASED_MAPS = 4
+MAPS = 8
 """Bits of a proxy fence (`memory_order.view`): which accesses see those of the generic proxy.
 
 The async proxy in shared memory, in global memory; threads that acquire tensor maps; this thread's own TMA copies.
@@ -57,8 +60,12 @@ that are over, without those writes being visible (`clocks.release_over`).
 
 
 # accesses: bits of the flags
-WRITE, ATOMIC = 1, 2
-SPACE_SHIFT, ENGINE_SHIFT, NO_INIT, ALIGNMENT_SHIFT = 2, 5, 1 << 9, 10
+WRITE = 1
+ATOMIC = 2
+SPACE_SHIFT = 2
+ENGINE_SHIFT = 5
+NO_INIT = 1 << 9
+ALIGNMENT_SHIFT = 10
 """Fields of the flags: three bits for the space, four for the engine, one if reads of unset memory are fine, six for
 log2 of the alignment."""
 OF_MAP = 1 << 16
@@ -67,7 +74,9 @@ SCOPE_SHIFT = 17
 """Two bits of the flags: by how many of `SCOPES` that of an atomic access is narrower than the widest."""
 NONCOHERENT = 1 << 19
 """Flag: a load that may miss every write of the kernel (`ld.global.nc`)."""
-SHARED, GLOBAL, TENSOR = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT, 3 << SPACE_SHIFT
+SHARED = 1 << SPACE_SHIFT
+GLOBAL = 2 << SPACE_SHIFT
+TENSOR = 3 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global", TENSOR: "tensor"}
 SPACE_OF = {"smem": SHARED, "dsmem": SHARED, "gmem": GLOBAL}
 """The spaces that the detector tracks, by the dialect's memory spaces."""
@@ -100,7 +109,9 @@ RING = 64
 FLIGHTS = 16
 """The most register arrays of a thread, or parts of them, that incomplete WGMMAs use."""
 DENSE = 0xFFFF_FFFF
-LOOKED, PASSED, PENDING = 1, 2, 4
+LOOKED = 1
+PASSED = 2
+PENDING = 4
 """States of a thread at an mbarrier: it has seen the phase complete, the phase is complete, it waits (plus the
 parity)."""
 PAGE_SHIFT = 12
@@ -109,17 +120,55 @@ MAX_PAGES = 1 << 20
 LOCATIONS = 1 << 14
 """Entries of the table of synchronizing addresses, atomics and mbarriers (a power of two)."""
 _RULES_OF_KIND = {
-    "race": ("read-write", "write-read", "write-write", "atomic", "scope", "non-coherent", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read",
-             "tmem-unwaited", "tmem-unwaited-load"),
-    "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative", "outside", "tmem-format",
-               "tmem-scales"),
+    "race": (
+        "read-write",
+        "write-read",
+        "write-write",
+        "atomic",
+        "scope",
+        "non-coherent",
+        "proxy",
+        "map-proxy",
+        "in-flight",
+        "unfenced",
+        "unfenced-read",
+        "tmem-unwaited",
+        "tmem-unwaited-load",
+    ),
+    "memory": (
+        "bounds",
+        "alignment",
+        "uninitialized",
+        "read-only",
+        "swizzle",
+        "negative",
+        "outside",
+        "tmem-format",
+        "tmem-scales",
+    ),
     "sync": (
-        "divergent", "other-way", "barrier-exited", "count", "barrier-early", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow",
-        "mbarrier-early", "mbarrier-bytes", "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
-        "store-unseen", "pair-issuer",
+        "divergent",
+        "other-way",
+        "barrier-exited",
+        "count",
+        "barrier-early",
+        "mbarrier-init",
+        "mbarrier-twice",
+        "mbarrier-overflow",
+        "mbarrier-early",
+        "mbarrier-bytes",
+        "mbarrier-phase",
+        "lanes-site",
+        "lanes-mask",
+        "lanes-exited",
+        "block-exited",
+        "block-started",
+        "copy-unseen",
+        "store-unseen",
+        "pair-issuer",
     ),
     "numeric": ("not-finite", "index-overflow", "zero-division", "negative-shift"),
-}  # fmt: skip
+}
 KIND_OF_RULE: dict[str, str] = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
 RULES: tuple[str, ...] = tuple(KIND_OF_RULE)
 """All rules; `Finding.rule` is an index."""

@@ -154,7 +154,9 @@ def load_from(place: u64, size: u32, site: u32) -> u64:
     goes on.
     """
     st = state.place
-    own, parts, late = Ptr[Delayed](None), False, False
+    own = Ptr[Delayed](None)
+    parts = False
+    late = False
     for i in range(st.delayed_count):
         delayed = st.delayed[i]
         if overlaps(delayed, place, size):

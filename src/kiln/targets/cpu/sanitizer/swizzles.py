@@ -20,9 +20,15 @@ from .tiles import BITS, UNKNOWN
 
 _ANY_VALUE = {"vector.broadcast", "vector.splat"}
 _TAKING = {
-    "vector.extract", "vector.extract_strided_slice", "vector.shape_cast", "vector.bitcast", "llvm.bitcast", "arith.bitcast",
-    "arith.extui", "builtin.unrealized_conversion_cast",
-}  # fmt: skip
+    "vector.extract",
+    "vector.extract_strided_slice",
+    "vector.shape_cast",
+    "vector.bitcast",
+    "llvm.bitcast",
+    "arith.bitcast",
+    "arith.extui",
+    "builtin.unrealized_conversion_cast",
+}
 """Operations that take elements of their first operand, and nothing else."""
 _CONSTANT = {"arith.constant", "llvm.mlir.constant", "llvm.mlir.zero"}
 
@@ -64,9 +70,14 @@ def is_uniform(value: ir.Value | None) -> bool:
 
 
 def look(
-    b: Builder, tell: Callable[..., Any], address: ir.Value, bytes_: int | ir.Value, seen: Swizzled | None, write: bool,
+    b: Builder,
+    tell: Callable[..., Any],
+    address: ir.Value,
+    bytes_: int | ir.Value,
+    seen: Swizzled | None,
+    write: bool,
     site: int,
-) -> None:  # fmt: skip
+) -> None:
     """After an access to shared memory, record or compare where its bytes lie without the swizzle."""
     if seen is not None or write:
         base = b.i64(0) if seen is None or seen.base is None else seen.base

@@ -50,7 +50,10 @@ from .state import (
 from .store_buffer import settle_own
 from .tiles import BITS, tile
 
-COPIED, STORED, SHIFTED_IN, SCALES = 1, 2, 3, 4
+COPIED = 1
+STORED = 2
+SHIFTED_IN = 3
+SCALES = 4
 """Tags of cells by what wrote them last; those of accumulators are larger (`tag_of`).
 
 A copy of scale factors (32x128b.warpx4) has four columns, of 32 rows of an operand each: their tags are SCALES and the
@@ -131,7 +134,8 @@ def say(found: Ptr[Finding], rank: u32, row: u32, column: u32) -> None:
 def check_accesses(rank: u32, row: u32, column: u32, me: u32, now: u32, site: u32) -> None:
     """Check that all accesses to a cell happened before one of `me`; reads matter if it writes: if `now` is not 0."""
     st = state.place
-    cell, tag = cell_at(st, rank, row, column), tag_at(st, rank, row, column)[0]
+    cell = cell_at(st, rank, row, column)
+    tag = tag_at(st, rank, row, column)[0]
     before = cell.write
     if before.clock != 0 and not goes_before(before, me, tag, now, True):
         conflict(u32(RULE["write-write"]) if now != 0 else u32(RULE["write-read"]), before, site, rank, row, column)
@@ -151,9 +155,7 @@ def check_accesses(rank: u32, row: u32, column: u32, me: u32, now: u32, site: u3
 
 
 @native
-def touch_tensor(
-    rank: u32, row: u32, column: u32, me: u32, clock: u32, now: u32, reads: bool, site: u32
-) -> None:  # fmt: skip
+def touch_tensor(rank: u32, row: u32, column: u32, me: u32, clock: u32, now: u32, reads: bool, site: u32) -> None:
     """Check and record an access to a cell: a write if `now`, the tag, is not 0; one that also reads if `reads`."""
     st = state.place
     if st.kinds & PLAIN != 0:
@@ -184,7 +186,7 @@ def touch_tensor(
 @native
 def touch_lanes(
     rank: u32, lane: u32, lanes: u32, column: u32, count: u32, me: u32, clock: u32, now: u32, reads: bool, site: u32
-) -> None:  # fmt: skip
+) -> None:
     """Check an access to columns of so many lanes; lanes and columns that are not there are a fault elsewhere."""
     for row in range(lane // TENSOR_LANES, min((lane + lanes + TENSOR_LANES - 1) // TENSOR_LANES, u32(TENSOR_ROWS))):
         for each in range(column, min(column + count, u32(TMEM_COLUMNS))):
@@ -207,7 +209,8 @@ def tensor_allocated(place: u32, columns: u32) -> None:
     st = state.place
     if st.active == 0 or st.tensor_slots == None:
         return
-    rank, column = st.tid // st.per_block, place & 0xFFFF
+    rank = st.tid // st.per_block
+    column = place & 0xFFFF
     slots = (u32(1) << columns // TMEM_SLOT) - 1 << column // TMEM_SLOT
     if st.tensor_slots[rank] & slots == 0:
         st.tensor_slots[rank] |= slots
@@ -236,7 +239,8 @@ def tensor_freed(place: u32, columns: u32, cta_group: u32, site: u32) -> None:
     st = state.place
     if st.active == 0 or st.tensor_slots == None:
         return
-    rank, column = st.tid // st.per_block, place & 0xFFFF
+    rank = st.tid // st.per_block
+    column = place & 0xFFFF
     slots = (u32(1) << columns // TMEM_SLOT) - 1 << column // TMEM_SLOT
     st.tensor_slots[rank] &= ~slots
     if st.kinds & PLAIN != 0:
@@ -280,9 +284,13 @@ def tensor_access(place: u32, form: u32, stores: u32, site: u32) -> None:
     who = as_first_lane()
     engine = u32(TCGEN05_ST) if stores != 0 else u32(TCGEN05_LD)
     # what the lanes told each other when they met is one time before
-    me, clock = engine * st.threads + st.tid, st.current.own[0] - 1
+    me = engine * st.threads + st.tid
+    clock = st.current.own[0] - 1
     lanes = u32(32) if form & 15 == 0 else u32(16)
-    rank, lane, column, count = st.tid // st.per_block, place >> 16, place & 0xFFFF, columns_of(form)
+    rank = st.tid // st.per_block
+    lane = place >> 16
+    column = place & 0xFFFF
+    count = columns_of(form)
     tag = u32(STORED) if stores != 0 else u32(0)
     touch_lanes(rank, lane, lanes, column, count, me, clock, tag, stores == 0, site)
     if form & 15 == 4:
@@ -347,7 +355,9 @@ def read_shared(rank: u32, offset: u32, engine: u32, descriptor: u64, looks: u32
 
 
 @native
-def read_operand(rank: u32, mma: Ptr[Mma], descriptor: u64, rows: u32, along: bool, type_: u32, looks: u32, site: u32) -> None:  # fmt: skip
+def read_operand(
+    rank: u32, mma: Ptr[Mma], descriptor: u64, rows: u32, along: bool, type_: u32, looks: u32, site: u32
+) -> None:
     """Check an operand of an MMA in shared memory."""
     fp4 = mma.kind >= umma.OF_MXF4
     per = u32(32) if fp4 else u32(16) // umma.bytes_of(type_)
@@ -375,13 +385,12 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
         return
     if st.kinds & PLAIN != 0 and st.left == 0:
         return
-    me, clock = u32(TCGEN05) * st.threads + st.tid, st.current.epoch[TCGEN05]
-    rank, m, n, parts = (
-        st.tid // st.per_block,
-        umma.rows_of(mma) // mma.cta_group,
-        umma.columns_of(mma),
-        umma.parts_of(mma),
-    )
+    me = u32(TCGEN05) * st.threads + st.tid
+    clock = st.current.epoch[TCGEN05]
+    rank = st.tid // st.per_block
+    m = umma.rows_of(mma) // mma.cta_group
+    n = umma.columns_of(mma)
+    parts = umma.parts_of(mma)
     if mma.cta_group == 2 and rank & 1 != 0:
         report_alone("pair-issuer", d_site)
     in_tensor = mma.flags & umma.A_IN_TENSOR_MEMORY != 0
@@ -417,7 +426,8 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
             read_scales(there, mma, mma.sfa, m, mma.idesc >> 29 & 3, u32(128), me, clock, scale_site)
             read_scales(there, mma, mma.sfb, n // parts, mma.idesc >> 4 & 3, n, me, clock, scale_site)
         if mma.flags & umma.SHIFTS_A != 0:
-            at, count = u32(mma.a) & 0xFFFF, u32(umma.A_COLUMNS)
+            at = u32(mma.a) & 0xFFFF
+            count = u32(umma.A_COLUMNS)
             touch_lanes(there, u32(0), u32(128), at, count, me, clock, SHIFTED_IN, True, a_site)
 
 
@@ -437,14 +447,15 @@ def read_as(rank: u32, row: u32, column: u32, count: u32, me: u32, clock: u32, p
 @native
 def read_scales(
     rank: u32, mma: Ptr[Mma], place: u32, rows: u32, first: u32, width: u32, me: u32, clock: u32, site: u32
-) -> None:  # fmt: skip
+) -> None:
     """Check the scale factors of rows of A or columns of B, which all four warps' lanes have.
 
     Where a copy of scale factors wrote them, they are those of consecutive rows, and the same in all warps' lanes. The
     128 rows of A start with a copy; tiles of B of a multiple of 64 columns start with one, or in its middle.
     """
     st = state.place
-    blocks, count = (first + umma.scales_of(mma) + 3) // 4, (rows + TENSOR_LANES - 1) // TENSOR_LANES
+    blocks = (first + umma.scales_of(mma) + 3) // 4
+    count = (rows + TENSOR_LANES - 1) // TENSOR_LANES
     for block in range(blocks):
         start = (place & 0xFFFF) + block * ((width + 127) // 128 * 4)
         begins = tag_at(st, rank, 0, min(start, u32(TMEM_COLUMNS - 1)))[0]
@@ -456,7 +467,8 @@ def read_scales(
                 cell = warp * 2 + row % 2
                 read_as(rank, cell, column, u32(1), me, clock, True, site)
                 if column < TMEM_COLUMNS and is_of_scales(begins):
-                    tag, wanted = tag_at(st, rank, cell, column)[0], SCALES + (inside + row // 2) % 4
+                    tag = tag_at(st, rank, cell, column)[0]
+                    wanted = SCALES + (inside + row // 2) % 4
                     if misplaced | (tag != wanted) and tag != 0 and tag < LEAST_TAG:
                         before = cell_at(st, rank, cell, column).write
                         say(
@@ -475,8 +487,10 @@ def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, s
     st = state.place
     if st.active == 0 or st.tensor_slots == None:
         return
-    me, clock = u32(TCGEN05_CP) * st.threads + st.tid, st.current.epoch[TCGEN05_CP]
-    rank, shape = st.tid // st.per_block, form & 15
+    me = u32(TCGEN05_CP) * st.threads + st.tid
+    clock = st.current.epoch[TCGEN05_CP]
+    rank = st.tid // st.per_block
+    shape = form & 15
     descriptor = umma.relative(st.arena + u64(rank) * st.chunk, descriptor)
     for cta in range(form >> GROUP_SHIFT):
         there = rank ^ cta
@@ -485,7 +499,8 @@ def tensor_copy(place: u32, descriptor: u64, form: u32, looks: u32, site: u32, s
                 read_shared(there, row_piece(descriptor, row, piece), u32(TCGEN05_CP), descriptor, looks, shared_site)
         for row in range(u32(TENSOR_ROWS)):
             if shape != 2 or row % 2 == 0:
-                lane, count = row * TENSOR_LANES, 4 * chosen(PIECES, shape)
+                lane = row * TENSOR_LANES
+                count = 4 * chosen(PIECES, shape)
                 for each in range(count):
                     tag = SCALES + each if shape == OF_SCALES else u32(COPIED)
                     touch_lanes(there, lane, TENSOR_LANES, (place & 0xFFFF) + each, u32(1), me, clock, tag, False, site)
@@ -497,7 +512,8 @@ def tensor_shift(place: u32, cta_group: u32, site: u32) -> None:
     st = state.place
     if st.active == 0 or st.tensor_slots == None:
         return
-    me, clock = u32(TCGEN05) * st.threads + st.tid, st.current.epoch[TCGEN05]
+    me = u32(TCGEN05) * st.threads + st.tid
+    clock = st.current.epoch[TCGEN05]
     for cta in range(cta_group):
         there = (st.tid // st.per_block) ^ cta
         touch_lanes(there, place >> 16, u32(32), place & 0xFFFF, u32(8), me, clock, SHIFTED_IN, True, site)
@@ -515,7 +531,8 @@ def tensor_commit(mbarrier: u64, mask: i32, site: u32) -> None:
     thread = st.current
     cluster = st.sizes.cluster[0] * st.sizes.cluster[1] * st.sizes.cluster[2]
     mine = st.tid // st.per_block
-    first, offset = mine - mine % cluster, (mbarrier - st.arena) % st.chunk
+    first = mine - mine % cluster
+    offset = (mbarrier - st.arena) % st.chunk
     for number in range(cluster):
         there = st.arena + u64(first + number) * st.chunk + offset
         if (mask < 0 and there == mbarrier) or (mask >= 0 and u32(mask) >> number & 1 != 0):

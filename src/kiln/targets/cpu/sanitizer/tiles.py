@@ -27,7 +27,8 @@ def mark_of(plain):
 @native
 def differ(a: u64, b: u64) -> bool:
     """Return whether the bytes of two cells differ."""
-    first, second = Ptr[u8](a), Ptr[u8](b)
+    first = Ptr[u8](a)
+    second = Ptr[u8](b)
     for i in range(u64(1) << state.place.shift):
         if first[i] != second[i]:
             return True
@@ -38,7 +39,8 @@ def differ(a: u64, b: u64) -> bool:
 def brings_another(rank: u64, cell: u64, plain: u64) -> bool:
     """Return whether the element written as address `plain` lies elsewhere, with another value than a cell has."""
     st = state.place
-    start, cells = st.arena + rank * st.chunk, u64(st.cells_per_block)
+    start = st.arena + rank * st.chunk
+    cells = u64(st.cells_per_block)
     marks = ref(st.tiles)[rank * cells]
     other = False
     first = ((plain - start) >> st.shift) - (u64(_NEAR) >> st.shift)
@@ -57,12 +59,15 @@ def tile(address: u64, size: u32, base: u64, code: u32, writes: u32, site: u32) 
     st = state.place
     if st.active == 0 or st.kinds & PLAIN != 0 or size == 0 or address < st.arena or address >= st.arena_end:
         return
-    rank, offset = (address - st.arena) // st.chunk, (address - st.arena) % st.chunk
+    rank = (address - st.arena) // st.chunk
+    offset = (address - st.arena) % st.chunk
     if offset + size > st.smem:
         return
     if st.tiles == None:
         st.tiles = many(u32, u64(st.cells_per_block) * st.sizes.group)
-    bits, low, shift = code & 63, (code >> BITS) & 63, (code >> 2 * BITS) & 63
+    bits = code & 63
+    low = (code >> BITS) & 63
+    shift = (code >> 2 * BITS) & 63
     mask = ((u64(1) << bits) - 1) << low
     for i in range(offset >> st.shift, ((offset + size - 1) >> st.shift) + 1):
         cell = rank * st.cells_per_block + i

@@ -32,10 +32,18 @@ if TYPE_CHECKING:
 _MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.through"}
 """Operations whose result points into the memory of their first operand."""
 _SHAPING = {
-    "vector.extract", "vector.insert", "vector.broadcast", "vector.shape_cast", "vector.extract_strided_slice",
-    "vector.insert_strided_slice", "vector.shuffle", "vector.transpose", "vector.from_elements", "vector.splat",
+    "vector.extract",
+    "vector.insert",
+    "vector.broadcast",
+    "vector.shape_cast",
+    "vector.extract_strided_slice",
+    "vector.insert_strided_slice",
+    "vector.shuffle",
+    "vector.transpose",
+    "vector.from_elements",
+    "vector.splat",
     "vector.interleave",
-}  # fmt: skip
+}
 """Operations that only move elements: shadows move in the same way."""
 _COMPUTING = {
     "cute_nvgpu.approx",
@@ -49,23 +57,40 @@ _COMPUTING = {
 _SHUFFLE = "cute_nvgpu.shuffle"
 _TOGETHER = {"cute_nvgpu.vote", "cute_nvgpu.redux"}
 """Warp operations whose result depends on the first operand of every lane."""
-_MMA, _SCALED_MMA = "cute_nvgpu.mma_sync", "cute_nvgpu.mma_block_scale"
+_MMA = "cute_nvgpu.mma_sync"
+_SCALED_MMA = "cute_nvgpu.mma_block_scale"
 _ASSEMBLY = "llvm.inline_asm"
 _WRITING = re.compile(r"(?<![\w.%])(st|red|atom|stmatrix)\b")
 """Instructions of PTX that write to memory."""
 _ONES = {
-    "f16": 0x3C003C00, "bf16": 0x3F803F80, "tf32": 0x3F800000, "s8": 0x01010101, "u8": 0x01010101, "e4m3": 0x38383838,
-    "e5m2": 0x3C3C3C3C, "s4": 0x11111111, "u4": 0x11111111, "f64": 0x3FF0000000000000,
-}  # fmt: skip
+    "f16": 0x3C003C00,
+    "bf16": 0x3F803F80,
+    "tf32": 0x3F800000,
+    "s8": 0x01010101,
+    "u8": 0x01010101,
+    "e4m3": 0x38383838,
+    "e5m2": 0x3C3C3C3C,
+    "s4": 0x11111111,
+    "u4": 0x11111111,
+    "f64": 0x3FF0000000000000,
+}
 """A register of ones, by the type of its elements."""
 _HARMLESS = {
-    ("cute.load", 0), ("cute.store", 1), ("cute.leaf", 0), ("cute.bounds", 0), ("cute_nvgpu.wgmma", 0), ("cute_nvgpu.wgmma", 1),
-}  # fmt: skip
+    ("cute.load", 0),
+    ("cute.store", 1),
+    ("cute.leaf", 0),
+    ("cute.bounds", 0),
+    ("cute_nvgpu.wgmma", 0),
+    ("cute_nvgpu.wgmma", 1),
+}
 """Uses of a register tensor's address that are tracked, or are harmless."""
 _STORES = {
-    "cute.store": 0, "cute_nvgpu.ordered_store": 1, "cute_nvgpu.atomic_rmw": 1, "cute_nvgpu.stmatrix": 1,
+    "cute.store": 0,
+    "cute_nvgpu.ordered_store": 1,
+    "cute_nvgpu.atomic_rmw": 1,
+    "cute_nvgpu.stmatrix": 1,
     "cute_nvgpu.atomic_cas": 2,
-}  # fmt: skip
+}
 """Operations that write a value to memory, with the number of that operand."""
 
 
@@ -96,7 +121,9 @@ def watch(sanitizer: Instrumentation, expansion: Expansion, func: ir.Operation) 
 
 class _Watch:
     def __init__(self, sanitizer: Instrumentation, expansion: Expansion, func: ir.Operation) -> None:
-        self.sanitizer, self.expansion, self.func = sanitizer, expansion, func
+        self.sanitizer = sanitizer
+        self.expansion = expansion
+        self.func = func
         self.entry = func.regions[0].blocks[0]
         self.kernel: str = func.attributes["sym_name"].value
         self.places: dict[ir.Value, RegisterPlace] = {}
@@ -127,7 +154,8 @@ class _Watch:
     def _leave_out(self) -> None:
         """Find the values that may be unset, and the register tensors that may hold one."""
         unproven = unproven_arrays(self.entry, self.places)
-        everywhere, self.sure = self.places, {}
+        everywhere = self.places
+        self.sure = {}
         self.places = {value: place for value, place in everywhere.items() if id(place.array) in unproven}
         self.sure = {value: place for value, place in everywhere.items() if id(place.array) not in unproven}
         while True:
@@ -408,7 +436,8 @@ class _Watch:
         for use in registers_of(op):
             if use.pointer not in self.places:
                 continue
-            b, place = Builder(ir.InsertionPoint(op), op.location), self.places[use.pointer]
+            b = Builder(ir.InsertionPoint(op), op.location)
+            place = self.places[use.pointer]
             address, _ = self._address(b, place, b.i64(0), cute.info(use.pointer.type).element, use.bytes)
             if use.may_be_read:
                 unset = self.sanitizer.call(self.expansion, b, "any_unset", address, use.bytes)
@@ -423,7 +452,8 @@ class _Watch:
 
     def _computed(self, op: ir.Operation, b: Builder) -> ir.Value:
         """Return the shadow of an operation's result."""
-        name, type_ = op.name, op.results[0].type
+        name = op.name
+        type_ = op.results[0].type
         if name == "cute.undef":
             return b.const(like(type_, int_type(1)), 1)
         if name in (_MMA, _SCALED_MMA):
@@ -458,10 +488,12 @@ class _Watch:
         if name in ("arith.andi", "arith.ori") and like(type_, int_type(1)) == type_:
             # false and anything is false, true or anything is true
             x, y = op.operands
-            sx, sy = self._shadow(b, x), self._shadow(b, y)
+            sx = self._shadow(b, x)
+            sy = self._shadow(b, y)
             if name == "arith.ori":
                 one = b.const(type_, 1)
-                x, y = b.binary("xori", x, one), b.binary("xori", y, one)
+                x = b.binary("xori", x, one)
+                y = b.binary("xori", y, one)
             either = b.binary("ori", b.binary("andi", sx, y), b.binary("andi", sy, x))
             return b.binary("ori", either, b.binary("andi", sx, sy))
         if name in _SHAPING:
@@ -484,7 +516,8 @@ class _Watch:
         followed = [n for n in (0, 1) if operands[n] in self.shadows and kinds[n] in _ONES]
         if not followed:
             return result
-        attributes, type_ = {key: op.attributes[key] for key in op.attributes}, c.type
+        attributes = {key: op.attributes[key] for key in op.attributes}
+        type_ = c.type
         if narrow:
             attributes = dialect_attributes(m=16, n=8, k=32, a_type="s8", b_type="s8") or {}
             type_ = like(c.type, int_type(32))
@@ -523,8 +556,10 @@ class _Watch:
         self._recall(ir.InsertionPoint.after(op), op, op.results, slots)
 
     def _while(self, op: ir.Operation) -> None:
-        before, after = op.regions[0].blocks[0], op.regions[1].blocks[0]
-        first, second = self._slots(before.arguments), self._slots(after.arguments)
+        before = op.regions[0].blocks[0]
+        after = op.regions[1].blocks[0]
+        first = self._slots(before.arguments)
+        second = self._slots(after.arguments)
         self._keep(op, op.operands, first)
         for block, slots in ((before, first), (after, second)):
             self._recall(ir.InsertionPoint.at_block_begin(block), op, list(block.arguments), slots)
@@ -550,7 +585,8 @@ class _Watch:
         inside = b.if_(bad)
         other, element = self._source(values[0])
         site = self.sanitizer.site_in(op, self.kernel, how, **self._memory(op))
-        address, bytes_ = inside.i64(0), 0
+        address = inside.i64(0)
+        bytes_ = 0
         if how == "write" and (store := cute.Store.of(op)):
             pointer = store.target
             info = cute.info(pointer.type)
@@ -573,7 +609,8 @@ class _Watch:
 
     def _source(self, value: ir.Value) -> tuple[int, int]:
         """Return the site where an unset value was made, and the element of the register tensor; -1 where not known."""
-        todo, seen = [value], set[Any]()
+        todo = [value]
+        seen = set[Any]()
         while todo and len(seen) < 200:
             value = todo.pop(0)
             op = _defining(value)

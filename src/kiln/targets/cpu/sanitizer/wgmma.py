@@ -37,7 +37,8 @@ def must_know(address: u64, site: u32) -> None:
     """Check that another warp than the first is ordered after the write of 16 bytes that the WGMMA reads."""
     st = state.place
     inside = address - st.arena
-    rank, offset = inside // st.chunk, inside % st.chunk
+    rank = inside // st.chunk
+    offset = inside % st.chunk
     if offset + 16 <= st.smem:
         first = offset >> st.shift
         for i in range(first, ((offset + 15) >> st.shift) + 1):
@@ -82,7 +83,8 @@ def use(low: u64, high: u64, is_accumulator: u32, site: u32) -> None:
     thread = st.current
     free = u32(FLIGHTS)
     for i in range(u32(FLIGHTS)):
-        touched, flight = thread.touched[i], thread.flights[i]
+        touched = thread.touched[i]
+        flight = thread.flights[i]
         if overlap(touched, low, high):
             rule = u32(RULE["unfenced"]) if touched.is_accumulator != 0 else u32(RULE["unfenced-read"])
             report(rule, site, touched.site, st.group, st.tid, 0, 0, is_accumulator, touched.is_accumulator)
@@ -121,7 +123,8 @@ def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None
     if st.active == 0:
         return
     thread = st.current
-    low, high = address, address + size
+    low = address
+    high = address + size
     for i in range(u32(FLIGHTS)):
         flight = thread.flights[i]
         if overlap(flight, low, high):
@@ -162,9 +165,7 @@ def wgmma_fence() -> None:
 
 
 @detector.export
-def wgmma(
-    d: u64, d_bytes: u32, a: u64, a_bytes: u32, b: u64, kind: u32, smem: u64, looks: u32, site: u32
-) -> None:  # fmt: skip
+def wgmma(d: u64, d_bytes: u32, a: u64, a_bytes: u32, b: u64, kind: u32, smem: u64, looks: u32, site: u32) -> None:
     """Check a WGMMA of the running thread; `a` is the address of `a_bytes` of registers, or a descriptor."""
     st = state.place
     if st.active == 0:
@@ -179,7 +180,8 @@ def wgmma(
             use(a, a + a_bytes, 0, site)
     if st.tid % st.per_block % WARP == 0:
         size = bytes_of((kind >> A_SHIFT) & 15)
-        per, n = u32(16) // size, (kind >> N_SHIFT) & 511
+        per = u32(16) // size
+        n = (kind >> N_SHIFT) & 511
         along = kind & A_ALONG_M != 0
         if not in_registers:
             read_operand(smem, a, along, ROWS // per if along else u32(2), per * 2 if along else u32(ROWS), looks, site)

@@ -88,14 +88,28 @@ MAGIC = b"\x7fELF\x02\x01\x01" + bytes(9)
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """ELF's numbers of architectures."""
 X86_64, AARCH64 = MACHINES.values()
-RELOCATABLE, SHARED = 1, 3
+RELOCATABLE = 1
+SHARED = 3
 """Kinds of files."""
-PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, DYNSYM, INIT_ARRAY = 1, 2, 3, 4, 8, 11, 14
+PROGBITS = 1
+SYMTAB = 2
+STRTAB = 3
+RELA = 4
+NOBITS = 8
+DYNSYM = 11
+INIT_ARRAY = 14
 """Kinds of sections."""
-WRITE, ALLOC, EXECUTE, MERGE, STRINGS, EXCLUDE = 1, 2, 4, 16, 32, 0x80000000
+WRITE = 1
+ALLOC = 2
+EXECUTE = 4
+MERGE = 16
+STRINGS = 32
+EXCLUDE = 0x80000000
 """Flags of sections."""
 LOCAL, GLOBAL, WEAK = range(3)
-OBJECT, FUNCTION, SECTION = 1, 2, 3
+OBJECT = 1
+FUNCTION = 2
+SECTION = 3
 """Bindings and kinds of symbols."""
 ABSOLUTE_SECTION = 0xFFF1
 
@@ -103,11 +117,18 @@ ABSOLUTE_SECTION = 0xFFF1
 def header(machine: int, kind: int, sections_at: int, section_count: int, segment_count: int = 0) -> bytes:
     """Return the header of a file, whose segments follow it and whose last section has the names of sections."""
     made = Header(
-        kind=kind, machine=machine, version=1, segments=ctypes.sizeof(Header) if segment_count else 0, sections=sections_at,
-        bytes=ctypes.sizeof(Header), segment_bytes=ctypes.sizeof(Segment) if segment_count else 0,
-        segment_count=segment_count, section_bytes=ctypes.sizeof(SectionHeader), section_count=section_count,
+        kind=kind,
+        machine=machine,
+        version=1,
+        segments=ctypes.sizeof(Header) if segment_count else 0,
+        sections=sections_at,
+        bytes=ctypes.sizeof(Header),
+        segment_bytes=ctypes.sizeof(Segment) if segment_count else 0,
+        segment_count=segment_count,
+        section_bytes=ctypes.sizeof(SectionHeader),
+        section_count=section_count,
         names=section_count - 1,
-    )  # fmt: skip
+    )
     made.magic[:] = MAGIC
     return bytes(made)
 
@@ -131,13 +152,28 @@ class Relocation(NamedTuple):
 
 
 RELOCATIONS = {
-    1: Relocation(ADDRESS64), 24: Relocation(OFFSET64), 2: Relocation(OFFSET32), 4: Relocation(OFFSET32, CALL),
-    9: Relocation(OFFSET32, THROUGH_GOT), 41: Relocation(OFFSET32, THROUGH_GOT), 42: Relocation(OFFSET32, THROUGH_GOT),
-    257: Relocation(ADDRESS64), 260: Relocation(OFFSET64), 261: Relocation(OFFSET32), 275: Relocation(PAGE21),
-    277: Relocation(LOW12), 278: Relocation(LOW12), 284: Relocation(LOW12, shift=1), 285: Relocation(LOW12, shift=2),
-    286: Relocation(LOW12, shift=3), 299: Relocation(LOW12, shift=4), 282: Relocation(BRANCH26, CALL),
-    283: Relocation(BRANCH26, CALL), 311: Relocation(PAGE21, THROUGH_GOT), 312: Relocation(LOW12, THROUGH_GOT, 3),
-}  # fmt: skip
+    1: Relocation(ADDRESS64),
+    24: Relocation(OFFSET64),
+    2: Relocation(OFFSET32),
+    4: Relocation(OFFSET32, CALL),
+    9: Relocation(OFFSET32, THROUGH_GOT),
+    41: Relocation(OFFSET32, THROUGH_GOT),
+    42: Relocation(OFFSET32, THROUGH_GOT),
+    257: Relocation(ADDRESS64),
+    260: Relocation(OFFSET64),
+    261: Relocation(OFFSET32),
+    275: Relocation(PAGE21),
+    277: Relocation(LOW12),
+    278: Relocation(LOW12),
+    284: Relocation(LOW12, shift=1),
+    285: Relocation(LOW12, shift=2),
+    286: Relocation(LOW12, shift=3),
+    299: Relocation(LOW12, shift=4),
+    282: Relocation(BRANCH26, CALL),
+    283: Relocation(BRANCH26, CALL),
+    311: Relocation(PAGE21, THROUGH_GOT),
+    312: Relocation(LOW12, THROUGH_GOT, 3),
+}
 """By ELF's numbers: of x86-64 below `FIRST_OF_AARCH64`, of AArch64 from there on."""
 FIRST_OF_AARCH64 = 256
 ABSOLUTE = {X86_64: 1, AARCH64: 257}

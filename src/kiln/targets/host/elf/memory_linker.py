@@ -14,7 +14,18 @@ from .format import ALLOC, EXECUTE, MACHINES, NOBITS, RELA, RELOCATABLE, SYMTAB,
 from .format import SectionHeader as Section
 from .format import SymbolEntry as Symbol
 
-SUCCESS, INVALID_ARGUMENT, CANNOT_READ, NOT_AN_OBJECT, OTHER_MACHINE, DAMAGED, UNKNOWN_SYMBOL, NO_MEMORY, NOT_FOUND, CALL_FAILED = range(10)  # fmt: skip
+(
+    SUCCESS,
+    INVALID_ARGUMENT,
+    CANNOT_READ,
+    NOT_AN_OBJECT,
+    OTHER_MACHINE,
+    DAMAGED,
+    UNKNOWN_SYMBOL,
+    NO_MEMORY,
+    NOT_FOUND,
+    CALL_FAILED,
+) = range(10)
 ERRORS = {
     "Success": "no error",
     "Invalid_Argument": "a null pointer, or nothing to load",
@@ -30,8 +41,11 @@ ERRORS = {
 """Names and meanings of errors, by number."""
 
 _PAGE = 65536
-_READ, _WRITE, _EXECUTE = 1, 2, 4
-_PRIVATE_ANONYMOUS, _FAILED = 34, (1 << 64) - 1
+_READ = 1
+_WRITE = 2
+_EXECUTE = 4
+_PRIVATE_ANONYMOUS = 34
+_FAILED = (1 << 64) - 1
 _STUB = 16
 
 
@@ -89,7 +103,8 @@ def rounded(number: u64, alignment: u64) -> u64:
 @native
 def check(module: Ptr[Module], machine: i32) -> i32:
     """Check that everything the headers refer to lies in the file, and find the symbols. Returns 0 or an error."""
-    size, header = module.size, Ptr[Header](module.file)
+    size = module.size
+    header = Ptr[Header](module.file)
     if not fits(0, size_of(Header), size) or Ptr[u32](module.file)[0] != 0x464C457F:
         return NOT_AN_OBJECT
     if header.magic[4] != 2 or header.magic[5] != 1 or header.kind != RELOCATABLE:
@@ -142,7 +157,8 @@ def belongs(flags: u64, kind: i32) -> bool:
 def lay_out(module: Ptr[Module], ends: Ptr[u64]) -> None:
     """Assign each section its offset in memory, and find where each kind of memory ends."""
     header = Ptr[Header](module.file)
-    sections, at = Ptr[Section](module.file + header.sections), u64(0)
+    sections = Ptr[Section](module.file + header.sections)
+    at = u64(0)
     for kind in (0, 1, 2):
         for number in range(u64(header.section_count)):
             each = ref(sections)[number]
@@ -164,7 +180,8 @@ def lay_out(module: Ptr[Module], ends: Ptr[u64]) -> None:
 @native
 def resolve(module: Ptr[Module], number: u64, found: Ptr[u64]) -> i32:
     """Find the address of a symbol. Returns 0 or an error."""
-    symbol, header = ref(module.symbols)[number], Ptr[Header](module.file)
+    symbol = ref(module.symbols)[number]
+    header = Ptr[Header](module.file)
     if symbol.section == elf.ABSOLUTE_SECTION:
         found[0] = symbol.value
         return 0
@@ -211,7 +228,9 @@ def relocate_symbol(
     module: Ptr[Module], kind: u32, place: u64, number: u64, target: u64, addend: i64, is_arm: bool
 ) -> i32:
     """Write the address of a symbol, or its offset, at a place."""
-    form, through, shift = i32(-1), i32(elf.DIRECT), u32(0)
+    form = i32(-1)
+    through = i32(elf.DIRECT)
+    shift = u32(0)
     if (kind >= elf.FIRST_OF_AARCH64) == is_arm:
         for known, relocation in elf.RELOCATIONS.items():
             if kind == known:
@@ -223,7 +242,8 @@ def relocate_symbol(
         slot = module.got + 8 * number
         Ptr[u64](Ptr(slot))[0] = target
         to = slot + u64(addend)
-    word, difference = Ptr[u32](Ptr(place)), i64(to - place)
+    word = Ptr[u32](Ptr(place))
+    difference = i64(to - place)
     if form == elf.ADDRESS64 or form == elf.OFFSET64:
         Ptr[u64](Ptr(place))[0] = to if form == elf.ADDRESS64 else u64(difference)
         return 0
@@ -258,13 +278,15 @@ def relocate(module: Ptr[Module], is_arm: bool) -> i32:
     for number in range(u64(header.section_count)):
         each = ref(sections)[number]
         if each.kind == RELA and each.info < u32(header.section_count):
-            base, bytes_ = module.places[each.info], sections[each.info].size
+            base = module.places[each.info]
+            bytes_ = sections[each.info].size
             if base != 0:
                 if each.offset & 7 != 0:
                     return DAMAGED
                 entries = Ptr[RelocationEntry](module.file + each.offset)
                 for position in range(each.size // size_of(RelocationEntry)):
-                    entry, found = ref(entries)[position], local(u64)
+                    entry = ref(entries)[position]
+                    found = local(u64)
                     wide = entry.kind == 1 or entry.kind == 24 or entry.kind == 257 or entry.kind == 260
                     if not fits(entry.offset, u64(8) if wide else u64(4), bytes_):
                         return DAMAGED
@@ -273,7 +295,8 @@ def relocate(module: Ptr[Module], is_arm: bool) -> i32:
                     status = resolve(module, u64(entry.symbol), found)
                     if status != 0:
                         return status
-                    place, symbol = base + entry.offset, u64(entry.symbol)
+                    place = base + entry.offset
+                    symbol = u64(entry.symbol)
                     status = relocate_symbol(module, entry.kind, place, symbol, found[0], entry.addend, is_arm)
                     if status != 0:
                         return status
@@ -287,7 +310,8 @@ def place_object(module: Ptr[Module]) -> i32:
     status = check(module, machine.value)
     if status != 0:
         return status
-    header, ends = Ptr[Header](module.file), local(u64, 3)
+    header = Ptr[Header](module.file)
+    ends = local(u64, 3)
     module.places = Ptr[u64](calloc(u64(header.section_count) + 1, 8))
     if module.places == None:
         return NO_MEMORY

@@ -132,7 +132,8 @@ class File:
 
     def entries(self, number: int, layout: Any, what: str) -> list[Any]:
         """Return the entries of a section that is a table."""
-        table, size = self.contents(number), ctypes.sizeof(layout)
+        table = self.contents(number)
+        size = ctypes.sizeof(layout)
         if len(table) % size:
             raise NotElf(f"is damaged: its table of {what} is no whole number of them")
         return list((layout * (len(table) // size)).from_buffer_copy(table)) if table else []
@@ -226,9 +227,11 @@ def _merged_sections(objects: Sequence[Object]) -> tuple[list[Section], dict[Sec
 
 
 def _resolved_symbols(
-    objects: Sequence[Object], exports: Collection[str], places: dict[Section, tuple[Section, int]],
+    objects: Sequence[Object],
+    exports: Collection[str],
+    places: dict[Section, tuple[Section, int]],
     of_section: dict[Section, Symbol],
-) -> dict[Symbol, Symbol]:  # fmt: skip
+) -> dict[Symbol, Symbol]:
     """Return the symbol of the linked object for each original one."""
     defined: dict[str, Symbol] = {}
     made: dict[Symbol, Symbol] = {}
@@ -276,7 +279,8 @@ class Names:
 
 def written(made: Object) -> bytes:
     """Return the file of an object."""
-    names, out = Names(), bytearray(ctypes.sizeof(elf.Header))
+    names = Names()
+    out = bytearray(ctypes.sizeof(elf.Header))
     symbols = sorted(made.symbols, key=lambda symbol: symbol.binding != elf.LOCAL)
     number_of = {symbol: number for number, symbol in enumerate(symbols, 1)}
     sections = [*made.sections, Section(".note.GNU-stack", 0)]
@@ -299,9 +303,15 @@ def written(made: Object) -> bytes:
     for section in relocated:
         entries = [elf.RelocationEntry(at, kind, number_of[x], addend) for at, kind, x, addend in section.relocations]
         add(
-            f".rela{section.name}", elf.RELA, b"".join(map(bytes, entries)), 8, flags=0x40, link=table,
-            info=section_of[section], entry_bytes=ctypes.sizeof(elf.RelocationEntry),
-        )  # fmt: skip
+            f".rela{section.name}",
+            elf.RELA,
+            b"".join(map(bytes, entries)),
+            8,
+            flags=0x40,
+            link=table,
+            info=section_of[section],
+            entry_bytes=ctypes.sizeof(elf.RelocationEntry),
+        )
     entries = [elf.SymbolEntry()]
     for symbol in symbols:
         at = elf.ABSOLUTE_SECTION if symbol.absolute else section_of[symbol.section] if symbol.section else 0
@@ -332,7 +342,8 @@ class Data:
 
     def __init__(self, machine: int) -> None:
         self._machine = machine
-        self._constants, self._records = Section(".rodata"), Section(".data", elf.ALLOC | elf.WRITE)
+        self._constants = Section(".rodata")
+        self._records = Section(".data", elf.ALLOC | elf.WRITE)
         self._starts = Section(".init_array", elf.ALLOC | elf.WRITE, 8, kind=elf.INIT_ARRAY)
         self._symbols: dict[str, Symbol] = {}
         self._texts: dict[bytes, Symbol] = {}
@@ -355,7 +366,8 @@ class Data:
     def records(self, records: Sequence[tuple[Any, dict[str, Symbol]]], name: str = "") -> Symbol:
         """Add an array of structures, each with the symbols of its fields that are addresses."""
         body = b"".join(bytes(record) for record, _ in records)
-        start, offset = self._records.append(body, 16), 0
+        start = self._records.append(body, 16)
+        offset = 0
         for record, addresses in records:
             for field, symbol in addresses.items():
                 at = start + offset + _offset(type(record), field)
@@ -379,5 +391,8 @@ class Data:
 
     def _placed(self, section: Section, start: int, size: int, name: str) -> Symbol:
         made = self.symbol(name) if name else Symbol("", binding=elf.LOCAL)
-        made.section, made.value, made.size, made.kind = section, start, size, elf.OBJECT
+        made.section = section
+        made.value = start
+        made.size = size
+        made.kind = elf.OBJECT
         return made

@@ -19,19 +19,40 @@ if TYPE_CHECKING:
 
     from .objects import Object, Symbol
 
-FREE, FREE_BYTES = ctypes.sizeof(elf.Header) + 7 * ctypes.sizeof(elf.Segment), 56
+FREE = ctypes.sizeof(elf.Header) + 7 * ctypes.sizeof(elf.Segment)
+FREE_BYTES = 56
 """Where each file has free bytes that are loaded with the rest."""
-_LOAD, _DYNAMIC, _EH_FRAME, _STACK = 1, 2, 0x6474E550, 0x6474E551
-_EXECUTE, _WRITE, _READ = 1, 2, 4
+_LOAD = 1
+_DYNAMIC = 2
+_EH_FRAME = 0x6474E550
+_STACK = 0x6474E551
+_EXECUTE = 1
+_WRITE = 2
+_READ = 4
 _PAGE = {elf.X86_64: 0x1000, elf.AARCH64: 0x10000}
-_RELATIVE, _GLOBAL = {elf.X86_64: 8, elf.AARCH64: 1027}, {elf.X86_64: 6, elf.AARCH64: 1025}
+_RELATIVE = {elf.X86_64: 8, elf.AARCH64: 1027}
+_GLOBAL = {elf.X86_64: 6, elf.AARCH64: 1025}
 """By machine: relocations for an address in the library itself, and for a symbol of another library."""
-_NULL, _NEEDED, _HASH, _STRTAB, _SYMTAB, _RELA, _RELASZ, _RELAENT = 0, 1, 4, 5, 6, 7, 8, 9
-_STRSZ, _SYMENT, _INIT_ARRAY, _INIT_ARRAYSZ, _FLAGS, _NOW = 10, 11, 25, 27, 30, 8
+_NULL = 0
+_NEEDED = 1
+_HASH = 4
+_STRTAB = 5
+_SYMTAB = 6
+_RELA = 7
+_RELASZ = 8
+_RELAENT = 9
+_STRSZ = 10
+_SYMENT = 11
+_INIT_ARRAY = 25
+_INIT_ARRAYSZ = 27
+_FLAGS = 30
+_NOW = 8
 """Tags of the dynamic section, and the flag BIND_NOW."""
-_KIND_HASH, _KIND_DYNAMIC = 5, 6
+_KIND_HASH = 5
+_KIND_DYNAMIC = 6
 _JUMP_BYTES = 16
-_SYMBOL_BYTES, _RELOCATION_BYTES = ctypes.sizeof(elf.SymbolEntry), ctypes.sizeof(elf.RelocationEntry)
+_SYMBOL_BYTES = ctypes.sizeof(elf.SymbolEntry)
+_RELOCATION_BYTES = ctypes.sizeof(elf.RelocationEntry)
 
 
 def written(made: Object) -> tuple[bytes, int]:
@@ -60,7 +81,8 @@ def _has(library: str, name: str) -> bool:
 
 class _Library:
     def __init__(self, made: Object) -> None:
-        self._machine, self._page = made.machine, _PAGE[made.machine]
+        self._machine = made.machine
+        self._page = _PAGE[made.machine]
         self._shown = [s for s in made.symbols if s.binding != elf.LOCAL and s.is_defined]
         sections = [section for section in made.sections if section.flags & elf.ALLOC]
         used = [entry for section in sections for entry in section.relocations]
@@ -74,10 +96,9 @@ class _Library:
         }
         self._jumps = {s: _JUMP_BYTES * number for number, s in enumerate(dict.fromkeys(called))}
         self._index = {s: number for number, s in enumerate([*self._foreign, *self._shown], 1)}
-        self._names, self._dynamic_names = Names(), Names()
-        self._needed = [
-            self._dynamic_names.at(name) for name in libraries_of([s.name for s in self._foreign])
-        ]  # fmt: skip
+        self._names = Names()
+        self._dynamic_names = Names()
+        self._needed = [self._dynamic_names.at(name) for name in libraries_of([s.name for s in self._foreign])]
         self._object_sections = sections
         self._addresses: dict[Section, int] = {}
         self._lay_out()
@@ -120,7 +141,10 @@ class _Library:
         ]
         self._segment_count = len(groups) + 2 + (frames is not None)
         offset = FREE + FREE_BYTES
-        address, self._offsets, self._segments, self._sections = offset, {}, [], []
+        address = offset
+        self._offsets = {}
+        self._segments = []
+        self._sections = []
         offsets: dict[Section, int] = self._offsets
         for number, (rights, sections) in enumerate(groups):
             if number:  # the same offset in the next page, so that the file has no gap
@@ -150,9 +174,13 @@ class _Library:
         return self._addresses[symbol.section] + symbol.value
 
     def _relocate(self) -> None:
-        machine, entries = self._machine, []
-        relative, of_global, absolute = _RELATIVE[machine], _GLOBAL[machine], elf.ABSOLUTE[machine]
-        got, jumps = self._addresses.get(self._got, 0), self._addresses.get(self._jump_code, 0)
+        machine = self._machine
+        entries = []
+        relative = _RELATIVE[machine]
+        of_global = _GLOBAL[machine]
+        absolute = elf.ABSOLUTE[machine]
+        got = self._addresses.get(self._got, 0)
+        jumps = self._addresses.get(self._jump_code, 0)
         for symbol, at in self._slots.items():
             if symbol.is_defined and not symbol.absolute:
                 entries.append(elf.RelocationEntry(got + at, relative, 0, self._address(symbol)))
@@ -188,7 +216,8 @@ class _Library:
     def _fill(self) -> None:
         """Fill the tables of the dynamic linker."""
         number_of = {section: number for number, section in enumerate(self._sections, 1)}
-        entries, names = [bytes(elf.SymbolEntry())], self._dynamic_names
+        entries = [bytes(elf.SymbolEntry())]
+        names = self._dynamic_names
         for symbol in self._index:
             section = number_of[symbol.section] if symbol.section else 0
             value = self._address(symbol) if symbol.is_defined else 0
@@ -197,49 +226,73 @@ class _Library:
         self._symbols.data += b"".join(entries)
         self._strings.data += names.data
         count = len(entries)
-        buckets, chains = [0] * count, [0] * count
+        buckets = [0] * count
+        chains = [0] * count
         for symbol, number in self._index.items():
             bucket = _hashed(symbol.name) % count
-            chains[number], buckets[bucket] = buckets[bucket], number
+            chains[number] = buckets[bucket]
+            buckets[bucket] = number
         self._hash.data += struct.pack(f"<{2 + 2 * count}I", count, count, *buckets, *chains)
         at = self._addresses
         tags = [(_NEEDED, name) for name in self._needed]
         if self._init is not None:
             tags += [(_INIT_ARRAY, at[self._init]), (_INIT_ARRAYSZ, self._init.size)]
         tags += [
-            (_HASH, at[self._hash]), (_STRTAB, at[self._strings]), (_SYMTAB, at[self._symbols]), (_STRSZ, self._strings.size),
-            (_SYMENT, _SYMBOL_BYTES), (_RELA, at.get(self._relocations, 0)), (_RELASZ, self._relocations.size),
-            (_RELAENT, _RELOCATION_BYTES), (_FLAGS, _NOW), (_NULL, 0),
-        ]  # fmt: skip
+            (_HASH, at[self._hash]),
+            (_STRTAB, at[self._strings]),
+            (_SYMTAB, at[self._symbols]),
+            (_STRSZ, self._strings.size),
+            (_SYMENT, _SYMBOL_BYTES),
+            (_RELA, at.get(self._relocations, 0)),
+            (_RELASZ, self._relocations.size),
+            (_RELAENT, _RELOCATION_BYTES),
+            (_FLAGS, _NOW),
+            (_NULL, 0),
+        ]
         self._dynamic.data += b"".join(struct.pack("<QQ", *tag) for tag in tags)
         if self._frames is not None:
             head = at[self._frames_head]
             # version 1; where the frames are, from here; no table: they are searched one by one
             self._frames_head.data += bytes([1, 0x1B, 0xFF, 0xFF]) + struct.pack("<i", at[self._frames] - (head + 4))
             self._segments.append((_EH_FRAME, _READ, self._offsets[self._frames_head], head, head, 8, 8, 4))
-        place, size = at[self._dynamic], self._dynamic.size
+        place = at[self._dynamic]
+        size = self._dynamic.size
         self._segments.append((_DYNAMIC, _READ | _WRITE, self._offsets[self._dynamic], place, place, size, size, 8))
         self._segments.append((_STACK, _READ | _WRITE, 0, 0, 0, 0, 0, 16))
 
     def file(self) -> bytes:
         """Return the bytes of the file."""
         self._fill()
-        out, names, number_of = bytearray(self.end), self._names, {s: n for n, s in enumerate(self._sections, 1)}
+        out = bytearray(self.end)
+        names = self._names
+        number_of = {s: n for n, s in enumerate(self._sections, 1)}
         headers = [elf.SectionHeader()]
         links = {
-            self._hash: (self._symbols, 0, 4), self._symbols: (self._strings, 1, _SYMBOL_BYTES),
-            self._relocations: (self._symbols, 0, _RELOCATION_BYTES), self._dynamic: (self._strings, 0, 16),
-        }  # fmt: skip
+            self._hash: (self._symbols, 0, 4),
+            self._symbols: (self._strings, 1, _SYMBOL_BYTES),
+            self._relocations: (self._symbols, 0, _RELOCATION_BYTES),
+            self._dynamic: (self._strings, 0, 16),
+        }
         for section in self._sections:
             start = self._offsets[section]
             if section.kind != elf.NOBITS:
                 assert len(section.data) == section.size, section.name
                 out[start : start + section.size] = section.data
             to, info, each = links.get(section, (None, 0, 0))
-            headers.append(elf.SectionHeader(
-                names.at(section.name), section.kind, section.flags, self._addresses[section], start, section.size,
-                number_of[to] if to else 0, info, section.alignment, each,
-            ))  # fmt: skip
+            headers.append(
+                elf.SectionHeader(
+                    names.at(section.name),
+                    section.kind,
+                    section.flags,
+                    self._addresses[section],
+                    start,
+                    section.size,
+                    number_of[to] if to else 0,
+                    info,
+                    section.alignment,
+                    each,
+                )
+            )
         name = names.at(".shstrtab")
         headers.append(elf.SectionHeader(name, elf.STRTAB, 0, 0, len(out), len(names.data), 0, 0, 1, 0))
         out += names.data

@@ -53,7 +53,9 @@ def _scale(x: Float, exponent: ir.Value) -> Float:
     return x
 
 
-_LOG2E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693145751953125, 1.42860682030941723212e-6
+_LOG2E = 1.44269504088896341
+_LN2_HIGH = 0.693145751953125
+_LN2_LOW = 1.42860682030941723212e-6
 _INF = float("inf")
 _NAN = float("nan")
 
@@ -102,9 +104,17 @@ def _log_parts(x: Float) -> tuple[Float, Float, Float]:
     f = fraction - 1.0
     z = f * f
     p = poly(
-        f, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
-        2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
-    )  # fmt: skip
+        f,
+        7.0376836292e-2,
+        -1.1514610310e-1,
+        1.1676998740e-1,
+        -1.2420140846e-1,
+        1.4249322787e-1,
+        -1.6668057665e-1,
+        2.0000714765e-1,
+        -2.4999993993e-1,
+        3.3333331174e-1,
+    )
     return whole, f, (p * f).fma(z, z * -0.5)
 
 
@@ -170,7 +180,8 @@ _TURNS = (0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E
 def _reduce_far(x: Float) -> tuple[Float, ir.Value]:
     """Reduce a large angle (Payne and Hanek): multiply its fraction by the bits of 1 / (2 pi) at its exponent."""
     b = x.b
-    i32, i64 = int_type(32), int_type(64)
+    i32 = int_type(32)
+    i64 = int_type(64)
 
     def wide(value: ir.Value) -> ir.Value:
         return b.value("arith.extui", i64, (value,))
@@ -178,7 +189,8 @@ def _reduce_far(x: Float) -> tuple[Float, ir.Value]:
     bits = x.bits()
     fraction = b.binary("ori", b.binary("shli", b.binary("andi", bits, 0x7FFFFF), 8), 0x80000000)
     exponent = b.binary("subi", b.binary("andi", b.binary("shrui", bits, 23), 255), 126)
-    word, shift = b.binary("shrui", exponent, 5), b.binary("andi", exponent, 31)
+    word = b.binary("shrui", exponent, 5)
+    shift = b.binary("andi", exponent, 31)
 
     def chosen(offset: int) -> ir.Value:
         """Word `word + offset` of the constant, by selection: a table would lie in memory."""
@@ -262,7 +274,8 @@ def _cosh(x: Float) -> Float:
 
 def _atan(x: Float) -> Float:
     a = abs(x)
-    far, middle = a.compare("ogt", 2.414213562373095), a.compare("ogt", 0.4142135623730950)
+    far = a.compare("ogt", 2.414213562373095)
+    middle = a.compare("ogt", 0.4142135623730950)
     t = (-1.0 / a).where(far, ((a - 1.0) / (a + 1.0)).where(middle, a))
     base = x.const(1.5707963267948966).where(far, x.const(0.7853981633974483).where(middle, 0.0))
     z = t * t
@@ -272,9 +285,11 @@ def _atan(x: Float) -> Float:
 
 def _atan2(y: Float, x: Float) -> Float:
     b = x.b
-    ax, ay = abs(x), abs(y)
+    ax = abs(x)
+    ay = abs(y)
     swapped = ay.compare("ogt", ax)
-    high, low = ay.where(swapped, ax), ax.where(swapped, ay)
+    high = ay.where(swapped, ax)
+    low = ax.where(swapped, ay)
     both_infinite = b.binary("andi", ax.compare("oeq", _INF), ay.compare("oeq", _INF))
     ratio = low / high
     ratio = x.const(1.0).where(both_infinite, ratio)
@@ -312,7 +327,8 @@ def _acos(x: Float) -> Float:
 
 
 def _erf(x: Float) -> Float:
-    t, s = abs(x), x * x
+    t = abs(x)
+    s = x * x
     r = t.fma(-1.72853470e-5, 3.83197126e-4)
     u = t.fma(-3.88396438e-3, 2.42546219e-2)
     r = r.fma(s, u)
@@ -353,7 +369,8 @@ def _pow(x: Float, y: Float) -> Float:
     scale = value.of_bits(b.binary("shli", b.binary("addi", step, 1023), 52))
     result = (value * scale).as_type(x.v.type)
 
-    ay, ax = abs(y), abs(x)
+    ay = abs(y)
+    ax = abs(x)
     integer = b.binary("andi", y.call("trunc").compare("oeq", y), ay.compare("olt", _INF))
     half = y * 0.5
     odd = b.binary("andi", integer, half.call("trunc").compare("one", half))
@@ -384,11 +401,27 @@ def _pow(x: Float, y: Float) -> Float:
 # --- registering -----------------------------------------------------------------------------------------------------
 
 _FUNCTIONS: dict[str, Callable[..., Float]] = {
-    "exp2": _exp2, "exp": _exp, "expm1": _expm1, "log": _log, "log2": _log2, "log10": _log10, "log1p": _log1p,
-    "sin": lambda x: _sin_cos(x, 0), "cos": lambda x: _sin_cos(x, 1), "tan": _tan, "tanh": _tanh, "sinh": _sinh,
-    "cosh": _cosh, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos, "erf": _erf, "rsqrt": _rsqrt,
+    "exp2": _exp2,
+    "exp": _exp,
+    "expm1": _expm1,
+    "log": _log,
+    "log2": _log2,
+    "log10": _log10,
+    "log1p": _log1p,
+    "sin": lambda x: _sin_cos(x, 0),
+    "cos": lambda x: _sin_cos(x, 1),
+    "tan": _tan,
+    "tanh": _tanh,
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "atan": _atan,
+    "atan2": _atan2,
+    "asin": _asin,
+    "acos": _acos,
+    "erf": _erf,
+    "rsqrt": _rsqrt,
     "powf": _pow,
-}  # fmt: skip
+}
 _ONLY_WIDE = ("acosh", "asinh", "atanh", "cbrt", "erfc")
 """Computed in f64 for every type."""
 
@@ -403,10 +436,17 @@ def _fast(kind: str, factor: float = 1.0, then: float = 1.0) -> Callable[[Float]
 
 
 _FAST: dict[str, Callable[[Float], Float]] = {
-    "exp2": _fast("ex2"), "exp": _fast("ex2", _LOG2E), "log2": _fast("lg2"), "log": _fast("lg2", 1.0, 0.69314718055994531),
-    "log10": _fast("lg2", 1.0, 0.30102999566398120), "sin": _fast("sin"), "cos": _fast("cos"), "tanh": _fast("tanh"), "rsqrt": _fast("rsqrt"),
+    "exp2": _fast("ex2"),
+    "exp": _fast("ex2", _LOG2E),
+    "log2": _fast("lg2"),
+    "log": _fast("lg2", 1.0, 0.69314718055994531),
+    "log10": _fast("lg2", 1.0, 0.30102999566398120),
+    "sin": _fast("sin"),
+    "cos": _fast("cos"),
+    "tanh": _fast("tanh"),
+    "rsqrt": _fast("rsqrt"),
     "sqrt": _fast("sqrt"),
-}  # fmt: skip
+}
 
 
 def _is_fast(op: ir.Operation) -> bool:

@@ -18,12 +18,18 @@ from ...lowering.builder import int_type, parsed_type
 from ..device_builder import DeviceBuilder, pointer_type
 from .expressions import Float, clamp, poly
 
-_INF, _NAN = float("inf"), float("nan")
-_LN2, _LN2_LOW = 0.6931471805599453, 2.3190468138462996e-17
-_LOG2E, _LOG2E_LOW = 1.4426950408889634, 2.0355273740931033e-17
-_LOG10E, _LOG10E_LOW = 0.4342944819032518, 1.098319650216765e-17
-_LOG10_2, _LOG10_2_LOW = 0.3010299956639812, -2.8037281277851704e-18
-_PI, _PI_LOW = 3.141592653589793, 1.2246467991473532e-16
+_INF = float("inf")
+_NAN = float("nan")
+_LN2 = 0.6931471805599453
+_LN2_LOW = 2.3190468138462996e-17
+_LOG2E = 1.4426950408889634
+_LOG2E_LOW = 2.0355273740931033e-17
+_LOG10E = 0.4342944819032518
+_LOG10E_LOW = 1.098319650216765e-17
+_LOG10_2 = 0.3010299956639812
+_LOG10_2_LOW = -2.8037281277851704e-18
+_PI = 3.141592653589793
+_PI_LOW = 1.2246467991473532e-16
 
 Pair = tuple[Float, Float]
 
@@ -96,15 +102,34 @@ def _both(x: Float, *conditions: ir.Value) -> ir.Value:
 
 # (e^r - 1 - r) / r^2 for |r| <= ln2 / 2
 _EXP = (
-    2.0914686968086876e-09, 2.5105217004720745e-08, 2.75572736431103e-07, 2.7557255400206422e-06, 2.4801587325547743e-05,
-    0.00019841269874820627, 0.0013888888888883748, 0.008333333333326136, 0.04166666666666667, 0.1666666666666667, 0.5,
-)  # fmt: skip
+    2.0914686968086876e-09,
+    2.5105217004720745e-08,
+    2.75572736431103e-07,
+    2.7557255400206422e-06,
+    2.4801587325547743e-05,
+    0.00019841269874820627,
+    0.0013888888888883748,
+    0.008333333333326136,
+    0.04166666666666667,
+    0.1666666666666667,
+    0.5,
+)
 # (2^r - 1) / r for |r| <= 1/2
 _EXP2 = (
-    1.3716962392737587e-12, 2.5733568308756892e-11, 4.4455303091051067e-10, 7.054894386348348e-09, 1.0178086021185474e-07,
-    1.3215486815999978e-06, 1.5252733804051129e-05, 0.00015403530393362755, 0.0013333558146428445, 0.009618129107628484,
-    0.05550410866482158, 0.24022650695910072, 0.6931471805599453,
-)  # fmt: skip
+    1.3716962392737587e-12,
+    2.5733568308756892e-11,
+    4.4455303091051067e-10,
+    7.054894386348348e-09,
+    1.0178086021185474e-07,
+    1.3215486815999978e-06,
+    1.5252733804051129e-05,
+    0.00015403530393362755,
+    0.0013333558146428445,
+    0.009618129107628484,
+    0.05550410866482158,
+    0.24022650695910072,
+    0.6931471805599453,
+)
 
 
 def _exp_parts(x: Float, tail: Float | None = None) -> tuple[Pair, ir.Value]:
@@ -146,14 +171,27 @@ def _expm1(x: Float) -> Float:
 
 # (log((1 + s) / (1 - s)) - 2 s) / s^3 in s^2
 _LOG = (
-    0.13086767009948175, 0.13268759668560612, 0.15386240205813478, 0.18181795630884753, 0.2222222239180047, 0.2857142857080323,
-    0.4000000000000088, 0.6666666666666666,
-)  # fmt: skip
+    0.13086767009948175,
+    0.13268759668560612,
+    0.15386240205813478,
+    0.18181795630884753,
+    0.2222222239180047,
+    0.2857142857080323,
+    0.4000000000000088,
+    0.6666666666666666,
+)
 # the same without its first term
 _LOG_TAIL = (
-    0.107624244195648, 0.10456327269484514, 0.11766813121034213, 0.13333296534432942, 0.15384615761170173, 0.18181818179656925,
-    0.2222222222222843, 0.28571428571428564, 0.4,
-)  # fmt: skip
+    0.107624244195648,
+    0.10456327269484514,
+    0.11766813121034213,
+    0.13333296534432942,
+    0.15384615761170173,
+    0.18181818179656925,
+    0.2222222222222843,
+    0.28571428571428564,
+    0.4,
+)
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 
 
@@ -225,7 +263,8 @@ def _log1p(x: Float) -> Float:
 def _pow(x: Float, y: Float) -> Float:
     """Return e^(y log|x|), the logarithm to 64 bits, with the special cases of C's pow."""
     b = x.b
-    ax, ay = abs(x), abs(y)
+    ax = abs(x)
+    ay = abs(y)
     e, f = _split(ax)
     high, low = _log_pair(f)
     whole, whole_low = _product(e, x.const(_LN2))
@@ -260,23 +299,50 @@ def _pow(x: Float, y: Float) -> Float:
 
 # (sin(r) - r) / r^3 and (cos(r) - 1 + r^2 / 2) / r^4 in r^2
 _SIN = (
-    -7.586636882825159e-13, 1.6058530596645953e-10, -2.50521062259944e-08, 2.755731921932058e-06, -0.0001984126984126504,
-    0.008333333333333331, -0.16666666666666666,
-)  # fmt: skip
+    -7.586636882825159e-13,
+    1.6058530596645953e-10,
+    -2.50521062259944e-08,
+    2.755731921932058e-06,
+    -0.0001984126984126504,
+    0.008333333333333331,
+    -0.16666666666666666,
+)
 _COS = (
-    4.745838412531023e-14, -1.1470460319209511e-11, 2.0876755787492604e-09, -2.755731922139249e-07, 2.4801587301584632e-05,
-    -0.0013888888888888887, 0.041666666666666664,
-)  # fmt: skip
+    4.745838412531023e-14,
+    -1.1470460319209511e-11,
+    2.0876755787492604e-09,
+    -2.755731922139249e-07,
+    2.4801587301584632e-05,
+    -0.0013888888888888887,
+    0.041666666666666664,
+)
 _QUARTER = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 """pi/2 in three parts."""
 _SWITCH = 1073741824.0
 """Above it the quotient by pi/2 has too many bits for the quick reduction."""
 _TURNS = (
-    0, 0x28BE60DB9391054A, 0x7F09D5F47D4D3770, 0x36D8A5664F10E410, 0x7F9458EAF7AEF158, 0x6DC91B8E909374B8, 0x01924BBA82746487,
-    0x3F877AC72C4A69CF, 0xBA208D7D4BAED121, 0x3A671C09AD17DF90, 0x4E64758E60D4CE7D, 0x272117E2EF7E4A0E, 0xC7FE25FFF7816603,
-    0xFBCBC462D6829B47, 0xDB4D9FB3C9F2C26D, 0xD3D18FD9A797FA8B, 0x5D49EEB1FAF97C5E, 0xCF41CE7DE294A4BA, 0x9AFED7EC47E35742,
-    0x1580CC11BF1EDAEA, 0xFC33EF0826BD0D87,
-)  # fmt: skip
+    0,
+    0x28BE60DB9391054A,
+    0x7F09D5F47D4D3770,
+    0x36D8A5664F10E410,
+    0x7F9458EAF7AEF158,
+    0x6DC91B8E909374B8,
+    0x01924BBA82746487,
+    0x3F877AC72C4A69CF,
+    0xBA208D7D4BAED121,
+    0x3A671C09AD17DF90,
+    0x4E64758E60D4CE7D,
+    0x272117E2EF7E4A0E,
+    0xC7FE25FFF7816603,
+    0xFBCBC462D6829B47,
+    0xDB4D9FB3C9F2C26D,
+    0xD3D18FD9A797FA8B,
+    0x5D49EEB1FAF97C5E,
+    0xCF41CE7DE294A4BA,
+    0x9AFED7EC47E35742,
+    0x1580CC11BF1EDAEA,
+    0xFC33EF0826BD0D87,
+)
 """1 / (2 pi), 64 bits at a time; the first word is what is left of the binary point."""
 _TABLE = "kiln_turns"
 _CONSTANT_SPACE = 4
@@ -327,7 +393,9 @@ def _table_address(b: DeviceBuilder) -> ir.Value:
 def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
     """Reduce a large angle (Payne and Hanek): multiply its fraction by the bits of 1 / (2 pi) at its exponent."""
     b = x.b
-    i32, i64, i128 = int_type(32), int_type(64), int_type(128)
+    i32 = int_type(32)
+    i64 = int_type(64)
+    i128 = int_type(128)
 
     def wide(value: ir.Value) -> ir.Value:
         return b.value("arith.extui", i128, (value,))
@@ -343,7 +411,8 @@ def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
     exponent = b.binary("subi", b.binary("andi", b.binary("shrui", bits, 52), 2047), 1075)
     # x = fraction * 2^exponent: the first `exponent` bits after the point give whole turns. (Not for infinity.)
     skipped = b.binary("minsi", b.binary("addi", exponent, 64), 1035)
-    word, shift = b.binary("shrui", skipped, 6), b.binary("andi", skipped, 63)
+    word = b.binary("shrui", skipped, 6)
+    shift = b.binary("andi", skipped, 63)
     start = b.gep(_table_address(b), i64, word)
     words = [b.load(i64, b.gep(start, i64, n), 8) for n in range(4)]
 
@@ -373,7 +442,8 @@ def _reduce_far(x: Float) -> tuple[Float, Float, ir.Value]:
     pair = _ordered_sum(high * scale, low * scale * 1.1102230246251565e-16)
     r, r_low = _times(pair, _pair(x, *_QUARTER[:2]))
     flipped = b.value("arith.xori", int_type(1), (above, x.compare("olt", 0.0)))
-    r, r_low = (-r).where(flipped, r), (-r_low).where(flipped, r_low)
+    r = (-r).where(flipped, r)
+    r_low = (-r_low).where(flipped, r_low)
     return r, r_low, b.select(x.compare("olt", 0.0), b.binary("subi", b.i32(0), quarter), quarter)
 
 
@@ -416,21 +486,42 @@ def _tan(x: Float) -> Float:
 
 # (atan(t) - t) / t^3 in t^2 for |t| <= sqrt(2) - 1
 _ATAN = (
-    0.01627194475162406, -0.034558092551413795, 0.04551108126325172, -0.052303478730160745, 0.058789145444006215,
-    -0.06666423628069258, 0.0769229630497447, -0.09090908751076636, 0.11111111105106705, -0.14285714285659326, 0.199999999999998,
+    0.01627194475162406,
+    -0.034558092551413795,
+    0.04551108126325172,
+    -0.052303478730160745,
+    0.058789145444006215,
+    -0.06666423628069258,
+    0.0769229630497447,
+    -0.09090908751076636,
+    0.11111111105106705,
+    -0.14285714285659326,
+    0.199999999999998,
     -0.3333333333333333,
-)  # fmt: skip
+)
 # (asin(t) - t) / t^3 in t^2 for |t| <= 1/2
 _ASIN = (
-    0.02963502626354855, -0.019277545928584557, 0.019579201619744684, 0.0030350071727267623, 0.009322101501082774,
-    0.00962140274734483, 0.011566511821890942, 0.013963775787848137, 0.017352816768546473, 0.022372157435623815,
-    0.030381944475693704, 0.04464285714255019, 0.07500000000000119, 0.16666666666666666,
-)  # fmt: skip
+    0.02963502626354855,
+    -0.019277545928584557,
+    0.019579201619744684,
+    0.0030350071727267623,
+    0.009322101501082774,
+    0.00962140274734483,
+    0.011566511821890942,
+    0.013963775787848137,
+    0.017352816768546473,
+    0.022372157435623815,
+    0.030381944475693704,
+    0.04464285714255019,
+    0.07500000000000119,
+    0.16666666666666666,
+)
 
 
 def _atan(x: Float) -> Float:
     a = abs(x)
-    far, middle = a.compare("ogt", 2.414213562373095), a.compare("ogt", 0.41421356237309503)
+    far = a.compare("ogt", 2.414213562373095)
+    middle = a.compare("ogt", 0.41421356237309503)
     t = (-1.0 / a).where(far, ((a - 1.0) / (a + 1.0)).where(middle, a))
     base = x.const(_PI / 2).where(far, x.const(_PI / 4).where(middle, 0.0))
     base_low = x.const(_PI_LOW / 2).where(far, x.const(_PI_LOW / 4).where(middle, 0.0))
@@ -439,9 +530,11 @@ def _atan(x: Float) -> Float:
 
 
 def _atan2(y: Float, x: Float) -> Float:
-    ax, ay = abs(x), abs(y)
+    ax = abs(x)
+    ay = abs(y)
     swapped = ay.compare("ogt", ax)
-    high, low = ay.where(swapped, ax), ax.where(swapped, ay)
+    high = ay.where(swapped, ax)
+    low = ax.where(swapped, ay)
     ratio = x.const(1.0).where(_both(x, ax.compare("oeq", _INF), ay.compare("oeq", _INF)), low / high)
     ratio = x.const(0.0).where(high.compare("oeq", 0.0), ratio)
     angle = _atan(ratio)
@@ -473,7 +566,8 @@ def _acos(x: Float) -> Float:
     positive = (s + rest) * 2.0
     negative = _PI - ((s + rest) * 2.0 - _PI_LOW)
     edge = negative.where(x.compare("olt", 0.0), positive)
-    signed, signed_rest = s.sign_of(x), (-rest).where(x.compare("olt", 0.0), rest)
+    signed = s.sign_of(x)
+    signed_rest = (-rest).where(x.compare("olt", 0.0), rest)
     middle = _PI / 2 - (signed + (signed_rest - _PI_LOW / 2))
     return edge.where(far, middle)
 
@@ -526,18 +620,49 @@ def _atanh(x: Float) -> Float:
 
 # erf(x) / x - 1 in x^2 for |x| <= 1
 _ERF = (
-    2.8054220986137053e-13, -6.195864282997604e-12, 9.323460781924857e-11, -1.227768795002617e-09, 1.4806021764755666e-08,
-    -1.636576822227565e-07, 1.6462110758341477e-06, -1.492565023604373e-05, 0.00012055332978854427, -0.000854832702340254,
-    0.005223977625441668, -0.026866170645131218, 0.11283791670955126, -0.37612638903183754, 0.1283791670955126,
-)  # fmt: skip
+    2.8054220986137053e-13,
+    -6.195864282997604e-12,
+    9.323460781924857e-11,
+    -1.227768795002617e-09,
+    1.4806021764755666e-08,
+    -1.636576822227565e-07,
+    1.6462110758341477e-06,
+    -1.492565023604373e-05,
+    0.00012055332978854427,
+    -0.000854832702340254,
+    0.005223977625441668,
+    -0.026866170645131218,
+    0.11283791670955126,
+    -0.37612638903183754,
+    0.1283791670955126,
+)
 # (1 + 2 x) e^(x^2) erfc(x) in (x - 4) / (x + 4) for x from 0.46 to 27.5
 _ERFC = (
-    1.5789357797075802e-09, 2.4350950591616615e-09, -1.4885429137324037e-08, -1.981281323184303e-08, 1.1080859856115461e-07,
-    7.724329440929915e-08, -8.25729414300714e-07, 2.9177677488071154e-07, 5.709717125651087e-06, -1.1221050628964054e-05,
-    -2.439914726264998e-05, 0.00015062137528036495, -0.0001992567235176858, -0.000757773229745507, 0.005031969983996305,
-    -0.016197734064973088, 0.03716751553681613, -0.0663303658117046, 0.09373283499838736, -0.10103906603632333,
-    0.06809705425469176, 0.01537965210262002, -0.1396211168405625, 1.2329951186255526,
-)  # fmt: skip
+    1.5789357797075802e-09,
+    2.4350950591616615e-09,
+    -1.4885429137324037e-08,
+    -1.981281323184303e-08,
+    1.1080859856115461e-07,
+    7.724329440929915e-08,
+    -8.25729414300714e-07,
+    2.9177677488071154e-07,
+    5.709717125651087e-06,
+    -1.1221050628964054e-05,
+    -2.439914726264998e-05,
+    0.00015062137528036495,
+    -0.0001992567235176858,
+    -0.000757773229745507,
+    0.005031969983996305,
+    -0.016197734064973088,
+    0.03716751553681613,
+    -0.0663303658117046,
+    0.09373283499838736,
+    -0.10103906603632333,
+    0.06809705425469176,
+    0.01537965210262002,
+    -0.1396211168405625,
+    1.2329951186255526,
+)
 
 
 def _erf_near(x: Float) -> Float:
@@ -600,9 +725,30 @@ def _cbrt(x: Float) -> Float:
 
 
 FUNCTIONS: dict[str, Callable[..., Float]] = {
-    "exp2": _exp2, "exp": _exp, "expm1": _expm1, "log": _log, "log2": _log2, "log10": _log10, "log1p": _log1p,
-    "sin": lambda x: _sin_cos(x, 0), "cos": lambda x: _sin_cos(x, 1), "tan": _tan, "tanh": _tanh, "sinh": _sinh,
-    "cosh": _cosh, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos, "erf": _erf, "erfc": _erfc,
-    "rsqrt": _rsqrt, "powf": _pow, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "cbrt": _cbrt,
-}  # fmt: skip
+    "exp2": _exp2,
+    "exp": _exp,
+    "expm1": _expm1,
+    "log": _log,
+    "log2": _log2,
+    "log10": _log10,
+    "log1p": _log1p,
+    "sin": lambda x: _sin_cos(x, 0),
+    "cos": lambda x: _sin_cos(x, 1),
+    "tan": _tan,
+    "tanh": _tanh,
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "atan": _atan,
+    "atan2": _atan2,
+    "asin": _asin,
+    "acos": _acos,
+    "erf": _erf,
+    "erfc": _erfc,
+    "rsqrt": _rsqrt,
+    "powf": _pow,
+    "asinh": _asinh,
+    "acosh": _acosh,
+    "atanh": _atanh,
+    "cbrt": _cbrt,
+}
 """The functions by the names of operations of `math`."""

@@ -12,8 +12,9 @@ from ..expand import Expander
 
 HANDLERS = Handlers()
 _WAITS = {
-    nvgpu.async_copy.CpAsyncCommit: "cp.async.commit_group", nvgpu.async_copy.CpAsyncWait: "cp.async.wait_group {op.count}"
-}  # fmt: skip
+    nvgpu.async_copy.CpAsyncCommit: "cp.async.commit_group",
+    nvgpu.async_copy.CpAsyncWait: "cp.async.wait_group {op.count}",
+}
 emits(HANDLERS, _WAITS)
 emits(HANDLERS, {nvgpu.async_copy.CpAsyncBulkCommit: "cp.async.bulk.commit_group"}, features.BULK_COPY)
 
@@ -64,7 +65,8 @@ def _global(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
 
 def _reduction(op: nvgpu.async_copy.BulkSend | nvgpu.async_copy.BulkStore) -> str:
     """Return the reduction and its element type as PTX spells them."""
-    name, element = op.reduction, op.element
+    name = op.reduction
+    element = op.element
     if name in ("and", "or", "xor"):
         return f"{name}.b{element[1:]}"
     return f"{name}.noftz.{element}" if name == "add" and element in ("f16", "bf16") else f"{name}.{element}"
@@ -73,7 +75,8 @@ def _reduction(op: nvgpu.async_copy.BulkSend | nvgpu.async_copy.BulkStore) -> st
 @HANDLERS.expands(nvgpu.async_copy.BulkLoad)
 def _bulk_load(x: Expander, op: nvgpu.async_copy.BulkLoad, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY)
-    asm, code = Instruction(b), "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+    asm = Instruction(b)
+    code = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
     operands = [asm.at(shared_address(b, op.target)), asm.at(_global(b, op.source)), asm(op.bytes)]
     operands.append(asm.at(shared_address(b, op.mbarrier)))
     if op.multicast:
@@ -85,7 +88,8 @@ def _bulk_load(x: Expander, op: nvgpu.async_copy.BulkLoad, b: DeviceBuilder) -> 
 @HANDLERS.expands(nvgpu.async_copy.BulkSend)
 def _bulk_send(x: Expander, op: nvgpu.async_copy.BulkSend, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY)
-    asm, code = Instruction(b), "async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+    asm = Instruction(b)
+    code = "async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
     code = f"cp.reduce.{code}.{_reduction(op)}" if op.reduction is not None else f"cp.{code}"
     operands = [asm.at(cluster_address(b, op.target)), asm.at(shared_address(b, op.source)), asm(op.bytes)]
     asm.emit(code, *operands, asm.at(cluster_address(b, op.mbarrier)))
@@ -94,9 +98,12 @@ def _bulk_send(x: Expander, op: nvgpu.async_copy.BulkSend, b: DeviceBuilder) -> 
 @HANDLERS.expands(nvgpu.async_copy.BulkStore)
 def _bulk_store(x: Expander, op: nvgpu.async_copy.BulkStore, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY)
-    asm, name, reduction = Instruction(b), "cp", ""
+    asm = Instruction(b)
+    name = "cp"
+    reduction = ""
     if op.reduction is not None:
-        name, reduction = "cp.reduce", f".{_reduction(op)}"
+        name = "cp.reduce"
+        reduction = f".{_reduction(op)}"
     operands = [asm.at(_global(b, op.target)), asm.at(shared_address(b, op.source)), asm(op.bytes)]
     asm.emit_hinted(op, f"{name}.async.bulk.global.shared::cta.bulk_group", operands, reduction)
 
@@ -111,7 +118,9 @@ def _bulk_prefetch(x: Expander, op: nvgpu.async_copy.BulkPrefetch, b: DeviceBuil
 @HANDLERS.expands(nvgpu.async_copy.StoreAsync)
 def _store_async(x: Expander, op: nvgpu.async_copy.StoreAsync, b: DeviceBuilder) -> None:
     x.require(op, features.BULK_COPY, "an asynchronous store")
-    asm, parts = Instruction(b), b.elements(op.value)
-    target, mbarrier = asm.at(cluster_address(b, op.target)), asm.at(cluster_address(b, op.mbarrier))
+    asm = Instruction(b)
+    parts = b.elements(op.value)
+    target = asm.at(cluster_address(b, op.target))
+    mbarrier = asm.at(cluster_address(b, op.mbarrier))
     kind, value = ("b32", asm(parts[0])) if len(parts) == 1 else (f"v{len(parts)}.b32", asm.group(parts))
     asm.emit(f"st.async.shared::cluster.mbarrier::complete_tx::bytes.{kind}", target, value, mbarrier)

@@ -23,7 +23,8 @@ _CLUSTER_REGISTERS = {
 
 @HANDLERS.expands(nvgpu.cluster.ClusterIndex)
 def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: DeviceBuilder) -> ir.Value:
-    which, dim = op.which, op.dim
+    which = op.which
+    dim = op.dim
     if not features.CLUSTERS.on(x.arch):  # every block is a cluster
         if which in ("block_in_cluster_idx", "block_idx_in_cluster"):
             return b.i32(0)

@@ -60,7 +60,8 @@ def _printf(x: Expander, op: cute.Printf, b: DeviceBuilder) -> None:
     arguments = cute.unpack(op.arguments)
     x.module.declare("vprintf", [ptr_type(), ptr_type()], [int_type(32)])
     for text, count in printf_parts(op.format):
-        values, arguments = arguments[:count], arguments[count:]
+        values = arguments[:count]
+        arguments = arguments[count:]
         format_ = b.cast_space(b.address_in(x.module.string(text), 1), ptr_type())
         buffer = b.null()
         if values:
@@ -86,7 +87,8 @@ def printf_parts(text: str) -> list[tuple[str, int]]:
             continue
         if count == _MOST_PRINTED:
             parts.append((text[start : found.start()], count))
-            start, count = found.start(), 0
+            start = found.start()
+            count = 0
         count += 1
     return [*parts, (text[start:], count)]
 

@@ -52,7 +52,8 @@ def approx(b: DeviceBuilder, kind: str, value: ir.Value, *, ftz: bool = True) ->
 
 @HANDLERS.expands(nvgpu.units.PackedF32x2)
 def _packed(x: Expander, op: nvgpu.units.PackedF32x2, b: DeviceBuilder) -> ir.Value:
-    kind, rounding = op.kind, op.rounding
+    kind = op.kind
+    rounding = op.rounding
     ftz = ".ftz" if op.ftz else ""
     operands = [op.a, op.b, op.c] if kind == "fma" else [op.a, op.b, op.c][:2]
     if features.FLOAT32_PAIRS.on(x.arch) and kind != "sub":

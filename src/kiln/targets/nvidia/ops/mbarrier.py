@@ -33,7 +33,8 @@ def _peer_address(b: DeviceBuilder, address: ir.Value, peer: ir.Value) -> tuple[
 
 @HANDLERS.expands(nvgpu.mbarrier.MbarrierArrive)
 def _mbarrier_arrive(x: Expander, op: nvgpu.mbarrier.MbarrierArrive, b: DeviceBuilder) -> None:
-    order, scope = op.order, op.scope
+    order = op.order
+    scope = op.scope
     address, remote = _peer_address(b, shared_address(b, op.pointer), op.peer)
     with_bytes = constant_value(op.bytes) != 0
     if remote or with_bytes or (order, scope) != ("release", "cta"):

@@ -26,7 +26,8 @@ def _space(pointer: ir.Value) -> tuple[str, str]:
 
 def _atomic_type(kind: str, type_: ir.Type) -> str:
     """Return the PTX type of an atomic operation."""
-    element, bits = element_of(type_), bits_of(type_)
+    element = element_of(type_)
+    bits = bits_of(type_)
     if isinstance(element, ir.FloatType):
         vector = "x2" if isinstance(type_, ir.VectorType) else ""
         return f"{element}{vector}"
@@ -39,7 +40,9 @@ def _atomic_type(kind: str, type_: ir.Type) -> str:
 
 @HANDLERS.expands(nvgpu.memory.AtomicRmw)
 def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir.Value:
-    kind, order, scope = op.kind, op.order, op.scope
+    kind = op.kind
+    order = op.order
+    scope = op.scope
     _check_scope(x, op, scope)
     type_ = op.value.type
     if isinstance(type_, ir.VectorType) and bits_of(type_) > 32:
@@ -62,7 +65,8 @@ def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir
 def _vector_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir.Value:
     """Return the old elements of a vector: one instruction on global memory from sm_90 on, else one for each word."""
     type_: Any = op.value.type
-    element, count = type_.element_type, type_.shape[0]
+    element = type_.element_type
+    count = type_.shape[0]
     words = count * bits_of(element) // 32
     packed = "f32" if bits_of(element) == 32 else f"{element}x2"
     as_words = ir.VectorType.get([words], int_type(32), loc=ir.Location.unknown(context()))
@@ -107,10 +111,16 @@ def _has_instruction(x: Expander, kind: str, type_: ir.Type) -> bool:
 def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Value], ir.Value]:
     """Return a function that computes the new element from the old one."""
     names = {
-        "add": ("arith.addf", "arith.addi"), "max": ("arith.maxnumf", "arith.maxsi"), "min": ("arith.minnumf", "arith.minsi"),
-        "umax": ("", "arith.maxui"), "umin": ("", "arith.minui"), "and": ("", "arith.andi"), "or": ("", "arith.ori"),
-        "xor": ("", "arith.xori"), "exch": ("exch", "exch"),
-    }  # fmt: skip
+        "add": ("arith.addf", "arith.addi"),
+        "max": ("arith.maxnumf", "arith.maxsi"),
+        "min": ("arith.minnumf", "arith.minsi"),
+        "umax": ("", "arith.maxui"),
+        "umin": ("", "arith.minui"),
+        "and": ("", "arith.andi"),
+        "or": ("", "arith.ori"),
+        "xor": ("", "arith.xori"),
+        "exch": ("exch", "exch"),
+    }
     name = names[kind][not is_float(value.type)]
 
     def combine(b: DeviceBuilder, old: ir.Value) -> ir.Value:
@@ -129,9 +139,13 @@ def _compare_and_swap_loop(
     op: nvgpu.memory.AtomicRmw, b: DeviceBuilder, combine: Callable[[DeviceBuilder, ir.Value], ir.Value]
 ) -> ir.Value:
     """Replace an element by a function of it, atomically, and return the bits of the old one."""
-    pointer, value, order, scope = op.pointer, op.value, op.order, op.scope
+    pointer = op.pointer
+    value = op.value
+    order = op.order
+    scope = op.scope
     width = bits_of(carrier_type(value.type))
-    letter, bits = REGISTER[width], int_type(width)
+    letter = REGISTER[width]
+    bits = int_type(width)
     space, address = _space(pointer)
     (first,) = b.asm(f"ld.relaxed.{scope}{space}.b{width} $0, [$1];", f"={letter},{address}", [pointer], [bits])
     loop = b.op("scf.while", [bits], (first,), None, 2)
@@ -148,9 +162,11 @@ def _compare_and_swap_loop(
 
 @HANDLERS.expands(nvgpu.memory.AtomicCas)
 def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: DeviceBuilder) -> ir.Value:
-    order, scope = op.order, op.scope
+    order = op.order
+    scope = op.scope
     _check_scope(x, op, scope)
-    bits, expected = as_bits(b, op.value), as_bits(b, op.compare)
+    bits = as_bits(b, op.value)
+    expected = as_bits(b, op.compare)
     letter = REGISTER[bits.type.width]
     space, address = _space(op.pointer)
     code = f"atom.{order}.{scope}{space}.cas.b{bits.type.width} $0, [$1], $2, $3;"

@@ -73,14 +73,18 @@ def _made_registers(x: Expander, vector: ir.Value) -> list[ir.Value] | None:
 
 @HANDLERS.expands(nvgpu.mma.MmaSync)
 def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: DeviceBuilder) -> object:
-    a_type, b_type, d_type = op.a_type, op.b_type, _name(element_of(op.result.type))
+    a_type = op.a_type
+    b_type = op.b_type
+    d_type = _name(element_of(op.result.type))
     d_type = _ACCUMULATORS.get(d_type, d_type)
-    shape, kind = (op.m, op.n, op.k), mma_shapes.warp_kind(a_type, b_type)
+    shape = (op.m, op.n, op.k)
+    kind = mma_shapes.warp_kind(a_type, b_type)
     x.require(op, _feature(shape, a_type, b_type, d_type, kind))
     groups = [
-        _registers(x, b, op.a, as_bits=a_type == "tf32"), _registers(x, b, op.b, as_bits=b_type == "tf32"),
+        _registers(x, b, op.a, as_bits=a_type == "tf32"),
+        _registers(x, b, op.b, as_bits=b_type == "tf32"),
         _registers(x, b, op.c, as_bits=False),
-    ]  # fmt: skip
+    ]
     operands = [part for group in groups for part in group]
     outputs = [part.type for part in groups[2]]
     kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
@@ -94,7 +98,8 @@ def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: DeviceBuilder) -> object:
 
 @HANDLERS.expands(nvgpu.mma.MmaBlockScale)
 def _mma_block_scale(x: Expander, op: nvgpu.mma.MmaBlockScale, b: DeviceBuilder) -> object:
-    shape, elements = (op.m, op.n, op.k), (op.a_type, op.b_type)
+    shape = (op.m, op.n, op.k)
+    elements = (op.a_type, op.b_type)
     x.require(op, _feature(shape, *elements, "f32", op.kind, op.scale_type, op.scale_vector))
     groups = [_registers(x, b, value, as_bits=False) for value in (op.a, op.b, op.c)]
     operands = [*(part for group in groups for part in group), op.scale_a, op.scale_b]
@@ -108,9 +113,14 @@ def _mma_block_scale(x: Expander, op: nvgpu.mma.MmaBlockScale, b: DeviceBuilder)
 
 @functools.lru_cache(maxsize=64)
 def _feature(
-    shape: mma_shapes.Shape, a_type: str, b_type: str, d_type: str, kind: str | None, scale: str | None = None,
+    shape: mma_shapes.Shape,
+    a_type: str,
+    b_type: str,
+    d_type: str,
+    kind: str | None,
+    scale: str | None = None,
     vector: int | None = None,
-) -> features.Feature:  # fmt: skip
+) -> features.Feature:
     columns: dict[str, str | int | None] = {"kind": kind, "scale_type": scale, "scale_vector": vector}
     row = mma_shapes.find("mma.sync", shape, a_type, b_type, d_type, **columns)
     assert row is not None, "the verifier lets no other pass"
@@ -159,7 +169,8 @@ def _load(x: Expander, b: DeviceBuilder, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMa
 
 @HANDLERS.expands(nvgpu.mma.LdMatrix)
 def _ldmatrix(x: Expander, op: nvgpu.mma.LdMatrix, b: DeviceBuilder) -> object:
-    shape, transpose = "m8n16" if op.unpack is not None else "m8n8", ".trans" if op.transpose else ""
+    shape = "m8n16" if op.unpack is not None else "m8n8"
+    transpose = ".trans" if op.transpose else ""
     return _load(x, b, op, f"ldmatrix.sync.aligned.{shape}.x{op.count}{transpose}.shared.b16")
 
 

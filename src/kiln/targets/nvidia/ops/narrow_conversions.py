@@ -64,13 +64,16 @@ def _to_tf32(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 def _to_narrow(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> ir.Value:
     """Convert to narrow floats, a word of them at a time."""
-    parts, kind = _elements(b, value), ir.F32Type.get(context())
+    parts = _elements(b, value)
+    kind = ir.F32Type.get(context())
     parts = [x if x.type == kind else b.value("arith.extf", kind, (x,)) for x in parts]
-    cvt, bits = f"cvt.rn.satfinite.{name}x2.f32", 4 if name == "e2m1" else 8
+    cvt = f"cvt.rn.satfinite.{name}x2.f32"
+    bits = 4 if name == "e2m1" else 8
     if not isinstance(type_, ir.VectorType) and bits == 8:
         (pair,) = b.asm(f"{cvt} $0, 0f00000000, $1;", "=h,f", parts, [int_type(16)], pure=True)
         return b.value("arith.bitcast", type_, (b.value("arith.trunci", _bits(b, type_), (pair,)),))
-    count, each = len(parts), 32 // bits
+    count = len(parts)
+    each = 32 // bits
     parts += [parts[-1]] * (-count % each)
     pairs = [f"p{n}" for n in range(each // 2)]  # the first source of an instruction becomes the upper half
     code = " ".join(f"{cvt} {pair}, ${2 * n + 2}, ${2 * n + 1};" for n, pair in enumerate(pairs))

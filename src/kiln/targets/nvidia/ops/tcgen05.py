@@ -53,14 +53,16 @@ def _columns(asm: Instruction, columns: ir.Value) -> str:
 
 @HANDLERS.expands(tcgen05.Tcgen05Alloc)
 def _alloc(x: Expander, op: tcgen05.Tcgen05Alloc, b: DeviceBuilder) -> None:
-    group, asm = _group(x, op, op.cta_group), Instruction(b)
+    group = _group(x, op, op.cta_group)
+    asm = Instruction(b)
     code = f"tcgen05.alloc{group}.sync.aligned.shared::cta.b32"
     asm.emit(code, asm.at(shared_address(b, op.pointer)), _columns(asm, op.columns))
 
 
 @HANDLERS.expands(tcgen05.Tcgen05Dealloc)
 def _dealloc(x: Expander, op: tcgen05.Tcgen05Dealloc, b: DeviceBuilder) -> None:
-    group, asm = _group(x, op, op.cta_group), Instruction(b)
+    group = _group(x, op, op.cta_group)
+    asm = Instruction(b)
     asm.emit(f"tcgen05.dealloc{group}.sync.aligned.b32", asm(op.address), _columns(asm, op.columns))
 
 
@@ -88,10 +90,14 @@ def _address_field(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
 
 
 def _emit_mma(
-    b: DeviceBuilder, code: str, op: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaBlockScale | tcgen05.Tcgen05MmaWs,
-    scales: tuple[ir.Value, ...] = (), masks: Sequence[ir.Value] = (), last: str = "",
+    b: DeviceBuilder,
+    code: str,
+    op: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaBlockScale | tcgen05.Tcgen05MmaWs,
+    scales: tuple[ir.Value, ...] = (),
+    masks: Sequence[ir.Value] = (),
+    last: str = "",
     zero_column_mask: Sequence[ir.Value] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Emit an MMA; `accumulate` is a predicate, which inline PTX has to make of a register."""
     asm = Instruction(b)
     in_tmem = op.a.type == int_type(32)
@@ -139,21 +145,24 @@ def _collector(kind: str | None) -> str:
 
 @HANDLERS.expands(tcgen05.Tcgen05Cp)
 def _cp(x: Expander, op: tcgen05.Tcgen05Cp, b: DeviceBuilder) -> None:
-    group, asm = _group(x, op, op.cta_group), Instruction(b)
+    group = _group(x, op, op.cta_group)
+    asm = Instruction(b)
     format_ = "" if op.format is None else f".b8x16.{op.format}"
     asm.emit(f"tcgen05.cp{group}.{op.shape}{format_}", asm.at(op.address), asm(op.descriptor))
 
 
 @HANDLERS.expands(tcgen05.Tcgen05Shift)
 def _shift(x: Expander, op: tcgen05.Tcgen05Shift, b: DeviceBuilder) -> None:
-    group, asm = _group(x, op, op.cta_group), Instruction(b)
+    group = _group(x, op, op.cta_group)
+    asm = Instruction(b)
     _require(x, op)
     asm.emit(f"tcgen05.shift{group}.down", asm.at(op.address))
 
 
 @HANDLERS.expands(tcgen05.Tcgen05Commit)
 def _commit(x: Expander, op: tcgen05.Tcgen05Commit, b: DeviceBuilder) -> None:
-    group, asm = _group(x, op, op.cta_group), Instruction(b)
+    group = _group(x, op, op.cta_group)
+    asm = Instruction(b)
     # an address of the CTA's own shared memory is one of the cluster's, too
     operands = [asm.at(shared_address(b, op.mbarrier)), *map(asm, op.mask)]
     multicast = ".multicast::cluster" if op.mask else ""
@@ -197,6 +206,7 @@ def _ld_red(x: Expander, op: tcgen05.Tcgen05LdRed, b: DeviceBuilder) -> object:
 def _st(x: Expander, op: tcgen05.Tcgen05St, b: DeviceBuilder) -> None:
     x.require(op, features.TCGEN05)
     asm = Instruction(b)
-    place, values = asm.at(op.address), asm.group(x.elements(b, op.value))
+    place = asm.at(op.address)
+    values = asm.group(x.elements(b, op.value))
     code = f"tcgen05.st.sync.aligned.{op.shape}.x{op.repeat}{'.unpack::16b' * op.unpack}.b32"
     asm.emit(code, place, *_split(op.split), values)

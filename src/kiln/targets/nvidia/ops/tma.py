@@ -54,14 +54,18 @@ def _address(x: Expander, op: nvgpu.tma.TensorMapAddress, _b: DeviceBuilder) -> 
 @HANDLERS.expands(nvgpu.tma.TmaLoad)
 def _load(x: Expander, op: nvgpu.tma.TmaLoad, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    offsets, asm = cute.unpack(op.offsets), Instruction(b)
+    offsets = cute.unpack(op.offsets)
+    asm = Instruction(b)
     operands = [asm.at(shared_address(b, op.target)), _box(asm, b, op.map, op.coordinates)]
     mbarrier = shared_address(b, op.mbarrier)
     operands.append(asm.at(_of_leader(b, mbarrier) if op.to_leader else mbarrier))
-    mode, rank, alone = ".im2col" if offsets else ".tile", _rank(op.coordinates), not op.multicast and not op.cta_group
+    mode = ".im2col" if offsets else ".tile"
+    rank = _rank(op.coordinates)
+    alone = not op.multicast and not op.cta_group
     if op.gather4:
         x.require(op, features.TMA_GATHER_TO_CTA if alone else features.TMA_GATHER)
-        mode, rank = ".tile::gather4", "2d"
+        mode = ".tile::gather4"
+        rank = "2d"
     # an address of the CTA's own shared memory is one of the cluster's, too, and the only form of older PTX for sm_90
     space = "cta" if alone and x.arch.number >= 100 else "cluster"
     code = f"cp.async.bulk.tensor.{rank}.shared::{space}.global{mode}.mbarrier::complete_tx::bytes"
@@ -94,7 +98,8 @@ def _store(x: Expander, op: nvgpu.tma.TmaStore, b: DeviceBuilder) -> None:
 @HANDLERS.expands(nvgpu.tma.TmaPrefetch)
 def _prefetch(x: Expander, op: nvgpu.tma.TmaPrefetch, b: DeviceBuilder) -> None:
     x.require(op, features.TENSOR_MAP)
-    offsets, asm = cute.unpack(op.offsets), Instruction(b)
+    offsets = cute.unpack(op.offsets)
+    asm = Instruction(b)
     operands = [_box(asm, b, op.map, op.coordinates)]
     if offsets:
         operands.append(asm.group(offsets))
@@ -120,7 +125,8 @@ _IMMEDIATE = ("elemtype", "interleave_layout", "swizzle_mode", "fill_mode", "swi
 def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: DeviceBuilder) -> None:
     narrow = op.field == "swizzle_atomicity"
     x.require(op, features.TENSOR_MAP_NARROW_EDITS if narrow else features.TENSOR_MAP_EDITS)
-    field, space = op.field, cute.info(op.types.map).space
+    field = op.field
+    space = cute.info(op.types.map).space
     asm = Instruction(b)
     place = asm.at(shared_address(b, op.map) if space == "smem" else op.map)
     bits = 64 if field in ("global_address", "global_stride") else 32
@@ -128,9 +134,11 @@ def _replace(x: Expander, op: nvgpu.tma.TensorMapReplace, b: DeviceBuilder) -> N
         known = constant_value(op.value)
         if known is None:
             raise report_at(
-                op.location, CompilerDiagnosticError, f"the {field} of a tensor map is replaced by a number of the run",
+                op.location,
+                CompilerDiagnosticError,
+                f"the {field} of a tensor map is replaced by a number of the run",
                 hint="the instruction has it as part of itself: give a Python number",
-            )  # fmt: skip
+            )
         new = str(known)
     else:
         new = asm(op.value)

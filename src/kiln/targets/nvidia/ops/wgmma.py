@@ -32,7 +32,8 @@ _ACCUMULATORS = {"i32": "s32"}
 @HANDLERS.expands(nvgpu.wgmma.MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: DeviceBuilder) -> ir.Value:
     x.require(op, mma_shapes.WARPGROUP_MMA)
-    leading, stride = op.leading >> 4, op.stride >> 4
+    leading = op.leading >> 4
+    stride = op.stride >> 4
     address = b.binary("shrui", shared_address(b, op.pointer), 4)
     low = b.binary("ori", b.binary("andi", address, 0x3FFF), leading << 16)
     high = (stride | SWIZZLES[op.swizzle] << 30) << 32
@@ -46,7 +47,8 @@ class _Registers:
     """A register array as 32-bit registers: f32 and i32 as they are, smaller elements packed in an i32."""
 
     def __init__(self, x: Expander, b: DeviceBuilder, pointer: ir.Value, element: ir.Type, count: int) -> None:
-        self._x, self._b = x, b
+        self._x = x
+        self._b = b
         self.type = f32() if isinstance(element, (ir.F32Type, ir.FloatTF32Type)) else int_type(32)
         self.count = count
         self._places = [private_address(x, pointer, int_type(32), number) for number in range(count)]
@@ -63,7 +65,8 @@ class _Registers:
 def _hold_registers(x: Expander, op: nvgpu.wgmma.HoldRegisters, b: DeviceBuilder) -> None:
     element = cute.info(op.types.pointer).element
     held = _Registers(x, b, op.pointer, element, op.count * cute.element_bits(element) // 32)
-    letter, types = _LETTERS[str(held.type)], [held.type] * held.count
+    letter = _LETTERS[str(held.type)]
+    types = [held.type] * held.count
     if op.registers:
         held.write(b.asm(*_copies(op.registers, letter, held.count), [], types))
     else:
@@ -161,9 +164,12 @@ def _issue(x: Expander, b: DeviceBuilder) -> None:
     codes: list[str] = []
     constraints = [_tied("".join(_LETTERS[str(type_)] for type_ in types))]
     for accumulator, form, operands in x.pending:
-        name, first, count = accumulator.name, accumulator.first, accumulator.count
+        name = accumulator.name
+        first = accumulator.first
+        count = accumulator.count
         if accumulator.pointer is not None:
-            name, first = "$", memory[accumulator.pointer, count][0]
+            name = "$"
+            first = memory[accumulator.pointer, count][0]
         registers = ", ".join(f"{name}{i}" for i in range(first, first + count))
         code, letters = _wgmma_text(form, registers, len(types) + len(values))
         codes.append(code)
@@ -183,9 +189,11 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
     """Return an instruction and the constraints of its operands, which are numbered from `place` on."""
     if form.a_in_registers:
-        a, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
+        a = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}"
+        letters = ["r"] * 4
     else:
-        a, letters = f"${place}", ["l"]
+        a = f"${place}"
+        letters = ["l"]
     place += len(letters)
     flag = int(form.accumulates) if form.accumulates is not None else f"${place + 1}"
     majors = ""

@@ -195,10 +195,14 @@ class _Flow:
     """Follows the groups of instructions."""
 
     def __init__(
-        self, instructions: Instructions, writers: dict[ir.Operation, list[RegisterArray]],
+        self,
+        instructions: Instructions,
+        writers: dict[ir.Operation, list[RegisterArray]],
         needs: dict[ir.Operation, set[RegisterArray]],
-    ) -> None:  # fmt: skip
-        self._instructions, self._writers, self._needs = instructions, writers, needs
+    ) -> None:
+        self._instructions = instructions
+        self._writers = writers
+        self._needs = needs
         self._holds: Holds = {}
 
     def follow(self, body: list[_Event]) -> Holds:
@@ -221,7 +225,8 @@ class _Flow:
         return state
 
     def _event(self, event: _Event, state: _State) -> _State:
-        op, kinds = event.op, self._instructions
+        op = event.op
+        kinds = self._instructions
         name = op.name
         if event.bodies:
             return self._regions(event, state)

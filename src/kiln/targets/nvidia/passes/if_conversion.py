@@ -32,7 +32,8 @@ def _only_store(branch: ir.Operation) -> cute.Store | None:
     store = cute.Store.of(inside[0].operation)
     if store is None or isinstance(store.value.type, ir.VectorType):
         return None
-    allocation, place = cute.AllocRmem.making(store.target), constant_value(store.offset)
+    allocation = cute.AllocRmem.making(store.target)
+    place = constant_value(store.offset)
     # elsewhere nothing may be read or written that the program does not
     return store if allocation and place is not None and 0 <= place < allocation.count else None
 

@@ -98,7 +98,8 @@ def apart(device: ir.Module, facts: list[LaunchFacts]) -> list[tuple[ir.Module, 
     lengths = {name: len(find(func, names)) for name, func in functions.items()}
     shortest_first = sorted(lengths, key=lengths.__getitem__)
     taken = [shortest_first.pop()]
-    size, whole = lengths[taken[0]], sum(lengths.values())
+    size = lengths[taken[0]]
+    whole = sum(lengths.values())
     for name in shortest_first:
         if size + lengths[name] <= _MOST * whole:
             taken.append(name)
@@ -121,7 +122,8 @@ def _calls(func: ir.Operation) -> set[str]:
 
 
 def _reachable(functions: dict[str, ir.Operation], roots: Sequence[str]) -> set[str]:
-    seen, todo = set(roots), list(roots)
+    seen = set(roots)
+    todo = list(roots)
     while todo:
         for callee in _calls(functions[todo.pop()]) - seen:
             seen.add(callee)

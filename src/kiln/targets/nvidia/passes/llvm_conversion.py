@@ -18,7 +18,8 @@ ONE_BY_ONE = (
     "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
     "convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
 )
-_TAKEN, _PUT = "vector.extract_strided_slice", "vector.insert_strided_slice"
+_TAKEN = "vector.extract_strided_slice"
+_PUT = "vector.insert_strided_slice"
 _IN_ROWS = (_TAKEN, _PUT, "vector.from_elements", "vector.bitcast")
 """Operations that are converted directly, or become shuffles, if vectors have one dimension."""
 _PLAIN = ("vector.broadcast", "vector.extract", "vector.shuffle", *_IN_ROWS[2:])
@@ -51,7 +52,8 @@ def _is_row(type_: ir.Type) -> bool:
 
 def _take(op: ir.Operation) -> None:
     """Replace an extracted slice by a shuffle."""
-    row, result = op.operands[0], op.results[0]
+    row = op.operands[0]
+    result = op.results[0]
     first, count = (op.attributes[name][0].value for name in ("offsets", "sizes"))  # pyright: ignore
     taken = row if result.type == row.type else _shuffled(op, result.type, row, row, range(first, first + count))
     result.replace_all_uses_with(taken)
@@ -63,7 +65,8 @@ def _put(op: ir.Operation) -> None:
     part, row = op.operands
     type_: Any = row.type
     first = op.attributes["offsets"][0].value  # pyright: ignore
-    count, length = part.type.shape[0], type_.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+    count = part.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+    length = type_.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
     long = _shuffled(op, type_, part, part, [*range(count), *[0] * (length - count)])
     mask = [*range(first), *range(length, length + count), *range(first + count, length)]
     op.results[0].replace_all_uses_with(_shuffled(op, type_, row, long, mask))

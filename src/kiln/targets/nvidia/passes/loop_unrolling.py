@@ -51,7 +51,8 @@ def _function_name(op: ir.Operation) -> str:
     return symbol(op)
 
 
-_FULL, _NEVER = "disable = false, full = true", "disable = true"
+_FULL = "disable = false, full = true"
+_NEVER = "disable = true"
 
 
 def _wish(op: ir.Operation) -> str:

@@ -35,7 +35,8 @@ Accesses = dict[ir.Operation, range]
 
 def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
     """Return the allocation of a pointer and its offset in bits; the pointer and None where they are not known."""
-    at, first = pointer, 0
+    at = pointer
+    first = 0
     while not isinstance(at.owner, ir.Block):
         op = at.owner.operation
         if op.name == cute.AllocRmem.OPERATION_NAME:
@@ -64,11 +65,13 @@ def accesses_by_register(array: RegisterArray) -> Accesses | None:
 
 def _registers(access: cute.Load | cute.Store, places: dict[ir.Value, int | None]) -> range | None:
     """Return the registers of an access; `places` keeps how far pointers lead into an allocation."""
-    memory, type_ = access.memory, access.value.type
+    memory = access.memory
+    type_ = access.value.type
     if memory not in places:
         is_whole = cute.info(memory.type).element in (f32(), int_type(32))
         places[memory] = place_of(memory)[1] if is_whole else None
-    bits, first = places[memory], constant_value(access.offset)
+    bits = places[memory]
+    first = constant_value(access.offset)
     if bits is None or bits % 32 or first is None:
         return None
     if isinstance(type_, ir.VectorType) and len(type_.shape) != 1:

@@ -23,9 +23,11 @@ def place_smem(expansion: Expansion, kernel: Kernel) -> None:
     """Place static shared memory in variables or, past the static limit, at the start of dynamic shared memory."""
     offsets = _smem_offsets(kernel)
     if kernel.smem_bytes > STATIC_SMEM:
-        base, start_of_dynamic = dynamic_variable(expansion), taken(kernel.smem_bytes)
+        base = dynamic_variable(expansion)
+        start_of_dynamic = taken(kernel.smem_bytes)
     elif kernel.merge_smem and kernel.smem:
-        size, alignment = kernel.smem_bytes, max(alignment for _, _, alignment in kernel.smem)
+        size = kernel.smem_bytes
+        alignment = max(alignment for _, _, alignment in kernel.smem)
         name = f"{kernel.name}_smem"
         base = expansion.variable(name, parsed_type(f"!llvm.array<{size} x i8>"), 3, alignment)
         start_of_dynamic = 0

@@ -97,7 +97,8 @@ def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[in
     dead: list[_Access] = []
     writes: list[_Access] = []
     for access in _accesses(operations, pointers):
-        memory, op = access.memory, access.op
+        memory = access.memory
+        op = access.op
         if not memory.is_known:
             continue
         access.units = range(access.start // memory.unit, (access.start + access.size) // memory.unit)
@@ -253,7 +254,8 @@ def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or type_.shape[0] > _MOST_GATHERED:
         return None
     element: Any = type_.element_type
-    size, unit = _bytes(element), access.memory.unit
+    size = _bytes(element)
+    unit = access.memory.unit
     found: list[tuple[ir.Value, int]] = []
     for place in range(access.start, access.start + access.size, size):
         source = known.get(place // unit)

@@ -74,16 +74,22 @@ class _Function:
         for op in wgmmas:
             if op.operation not in self._writers:
                 raise report_at(
-                    op.location, DSLNotImplemented, "the accumulator of this WGMMA is not in registers known here",
+                    op.location,
+                    DSLNotImplemented,
+                    "the accumulator of this WGMMA is not in registers known here",
                     hint="make it with cute.make_rmem_tensor (or make_fragment_C) in the kernel that multiplies",
-                )  # fmt: skip
+                )
 
     def run(self, may_name: bool) -> None:
         """Insert what holds registers, and make accesses those of registers."""
         instructions = Instructions(
-            Wgmma.OPERATION_NAME, WgmmaFence.OPERATION_NAME, WgmmaCommit.OPERATION_NAME, WgmmaWait.OPERATION_NAME,
-            self._use, lambda op: WgmmaWait(op).count,
-        )  # fmt: skip
+            Wgmma.OPERATION_NAME,
+            WgmmaFence.OPERATION_NAME,
+            WgmmaCommit.OPERATION_NAME,
+            WgmmaWait.OPERATION_NAME,
+            self._use,
+            lambda op: WgmmaWait(op).count,
+        )
         held = async_registers.holds(instructions, self._function, self._writers)
         named = self._name() if may_name else {}
         for array in self._arrays:
@@ -105,7 +111,8 @@ class _Function:
 
     def _use(self, operation: ir.Operation) -> Use:
         """Return what a WGMMA does to registers."""
-        op, arrays = Wgmma(operation), self._writers[operation]
+        op = Wgmma(operation)
+        arrays = self._writers[operation]
         accumulator = _Accumulator.of(op)
         overwrites = constant(op.accumulate) == 0 and all(
             accumulator.first == 0 and accumulator.count == array.bits for array in arrays
@@ -143,7 +150,8 @@ class _Function:
                 named[array] = name = f"kiln_acc_{len(named)}_"
                 b = DeviceBuilder(ir.InsertionPoint.at_block_begin(self._entry), array.alloc.location)
                 b.asm(f".reg .b32 {name}<{array.bits // 32}>;", "")
-            op.registers, op.first_register = named[array], first // 32
+            op.registers = named[array]
+            op.first_register = first // 32
         stores = {op: update for op, update in updates.items() if self._writers[op][0] in named}
         for run in named_accumulators.runs(self._function, self._writers, stores):
             (array,) = self._writers[run[0]]
@@ -178,7 +186,8 @@ class _Function:
         is_used = False
         writers: list[ir.Operation] = []
         for op, number in _uses(alloc.result):
-            load, store = cute.Load.of(op), cute.Store.of(op)
+            load = cute.Load.of(op)
+            store = cute.Store.of(op)
             if op.name == Wgmma.OPERATION_NAME:
                 is_used = True
                 if number == 0:
@@ -200,16 +209,20 @@ class _Function:
 
     def _split(self, access: cute.Load | cute.Store) -> None:
         """Make of an access to a vector accesses to its registers."""
-        value, offset, op = access.value, access.offset, access.operation
+        value = access.value
+        offset = access.offset
+        op = access.operation
         type_ = value.type
         first = constant_value(offset)
         if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or first is None:
             return
-        count, bits = type_.shape[0], cute.element_bits(cute.info(access.memory.type).element)
+        count = type_.shape[0]
+        bits = cute.element_bits(cute.info(access.memory.type).element)
         each = max(1, 32 // bits)
         if bits < 8 or count % each or first % each or count == each:
             return
-        offsets, alignment = [self._constant(offset.type, first + n) for n in range(0, count, each)], each * bits // 8
+        offsets = [self._constant(offset.type, first + n) for n in range(0, count, each)]
+        alignment = each * bits // 8
         if isinstance(access, cute.Store):
             values = [part_of_vector(op, value, n, each) for n in range(0, count, each)]
             cute.stores_before(access, offsets, values, alignment)
@@ -229,10 +242,12 @@ class _Function:
 
 def _uses(pointer: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
     """Return the operations that use a pointer, or one made of it, and which of their operands it is."""
-    todo, seen = [pointer], {pointer}
+    todo = [pointer]
+    seen = {pointer}
     while todo:
         for use in todo.pop().uses:
-            op, number = use.owner.operation, use.operand_number
+            op = use.owner.operation
+            number = use.operand_number
             values = list(op.results) if op.name in _ALIASES else _carried(op, number)
             if values is None:
                 yield op, number
@@ -275,7 +290,8 @@ def _mark_runs(wgmmas: Iterable[Wgmma]) -> None:
         for view in block.operations:
             name = view.operation.name
             if op := Wgmma.of(view.operation):
-                accumulator, own = _Accumulator.of(op), 1 if cute.is_ptr(op.a.type) else 2
+                accumulator = _Accumulator.of(op)
+                own = 1 if cute.is_ptr(op.a.type) else 2
                 tiles += own
                 fits = tiles <= _TILES and all(accumulator == x or accumulator.is_apart_from(x) for x in run)
                 if before is not None and fits:

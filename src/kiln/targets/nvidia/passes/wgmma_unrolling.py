@@ -115,7 +115,8 @@ def _mask(type_: Any) -> int:
     return (1 << type_.width) - 1
 
 
-_EQUAL, _UNEQUAL = 0, 1
+_EQUAL = 0
+_UNEQUAL = 1
 
 
 def _compared(op: ir.Operation, a: int, b: int) -> int | None:

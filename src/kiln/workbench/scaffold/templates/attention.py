@@ -42,7 +42,8 @@ def my_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, 
 
     for first in range(0, k.shape[1], KEYS):
         for step in kiln.range_constexpr(KEYS * d // QUERIES):
-            key, i = (step * QUERIES + thread) // d, (step * QUERIES + thread) % d
+            key = (step * QUERIES + thread) // d
+            i = (step * QUERIES + thread) % d
             if first + key < k.shape[1]:
                 sK[key, i] = k[head, first + key, i].to(kiln.Float32)
                 sV[key, i] = v[head, first + key, i].to(kiln.Float32)
@@ -52,7 +53,8 @@ def my_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, 
             for i in kiln.range_constexpr(d):
                 score += query[i] * sK[key, i]
             larger = cute.arch.fmax(largest, score)
-            shrink, weight = cute.math.exp(largest - larger), cute.math.exp(score - larger)
+            shrink = cute.math.exp(largest - larger)
+            weight = cute.math.exp(score - larger)
             weights = weights * shrink + weight
             for i in kiln.range_constexpr(d):
                 total[i] = total[i] * shrink + weight * sV[key, i]

@@ -32,7 +32,8 @@ def my_kernel(
     # Which values of the tile this thread has, of the input, the output and the coordinates.
     atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), gX.element_type)
     mine = cute.make_tiled_copy_tv(atom, threads, values).get_slice(thread)
-    x, y = mine.partition_S(gX[tile]), mine.partition_D(gY[tile])
+    x = mine.partition_S(gX[tile])
+    y = mine.partition_D(gY[tile])
     where = mine.partition_S(coordinates[tile])
 
     # Tiles at the edges are larger than what is left of the matrix.
@@ -40,7 +41,8 @@ def my_kernel(
     for i in kiln.range_constexpr(cute.size(inside)):
         inside[i] = cute.elem_less(where[i], shape)
 
-    values_in, values_out = cute.make_fragment_like(x), cute.make_fragment_like(y)
+    values_in = cute.make_fragment_like(x)
+    values_out = cute.make_fragment_like(y)
     values_in.fill(0)
     cute.copy(atom, x, values_in, pred=inside)
     a = values_in.load().to(kiln.Float32)
@@ -53,7 +55,9 @@ def launch(x: cute.Tensor, y: cute.Tensor):
     threads = cute.make_ordered_layout(THREADS, order=(1, 0))
     values = cute.make_ordered_layout(VALUES, order=(1, 0))
     tiler, _ = cute.make_layout_tv(threads, values)
-    gX, gY = cute.zipped_divide(x, tiler), cute.zipped_divide(y, tiler)  # ((TileM, TileN), (RestM, RestN))
+    # ((TileM, TileN), (RestM, RestN))
+    gX = cute.zipped_divide(x, tiler)
+    gY = cute.zipped_divide(y, tiler)
     coordinates = cute.zipped_divide(cute.make_identity_tensor(x.shape), tiler)
     my_kernel(gX, gY, coordinates, x.shape, threads, values).launch(
         grid=cute.size(gX, mode=[1]), block=cute.size(threads)

@@ -28,7 +28,8 @@ def fill(shared: cute.Tensor, source: cute.Tensor, first_row, first_column, thre
     rows, columns = shared.shape
     for step in kiln.range_constexpr(rows * columns // THREADS):
         i = step * THREADS + thread
-        row, column = i // columns, i % columns
+        row = i // columns
+        column = i % columns
         value = source.element_type(0)
         if first_row + row < source.shape[0] and first_column + column < source.shape[1]:
             value = source[first_row + row, first_column + column]
@@ -37,12 +38,7 @@ def fill(shared: cute.Tensor, source: cute.Tensor, first_row, first_column, thre
 
 @cute.kernel
 def my_kernel(
-    a: cute.Tensor,
-    b: cute.Tensor,
-    c: cute.Tensor,
-    mma: cute.TiledMma,
-    tile_m: kiln.Constexpr,
-    tile_n: kiln.Constexpr,
+    a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, mma: cute.TiledMma, tile_m: kiln.Constexpr, tile_n: kiln.Constexpr
 ):
     thread, _, _ = cute.arch.thread_idx()
     block_m, block_n, _ = cute.arch.block_idx()
@@ -57,8 +53,10 @@ def my_kernel(
     )
 
     mine = mma.get_slice(thread)
-    tCsA, tCsB = mine.partition_A(sA), mine.partition_B(sB)
-    tCrA, tCrB = mma.make_fragment_A(tCsA), mma.make_fragment_B(tCsB)
+    tCsA = mine.partition_A(sA)
+    tCsB = mine.partition_B(sB)
+    tCrA = mma.make_fragment_A(tCsA)
+    tCrB = mma.make_fragment_B(tCsB)
     accumulator = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), kiln.Float32)
     accumulator.fill(0.0)
 
@@ -74,7 +72,8 @@ def my_kernel(
     # Where each value of the accumulator belongs in c.
     where = mine.partition_C(cute.make_identity_tensor((tile_m, tile_n)))
     for i in kiln.range_constexpr(cute.size(accumulator)):
-        row, column = block_m * tile_m + where[i][0], block_n * tile_n + where[i][1]
+        row = block_m * tile_m + where[i][0]
+        column = block_n * tile_n + where[i][1]
         if row < c.shape[0] and column < c.shape[1]:
             c[row, column] = accumulator[i].to(c.element_type)
 

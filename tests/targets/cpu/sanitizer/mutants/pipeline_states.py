@@ -18,11 +18,7 @@ def ring(x: cute.Tensor, y: cute.Tensor):
     filling = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARP)
     reading = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARP)
     pipe = pipeline.PipelineAsync.create(
-        num_stages=STAGES,
-        producer_group=filling,
-        consumer_group=reading,
-        barrier_storage=barriers,
-        defer_sync=True,
+        num_stages=STAGES, producer_group=filling, consumer_group=reading, barrier_storage=barriers, defer_sync=True
     )
     pipeline.pipeline_init_arrive()
     pipeline.pipeline_init_wait()

@@ -112,7 +112,9 @@ class Sm80BackwardLaunch(BackwardLaunch):
         self.dq: Sm80BackwardKernel = make(True, True, False)
 
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
-        kv, q_do, rest = (x.k, x.v), (x.q, x.dout), (scalars, stream)
+        kv = (x.k, x.v)
+        q_do = (x.q, x.dout)
+        rest = (scalars, stream)
         for kernel in self.dkv:
             to = (x.dk if kernel.computes_ds_u else None, x.dv if kernel.computes_p_w else None)
             kernel(kv, q_do, to, x.lse_delta, tensors, seqlens[1], *rest)
@@ -123,9 +125,17 @@ class Sm90BackwardLaunch(BackwardLaunch):
     """All gradients in one kernel, then the conversion of dQ."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, deterministic: bool, varlen: bool,
-        has_seqused_k: bool, staggers_heads: bool, score_mod: ScoreMod = NO_SCORE_MOD,
-    ) -> None:  # fmt: skip
+        self,
+        dtype: Any,
+        head_dims: tuple[int, int],
+        config: Any,
+        masks: Any,
+        deterministic: bool,
+        varlen: bool,
+        has_seqused_k: bool,
+        staggers_heads: bool,
+        score_mod: ScoreMod = NO_SCORE_MOD,
+    ) -> None:
         super().__init__(dtype, head_dims[1], config.tile_m)
         padded = sm90_config.padded_head_dim(head_dims)
         self.kernel: Sm90BackwardKernel = Sm90BackwardKernel(
@@ -136,29 +146,53 @@ class Sm90BackwardLaunch(BackwardLaunch):
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
         early_dq = None if x.additions is None or self.kernel.varlen else x.dq
         self.kernel(
-            (x.k, x.v), (x.q, x.dout), (x.dk, x.dv), early_dq, x.lse_delta, x.dq_acc,
-            DqCounters(x.additions, x.next_tile), tensors, seqlens[1], scalars, schedule, stream,
-        )  # fmt: skip
-        self.dq(
-            x.dq_acc, x.additions, x.dq, tensors.cu_seqlens_q, seqlens[0], scalars.scale, schedule.converted_heads,
+            (x.k, x.v),
+            (x.q, x.dout),
+            (x.dk, x.dv),
+            early_dq,
+            x.lse_delta,
+            x.dq_acc,
+            DqCounters(x.additions, x.next_tile),
+            tensors,
+            seqlens[1],
+            scalars,
+            schedule,
             stream,
-        )  # fmt: skip
+        )
+        self.dq(
+            x.dq_acc,
+            x.additions,
+            x.dq,
+            tensors.cu_seqlens_q,
+            seqlens[0],
+            scalars.scale,
+            schedule.converted_heads,
+            stream,
+        )
 
 
 class Sm90Hd256BackwardLaunch(BackwardLaunch):
     """dK and dV, then dQ."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, varlen: bool, has_seqused_k: bool,
+        self,
+        dtype: Any,
+        head_dims: tuple[int, int],
+        config: Any,
+        masks: Any,
+        varlen: bool,
+        has_seqused_k: bool,
         score_mod: ScoreMod = NO_SCORE_MOD,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dtype, head_dims[1], config.tile_m)
         key = (dtype, sm90_hd256_config.padded_head_dims(head_dims), config, masks, varlen, has_seqused_k, score_mod)
         self.dkv: Sm90Hd256DkDvKernel = Sm90Hd256DkDvKernel(*key)
         self.dq: Sm90Hd256DqKernel = Sm90Hd256DqKernel(*key)
 
     def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
-        kv, q_do, rest = (x.k, x.v), (x.q, x.dout), (scalars, schedule, stream)
+        kv = (x.k, x.v)
+        q_do = (x.q, x.dout)
+        rest = (scalars, schedule, stream)
         self.dkv(kv, q_do, (x.dk, x.dv), x.lse_delta, tensors, seqlens[1], *rest)
         self.dq(q_do, kv, (x.dq,), x.lse_delta, tensors, seqlens[0], *rest)
 
@@ -193,11 +227,18 @@ class AttentionBackward(Implementation):
         config.check(self.head_dims(problem), device.smem)
 
     def launch(
-        self, kind: type[Any], key: tuple[Any, ...], problem: AttentionBackwardProblem, args: BackwardArguments,
-        schedule: Any = None, **workspace: Any,
-    ) -> None:  # fmt: skip
+        self,
+        kind: type[Any],
+        key: tuple[Any, ...],
+        problem: AttentionBackwardProblem,
+        args: BackwardArguments,
+        schedule: Any = None,
+        **workspace: Any,
+    ) -> None:
         """Run the kernels of a call."""
-        forward, of, x = args.forward, problem.attention, args.arrays._replace(**workspace)
+        forward = args.forward
+        of = problem.attention
+        x = args.arrays._replace(**workspace)
         kernels = kernel_object(kind, of.has_alibi, problem.functions, *key)
         scalars = BackwardScalars(*forward.scalars(of, 1)[:-1], forward.scale)
         lengths = (forward.params.max_seqlen_q, args.max_seqlen_k)
@@ -206,7 +247,8 @@ class AttentionBackward(Implementation):
 
 def _q_tiles(problem: AttentionBackwardProblem, tile_m: int, q: Any) -> int:
     """Return the query tiles of a head; each varlen sequence has its own."""
-    of, rows = problem.attention, q.shape[1]
+    of = problem.attention
+    rows = q.shape[1]
     return rows // tile_m + of.batch if of.varlen else -(-rows // tile_m)
 
 
@@ -225,7 +267,8 @@ class Sm80AttentionBackward(AttentionBackward):
         return problem.attention.head_dims
 
     def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
-        q, of = args.arrays.q, problem.attention
+        q = args.arrays.q
+        of = problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks)
         lse_delta = arrays.empty(q, (2, *args.forward.lse.shape), arrays.dtype_named(q, "float32"))
         self.launch(Sm80BackwardLaunch, key, problem, args, lse_delta=lse_delta)
@@ -254,14 +297,17 @@ class Sm90AttentionBackward(AttentionBackward):
         return sm90_config.padded_head_dim(problem.attention.head_dims)
 
     def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
-        q, of, device = args.arrays.q, problem.attention, devices.current()
+        q = args.arrays.q
+        of = problem.attention
+        device = devices.current()
         masks_right, masks_left, has_softcap = of.masks
         # what masks keys before a window masks those far after it, too: one kernel less
         masks = (masks_right or masks_left, masks_left, has_softcap)
         key = (problem.dtype, of.head_dims, config, masks, problem.deterministic, of.varlen, of.has_seqused_k)
         f32, i32 = (arrays.dtype_named(q, name) for name in ("float32", "int32"))
         head_group, tiles_per_dq, dq_parts = sm90_config.head_groups(problem, config, device)
-        tiles, layers = _q_tiles(problem, config.tile_m, q), dq_parts * q.shape[0]
+        tiles = _q_tiles(problem, config.tile_m, q)
+        layers = dq_parts * q.shape[0]
         rows = tiles * config.tile_m
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), f32)
         dq_acc = arrays.empty(q, (layers, of.heads, rows * sm90_config.padded_head_dim(of.head_dims)), f32)
@@ -275,9 +321,16 @@ class Sm90AttentionBackward(AttentionBackward):
         schedule = BackwardSchedule(head_group, stride, tiles_per_dq, converted, device.sm_count)
         key = (*key, stride > 0)
         self.launch(
-            Sm90BackwardLaunch, key, problem, args, schedule, lse_delta=lse_delta, dq_acc=dq_acc, additions=additions,
+            Sm90BackwardLaunch,
+            key,
+            problem,
+            args,
+            schedule,
+            lse_delta=lse_delta,
+            dq_acc=dq_acc,
+            additions=additions,
             next_tile=arrays.empty(q, (1,), i32),
-        )  # fmt: skip
+        )
 
 
 @REGISTRY.register
@@ -287,9 +340,12 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
     config = Sm90AttentionBackwardHd256Config
     model = sm90_hd256_config
     variations = {
-        "tile_m": (48, 64), "q_stages": (3, 4), "kv_dims_in_regs": (0, 128, 192), "tile_n": (32, 48, 64),
+        "tile_m": (48, 64),
+        "q_stages": (3, 4),
+        "kv_dims_in_regs": (0, 128, 192),
+        "tile_n": (32, 48, 64),
         "q_dims_in_regs": (0, 128),
-    }  # fmt: skip
+    }
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         head_dim = max(problem.attention.head_dims)
@@ -301,7 +357,8 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
         return sm90_hd256_config.padded_head_dims(problem.attention.head_dims)
 
     def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
-        q, of = args.arrays.q, problem.attention
+        q = args.arrays.q
+        of = problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks, of.varlen, of.has_seqused_k)
         rows = _q_tiles(problem, config.tile_m, q) * config.tile_m
         lse_delta = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))

@@ -48,13 +48,22 @@ class BackwardPreprocess:
 
     @cute.jit
     def __call__(
-        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, counters: Any,
-        cu_seqlens_q: Any, max_seqlen_q: Int32, stream: Int64,
-    ):  # fmt: skip
+        self,
+        do: cute.Tensor,
+        out: cute.Tensor,
+        lse: cute.Tensor,
+        lse_delta: cute.Tensor,
+        counters: Any,
+        cu_seqlens_q: Any,
+        max_seqlen_q: Int32,
+        stream: Int64,
+    ):
         """Launch the kernel for dO and O (batch, queries, heads, D) and LSE (batch, heads, queries)."""
-        rows, batch = lse_delta.shape[3], out.shape[0]
+        rows = lse_delta.shape[3]
+        batch = out.shape[0]
         if const_expr(cu_seqlens_q is not None):
-            rows, batch = cute.ceil_div(max_seqlen_q, self.tile_m) * self.tile_m, cu_seqlens_q.shape[0] - 1
+            rows = cute.ceil_div(max_seqlen_q, self.tile_m) * self.tile_m
+            batch = cu_seqlens_q.shape[0] - 1
         self.kernel(do, out, lse, lse_delta, counters, cu_seqlens_q).launch(
             grid=(cute.ceil_div(rows, self.rows) * out.shape[2], 1, batch),
             block=(_THREADS, 1, 1),
@@ -64,12 +73,18 @@ class BackwardPreprocess:
 
     @cute.kernel
     def kernel(
-        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, counters: Any,
+        self,
+        do: cute.Tensor,
+        out: cute.Tensor,
+        lse: cute.Tensor,
+        lse_delta: cute.Tensor,
+        counters: Any,
         cu_seqlens_q: Any,
-    ):  # fmt: skip
+    ):
         number, _, batch = arch.block_idx()
         # heads of the same rows side by side: mostly as they lie in memory
-        block, head = number // out.shape[2], number % out.shape[2]
+        block = number // out.shape[2]
+        head = number % out.shape[2]
         # first query, queries, first row of lse_delta, its rows, batch index
         sequence = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(lse_delta.shape[3]), batch)
         if const_expr(cu_seqlens_q is not None):
@@ -87,16 +102,24 @@ class BackwardPreprocess:
 
     @cute.jit
     def compute(
-        self, do: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, lse_delta: cute.Tensor, block: Int32,
-        head: Int32, sequence: Any,
-    ):  # fmt: skip
+        self,
+        do: cute.Tensor,
+        out: cute.Tensor,
+        lse: cute.Tensor,
+        lse_delta: cute.Tensor,
+        block: Int32,
+        head: Int32,
+        sequence: Any,
+    ):
         """Compute the rows of a CTA."""
         first, seqlen_q, first_row, rows, batch = sequence
         thread = arch.thread_idx()[0]
-        lane, way = thread % self.lanes, thread // self.lanes
+        lane = thread % self.lanes
+        way = thread // self.lanes
         begin = block * self.rows
         # a thread reads LSE and writes the results of another row than those it adds up: adjacent ones
-        thread_row, row_lse = begin + thread, Float32(float("inf"))
+        thread_row = begin + thread
+        row_lse = Float32(float("inf"))
         if thread < self.rows and thread_row < seqlen_q:
             natural = lse[batch, head, first + thread_row]
             if natural != -float("inf"):
@@ -138,9 +161,14 @@ class SinkBackward:
 
     @cute.jit
     def __call__(
-        self, lse_delta: cute.Tensor, sinks: cute.Tensor, dsinks: cute.Tensor, cu_seqlens_q: Any, rows: Int32,
+        self,
+        lse_delta: cute.Tensor,
+        sinks: cute.Tensor,
+        dsinks: cute.Tensor,
+        cu_seqlens_q: Any,
+        rows: Int32,
         stream: Int64,
-    ):  # fmt: skip
+    ):
         """Launch the kernel; `rows` are the queries of all varlen sequences."""
         self.kernel(lse_delta, sinks, dsinks, cu_seqlens_q, rows).launch(
             grid=(sinks.shape[0], 1, 1), block=(_THREADS, 1, 1), stream=stream
@@ -148,8 +176,10 @@ class SinkBackward:
 
     @cute.kernel
     def kernel(self, lse_delta: cute.Tensor, sinks: cute.Tensor, dsinks: cute.Tensor, cu_seqlens_q: Any, rows: Int32):
-        head, thread = arch.block_idx()[0], arch.thread_idx()[0]
-        sink, total = sinks[head] * LOG2_E, Float32(0.0)
+        head = arch.block_idx()[0]
+        thread = arch.thread_idx()[0]
+        sink = sinks[head] * LOG2_E
+        total = Float32(0.0)
         if const_expr(cu_seqlens_q is None):
             for batch in range(lse_delta.shape[1]):
                 total = total + self.sequence(lse_delta, sink, head, batch, Int32(0), Int32(lse_delta.shape[3]))

@@ -44,7 +44,8 @@ class AttentionBackwardProblem(Problem):
     def bytes(self) -> int:
         """Bytes of Q, K, V, O, dO and LSE, read once, and of dQ, dK and dV, written once."""
         of = self.attention
-        q_rows, k_rows = of.seqlen_q * of.heads, of.seqlen_k * of.heads_k
+        q_rows = of.seqlen_q * of.heads
+        k_rows = of.seqlen_k * of.heads_k
         read = 2 * (q_rows + k_rows) * of.head_dim + 2 * (2 * q_rows + k_rows) * of.head_dim_v
         written = 2 * (q_rows + k_rows) * of.head_dim + 2 * k_rows * of.head_dim_v
         return of.batch * (read + written + 4 * q_rows)

@@ -64,10 +64,16 @@ class Sm80BackwardKernel(QueryTile):
     """
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionBackwardConfig,
-        masks: tuple[bool, bool, bool], computes_dq: bool, computes_ds_u: bool, computes_p_w: bool,
+        self,
+        dtype: Any,
+        head_dims: tuple[int, int],
+        config: Sm80AttentionBackwardConfig,
+        masks: tuple[bool, bool, bool],
+        computes_dq: bool,
+        computes_ds_u: bool,
+        computes_p_w: bool,
         score_mod: ScoreMod = NO_SCORE_MOD,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dtype, head_dims, config)
         masks_right = masks[0]
         masks_left = masks[1]
@@ -82,9 +88,16 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def __call__(
-        self, resident: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32,
-        scalars: Any, stream: Int64,
-    ):  # fmt: skip
+        self,
+        resident: Any,
+        streamed: Any,
+        gradients: Any,
+        lse_delta: cute.Tensor,
+        tensors: Any,
+        max_seqlen: Int32,
+        scalars: Any,
+        stream: Int64,
+    ):
         """Launch the kernel for (X, Y), (U, W) and the gradients (dS U, P W), of which one may be None."""
         resident, streamed = (tuple(self.aligned(x) for x in pair) for pair in (resident, streamed))
         gradients = tuple(None if x is None else self.aligned(x) for x in gradients)
@@ -110,8 +123,11 @@ class Sm80BackwardKernel(QueryTile):
             seqlen_q, seqlen_k = (x_length, u_length) if self.computes_dq else (u_length, x_length)
             if const_expr(tensors.seqused_k is not None):
                 seqlen_k = clamp_offset(tensors.seqused_k[batch], seqlen_k)
-            offset, left, right = seqlen_k - seqlen_q, scalars.window_left, scalars.window_right
-            heads, streamed_heads = resident[0].shape[2], streamed[0].shape[2]
+            offset = seqlen_k - seqlen_q
+            left = scalars.window_left
+            right = scalars.window_right
+            heads = resident[0].shape[2]
+            streamed_heads = streamed[0].shape[2]
             # a query head has one KV head; a KV head has as many query heads as share it
             if const_expr(self.computes_dq):
                 visible = Visible(offset, left, right, seqlen_k, seqlen_q)
@@ -135,14 +151,24 @@ class Sm80BackwardKernel(QueryTile):
 
     @cute.jit
     def compute(
-        self, resident: Any, streamed: Any, cu_seqlens: Any, lse_delta: cute.Tensor, tensors: Any, work: Any,
-        visible: Any, scalars: Any,
-    ):  # fmt: skip
+        self,
+        resident: Any,
+        streamed: Any,
+        cu_seqlens: Any,
+        lse_delta: cute.Tensor,
+        tensors: Any,
+        work: Any,
+        visible: Any,
+        scalars: Any,
+    ):
         """Compute the gradients of a tile; returns smem to store them through, and the accumulators of dS U and P W (or
         None)."""
-        thread, config = arch.thread_idx()[0], self.config
+        thread = arch.thread_idx()[0]
+        config = self.config
         tiles = self.streamed_tiles(work, visible)
-        allocator, padded, dims = utils.SmemAllocator(), (self.padded, self.padded_v), (self.dim, self.dim_v)
+        allocator = utils.SmemAllocator()
+        padded = (self.padded, self.padded_v)
+        dims = (self.dim, self.dim_v)
         make = lambda *shape: allocator.allocate_tensor(self.dtype, swizzled(self.dtype, shape, 1), 1024)
         smem_resident = [make(config.tile_m, n) for n in padded]
         smem_streamed = [make(config.tile_n, n, 2) for n in padded]
@@ -163,7 +189,8 @@ class Sm80BackwardKernel(QueryTile):
         for i in range(steps):
             stage = consumer.wait_and_advance().index
             if i + 1 < steps:
-                head, tile = work.first_head + (i + 1) // tiles.count, tiles.first + (i + 1) % tiles.count
+                head = work.first_head + (i + 1) // tiles.count
+                tile = tiles.first + (i + 1) % tiles.count
                 self.load_streamed(source, work.batch, head, tile, 1 - stage, visible.end)
             producer.commit()
             tile = tiles.first + i % tiles.count
@@ -188,7 +215,8 @@ class Sm80BackwardKernel(QueryTile):
     @cute.jit
     def visible_range(self, row: Int32, visible: Any):
         """Return the first streamed row that a row sees, and the one after the last."""
-        begin, end = Int32(0), Int32(visible.end)
+        begin = Int32(0)
+        end = Int32(visible.end)
         if const_expr(self.masks_before):
             begin = row + visible.shift - visible.before
         if const_expr(self.masks_after):
@@ -198,7 +226,8 @@ class Sm80BackwardKernel(QueryTile):
     @cute.jit
     def streamed_tiles(self, work: Any, visible: Any):
         """Return the streamed tiles that a tile sees."""
-        tile_m, tile_n = self.config.tile_m, self.config.tile_n
+        tile_m = self.config.tile_m
+        tile_n = self.config.tile_n
         begin = work.tile * tile_m
         low = self.visible_range(begin, visible)
         high = self.visible_range(min(begin + tile_m, Int32(visible.rows)) - 1, visible)
@@ -229,16 +258,20 @@ class Sm80BackwardKernel(QueryTile):
     @cute.jit
     def modify(self, softmax: Any, work: Any, tile: Int32, q_head: Int32, alibi_slopes: Any, visible: Any):
         """Apply ALiBi and the user's function to S, and keep the function's derivative."""
-        acc_s, slope, coords = softmax.mma.acc_s, Float32(0.0), self.score_coords()
+        acc_s = softmax.mma.acc_s
+        slope = Float32(0.0)
+        coords = self.score_coords()
         if const_expr(alibi_slopes is not None):
             slope = alibi_slopes[min(work.batch, alibi_slopes.shape[0] - 1), q_head]
         for half in range_constexpr(2):
             row, column = coords[(0, half), 0, 0]
-            row, column = work.tile * self.config.tile_m + row, tile * self.config.tile_n + column
+            row = work.tile * self.config.tile_m + row
+            column = tile * self.config.tile_n + column
             distance = Float32(row + visible.shift - column)
             for n in range_constexpr(self.config.tile_n // 8):
                 for c in range_constexpr(2):
-                    at, other = ((c, half), 0, n), column + 8 * n + c
+                    at = ((c, half), 0, n)
+                    other = column + 8 * n + c
                     score = acc_s[at] * softmax.scalars.score_scale
                     score = self.score_mod.alibi(score, slope, distance - (8.0 * n + c))
                     query, key = (row, other) if const_expr(self.computes_dq) else (other, row)
@@ -253,25 +286,36 @@ class Sm80BackwardKernel(QueryTile):
         """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative
         becomes 0."""
         coords = self.score_coords()
-        first_row, first_column = resident_tile * self.config.tile_m, tile * self.config.tile_n
+        first_row = resident_tile * self.config.tile_m
+        first_column = tile * self.config.tile_n
         for half in range_constexpr(2):
             row, column = coords[(0, half), 0, 0]
             row = first_row + row
             begin, end = self.visible_range(row, visible)
             if row >= visible.rows:
                 end = Int32(0)
-            begin, end = begin - first_column - column, end - first_column - column
+            begin = begin - first_column - column
+            end = end - first_column - column
             mask_row(
-                acc_s, lambda c, n, half=half: ((c, half), 0, n), self.config.tile_n,
-                begin if const_expr(self.masks_before) else None, end,
+                acc_s,
+                lambda c, n, half=half: ((c, half), 0, n),
+                self.config.tile_n,
+                begin if const_expr(self.masks_before) else None,
+                end,
                 derivative if const_expr(self.score_mod.function is not None) else None,
-            )  # fmt: skip
+            )
 
     @cute.jit
     def store(
-        self, acc: cute.Tensor, scale: Float32, smem: cute.Tensor, out: cute.Tensor, head_dim: int, tile: Int32,
+        self,
+        acc: cute.Tensor,
+        scale: Float32,
+        smem: cute.Tensor,
+        out: cute.Tensor,
+        head_dim: int,
+        tile: Int32,
         length: Any,
-    ):  # fmt: skip
+    ):
         """Store a gradient, times `scale`, through smem in whole rows."""
         thread = rematerialized(arch.thread_idx()[0])
         rounded = cute.make_rmem_tensor(acc.shape, self.dtype)

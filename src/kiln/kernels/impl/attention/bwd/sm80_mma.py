@@ -24,7 +24,8 @@ class BackwardMma:
     """
 
     def __init__(self, kernel: Sm80BackwardKernel, thread: Any, smem_resident: Any, smem_streamed: Any) -> None:
-        tile_m, tile_n = kernel.config.tile_m, kernel.config.tile_n
+        tile_m = kernel.config.tile_m
+        tile_n = kernel.config.tile_n
         self.mma: cute.TiledMma = kernel.mma()
         self.dtype: type[cute.Numeric] = kernel.dtype
         self.n_blocks: int = tile_n // 16
@@ -73,7 +74,8 @@ class BackwardMma:
                 self._accumulate(acc, a, which, stage)
 
     def _multiply(self, acc: Any, which: int, stage: Any) -> None:
-        resident, streamed = self.resident[which], self.streamed_columns[which].stage(stage)
+        resident = self.resident[which]
+        streamed = self.streamed_columns[which].stage(stage)
         k_blocks = self.k_blocks[which]
         a = cute.make_rmem_tensor((8, 1, k_blocks), self.dtype)
         b = cute.make_rmem_tensor((4, 2, self.n_blocks, k_blocks), self.dtype)
@@ -86,7 +88,8 @@ class BackwardMma:
         pipelined(k_blocks, self.n_blocks, load, lambda k, n: multiply_block(self.mma, acc, a, b, k, n, k == 0))
 
     def _accumulate(self, acc: Any, a: Any, which: int, stage: Any) -> None:
-        streamed, blocks = self.streamed_rows[which].stage(stage), self.k_blocks[which]
+        streamed = self.streamed_rows[which].stage(stage)
+        blocks = self.k_blocks[which]
         b = cute.make_rmem_tensor((4, 2, blocks, self.n_blocks), self.dtype)
 
         def load(k: int, n: int) -> None:
@@ -117,7 +120,8 @@ class BackwardSoftmax:
 
     def load_rows(self, lse_delta: Any, first: Any, end: Any) -> None:
         """Load LSE and delta of the queries whose rows this thread holds."""
-        lane, warp_number = arch.lane_idx(), arch.make_warp_uniform(arch.warp_idx())
+        lane = arch.lane_idx()
+        warp_number = arch.make_warp_uniform(arch.warp_idx())
         for half in range(2):
             self._load(half, lse_delta, first + warp_number * 16 + lane // 4 + 8 * half, end)
 
@@ -147,7 +151,8 @@ class BackwardSoftmax:
         for n in range(self.pairs):
             for half in range(2):
                 for c in range(2):
-                    at, query = ((c, half), 0, n), half if self.queries_are_rows else 2 * n + c
+                    at = ((c, half), 0, n)
+                    query = half if self.queries_are_rows else 2 * n + c
                     p = arch.exp2(cute.math.fma(mma.acc_s[at], self.scalars.scale_log2, self.neg_lse[query]))
                     mma.acc_s[at] = p
                     if mma.acc_ds_u is not None:

@@ -43,7 +43,11 @@ from .sm90_tiles import BackwardTiles, ResultRows, round_to_operand
 if TYPE_CHECKING:
     from .sm90_config import Sm90AttentionBackwardConfig
 
-_DS_STAGE_0, _DONE, _CLEARED, _RESULTS, _DS_STAGE_1 = 1, 3, 4, 11, 13
+_DS_STAGE_0 = 1
+_DONE = 3
+_CLEARED = 4
+_RESULTS = 11
+_DS_STAGE_1 = 13
 """Named barriers: dS of a warpgroup is in stage 0; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup
 is in smem; dS is in stage 1. 5 to 10 are those of `sm90_dq.py`."""
 
@@ -107,10 +111,17 @@ class Sm90BackwardKernel(BackwardTiles):
     resident_rows = TILE_N
 
     def __init__(
-        self, dtype: Any, head_dim: int, config: Sm90AttentionBackwardConfig, masks: tuple[bool, bool, bool],
-        deterministic: bool, varlen: bool = False, has_seqused_k: bool = False, staggers_heads: bool = False,
+        self,
+        dtype: Any,
+        head_dim: int,
+        config: Sm90AttentionBackwardConfig,
+        masks: tuple[bool, bool, bool],
+        deterministic: bool,
+        varlen: bool = False,
+        has_seqused_k: bool = False,
+        staggers_heads: bool = False,
         score_mod: ScoreMod = NO_SCORE_MOD,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dtype, config, masks, varlen, has_seqused_k, score_mod)
         self.head_dim = head_dim
         self.deterministic = deterministic
@@ -124,7 +135,8 @@ class Sm90BackwardKernel(BackwardTiles):
 
     def smem_layouts(self) -> tuple[Any, Any, Any]:
         """Return the layouts of K and V, of Q and dO, and of dS."""
-        config, row_major = self.config, LayoutEnum.ROW_MAJOR
+        config = self.config
+        row_major = LayoutEnum.ROW_MAJOR
         shape = (WARPGROUP_ROWS, config.tile_m, self.head_dim)
         return (
             sm90.make_smem_layout_a(row_major, (TILE_N, config.tile_m, self.head_dim), self.dtype, config.kv_stages),
@@ -134,16 +146,29 @@ class Sm90BackwardKernel(BackwardTiles):
 
     @cute.jit
     def __call__(
-        self, kv: Any, q_do: Any, gradients: Any, dq: Any, lse_delta: cute.Tensor, dq_acc: cute.Tensor, counters: Any,
-        tensors: Any, max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64,
-    ):  # fmt: skip
+        self,
+        kv: Any,
+        q_do: Any,
+        gradients: Any,
+        dq: Any,
+        lse_delta: cute.Tensor,
+        dq_acc: cute.Tensor,
+        counters: Any,
+        tensors: Any,
+        max_seqlen_k: Int32,
+        scalars: Any,
+        schedule: Any,
+        stream: Int64,
+    ):
         """Launch the kernel for (K, V), (Q, dO) and (dK, dV).
 
         `dq` is None if no dQ is converted beside the GEMMs; `lse_delta` is (2, batch, heads, rows); `counters` are
         `DqCounters`."""
         kv_layout, q_layout, _ = self.smem_layouts()
-        results, head_dim = self.result_layout(self.head_dim), self.head_dim
-        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+        results = self.result_layout(self.head_dim)
+        head_dim = self.head_dim
+        load = cpasync.CopyBulkTensorTileG2SOp()
+        store = cpasync.CopyBulkTensorTileS2GOp()
         operands = Operands(
             *(self.tma(load, x, kv_layout, TILE_N, head_dim) for x in kv),
             *(self.tma(load, x, q_layout, self.config.tile_m, head_dim) for x in q_do),
@@ -155,22 +180,29 @@ class Sm90BackwardKernel(BackwardTiles):
         tiles = cute.ceil_div(max_seqlen_k, TILE_N)
         # threads store the last rows of a varlen sequence
         plain = tuple(gmem_view(x) for x in gradients) if const_expr(self.varlen) else (None, None)
-        self.kernel(
-            operands, plain, dq, lse_delta, dq_acc, counters, tensors, tiles, scalars, schedule
-        ).launch(
+        self.kernel(operands, plain, dq, lse_delta, dq_acc, counters, tensors, tiles, scalars, schedule).launch(
             grid=(min(tiles * heads * batch, schedule.num_ctas), 1, 1),
             block=(self.config.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
-        )  # fmt: skip
+        )
 
     # --- the kernel ---
 
     @cute.kernel
     def kernel(
-        self, operands: Any, plain: Any, dq: Any, lse_delta: cute.Tensor, dq_acc: cute.Tensor, counters: Any,
-        tensors: Any, tiles: Int32, scalars: Any, schedule: Any,
-    ):  # fmt: skip
+        self,
+        operands: Any,
+        plain: Any,
+        dq: Any,
+        lse_delta: cute.Tensor,
+        dq_acc: cute.Tensor,
+        counters: Any,
+        tensors: Any,
+        tiles: Int32,
+        scalars: Any,
+        schedule: Any,
+    ):
         config = self.config
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
@@ -210,7 +242,9 @@ class Sm90BackwardKernel(BackwardTiles):
         make = lambda x: allocator.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
         kv_layout, q_layout, ds_layout = self.smem_layouts()
         k, v = (make(kv_layout) for _ in range(2))
-        q, do, ds = make(q_layout), make(q_layout), make(ds_layout)
+        q = make(q_layout)
+        do = make(q_layout)
+        ds = make(ds_layout)
         dq_layout = cute.make_layout((WARPGROUPS * WARPGROUP_ROWS * self.dq_columns, DS_STAGES))
         dq = allocator.allocate_tensor(Float32, dq_layout, 128)
         values_layout = cute.make_layout((self.config.tile_m, 2, self.config.q_stages))
@@ -218,17 +252,25 @@ class Sm90BackwardKernel(BackwardTiles):
 
     @cute.jit
     def produce(
-        self, operands: Any, lse_delta: cute.Tensor, smem: Any, producers: Any, scheduler: Any, broadcast: Any,
+        self,
+        operands: Any,
+        lse_delta: cute.Tensor,
+        smem: Any,
+        producers: Any,
+        scheduler: Any,
+        broadcast: Any,
         next_tile: Any,
-    ):  # fmt: skip
+    ):
         """Take KV tiles, broadcast them, and load what they need, as one warp."""
-        producers_kv, producers_q = producers[:2], producers[2:]
+        producers_kv = producers[:2]
+        producers_q = producers[2:]
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
         number = scheduler.take(next_tile)
         while number >= 0:
             work = scheduler.work(number)
             span = scheduler.span(work)
-            steps, head_dims = scheduler.steps(span), (self.head_dim, self.head_dim)
+            steps = scheduler.steps(span)
+            head_dims = (self.head_dim, self.head_dim)
             sources = self.streamed_tiles((operands.q, operands.do), (smem.q, smem.do), head_dims, work)
             for i in range(max(steps, 1)):
                 if i < steps:
@@ -236,9 +278,7 @@ class Sm90BackwardKernel(BackwardTiles):
                 if i == 0:  # there is room for the first Q before there is for K
                     for operand, to, producer in zip((operands.k, operands.v), (smem.k, smem.v), producers_kv):
                         stage = producer.acquire_and_advance()
-                        self.load_resident(
-                            operand, to[None, None, stage.index], self.head_dim, work, stage.barrier
-                        )  # fmt: skip
+                        self.load_resident(operand, to[None, None, stage.index], self.head_dim, work, stage.barrier)
                     broadcast.send(state, number, work)
                     state.advance()
             number = scheduler.take(next_tile)
@@ -249,7 +289,8 @@ class Sm90BackwardKernel(BackwardTiles):
         self, pipes: Any, operands: Any, plain: Any, smem: Any, scheduler: Any, broadcast: Any, alibi_slopes: Any
     ):
         """Compute all KV tiles of the CTA, as one consumer warpgroup."""
-        scalars, group_size = scheduler.scalars, scheduler.group_size
+        scalars = scheduler.scalars
+        group_size = scheduler.group_size
         # the state of the broadcast: which of the CTA's KV tiles
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
         stages = smem
@@ -259,7 +300,8 @@ class Sm90BackwardKernel(BackwardTiles):
             smem = stages._replace(k=stages.k[None, None, kv_stage], v=stages.v[None, None, kv_stage])
             # what is computed from the thread is not kept in registers from one KV tile to the next
             own_thread = rematerialized(arch.thread_idx()[0])
-            group, thread = arch.make_warp_uniform(own_thread // WARPGROUP) - 1, own_thread % WARPGROUP
+            group = arch.make_warp_uniform(own_thread // WARPGROUP) - 1
+            thread = own_thread % WARPGROUP
             mma = BackwardMma(self, thread, smem)
             scores = SharedDs(self, mma, thread, group, smem, scalars)
             consumer = Consumer(group, mma, scores, DqWriter(self, mma, smem, group, thread))
@@ -267,8 +309,10 @@ class Sm90BackwardKernel(BackwardTiles):
             span = scheduler.span(work)
             steps = scheduler.steps(span)
             key = work.tile * TILE_N + group * WARPGROUP_ROWS
-            keys, first = work.seqlen_k - key, scheduler.edge(key, work, span)
-            edge, group_index = first, Int32(0)
+            keys = work.seqlen_k - key
+            first = scheduler.edge(key, work, span)
+            edge = first
+            group_index = Int32(0)
             self.prologue(consumer, pipes, smem, work, self.kv_state(broadcast))
             visible = self.visible_tiles(first, span) * group_size if const_expr(self.masks_right) else steps
             for i in range(visible):
@@ -313,12 +357,24 @@ class Sm90BackwardKernel(BackwardTiles):
 
     @cute.jit
     def step(
-        self, i: Int32, consumer: Any, pipes: Any, smem: Any, scheduler: Any, broadcast: Any, alibi_slopes: Any,
-        edge: Int32, group_index: Int32, keys: Int32,
-    ):  # fmt: skip
+        self,
+        i: Int32,
+        consumer: Any,
+        pipes: Any,
+        smem: Any,
+        scheduler: Any,
+        broadcast: Any,
+        alibi_slopes: Any,
+        edge: Int32,
+        group_index: Int32,
+        keys: Int32,
+    ):
         """Compute S, P, dP, dS, dV and dK of a query tile, and dQ of the one before; returns `edge` and `group_index`
         of the next step."""
-        mma, scores, group, scalars = consumer.mma, consumer.scores, consumer.group, scheduler.scalars
+        mma = consumer.mma
+        scores = consumer.scores
+        group = consumer.group
+        scalars = scheduler.scalars
         q_stage = pipes.q.wait_and_advance()
         operands = mma.warpgroup_operands(arch.make_warp_uniform(group))
         ds_stage = rematerialized(i) & 1
@@ -396,7 +452,9 @@ class Sm90BackwardKernel(BackwardTiles):
         """Compute the last dQ, and store dV and dK through the smem of V."""
         mma = consumer.mma
         # read again, not kept in registers that the loop needs
-        work, state, kv_state = broadcast.work(), broadcast.state(), self.kv_state(broadcast)
+        work = broadcast.work()
+        state = broadcast.state()
+        kv_state = self.kv_state(broadcast)
         steps = scheduler.steps(scheduler.span(work))
         _ds_barrier(consumer.group, 1, 1 - steps % 2).arrive_and_wait()
         warpgroup.fence()

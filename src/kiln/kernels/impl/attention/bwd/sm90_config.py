@@ -34,7 +34,8 @@ _L2_BYTES = 32 << 20
 """Bytes of Q, dO and dQ accumulators in use at the same time: additions to dQ should hit in L2."""
 _ADD_STEPS = 0.6
 """Steps until an addition to dQ is visible to the CTA that adds next."""
-_MAX_WAITING, _MAX_DQ_PARTS = 0.03, 8
+_MAX_WAITING = 0.03
+_MAX_DQ_PARTS = 8
 """The share of the time that CTAs may wait for their turn, and how many dQ accumulators there are at most to avoid it.
 """
 _STAGGERED_GROUPS = 5
@@ -75,18 +76,21 @@ class Sm90AttentionBackwardConfig(Config):
     def smem_bytes(self, head_dim: int) -> int:
         """Return the smem of a CTA: K, V, Q, dO, dS, dQ, LSE and delta, for a padded head_dim."""
         kv_and_q = 2 * (2 * self.kv_stages * TILE_N + 2 * self.q_stages * self.tile_m) * head_dim
-        ds, dq = 2 * DS_STAGES * self.tile_m * TILE_N, 4 * DS_STAGES * self.tile_m * head_dim
+        ds = 2 * DS_STAGES * self.tile_m * TILE_N
+        dq = 4 * DS_STAGES * self.tile_m * head_dim
         return kv_and_q + ds + dq + 8 * self.q_stages * self.tile_m + _BARRIER_BYTES
 
     @arrays.checked_once
     def check(self, head_dim: int, capacity: int) -> None:
         """Raise if the config cannot work for a padded head_dim and `capacity` bytes of smem."""
         check_rows(self, "tile_m")
-        operands, stages = self.operands_in_regs, self.q_stages
+        operands = self.operands_in_regs
+        stages = self.q_stages
         arrays.require(operands <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
         arrays.require(stages >= 2, f"{self}: q_stages must be at least 2")
         used = head_dim + self.tile_m + self.tile_m // 4 + operands * head_dim // 4
-        what, hint = f"dK, dV, S, dP and P with head_dim {head_dim}", "a smaller tile_m"
+        what = f"dK, dV, S, dP and P with head_dim {head_dim}"
+        hint = "a smaller tile_m"
         check_registers(self, what, used, _OTHER_REGISTERS, REGISTERS[1], hint)
         check_smem(self, self.smem_bytes(head_dim), head_dim, capacity, hint)
 
@@ -119,8 +123,11 @@ def head_groups(
     """Return how many KV heads are computed side by side, how many KV tiles add to one dQ accumulator, and how many
     accumulators a head has."""
     of = problem.attention
-    masked, steps = of.window_left is not None or of.window_right is not None, _mean_steps(problem, config)
-    heads, tiles, num_ctas = of.heads_k * of.batch, max(1, -(-of.seqlen_k // TILE_N)), device.sm_count
+    masked = of.window_left is not None or of.window_right is not None
+    steps = _mean_steps(problem, config)
+    heads = of.heads_k * of.batch
+    tiles = max(1, -(-of.seqlen_k // TILE_N))
+    num_ctas = device.sm_count
     in_cache = _L2_BYTES // (of.group_size * of.seqlen_q * padded_head_dim(of.head_dims) * 8)
     # under a mask, the short KV tiles of a head group are all that is left at its end: enough of them for all SMs
     least = 2 * round(num_ctas / tiles) if masked else 1
@@ -129,7 +136,8 @@ def head_groups(
     if problem.deterministic and not masked and not of.varlen:
         # tiles of a head that start together come to the same queries together, and wait for each other
         together = min(tiles, -(-num_ctas // group))
-        lost, all_steps = together * _ADD_STEPS, max(steps, steps * heads * tiles // num_ctas)
+        lost = together * _ADD_STEPS
+        all_steps = max(steps, steps * heads * tiles // num_ctas)
         parts = max(1, min(_MAX_DQ_PARTS, tiles, int(lost / (_MAX_WAITING * all_steps))))
     if parts == 1:
         return group, _ALL_TILES, 1
@@ -155,9 +163,12 @@ def staggered_heads(problem: AttentionBackwardProblem, head_group: int, dq_parts
 
 
 def converted_heads(
-    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, head_group: int, dq_parts: int,
+    problem: AttentionBackwardProblem,
+    config: Sm90AttentionBackwardConfig,
+    head_group: int,
+    dq_parts: int,
     staggered: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Return how many query heads' dQ is converted while others are computed: all but those of the last head group.
 
     None with several accumulators, which are added up at the end, without counters, or if a CTA has too few steps for
@@ -181,7 +192,8 @@ def _max_visible_queries(problem: AttentionBackwardProblem) -> int:
 
 def mean_visible_queries(problem: AttentionBackwardProblem) -> float:
     """Return how many queries see a KV tile, on average."""
-    of, most = problem.attention, _max_visible_queries(problem)
+    of = problem.attention
+    most = _max_visible_queries(problem)
     # under a one-sided mask half of them, and half of the tile on the diagonal
     one_sided = (of.window_left is None) != (of.window_right is None)
     return (most + TILE_N) / 2 if one_sided else most

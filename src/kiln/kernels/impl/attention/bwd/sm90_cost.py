@@ -51,8 +51,10 @@ _UNMEASURED_SLOWDOWN: float = _MODEL["unmeasured_slowdown"]
 
 def candidates(problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
     """Return the configs to choose from, the cheapest first."""
-    of, head_dim = problem.attention, padded_head_dim(problem.attention.head_dims)
-    lengths_vary, modified = of.varlen or of.has_seqused_k, of.has_softcap or of.has_alibi or problem.functions
+    of = problem.attention
+    head_dim = padded_head_dim(problem.attention.head_dims)
+    lengths_vary = of.varlen or of.has_seqused_k
+    modified = of.has_softcap or of.has_alibi or problem.functions
     if head_dim == 64 and (lengths_vary or modified):
         return iter((Sm90AttentionBackwardConfig(64, operands_in_regs=1),))  # larger tiles would spill
     configs = (measured.config for measured in MEASURED if measured.head_dim == head_dim)
@@ -104,7 +106,9 @@ def other_kernels_us(problem: AttentionBackwardProblem, device: Device, element_
 
 def step_cycles(config: Sm90AttentionBackwardConfig, head_dim: int) -> dict[str, float]:
     """Return the cycles of a step in each unit: tensor cores, smem at 128 bytes a cycle, and exp2."""
-    tile_m, kv, q = config.tile_m, TILE_N * head_dim, config.tile_m * head_dim
+    tile_m = config.tile_m
+    kv = TILE_N * head_dim
+    q = config.tile_m * head_dim
     # A operands of S and dP that are not in registers, B operands of both warpgroups for S, dP, dK and dV
     operands = (2 - config.operands_in_regs) * kv + 4 * WARPGROUPS * q
     # dQ is split by elements, so that warpgroups share dS, or by queries, so that they share K
@@ -112,11 +116,7 @@ def step_cycles(config: Sm90AttentionBackwardConfig, head_dim: int) -> dict[str,
     smem_bytes = (
         2 * operands + 2 * TILE_N * tile_m + 3 * 4 * q
     )  # dS is written; f32 dQ is written and read, Q and dO loaded
-    return {
-        "tensor cores": 10 * TILE_N * q / 4096,
-        "shared memory": smem_bytes / 128,
-        "exp2": TILE_N * tile_m / 16,
-    }
+    return {"tensor cores": 10 * TILE_N * q / 4096, "shared memory": smem_bytes / 128, "exp2": TILE_N * tile_m / 16}
 
 
 def _step_and_cta_us(config: Sm90AttentionBackwardConfig, head_dim: int) -> tuple[float, float]:

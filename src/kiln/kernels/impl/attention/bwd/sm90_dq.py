@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from .sm90_mma import BackwardMma
     from .sm90_scheduler import BackwardTileScheduler
 
-_FULL, _EMPTY = 5, 7
+_FULL = 5
+_EMPTY = 7
 """Named barriers: dQ of a step is in smem (two stages); dQ of a warpgroup has been read (two stages of two warpgroups).
 """
 
@@ -95,7 +96,8 @@ class DqAdder:
     @cute.jit
     def _add(self, i: Int32, work: Any, span: Any):
         """Add dQ^T of a step when it is in smem and, in a fixed order, when it is this KV tile's turn."""
-        scheduler, size = self.scheduler, WARPGROUPS * WARPGROUP_ROWS * self.kernel.dq_columns
+        scheduler = self.scheduler
+        size = WARPGROUPS * WARPGROUP_ROWS * self.kernel.dq_columns
         add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
         put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
         layer = scheduler.dq_layer(work)
@@ -104,9 +106,11 @@ class DqAdder:
         q_tile = work.first_q_tile + tile
         start = self.dq_acc[layer, head, None].iterator + cute.assume(q_tile * size, divby=4)
         target = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
-        counter, rank = None, Int32(1)
+        counter = None
+        rank = Int32(1)
         if const_expr(self.kernel.deterministic):
-            counter, rank = self.additions[layer, head, None].iterator + q_tile, scheduler.rank(work, tile)
+            counter = self.additions[layer, head, None].iterator + q_tile
+            rank = scheduler.rank(work, tile)
             # wait for the turn while the GEMMs are computed
             done = arch.load(counter, Int32, sem="acquire", scope="gpu")
             while done < rank:
@@ -135,7 +139,8 @@ class DqAdder:
 
 # --- conversion ---
 
-_ROW_BLOCK, _COLUMN_BLOCK = 8, 32
+_ROW_BLOCK = 8
+_COLUMN_BLOCK = 32
 """Queries and elements that a warp transposes at once."""
 _LOADS = 2
 """Column blocks that the spare warp loads before it uses the first: not more than it has registers for."""
@@ -163,7 +168,8 @@ class DqTranspose:
 
     def load(self, start: Any, row_block: Any, column_block: Any, fragment: Any) -> None:
         """Load a thread's part of a block."""
-        row, four = self.lane // 4, self.lane % 4
+        row = self.lane // 4
+        four = self.lane % 4
         lane_offset = row // 4 * 128 + row % 2 * 16 + row // 2 % 2 * 2 + four * 4
         # a warpgroup has 64 elements
         block = column_block // 2 * (2 * self.row_blocks) + 2 * row_block + column_block % 2
@@ -180,8 +186,9 @@ class DqTranspose:
         for n in range(VECTOR // 2):
             words[n] = arch.inline_ptx(
                 "movmatrix.sync.aligned.m8n8.trans.b16 {$w0}, {$r0};",
-                write_only_types=[Int32], read_only_args=[words[n]],
-            )  # fmt: skip
+                write_only_types=[Int32],
+                read_only_args=[words[n]],
+            )
         return rounded
 
     def coordinates(self, row_block: Any, column_block: Any) -> tuple[Any, Any]:
@@ -229,7 +236,8 @@ class DqConverter:
     def _convert_beside(self, number: Int32):
         """Convert a KV tile's share of the head group before its own, from the last queries to the first, as they
         become complete. Heads that start one after the other are their own groups."""
-        schedule, tiles = self.scheduler.schedule, self.scheduler.tiles
+        schedule = self.scheduler.schedule
+        tiles = self.scheduler.tiles
         group = schedule.head_group
         if const_expr(self.kernel.staggers_heads):
             head, tile = self.scheduler.head_and_tile(number)
@@ -247,7 +255,8 @@ class DqConverter:
             for unit in range(begin, end):
                 # what the divisions need is not kept in registers
                 heads = rematerialized(group * self.scheduler.group_size)
-                before, rest = unit // self._q_tiles(heads), unit % self._q_tiles(heads)
+                before = unit // self._q_tiles(heads)
+                rest = unit % self._q_tiles(heads)
                 self._convert_tile(before * heads + rest % heads, rest // heads)
 
     def _q_tiles(self, heads: Any) -> Any:
@@ -257,9 +266,11 @@ class DqConverter:
     def _tile_range(self, turn: Int32, group: Int32, which: Int32, count: Int32):
         """Return which query tiles a KV tile converts: the first KV tile has the last ones, and more of them under a
         causal mask."""
-        begin, end = Float32(which) / Float32(count), (Float32(which) + 1.0) / Float32(count)
+        begin = Float32(which) / Float32(count)
+        end = (Float32(which) + 1.0) / Float32(count)
         if const_expr(self.kernel.masks_right and not self.kernel.masks_left):
-            begin, end = begin * (2.0 - begin), end * (2.0 - end)
+            begin = begin * (2.0 - begin)
+            end = end * (2.0 - end)
         units = self._q_tiles(rematerialized(group * self.scheduler.group_size))
         return turn * units - Int32(Float32(units) * end), turn * units - Int32(Float32(units) * begin)
 
@@ -277,10 +288,12 @@ class DqConverter:
         # an accumulator that nothing was added to is not initialised; as a vote, this is a predicate and takes no
         # register
         nothing = arch.vote_any_sync(wanted == 0)
-        transpose, first = DqTranspose(kernel, rematerialized(arch.lane_idx())), tile * kernel.config.tile_m
+        transpose = DqTranspose(kernel, rematerialized(arch.lane_idx()))
+        first = tile * kernel.config.tile_m
         start = self.dq_acc[batch, head, None].iterator + cute.assume(first * kernel.head_dim, divby=4)
         for number in range(transpose.column_blocks // _LOADS * transpose.row_blocks):
-            row_block, column_block = number % transpose.row_blocks, number // transpose.row_blocks * _LOADS
+            row_block = number % transpose.row_blocks
+            column_block = number // transpose.row_blocks * _LOADS
             fragment = cute.make_rmem_tensor((VECTOR, _LOADS), Float32)
             for n in range_constexpr(_LOADS):
                 transpose.load(start, row_block, column_block + n, fragment[None, n])
@@ -305,9 +318,16 @@ class DqKernel:
 
     @cute.jit
     def __call__(
-        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, cu_seqlens_q: Any, max_seqlen_q: Int32,
-        scale: Float32, converted_heads: Int32, stream: Int64,
-    ):  # fmt: skip
+        self,
+        dq_acc: cute.Tensor,
+        additions: Any,
+        dq: cute.Tensor,
+        cu_seqlens_q: Any,
+        max_seqlen_q: Int32,
+        scale: Float32,
+        converted_heads: Int32,
+        stream: Int64,
+    ):
         """Launch the kernel for accumulators (layer, heads, numbers) and dQ (batch, queries, heads, D), which is
         `scale` times their sum.
 
@@ -324,31 +344,46 @@ class DqKernel:
 
     @cute.kernel
     def kernel(
-        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, cu_seqlens_q: Any, scale: Float32,
+        self,
+        dq_acc: cute.Tensor,
+        additions: Any,
+        dq: cute.Tensor,
+        cu_seqlens_q: Any,
+        scale: Float32,
         converted_heads: Int32,
-    ):  # fmt: skip
+    ):
         own_tile, head, batch = arch.block_idx()
-        tile_m, heads = self.backward.config.tile_m, dq.shape[2]
+        tile_m = self.backward.config.tile_m
+        heads = dq.shape[2]
         if const_expr(cu_seqlens_q is None):
             batch = batch + converted_heads // heads
-            sequence, tile = (Int32(0), Int32(dq.shape[1])), own_tile
+            sequence = (Int32(0), Int32(dq.shape[1]))
+            tile = own_tile
             exists = batch * heads + head >= converted_heads
         else:
             sequence = sequence_range(cu_seqlens_q, batch, Int32(dq.shape[1]))
-            tile, batch = varlen_first_tile(sequence[0], batch, Int32(tile_m)) + own_tile, Int32(0)
+            tile = varlen_first_tile(sequence[0], batch, Int32(tile_m)) + own_tile
+            batch = Int32(0)
             exists = own_tile * tile_m < sequence[1]
         if exists:
             self.convert(dq_acc, additions, dq, scale, (tile, head, batch), own_tile, sequence)
 
     @cute.jit
     def convert(
-        self, dq_acc: cute.Tensor, additions: Any, dq: cute.Tensor, scale: Float32, place: Any, own_tile: Int32,
+        self,
+        dq_acc: cute.Tensor,
+        additions: Any,
+        dq: cute.Tensor,
+        scale: Float32,
+        place: Any,
+        own_tile: Int32,
         sequence: Any,
-    ):  # fmt: skip
+    ):
         """Convert a query tile: `place` is (tile, head, batch) among accumulators, `own_tile` its number in the
         `sequence` (first row, rows)."""
         (tile, head, batch), (first, seqlen_q) = place, sequence
-        kernel, transpose = self.backward, DqTranspose(self.backward, arch.lane_idx())
+        kernel = self.backward
+        transpose = DqTranspose(self.backward, arch.lane_idx())
         blocks = transpose.row_blocks * transpose.column_blocks
         warp_blocks = -(-blocks // _WARPS)
         total, part = (cute.make_rmem_tensor((VECTOR, warp_blocks), Float32) for _ in range(2))

@@ -67,7 +67,8 @@ class Sm90Hd256Kernel(BackwardTiles):
 
     def smem_layouts(self) -> tuple[list[Any], list[Any]]:
         """Return the layouts of the resident and of the streamed tiles."""
-        row_major, shape = LayoutEnum.ROW_MAJOR, (WARPGROUP_ROWS, self.streamed_rows)
+        row_major = LayoutEnum.ROW_MAJOR
+        shape = (WARPGROUP_ROWS, self.streamed_rows)
         resident = (self.resident_rows, self.streamed_rows)
         return (
             [sm90.make_smem_layout_a(row_major, (*resident, n), self.dtype, 1) for n in self.head_dims],
@@ -79,12 +80,21 @@ class Sm90Hd256Kernel(BackwardTiles):
 
     @cute.jit
     def __call__(
-        self, resident: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, max_seqlen: Int32,
-        scalars: Any, schedule: Any, stream: Int64,
-    ):  # fmt: skip
+        self,
+        resident: Any,
+        streamed: Any,
+        gradients: Any,
+        lse_delta: cute.Tensor,
+        tensors: Any,
+        max_seqlen: Int32,
+        scalars: Any,
+        schedule: Any,
+        stream: Int64,
+    ):
         """Launch the kernel for the arrays of both sides, (K, V) and (Q, dO), and the gradients of the resident one."""
         (layouts, streamed_layouts), dims = self.smem_layouts(), self.head_dims
-        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+        load = cpasync.CopyBulkTensorTileG2SOp()
+        store = cpasync.CopyBulkTensorTileS2GOp()
         operands = (
             [self.tma(load, *x) for x in zip(resident, layouts, [self.resident_rows] * 2, dims)],
             [self.tma(load, *x) for x in zip(streamed, streamed_layouts, [self.streamed_rows] * 2, dims)],
@@ -96,9 +106,12 @@ class Sm90Hd256Kernel(BackwardTiles):
         tiles = cute.ceil_div(max_seqlen, self.resident_rows)
         plain = [gmem_view(x) if const_expr(self.varlen) else None for x in gradients]
         self.kernel(operands, plain, lse_delta, tensors, tiles, scalars, schedule).launch(
-            grid=(tiles * heads * batch, 1, 1), block=(self.config.threads, 1, 1), min_blocks_per_mp=1, stream=stream,
+            grid=(tiles * heads * batch, 1, 1),
+            block=(self.config.threads, 1, 1),
+            min_blocks_per_mp=1,
+            stream=stream,
             use_pdl=self.computes_dq and devices.current().overlaps,
-        )  # fmt: skip
+        )
 
     def allocate(self, allocator: Any) -> Smem:
         """Allocate the tiles in smem."""
@@ -130,9 +143,7 @@ class Sm90Hd256Kernel(BackwardTiles):
         work = scheduler.work(Int32(arch.block_idx()[0]))
         span = scheduler.span(work)
         if work.tile * self.resident_rows < (work.seqlen_q if const_expr(self.computes_dq) else work.rows_k):
-            cta = Cta(
-                smem, pipe, pipes, results, plain, lse_delta, tensors.alibi_slopes, scheduler, work, span
-            )  # fmt: skip
+            cta = Cta(smem, pipe, pipes, results, plain, lse_delta, tensors.alibi_slopes, scheduler, work, span)
             if warp < WARPGROUP // 32:
                 arch.setmaxregister_decrease(REGISTERS[0])
                 if warp == 0:
@@ -144,7 +155,10 @@ class Sm90Hd256Kernel(BackwardTiles):
     @cute.jit
     def produce(self, resident: Any, streamed: Any, cta: Any):
         """Load the resident tiles, then the streamed tiles of each step, as one warp."""
-        smem, scheduler, work, span = cta.smem, cta.scheduler, cta.work, cta.span
+        smem = cta.smem
+        scheduler = cta.scheduler
+        work = cta.work
+        span = cta.span
         stage = cta.pipe.make_producer().acquire_and_advance()
         for operand, to, n in zip(resident, smem.resident, self.head_dims):
             self.load_resident(operand, to, n, work, stage.barrier)

@@ -68,7 +68,8 @@ class Sm90AttentionBackwardHd256Config(Config):
 
     def smem_bytes(self, head_dims: tuple[int, int]) -> int:
         """Return the smem of a CTA, the larger of both kernels', for padded head dimensions."""
-        lse_delta, p = 8 * self.q_stages * self.tile_m, 2 * P_STAGES * DKV_TILE_N * self.tile_m
+        lse_delta = 8 * self.q_stages * self.tile_m
+        p = 2 * P_STAGES * DKV_TILE_N * self.tile_m
         dkv = 2 * (DKV_TILE_N + self.q_stages * self.tile_m) * sum(head_dims) + p + lse_delta
         kv_stages = 2 * self.tile_n * (self.k_stages * head_dims[0] + self.v_stages * head_dims[1])
         return max(dkv, 2 * DQ_TILE_M * sum(head_dims) + kv_stages) + _BARRIER_BYTES
@@ -90,7 +91,8 @@ class Sm90AttentionBackwardHd256Config(Config):
             dim // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, dim_v) // 4,
             dim // 2 + self.tile_n * 5 // 4 + min(self.q_dims_in_regs, dim) // 4,
         )
-        what, hint = f"accumulators, scores and operands with head_dim {head_dims}", "a smaller tile_m or tile_n"
+        what = f"accumulators, scores and operands with head_dim {head_dims}"
+        hint = "a smaller tile_m or tile_n"
         check_registers(self, what, used, _OTHER_REGISTERS, REGISTERS[1], f"{hint}, or fewer dims in registers")
         check_smem(self, self.smem_bytes(head_dims), head_dims, capacity, hint)
 
@@ -120,7 +122,8 @@ def head_group(problem: AttentionBackwardProblem, device: Device) -> int:
 def step_cycles(config: Sm90AttentionBackwardHd256Config, head_dims: tuple[int, int]) -> list[dict[str, float]]:
     """Return the cycles of a step of the dK/dV kernel and of the dQ kernel in each unit, which work at the same time:
     tensor cores, smem at 128 bytes a cycle, and exp2."""
-    dim, both = head_dims[0], sum(head_dims)
+    dim = head_dims[0]
+    both = sum(head_dims)
     # A operands of S and dP that are not in registers; B operands of these and of the gradients, and TMA writes, for
     # each warpgroup; in the dK/dV kernel also P, written and read
     dkv_operands = DKV_TILE_N * sum(max(0, n - config.kv_dims_in_regs) for n in head_dims) + 3 * config.tile_m * both
@@ -131,7 +134,8 @@ def step_cycles(config: Sm90AttentionBackwardHd256Config, head_dims: tuple[int, 
         mma = 2 * pairs * gemm_columns / 4096
         return {"tensor cores": mma, "shared memory": 2 * smem_elements / 128, "exp2": pairs / 16}
 
-    dkv_pairs, dq_pairs = DKV_TILE_N * config.tile_m, DQ_TILE_M * config.tile_n
+    dkv_pairs = DKV_TILE_N * config.tile_m
+    dq_pairs = DQ_TILE_M * config.tile_n
     return [units(dkv_pairs, 2 * both, dkv_operands + 2 * dkv_pairs), units(dq_pairs, both + dim, dq_operands)]
 
 

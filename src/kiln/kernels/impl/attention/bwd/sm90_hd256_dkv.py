@@ -22,7 +22,11 @@ from .sm90_hd256_config import DKV_TILE_N, P_STAGES
 from .sm90_softmax import TransposedScores
 from .sm90_tiles import ResultRows, round_to_operand
 
-_P_SENT, _P_READ, _CLEARED, _DONE, _RESULTS = 1, 3, 5, 6, 7
+_P_SENT = 1
+_P_READ = 3
+_CLEARED = 5
+_DONE = 6
+_RESULTS = 7
 """Named barriers: P is in smem, and has been read (two stages each); tiles are cleared; all GEMMs are complete; a
 gradient is in smem."""
 
@@ -53,7 +57,8 @@ class SentScores(TransposedScores):
 
     def _vectors(self, x: Any, step: Any) -> list[tuple[Any, Any]]:
         """Return what a thread holds of a fragment, 16 bytes at a time, and where that lies in smem."""
-        start, vector = self.start + step % P_STAGES * self.size, cute.make_layout(VECTOR)
+        start = self.start + step % P_STAGES * self.size
+        vector = cute.make_layout(VECTOR)
         return [
             (
                 cute.make_tensor(x.iterator + VECTOR * n, vector),
@@ -107,7 +112,8 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         self.run(operands, plain, lse_delta, tensors, tiles, scalars, schedule)
 
     def allocate(self, allocator: Any) -> Smem:
-        smem, tile_m = super().allocate(allocator), self.config.tile_m
+        smem = super().allocate(allocator)
+        tile_m = self.config.tile_m
         p = allocator.allocate_tensor(self.dtype, cute.make_layout((WARPGROUP_ROWS * tile_m, P_STAGES)), 128)
         values_layout = cute.make_layout((tile_m, 2, self.config.q_stages))
         return smem._replace(p=p, lse_delta=allocator.allocate_tensor(Float32, values_layout, 128))
@@ -115,7 +121,9 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
     @cute.jit
     def consume(self, warp: Int32, cta: Any):
         """Compute and store dV as the first consumer warpgroup, dK as the second."""
-        smem, work, scalars = cta.smem, cta.work, cta.scheduler.scalars
+        smem = cta.smem
+        work = cta.work
+        scalars = cta.scheduler.scalars
         (k, v), (q, do), thread = smem.resident, smem.streamed, arch.thread_idx()[0] % WARPGROUP
         cta.pipe.make_consumer().wait_and_advance()
         if const_expr(self.lengths_vary):
@@ -134,12 +142,21 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
     def finish(self, mma: Any, scale: Any, smem: Any, cta: Cta, which: int) -> None:
         """Store dK (0) or dV (1), when both warpgroups have read the smem that it goes through."""
         pipeline.NamedBarrier(_DONE, WARPGROUPS * WARPGROUP).arrive_and_wait()
-        work, own_barrier = cta.work, pipeline.NamedBarrier(_RESULTS + which, WARPGROUP)
+        work = cta.work
+        own_barrier = pipeline.NamedBarrier(_RESULTS + which, WARPGROUP)
         rows = ResultRows(work.first_k, work.tile, work.rows_k, work.head, work.layer)
         self.store_gradient(
-            mma.gradient.acc, scale, smem, cta.results[which], cta.plain[which], rows, Int32(0), own_barrier,
-            False, self.head_dims[which],
-        )  # fmt: skip
+            mma.gradient.acc,
+            scale,
+            smem,
+            cta.results[which],
+            cta.plain[which],
+            rows,
+            Int32(0),
+            own_barrier,
+            False,
+            self.head_dims[which],
+        )
 
     @cute.jit
     def clear_last_queries(self, tile: cute.Tensor, scheduler: Any):
@@ -153,11 +170,18 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
     @cute.jit
     def compute_dv(self, mma: Any, scores: Any, cta: Any):
         """Compute S, P and dV, as one warpgroup."""
-        config, scheduler, work, span = self.config, cta.scheduler, cta.work, cta.span
-        scalars, steps = scheduler.scalars, scheduler.steps(span)
-        consumer_q, pipe_do = cta.pipes[0].make_consumer(), cta.pipes[1]
-        key, group_index = work.tile * DKV_TILE_N, Int32(0)
-        edge, keys = scheduler.edge(key, work, span), work.seqlen_k - key
+        config = self.config
+        scheduler = cta.scheduler
+        work = cta.work
+        span = cta.span
+        scalars = scheduler.scalars
+        steps = scheduler.steps(span)
+        consumer_q = cta.pipes[0].make_consumer()
+        pipe_do = cta.pipes[1]
+        key = work.tile * DKV_TILE_N
+        group_index = Int32(0)
+        edge = scheduler.edge(key, work, span)
+        keys = work.seqlen_k - key
         # A constant would share a register with the zeros that P begins with, which is no uniform one, and ptxas would
         # copy from it.
         zero = arch.make_warp_uniform(Int32(0))
@@ -199,7 +223,9 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
     @cute.jit
     def compute_dk(self, mma: Any, scores: Any, cta: Any):
         """Compute dP, dS and dK, as the other warpgroup."""
-        scheduler, pipe_q, consumer_do = cta.scheduler, cta.pipes[0], cta.pipes[1].make_consumer()
+        scheduler = cta.scheduler
+        pipe_q = cta.pipes[0]
+        consumer_do = cta.pipes[1].make_consumer()
         steps = scheduler.steps(cta.span)
         q_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.config.q_stages)
         for n in range_constexpr(P_STAGES):

@@ -20,7 +20,9 @@ from .sm90_hd256_config import DQ_TILE_M
 from .sm90_softmax import BackwardScores
 from .sm90_tiles import ResultRows, round_to_operand
 
-_CLEARED, _DONE, _RESULTS = 1, 2, 3
+_CLEARED = 1
+_DONE = 2
+_RESULTS = 3
 """Named barriers: tiles are cleared; all GEMMs are complete; a gradient of a warpgroup is in smem."""
 
 
@@ -90,21 +92,33 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
     @cute.jit
     def consume(self, warp: Int32, cta: Any):
         """Compute and store dQ of 64 queries, as one consumer warpgroup."""
-        work, group = cta.work, warp // (WARPGROUP // 32) - 1
+        work = cta.work
+        group = warp // (WARPGROUP // 32) - 1
         acc_dq = self.compute_dq(group, cta)
         # both warpgroups read Q, whose smem dQ is stored through
         pipeline.NamedBarrier(_DONE, WARPGROUPS * WARPGROUP).arrive_and_wait()
         rows = ResultRows(work.first_q, work.tile * WARPGROUPS + group, work.seqlen_q, work.head, work.layer)
         barrier = pipeline.NamedBarrier(_RESULTS, WARPGROUPS * WARPGROUP)
         self.store_gradient(
-            acc_dq, cta.scheduler.scalars.scale, cta.smem.resident[0], cta.results[0], cta.plain[0], rows,
-            group, barrier, False, self.head_dims[0],
-        )  # fmt: skip
+            acc_dq,
+            cta.scheduler.scalars.scale,
+            cta.smem.resident[0],
+            cta.results[0],
+            cta.plain[0],
+            rows,
+            group,
+            barrier,
+            False,
+            self.head_dims[0],
+        )
 
     @cute.jit
     def compute_dq(self, group: Int32, cta: Any):
         """Return the dQ accumulator of a warpgroup."""
-        tile_n, scheduler, work, span = self.config.tile_n, cta.scheduler, cta.work, cta.span
+        tile_n = self.config.tile_n
+        scheduler = cta.scheduler
+        work = cta.work
+        span = cta.span
         scalars, (k, v), pipe_k = scheduler.scalars, cta.smem.streamed, cta.pipes[0]
         consumer_k, consumer_v = (pipe.make_consumer() for pipe in cta.pipes)
         steps = arch.make_warp_uniform(span.count)  # otherwise ptxas has a few more instructions in the loop
@@ -113,7 +127,8 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
         mma = DqMma(self, thread, cta.smem, group)
         query = work.tile * DQ_TILE_M + group * WARPGROUP_ROWS
         scores = QueryScores(self, mma, self.row_values(cta.lse_delta, work, query, thread), scalars)
-        edge, keys = scheduler.edge(query, work, span), work.seqlen_k - (span.first + steps - 1) * tile_n
+        edge = scheduler.edge(query, work, span)
+        keys = work.seqlen_k - (span.first + steps - 1) * tile_n
         k_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.config.k_stages)
         for i in range(steps):
             k_stage = consumer_k.wait_and_advance()
@@ -142,7 +157,8 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
             warpgroup.wait_group(0)
             v_stage.release()
             scores.ds()
-            edge, keys = edge + tile_n, keys + tile_n
+            edge = edge + tile_n
+            keys = keys + tile_n
         if steps > 0:
             warpgroup.fence()
             mma.dq.issue(k_state.index)

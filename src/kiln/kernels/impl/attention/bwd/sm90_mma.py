@@ -33,7 +33,8 @@ class BackwardMma:
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Any) -> None:
-        head_dim, tile_m = kernel.head_dim, kernel.config.tile_m
+        head_dim = kernel.head_dim
+        tile_m = kernel.config.tile_m
         self.kernel = kernel
         self.thread = thread
         self.smem = smem
@@ -65,12 +66,14 @@ class BackwardMma:
     def warpgroup_operands(self, group: Any) -> WarpgroupOperands:
         """Return the operands of a warpgroup. In a loop, make them from a number that exists there only: fewer
         registers are kept."""
-        kernel, smem = self.kernel, self.smem
+        kernel = self.kernel
+        smem = self.smem
         s, dq = (x.get_slice(self.thread) for x in (self.mma_s, self.mma_dq))
         rows = (cute.local_tile(x, (_ROWS, kernel.head_dim), (group, 0)) for x in (smem.k, smem.v))
         k, v = (self.mma_s.make_fragment_A(s.partition_A(x)) for x in rows)
         # of dQ^T a warpgroup has half of the elements, or half of the queries
-        k_transposed, ds = transposed(smem.k), smem.ds
+        k_transposed = transposed(smem.k)
+        ds = smem.ds
         if kernel.splits_dq_by_elements:
             k_transposed = cute.local_tile(k_transposed, (_ROWS, TILE_N), (group, 0))
         else:

@@ -103,20 +103,23 @@ class BackwardTileScheduler:
         tensors = self.tensors
         head, tile = self.head_and_tile(number)
         batch = head // self.heads
-        layer, first_q, first_k, first_q_tile = batch, Int32(0), Int32(0), Int32(0)
-        seqlen_q, rows_k = _uniform(self.seqlen_q), Int32(self.seqlen_k)
+        layer = batch
+        first_q = Int32(0)
+        first_k = Int32(0)
+        first_q_tile = Int32(0)
+        seqlen_q = _uniform(self.seqlen_q)
+        rows_k = Int32(self.seqlen_k)
         if const_expr(tensors.cu_seqlens_q is not None):
             first_q, seqlen_q = sequence_range(tensors.cu_seqlens_q, batch, seqlen_q)
             first_k, rows_k = sequence_range(tensors.cu_seqlens_k, batch, rows_k)
-            layer, first_q_tile = Int32(0), varlen_first_tile(first_q, batch, Int32(self.kernel.config.tile_m))
+            layer = Int32(0)
+            first_q_tile = varlen_first_tile(first_q, batch, Int32(self.kernel.config.tile_m))
         seqlen_k = rows_k
         if const_expr(tensors.seqused_k is not None):
             seqlen_k = clamp_offset(tensors.seqused_k[batch], rows_k)
         if const_expr(self.kernel.computes_dq and self.kernel.masks_right and not self.kernel.masks_left):
             tile = self.tiles - 1 - tile  # the longest first
-        return Work(
-            tile, head % self.heads, layer, first_q, seqlen_q, first_k, seqlen_k, rows_k, first_q_tile, batch
-        )  # fmt: skip
+        return Work(tile, head % self.heads, layer, first_q, seqlen_q, first_k, seqlen_k, rows_k, first_q_tile, batch)
 
     @cute.jit
     def head_and_tile(self, number: Int32):
@@ -126,7 +129,8 @@ class BackwardTileScheduler:
             group = group * self.group_size
         if const_expr(self.kernel.staggers_heads):
             return self._staggered(number, group)
-        first, rest = number // (self.tiles * group) * group, number % (self.tiles * group)
+        first = number // (self.tiles * group) * group
+        rest = number % (self.tiles * group)
         group_heads = min(group, _uniform(self.heads) * self.batch() - first)
         return first + rest % group_heads, rest // group_heads
 
@@ -135,18 +139,23 @@ class BackwardTileScheduler:
         """Return head and tile where a head starts `head_stride` tiles after the one before, with `group` heads at a
         time. There is no such head for some of the first numbers and some of the last."""
         stride = _uniform(self.schedule.head_stride)
-        newest, rest = number // self.tiles, number % self.tiles
+        newest = number // self.tiles
+        rest = number % self.tiles
         # the tiles of the head that started first may end before the stride does
         ends = (self.tiles - (group - 1) * stride) * group
-        step, age = rest // group, rest % group
+        step = rest // group
+        age = rest % group
         if rest >= ends:
             others = max(group - 1, Int32(1))
-            step, age = ends // group + (rest - ends) // others, (rest - ends) % others
+            step = ends // group + (rest - ends) // others
+            age = (rest - ends) % others
         return newest - age, step + age * stride
 
     def band(self, work: Any) -> tuple[Any, Any, Any]:
         """Return (shift, before, after): resident row r sees streamed rows r + shift - before to r + shift + after."""
-        offset, left, right = work.seqlen_k - work.seqlen_q, self.scalars.window_left, self.scalars.window_right
+        offset = work.seqlen_k - work.seqlen_q
+        left = self.scalars.window_left
+        right = self.scalars.window_right
         return (offset, left, right) if self.kernel.computes_dq else (-offset, right, left)
 
     @cute.jit
@@ -154,7 +163,8 @@ class BackwardTileScheduler:
         """Return the streamed tiles that a resident tile sees."""
         kernel, (shift, before, after) = self.kernel, self.band(work)
         lengths = (work.seqlen_q, work.seqlen_k) if kernel.computes_dq else (work.seqlen_k, work.seqlen_q)
-        first, end = Int32(0), lengths[1]
+        first = Int32(0)
+        end = lengths[1]
         if const_expr(kernel.masks_before):
             first = max(Int32(0), work.tile * kernel.resident_rows + shift - before) // kernel.streamed_rows
         if const_expr(kernel.masks_after):
@@ -218,11 +228,14 @@ class BackwardTileScheduler:
     @cute.jit
     def num_additions(self, batch: Int32, q_tile: Int32):
         """Return how many KV tiles add to a query tile of a dense sequence."""
-        scalars, seqlen_k, tile_n = self.scalars, Int32(self.seqlen_k), self.kernel.resident_rows
+        scalars = self.scalars
+        seqlen_k = Int32(self.seqlen_k)
+        tile_n = self.kernel.resident_rows
         if const_expr(self.tensors.seqused_k is not None):
             seqlen_k = clamp_offset(self.tensors.seqused_k[batch], seqlen_k)
         position = q_tile * self.kernel.config.tile_m + seqlen_k - self.seqlen_q
-        first, end = Int32(0), cute.ceil_div(seqlen_k, tile_n)
+        first = Int32(0)
+        end = cute.ceil_div(seqlen_k, tile_n)
         if const_expr(self.kernel.masks_right):
             last_key = position + self.kernel.config.tile_m - 1 + scalars.window_right
             end = min(end, max(last_key + tile_n, 0) // tile_n)

@@ -37,7 +37,8 @@ class BackwardScores:
         """Return a score after ALiBi and the user's function, and the derivative, the softcap's included; None means 1.
 
         A masked score, -inf, stays masked and has derivative 0."""
-        score, score_mod = self.mma.acc_s[at], self.kernel.score_mod
+        score = self.mma.acc_s[at]
+        score_mod = self.kernel.score_mod
         of_cap = arch.fmax(1.0 - score * score, 0.0) if self.kernel.has_softcap else None
         if not score_mod:
             return score, of_cap

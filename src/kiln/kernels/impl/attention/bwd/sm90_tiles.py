@@ -115,9 +115,16 @@ class BackwardTiles:
 
     @cute.jit
     def load_streamed(
-        self, number: Int32, sources: Any, producers: Any, lse_delta: cute.Tensor, smem_lse_delta: Any, scheduler: Any,
-        work: Any, span: Any,
-    ):  # fmt: skip
+        self,
+        number: Int32,
+        sources: Any,
+        producers: Any,
+        lse_delta: cute.Tensor,
+        smem_lse_delta: Any,
+        scheduler: Any,
+        work: Any,
+        span: Any,
+    ):
         """Load the streamed tiles of a step; with Q comes LSE of its rows, and with dO delta."""
         head, tile = scheduler.step(number, work, span)
         rows: Any = None
@@ -148,14 +155,17 @@ class BackwardTiles:
         zeros = cute.make_rmem_tensor((VECTOR,), self.dtype)
         zeros.fill(0.0)
         for x in tiles:
-            tile_rows, vectors = cute.size(x, mode=[0]), cute.size(x, mode=[1]) // VECTOR
+            tile_rows = cute.size(x, mode=[0])
+            vectors = cute.size(x, mode=[1]) // VECTOR
             count = tile_rows * vectors
             # no loop whose end depends on the thread: ptxas keeps no WGMMA descriptor in uniform registers across one
             for n in range_constexpr(-(-count // threads)):
                 i = n * threads + thread
-                row, vector = i // vectors, i % vectors
+                row = i // vectors
+                vector = i % vectors
                 if const_expr(threads % vectors == 0):
-                    row, vector = n * (threads // vectors) + thread // vectors, thread % vectors
+                    row = n * (threads // vectors) + thread // vectors
+                    vector = thread % vectors
                 missing = row >= rows
                 if const_expr(count % threads):
                     missing = missing & (i < count)
@@ -167,9 +177,18 @@ class BackwardTiles:
 
     @cute.jit
     def store_gradient(
-        self, acc: cute.Tensor, scale: Float32, smem: cute.Tensor, target: Any, gmem: Any, rows: Any, slot: Int32,
-        barrier: Any, repeated: bool, head_dim: int,
-    ):  # fmt: skip
+        self,
+        acc: cute.Tensor,
+        scale: Float32,
+        smem: cute.Tensor,
+        target: Any,
+        gmem: Any,
+        rows: Any,
+        slot: Int32,
+        barrier: Any,
+        repeated: bool,
+        head_dim: int,
+    ):
         """Store 64 rows of a gradient, times `scale`, through slot `slot` of smem that is not needed any more.
 
         `target` is a TMA operand, `gmem` the plain tensor for the last rows of a varlen sequence, `rows` the
@@ -224,7 +243,8 @@ class BackwardTiles:
         """Mask scores outside of the window, and keys from `keys` on, counted from the first key of the scores."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         for half in range_constexpr(2):
-            row, column = accumulator_row(0, thread, half), accumulator_column(thread)
+            row = accumulator_row(0, thread, half)
+            column = accumulator_column(thread)
             first = edge + row - column
             if const_expr(self.computes_dq):
                 end = keys - column
@@ -242,9 +262,13 @@ class BackwardTiles:
         thread, (shift, before, _) = rematerialized(arch.thread_idx()[0]) % WARPGROUP, scheduler.band(work)
         streamed = row + shift - before - edge + accumulator_column(thread)
         row = accumulator_row(row, thread, 0)
-        query, key, head = row, streamed, work.head
+        query = row
+        key = streamed
+        head = work.head
         if const_expr(not self.computes_dq):
-            query, key, head = streamed, row, head * scheduler.group_size + step % scheduler.group_size
+            query = streamed
+            key = row
+            head = head * scheduler.group_size + step % scheduler.group_size
         slope = Float32(0.0)
         if const_expr(alibi_slopes is not None):
             slope = alibi_slopes[min(work.batch, alibi_slopes.shape[0] - 1), head]

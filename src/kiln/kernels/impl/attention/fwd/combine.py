@@ -72,7 +72,8 @@ class CombineRows:
         self, state: Any, row_max: Any, row_sum: Any, outputs: Any, first: int, normalized: bool = False
     ) -> None:
         highest = arch.fmax(state[0], row_max)
-        kept, added = arch.exp2(state[0] - highest), arch.exp2(row_max - highest)
+        kept = arch.exp2(state[0] - highest)
+        added = arch.exp2(row_max - highest)
         state[0] = highest
         state[1] = state[1] * kept + row_sum * added
         weight = row_sum * added if normalized else added
@@ -133,10 +134,13 @@ class CombineKernel(CombineRows):
     @cute.kernel
     def kernel(self, partials: cute.Tensor, out: cute.Tensor, lse: Any, cu_seqlens: Any):
         thread = arch.thread_idx()[0]
-        lane, way = thread % self.lanes, thread // self.lanes
+        lane = thread % self.lanes
+        way = thread // self.lanes
         number = arch.block_idx()[0]
-        row, head = number // out.shape[2], number % out.shape[2]
-        batch, query = row // out.shape[1], row % out.shape[1]
+        row = number // out.shape[2]
+        head = number % out.shape[2]
+        batch = row // out.shape[1]
+        query = row % out.shape[1]
         smem = self.allocate()
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()

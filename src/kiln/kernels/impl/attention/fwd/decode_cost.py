@@ -31,7 +31,8 @@ _SHORT_STEPS = 8
 """Steps of a CTA up to which some SM always has one CTA more than the others."""
 _MEASURED_DIMS = 256
 """head_dim of K and of V together that the coefficients are for."""
-_SMALL_PAGE, _SMALL_PAGE_SLOWDOWN = 16, 1.1
+_SMALL_PAGE = 16
+_SMALL_PAGE_SLOWDOWN = 1.1
 """Pages of fewer rows take more instructions: the slowdown."""
 _SMEM_RESERVED = 1024
 """Bytes of smem that CUDA reserves for each CTA."""
@@ -75,7 +76,8 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
 
     Tile shapes are those that were measured, with as many CTAs on an SM as fit. The KV sequence is not split, or so
     that each SM has some number of CTAs: up to all that run at once, or two or three waves of them."""
-    rows, width = problem.seqlen_q * problem.group_size, problem.dtype.width
+    rows = problem.seqlen_q * problem.group_size
+    width = problem.dtype.width
     tile_m = 16 if rows <= 16 else 32 if rows <= 32 else 64
 
     def fits(config: Sm80AttentionConfig) -> bool:
@@ -103,7 +105,8 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
 def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
     """Return the microseconds of a decode."""
     measured, (tiles, steps) = _nearest(problem.dtype.width, config), tiles_and_steps(problem, config)
-    cta_steps, sms = -(-steps // config.num_splits), device.sm_count
+    cta_steps = -(-steps // config.num_splits)
+    sms = device.sm_count
     tile_bytes = config.tile_n * sum(problem.head_dims) * problem.dtype.width / 8
     load_us = tile_bytes / (READ_BANDWIDTH * bytes_per_us(device))
     slowdown = sum(problem.head_dims) / _MEASURED_DIMS

@@ -12,7 +12,8 @@ from ....parts.kv_source import PageTable, vector_at
 
 MIN_TMA_ROWS = 8
 """Pages of a multiple of this many rows need not be gathered."""
-_THREADS, _VECTORS = 256, 4
+_THREADS = 256
+_VECTORS = 4
 """Threads of a CTA, and 16-byte vectors that each copies."""
 
 
@@ -37,12 +38,14 @@ class GatherPages:
     @cute.kernel
     def kernel(self, pages: cute.Tensor, out: cute.Tensor, seqused_k: Any, page_table: cute.Tensor):
         number, batch, _ = arch.block_idx()
-        rows, heads = Int32(out.shape[1]), Int32(out.shape[2])
+        rows = Int32(out.shape[1])
+        heads = Int32(out.shape[2])
         if const_expr(seqused_k is not None):
             rows = clamp_offset(seqused_k[batch], rows)
         fragment = cute.make_rmem_tensor((self.vector, _VECTORS), self.dtype)
         table = PageTable(page_table[batch, None], self.page_size, Int32(pages.shape[0]))
-        first, count = number * (_THREADS * _VECTORS) + arch.thread_idx()[0], rows * heads * self.head_vectors
+        first = number * (_THREADS * _VECTORS) + arch.thread_idx()[0]
+        count = rows * heads * self.head_vectors
         for n in range_constexpr(_VECTORS):
             row, head, column = self._coordinates(first + n * _THREADS, heads)
             if first + n * _THREADS < count:

@@ -69,21 +69,40 @@ class Sm80Attention(Implementation):
         )
 
     def run(self, problem: AttentionProblem, config: Sm80AttentionConfig, args: AttentionArguments) -> None:
-        q, partial = args.q, None
+        q = args.q
+        partial = None
         if config.num_splits > 1:
             shape = (config.num_splits, *q.shape[:3], partial_columns(problem.head_dim_v))
             partial = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
         group_size = problem.group_size if config.pack_gqa else 1
         kernel = kernel_object(
-            Sm80ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
-            dataclasses.replace(config, num_splits=1), problem.masks, group_size, partial is not None,
-            problem.page_size, problem.out_dtype, problem.q_dtype,
-        )  # fmt: skip
+            Sm80ForwardKernel,
+            problem.has_alibi,
+            problem.score_mod,
+            problem.dtype,
+            problem.head_dims,
+            dataclasses.replace(config, num_splits=1),
+            problem.masks,
+            group_size,
+            partial is not None,
+            problem.page_size,
+            problem.out_dtype,
+            problem.q_dtype,
+        )
         scalars = args.scalars(problem, _head_group(problem.heads // group_size, problem, args))
         run_kernel(
-            kernel, q, args.k, args.v, args.out, partial, args.lse, args.tensors(), args.params.max_seqlen_q, scalars,
+            kernel,
+            q,
+            args.k,
+            args.v,
+            args.out,
+            partial,
+            args.lse,
+            args.tensors(),
+            args.params.max_seqlen_q,
+            scalars,
             config.num_splits,
-        )  # fmt: skip
+        )
 
 
 @REGISTRY.register
@@ -130,17 +149,27 @@ class Sm90Attention(Implementation):
         )
 
     def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> None:
-        q, device = args.q, devices.current()
+        q = args.q
+        device = devices.current()
         v = self.transposed_v(problem, config, args) if problem.dtype.width == 8 else None
         if sm90_cost.gathered_bytes(problem):
             problem, args = self.gather_pages(problem, args)
         group_size = problem.group_size if config.pack_gqa else 1
         kernel = kernel_object(
-            Sm90ForwardKernel, problem.has_alibi, problem.score_mod, problem.dtype, problem.head_dims,
-            dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False), problem.masks,
-            config.separate_o(*problem.head_dims, device.smem, problem.dtype.width), group_size, problem.varlen,
-            problem.has_seqused_k, problem.page_size, problem.out_dtype,
-        )  # fmt: skip
+            Sm90ForwardKernel,
+            problem.has_alibi,
+            problem.score_mod,
+            problem.dtype,
+            problem.head_dims,
+            dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False),
+            problem.masks,
+            config.separate_o(*problem.head_dims, device.smem, problem.dtype.width),
+            group_size,
+            problem.varlen,
+            problem.has_seqused_k,
+            problem.page_size,
+            problem.out_dtype,
+        )
         tiles = -(-problem.seqlen_q * group_size // config.tile_m) * (problem.heads // group_size) * problem.batch
         num_ctas = min(tiles, device.sm_count) if config.persistent else tiles
         tile_counter = None
@@ -149,15 +178,24 @@ class Sm90Attention(Implementation):
             arrays.fill(tile_counter, 0)
         head_group = problem.group_size // group_size * _head_group(problem.heads_k, problem, args)
         run_kernel(
-            kernel, q, args.k, args.v if v is None else v, args.out, args.lse, args.tensors(tile_counter),
-            args.scalars(problem, head_group), num_ctas,
-        )  # fmt: skip
+            kernel,
+            q,
+            args.k,
+            args.v if v is None else v,
+            args.out,
+            args.lse,
+            args.tensors(tile_counter),
+            args.scalars(problem, head_group),
+            num_ctas,
+        )
 
     def gather_pages(
         self, problem: AttentionProblem, args: AttentionArguments
     ) -> tuple[AttentionProblem, AttentionArguments]:
         """Gather K, and 16-bit V, of small pages into dense rows; returns the problem and arguments with them."""
-        seqused_k, table, dense = args.params.seqused_k, args.params.page_table, {}
+        seqused_k = args.params.seqused_k
+        table = args.params.page_table
+        dense = {}
         for name in ("k", "v") if problem.dtype.width == 16 else ("k",):
             x = getattr(args, name)
             dense[name] = arrays.empty(x, (problem.batch, problem.kv_capacity, *x.shape[2:]), None)
@@ -169,10 +207,12 @@ class Sm90Attention(Implementation):
 
     def transposed_v(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> Any:
         """Return 8-bit V as the kernel takes it."""
-        v, params = args.v, args.params
+        v = args.v
+        params = args.params
         batch, seqlen_k, heads, head_dim = v.shape
         if params.page_table is not None:
-            batch, seqlen_k = problem.batch, params.page_table.shape[1] * problem.page_size
+            batch = problem.batch
+            seqlen_k = params.page_table.shape[1] * problem.page_size
         columns = -(-seqlen_k // 16) * 16
         if params.cu_seqlens_k is not None:
             columns = transposed_v_columns(seqlen_k, problem.batch, config.tile_n)

@@ -48,9 +48,12 @@ class QueryTile:
     def aligned(self, x: Any) -> Any:
         """Return (batch, row, head, element) with strides known to be multiples of 16 bytes; 8-bit elements become
         pairs."""
-        start, shape, strides = x.iterator, x.shape, x.stride
+        start = x.iterator
+        shape = x.shape
+        strides = x.stride
         if x.element_type.width == 8:
-            start, shape = cute.recast_ptr(start, dtype=self.dtype), (*shape[:3], shape[3] // 2)
+            start = cute.recast_ptr(start, dtype=self.dtype)
+            shape = (*shape[:3], shape[3] // 2)
             strides = tuple(s if isinstance(s, int) else s // 2 for s in strides)
         stride = tuple(cute.assume(s, divby=VECTOR) if not isinstance(s, int) else s for s in strides)
         return cute.make_tensor(start, cute.make_layout(shape, stride=stride))

@@ -73,10 +73,18 @@ class Sm80ForwardKernel(QueryTile):
     `dtype` is the element type of K and V; Q may have another, `q_dtype`."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionConfig, masks: tuple[bool, bool, bool],
-        group_size: int = 1, split_kv: bool = False, page_size: int = 0, out_dtype: Any = None, q_dtype: Any = None,
+        self,
+        dtype: Any,
+        head_dims: tuple[int, int],
+        config: Sm80AttentionConfig,
+        masks: tuple[bool, bool, bool],
+        group_size: int = 1,
+        split_kv: bool = False,
+        page_size: int = 0,
+        out_dtype: Any = None,
+        q_dtype: Any = None,
         score_mod: ScoreMod = NO_SCORE_MOD,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(dtype, head_dims, config, group_size, out_dtype)
         self.q_dtype: Any = q_dtype or dtype
         self.masks_right: bool = masks[0]
@@ -88,9 +96,19 @@ class Sm80ForwardKernel(QueryTile):
 
     @cute.jit
     def __call__(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, partial: Any, lse: Any, tensors: Any,
-        max_seqlen_q: Int32, scalars: Any, num_splits: Int32, stream: Int64,
-    ):  # fmt: skip
+        self,
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        out: cute.Tensor,
+        partial: Any,
+        lse: Any,
+        tensors: Any,
+        max_seqlen_q: Int32,
+        scalars: Any,
+        num_splits: Int32,
+        stream: Int64,
+    ):
         """Launch the kernel for `AttentionTensors` and `AttentionScalars`; `partial` is the memory of split-KV's
         partial results."""
         q, k, v, out = (self.aligned(x) for x in (q, k, v, out))
@@ -98,9 +116,11 @@ class Sm80ForwardKernel(QueryTile):
         if const_expr(tensors.cu_seqlens_q is not None):
             batch = tensors.cu_seqlens_q.shape[0] - 1
         tiles = cute.ceil_div(max_seqlen_q * self.group_size, self.config.tile_m)
-        results, results_lse = out, lse
+        results = out
+        results_lse = lse
         if const_expr(self.split_kv):
-            results, results_lse = partial, None
+            results = partial
+            results_lse = None
         group = scalars.head_group
         self.kernel(q, k, v, results, results_lse, tensors, tiles, scalars, num_splits).launch(
             grid=(tiles * group, cute.ceil_div(q.shape[2] // self.group_size, group), batch * num_splits),
@@ -116,10 +136,19 @@ class Sm80ForwardKernel(QueryTile):
 
     @cute.kernel
     def kernel(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, tensors: Any, tiles: Int32,
-        scalars: Any, num_splits: Int32,
-    ):  # fmt: skip
-        cu_seqlens_q, group = tensors.cu_seqlens_q, scalars.head_group
+        self,
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        out: cute.Tensor,
+        lse: Any,
+        tensors: Any,
+        tiles: Int32,
+        scalars: Any,
+        num_splits: Int32,
+    ):
+        cu_seqlens_q = tensors.cu_seqlens_q
+        group = scalars.head_group
         number, head_block, layer = arch.block_idx()
         if const_expr(self.split_kv and devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
@@ -170,7 +199,8 @@ class Sm80ForwardKernel(QueryTile):
         pages = None
         if const_expr(tensors.page_table is not None):
             pages = PageTable(tensors.page_table[batch, None], self.page_size, Int32(k.shape[0]))
-            k_rows, v_rows = k[None, None, head_k, None], v[None, None, head_k, None]
+            k_rows = k[None, None, head_k, None]
+            v_rows = v[None, None, head_k, None]
             seqlen_k = tensors.page_table.shape[1] * self.page_size
         else:
             k_rows, seqlen_k = sequence_rows(k, tensors.cu_seqlens_k, batch, head_k)
@@ -207,11 +237,19 @@ class Sm80ForwardKernel(QueryTile):
 
     @cute.jit
     def attend(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, pages: Any, work: Any, alibi_slopes: Any, scalars: Any,
+        self,
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        pages: Any,
+        work: Any,
+        alibi_slopes: Any,
+        scalars: Any,
         num_splits: Int32,
-    ):  # fmt: skip
+    ):
         """Compute a query tile; returns smem for O and the softmax, which has the accumulator, row_max and row_sum."""
-        thread, config = arch.thread_idx()[0], self.config
+        thread = arch.thread_idx()[0]
+        config = self.config
         offset = self.position_offset(work)
         kv = self.kv_range(work, offset, scalars, num_splits)
         smem = self.allocate()
@@ -266,12 +304,16 @@ class Sm80ForwardKernel(QueryTile):
     def kv_range(self, work: Any, offset: Int32, scalars: Any, num_splits: Int32):
         """Return the KV tiles that a query tile sees. A query at position p sees keys p - window_left to p +
         window_right."""
-        tile_m, tile_n, tile = self.config.tile_m, self.config.tile_n, work.tile
-        end, unmasked_end = work.seqlen_k, work.seqlen_k
+        tile_m = self.config.tile_m
+        tile_n = self.config.tile_n
+        tile = work.tile
+        end = work.seqlen_k
+        unmasked_end = work.seqlen_k
         if const_expr(self.masks_right):
             end = min(work.seqlen_k, self.position(offset, tile, tile_m - 1) + scalars.window_right + 1)
             unmasked_end = min(work.seqlen_k, self.position(offset, tile, 0) + scalars.window_right + 1)
-        begin, unmasked_begin = Int32(0), Int32(0)
+        begin = Int32(0)
+        unmasked_begin = Int32(0)
         if const_expr(self.masks_left):
             begin = max(Int32(0), self.position(offset, tile, 0) - scalars.window_left)
             unmasked_begin = max(Int32(0), self.position(offset, tile, tile_m - 1) - scalars.window_left)
@@ -285,7 +327,9 @@ class Sm80ForwardKernel(QueryTile):
 
     def allocate(self) -> Smem:
         """Allocate the tiles in smem."""
-        allocator, tile_m, tile_n = utils.SmemAllocator(), self.config.tile_m, self.config.tile_n
+        allocator = utils.SmemAllocator()
+        tile_m = self.config.tile_m
+        tile_n = self.config.tile_n
         layout_q = swizzled(self.dtype, (tile_m, self.q_columns), 1)
         layout_o = swizzled(self.out_dtype, (tile_m, self.o_columns), 1)
         size = max(cute.cosize(layout_q), cute.cosize(layout_o)) * self.dtype.width // 8
@@ -301,7 +345,8 @@ class Sm80ForwardKernel(QueryTile):
     @cute.jit
     def load_q(self, q: cute.Tensor, smem_q: cute.Tensor, work: Any, thread: Int32):
         """Issue the copies of a query tile."""
-        rows, copy = work.seqlen_q * self.group_size, self.row_copy(self.padded, True).get_slice(thread)
+        rows = work.seqlen_q * self.group_size
+        copy = self.row_copy(self.padded, True).get_slice(thread)
         if const_expr(self.is_fp8):
             load_q_as_f16(self, q, smem_q, work.tile, rows)
         elif const_expr(self.group_size == 1):
@@ -321,11 +366,13 @@ class Sm80ForwardKernel(QueryTile):
     @cute.jit
     def modify(self, acc_s: cute.Tensor, kv_tile: Int32, offset: Int32, work: Any, alibi_slopes: Any, score_scale: Any):
         """Apply ALiBi and the user's function to the scores of a KV tile."""
-        coords, slope = self.score_coords(), None
+        coords = self.score_coords()
+        slope = None
         for m in range_constexpr(self.config.m_tiles):
             for half in range_constexpr(2):
                 row, column = coords[(0, half), m, 0]
-                position, head = self.position(offset, work.tile, row), work.head
+                position = self.position(offset, work.tile, row)
+                head = work.head
                 if const_expr(self.group_size > 1):
                     head = head * self.group_size + (work.tile * self.config.tile_m + row) % self.group_size
                 if const_expr(self.score_mod.has_alibi):
@@ -333,7 +380,8 @@ class Sm80ForwardKernel(QueryTile):
                     slope = alibi_slopes[
                         min(work.batch, alibi_slopes.shape[0] - 1), min(head, alibi_slopes.shape[1] - 1)
                     ]
-                query, first_key = position + work.seqlen_q - work.seqlen_k, kv_tile * self.config.tile_n + column
+                query = position + work.seqlen_q - work.seqlen_k
+                first_key = kv_tile * self.config.tile_n + column
                 place = RowCoordinates(work.batch, head, query, first_key, position)
                 at = lambda c, n, half=half, m=m: ((c, half), m, n)
                 self.score_mod.modify_row(acc_s, at, self.config.tile_n, place, score_scale, slope)
@@ -341,12 +389,14 @@ class Sm80ForwardKernel(QueryTile):
     @cute.jit
     def mask(self, acc_s: cute.Tensor, kv_tile: Int32, offset: Int32, work: Any, scalars: Any):
         """Mask the scores of a KV tile: keys outside of the window or the sequence."""
-        tile_n, coords = self.config.tile_n, self.score_coords()
+        tile_n = self.config.tile_n
+        coords = self.score_coords()
         start = kv_tile * tile_n
         for m in range_constexpr(self.config.m_tiles):
             for half in range_constexpr(2):
                 row, column = coords[(0, half), m, 0]
-                begin, end = None, work.seqlen_k - start - column
+                begin = None
+                end = work.seqlen_k - start - column
                 if const_expr(self.masks_right):
                     position = self.position(offset, work.tile, row)
                     end = min(end, position + scalars.window_right + 1 - start - column)

@@ -43,7 +43,8 @@ class Sm80AttentionConfig(Config):
     def smem_bytes(self, head_dim: int, head_dim_v: int, width: int = 16) -> int:
         """Return the smem of a CTA: 16-bit Q, which O replaces, and two stages of K and V of `width` bits."""
         pack = 16 // width
-        d, d_v = padded_head_dim(head_dim // pack), padded_head_dim(head_dim_v // pack)
+        d = padded_head_dim(head_dim // pack)
+        d_v = padded_head_dim(head_dim_v // pack)
         return 2 * (self.tile_m * pack * max(d, d_v) + 2 * self.tile_n * (d + d_v))
 
     def registers(self, head_dim_v: int, width: int = 16) -> int:
@@ -63,7 +64,8 @@ class Sm80AttentionConfig(Config):
         check_copies(self, max(self.threads // copy_lanes(d * width // 16) for d in (head_dim, head_dim_v)))
         require(self.num_splits <= MAX_SPLITS, f"{self}: num_splits must be 1 to {MAX_SPLITS}")
         available = min(255, _SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
-        what, used = f"accumulators with head_dim {head_dim_v}", self.registers(head_dim_v, width)
+        what = f"accumulators with head_dim {head_dim_v}"
+        used = self.registers(head_dim_v, width)
         hint = "fewer rows for a warp, a smaller tile_n, or fewer ctas_per_sm"
         check_registers(self, what, used, _OTHER_REGISTERS, available, hint)
         smem = self.smem_bytes(head_dim, head_dim_v, width)

@@ -30,7 +30,8 @@ class Sm80Epilogue:
     def _normalize(self, softmax: Any, number: int, row: Int32, counts_sink: Any = True):
         sink = None
         if const_expr(self.sinks is not None):
-            head, group_size = self.head, self.tile.group_size
+            head = self.head
+            group_size = self.tile.group_size
             if const_expr(group_size > 1):
                 head = min(head * group_size + row % group_size, self.sinks.shape[0] - 1)
             sink = self.sinks[head] * LOG2_E if counts_sink else Float32(-float("inf"))
@@ -39,8 +40,11 @@ class Sm80Epilogue:
     @cute.jit
     def finish(self, smem_o: cute.Tensor, softmax: Any, out: cute.Tensor, lse: Any, m_tile: Int32, seqlen_q: Int32):
         """Normalize the output accumulator, and write LSE, and O through smem in whole rows."""
-        tile, acc_o, rows = self.tile, softmax.acc_o, seqlen_q * self.tile.group_size
-        tile_m, columns = tile.config.tile_m, tile.o_columns
+        tile = self.tile
+        acc_o = softmax.acc_o
+        rows = seqlen_q * self.tile.group_size
+        tile_m = tile.config.tile_m
+        columns = tile.o_columns
         thread = rematerialized(arch.thread_idx()[0])
         coords = tile.mma().get_slice(thread).partition_C(cute.make_identity_tensor((tile_m, columns)))
         for m in range_constexpr(tile.config.m_tiles):
@@ -78,7 +82,8 @@ class Sm80Epilogue:
     def finish_split(self, softmax: Any, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Any):
         """Write the partial result of a KV split: normalized outputs, row_max and row_sum. The sink counts in one
         split."""
-        tile, acc_o = self.tile, softmax.acc_o
+        tile = self.tile
+        acc_o = softmax.acc_o
         mma = tile.mma().get_slice(rematerialized(arch.thread_idx()[0]))
         coords = mma.partition_C(cute.make_identity_tensor((tile.config.tile_m, tile.o_columns)))
         vectors = [(start, elements) for start, elements in tile.adjacent_columns() if start < tile.head_dim_v]

@@ -24,14 +24,18 @@ _F16_MAX = 65504.0
 def load_q_as_f16(tile: Any, source: Any, smem_q: Any, m_tile: Int32, rows: Int32):
     """Write a tile of Q to smem as f16, permuted, with zeros after the last row. bf16 beyond the range of f16 is
     clamped."""
-    thread, threads = arch.thread_idx()[0], tile.config.threads
-    tile_m, words = tile.config.tile_m, tile.q_columns // 4
-    smem_words, is_16bit = cute.recast_tensor(smem_q, Int32), tile.q_dtype.width == 16
+    thread = arch.thread_idx()[0]
+    threads = tile.config.threads
+    tile_m = tile.config.tile_m
+    words = tile.q_columns // 4
+    smem_words = cute.recast_tensor(smem_q, Int32)
+    is_16bit = tile.q_dtype.width == 16
     fragment = cute.make_rmem_tensor((4 if is_16bit else 2,), source.element_type)
     load = cute.make_copy_atom(CopyUniversalOp(), source.element_type, num_bits_per_copy=4 * tile.q_dtype.width)
     for i in range_constexpr(-(-tile_m * words // threads)):
         number = thread + i * threads
-        row, word = number // words, number % words
+        row = number // words
+        word = number % words
         if number < tile_m * words:
             fragment.fill(0)
             if (m_tile * tile_m + row < rows) & (2 * word < tile.dim):
@@ -45,7 +49,8 @@ def load_q_as_f16(tile: Any, source: Any, smem_q: Any, m_tile: Int32, rows: Int3
                     value = arch.fmin(Float32(fragment[j]), _F16_MAX, nan=True)
                     rounded[j] = arch.fmax(value, -_F16_MAX, nan=True).to(tile.dtype)
                 pair = cute.recast_tensor(rounded, Int32)
-                smem_words[row, column], smem_words[row, column + 4] = pair[0], pair[1]
+                smem_words[row, column] = pair[0]
+                smem_words[row, column + 4] = pair[1]
             else:
                 word_pair = widened(cute.recast_tensor(fragment, Int32)[0], tile.kv_dtype)
                 smem_words[row, column], smem_words[row, column + 4] = word_pair
@@ -66,7 +71,8 @@ class Fp8KvMma(Sm80Mma):
         words = cute.recast_tensor(flat8(fragment), Int32)
         for n in range(4):
             if is_v:
-                half, key = n // 2, n % 2
+                half = n // 2
+                key = n % 2
                 converted = widened(arch.prmt(words[n], 0, _EVEN_BYTES_FIRST), self.kv_dtype)
                 to[4 * half + key], to[4 * half + 2 + key] = converted
             else:

@@ -34,7 +34,9 @@ class Sm80Mma:
             self.mma.partition_shape_C((config.tile_m, config.tile_n)), Float32
         )
         self.p: cute.Tensor = cute.make_rmem_tensor((8, self.m_tiles, config.tile_n // 16), tile.dtype)
-        k_blocks, v_blocks, n_blocks = tile.padded // 16, tile.padded_v // 16, config.tile_n // 16
+        k_blocks = tile.padded // 16
+        v_blocks = tile.padded_v // 16
+        n_blocks = config.tile_n // 16
         self.q: cute.Tensor = cute.make_rmem_tensor((8, self.m_tiles, tile.q_columns // 16), tile.dtype)
         self.k: cute.Tensor = cute.make_rmem_tensor((4, 2, n_blocks, k_blocks), tile.dtype)
         self.v: cute.Tensor = cute.make_rmem_tensor((4, 2, v_blocks, n_blocks), tile.dtype)
@@ -111,7 +113,8 @@ def flat8(fragment: Any) -> Any:
 def ldmatrix_lanes(thread: Any) -> tuple[Any, Any, Any]:
     """Return which (row of 16, half of 16 columns) a lane names for operands read by rows, and by columns, and the
     warp's number."""
-    lane, number = thread % 32, arch.make_warp_uniform(thread // 32)
+    lane = thread % 32
+    number = arch.make_warp_uniform(thread // 32)
     return (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2), number
 
 

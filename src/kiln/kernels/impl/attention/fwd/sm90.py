@@ -113,10 +113,19 @@ class Sm90ForwardKernel:
     V comes transposed, as `TransposeV` writes it: (batch or 1, element, head, key)."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionConfig, masks: tuple[bool, bool, bool],
-        separate_o: bool, group_size: int = 1, varlen: bool = False, has_seqused_k: bool = False, page_size: int = 0,
-        out_dtype: Any = None, score_mod: ScoreMod = NO_SCORE_MOD,
-    ) -> None:  # fmt: skip
+        self,
+        dtype: Any,
+        head_dims: tuple[int, int],
+        config: Sm90AttentionConfig,
+        masks: tuple[bool, bool, bool],
+        separate_o: bool,
+        group_size: int = 1,
+        varlen: bool = False,
+        has_seqused_k: bool = False,
+        page_size: int = 0,
+        out_dtype: Any = None,
+        score_mod: ScoreMod = NO_SCORE_MOD,
+    ) -> None:
         self.dtype = dtype
         self.config = config
         self.separate_o = separate_o
@@ -189,7 +198,8 @@ class Sm90ForwardKernel:
 
     def smem_layouts(self, rows: int) -> Smem:
         """Return the layouts of Q, of K and V with `rows` keys, and of O."""
-        config, row_major = self.config, LayoutEnum.ROW_MAJOR
+        config = self.config
+        row_major = LayoutEnum.ROW_MAJOR
         v_major = row_major if self.is_fp8 else LayoutEnum.COL_MAJOR
         return Smem(
             sm90.make_smem_layout_a(
@@ -204,21 +214,33 @@ class Sm90ForwardKernel:
 
     @cute.jit
     def __call__(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, tensors: Any, scalars: Any,
-        num_ctas: Int32, stream: Int64,
-    ):  # fmt: skip
+        self,
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        out: cute.Tensor,
+        lse: Any,
+        tensors: Any,
+        scalars: Any,
+        num_ctas: Int32,
+        stream: Int64,
+    ):
         """Launch the kernel for `AttentionTensors` and `AttentionScalars`."""
         stage = lambda layout: cute.slice_(layout, (None, None, 0))
         tile = self.smem_layouts(self.config.tile_n)
-        tile_k, tile_v = stage(self.smem_layouts(self.box_k).k), stage(self.smem_layouts(self.box_v).v)
-        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-        make, dims = cpasync.make_tiled_tma_atom, (self.head_dim, self.head_dim_v)
+        tile_k = stage(self.smem_layouts(self.box_k).k)
+        tile_v = stage(self.smem_layouts(self.box_v).v)
+        load = cpasync.CopyBulkTensorTileG2SOp()
+        store = cpasync.CopyBulkTensorTileS2GOp()
+        make = cpasync.make_tiled_tma_atom
+        dims = (self.head_dim, self.head_dim_v)
         gmem_q, gmem_o = (gmem_view(x, False, self.group_size) for x in (q, out))
         tma_q = TmaTensor(*make(load, gmem_q, stage(tile.q), (self.row_shape, dims[0])))
         tma_k = TmaTensor(*make(load, gmem_view(k), tile_k, (self.box_k, dims[0])))
         tma_v = TmaTensor(*make(load, gmem_view(v, not self.is_fp8), tile_v, (dims[1], self.box_v)))
         tma_o = TmaTensor(*make(store, gmem_o, stage(tile.o), (self.row_shape, dims[1])))
-        seqlen_q, seqlen_k = q.shape[1], k.shape[1]
+        seqlen_q = q.shape[1]
+        seqlen_k = k.shape[1]
         if const_expr(self.page_size > 0):
             seqlen_k = tensors.page_table.shape[1] * self.page_size
         self.kernel(tma_q, tma_k, tma_v, tma_o, out, seqlen_q, seqlen_k, lse, tensors, scalars).launch(
@@ -229,9 +251,18 @@ class Sm90ForwardKernel:
 
     @cute.kernel
     def kernel(
-        self, q: Any, k: Any, v: Any, o: Any, out: cute.Tensor, seqlen_q: Int32, seqlen_k: Int32, lse: Any,
-        tensors: Any, scalars: Any,
-    ):  # fmt: skip
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        o: Any,
+        out: cute.Tensor,
+        seqlen_q: Int32,
+        seqlen_k: Int32,
+        lse: Any,
+        tensors: Any,
+        scalars: Any,
+    ):
         config = self.config
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
@@ -275,9 +306,18 @@ class Sm90ForwardKernel:
             epilogue = Sm90Epilogue(self, mma, softmax, group, smem.o, Outputs(o, out, lse), tensors)
             v_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.kv_stages)
             consumer = Consumer(
-                group, smem.v, mma, softmax, scores, PingpongTurns(config, group), consumer_q, consumer_k, consumer_v,
-                pipe_v, v_state,
-            )  # fmt: skip
+                group,
+                smem.v,
+                mma,
+                softmax,
+                scores,
+                PingpongTurns(config, group),
+                consumer_q,
+                consumer_k,
+                consumer_v,
+                pipe_v,
+                v_state,
+            )
             self.consume(consumer, epilogue, scheduler, broadcast, receiver)
 
     def allocate(self, allocator: Any) -> Smem:
@@ -292,12 +332,17 @@ class Sm90ForwardKernel:
 
     @cute.jit
     def consume(
-        self, consumer: Consumer, epilogue: Sm90Epilogue, scheduler: QueryTileScheduler,
-        broadcast: pipeline.WorkBroadcast, receiver: pipeline.PipelineConsumer,
-    ):  # fmt: skip
+        self,
+        consumer: Consumer,
+        epilogue: Sm90Epilogue,
+        scheduler: QueryTileScheduler,
+        broadcast: pipeline.WorkBroadcast,
+        receiver: pipeline.PipelineConsumer,
+    ):
         """Compute all query tiles of the CTA, as one consumer warpgroup. `receiver` gets the producer's `broadcast` of
         query tiles, and `scheduler` tells which KV tiles they see."""
-        config, group = self.config, consumer.warpgroup
+        config = self.config
+        group = consumer.warpgroup
         if const_expr(config.pingpong) and group == config.consumer_warpgroups - 1:
             PingpongTurns(config, group).pass_on()
         stage = receiver.wait_and_advance()
@@ -338,7 +383,8 @@ class Sm90ForwardKernel:
     @cute.jit
     def descale(self, consumer: Consumer, scheduler: QueryTileScheduler, work: Work):
         """Load the scale factors of fp8 Q and K for a query tile."""
-        q_descale, k_descale = scheduler.tensors.q_descale, scheduler.tensors.k_descale
+        q_descale = scheduler.tensors.q_descale
+        k_descale = scheduler.tensors.k_descale
         if const_expr(q_descale is not None):
             head_k = work.head // (scheduler.heads // q_descale.shape[1])
             descale = q_descale[work.batch, head_k] * k_descale[work.batch, head_k]
@@ -371,9 +417,11 @@ class Sm90ForwardKernel:
         """Go through the KV tiles before the last one, backwards."""
         last, count, masked, unmasked = loop.span
         if const_expr(self.single_loop):
-            first, masked_from = last - count + 1, last - masked
+            first = last - count + 1
+            masked_from = last - masked
             for i in range(1 - last, 1 - first):
-                kv_tile, is_masked = -i, Boolean(False)
+                kv_tile = -i
+                is_masked = Boolean(False)
                 if const_expr(self.masks_right):
                     is_masked = kv_tile >= masked_from
                 if const_expr(self.masks_left):
@@ -391,7 +439,10 @@ class Sm90ForwardKernel:
     def kv_step(self, consumer: Consumer, loop: KvLoop, kv_tile: Any, remaining: Any, is_masked: Any) -> None:
         """Compute S and P of a KV tile, and beside them O += P V of the tile of the step before. `remaining` steps
         follow."""
-        mma, softmax, scores, lazy = consumer.mma, consumer.softmax, consumer.scores, self.config.lazy_rescale
+        mma = consumer.mma
+        softmax = consumer.softmax
+        scores = consumer.scores
+        lazy = self.config.lazy_rescale
         k_stage = consumer.k.wait_and_advance()
         if self.config.pingpong:
             consumer.turns.wait()
@@ -426,7 +477,8 @@ class Sm90ForwardKernel:
         consumer.v_state.advance()
         if const_expr(self.config.skips_hidden_tiles):
             work = scheduler.read(broadcast, index)
-            tile_span, own_span = scheduler.span(work), scheduler.span(work, consumer.warpgroup)
+            tile_span = scheduler.span(work)
+            own_span = scheduler.span(work, consumer.warpgroup)
             skipped = tile_span.count - tile_span.last + own_span.last - own_span.count
             self.skip_tiles(consumer, skipped, Int32(0), False)
 
@@ -455,8 +507,10 @@ class Sm90ForwardKernel:
         """Zero the rows of a V tile that do not exist: their P is 0, but they may be NaN. All consumer warpgroups do
         that together."""
         if const_expr(self.lengths_vary and not self.is_fp8):
-            smem_v, config = consumer.smem_v[None, None, stage], self.config
-            vectors, threads = self.head_dim_v // VECTOR, config.consumer_warpgroups * WARPGROUP
+            smem_v = consumer.smem_v[None, None, stage]
+            config = self.config
+            vectors = self.head_dim_v // VECTOR
+            threads = config.consumer_warpgroups * WARPGROUP
             if rows < config.tile_n:
                 zeros = cute.make_rmem_tensor((VECTOR,), self.dtype)
                 zeros.fill(0.0)

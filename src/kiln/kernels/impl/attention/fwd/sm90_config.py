@@ -66,7 +66,8 @@ class Sm90AttentionConfig(Config):
 
     def smem_bytes(self, head_dim: int, head_dim_v: int, separate_o: bool = False, width: int = 16) -> int:
         """Return the smem of a CTA for Q, K and V of `width` bits, and for O unless it replaces Q."""
-        dim, dim_v = padded_head_dim(head_dim, width), padded_head_dim(head_dim_v, width)
+        dim = padded_head_dim(head_dim, width)
+        dim_v = padded_head_dim(head_dim_v, width)
         read = (self.tile_m * dim + self.kv_stages * self.tile_n * (dim + dim_v)) * width // 8
         return read + (2 * self.tile_m * dim_v if separate_o else 0) + _BARRIER_BYTES
 
@@ -88,7 +89,8 @@ class Sm90AttentionConfig(Config):
         q_registers = head_dim * width // 64 if self.q_in_regs else 0
         used = self.tile_n // 2 + self.tile_n * width // 64 + head_dim_v // 2 + q_registers
         other = _OTHER_REGISTERS[self.consumer_warpgroups] - (4 if width == 8 and self.consumer_warpgroups == 2 else 0)
-        what, hint = f"S, P and O with head_dim {head_dim_v}", "a smaller tile_n"
+        what = f"S, P and O with head_dim {head_dim_v}"
+        hint = "a smaller tile_n"
         check_registers(self, what, used, other, self.registers[1], hint)
         smem = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v or width == 8, width)
         check_smem(self, smem, (head_dim, head_dim_v), capacity, f"{hint}, or fewer kv_stages")

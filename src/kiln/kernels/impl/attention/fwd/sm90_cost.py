@@ -111,9 +111,11 @@ def units(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device
 
 def _mean_keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: int) -> float:
     """Return the keys of the KV tiles that a query tile goes through, averaged over some of a head's tiles."""
-    seqlen_k, group_size = problem.seqlen_k, problem.group_size if config.pack_gqa else 1
+    seqlen_k = problem.seqlen_k
+    group_size = problem.group_size if config.pack_gqa else 1
     parts = config.consumer_warpgroups if config.skips_hidden_tiles else 1  # that have KV tiles of their own
-    queries, kv_tiles = config.tile_m // group_size // parts, 0
+    queries = config.tile_m // group_size // parts
+    kv_tiles = 0
     samples = [tile * parts + part for tile in range(0, tiles, max(1, tiles // 16)) for part in range(parts)]
     for sample in samples:
         position = sample * queries + seqlen_k - problem.seqlen_q
@@ -147,7 +149,8 @@ def coefficients_of(problem: AttentionProblem, config: Sm90AttentionConfig) -> M
 
 def _adapted(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Sm90AttentionConfig:
     """Return a config with the tile_n that a problem leaves registers and smem for, packed GQA and scheduler."""
-    tile_n, width = config.tile_n, problem.dtype.width
+    tile_n = config.tile_n
+    width = problem.dtype.width
     modifications = (problem.score_mod is not None) + problem.has_alibi  # each takes registers
     tma_pages = problem.page_size > 0 and problem.page_size % MIN_TMA_ROWS == 0
     if width == 8 and modifications:

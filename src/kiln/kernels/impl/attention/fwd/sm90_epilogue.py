@@ -43,9 +43,15 @@ class Sm90Epilogue:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90ForwardKernel, mma: AttentionMma, softmax: Sm90Softmax, warpgroup: Any, smem_o: Any,
-        outputs: Outputs, tensors: AttentionTensors,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Sm90ForwardKernel,
+        mma: AttentionMma,
+        softmax: Sm90Softmax,
+        warpgroup: Any,
+        smem_o: Any,
+        outputs: Outputs,
+        tensors: AttentionTensors,
+    ) -> None:
         self.kernel = kernel
         self.mma = mma
         self.softmax = softmax
@@ -60,12 +66,14 @@ class Sm90Epilogue:
     def finish(self, work: Work):
         """Normalize the output accumulator, write LSE, and begin to store O."""
         kernel, acc_o, (tma_o, out, lse) = self.kernel, self.mma.acc_o, self.outputs
-        sinks, v_descale = self.tensors.sinks, self.tensors.v_descale
+        sinks = self.tensors.sinks
+        v_descale = self.tensors.v_descale
         thread = rematerialized(arch.thread_idx()[0]) % _WARPGROUP
         first = work.tile * kernel.config.tile_m + self.warpgroup * WARPGROUP_M
         for half in range_constexpr(2):
             query, head = kernel.query_and_head(accumulator_row(first, thread, half), work.head)
-            sink, descale = None, None
+            sink = None
+            descale = None
             if const_expr(sinks is not None):
                 sink = sinks[head] * LOG2_E
             if const_expr(v_descale is not None):
@@ -116,7 +124,8 @@ class Sm90Epilogue:
     def _store_tile(self, work: Work, tensor: cute.Tensor, batch: Int32):
         """Store the warpgroup's rows by TMA, which leaves out those that the array does not have."""
         if self._is_store_warp():
-            kernel, atom = self.kernel, self.outputs.tma_o.atom
+            kernel = self.kernel
+            atom = self.outputs.tma_o.atom
             tiles = cute.local_tile(tensor, (kernel.row_shape, kernel.head_dim_v), (None, 0, None, None))
             source, target = partition(atom, self.smem_o, tiles)
             row = kernel.row_coord(work.tile * kernel.config.consumer_warpgroups + self.warpgroup)

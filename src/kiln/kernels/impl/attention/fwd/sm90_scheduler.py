@@ -44,9 +44,15 @@ class QueryTileScheduler:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90ForwardKernel, seqlen_q: Any, seqlen_k: Any, heads: Any, batch: Any,
-        tensors: AttentionTensors, scalars: AttentionScalars,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Sm90ForwardKernel,
+        seqlen_q: Any,
+        seqlen_k: Any,
+        heads: Any,
+        batch: Any,
+        tensors: AttentionTensors,
+        scalars: AttentionScalars,
+    ) -> None:
         self.kernel = kernel
         self.seqlen_q = seqlen_q
         self.seqlen_k = seqlen_k
@@ -59,11 +65,16 @@ class QueryTileScheduler:
     @cute.jit
     def work(self, number: Int32, search: SequenceSearch):
         """Return the work with a number, and where the search for the next one's sequence begins."""
-        first_q, first_k, seqlen_q, seqlen_k = Int32(0), Int32(0), Int32(self.seqlen_q), Int32(self.seqlen_k)
-        heads, cu_seqlens_q = self.heads, self.tensors.cu_seqlens_q
+        first_q = Int32(0)
+        first_k = Int32(0)
+        seqlen_q = Int32(self.seqlen_q)
+        seqlen_k = Int32(self.seqlen_k)
+        heads = self.heads
+        cu_seqlens_q = self.tensors.cu_seqlens_q
         if const_expr(cu_seqlens_q is None):
             tiles = cute.ceil_div(seqlen_q, self.tile_queries)
-            batch, rest = number // (tiles * heads), number % (tiles * heads)
+            batch = number // (tiles * heads)
+            rest = number % (tiles * heads)
         else:
             batch, rest, search = find_sequence(number, cu_seqlens_q, self.seqlen_q, self.tile_queries, heads, search)
             existing = min(batch, self.batch - 1)
@@ -89,18 +100,23 @@ class QueryTileScheduler:
 
         A query at position p sees keys p - window_left to p + window_right. There is always one tile: if the queries
         see no key, or do not exist, all of it is masked."""
-        kernel, scalars, seqlen_k, queries = self.kernel, self.scalars, work.seqlen_k, self.tile_queries
+        kernel = self.kernel
+        scalars = self.scalars
+        seqlen_k = work.seqlen_k
+        queries = self.tile_queries
         tile_n = kernel.config.tile_n
         query = work.tile * self.tile_queries
         if const_expr(warpgroup is not None):
             queries = WARPGROUP_M // kernel.group_size
             query = query + warpgroup * queries
         position = query + seqlen_k - work.seqlen_q
-        end, unmasked_end = seqlen_k, seqlen_k
+        end = seqlen_k
+        unmasked_end = seqlen_k
         if const_expr(kernel.masks_right):
             end = min(seqlen_k, position + queries + scalars.window_right)
             unmasked_end = max(Int32(0), min(seqlen_k, position + scalars.window_right + 1))
-        begin, unmasked_begin = Int32(0), Int32(0)
+        begin = Int32(0)
+        unmasked_begin = Int32(0)
         if const_expr(kernel.masks_left):
             begin = max(Int32(0), position - scalars.window_left)
             unmasked_begin = max(Int32(0), position + queries - 1 - scalars.window_left)

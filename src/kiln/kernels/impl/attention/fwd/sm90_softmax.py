@@ -56,7 +56,9 @@ class ScoreTile:
     @cute.jit
     def modify(self, kv_tile: Int32, rows: ScoreRows):
         """Apply softcap, ALiBi and the user's function."""
-        kernel, acc_s, score_mod = self.kernel, self.acc_s, self.kernel.score_mod
+        kernel = self.kernel
+        acc_s = self.acc_s
+        score_mod = self.kernel.score_mod
         score_scale = self.scalars.score_scale
         if const_expr(kernel.has_softcap):
             # the scales after this one have the rest of the softcap in them
@@ -66,7 +68,8 @@ class ScoreTile:
         else:
             score_scale = self._descale(score_scale) if const_expr(score_mod) else score_scale
         if const_expr(score_mod):
-            thread, slope = rematerialized(arch.thread_idx()[0]) % 128, None
+            thread = rematerialized(arch.thread_idx()[0]) % 128
+            slope = None
             for half in range_constexpr(_ROWS):
                 row = self._row(thread, half, kv_tile, rows)
                 if const_expr(score_mod.has_alibi):
@@ -80,13 +83,16 @@ class ScoreTile:
         returns the `ScoreRows`."""
         kernel = self.kernel
         if masked:
-            thread, rows = rematerialized(arch.thread_idx()[0]) % 128, rows_of()
+            thread = rematerialized(arch.thread_idx()[0]) % 128
+            rows = rows_of()
             for half in range_constexpr(_ROWS):
                 if const_expr(half and kernel.rereads_work):
-                    thread, rows = rematerialized(arch.thread_idx()[0]) % 128, rows_of()
+                    thread = rematerialized(arch.thread_idx()[0]) % 128
+                    rows = rows_of()
                 row = self._row(thread, half, kv_tile, rows)
                 position = row.position - row.first_key
-                begin, end = None, rows.seqlen_k - row.first_key
+                begin = None
+                end = rows.seqlen_k - row.first_key
                 if const_expr(kernel.masks_right):
                     end = min(end, position + self.scalars.window_right + 1)
                 if const_expr(kernel.masks_left):
@@ -96,7 +102,9 @@ class ScoreTile:
                 )
 
     def _row(self, thread: Any, half: int, kv_tile: Any, rows: ScoreRows) -> RowCoordinates:
-        query, head, group_size = accumulator_row(rows.first, thread, half), rows.head, self.kernel.group_size
+        query = accumulator_row(rows.first, thread, half)
+        head = rows.head
+        group_size = self.kernel.group_size
         if group_size > 1:
             query, head = query // group_size, rows.head * group_size + query % group_size
         first_key = kv_tile * self.kernel.config.tile_n + accumulator_column(thread)

@@ -14,7 +14,8 @@ from .....utils.schedulers import clamp_offset, sequence_range
 from ....parts.kv_source import V_TRANSPOSE_KEYS as KEYS
 from ....parts.kv_source import PageTable, transposed_v_offset, transposed_v_unit, vector_at
 
-_THREADS, _WARP = 128, 32
+_THREADS = 128
+_WARP = 32
 _VECTOR = 16
 """Bytes of an access, and keys that are permuted among themselves."""
 
@@ -50,7 +51,10 @@ class TransposeV:
     @cute.kernel
     def kernel(self, v: cute.Tensor, out: cute.Tensor, cu_seqlens_k: Any, seqused_k: Any, page_table: Any):
         number, head, layer = arch.block_idx()
-        batch, first, first_k, seqlen_k = layer, number * KEYS, Int32(0), Int32(v.shape[1])
+        batch = layer
+        first = number * KEYS
+        first_k = Int32(0)
+        seqlen_k = Int32(v.shape[1])
         if const_expr(page_table is not None):
             seqlen_k = Int32(page_table.shape[1] * self.page_size)
         if const_expr(cu_seqlens_k is not None):
@@ -75,7 +79,9 @@ class TransposeV:
     def sequence_at(self, column: Int32, cu_seqlens_k: cute.Tensor, rows: Int32):
         """Return the sequence that has a column of the result: the last that begins there or before. A whole warp
         searches."""
-        sequences, lane, count = cu_seqlens_k.shape[0] - 1, arch.lane_idx(), Int32(0)
+        sequences = cu_seqlens_k.shape[0] - 1
+        lane = arch.lane_idx()
+        count = Int32(0)
         for first in range(0, sequences, _WARP):
             sequence = first + lane
             start, _ = sequence_range(cu_seqlens_k, min(sequence, sequences - 1), rows)
@@ -85,20 +91,28 @@ class TransposeV:
 
     @cute.jit
     def load(
-        self, v: cute.Tensor, smem: cute.Tensor, place: Any, first: Int32, first_k: Int32, seqlen_k: Int32,
+        self,
+        v: cute.Tensor,
+        smem: cute.Tensor,
+        place: Any,
+        first: Int32,
+        first_k: Int32,
+        seqlen_k: Int32,
         page_table: Any,
-    ):  # fmt: skip
+    ):
         """Load keys from `first` on to smem, zeros for those that do not exist."""
         layer, head, batch = place
         fragment = cute.make_rmem_tensor((_VECTOR,), self.dtype)
         words = cute.recast_tensor(fragment, Int32)
         vectors = self.head_dim // _VECTOR
         for i in range(arch.thread_idx()[0], KEYS * vectors, _THREADS):
-            row, column = i // vectors, i % vectors * _VECTOR
+            row = i // vectors
+            column = i % vectors * _VECTOR
             words.fill(0)
             key = first + row
             if key >= 0 and key < seqlen_k:
-                block, block_row = layer, first_k + key
+                block = layer
+                block_row = first_k + key
                 if const_expr(page_table is not None):
                     block = PageTable(page_table[batch, None], self.page_size, Int32(v.shape[0])).page(key)
                     block_row = key % self.page_size
@@ -113,7 +127,8 @@ class TransposeV:
         fragment = cute.make_rmem_tensor((_VECTOR,), self.dtype)
         vectors = KEYS // _VECTOR
         for i in range(arch.thread_idx()[0], self.head_dim * vectors, _THREADS):
-            element, column = i // vectors, i % vectors * _VECTOR
+            element = i // vectors
+            column = i % vectors * _VECTOR
             for n in range_constexpr(_VECTOR):
                 fragment[n] = smem[column + permuted_key(n), element]
             if first + column < out.shape[3]:

@@ -16,7 +16,8 @@ def _count(module: Any) -> None:
 
 
 def _predict(module: Any) -> None:
-    saxpy, gemm = ("saxpy of 2**28 elements", 12 * 2**28, 2 * 2**28), ("an f16 GEMM, 8192 cubed", 3 * 2**27, 2**40)
+    saxpy = ("saxpy of 2**28 elements", 12 * 2**28, 2 * 2**28)
+    gemm = ("an f16 GEMM, 8192 cubed", 3 * 2**27, 2**40)
     for what, moved, operations in (saxpy, gemm, ("a GEMM with N = 8", 2**27 + 2**18, 2**30)):
         expected = max(moved / 4.8e12, operations / 989e12) * 1e6
         same(f"least_time_us of {what}", module.least_time_us(moved, operations), expected, tolerance=1e-3)

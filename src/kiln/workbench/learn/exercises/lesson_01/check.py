@@ -22,7 +22,8 @@ def _clamp(module: Any) -> None:
 def _add_row(module: Any) -> None:
     for shape in ((8, 32), (1, 1), (9, 33), (20, 70)):
         rng = np.random.default_rng(shape[0])
-        x, row = rng.standard_normal(shape, np.float32), rng.standard_normal(shape[1], np.float32)
+        x = rng.standard_normal(shape, np.float32)
+        row = rng.standard_normal(shape[1], np.float32)
         out = np.full(shape, np.nan, np.float32)
         case = f"add_row of a matrix {shape}"
         with sanitized(case, "memory"):

@@ -2,7 +2,8 @@
 
 import kiln.cute as cute
 
-ROWS, COLUMNS = 8, 32
+ROWS = 8
+COLUMNS = 32
 """Threads of a block: COLUMNS along x, ROWS along y."""
 
 

@@ -33,16 +33,19 @@ def _fused(module: Any) -> None:
 def _add_column(module: Any) -> None:
     for shape in ((4, 32), (9, 70)):
         rng = np.random.default_rng(shape[0])
-        x, column = rng.standard_normal(shape, np.float32), rng.standard_normal(shape[0], np.float32)
+        x = rng.standard_normal(shape, np.float32)
+        column = rng.standard_normal(shape[0], np.float32)
         out = np.full(shape, np.nan, np.float32)
         case = f"add_column of a matrix {shape}"
         with sanitized(case):
             module.add_column(x, column, out)
         same(case, out, x + column[:, None])
-    x, column = np.zeros((32, 64), np.float32), np.zeros(32, np.float32)
+    x = np.zeros((32, 64), np.float32)
+    column = np.zeros(32, np.float32)
     most, report = sectors(lambda: module.add_column(x, column, x.copy()))
     if most > 4:
-        case, hint = "the most sectors of 32 bytes in one access", "lane and lane + 1 should be neighbours in a row"
+        case = "the most sectors of 32 bytes in one access"
+        hint = "lane and lane + 1 should be neighbours in a row"
         raise Wrong(case, report, expected=4, got=most, hint=hint)
 
 

@@ -2,7 +2,8 @@
 
 import kiln.cute as cute
 
-ROWS, COLUMNS = 32, 8
+ROWS = 32
+COLUMNS = 8
 """The tile of a block of 256 threads."""
 
 
@@ -19,7 +20,8 @@ def add_column_kernel(x: cute.Tensor, column: cute.Tensor, out: cute.Tensor):
     thread, _, _ = cute.arch.thread_idx()
     n_tile, m_tile, _ = cute.arch.block_idx()
     row, col = place(thread)
-    i, j = m_tile * ROWS + row, n_tile * COLUMNS + col
+    i = m_tile * ROWS + row
+    j = n_tile * COLUMNS + col
     if i < out.shape[0] and j < out.shape[1]:
         out[i, j] = x[i, j] + column[i]
 

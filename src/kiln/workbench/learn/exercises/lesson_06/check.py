@@ -14,7 +14,8 @@ from ...checking import Exercise, Wrong, same, sanitized
 def _rms_norm(module: Any) -> None:
     for m, n, size in ((1, 96, 1), (3, 70, 1), (2, 5, 1e-3)):
         rng = np.random.default_rng(n)
-        x, w = rng.standard_normal((m, n), np.float32), rng.standard_normal(n, np.float32)
+        x = rng.standard_normal((m, n), np.float32)
+        w = rng.standard_normal(n, np.float32)
         x *= np.float32(size)
         y = np.full((m, n), np.nan, np.float32)
         case = f"rms_norm of a matrix {(m, n)}" + (" of small numbers" if size < 1 else "")

@@ -11,7 +11,8 @@ THREADS = 128
 def row_max_kernel(x: cute.Tensor, out: cute.Tensor):
     thread, _, _ = cute.arch.thread_idx()
     row, _, _ = cute.arch.block_idx()
-    warp, lane = cute.arch.warp_idx(), cute.arch.lane_idx()
+    warp = cute.arch.warp_idx()
+    lane = cute.arch.lane_idx()
     partial = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(THREADS // 32))
     largest = -Float32.inf
     for column in range(thread, x.shape[1], THREADS):

@@ -3,7 +3,8 @@
 import kiln.cute as cute
 from kiln import Float32, utils
 
-ROWS, COLUMNS = 32, 16
+ROWS = 32
+COLUMNS = 16
 
 # TODO: the numbers b, m and s; which bits of the offset row * 16 + column choose the bank, and which are free?
 #: SWIZZLE = (0, 0, 5)

@@ -18,12 +18,14 @@ def transpose_kernel(x: cute.Tensor, y: cute.Tensor):
     layout = cute.make_composed_layout(cute.make_swizzle(5, 0, 5), 0, rows)
     tile = utils.SmemAllocator().allocate_tensor(Float32, layout, 128)
     for k in kiln.range_constexpr(0, TILE, 8):
-        i, j = m_tile * TILE + warp + k, n_tile * TILE + lane
+        i = m_tile * TILE + warp + k
+        j = n_tile * TILE + lane
         if i < m and j < n:
             tile[warp + k, lane] = x[i, j]
     cute.arch.sync_threads()
     for k in kiln.range_constexpr(0, TILE, 8):
-        i, j = m_tile * TILE + lane, n_tile * TILE + warp + k
+        i = m_tile * TILE + lane
+        j = n_tile * TILE + warp + k
         if i < m and j < n:
             y[j, i] = tile[lane, warp + k]
     # END

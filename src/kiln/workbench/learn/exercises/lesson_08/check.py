@@ -18,7 +18,8 @@ def _place(module: Any) -> None:
     for lane in range(32):
         for value in range(4):
             index = layout((lane, value))
-            expected, got = (index % 16, index // 16), module.place(lane, value)
+            expected = (index % 16, index // 16)
+            got = module.place(lane, value)
             if got != expected:
                 raise Wrong(f"place(lane={lane}, value={value})", expected=expected, got=got)
 
@@ -26,7 +27,8 @@ def _place(module: Any) -> None:
 def _epilogue(module: Any) -> None:
     for m, n, k in ((16, 8, 16), (32, 24, 48)):
         rng = np.random.default_rng(k)
-        a, b = rng.integers(-2, 3, (m, k)).astype(np.float16), rng.integers(-2, 3, (n, k)).astype(np.float16)
+        a = rng.integers(-2, 3, (m, k)).astype(np.float16)
+        b = rng.integers(-2, 3, (n, k)).astype(np.float16)
         bias = np.arange(-n // 2, n - n // 2, dtype=np.float32)
         c = np.full((m, n), np.nan, np.float32)
         case = f"gemm with M, N, K = {m}, {n}, {k}"

@@ -4,7 +4,9 @@ import kiln.cute as cute
 from kiln import Float16, Float32
 from kiln.cute.nvgpu import warp
 
-M, N, K = 16, 8, 16
+M = 16
+N = 8
+K = 16
 MMA = cute.make_tiled_mma(warp.MmaF16BF16Op(Float16, Float32, (M, N, K)))
 
 
@@ -17,7 +19,8 @@ def gemm_kernel(a: cute.Tensor, b: cute.Tensor, bias: cute.Tensor, c: cute.Tenso
     tCgA = part.partition_A(cute.local_tile(a, (M, K), (m, None)))  # (values, 1, 1, steps)
     tCgB = part.partition_B(cute.local_tile(b, (N, K), (n, None)))
     tCgC = part.partition_C(cute.local_tile(c, (M, N), (m, n)))
-    tCrA, tCrB = MMA.make_fragment_A(tCgA[None, None, None, 0]), MMA.make_fragment_B(tCgB[None, None, None, 0])
+    tCrA = MMA.make_fragment_A(tCgA[None, None, None, 0])
+    tCrB = MMA.make_fragment_B(tCgB[None, None, None, 0])
     acc = MMA.make_fragment_C(tCgC)
     acc.fill(0.0)
     for step in range(a.shape[1] // K):

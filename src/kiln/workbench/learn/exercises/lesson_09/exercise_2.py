@@ -9,7 +9,8 @@ STAGES = 2
 @cute.kernel
 def column_totals_kernel(x: cute.Tensor, y: cute.Tensor):
     """y[lane] = the sum of column 31 - lane of x, a matrix of 32 columns. Warp 0 loads rows, warp 1 adds them up."""
-    warp, lane = cute.arch.make_warp_uniform(cute.arch.warp_idx()), cute.arch.lane_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    lane = cute.arch.lane_idx()
     smem = utils.SmemAllocator()
     barriers = smem.allocate_array(Int64, 2 * STAGES)
     buffers = smem.allocate_tensor(Float32, cute.make_layout((32, STAGES)), 128)

@@ -21,7 +21,8 @@ def _double(module: Any) -> None:
 
 def _gemm(module: Any) -> None:
     rng = np.random.default_rng(0)
-    a, b = rng.integers(-3, 4, (64, 64)).astype(np.float16), rng.integers(-3, 4, (32, 64)).astype(np.float16)
+    a = rng.integers(-3, 4, (64, 64)).astype(np.float16)
+    b = rng.integers(-3, 4, (32, 64)).astype(np.float16)
     c = np.full((64, 32), np.nan, np.float32)
     case = "gemm with M, N, K = 64, 32, 64"
     with sanitized(case):

@@ -6,7 +6,9 @@ from kiln import Float16, Float32, utils
 from kiln.cute.nvgpu import warpgroup
 from kiln.utils import LayoutEnum, sm90
 
-M, N, K = 64, 32, 64
+M = 64
+N = 32
+K = 64
 
 
 @cute.kernel

@@ -27,7 +27,8 @@ def _order(module: Any) -> None:
 def _producer(module: Any) -> None:
     for m, n, k in ((64, 16, 64), (64, 32, 192)):
         rng = np.random.default_rng(k)
-        a, b = rng.integers(-3, 4, (m, k)).astype(np.float16), rng.integers(-3, 4, (n, k)).astype(np.float16)
+        a = rng.integers(-3, 4, (m, k)).astype(np.float16)
+        b = rng.integers(-3, 4, (n, k)).astype(np.float16)
         c = np.full((m, n), np.nan, np.float32)
         case = f"gemm with M, N, K = {m}, {n}, {k}"
         with sanitized(case):

@@ -13,9 +13,15 @@ WARPGROUP = 128
 
 @cute.kernel
 def gemm_kernel(
-    load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, c: cute.Tensor,
-    mma: cute.TiledMma, layout_a: cute.ComposedLayout, layout_b: cute.ComposedLayout,
-):  # fmt: skip
+    load_a: cute.CopyAtom,
+    a: cute.Tensor,
+    load_b: cute.CopyAtom,
+    b: cute.Tensor,
+    c: cute.Tensor,
+    mma: cute.TiledMma,
+    layout_a: cute.ComposedLayout,
+    layout_b: cute.ComposedLayout,
+):
     thread, _, _ = cute.arch.thread_idx()
     m, n, _ = cute.arch.block_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -28,7 +34,8 @@ def gemm_kernel(
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // 32),
         tx_count=(M + N) * K * 2,
     ).make_participants()
-    tiles_a, tiles_b = cute.local_tile(a, (M, K), (m, None)), cute.local_tile(b, (N, K), (n, None))
+    tiles_a = cute.local_tile(a, (M, K), (m, None))
+    tiles_b = cute.local_tile(b, (N, K), (n, None))
     alone = (0, cute.make_layout(1))
     smem_a, gmem_a = cpasync.tma_partition(load_a, *alone, cute.group_modes(sA, 0, 2), cute.group_modes(tiles_a, 0, 2))
     smem_b, gmem_b = cpasync.tma_partition(load_b, *alone, cute.group_modes(sB, 0, 2), cute.group_modes(tiles_b, 0, 2))
@@ -45,7 +52,8 @@ def gemm_kernel(
             # END
     else:
         part = mma.get_slice(thread - WARPGROUP)
-        tCrA, tCrB = mma.make_fragment_A(part.partition_A(sA)), mma.make_fragment_B(part.partition_B(sB))
+        tCrA = mma.make_fragment_A(part.partition_A(sA))
+        tCrB = mma.make_fragment_B(part.partition_B(sB))
         acc = mma.make_fragment_C(mma.partition_shape_C((M, N)))
         mma.set(warpgroup.Field.ACCUMULATE, False)
         for _ in range(steps):

@@ -14,7 +14,8 @@ from ...checking import Exercise, Wrong, same, sanitized
 def _merge(module: Any) -> None:
     rng = np.random.default_rng(0)
     for split, shift in ((3, 0.0), (7, 40.0), (5, -40.0), (4, 1000.0)):
-        scores, values = rng.standard_normal(10), rng.standard_normal((10, 4))
+        scores = rng.standard_normal(10)
+        values = rng.standard_normal((10, 4))
         scores[split:] += shift
         parts: list[Any] = []
         for part in (slice(None, split), slice(split, None)):

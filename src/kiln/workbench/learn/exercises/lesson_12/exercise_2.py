@@ -13,7 +13,9 @@ def window_kernel(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor
     lane, _, _ = cute.arch.thread_idx()
     row, _, _ = cute.arch.block_idx()
     scaled = q[row, lane] * (32**-0.5 * LOG2_E)
-    row_max, row_sum, acc = -Float32.inf, Float32(0), Float32(0)
+    row_max = -Float32.inf
+    row_sum = Float32(0)
+    acc = Float32(0)
     # TODO: the loop over the keys that the query sees, with the online softmax (cute.math.exp2)
     for j in range(kiln.max(row - window + 1, 0), row + 1):
         score = cute.arch.warp_reduction_sum(scaled * k[j, lane])

@@ -27,7 +27,8 @@ def _columns(module: Any) -> None:
 def _gemm(module: Any) -> None:
     for k in (64, 192):
         rng = np.random.default_rng(k)
-        a, b = rng.integers(-3, 4, (128, k)).astype(np.float16), rng.integers(-3, 4, (32, k)).astype(np.float16)
+        a = rng.integers(-3, 4, (128, k)).astype(np.float16)
+        b = rng.integers(-3, 4, (32, k)).astype(np.float16)
         c = np.full((128, 32), np.nan, np.float32)
         case = f"gemm with K = {k}"
         with sanitized(case):

@@ -20,6 +20,7 @@ def columns_to_allocate(n: int, accumulators: int = 1) -> int:
 def reader_of(row: int) -> tuple[int, int]:
     """Return the warp and the lane of that warp that read a row of an accumulator of 128 rows."""
     # TODO: warp w sees lanes 32 w to 32 w + 31 of tensor memory
-    warp, lane = row // 32, row % 32
+    warp = row // 32
+    lane = row % 32
     # END
     return warp, lane

@@ -5,7 +5,9 @@ from kiln import Float16, Float32, Int32, Int64, pipeline, utils
 from kiln.cute.nvgpu import OperandMajorMode, tcgen05
 from kiln.utils import sm100
 
-M, N, K = 128, 32, 64
+M = 128
+N = 32
+K = 64
 THREADS = 128
 
 
@@ -31,7 +33,8 @@ def gemm_kernel(mma: cute.TiledMma, a: cute.Tensor, b: cute.Tensor, c: cute.Tens
     cta = mma.get_slice(0)
     part_c = cta.partition_C(cute.local_tile(c, (M, N), (0, 0)))
     acc = cute.make_tensor(acc_ptr, mma.make_fragment_C(part_c.shape).layout)
-    tCrA, tCrB = mma.make_fragment_A(sA), mma.make_fragment_B(sB)
+    tCrA = mma.make_fragment_A(sA)
+    tCrB = mma.make_fragment_B(sB)
     mma.set(tcgen05.Field.ACCUMULATE, False)
     for step in range(a.shape[1] // K):
         part_a = cta.partition_A(cute.local_tile(a, (M, K), (0, step)))

@@ -43,7 +43,9 @@ def _ship(module: Any) -> None:
             raise Wrong("ship(folder)", expected="the path of folder/libscale.so", got=path.name)
         call = ctypes.CDLL(str(path)).cute_dsl_scale_wrapper
         for n in (1, 7, 200):
-            x, y = np.arange(256, dtype=np.float32), np.full(256, np.nan, np.float32)  # room for what is wrong
+            # room for what is wrong
+            x = np.arange(256, dtype=np.float32)
+            y = np.full(256, np.nan, np.float32)
             vectors = [_Vector(array.ctypes.data, (n,)) for array in (x, y)]
             status = call(None, *map(ctypes.byref, vectors), ctypes.c_float(3))
             if status != 0:
