@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kiln import kernels
+from kiln.hardware import features
 from kiln.kernels.dispatch import devices
 from kiln.kernels.impl.attention import AttentionProblem
 from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem, sm90_config, sm90_cost
@@ -120,7 +121,7 @@ def test_gradients_made_meanwhile(shape, causal):
     """By a warp beside the products of other heads, where blocks of threads are long enough for that."""
     batches, rows, heads, dim = shape
     device = devices.current()
-    if not device.warp_groups:
+    if not device.has(features.WARPGROUP_MMA):
         pytest.skip("this GPU has no warp groups that multiply")
     of = AttentionProblem(batches, rows, rows, heads, heads, dim, dim, window_right=0 if causal else None)
     problem = AttentionBackwardProblem(of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kiln.base_dsl.diagnostics import DSLRuntimeError
-from kiln.hardware import features, mma_shapes
+from kiln.hardware import features
 from kiln.hardware.architectures import DEFAULT, GENERATIONS, Arch, generation_of, of_capability, refusal
 from kiln.hardware.devices import device_of
 from kiln.hardware.features import Feature
@@ -140,7 +140,7 @@ def test_features_tell_one_architecture_from_its_family():
     assert [family.on(Arch[name]) for name in ("sm_100", "sm_100a", "sm_100f")] == [False, False, True]
     assert [both.on(Arch[name]) for name in ("sm_100", "sm_100a", "sm_100f")] == [False, True, True]
     assert family.needs == "sm_100f or newer"
-    assert not mma_shapes.WARPGROUP_MMA.on(Arch.sm_90) and mma_shapes.WARPGROUP_MMA.on(Arch.sm_90a)
+    assert not features.WARPGROUP_MMA.on(Arch.sm_90) and features.WARPGROUP_MMA.on(Arch.sm_90a)
     assert features.CTA_PAIRS.on(Arch.sm_100a) and not features.CTA_PAIRS.on(Arch.sm_90a)
 
 

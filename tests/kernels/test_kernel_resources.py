@@ -104,4 +104,4 @@ def test_on_blackwell(child, tmp_path, arch):
     assert not any("Sm90" in kernel for kernel, _, _ in launches)
     for name, why in refused.items():
         assert name in NEEDS_WGMMA or (arch != "sm_100a" and NEEDS_SMEM[name] in why)
-        assert name not in NEEDS_WGMMA or "WGMMA needs sm_90a, and" in why
+        assert name not in NEEDS_WGMMA or "wgmma needs sm_90a, and" in why

@@ -75,7 +75,7 @@ def device(number: int | None = None) -> Device:
         return found
     if Arch[name].capability != found.capability:
         return device_of(name)
-    return dataclasses.replace(found, specific=bool(Arch[name].suffix))
+    return dataclasses.replace(found, suffix=Arch[name].suffix)
 
 
 def _name() -> str:

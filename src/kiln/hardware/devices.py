@@ -9,10 +9,13 @@ import dataclasses
 import functools
 import os
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import driver
-from .architectures import Generation, generation_of
+from .architectures import Arch, Architecture, Generation, generation_of
+
+if TYPE_CHECKING:
+    from .features import Feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +28,9 @@ class Device:
     l2_cache: int
     number: int | None = None
     """The number by which the driver knows it; None for one that this machine need not have."""
-    specific: bool = True
-    """Whether code for it may use architecture-specific features: it is compiled for sm_90a, not for sm_90."""
+    suffix: str = ""
+    """The suffix of the architecture that code for it is compiled for: "a" for sm_90a, which has WGMMA, and sm_90 has
+    not."""
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -54,9 +58,22 @@ class Device:
         return self.capability == (8, 9) or self.generation.major == 12
 
     @property
-    def warp_groups(self) -> bool:
-        """Whether it has WGMMA."""
-        return self.capability == (9, 0) and self.specific
+    def architecture(self) -> Architecture:
+        """What code for it is compiled for, sm_90a for an H100; for an unknown GPU, the newest known one before it."""
+        name = f"sm_{self.generation.number}{self.suffix}"
+        if name in Arch.__members__:
+            return Arch[name]
+        return max(arch for arch in Arch if arch.capability < self.capability and not arch.suffix)
+
+    def has(self, feature: Feature) -> bool:
+        """Return whether code for it may use a feature of `hardware/features.py`."""
+        return feature.on(self.architecture)
+
+    def lacks(self, feature: Feature) -> str | None:
+        """Return why code for it cannot use a feature; None if it can."""
+        if self.has(feature):
+            return None
+        return f"{feature.what} needs {feature.needs}, and {self.name} is {self.architecture.name}"
 
     @property
     def model(self) -> Model | None:
@@ -208,8 +225,8 @@ def device_of(architecture: str) -> Device:
             own = generation_of(name)
             standing.setdefault((own.major, own.minor), row)
     known = standing[max(which for which in standing if which <= (generation.major, generation.minor))]
-    specific = not architecture[-1].isdigit()
-    return Device(known.name, generation, known.sm_count, known.l2_bytes, specific=specific)
+    suffix = architecture[-1] if architecture[-1].isalpha() else ""
+    return Device(known.name, generation, known.sm_count, known.l2_bytes, suffix=suffix)
 
 
 @functools.lru_cache(maxsize=64)
@@ -221,4 +238,4 @@ def device_here(number: int) -> Device:
     generation = generation_of(f"sm_{major}{minor}")
     count = driver.attribute("sm_count", number)
     cache = driver.attribute("l2_bytes", number)
-    return Device(driver.device_name(number), generation, count, cache, number)
+    return Device(driver.device_name(number), generation, count, cache, number, generation.suffixes[:1])

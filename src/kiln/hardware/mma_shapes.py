@@ -19,6 +19,7 @@ from .features import (
     WARP_MMA_BLOCK_SCALE,
     WARP_MMA_NARROW_FLOATS,
     WARP_MMA_UE8M0_BY_16,
+    WARPGROUP_MMA,
     Feature,
 )
 
@@ -76,9 +77,6 @@ _STATIONARY = "tcgen05.ws"
 
 def _since(number: int, what: str) -> Feature:
     return Feature(f"mma.sync of {what}", number)
-
-
-WARPGROUP_MMA = Feature("wgmma", 90, suffixes="a", before=100, tensor_core=True)
 
 
 def _warpgroup(k: int, columns: Iterable[int] = range(8, 257, 8)) -> tuple[Shape, ...]:

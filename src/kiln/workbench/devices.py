@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kiln.base_dsl import cache_folder, packages
-from kiln.hardware import current, devices, driver, nvml
+from kiln.hardware import current, devices, driver, features, nvml
 from kiln.hardware.devices import Model
 from kiln.measure import clocks, measurement
 from kiln.measure.timers import GpuTimer
@@ -211,7 +211,7 @@ def _gemms(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
         left, right, target = (arrays.layout_of(x[None]) for x in (a, b.T, out))
         problem = GemmProblem(left, right, target)
         ways = {"mma.sync": devices.device_of("sm_80")}
-        if current.device().warp_groups:
+        if current.device().has(features.WARPGROUP_MMA):
             ways["wgmma"] = current.device()
         for way, device in ways.items():
             config = REGISTRY.choose(problem, device).config

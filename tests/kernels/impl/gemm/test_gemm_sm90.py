@@ -579,7 +579,7 @@ def test_other_architectures():
     assert type(REGISTRY.choose(problem, H200).config) is kernels.Sm90GemmConfig
     for name in ("sm_80", "sm_90", "sm_100a", "sm_120a"):
         assert type(REGISTRY.choose(problem, device_of(name)).config) is kernels.Sm80GemmConfig
-    with pytest.raises(TypeError, match="WGMMA needs sm_90a, and .* is sm_80"):
+    with pytest.raises(TypeError, match="wgmma needs sm_90a, and .* is sm_80"):
         REGISTRY.choose(problem, device_of("sm_80"), kernels.Sm90GemmConfig())
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
+from ....hardware import features
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
 from ...dispatch.registry import Implementation
@@ -50,8 +51,8 @@ class Sm90Gemm(Implementation):
 
     def suits(self, problem: GemmProblem, device: Device) -> str | None:
         """Return why it cannot compute a problem, if nothing is lost that lies behind rows of the result."""
-        if not device.warp_groups:
-            return f"WGMMA needs sm_90a, and {device.name} is sm_{device.generation.number}"
+        if (why := device.lacks(features.WARPGROUP_MMA)) is not None:
+            return why
         dtype = problem.dtype
         if problem.mixed_input:
             return "its MMA has operands of one element type; an integer b has kernels.Sm90MixedInputConfig"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .... import Float32, Int32, const_expr, cute, minimum, pipeline, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warpgroup
+from ....hardware import features
 from ....utils import LayoutEnum, sm90
 from ...dispatch import arrays, launches
 from ...parts.accumulator import RegisterAccumulator
@@ -306,8 +307,8 @@ class Sm90MixedInputGemm(Sm90Gemm):
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if not problem.mixed_input:
             return "a and b have one element type"
-        if not device.warp_groups:
-            return f"WGMMA needs sm_90a, and {device.name} is sm_{device.generation.number}"
+        if (why := device.lacks(features.WARPGROUP_MMA)) is not None:
+            return why
         if problem.reduces_rows:
             return "its tiles lie across the result, and row_reduction adds rows"
         if not (tma_readable(problem.a, 2) and tma_readable(problem.b, 1)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ....hardware import features
 from ...dispatch import arrays, launches
 from ...dispatch.registry import Implementation, Registry
 from ..attention.fwd.combine import partial_columns
@@ -62,8 +63,8 @@ class Sm90Mla(Implementation):
     repeats = True
 
     def supports(self, problem: MlaProblem, device: Device) -> str | None:
-        if not device.warp_groups:
-            return "it needs sm_90a"
+        if (why := device.lacks(features.WARPGROUP_MMA)) is not None:
+            return why
         if problem.dim - problem.value_dim != ROPE_DIM or problem.value_dim % 128 or problem.value_dim > 512:
             return f"value_dim must be a multiple of 128 up to 512, and D {ROPE_DIM} more"
         return None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ....dialects import cute, nvgpu
 from ....dialects.definition import constant
 from ....dialects.nvgpu.wgmma import SWIZZLES
-from ....hardware import mma_shapes
+from ....hardware import features, mma_shapes
 from ....mlir import ir
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
@@ -22,7 +22,7 @@ _ORDER = {
     nvgpu.wgmma.WgmmaCommit: "wgmma.commit_group.sync.aligned",
     nvgpu.wgmma.WgmmaWait: "wgmma.wait_group.sync.aligned {op.count}",
 }
-emits(HANDLERS, _ORDER, mma_shapes.WARPGROUP_MMA)
+emits(HANDLERS, _ORDER, features.WARPGROUP_MMA)
 
 _LETTERS = {"f32": "f", "i32": "r"}
 _ACCUMULATORS = {"i32": "s32"}
@@ -31,7 +31,7 @@ _ACCUMULATORS = {"i32": "s32"}
 
 @HANDLERS.expands(nvgpu.wgmma.MatrixDescriptor)
 def _matrix_descriptor(x: Expander, op: nvgpu.wgmma.MatrixDescriptor, b: DeviceBuilder) -> ir.Value:
-    x.require(op, mma_shapes.WARPGROUP_MMA)
+    x.require(op, features.WARPGROUP_MMA)
     leading = op.leading >> 4
     stride = op.stride >> 4
     address = b.binary("shrui", shared_address(b, op.pointer), 4)
@@ -124,7 +124,7 @@ class _Form(NamedTuple):
 
 @HANDLERS.expands(nvgpu.wgmma.Wgmma, types=True)
 def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
-    x.require(op, mma_shapes.WARPGROUP_MMA)
+    x.require(op, features.WARPGROUP_MMA)
     element = cute.info(op.types.d).element
     operands = [op.a]
     if a_in_registers := cute.is_ptr(op.types.a):

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Int32, Int64, const_expr, cute
+from .....hardware import features
 from ....dispatch import arrays, devices
 from ....dispatch.registry import Implementation, Registry, variants
 from ....parts.kv_source import VECTOR
@@ -289,8 +290,8 @@ class Sm90AttentionBackward(AttentionBackward):
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         head_dim = max(problem.attention.head_dims)
-        if not device.warp_groups:
-            return "it is for sm_90a"
+        if (why := device.lacks(features.WARPGROUP_MMA)) is not None:
+            return why
         return f"head_dim {head_dim} is over {_MAX_JOINT_HEAD_DIM}" if head_dim > _MAX_JOINT_HEAD_DIM else None
 
     def head_dims(self, problem: AttentionBackwardProblem) -> int:
@@ -349,8 +350,8 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         head_dim = max(problem.attention.head_dims)
-        if not device.warp_groups:
-            return "it is for sm_90a"
+        if (why := device.lacks(features.WARPGROUP_MMA)) is not None:
+            return why
         return f"head_dim {head_dim} is not over {_MAX_JOINT_HEAD_DIM}" if head_dim <= _MAX_JOINT_HEAD_DIM else None
 
     def head_dims(self, problem: AttentionBackwardProblem) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from .....hardware import features
 from ....dispatch import arrays, devices
 from ....dispatch.registry import Implementation, Registry, variants
 from ....parts.kv_source import transposed_v_columns
@@ -113,8 +114,8 @@ class Sm90Attention(Implementation):
     repeats = True
 
     def supports(self, problem: AttentionProblem, device: Device) -> str | None:
-        if not device.warp_groups:
-            return "it is for sm_90a"
+        if (why := device.lacks(features.WARPGROUP_MMA)) is not None:
+            return why
         if problem.q_dtype is not None:
             return f"Q must have the type of K and V, {problem.dtype.__name__}"
         gathered = sm90_cost.gathered_bytes(problem)
