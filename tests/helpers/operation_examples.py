@@ -21,6 +21,7 @@ CONSTANTS = {
     "%minus": -1,
     "%twelve": 12,
     "%huge": 1 << 20,
+    "%spare": 1 << 4 | 1 << 17 | 4 << 24 | 1 << 3,
 }
 
 _PTR, _SMEM, _ANY = ARGUMENTS["%g"], ARGUMENTS["%s"], ARGUMENTS["%any"]
@@ -717,6 +718,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             _tcgen05_mma(more=', collector = "keep"'): 'has the collector "keep": it is one of fill, use, lastuse, discard',
             _tcgen05_mma(idesc="%huge"): "has the instruction descriptor 0x00100000, whose m is 0: tcgen05.mma of kind::f16",
             _tcgen05_mma(kind="tf32", idesc="%huge"): "has the instruction descriptor 0x00100000, whose a is 0",
+            _tcgen05_mma(idesc="%spare"): "descriptor 0x04020018, of which the reserved bits 0x00000008 are not 0",
             _tcgen05_mma("%half"): "does not satisfy the constraint",
         },
     ),

@@ -67,6 +67,8 @@ class MmaRow:
     """Elements along K that share a scale factor."""
     cta_group: int = 1
     """CTAs that issue it together."""
+    mn_step: int = 0
+    """With an MN-major B, N is a multiple of this; 0 if operands in shared memory are K-major only."""
 
 
 _MMA = "mma.sync"
@@ -99,8 +101,8 @@ MMA_ROWS = (
     MmaRow(_MMA, ("b1.xor",), ("s32",), ((8, 8, 128),), _since(75, "b1.xor")),
     MmaRow(_MMA, ("b1.xor",), ("s32",), ((16, 8, 128), (16, 8, 256)), _since(80, "b1.xor")),
     MmaRow(_MMA, ("b1.and",), ("s32",), ((8, 8, 128), (16, 8, 128), (16, 8, 256)), _since(80, "b1.and")),
-    MmaRow(_WGMMA, ("f16",), ("f32", "f16"), _warpgroup(16), WARPGROUP_MMA),
-    MmaRow(_WGMMA, ("bf16",), ("f32",), _warpgroup(16), WARPGROUP_MMA),
+    MmaRow(_WGMMA, ("f16",), ("f32", "f16"), _warpgroup(16), WARPGROUP_MMA, mn_step=8),
+    MmaRow(_WGMMA, ("bf16",), ("f32",), _warpgroup(16), WARPGROUP_MMA, mn_step=8),
     MmaRow(_WGMMA, ("tf32",), ("f32",), _warpgroup(8), WARPGROUP_MMA),
     MmaRow(_WGMMA, ("e4m3", "e5m2"), ("f32", "f16"), _warpgroup(32), WARPGROUP_MMA),
     MmaRow(_WGMMA, ("s8", "u8"), ("s32",), _warpgroup(32, (8, 16, 24, *range(32, 257, 16))), WARPGROUP_MMA),
@@ -151,9 +153,14 @@ def _tcgen05_rows() -> Iterator[MmaRow]:
     for kind, inputs, accumulators, k, feature in plain:
         one = (8, 16, 24, *range(32, 257, 16)) if kind == "i8" else range(8, 257, 8)
         two = range(32, 257, 32) if kind == "i8" else range(16, 257, 16)
-        yield MmaRow(_TCGEN05, inputs, accumulators, _grid((64, 128), one, k), feature, kind)
-        yield MmaRow(_TCGEN05, inputs, accumulators, _grid((128, 256), two, k), feature, kind, cta_group=2)
-        yield MmaRow(_STATIONARY, inputs, accumulators, _grid((32, 64, 128), (64, 128, 256), k), feature, kind)
+        step = 16 if kind in ("f8f6f4", "i8") else 8
+        for instruction, shapes, group in (
+            (_TCGEN05, _grid((64, 128), one, k), 1),
+            (_TCGEN05, _grid((128, 256), two, k), 2),
+            (_STATIONARY, _grid((32, 64, 128), (64, 128, 256), k), 1),
+        ):
+            row = MmaRow(instruction, inputs, accumulators, shapes, feature, kind)
+            yield dataclasses.replace(row, cta_group=group, mn_step=step * group)
     scaled = (  # kind, types of A and B, K, type of scale factors, elements that share one
         ("mxf8f6f4", _NARROW, 32, "ue8m0", 32),
         ("mxf4", ("e2m1",), 64, "ue8m0", 32),
@@ -165,7 +172,8 @@ def _tcgen05_rows() -> Iterator[MmaRow]:
         for group, m in ((1, (128,)), (2, (128, 256))):
             columns = range(8 * group, 257, 8 * group)
             shapes = _grid(m, columns, k)
-            yield MmaRow(_TCGEN05, inputs, ("f32",), shapes, TCGEN05_BLOCK_SIZES, kind, scale, vector, group)
+            step = 16 * group if kind == "mxf8f6f4" else 0
+            yield MmaRow(_TCGEN05, inputs, ("f32",), shapes, TCGEN05_BLOCK_SIZES, kind, scale, vector, group, step)
             if kind != "mxf8f6f4":
                 shapes = _grid((128 * group,), columns, 96)
                 yield MmaRow(_TCGEN05, inputs, ("f32",), shapes, TCGEN05_K96, kind, scale, vector, group)
@@ -205,6 +213,11 @@ def find(
 def shapes(instruction: str, element: str) -> list[Shape]:
     """Return the shapes for A of a type, smallest first."""
     return sorted({shape for row in rows(instruction, element) for shape in row.shapes})
+
+
+def takes_mn_major(instruction: str, element: str) -> bool:
+    """Return whether an operand of a type may be contiguous along M or N in shared memory."""
+    return any(row.mn_step for row in rows(instruction, element))
 
 
 def accumulators(instruction: str, element: str) -> tuple[str, ...]:
@@ -285,7 +298,7 @@ def kind_refusal(
             where += _context(argument, a, scale, 0 if instruction == _MMA else cta_group, m, k)
             return f"{argument} is {value}: {where} takes {_options(argument, known)}"
         left = fitting
-    return _major_refusal(spelled, instruction, kind, n, cta_group, a_major, b_major)
+    return _major_refusal(spelled, left[0], n, a_major, b_major)
 
 
 def _context(argument: str, a: str, scale: str | None, cta_group: int, m: int, k: int) -> str:
@@ -314,17 +327,16 @@ def _options(argument: str, known: list[str | int | None]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _major_refusal(
-    spelled: str, instruction: str, kind: str, n: int, cta_group: int, a_major: str, b_major: str
-) -> str:
+def _major_refusal(spelled: str, row: MmaRow, n: int, a_major: str, b_major: str) -> str:
     """Return which major mode is wrong; empty if none is."""
     for argument, major in (("a_major", a_major), ("b_major", b_major)):
         if major not in ("k", "mn"):
             return f"{argument} is {major}: it is k or mn"
-        if major == "mn" and (instruction == _MMA or kind in ("mxf4", "mxf4nvf4")):
+        if major == "mn" and not row.mn_step:
             return f"{argument} is mn: {spelled} takes k only"
-    if b_major == "mn" and kind in ("f8f6f4", "i8", "mxf8f6f4") and n % (16 * cta_group):
-        return f"n is {n}: {spelled} with an MN-major B and cta_group::{cta_group} takes multiples of {16 * cta_group}"
+    if b_major == "mn" and n % row.mn_step:
+        group = row.cta_group
+        return f"n is {n}: {spelled} with an MN-major B and cta_group::{group} takes multiples of {row.mn_step}"
     return ""
 
 

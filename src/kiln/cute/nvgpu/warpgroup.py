@@ -304,7 +304,7 @@ class WarpGroupMmaOp(MmaOp):
         for what, dtype, major in (("A", a_dtype, a_major_mode), ("B", b_dtype, b_major_mode)):
             if what == "A" and a_src is OperandSource.RMEM:
                 continue  # registers have no major mode
-            if major is OperandMajorMode.MN and element_bits(dtype) != 16:
+            if major is OperandMajorMode.MN and not mma_shapes.takes_mn_major("wgmma", PTX_NAMES[dtype]):
                 raise type_error(
                     f"{name} of {dtype.__name__} with {what} {'MN'[what == 'B']}-major",
                     "the tensor cores transpose 16-bit elements only: others are K-major in shared memory",

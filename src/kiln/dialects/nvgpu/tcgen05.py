@@ -177,8 +177,7 @@ def _wrong_idesc(idesc: ir.Value, kind: str, cta_group: int, block: "int | None"
     known = constant(idesc)
     if known is None:
         return ""
-    rule = tcgen05_descriptors.decode(kind, known & 0xFFFFFFFF).refusal(cta_group, block, ws=ws)
-    return f"has the instruction descriptor {known & 0xFFFFFFFF:#010x}, whose {rule}" if rule else ""
+    return tcgen05_descriptors.wrong_instruction(kind, known & 0xFFFFFFFF, cta_group, block, ws=ws)
 
 
 class Tcgen05MmaWs(CuteNvgpu.Operation, name="tcgen05_mma_ws"):

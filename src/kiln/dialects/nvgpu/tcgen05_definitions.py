@@ -261,7 +261,7 @@ class _Mma(NamedTuple):
         """
         fields = self.fields
         cell = tensor_memory.accumulator_cell(row, column, fields.m, fields.n, self.cta_group)
-        first = self.idesc >> (29 if of_a else 4) & 3
+        first = (tcgen05_descriptors.SFA_ID if of_a else tcgen05_descriptors.SFB_ID).of(self.idesc)
         if of_a:
             parts = tensor_memory.scale_parts(row % (fields.m // self.cta_group), number, first)
             rows = 128
@@ -297,9 +297,11 @@ def _element(mma: _Mma, row: int, column: int, word: int | None, scale_input_d: 
             for bits, type_ in ((a_bits, fields.a_type), (b_bits, fields.b_type))
         )
         start = 0 if word is None else math.trunc(Fraction(_signed(word, 32), 1 << scale_input_d))
-        return mma_integers(a, b, start, bool(idesc >> 3 & 1))
-    a = [_negated(decode_float(fields.a_type, x), idesc >> 13 & 1) for x in _tf32(fields.a_type, a_bits)]
-    b = [_negated(decode_float(fields.b_type, x), idesc >> 14 & 1) for x in _tf32(fields.b_type, b_bits)]
+        return mma_integers(a, b, start, bool(tcgen05_descriptors.SATURATE.of(idesc)))
+    negate_a = tcgen05_descriptors.NEGATE_A.of(idesc)
+    negate_b = tcgen05_descriptors.NEGATE_B.of(idesc)
+    a = [_negated(decode_float(fields.a_type, x), negate_a) for x in _tf32(fields.a_type, a_bits)]
+    b = [_negated(decode_float(fields.b_type, x), negate_b) for x in _tf32(fields.b_type, b_bits)]
     d = None
     if word is not None:
         narrow = fields.accumulator == "f16"

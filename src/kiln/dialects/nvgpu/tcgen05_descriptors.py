@@ -6,7 +6,7 @@ operands in shared memory. Both are registers, so ptxas checks none of their bit
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...hardware import mma_shapes
 
@@ -24,9 +24,80 @@ ACCUMULATOR_CODES = {"f16": 0, "f32": 1, "s32": 2}
 SCALE_CODES = {"ue4m3": 0, "ue8m0": 1}
 KINDS = ("f16", "tf32", "f8f6f4", "i8")
 BLOCK_SCALE_KINDS = ("mxf8f6f4", "mxf4", "mxf4nvf4")
+ALL_KINDS = (*KINDS, *BLOCK_SCALE_KINDS)
+
+
+class Field(NamedTuple):
+    """A field of an instruction descriptor: bits of an integer, in units."""
+
+    low: int
+    width: int
+    unit: int = 1
+
+    @property
+    def mask(self) -> int:
+        """The bits of the field."""
+        return (1 << self.width) - 1 << self.low
+
+    def of(self, idesc: Any) -> Any:
+        """Return the field of a descriptor, which may be a number of the program."""
+        number = (idesc >> self.low) & ((1 << self.width) - 1)
+        return number if self.unit == 1 else number * self.unit
+
+    def bits(self, value: int) -> int:
+        """Return a descriptor with this field alone."""
+        return value // self.unit << self.low
+
+
+SPARSE = Field(2, 1)
+A_TYPE = Field(7, 3)
+B_TYPE = Field(10, 3)
+NEGATE_A = Field(13, 1)
+NEGATE_B = Field(14, 1)
+A_MAJOR = Field(15, 1)
+B_MAJOR = Field(16, 1)
+N = Field(17, 6, 8)
+M = Field(24, 5, 16)
+"""Fields of all kinds; a major of 1 is MN, and `M` and `N` are those of both CTAs of a pair."""
+SPARSE_ID = Field(0, 2)
+SATURATE = Field(3, 1)
+ACCUMULATOR = Field(4, 2)
+MAX_SHIFT = Field(30, 2)
+"""Fields of kinds without scale factors. `SATURATE` is for i8. `MAX_SHIFT` limits the reuse of B by
+`tcgen05.mma.ws`, which changes no value."""
+SFB_ID = Field(4, 2)
+SCALE_TYPE = Field(23, 1)
+SFA_ID = Field(29, 2)
+K96 = Field(31, 1)
+"""Fields of kinds with scale factors. The ids select the byte of a scale factor's 32-bit cell."""
+
+
+def fields(kind: str, *, ws: bool = False, sparse: bool = False) -> tuple[Field, ...]:
+    """Return the fields of an instruction descriptor of a kind; its other bits are 0."""
+    common = (SPARSE, A_TYPE, B_TYPE, A_MAJOR, B_MAJOR, N, M)
+    signs = (SATURATE,) if kind == "i8" else (NEGATE_A, NEGATE_B)
+    if kind in BLOCK_SCALE_KINDS:
+        return (*common, *signs, SFB_ID, SCALE_TYPE, SFA_ID, K96)
+    return (*common, *signs, ACCUMULATOR, *((SPARSE_ID,) if sparse else ()), *((MAX_SHIFT,) if ws else ()))
+
+
+def reserved_bits(kind: str, *, ws: bool = False, sparse: bool = False) -> int:
+    """Return the bits of an instruction descriptor that must be 0."""
+    return 0xFFFFFFFF & ~sum(field.mask for field in fields(kind, ws=ws, sparse=sparse))
+
+
+def scale_ids(count: int) -> tuple[int, ...]:
+    """Return the scale factor ids of an instruction with so many scale factors for a row of A or column of B."""
+    return (0,) if count == 4 else (0, 2) if count % 2 == 0 else (0, 1, 2, 3)
+
+
 SWIZZLES = {"none": 0, "128b_32b": 1, "128b": 2, "64b": 4, "32b": 6}
 """The swizzles of operands in shared memory, and their numbers in sm_100 descriptors; 128b_32b is the 128-byte swizzle
 of 32-byte atoms."""
+
+
+DEPTHS = {row.kind: row.shapes[0][2] for row in reversed(mma_shapes.TCGEN05_ROWS) if row.kind}
+"""K of an instruction, by kind, where no field says otherwise."""
 
 
 class Instruction(NamedTuple):
@@ -47,9 +118,7 @@ class Instruction(NamedTuple):
     @property
     def k(self) -> int:
         """K of the instruction: 32 bytes of a row of A, or 96 elements of fp4."""
-        if self.k96:
-            return 96
-        return {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}.get(self.kind, 32)
+        return 96 if self.k96 else DEPTHS[self.kind]
 
     def refusal(self, cta_group: int, block: int | None = None, *, ws: bool = False) -> str:
         """Return which field makes an instruction that does not exist; empty if it exists.
@@ -76,22 +145,42 @@ class Instruction(NamedTuple):
 def decode(kind: str, idesc: int) -> Instruction:
     """Return the fields of an instruction descriptor of a kind."""
     types = {code: name for name, code in ELEMENT_CODES[kind].items()}
-    a_type, b_type = (types.get(idesc >> at & 7, str(idesc >> at & 7)) for at in (7, 10))
-    a_major, b_major = ("mn" if idesc >> at & 1 else "k" for at in (15, 16))
-    scaled = kind in BLOCK_SCALE_KINDS
     accumulators = {code: name for name, code in ACCUMULATOR_CODES.items()}
+    scales = {code: name for name, code in SCALE_CODES.items()}
+    scaled = kind in BLOCK_SCALE_KINDS
     return Instruction(
         kind,
-        a_type,
-        b_type,
-        "f32" if scaled else accumulators.get(idesc >> 4 & 3, "3"),
-        (idesc >> 24 & 31) * 16,
-        (idesc >> 17 & 63) * 8,
-        a_major,
-        b_major,
-        ("ue4m3", "ue8m0")[idesc >> 23 & 1] if scaled else None,
-        scaled and bool(idesc >> 31 & 1),
+        types.get(A_TYPE.of(idesc), str(A_TYPE.of(idesc))),
+        types.get(B_TYPE.of(idesc), str(B_TYPE.of(idesc))),
+        "f32" if scaled else accumulators.get(ACCUMULATOR.of(idesc), "3"),
+        M.of(idesc),
+        N.of(idesc),
+        ("k", "mn")[A_MAJOR.of(idesc)],
+        ("k", "mn")[B_MAJOR.of(idesc)],
+        scales[SCALE_TYPE.of(idesc)] if scaled else None,
+        scaled and bool(K96.of(idesc)),
     )
+
+
+def wrong_instruction(kind: str, idesc: int, cta_group: int, block: int | None = None, *, ws: bool = False) -> str:
+    """Return what is wrong with an instruction descriptor; empty if an instruction has it.
+
+    `block` and `ws` are those of `Instruction.refusal`.
+    """
+    instruction = decode(kind, idesc)
+    if rule := instruction.refusal(cta_group, block, ws=ws):
+        return f"has the instruction descriptor {idesc:#010x}, whose {rule}"
+    if wrong := idesc & reserved_bits(kind, ws=ws):
+        return f"has the instruction descriptor {idesc:#010x}, of which the reserved bits {wrong:#010x} are not 0"
+    if block is None:
+        return ""
+    known = scale_ids(instruction.k // block)
+    for name, field in (("sfa_id", SFA_ID), ("sfb_id", SFB_ID)):
+        if field.of(idesc) not in known:
+            options = " or ".join(map(str, known))
+            count = f"{instruction.k // block} scale factors of a row"
+            return f"has the instruction descriptor {idesc:#010x}, whose {name} is {field.of(idesc)}: {options} with {count}"
+    return ""
 
 
 def _common_bits(
@@ -102,14 +191,14 @@ def _common_bits(
         raise ValueError(rule)
     codes = ELEMENT_CODES[instruction.kind]
     return (
-        codes[instruction.a_type] << 7
-        | codes[instruction.b_type] << 10
-        | negate_a << 13
-        | negate_b << 14
-        | (instruction.a_major == "mn") << 15
-        | (instruction.b_major == "mn") << 16
-        | instruction.n // 8 << 17
-        | instruction.m // 16 << 24
+        A_TYPE.bits(codes[instruction.a_type])
+        | B_TYPE.bits(codes[instruction.b_type])
+        | NEGATE_A.bits(negate_a)
+        | NEGATE_B.bits(negate_b)
+        | A_MAJOR.bits(instruction.a_major == "mn")
+        | B_MAJOR.bits(instruction.b_major == "mn")
+        | N.bits(instruction.n)
+        | M.bits(instruction.m)
     )
 
 
@@ -132,9 +221,6 @@ def instruction_descriptor(
     """Return the idesc of the kinds f16, tf32, f8f6f4 and i8; `m` and `n` are those of both CTAs of a pair.
 
     `ws` is for `tcgen05.mma.ws`, which has other shapes.
-
-    Bit 3: saturate (i8); 4-5: accumulator; 7-9, 10-12: types of A and B; 13, 14: negate A, B; 15, 16: A, B MN-major;
-    17-22: n / 8; 24-28: m / 16.
     """
     if kind not in KINDS:
         raise ValueError(f"kind is {kind}: it is one of {', '.join(KINDS)}")
@@ -144,7 +230,7 @@ def instruction_descriptor(
         raise ValueError(f"saturate is for kind::i8: kind is {kind}")
     fields = Instruction(kind, a_type, b_type, accumulator, m, n, a_major, b_major, None, False)
     common = _common_bits(fields, cta_group, None, negate_a, negate_b, ws)
-    return saturate << 3 | ACCUMULATOR_CODES[accumulator] << 4 | common
+    return SATURATE.bits(saturate) | ACCUMULATOR.bits(ACCUMULATOR_CODES[accumulator]) | common
 
 
 def block_scaled_instruction_descriptor(
@@ -167,8 +253,7 @@ def block_scaled_instruction_descriptor(
 ) -> int:
     """Return the idesc of the kinds mxf8f6f4, mxf4 and mxf4nvf4, with a scale factor for `block` elements along K.
 
-    Bits 4-5: SFB id; 7-9, 10-12: types of A and B; 13 to 22: as without scales; 23: 1 for ue8m0; 24-28: m / 16;
-    29-30: SFA id; 31: K = 96 (sm_103a). The ids select the byte of a scale factor's 32-bit cell.
+    The ids select the byte of a scale factor's 32-bit cell; `k96` means K = 96 (sm_103a).
     """
     if kind not in BLOCK_SCALE_KINDS:
         raise ValueError(f"kind is {kind}: it is one of {', '.join(BLOCK_SCALE_KINDS)}")
@@ -177,7 +262,8 @@ def block_scaled_instruction_descriptor(
             raise ValueError(f"{name} is {number}: 0 to 3")
     fields = Instruction(kind, a_type, b_type, "f32", m, n, a_major, b_major, scale_type, k96)
     common = _common_bits(fields, cta_group, block, negate_a, negate_b)
-    return sfb_id << 4 | common | SCALE_CODES[scale_type] << 23 | sfa_id << 29 | k96 << 31
+    scales = SFA_ID.bits(sfa_id) | SFB_ID.bits(sfb_id) | SCALE_TYPE.bits(SCALE_CODES[scale_type])
+    return common | scales | K96.bits(k96)
 
 
 def matrix_descriptor_fields(leading: int, stride: int, swizzle: str, *, absolute_leading: bool = False) -> int:

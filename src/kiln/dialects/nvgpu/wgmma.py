@@ -78,7 +78,7 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
             return rule
         in_registers = str(self.a.type) != "i64"
         for what, element, major in (("A", a_type, self.a_major), ("B", b_type, self.b_major)):
-            if major == "mn" and mma_shapes.BITS[element] != 16:
+            if major == "mn" and not mma_shapes.takes_mn_major("wgmma", element):
                 return f"has {what} of {element} contiguous along {'MN'[what == 'B']}: only 16-bit elements are"
         if in_registers and self.a_major == "mn":
             return "has A in registers contiguous along M: in registers it is along K"

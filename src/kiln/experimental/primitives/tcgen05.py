@@ -31,6 +31,7 @@ from ...cute.tensor.pointer import AddressSpace
 from ...cute.tensor.raw_pointer import inttoptr
 from ...cute.tensor.tensor_ssa import TensorSSA
 from ...dialects.nvgpu import tcgen05_descriptors
+from ...dialects.nvgpu.tcgen05_descriptors import Field
 from .addresses import absent, shared
 
 
@@ -154,42 +155,39 @@ def _shape(m_dim: int, n_dim: int) -> int:
 
 
 class _Field:
-    """A field of a descriptor: bits of an integer, in units."""
+    """A field of a descriptor, as an attribute."""
 
-    def __init__(self, low: int, width: int, unit: int = 1) -> None:
-        self.low = low
-        self.mask = (1 << width) - 1
-        self.unit = unit
+    def __init__(self, field: tcgen05_descriptors.Field) -> None:
+        self.field = field
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         if owner is None:
             return self
         number = Int64 if kind.width == 64 else Int32
-        found = (number(owner) >> self.low) & self.mask
-        return found if self.unit == 1 else found * self.unit
+        return self.field.of(number(owner))
 
 
 class _InstrDesc(Int32):
     """The fields that all instruction descriptors have at the same bits."""
 
-    sparse_flag = _Field(2, 1)
-    a_format = _Field(7, 3)
-    b_format = _Field(10, 3)
-    a_negate = _Field(13, 1)
-    b_negate = _Field(14, 1)
-    a_major = _Field(15, 1)
-    b_major = _Field(16, 1)
-    n_dim = _Field(17, 6, 8)
-    m_dim = _Field(24, 5, 16)
+    sparse_flag = _Field(tcgen05_descriptors.SPARSE)
+    a_format = _Field(tcgen05_descriptors.A_TYPE)
+    b_format = _Field(tcgen05_descriptors.B_TYPE)
+    a_negate = _Field(tcgen05_descriptors.NEGATE_A)
+    b_negate = _Field(tcgen05_descriptors.NEGATE_B)
+    a_major = _Field(tcgen05_descriptors.A_MAJOR)
+    b_major = _Field(tcgen05_descriptors.B_MAJOR)
+    n_dim = _Field(tcgen05_descriptors.N)
+    m_dim = _Field(tcgen05_descriptors.M)
 
 
 class Tcgen05InstrDesc(_InstrDesc):
     """The instruction descriptor of `tcgen05_mma`, an Int32."""
 
-    sparse_id2 = _Field(0, 2)
-    saturate = _Field(3, 1)
-    c_format = _Field(4, 2)
-    max_shift = _Field(30, 2)
+    sparse_id2 = _Field(tcgen05_descriptors.SPARSE_ID)
+    saturate = _Field(tcgen05_descriptors.SATURATE)
+    c_format = _Field(tcgen05_descriptors.ACCUMULATOR)
+    max_shift = _Field(tcgen05_descriptors.MAX_SHIFT)
 
     @classmethod
     def build(
@@ -231,10 +229,10 @@ class Tcgen05InstrDesc(_InstrDesc):
 class Tcgen05MxInstrDesc(_InstrDesc):
     """The instruction descriptor of `tcgen05_mma_block_scale`, an Int32."""
 
-    b_sf_id = _Field(4, 2)
-    scale_format = _Field(23, 1)
-    a_sf_id = _Field(29, 2)
-    k_dim = _Field(31, 1)
+    b_sf_id = _Field(tcgen05_descriptors.SFB_ID)
+    scale_format = _Field(tcgen05_descriptors.SCALE_TYPE)
+    a_sf_id = _Field(tcgen05_descriptors.SFA_ID)
+    k_dim = _Field(tcgen05_descriptors.K96)
 
     @classmethod
     def build(
@@ -330,12 +328,12 @@ class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
 class Tcgen05SmemDesc(Int64):
     """The descriptor of an operand in shared memory, an Int64; adding n moves it by 16 n bytes."""
 
-    start_address = _Field(0, 14, 16)
-    leading_byte_offset = _Field(16, 14, 16)
-    stride_byte_offset = _Field(32, 14, 16)
-    version = _Field(46, 2)
-    base_offset = _Field(49, 3)
-    layout_type = _Field(61, 3)
+    start_address = _Field(Field(0, 14, 16))
+    leading_byte_offset = _Field(Field(16, 14, 16))
+    stride_byte_offset = _Field(Field(32, 14, 16))
+    version = _Field(Field(46, 2))
+    base_offset = _Field(Field(49, 3))
+    layout_type = _Field(Field(61, 3))
 
     @classmethod
     def build(

@@ -195,11 +195,13 @@ def test_instructions_that_do_not_exist_are_refused(kind, ws):
         scaled = kind in descriptors.BLOCK_SCALE_KINDS
         idesc |= int(rng.choice([0, 1, 1])) << 23 if scaled else int(rng.choice([0, 1, 1, 2, 3])) << 4
         idesc |= (rng.random() < 0.2) << 31 if scaled else 0
+        bits = [bit for bit in range(32) if bit != 2]
+        idesc |= 1 << int(rng.choice(bits)) if rng.random() < 0.2 else 0
         block = int(rng.choice([16, 32])) if scaled else 0
         record = umma.Mma(
             kind=umma.KINDS.index(kind), flags=umma.WS * ws, cta_group=cta_group, idesc=idesc, vector=block
         )
-        rule = descriptors.decode(kind, idesc).refusal(cta_group, block or None, ws=ws)
+        rule = descriptors.wrong_instruction(kind, idesc, cta_group, block or None, ws=ws)
         why = issue(record, ctas, 0)  # never 0: its descriptors are wrong
         assert (why & 255 == umma.INSTRUCTION) == bool(rule), (hex(idesc), cta_group, block, rule)
         assert why & 255 in (umma.INSTRUCTION, umma.OPERAND)
@@ -215,8 +217,14 @@ def test_what_is_wrong_with_an_mma():
     code, words = code_of(f16, idesc=idesc & ~(63 << 17))
     assert code == umma.INSTRUCTION and "whose n is 0: tcgen05.mma of kind::f16" in words
     for bit in (0, 3, 6, 23, 29, 30):
-        assert code_of(f16, idesc=idesc | 1 << bit)[0] == umma.RESERVED, bit
-    assert code_of(mx, idesc=mx.idesc | 1 << 30)[0] == umma.SCALE_ID
+        code, words = code_of(f16, idesc=idesc | 1 << bit)
+        assert code == umma.INSTRUCTION and words.endswith(f"of which the reserved bits {1 << bit:#010x} are not 0"), (
+            bit
+        )
+    code, words = code_of(mx, idesc=mx.idesc | 1 << 30)
+    assert code == umma.INSTRUCTION and words.endswith("whose sfa_id is 2: 0 with 4 scale factors of a row")
+    code, words = code_of(Case("mxf4", *E2M1, 128, 16, **MX), idesc=mx.idesc | 1 << 23 | 1 << 4, vector=32)
+    assert code == umma.INSTRUCTION and words.endswith("whose sfb_id is 1: 0 or 2 with 2 scale factors of a row")
     assert (
         code_of(dataclasses.replace(f16, cta_group=1), cta_group=2, idesc=idesc & ~(31 << 24) | 16 << 24)[0]
         == umma.NO_PAIR

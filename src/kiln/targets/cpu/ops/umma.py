@@ -17,8 +17,8 @@ def refused_mma(why: int, what: str) -> tuple[str, str]:
         block = (why >> umma.BLOCK_AT & 3) * 16 or None
         cta_group = 1 + (why >> umma.PAIR_AT & 1)
         ws = bool(why >> umma.WS_AT & 1)
-        rule = tcgen05_descriptors.decode(kind, value).refusal(cta_group, block, ws=ws)
-        return f"{name} has the instruction descriptor {value:#010x}, whose {rule}", _DESCRIPTOR
+        rule = tcgen05_descriptors.wrong_instruction(kind, value, cta_group, block, ws=ws)
+        return f"{name} {rule}", "tcgen05_descriptors.instruction_descriptor makes one that fits its kind"
     if code == umma.LANE:
         hint = "only D of M = 64 and one CTA, and its A, may start at lane 16"
         return f"{name} has {operand} at lane {value >> 16 & 0x3FFF} of tensor memory: it must be 0", hint
@@ -40,7 +40,6 @@ def refused_mma(why: int, what: str) -> tuple[str, str]:
     return f"{name} {message.format(f'{value:#010x}')}", hint
 
 
-_DESCRIPTOR = "tcgen05_descriptors.instruction_descriptor makes one that fits its kind"
 _MESSAGES = {
     umma.SPARSE: (
         "has the instruction descriptor {}, whose bit 2 asks for a sparse A: the CPU target has no sparse MMA",
@@ -49,12 +48,6 @@ _MESSAGES = {
     umma.SHIFTED: (
         "shifts the rows of A (.ashift), which is possible in tensor memory, with 128 rows in each CTA",
         "write A to tensor memory, and let M be 128, or 256 for a pair of CTAs",
-    ),
-    umma.RESERVED: ("has reserved bits {} of the instruction descriptor set: they must be 0", _DESCRIPTOR),
-    umma.SCALE_ID: (
-        "has the instruction descriptor {}, whose scale factor ids do not fit: 0 with four scale factors, "
-        "0 or 2 with two or six",
-        "ids select the byte of a 32-bit cell in which the scale factors of an instruction start",
     ),
     umma.NO_PAIR: (
         "has cta_group::2, and the cluster has an odd number of CTAs",

@@ -12,6 +12,10 @@ of products, `block_scaling.py` those of fp4 with scale factors, this file those
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from ....dialects.nvgpu import tcgen05_descriptors as fields
+from ....hardware import mma_shapes
 from ....hardware.limits import TMEM_LANES
 from ....native import Library, Ptr, address, f32, i16, i32, i64, inline, local, native, u8, u32, u64
 from ...host.reports import fault
@@ -36,18 +40,16 @@ from .tensor_core import (
 )
 from .threads import block_of_rank
 
-KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
+KINDS = fields.ALL_KINDS
 """Kinds of MMAs; `Mma.kind` is a number of one."""
 OF_F16, OF_TF32, OF_F8, OF_I8, OF_MXF8, OF_MXF4, OF_NVF4 = range(len(KINDS))
 ACCUMULATE, A_IN_TENSOR_MEMORY, WS, SHIFTS_A, IN_FREED = (1 << bit for bit in range(5))
 """Bits of `Mma.flags`. `refused` sets the last one, if an operand is in columns that were freed."""
 FIRST_CODE = 64
 """The first code for a refused MMA, of a byte: the bytes above it are numbers for the message (`ops/umma.py`)."""
-SPARSE, SHIFTED, INSTRUCTION, RESERVED, SCALE_ID, NO_PAIR, OPERAND, CROSSES, LANE, COLUMN, OUTSIDE = range(
-    FIRST_CODE, FIRST_CODE + 11
-)
-"""Codes: .sp, which is not emulated; .ashift where A has no 128 lanes of tensor memory; an instruction descriptor that names no instruction, or has reserved
-bits; a scale factor id that the kind has not; a pair without a second CTA; a wrong matrix descriptor; a row of an
+SPARSE, SHIFTED, INSTRUCTION, NO_PAIR, OPERAND, CROSSES, LANE, COLUMN, OUTSIDE = range(FIRST_CODE, FIRST_CODE + 9)
+"""Codes: .sp, which is not emulated; .ashift where A has no 128 lanes of tensor memory; an instruction descriptor
+that `tcgen05_descriptors.wrong_instruction` refuses; a pair without a second CTA; a wrong matrix descriptor; a row of an
 operand that leaves the line of its swizzle; an address with a wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
 KIND_AT = 8
 PAIR_AT = 11
@@ -64,23 +66,52 @@ D_OPERAND, A_OPERAND, B_OPERAND, SFA_OPERAND, SFB_OPERAND = range(len(OPERANDS))
 tcgen05: Library = Library("tcgen05", prefix="kiln_cpu_")
 """Native code that kernels with tcgen05 operations call."""
 
-TYPES: dict[int, tuple[str | None, ...]] = {
-    OF_F16: ("f16", "bf16"),
-    OF_TF32: (None, None, "tf32"),
-    OF_I8: ("u8", "s8"),
-    OF_F8: ("e4m3", "e5m2", None, "e2m3", "e3m2", "e2m1"),
-    OF_MXF4: (None, "e2m1"),
-}
-TYPES[OF_MXF8], TYPES[OF_NVF4] = TYPES[OF_F8], TYPES[OF_MXF4]
 NO_TYPE = 15
-TYPE_NUMBERS = tuple(
-    sum(
-        (INPUTS.index(name) if name else NO_TYPE) << 4 * code
-        for code, name in enumerate((*TYPES[kind], *[None] * 8)[:8])
+
+
+def _type_numbers(kind: str) -> int:
+    """Return the types of A and B by their codes in instruction descriptors, 4 bits for each."""
+    names = {code: INPUTS.index(name) for name, code in fields.ELEMENT_CODES[kind].items()}
+    return sum(names.get(code, NO_TYPE) << 4 * code for code in range(8))
+
+
+class Rule(NamedTuple):
+    """A row of `mma_shapes.TCGEN05_ROWS` for fields of a descriptor: each number that one may have is a bit."""
+
+    selector: int
+    """What `selector_of` returns for its instructions."""
+    types: int
+    accumulators: int
+    m: int
+    n: int
+    mn_step: int
+
+
+def _rule(row: mma_shapes.MmaRow) -> Rule:
+    assert row.kind is not None
+    codes = fields.ELEMENT_CODES[row.kind]
+    scale = fields.SCALE_CODES[row.scale_type] if row.scale_type else 0
+    k96 = row.shapes[0][2] == 96
+    return Rule(
+        _selector(
+            KINDS.index(row.kind), row.instruction == "tcgen05.ws", row.cta_group, row.scale_vector or 0, scale, k96
+        ),
+        sum(1 << codes[name] for name in row.inputs),
+        0xF if row.scale_type else sum(1 << fields.ACCUMULATOR_CODES[name] for name in row.accumulators),
+        sum(1 << m // 16 for m in {m for m, _, _ in row.shapes}),
+        sum(1 << n // 8 for n in {n for _, n, _ in row.shapes}),
+        row.mn_step,
     )
-    for kind in range(len(KINDS))
-)
-"""Types of A and B by their codes in instruction descriptors, 4 bits for each; by kind."""
+
+
+def _selector(kind, ws, cta_group, vector, scale, k96):
+    """Return what selects rows, as one number; also of numbers of the program."""
+    return kind | ws << 3 | (cta_group - 1) << 4 | vector << 1 | scale << 7 | k96 << 8
+
+
+RULES = tuple(map(_rule, mma_shapes.TCGEN05_ROWS))
+SCALE_IDS = sum(1 << number << 4 * count for count in range(1, 7) for number in fields.scale_ids(count))
+"""The scale factor ids that instructions with 1 to 6 scale factors have, 4 bits for each count."""
 BLOCK = 64
 """Most rows of D in a block of lanes."""
 FP4_K = 96
@@ -93,30 +124,36 @@ A_COLUMNS = 8
 
 
 @inline
+def by_kind(mma, values):
+    """Return the value for the kind of an MMA."""
+    chosen = u32(values[0])
+    for kind in tuple(range(1, len(KINDS))):
+        chosen = u32(values[kind]) if mma.kind == kind else chosen
+    return chosen
+
+
+@inline
 def rows_of(mma):
     """Return M of an instruction, of both CTAs of a pair."""
-    return (mma.idesc >> 24 & 31) * 16
+    return fields.M.of(mma.idesc)
 
 
 @inline
 def columns_of(mma):
-    return (mma.idesc >> 17 & 63) * 8
+    return fields.N.of(mma.idesc)
 
 
 @inline
-def type_of(mma, shift):
-    """Return the number of an element type: that of A is at bit 7 of the instruction descriptor, that of B at 10."""
-    known = u32(TYPE_NUMBERS[0])
-    for kind in tuple(range(1, len(KINDS))):
-        known = u32(TYPE_NUMBERS[kind]) if mma.kind == kind else known
-    return (known >> ((mma.idesc >> shift & 7) * 4)) & 15
+def type_of(mma, field):
+    """Return the number of the element type that a field of the instruction descriptor names."""
+    return (by_kind(mma, tuple(map(_type_numbers, KINDS))) >> (field.of(mma.idesc) * 4)) & 15
 
 
 @inline
 def depth_of(mma):
     """Return K of an instruction."""
-    fp4 = u32(96) if mma.idesc >> 31 != 0 else u32(64)
-    return fp4 if mma.kind >= OF_MXF4 else u32(16) if mma.kind == OF_F16 else u32(8) if mma.kind == OF_TF32 else u32(32)
+    k96 = (mma.kind >= OF_MXF8) & (fields.K96.of(mma.idesc) != 0)
+    return u32(96) if k96 else by_kind(mma, tuple(fields.DEPTHS[kind] for kind in KINDS))
 
 
 @inline
@@ -134,42 +171,31 @@ def scales_of(mma):
 
 
 @native
-def wrong_instruction(mma: Ptr[Mma]) -> bool:
-    """Return whether no instruction has these types, shape and majors (`hardware/mma_shapes.py` lists all)."""
-    kind = mma.kind
-    group = mma.cta_group
-    m = rows_of(mma)
+def exists(mma: Ptr[Mma]) -> bool:
+    """Return whether there is an instruction with this descriptor, as `tcgen05_descriptors.wrong_instruction` does."""
+    idesc = mma.idesc
+    scaled = mma.kind >= OF_MXF8
+    scale = fields.SCALE_TYPE.of(idesc) if scaled else u32(0)
+    k96 = fields.K96.of(idesc) if scaled else u32(0)
+    selector = _selector(mma.kind, u32(mma.flags & WS != 0), mma.cta_group, mma.vector, scale, k96)
     n = columns_of(mma)
-    ws = mma.flags & WS != 0
-    scaled = kind >= OF_MXF8
-    k96 = (mma.idesc >> 31 != 0) & (kind >= OF_MXF8)
-    a_type = type_of(mma, 7)
-    b_type = type_of(mma, 10)
-    d_type = mma.idesc >> 4 & 3
-    wrong = (a_type == NO_TYPE) | (b_type == NO_TYPE) | ((kind == OF_F16) & (a_type != b_type))
-    if not scaled:
-        wide = u32(2) if kind == OF_I8 else u32(1)
-        halves = ((kind == OF_F16) & (a_type == 0)) | (kind == OF_F8)
-        wrong |= (d_type != wide) & ((d_type != 0) | (not halves))
-    if ws:
-        wrong |= scaled | ((m != 32) & (m != 64) & (m != 128)) | ((n != 64) & (n != 128) & (n != 256))
-    else:
-        least = (u32(128) if scaled else u32(64)) if group == 1 else u32(128)
-        most = u32(128) * group
-        step = u32(8) * group
-        if kind == OF_I8:
-            step = u32(16) * group if (group == 2) | (n >= 32) else u32(8)
-        wrong |= ((m != least) & (m != most)) | (n == 0) | (n > 256) | (n % step != 0)
-        wrong |= k96 & ((kind < OF_MXF4) | (m != most))
-    a_mn = mma.idesc >> 15 & 1 != 0
-    b_mn = mma.idesc >> 16 & 1 != 0
-    bytes_ = (kind == OF_F8) | (kind == OF_I8) | (kind == OF_MXF8)
-    wrong |= ((kind >= OF_MXF4) & (a_mn | b_mn)) | (b_mn & bytes_ & (n % (16 * group) != 0))
+    a_mn = fields.A_MAJOR.of(idesc) != 0
+    b_mn = fields.B_MAJOR.of(idesc) != 0
+    fits = u32(0)
+    for rule in RULES:
+        if selector == rule.selector:
+            types = u32(rule.types) >> fields.A_TYPE.of(idesc) & u32(rule.types) >> fields.B_TYPE.of(idesc)
+            accumulator = u32(rule.accumulators) >> fields.ACCUMULATOR.of(idesc)
+            shape = u32(rule.m) >> rows_of(mma) // 16 & u32(u64(rule.n) >> u64(n // 8))
+            majors = (n % rule.mn_step == 0) | (not b_mn) if rule.mn_step else not (a_mn | b_mn)
+            fits |= types & accumulator & shape & u32(majors) & 1
+    reserved = by_kind(mma, tuple(map(fields.reserved_bits, KINDS)))
+    if mma.flags & WS != 0:
+        reserved = by_kind(mma, tuple(fields.reserved_bits(kind, ws=True) for kind in KINDS))
     if scaled:
-        exact = (mma.idesc >> 23 & 1) == 0  # ue4m3
-        wrong |= exact & ((kind != OF_NVF4) | (mma.vector != 16))
-        wrong |= (mma.vector == 16) & (kind != OF_NVF4)
-    return wrong
+        ids = u32(SCALE_IDS) >> scales_of(mma) * 4
+        fits &= ids >> fields.SFA_ID.of(idesc) & ids >> fields.SFB_ID.of(idesc)
+    return (fits != 0) & (idesc & reserved == 0)
 
 
 @inline
@@ -226,29 +252,18 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
     """Return 0, or a code for why an MMA that a thread of `block` issues cannot be carried out."""
     idesc = mma.idesc
     scaled = mma.kind >= OF_MXF8
-    if idesc >> 2 & 1 != 0:
+    if fields.SPARSE.of(idesc) != 0:
         return about(mma, SPARSE, 0, idesc)
     in_all_lanes = (mma.flags & A_IN_TENSOR_MEMORY != 0) & (rows_of(mma) == 128 * mma.cta_group)
     if mma.flags & SHIFTS_A != 0 and not in_all_lanes:
         return about(mma, SHIFTED, 0, idesc)
-    if wrong_instruction(mma):
+    if not exists(mma):
         return about(mma, INSTRUCTION, 0, idesc)
-    reserved = u32(0x4B) if scaled else u32(0x20800043)
-    if not scaled:
-        reserved |= u32(3 << 13) if mma.kind == OF_I8 else u32(1 << 3)  # negation of floats, saturation of integers
-        reserved |= u32(0) if mma.flags & WS != 0 else u32(3 << 30)  # limits the reuse of B, which changes no value
-    if idesc & reserved != 0:
-        return about(mma, RESERVED, 0, idesc & reserved)
-    if scaled:
-        ids = (idesc >> 29 & 3) | (idesc >> 4 & 3)
-        wrong = (ids & 1 != 0) if scales_of(mma) % 2 == 0 else u32(0) != 0
-        if wrong | ((scales_of(mma) == 4) & (ids != 0)):
-            return about(mma, SCALE_ID, 0, idesc)
     if mma.cta_group == 2 and block.cluster_x * block.cluster_y * block.cluster_z % 2 != 0:
         return about(mma, NO_PAIR, 0, idesc)
     if wrong_descriptor(mma.b):
         return about(mma, OPERAND, B_OPERAND, mma.b >> 32)
-    if crosses(block, mma, mma.b, idesc >> 16 & 1 != 0):
+    if crosses(block, mma, mma.b, fields.B_MAJOR.of(idesc) != 0):
         return about(mma, CROSSES, B_OPERAND, mma.b >> 32)
     half = u32(16) if (rows_of(mma) == 64) & (mma.cta_group == 1) & (mma.flags & WS == 0) else u32(0)
     why = wrong_place(block, mma, u32(D_OPERAND), mma.d, columns_of(mma) // parts_of(mma), half)
@@ -256,7 +271,7 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
         if mma.flags & A_IN_TENSOR_MEMORY == 0:
             if wrong_descriptor(mma.a):
                 why = about(mma, OPERAND, A_OPERAND, mma.a >> 32)
-            elif crosses(block, mma, mma.a, idesc >> 15 & 1 != 0):
+            elif crosses(block, mma, mma.a, fields.A_MAJOR.of(idesc) != 0):
                 why = about(mma, CROSSES, A_OPERAND, mma.a >> 32)
         else:
             why = wrong_place(
@@ -265,10 +280,10 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
     if why == 0 and scaled:
         count = scales_of(mma)
         n = columns_of(mma)
-        further = u32(4) if (idesc >> 29 & 3) + count > 4 else u32(0)
+        further = u32(4) if fields.SFA_ID.of(idesc) + count > 4 else u32(0)
         why = wrong_place(block, mma, u32(SFA_OPERAND), mma.sfa, further + rows_of(mma) // mma.cta_group // 32, u32(0))
         if why == 0:
-            further = (n + 127) // 128 * 4 if (idesc >> 4 & 3) + count > 4 else u32(0)
+            further = (n + 127) // 128 * 4 if fields.SFB_ID.of(idesc) + count > 4 else u32(0)
             why = wrong_place(block, mma, u32(SFB_OPERAND), mma.sfb, further + (n // parts_of(mma) + 31) // 32, u32(0))
     return why
 
@@ -379,7 +394,7 @@ def read_a(mma, descriptor, block, bytes_, d, first, rows, k, per, take_shared, 
     """Read rows of A, from row `first` of the CTA on, or from the lanes of `d`; return whether some lie outside."""
     outside = u32(0)
     if mma.flags & A_IN_TENSOR_MEMORY == 0:
-        along_m = mma.idesc >> 15 & 1 != 0
+        along_m = fields.A_MAJOR.of(mma.idesc) != 0
         outside = read(block.smem, bytes_, piece, descriptor, take_shared, per, along_m, first, rows, k, raw, k, 1)
     else:
         start = block.tmem + (u32(mma.a) >> 16 & 0x3FFF) * TMEM_COLUMNS + (u32(mma.a) & 0xFFFF)
@@ -399,7 +414,7 @@ def read_b(mma, block, k, per, take_shared, raw):
     descriptor = relative(address(block.smem), mma.b)
     for cta in range(mma.cta_group):
         from_ = cta_of(block, mma, cta)
-        along_n = mma.idesc >> 16 & 1 != 0
+        along_n = fields.B_MAJOR.of(mma.idesc) != 0
         bytes_ = smem_bytes(from_)
         into = raw + cta * own
         outside |= read(
@@ -494,8 +509,8 @@ def scale_byte(mma, of, place, lane_group, row, number, rows):
 @native
 def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of the kinds f16, tf32, f8f6f4 or mxf8f6f4; return 1 if an operand is not in shared memory."""
-    a_type = type_of(mma, 7)
-    b_type = type_of(mma, 10)
+    a_type = type_of(mma, fields.A_TYPE)
+    b_type = type_of(mma, fields.B_TYPE)
     k = depth_of(mma)
     n = columns_of(mma)
     per = u32(16) // bytes_of(a_type)
@@ -536,19 +551,23 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     b_special = u32(0)
     b_far = u32(0)
     for row in range(k):
-        b_special = split_all(rb, row * COLUMNS, n, b_type, mma.idesc >> 14 & 1, raised, (eb, sb, gb), b_special)
+        b_special = split_all(
+            rb, row * COLUMNS, n, b_type, fields.NEGATE_B.of(mma.idesc), raised, (eb, sb, gb), b_special
+        )
         b_far = is_far(eb, row * COLUMNS, n, b_far)
     if b_far == 0:
         for row in range(k):
             as_floats((eb, sb, gb), row * COLUMNS, n, b_fraction, raised, rb, fb)
-    wide = (mma.idesc >> 4 & 3 == 1) | (mma.kind == OF_MXF8)
-    exact = mma.idesc >> 23 & 1 == 0
+    wide = (fields.ACCUMULATOR.of(mma.idesc) == 1) | (mma.kind == OF_MXF8)
+    exact = fields.SCALE_TYPE.of(mma.idesc) == 0
 
     def of_block(of, d, columns, first_row, first_column, rows):
         found = read_a(mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, k, per, take_a, take_tensor, ra)
         outside[0] |= found
         if found == 0:
-            special = split_all(ra, u32(0), rows * k, a_type, mma.idesc >> 13 & 1, u32(0), (ea, sa, ga), b_special)
+            special = split_all(
+                ra, u32(0), rows * k, a_type, fields.NEGATE_A.of(mma.idesc), u32(0), (ea, sa, ga), b_special
+            )
             far = is_far(ea, u32(0), rows * k, b_far)
             if far == 0:
                 as_floats((ea, sa, ga), u32(0), rows * k, a_fraction, u32(0), ra, fa)
@@ -563,11 +582,13 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 
     def load_scales(of, d, columns, first_row, rows):
         for row in range(rows):
-            byte = scale_byte(mma, of, mma.sfa, lane_at(d, row) >> 5, first_row + row, mma.idesc >> 29 & 3, u32(128))
+            byte = scale_byte(
+                mma, of, mma.sfa, lane_at(d, row) >> 5, first_row + row, fields.SFA_ID.of(mma.idesc), u32(128)
+            )
             sfa[row] = scale_exponent(byte, exact)
         for group in range(u32(4)):
             for column in range(columns):
-                byte = scale_byte(mma, of, mma.sfb, group, column, mma.idesc >> 4 & 3, n)
+                byte = scale_byte(mma, of, mma.sfb, group, column, fields.SFB_ID.of(mma.idesc), n)
                 sfb[group * COLUMNS + column] = scale_exponent(byte, exact)
 
     def scales_of_columns(d, row):
@@ -592,7 +613,7 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     significands = local(i32, 4 * FP4_SCALES * COLUMNS)
     outside = local(u32, 1)
     a_descriptor = relative(address(block.smem), mma.a)
-    exact = mma.idesc >> 23 & 1 == 0
+    exact = fields.SCALE_TYPE.of(mma.idesc) == 0
 
     def take_fp4(place, at, step, raw):
         take_packed(place, 4, 32, at, step, raw)
@@ -600,22 +621,22 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     outside[0] = read_b(mma, block, k, per, take_fp4, raw)
     for row in range(k):
         for column in range(n):
-            b[row * COLUMNS + column] = twice(raw[row * COLUMNS + column], mma.idesc >> 14 & 1)
+            b[row * COLUMNS + column] = twice(raw[row * COLUMNS + column], fields.NEGATE_B.of(mma.idesc))
 
     def of_block(of, d, columns, first_row, first_column, rows):
         outside[0] |= read_a(mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, k, per, take_fp4, take_fp4, raw)
         for i in range(rows * k):
-            a[i] = twice(raw[i], mma.idesc >> 13 & 1)
+            a[i] = twice(raw[i], fields.NEGATE_A.of(mma.idesc))
         for group in range(u32(4)):
             for number in range(scales):
                 for column in range(columns):
-                    byte = scale_byte(mma, of, mma.sfb, group, column, (mma.idesc >> 4 & 3) + number, n)
+                    byte = scale_byte(mma, of, mma.sfb, group, column, fields.SFB_ID.of(mma.idesc) + number, n)
                     at = (group * FP4_SCALES + number) * COLUMNS + column
                     exponents[at] = scale_exponent(byte, exact)
                     significands[at] = scale_significand(byte, exact)
 
         def of_row(row, number):
-            number += mma.idesc >> 29 & 3
+            number += fields.SFA_ID.of(mma.idesc)
             byte = scale_byte(mma, of, mma.sfa, lane_at(d, row) >> 5, first_row + row, number, u32(128))
             return scale_exponent(byte, exact), scale_significand(byte, exact)
 
@@ -649,8 +670,8 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 @native
 def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
-    a_type = type_of(mma, 7)
-    b_type = type_of(mma, 10)
+    a_type = type_of(mma, fields.A_TYPE)
+    b_type = type_of(mma, fields.B_TYPE)
     n = columns_of(mma)
     a = local(u32, BLOCK * K)
     b = local(u32, COLUMNS * K)
@@ -687,7 +708,7 @@ def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
                 sign = old >> 63
                 scaled = ((old ^ sign) - sign) >> i64(mma.scale_input_d & 31)
                 sum_ = (scaled ^ sign) - sign + total[column]
-                if mma.idesc >> 3 & 1 != 0:
+                if fields.SATURATE.of(mma.idesc) != 0:
                     sum_ = max(min(sum_, i64((1 << 31) - 1)), i64(-(1 << 31)))
                 line[column] = u32(sum_)
             exchange(d, row, u32(4), columns, line, out=True)

@@ -398,9 +398,20 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
     half = (m == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
     for cta in range(mma.cta_group):
         there = (rank & ~u32(1)) + cta if mma.cta_group == 2 else rank
-        read_operand(there, mma, b, n // mma.cta_group, mma.idesc >> 16 & 1 != 0, umma.type_of(mma, 10), looks, b_site)
+        read_operand(
+            there,
+            mma,
+            b,
+            n // mma.cta_group,
+            mma.idesc >> 16 & 1 != 0,
+            umma.type_of(mma, umma.fields.B_TYPE),
+            looks,
+            b_site,
+        )
         if not in_tensor:
-            read_operand(there, mma, a, m, mma.idesc >> 15 & 1 != 0, umma.type_of(mma, 7), looks, a_site)
+            read_operand(
+                there, mma, a, m, mma.idesc >> 15 & 1 != 0, umma.type_of(mma, umma.fields.A_TYPE), looks, a_site
+            )
         for row in range(u32(TENSOR_ROWS)):
             lane = row * TENSOR_LANES
             used = not half or (lane & 16) == (mma.d >> 16 & 16)
