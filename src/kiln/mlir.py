@@ -58,6 +58,7 @@ __all__ = [
     "register_type",
     "require_dialect",
     "rewrite",
+    "terminator",
 ]
 
 _lock = fork_safe.lock()
@@ -189,6 +190,11 @@ def find(root: ir.Operation, names: Iterable[str]) -> list[ir.Operation]:
         patterns.add(name, visit)
     rewrite.walk_and_apply_patterns(root, patterns.freeze())
     return found
+
+
+def terminator(block: ir.Block) -> ir.Operation:
+    """Return the last operation of a block."""
+    return block.operations[len(block.operations) - 1].operation
 
 
 def only_has(root: ir.Operation, dialects: Iterable[str], besides: Iterable[str], never: Iterable[str]) -> bool:

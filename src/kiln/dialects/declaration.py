@@ -72,6 +72,20 @@ PURE = (_NoMemoryEffect, _AlwaysSpeculatable)
 """The traits of an operation that touches no memory, and may be removed or repeated."""
 
 
+class Alias(NamedTuple):
+    """The operand whose memory a result leads to, and how."""
+
+    operand: str
+    how: str = "same"
+    """`same`: the result is the same address, as a pointer or a tensor. `offset`: it lies further on by the operand
+    `offset`. `integer`: an integer is the address, or was. `peer`: it is the same place in another CTA. `descriptor`:
+    the result describes the memory, as a matrix descriptor or a tensor map."""
+
+
+UNSTATED: Any = object()
+"""What a declaration has where it leaves a question open."""
+
+
 def attribute_of(value: "str | int | bool") -> ir.Attribute:
     """Return the attribute of a string, a 32-bit integer or a boolean."""
     if isinstance(value, str):
@@ -146,8 +160,9 @@ class OpView:
     one.
 
     `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is the prefix of
-    its optional attributes in the IR; `waits` says that a thread may wait in it for others. A view reads operands,
-    results and attributes by their declared names.
+    its optional attributes in the IR; `waits` says that a thread may wait in it for others. `alias` says which operand's
+    memory the result leads to: an `Alias`, the name of an operand with the same address, or None. A view reads
+    operands, results and attributes by their declared names.
     """
 
     dialect: "type[Dialect]"
@@ -161,6 +176,8 @@ class OpView:
     TRAITS: "Sequence[Any]"
     WAITS: bool
     """Whether a thread may wait in it for others."""
+    ALIAS: "Alias | None"
+    """The operand whose memory the result leads to."""
     takes_more_operands: bool
     """Whether its last operand is variadic."""
     Types: Any
@@ -220,11 +237,17 @@ class OpView:
         return self.operation.parent
 
     def __init_subclass__(
-        cls, name: str = "", traits: "Sequence[Any]" = (), prefix: str = "", waits: bool = False
+        cls,
+        name: str = "",
+        traits: "Sequence[Any]" = (),
+        prefix: str = "",
+        waits: bool = False,
+        alias: "Alias | str | None" = UNSTATED,
     ) -> None:
         if not name:
             return
         cls.WAITS = waits
+        cls.ALIAS = Alias(alias) if isinstance(alias, str) else alias
         cls.OPERATION_NAME = f"{cls.dialect.DIALECT_NAMESPACE}.{name}"
         cls.OPERANDS = {}
         cls.RESULTS = {}

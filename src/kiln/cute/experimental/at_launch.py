@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...analysis.effects import IN_HOST_CODE
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ..tensor.leaf_values import leaf_like, leaf_value
@@ -11,12 +12,6 @@ from ..tensor.tensor import TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_POINTERS = frozenset(
-    f"cute.{name}"
-    for name in ("cast_memref", "cast_ptr", "int_to_ptr", "iter", "leaf", "ptr_add", "ptr_to_int", "view")
-)
-"""Operations besides those of `arith` that host code computes as kernels do."""
 
 
 class Recipe(NamedTuple):
@@ -36,7 +31,7 @@ def recipe_of(value: ir.Value, entry: ir.Block) -> Recipe | None:
         return Recipe("", ir.BlockArgument(value).arg_number) if value.owner == entry else None
     operation = value.owner
     result = ir.OpResult(value)
-    if not operation.name.startswith("arith.") and operation.name not in _POINTERS:
+    if operation.name not in IN_HOST_CODE and not operation.name.startswith("arith."):
         return None
     operands: list[Recipe] = []
     for operand in operation.operands:

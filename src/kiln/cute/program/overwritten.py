@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...analysis import pointers
 from ...base_dsl.bindings import ir
 from ...base_dsl.compiler import source_span
 from ...base_dsl.diagnostics import warn_at
+from ...dialects.definition import constant
 from ...dialects.nvgpu.wgmma import Wgmma
 
-_MOVES = ("cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter")
-"""Operations whose result points into the memory of their first operand."""
 _WRITES = ("cute.store",)
 
 
@@ -18,7 +18,7 @@ def warn(function: ir.Operation) -> None:
     """Warn where each WGMMA on an accumulator overwrites the result of the one before, which nobody has read."""
     by_root: dict[ir.Value, list[Wgmma]] = {}
     for op in Wgmma.all_in(function):
-        by_root.setdefault(_root(op.d), []).append(op)
+        by_root.setdefault(pointers.root(op.d), []).append(op)
     for root, ops in by_root.items():
         if all(_is_false(op.accumulate) for op in ops):
             lost = _lost(root, ops)
@@ -37,7 +37,7 @@ def _lost(root: ir.Value, ops: list[Wgmma]) -> Wgmma | None:
     for block in {op.operation.block for op in ops}:
         for inner in block.operations:
             op = Wgmma.of(inner.operation)
-            if op is not None and _root(op.d) == root:
+            if op is not None and pointers.root(op.d) == root:
                 place = (block, _offset(op.d))
                 if place in last:
                     return last[place]
@@ -56,41 +56,24 @@ def _warn(op: Wgmma) -> None:
     )
 
 
-def _root(pointer: ir.Value) -> ir.Value:
-    while not isinstance(pointer.owner, ir.Block) and pointer.owner.operation.name in _MOVES:
-        pointer = pointer.owner.operation.operands[0]
-    return pointer
-
-
 def _offset(pointer: ir.Value) -> str:
     """Return a text that is the same for the same place behind a root."""
     parts: list[str] = []
-    while not isinstance(pointer.owner, ir.Block) and pointer.owner.operation.name in _MOVES:
-        op = pointer.owner.operation
-        for value in list(op.operands)[1:]:
-            constant = None if isinstance(value.owner, ir.Block) else value.owner.operation.attributes
-            parts.append(str(constant["value"]) if constant is not None and "value" in constant else str(value))
-        pointer = op.operands[0]
+    while (before := pointers.base(pointer)) is not None:
+        for value in list(pointer.owner.operation.operands)[1:]:
+            number = constant(value)
+            parts.append(str(value if number is None else number))
+        pointer = before
     return " ".join(parts)
 
 
 def _readers(root: ir.Value) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-    todo = [root]
-    while todo:
-        for use in todo.pop().uses:
-            op = use.owner.operation
-            if op.name in _MOVES:
-                todo += list(op.results)
-            elif Wgmma.of(op) is None and op.name not in _WRITES:
-                found.append(op)
-    return found
+    users = [op for op, _ in pointers.uses(root)]
+    return [op for op in users if Wgmma.of(op) is None and op.name not in _WRITES]
 
 
 def _is_false(value: ir.Value) -> bool:
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
-        return False
-    return not ir.IntegerAttr(value.owner.operation.attributes["value"]).value
+    return constant(value) == 0
 
 
 def _loop_around(op: ir.Operation) -> ir.Operation | None:

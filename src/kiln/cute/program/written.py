@@ -7,8 +7,7 @@ at.
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...analysis import pointers, values
 from ...base_dsl.bindings import ir
 from ...dialects.cute.grid import Launch
 
@@ -21,19 +20,6 @@ _WRITES = {
     ("cute_nvgpu.tma_store", 0),
 }
 """Operations that write, with the operand whose memory they write to."""
-_MOVES = {
-    "cute.int_to_ptr",
-    "cute.ptr_to_int",
-    "cute.ptr_add",
-    "cute.cast_ptr",
-    "cute.view",
-    "cute.cast_memref",
-    "cute.iter",
-    "cute.through",
-    "cute_nvgpu.tensor_map_encode",
-    "cute_nvgpu.tensor_map_address",
-}
-"""Operations whose result leads to the memory of their first operand."""
 
 
 def written_arguments(module: ir.Module, entry: str) -> frozenset[int]:
@@ -66,32 +52,15 @@ def _is_written(root: ir.Value, functions: dict[str, ir.Operation]) -> bool:
     return False
 
 
-def _leads_to(op: ir.Operation, number: int, functions: dict[str, ir.Operation]) -> list[Any]:
+def _leads_to(op: ir.Operation, number: int, functions: dict[str, ir.Operation]) -> list[ir.Value]:
     """Return the values through which the memory of an operand can be reached, too."""
-    name = op.name
-    if name in _MOVES:
-        return [op.result] if number == 0 else []
-    if name == "builtin.unrealized_conversion_cast":  # the arguments of a launch
+    derived = pointers.derived(op, number, pointers.ANY)
+    if derived is not None:
+        return [derived]
+    if op.name == "builtin.unrealized_conversion_cast":  # the arguments of a launch
         launches = [Launch.of(use.owner.operation) for use in op.result.uses]
         names = [str(launch.kernel) for launch in launches if launch is not None]
         kernels = [functions[name] for name in names if name in functions]
         blocks = [kernel.regions[0].blocks[0].arguments for kernel in kernels]
         return [arguments[number] for arguments in blocks if number < len(arguments)]
-    if name == "arith.select":
-        return [op.result]
-    if name == "scf.for" and number >= 3:
-        return [op.regions[0].blocks[0].arguments[number - 2], op.results[number - 3]]
-    if name == "scf.while":
-        return [op.regions[0].blocks[0].arguments[number]]
-    if name == "scf.condition":
-        around = op.parent
-        return [around.regions[1].blocks[0].arguments[number - 1], around.results[number - 1]] if number else []
-    if name == "scf.yield":
-        around = op.parent
-        if around.name == "scf.if":
-            return [around.results[number]]
-        if around.name == "scf.for":
-            return [around.regions[0].blocks[0].arguments[number + 1], around.results[number]]
-        if around.name == "scf.while":
-            return [around.regions[0].blocks[0].arguments[number]]
-    return []
+    return [op.result] if op.name == "arith.select" else values.targets(op, number)

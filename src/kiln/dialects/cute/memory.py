@@ -7,7 +7,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import context, ir
-from ..declaration import PURE, Operand, Operands, OptionalAttr, Result, attributes
+from ..declaration import PURE, Alias, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I32, I64, Emit, Integer, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
@@ -29,6 +29,7 @@ __all__ = [
     "Through",
     "Undef",
     "View",
+    "access_through",
     "alloc_rmem",
     "alloc_smem",
     "bounds",
@@ -88,7 +89,7 @@ def _segments(*sizes: int) -> ir.Attribute:
 # --- pointers and memrefs --------------------------------------------------------------------------------------------
 
 
-class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE):
+class IntToPtr(Cute.Operation, name="int_to_ptr", traits=PURE, alias=Alias("address", "integer")):
     """Return the pointer with an address."""
 
     address: Operand[I64]
@@ -100,7 +101,7 @@ def int_to_ptr(address: ir.Value, type_: ir.Type) -> ir.Value:
     return emit_value("cute.int_to_ptr", type_, (address,))
 
 
-class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE):
+class PtrToInt(Cute.Operation, name="ptr_to_int", traits=PURE, alias=Alias("pointer", "integer")):
     """Return the address of a pointer."""
 
     pointer: Operand[Ptr]
@@ -112,7 +113,7 @@ def ptr_to_int(pointer: ir.Value, emit: Emit = emit_value) -> ir.Value:
     return emit("cute.ptr_to_int", int_type(64), (pointer,))
 
 
-class PtrAdd(Cute.Operation, name="ptr_add", traits=PURE):
+class PtrAdd(Cute.Operation, name="ptr_add", traits=PURE, alias=Alias("pointer", "offset")):
     """Return the pointer `offset` elements on; the result type has the same element type and space.
 
     Elements of less than 8 bits are packed; an offset must then move by whole bytes.
@@ -141,7 +142,7 @@ def ptr_add(pointer: ir.Value, offset: ir.Value, type_: ir.Type, emit: Emit = em
     return emit("cute.ptr_add", type_, (pointer, offset))
 
 
-class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE):
+class CastPtr(Cute.Operation, name="cast_ptr", traits=PURE, alias="pointer"):
     """Return the same address as a pointer to another element type, of another alignment or space."""
 
     pointer: Operand[Ptr]
@@ -153,7 +154,7 @@ def cast_ptr(pointer: ir.Value, type_: ir.Type) -> ir.Value:
     return emit_value("cute.cast_ptr", type_, (pointer,))
 
 
-class View(Cute.Operation, name="view", traits=PURE):
+class View(Cute.Operation, name="view", traits=PURE, alias="pointer"):
     """Return a memref: a pointer with the layout of the result type.
 
     `narrow` and `wide` are the dynamic leaves of 32 and of 64 bits, each in the order of the layout.
@@ -185,7 +186,7 @@ def view(pointer: ir.Value, type_: ir.Type, leaves: Sequence[ir.Value] = ()) -> 
     return emit_value("cute.view", type_, (pointer, *narrow, *wide), segments)
 
 
-class Iter(Cute.Operation, name="iter", traits=PURE):
+class Iter(Cute.Operation, name="iter", traits=PURE, alias="memref"):
     """Return the pointer of a memref."""
 
     memref: Operand[Memref]
@@ -197,7 +198,7 @@ def iter_(memref: ir.Value, type_: ir.Type, emit: Emit = emit_value) -> ir.Value
     return emit("cute.iter", type_, (memref,))
 
 
-class Leaf(Cute.Operation, name="leaf", traits=PURE):
+class Leaf(Cute.Operation, name="leaf", traits=PURE, alias=None):
     """Return dynamic leaf number `index` of a memref's layout, counted from the left."""
 
     memref: Operand[Memref]
@@ -219,7 +220,7 @@ def leaf(memref: ir.Value, index_: int, width: int) -> ir.Value:
     return emit_value("cute.leaf", int_type(width), (memref,), attributes(index=index_))
 
 
-class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
+class CastMemref(Cute.Operation, name="cast_memref", traits=PURE, alias="memref"):
     """Return the same memref under a type of another alignment or layout, with the same dynamic leaves."""
 
     memref: Operand[Memref]
@@ -243,7 +244,7 @@ def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
 # --- accesses and allocations -----------------------------------------------------------------------------------------
 
 
-class Load(Cute.Operation, name="load", traits=[_Reads]):
+class Load(Cute.Operation, name="load", traits=[_Reads], alias=None):
     """Load the element `offset` elements past the pointer, or, for a vector type, as many contiguous elements.
 
     `offset` counts elements in memory, whatever the layout. Boolean elements take a byte each; elements of 2 and 4
@@ -340,6 +341,13 @@ def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir
         ir.Operation.create("cute.store", (), (value, target, offset), attrs, None, 0, location, point)
 
 
+def access_through(op: ir.Operation, number: int) -> "Load | Store | None":
+    """Return the load or store whose memory operand `number` of an operation is; None if it is none of those."""
+    if not number:
+        return Load.of(op)
+    return Store.of(op) if number == 1 else None
+
+
 class Bounds(Cute.Operation, name="bounds"):
     """Tell the sanitizer the coordinates of the next access. Only in programs that are traced for the sanitizer.
 
@@ -361,7 +369,7 @@ def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Op
     return emit("cute.bounds", (), (pointer, *numbers), attributes(write=int(write)))
 
 
-class Through(Cute.Operation, name="through"):
+class Through(Cute.Operation, name="through", alias="pointer"):
     """Return the same address, and tell the sanitizer through which swizzle accesses to it see shared memory.
 
     Only in programs that are traced for the sanitizer. `swizzle` is its bits, base and shift, counted in bytes, as
@@ -388,7 +396,7 @@ def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str
     return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
 
-class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
+class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates], alias=None):
     """Allocate memory of one thread for `count` elements of the result's element type, undefined at first.
 
     One piece of memory per operation and call of the function: executed again, it gives the same memory.
@@ -406,7 +414,7 @@ def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:
     return emit_value("cute.alloc_rmem", type_, (), {"count": _i64(count)})
 
 
-class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
+class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates], alias=None):
     """Allocate `bytes` bytes of shared memory aligned to `alignment`, undefined at first. Kernels only.
 
     One piece of memory per operation and block: all threads get the same address.
@@ -439,7 +447,7 @@ def name_allocation(pointer: ir.Value, name: str) -> None:
     op.location = ir.Location.name(name, op.location)
 
 
-class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE):
+class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE, alias=None):
     """Return the start of dynamic shared memory, whose size the launch sets; aligned to 1024. Kernels only."""
 
     result: Result[Ptr]
@@ -458,7 +466,7 @@ def dynamic_smem(type_: ir.Type) -> ir.Value:
     return emit_value("cute.dynamic_smem", type_)
 
 
-class Undef(Cute.Operation, name="undef", traits=PURE):
+class Undef(Cute.Operation, name="undef", traits=PURE, alias=None):
     """Return an undefined value of any type."""
 
     result: Result[Any]

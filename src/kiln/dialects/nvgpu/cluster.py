@@ -2,7 +2,7 @@
 
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Build, Operand, OptionalAttr, Result
+from ..declaration import PURE, Alias, Build, Operand, OptionalAttr, Result
 from ..definition import I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -46,7 +46,7 @@ class ClusterWait(CuteNvgpu.Operation, name="cluster_wait", waits=True):
 cluster_wait: Build = ClusterWait.build
 
 
-class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE):
+class MapShared(CuteNvgpu.Operation, name="map_shared", traits=PURE, alias=Alias("pointer", "peer")):
     """Return the address in the shared memory of CTA `rank` of the cluster that corresponds to one in this CTA's.
 
     The result is a generic pointer.

@@ -31,7 +31,7 @@ class ClcTryCancel(CuteNvgpu.Operation, name="clc_try_cancel"):
 clc_try_cancel: Build = ClcTryCancel.build
 
 
-class ClcQueryCancel(CuteNvgpu.Operation, name="clc_query_cancel"):
+class ClcQueryCancel(CuteNvgpu.Operation, name="clc_query_cancel", alias=None):
     """Read an answer to `clc_try_cancel`: a vector of 4 i32, the x, y and z of the canceled cluster's first CTA, and 1.
 
     The last one is 0 if no cluster was canceled; then the others are 0.

@@ -93,7 +93,7 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
 mbarrier_expect_tx: Build = MbarrierExpectTx.build
 
 
-class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True):
+class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True, alias=None):
     """Test whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released.
 
     `limit` is the most nanoseconds it may wait; without it the hardware decides.
@@ -111,7 +111,7 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True)
 mbarrier_try_wait: Build = MbarrierTryWait.build
 
 
-class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=True):
+class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=True, alias=None):
     """Test whether the phase of parity `phase` is complete, without waiting. Acquires what was released."""
 
     pointer: Operand[Pointer]

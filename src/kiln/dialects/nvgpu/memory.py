@@ -37,7 +37,7 @@ def _wrong_memory(pointer: ir.Value) -> str:
     return wrong_space(pointer, "element", "gmem", "smem")
 
 
-class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw"):
+class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw", alias=None):
     """Atomically combine the element at the pointer with `value`, and return the old element.
 
     Integers have 16, 32 or 64 bits (`inc`, `dec`: 32); `add`, `min`, `max` and `exch` are also of f16, bf16, f32, f64
@@ -64,7 +64,7 @@ def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope:
     return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), attrs)
 
 
-class AtomicCas(CuteNvgpu.Operation, name="atomic_cas"):
+class AtomicCas(CuteNvgpu.Operation, name="atomic_cas", alias=None):
     """Atomically write `value` if the element (16, 32 or 64 bits) equals `compare`, and return the old element."""
 
     pointer: Operand[Pointer]
@@ -124,7 +124,7 @@ def _wrong_access(modifiers: str, type_: ir.Type, known: set[str]) -> str:
     return ""
 
 
-class OrderedLoad(CuteNvgpu.Operation, name="ordered_load"):
+class OrderedLoad(CuteNvgpu.Operation, name="ordered_load", alias=None):
     """Load the element at the pointer, uncached in registers; `modifiers` are those of PTX `ld`, such as `acquire.gpu`.
 
     Vectors of up to 16 bytes are one access. `L2::evict_last` and the like are eviction priorities.

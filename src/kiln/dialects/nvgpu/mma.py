@@ -180,7 +180,7 @@ def _wrong_address(op: "LdMatrix | LdMatrixBytes | StMatrix | StMatrixBytes") ->
     return wrong_space(op.pointer, "rows", "smem")
 
 
-class LdMatrix(CuteNvgpu.Operation, name="ldmatrix", waits=True):
+class LdMatrix(CuteNvgpu.Operation, name="ldmatrix", waits=True, alias=None):
     """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
 
     Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the
@@ -208,7 +208,7 @@ def ldmatrix(
     return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
 
-class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes", waits=True):
+class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes", waits=True, alias=None):
     """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
 
     Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in

@@ -13,7 +13,7 @@ from typing import Any
 from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
 from ...mlir import context, ir
-from ..declaration import PURE, Build, Operand, Operands, OptionalAttr, Result, attributes
+from ..declaration import PURE, Alias, Build, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I1, I16, I32, I64, Integer, Pointer, constant, int_type, one_of
 from . import tcgen05_descriptors, tensor_memory
 from .dialect import CuteNvgpu, wrong_space
@@ -84,7 +84,9 @@ tcgen05_relinquish_alloc_permit: Build = Tcgen05RelinquishAllocPermit.build
 # --- MMA -------------------------------------------------------------------------------------------------------------
 
 
-class Tcgen05MatrixDescriptor(CuteNvgpu.Operation, name="tcgen05_matrix_descriptor", traits=PURE):
+class Tcgen05MatrixDescriptor(
+    CuteNvgpu.Operation, name="tcgen05_matrix_descriptor", traits=PURE, alias=Alias("pointer", "descriptor")
+):
     """Return the sm_100 descriptor (i64) of an operand in shared memory.
 
     Bits 0 to 13 are the address, 16 to 29 `leading` and 32 to 45 `stride`, all in units of 16 bytes; bits 46 to 48 are

@@ -14,7 +14,7 @@ from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import context, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
-from ..declaration import PURE, Build, Operand, OptionalAttr, Result, Type, attributes
+from ..declaration import PURE, Alias, Build, Operand, OptionalAttr, Result, Type, attributes
 from ..definition import I16, I64, Integer, Pointer, int_type, load, one_of
 from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
@@ -48,7 +48,7 @@ def tensor_map_type() -> ir.Type:
         return kind(ir.DynamicType.get(kind.type_name, []))
 
 
-class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
+class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode", alias=Alias("base", "descriptor")):
     """Encode the tensor map of a tensor in global memory. Host functions only.
 
     `base` is its address, `sizes` (a tuple, see `pack`, of 1 to 5 i64) are its extents, contiguous mode first, and
@@ -126,7 +126,7 @@ def tensor_map_encode(
     return emit_value("cute_nvgpu.tensor_map_encode", tensor_map_type(), (base, pack(sizes), pack(strides)), attrs)
 
 
-class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PURE):
+class TensorMapAddress(CuteNvgpu.Operation, name="tensor_map_address", traits=PURE, alias=Alias("map", "descriptor")):
     """Return the address of a tensor map that is an argument of the kernel: a generic pointer to 16 read-only words."""
 
     map: Operand[Any]

@@ -9,7 +9,7 @@ from typing import Any
 from ...hardware import mma_shapes
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Build, Operand, OptionalAttr, Result, attributes
+from ..declaration import PURE, Alias, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I1, I64, Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -19,7 +19,9 @@ SWIZZLES = {"none": 0, "128b": 1, "64b": 2, "32b": 3}
 _ACCUMULATORS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 
-class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PURE):
+class MatrixDescriptor(
+    CuteNvgpu.Operation, name="matrix_descriptor", traits=PURE, alias=Alias("pointer", "descriptor")
+):
     """Return the descriptor (i64) of an operand in shared memory.
 
     Bits 0 to 13 are the address, 16 to 29 `leading` and 32 to 45 `stride` (the distance from one block of the

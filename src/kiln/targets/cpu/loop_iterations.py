@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...mlir import ir
-from ..lowering.builder import Builder, int_type, terminator
+from ...mlir import ir, terminator
+from ..lowering.builder import Builder, int_type
 
 if TYPE_CHECKING:
     from .expand import Expander

@@ -10,10 +10,10 @@ from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
 from ...hardware import features
 from ...hardware.architectures import Architecture
-from ...mlir import context, find, ir
+from ...mlir import context, find, ir, terminator
 from ..host import lower as host
 from ..lowering import tcgen05_features
-from ..lowering.builder import Builder, int_type, terminator
+from ..lowering.builder import Builder, int_type
 from ..lowering.expansion import Handlers, begin, combined, expand_operations, find_work
 from ..lowering.launch_limits import check_limits
 from . import expand

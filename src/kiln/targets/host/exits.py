@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...mlir import ir
-from ..lowering.builder import terminator
+from ...mlir import ir, terminator
 
 END = "kiln_end"
 """The function that is called where a thread, or host code, exits early."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ...mlir import context, find, ir
-from ..lowering.builder import int_attr, int_type, ptr_type, symbol, terminator
+from ...mlir import context, find, ir, terminator
+from ..lowering.builder import int_attr, int_type, ptr_type, symbol
 from .frame_builder import FrameBuilder
 
 LARGE = 10_000

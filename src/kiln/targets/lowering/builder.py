@@ -383,11 +383,6 @@ def operations(module: ir.Module) -> list[ir.Operation]:
     return found
 
 
-def terminator(block: ir.Block) -> ir.Operation:
-    """Return the last operation of a block."""
-    return block.operations[len(block.operations) - 1].operation
-
-
 def symbol(op: ir.Operation) -> str:
     """Return the name of a function or global."""
     return op.attributes["sym_name"].value

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from ...analysis import pointers
 from ...dialects import cute
+from ...dialects.nvgpu.wgmma import HoldRegisters, Wgmma
 from ...mlir import ir
 from ..lowering.builder import constant_value
 from .device_builder import DeviceBuilder
 
-_SAME = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
-_WGMMA = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))
 _BYTES = 4
 _UNKNOWN: Any = object()
 
@@ -155,18 +155,16 @@ def _is_of_registers(pointer: ir.Value) -> bool:
         for use in value.uses:
             op = use.owner.operation
             number = use.operand_number
-            name = op.name
-            if name == "cute.load" or (name == "cute.store" and number == 1):
-                accessed = op.results[0] if name == "cute.load" else op.operands[0]
-                if _length(accessed.type) * bits != 8 * _BYTES or not _is_whole(op.operands[number + 1], bits):
+            if access := cute.access_through(op, number):
+                if _length(access.value.type) * bits != 8 * _BYTES or not _is_whole(access.offset, bits):
                     return False
-            elif name == "cute.ptr_add" and number == 0:
-                if not _is_whole(op.operands[1], bits):
+            elif (move := cute.PtrAdd.of(op)) and not number:
+                if not _is_whole(move.offset, bits):
                     return False
+                todo.append(move.result)
+            elif op.name in pointers.SAME and len(op.operands) == 1 and cute.info(op.results[0].type).space == "rmem":
                 todo.append(op.results[0])
-            elif name in _SAME and len(op.operands) == 1 and cute.info(op.results[0].type).space == "rmem":
-                todo.append(op.results[0])
-            elif name not in _WGMMA:
+            elif not (Wgmma.of(op) or HoldRegisters.of(op)):
                 return False
     return True
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import dataclasses
 
 from ....base_dsl.target import size_and_alignment
-from ....mlir import ir
+from ....mlir import ir, terminator
 from ...host.exits import calls, return_at
 from ...host.frame_builder import FrameBuilder
 from ...host.splitting import REMATERIALIZED, Resume
-from ...lowering.builder import int_attr, int_type, terminator
+from ...lowering.builder import int_attr, int_type
 
 SUSPEND = "kiln_suspend"
 """The function whose calls are suspend points."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ....dialects import cute, nvgpu
-from ....mlir import ir
-from ...lowering.builder import terminator
+from ....mlir import ir, terminator
 
 UPDATE = "kiln.lane_update"
 """The attribute of a store before which the other lanes run."""

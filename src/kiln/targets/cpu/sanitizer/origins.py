@@ -8,8 +8,7 @@ import re
 from collections.abc import Container
 
 from ....base_dsl.diagnostics import Span
-from ....mlir import ir
-from ...lowering.builder import terminator
+from ....mlir import ir, terminator
 from ...lowering.expansion import AnyOp
 
 _MOVING = {

@@ -20,8 +20,8 @@ from ....dialects.nvgpu.mma import MmaSync
 from ....dialects.nvgpu.warp import Shuffle, shuffle, vote
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....hardware import mma_shapes
-from ....mlir import ir
-from ...lowering.builder import Builder, flat_type, int_type, like, reshape, terminator
+from ....mlir import ir, terminator
+from ...lowering.builder import Builder, flat_type, int_type, like, reshape
 from ...lowering.memory import private_bytes
 from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
 

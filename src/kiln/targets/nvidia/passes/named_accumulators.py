@@ -12,8 +12,9 @@ import collections
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ....analysis import pointers
 from ....dialects import cute
-from ....dialects.nvgpu.wgmma import Wgmma
+from ....dialects.nvgpu.wgmma import Wgmma, WgmmaWait
 from ....mlir import find, ir
 from ...lowering.builder import constant_value, int_type
 from ...lowering.vector_parts import element_of_vector, joined
@@ -22,12 +23,9 @@ from ..device_builder import DeviceBuilder, f32
 if TYPE_CHECKING:
     from .async_registers import RegisterArray
 
-_ALIASES = frozenset(
-    kind.OPERATION_NAME for kind in (cute.PtrAdd, cute.CastPtr, cute.View, cute.Iter, cute.CastMemref, cute.Through)
-)
 _PARTS = ("vector.extract_strided_slice", "vector.extract", "vector.broadcast")
 _FOR_STORES = ("arith.mulf", "vector.extract_strided_slice", "vector.shuffle")
-_ORDERED = (cute.Load.OPERATION_NAME, cute.Store.OPERATION_NAME, Wgmma.OPERATION_NAME, "cute_nvgpu.wgmma_wait")
+_ORDERED = (cute.Load.OPERATION_NAME, cute.Store.OPERATION_NAME, Wgmma.OPERATION_NAME, WgmmaWait.OPERATION_NAME)
 
 Accesses = dict[ir.Operation, range]
 """The registers of each load and store of an array."""
@@ -35,18 +33,11 @@ Accesses = dict[ir.Operation, range]
 
 def place_of(pointer: ir.Value) -> tuple[Any, int | None]:
     """Return the allocation of a pointer and its offset in bits; the pointer and None where they are not known."""
-    at = pointer
-    first = 0
-    while not isinstance(at.owner, ir.Block):
-        op = at.owner.operation
-        if op.name == cute.AllocRmem.OPERATION_NAME:
-            return op, first
-        step = constant_value(move.offset) if (move := cute.PtrAdd.of(op)) else 0
-        if op.name not in _ALIASES or step is None:
-            break
-        first += step and step * cute.element_bits(cute.info(at.type).element)
-        at = op.operands[0]
-    return pointer, None
+    place = pointers.place(pointer)
+    alloc = cute.AllocRmem.making(place.root)
+    if alloc is None or place.bits is None:
+        return pointer, None
+    return alloc.operation, place.bits
 
 
 def accesses_by_register(array: RegisterArray) -> Accesses | None:

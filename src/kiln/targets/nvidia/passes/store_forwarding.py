@@ -13,14 +13,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ....analysis import pointers
 from ....dialects import cute
 from ....mlir import ir
 from ...lowering.builder import constant_value
 from ...lowering.vector_parts import element_of_vector, make_before, span, vector_of
 
-ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
+_ALLOC = cute.AllocRmem.OPERATION_NAME
+_STORE = cute.Store.OPERATION_NAME
+ACCESSES = frozenset((_ALLOC, cute.Load.OPERATION_NAME, _STORE))
 """The operations that `forward_stores` wants to know of."""
-_ALIASES = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref"))
 _MOST_GATHERED = 4
 """The most elements of a vector that is assembled from several stores."""
 _MOST_BLOCKS = 16
@@ -87,16 +89,16 @@ def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[in
     `operations` are those of a function whose names are in `ACCESSES`, with their names, in order. Only memory whose
     addresses are all known is considered; knowledge of a block ends with it, and where a nested block writes.
     """
-    pointers: dict[ir.Value, tuple[_Memory, int]] = {}
+    places: dict[ir.Value, tuple[_Memory, int]] = {}
     for op, name in operations.values():
-        if name == "cute.alloc_rmem":
-            pointers.update(_pointers(op.results[0]))
+        if name == _ALLOC:
+            places.update(_places(op.results[0]))
     gone: set[int] = set()
-    if not pointers:
+    if not places:
         return gone
     dead: list[_Access] = []
     writes: list[_Access] = []
-    for access in _accesses(operations, pointers):
+    for access in _accesses(operations, places):
         memory = access.memory
         op = access.op
         if not memory.is_known:
@@ -119,7 +121,7 @@ def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[in
     return gone
 
 
-def _pointers(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
+def _places(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
     """Return the pointers to a register array, with the bytes of an element; none if its address escapes."""
     memory = _Memory()
     found: dict[ir.Value, tuple[_Memory, int]] = {}
@@ -132,25 +134,24 @@ def _pointers(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
         found[value] = (memory, step)
         for use in value.uses:
             op = use.owner.operation
-            name = op.name
-            if name in _ALIASES and len(op.operands) == 1:
+            if op.name in pointers.SAME and len(op.operands) == 1:
                 todo.append(op.results[0])
-            elif name != "cute.load" and (name != "cute.store" or use.operand_number != 1):
+            elif not cute.access_through(op, use.operand_number):
                 return {}
     return found
 
 
 def _accesses(
-    operations: Mapping[int, tuple[ir.Operation, str]], pointers: Mapping[ir.Value, tuple[_Memory, int]]
+    operations: Mapping[int, tuple[ir.Operation, str]], places: Mapping[ir.Value, tuple[_Memory, int]]
 ) -> list[_Access]:
     """Return the accesses through pointers."""
     found: list[_Access] = []
     constants: dict[ir.Value, int | None] = {}
     for number, (op, name) in operations.items():
-        if name == "cute.alloc_rmem":
+        if name == _ALLOC:
             continue
-        access = cute.Store(op) if name == "cute.store" else cute.Load(op)
-        memory, step = pointers.get(access.memory, (None, 0))
+        access = cute.Store(op) if name == _STORE else cute.Load(op)
+        memory, step = places.get(access.memory, (None, 0))
         if memory is None:
             continue
         offset = access.offset

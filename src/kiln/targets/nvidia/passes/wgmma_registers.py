@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
+from ....analysis import pointers
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....dialects import cute, nvgpu
@@ -29,8 +30,7 @@ from . import async_registers, named_accumulators
 from .async_registers import Instructions, RegisterArray, Use
 from .named_accumulators import Accesses, place_of
 
-_ALIASES = named_accumulators._ALIASES
-_BETWEEN = _ALIASES | {MatrixDescriptor.OPERATION_NAME}
+_BETWEEN = {*pointers.WITHIN, MatrixDescriptor.OPERATION_NAME}
 """Operations that may stand between WGMMAs of a run, besides those of `arith`."""
 _TILES = 16
 """The most operands in shared memory of a run: their addresses, computed before the first WGMMA, must fit the uniform
@@ -173,9 +173,7 @@ class _Function:
             for pointer in (op.d, op.a):
                 if not cute.is_ptr(pointer.type):
                     continue
-                while not isinstance(owner := pointer.owner, ir.Block) and owner.operation.name in _ALIASES:
-                    pointer = owner.operation.operands[0]
-                alloc = cute.AllocRmem.making(pointer)
+                alloc = cute.AllocRmem.making(pointers.root(pointer))
                 if alloc is None:
                     return cute.AllocRmem.all_in(self._function)
                 allocations[alloc.operation] = alloc
@@ -185,7 +183,7 @@ class _Function:
         array = RegisterArray(alloc, [])
         is_used = False
         writers: list[ir.Operation] = []
-        for op, number in _uses(alloc.result):
+        for op, number in pointers.uses(alloc.result, carried=True):
             load = cute.Load.of(op)
             store = cute.Store.of(op)
             if op.name == Wgmma.OPERATION_NAME:
@@ -238,41 +236,6 @@ class _Function:
             made = make_before(first, "arith.constant", type_, (), {"value": ir.IntegerAttr.get(type_, number)})
             self._constants[type_, number] = made
         return made
-
-
-def _uses(pointer: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
-    """Return the operations that use a pointer, or one made of it, and which of their operands it is."""
-    todo = [pointer]
-    seen = {pointer}
-    while todo:
-        for use in todo.pop().uses:
-            op = use.owner.operation
-            number = use.operand_number
-            values = list(op.results) if op.name in _ALIASES else _carried(op, number)
-            if values is None:
-                yield op, number
-                continue
-            todo += [value for value in values if value not in seen]
-            seen.update(values)
-
-
-def _carried(op: ir.Operation, number: int) -> list[ir.Value] | None:
-    """Return the values that an operand of control flow becomes; None if it is none of that."""
-    name = op.name
-    if name == "scf.for":
-        return [op.regions[0].blocks[0].arguments[number - 2], op.results[number - 3]]
-    if name == "scf.while":
-        return [op.regions[0].blocks[0].arguments[number]]
-    if name == "scf.condition":
-        loop = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
-        return [loop.regions[1].blocks[0].arguments[number - 1], loop.results[number - 1]]
-    if name != "scf.yield":
-        return None
-    parent: Any = op.parent
-    parent = parent.operation
-    if parent.name == "scf.for":
-        return [parent.regions[0].blocks[0].arguments[number + 1], parent.results[number]]
-    return [parent.regions[0].blocks[0].arguments[number] if parent.name == "scf.while" else parent.results[number]]
 
 
 # --- runs of WGMMAs --------------------------------------------------------------------------------------------------
