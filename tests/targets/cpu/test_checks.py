@@ -291,7 +291,7 @@ def test_nothing_orders_threads(runs, monkeypatch):
         meet(x).launch(grid=1, block=32)
 
     main(np.zeros(32, np.float32))
-    assert {"access", "barrier", "group", "switch"} <= called
+    assert {"check_access", "barrier", "group", "switch"} <= called
     assert not [name for name in called if name.startswith(("mbarrier", "meet", "passed", "fence", "view", "atomic"))]
     assert len(runs) == 1
 

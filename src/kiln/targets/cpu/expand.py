@@ -262,7 +262,7 @@ class Expander(host.Expander):
             counter.access(self, op, b, space, address, bytes_, alignment, "st" if write else "ld")
         if sanitizer is None:
             return address
-        return sanitizer.access(self, op, b, address, memory, bytes_, write, alignment, value=value)
+        return sanitizer.checked_address(self, op, b, address, memory, bytes_, write, alignment, value=value)
 
     # -- threads that wait -------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def try_cancel(
 @HANDLERS.calls(launch_control.ClcQueryCancel, "response")
 def query_cancel(x: Expander, op: AnyOp, b: Builder, response: ir.Value) -> ir.Value:
     """Return an answer: the index of the first block of the cluster that was canceled, and whether there is one."""
-    response = hooks_of(x, op).access(b, response, ANSWER, write=False, alignment=ANSWER)
+    response = hooks_of(x, op).before_access(b, response, ANSWER, write=False, alignment=ANSWER)
     is_canceled(x, op, b, b.load(int_type(32), b.byte_gep(response, 12)))
     return b.load(parsed_type("vector<4xi32>"), response, 4)
 

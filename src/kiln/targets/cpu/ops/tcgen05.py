@@ -135,7 +135,7 @@ def alloc(x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, columns: ir.Val
     i64 = int_type(64)
     first = b.if_(b.compare("eq", lane_of(x, b), 0))
     hooks = hooks_of(x, op)
-    hooks.access(first, pointer, 4, write=True, alignment=4, what="address of tensor memory")
+    hooks.before_access(first, pointer, 4, write=True, alignment=4, what="address of tensor memory")
     hooks.tensor_allocates(first, cta_group)
     meeting = meet_word(x, op, b, "tcgen05_alloc", b.i32(-1), columns)
     waits, fails = (b.i32(site) for site in (x.site_of(op, "tcgen05_alloc"), _site(x, op, "tcgen05.alloc")))

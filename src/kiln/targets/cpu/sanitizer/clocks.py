@@ -249,7 +249,7 @@ def acquire_over(clock: Ptr[Clock]) -> None:
 def section_over(section):
     """Return the section that says of the accesses of another one that they are over."""
     st = state.place
-    return section + st.over if section < lesser(st.engines, u32(GENERIC)) else section
+    return section + st.over_section if section < lesser(st.engines, u32(GENERIC)) else section
 
 
 @native
@@ -267,7 +267,9 @@ def join_over(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
 def knows_over(base, who, time):
     """Return whether a clock knows that what a thread did at a time is over."""
     st = state.place
-    return numbers(base)[who] >= time or (st.over != 0 and numbers(base)[st.over * st.threads + who] >= time)
+    return numbers(base)[who] >= time or (
+        st.over_section != 0 and numbers(base)[st.over_section * st.threads + who] >= time
+    )
 
 
 @native
@@ -310,7 +312,7 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
 
 @inline
 def sections(engines):
-    """Return the number of sections of a clock when so many engines are in use, without those of `State.over`."""
+    """Return the number of sections of a clock when so many engines are in use, without those of `State.over_section`."""
     return engines + VIEWS if engines > GENERIC else engines
 
 

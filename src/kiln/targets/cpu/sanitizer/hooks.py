@@ -109,9 +109,11 @@ class Hooks:
 
     # -- accesses ----------------------------------------------------------------------------------------
 
-    def access(self, b: Builder, address: ir.Value, bytes_: int | ir.Value, write: bool, **more: Any) -> ir.Value:
+    def before_access(
+        self, b: Builder, address: ir.Value, bytes_: int | ir.Value, write: bool, **more: Any
+    ) -> ir.Value:
         """Before an access; returns the address to use."""
-        return self.sanitizer.access(self.x, self.op, b, address, None, bytes_, write, **more)
+        return self.sanitizer.checked_address(self.x, self.op, b, address, None, bytes_, write, **more)
 
     def _attribute(self, name: str, default: str) -> str:
         return self.op.attributes[name].value if name in self.op.attributes else default  # pyright: ignore[reportAttributeAccessIssue]
@@ -127,7 +129,7 @@ class Hooks:
         used = self.x.at_entry(self.op.location).alloca(address.type)
         b.store(address, used)
         gives = b.if_(b.compare("ult", lane, count))
-        gives.store(self.access(gives, address, 16, write=stores, alignment=16), used)
+        gives.store(self.before_access(gives, address, 16, write=stores, alignment=16), used)
         return b.load(address.type, used)
 
     def atomic(self, b: Builder, address: ir.Value, type_: ir.Type, modifiers: str = "") -> ir.Value:
@@ -144,7 +146,9 @@ class Hooks:
         how = 2 if loads and stores else int(stores)
         what = "atomic update" if how == 2 else "atomic write" if stores else "atomic read"
         number = SCOPES.index(scope)
-        address = self.access(b, address, bytes_, write=stores, alignment=bytes_, atomic=True, scope=number, what=what)
+        address = self.before_access(
+            b, address, bytes_, write=stores, alignment=bytes_, atomic=True, scope=number, what=what
+        )
         if how == 2:
             self._call(b, "atomic", address, bytes_, orders, number)
             return address
@@ -160,7 +164,9 @@ class Hooks:
         if not strong:
             noncoherent = "nc" in words
             what = "non-coherent load" if noncoherent else ""
-            return self.access(b, address, bytes_, write=stores, alignment=bytes_, noncoherent=noncoherent, what=what)
+            return self.before_access(
+                b, address, bytes_, write=stores, alignment=bytes_, noncoherent=noncoherent, what=what
+            )
         scope = next((w for w in words if w in SCOPES), "sys")
         return self._atomic(b, address, bytes_, strong[0], scope, loads=not stores, stores=stores)
 
@@ -191,7 +197,7 @@ class Hooks:
 
     def mbarrier_init(self, b: Builder, address: ir.Value, count: ir.Value) -> ir.Value:
         """Before an mbarrier is initialized; returns the address to use."""
-        used = self.access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
+        used = self.before_access(b, address, 8, write=True, alignment=8, what="initialization of an mbarrier")
         self._call(b, "mbarrier_init", address, count, self._mbarrier_site(address, "mbarrier init"))
         return used
 
@@ -223,7 +229,7 @@ class Hooks:
 
     def _use(self, b: Builder, address: ir.Value, what: str, engine: int = 0) -> ir.Value:
         # not an atomic write: arrivals and waits never collide with each other, only with initialization
-        return self.access(
+        return self.before_access(
             b, address, 8, write=False, alignment=8, atomic=True, engine=engine, what=what, written=False
         )
 
@@ -250,8 +256,10 @@ class Hooks:
         """Before a `cp.async`; returns the addresses to use."""
         self.sanitizer.use(COPY)
         self._call(b, "copies", target, source, bytes_)
-        target = self.access(b, target, size, write=True, alignment=size, engine=COPY, what="asynchronous copy to")
-        return target, self.access(
+        target = self.before_access(
+            b, target, size, write=True, alignment=size, engine=COPY, what="asynchronous copy to"
+        )
+        return target, self.before_access(
             b, source, bytes_, write=False, alignment=size, engine=COPY, what="asynchronous copy from"
         )
 
@@ -272,9 +280,9 @@ class Hooks:
         reads, writes = (BULK_LOAD, BULK_LOAD) if mbarrier is not None else (BULK_SOURCE, BULK_STORE)
         if mbarrier is not None:
             self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
-        from_ = self.access(b, source, bytes_, write=False, alignment=16, engine=reads, what="bulk copy from")
+        from_ = self.before_access(b, source, bytes_, write=False, alignment=16, engine=reads, what="bulk copy from")
         what = "bulk reduction of" if combines else "bulk copy to"
-        to = self.access(b, target, bytes_, write=True, alignment=16, engine=writes, atomic=combines, what=what)
+        to = self.before_access(b, target, bytes_, write=True, alignment=16, engine=writes, atomic=combines, what=what)
         if mbarrier is not None:
             mbarrier = self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
         else:
@@ -307,14 +315,14 @@ class Hooks:
 
     def edit(self, b: Builder, map_: ir.Value) -> None:
         """Before an edit of a tensor map in memory."""
-        self.access(b, map_, 128, write=False, alignment=16)
-        self.access(b, map_, 128, write=True, alignment=16, what="edit of a tensor map", written=False)
+        self.before_access(b, map_, 128, write=False, alignment=16)
+        self.before_access(b, map_, 128, write=True, alignment=16, what="edit of a tensor map", written=False)
 
     def publish(self, b: Builder, target: ir.Value, source: ir.Value) -> None:
         """Before the first lane of a warp copies a tensor map and releases it."""
         self.sanitizer.use(BULK_SOURCE)
-        self.access(b, source, 128, write=False, alignment=128)
-        self.access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
+        self.before_access(b, source, 128, write=False, alignment=128)
+        self.before_access(b, target, 128, write=True, alignment=16, what="edit of a tensor map")
         self._call(b, "view", RELEASED_MAPS)
 
     def request(self, b: Builder, response: ir.Value, mbarrier: ir.Value, multicast: bool) -> None:
@@ -328,7 +336,9 @@ class Hooks:
         """Before an asynchronous store whose bytes an mbarrier counts; returns the addresses to use."""
         self.sanitizer.use(BULK_LOAD)
         self._call(b, "bulk", mbarrier, self._mbarrier_site(mbarrier, "mbarrier arrive"))
-        used = self.access(b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to")
+        used = self.before_access(
+            b, target, bytes_, write=True, alignment=4, engine=BULK_LOAD, what="asynchronous store to"
+        )
         return used, self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
 
     def copies_arrive(self, b: Builder, mbarrier: ir.Value) -> None:
@@ -446,12 +456,12 @@ class _NoHooks:
     def arrival(self, b: Builder, frame: Any, number: Any, count: Any, mode: int, arrive: Any) -> Any:
         return arrive()
 
-    def access(self, b: Builder, address: ir.Value, *_what: Any, **_how: Any) -> ir.Value:
+    def before_access(self, b: Builder, address: ir.Value, *_what: Any, **_how: Any) -> ir.Value:
         return address
 
-    atomic = ordered = access
+    atomic = ordered = before_access
 
-    rows = mbarrier_init = mbarrier_arrive = mbarrier_wait = access
+    rows = mbarrier_init = mbarrier_arrive = mbarrier_wait = before_access
 
     def copy(self, b: Builder, target: ir.Value, source: ir.Value, *_sizes: Any) -> tuple[ir.Value, ir.Value]:
         return target, source

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ....native import Ptr, address, inline, native, size_of, u32, u64
 from .memory import allocate, greater, lesser
 from .reporting import report, writes_what_is_there
-from .state import NONCOHERENT, NONCOHERENT_BIT, PLAIN, RULE, WRITE, LoneCell, detector, state
+from .state import LONE_NONCOHERENT, NONCOHERENT, PLAIN, RULE, WRITE, LoneCell, detector, state
 
 
 @detector.export
@@ -39,7 +39,7 @@ def prepare(lone: u32, unknown: u32) -> None:
     for part in (sizes.grid, sizes.block):
         for i in range(3):
             threads *= part[i]
-    if lone != 0 and threads < 0xFFFF_FFFF and st.kinds & PLAIN == 0:
+    if lone != 0 and threads < LONE_NONCOHERENT - 1 and st.kinds & PLAIN == 0:
         share_cells()
         for i in range(st.object_count):
             make_cells(i)
@@ -93,37 +93,35 @@ def lone_sizes(gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32) -> None:
 @native
 def lone_touch(cell: Ptr[LoneCell], flags: u32, site: u32, place: u64, size: u32) -> None:
     """Check one access to the bytes of one cell."""
-    me = state.place.who
+    me = state.place.lone_thread
     if flags & WRITE != 0:
-        if cell.w_who != 0 and cell.w_who != me:
-            if not (cell.w_site == site and writes_what_is_there(place)):
-                collide("write-write", cell.w_who, cell.w_site, site, place, size)
-        if cell.o_who == NONCOHERENT_BIT:
-            collide("non-coherent", cell.r_who, cell.o_site, site, place, size)
-        elif cell.r_who != 0 and cell.r_who != me:
-            collide("read-write", cell.r_who, cell.r_site, site, place, size)
-        elif cell.o_who != 0 and cell.o_who != me:
-            collide("read-write", cell.o_who, cell.o_site, site, place, size)
-        cell.w_who = me
-        cell.w_site = site
+        if cell.writer != 0 and cell.writer != me:
+            if not (cell.writer_site == site and writes_what_is_there(place)):
+                collide("write-write", cell.writer, cell.writer_site, site, place, size)
+        if cell.reader & LONE_NONCOHERENT != 0:
+            collide("non-coherent", cell.reader & ~u32(LONE_NONCOHERENT), cell.reader_site, site, place, size)
+        elif cell.reader != 0 and cell.reader != me:
+            collide("read-write", cell.reader, cell.reader_site, site, place, size)
+        elif cell.other != 0 and cell.other != me:
+            collide("read-write", cell.other, cell.other_site, site, place, size)
+        cell.writer = me
+        cell.writer_site = site
     elif flags & NONCOHERENT != 0:
-        if cell.w_who != 0:
-            collide("non-coherent", cell.w_who, cell.w_site, site, place, size)
-        cell.r_who = me
-        cell.r_site = site
-        cell.o_who = NONCOHERENT_BIT
-        cell.o_site = site
+        if cell.writer != 0:
+            collide("non-coherent", cell.writer, cell.writer_site, site, place, size)
+        cell.reader = me | LONE_NONCOHERENT
+        cell.reader_site = site
     else:
-        if cell.w_who != 0 and cell.w_who != me:
-            collide("write-read", cell.w_who, cell.w_site, site, place, size)
-        if cell.o_who == NONCOHERENT_BIT:  # which says more
+        if cell.writer != 0 and cell.writer != me:
+            collide("write-read", cell.writer, cell.writer_site, site, place, size)
+        if cell.reader & LONE_NONCOHERENT != 0:  # which says more
             return
-        if cell.r_who == 0 or cell.r_who == me:
-            cell.r_who = me
-            cell.r_site = site
-        if (cell.o_who == 0 or cell.o_who == me) and cell.r_who != me:
-            cell.o_who = me
-            cell.o_site = site
+        if cell.reader == 0 or cell.reader == me:
+            cell.reader = me
+            cell.reader_site = site
+        if (cell.other == 0 or cell.other == me) and cell.reader != me:
+            cell.other = me
+            cell.other_site = site
 
 
 @inline

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Access:
+class AccessCheck:
     """A call of the detector that checks an access."""
 
     call: ir.Operation
@@ -59,36 +59,36 @@ def say_who(x: Expander) -> None:
     thread = b.linear(indices["thread_idx"], indices["block_dim"])
     block = b.linear(indices["block_idx"], indices["grid_dim"])
     per_block = b.product(indices["block_dim"])
-    who = b.binary("addi", b.binary("addi", thread, 1), b.binary("muli", block, per_block))
+    number = b.binary("addi", b.binary("addi", thread, 1), b.binary("muli", block, per_block))
     state = state_address(x.module, b)
-    for name, value in (("tid", thread), ("group", block), ("who", who)):
+    for name, value in (("tid", thread), ("group", block), ("lone_thread", number)):
         b.store(value, b.byte_gep(state, _offset(State, name)))
 
 
-def shorten(sanitizer: Instrumentation, x: Expander, accesses: list[Access], written: set[int], lone: bool) -> None:
+def shorten(sanitizer: Instrumentation, x: Expander, checks: list[AccessCheck], written: set[int], lone: bool) -> None:
     """Replace the calls for accesses by inline checks that call the detector only on failure."""
-    for access in accesses:
-        unchecked = access.argument < 0 or (access.noncoherent and access.argument in written and not sanitizer.plain)
-        if not unchecked and (lone or sanitizer.plain or access.argument not in written):
-            _shorten(sanitizer, x, access, access.argument in written)
+    for check in checks:
+        unchecked = check.argument < 0 or (check.noncoherent and check.argument in written and not sanitizer.plain)
+        if not unchecked and (lone or sanitizer.plain or check.argument not in written):
+            _shorten(sanitizer, x, check, check.argument in written)
 
 
-def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: bool) -> None:
-    call = access.call
+def _shorten(sanitizer: Instrumentation, x: Expander, check: AccessCheck, written: bool) -> None:
+    call = check.call
     i64 = int_type(64)
     i32 = int_type(32)
     b = Builder(ir.InsertionPoint(call), call.location)
     address = call.operands[0]
     state = state_address(x.module, b)
-    place = _offset(State, "objects") + access.argument * ctypes.sizeof(Object)
+    place = _offset(State, "objects") + check.argument * ctypes.sizeof(Object)
 
     def field(name: str) -> ir.Value:
         return b.load(i64, b.byte_gep(state, place + _offset(Object, name)))
 
-    end = b.binary("addi", address, access.bytes_)
+    end = b.binary("addi", address, check.bytes_)
     fine = [b.compare("uge", address, field("low")), b.compare("ule", end, field("high"))]
-    if access.alignment > 1:
-        low_bits = b.binary("andi", address, access.alignment - 1)
+    if check.alignment > 1:
+        low_bits = b.binary("andi", address, check.alignment - 1)
         fine.append(b.compare("eq", low_bits, 0))
     mine: list[tuple[ir.Value, ir.Value]] = []
     if not written and not sanitizer.plain:
@@ -98,7 +98,7 @@ def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: b
     if written and "race" in sanitizer.kinds:
         shift = b.load(i32, b.byte_gep(state, _offset(State, "shift")))
         whole = b.binary("shli", b.i32(1), shift)
-        fine.append(b.compare("eq", whole, access.bytes_))
+        fine.append(b.compare("eq", whole, check.bytes_))
         fine.append(b.compare("ne", field("bias"), 0))
         inside = _all(b, fine)
         number = b.binary("shrui", address, b.value("arith.extui", i64, (shift,)))
@@ -106,20 +106,20 @@ def _shorten(sanitizer: Instrumentation, x: Expander, access: Access, written: b
         # where there is no cell, look at memory that is there: the state itself
         here = b.value("llvm.ptrtoint", i64, (state,))
         cell = b.value("llvm.inttoptr", state.type, (b.select(inside, at, here),))
-        me = b.load(i32, b.byte_gep(state, _offset(State, "who")))
-        seen = {name: b.load(i32, b.byte_gep(cell, _offset(LoneCell, f"{name}_who"))) for name in "wro"}
+        me = b.load(i32, b.byte_gep(state, _offset(State, "lone_thread")))
+        seen = {name: b.load(i32, b.byte_gep(cell, _offset(LoneCell, name))) for name in ("writer", "reader", "other")}
         fine = [inside]
-        for name in "wr":
+        for name in ("writer", "reader"):
             nobody = b.compare("eq", seen[name], 0)
             fine.append(b.binary("ori", nobody, b.compare("eq", seen[name], me)))
-        if access.write:
-            fine.append(b.compare("eq", seen["o"], 0))
-        kind = "w" if access.write else "r"
+        if check.write:
+            fine.append(b.compare("eq", seen["other"], 0))
+        kind = "writer" if check.write else "reader"
         mine = [
-            (me, b.byte_gep(cell, _offset(LoneCell, f"{kind}_who"))),
-            (b.i32(access.site), b.byte_gep(cell, _offset(LoneCell, f"{kind}_site"))),
+            (me, b.byte_gep(cell, _offset(LoneCell, kind))),
+            (b.i32(check.site), b.byte_gep(cell, _offset(LoneCell, f"{kind}_site"))),
         ]
-    _instead(b, access, _all(b, fine), address, mine)
+    _instead(b, check, _all(b, fine), address, mine)
 
 
 def _all(b: Builder, conditions: list[ir.Value]) -> ir.Value:
@@ -129,7 +129,7 @@ def _all(b: Builder, conditions: list[ir.Value]) -> ir.Value:
     return result
 
 
-def _instead(b: Builder, access: Access, fine: ir.Value, address: ir.Value, stores: list[Any]) -> None:
+def _instead(b: Builder, check: AccessCheck, fine: ir.Value, address: ir.Value, stores: list[Any]) -> None:
     """Make the stores if the access is fine, else the call; both give the address to use."""
     branch = b.op("scf.if", [int_type(64)], (fine,), None, 2)
     then, other = (region.blocks.append() for region in branch.regions)
@@ -137,8 +137,8 @@ def _instead(b: Builder, access: Access, fine: ir.Value, address: ir.Value, stor
     for value, place in stores:
         inside.store(value, place)
     inside.op("scf.yield", (), (address,))
-    call = access.call
+    call = check.call
     call.results[0].replace_all_uses_with(branch.results[0])
     last = Builder(ir.InsertionPoint(other), b.location).op("scf.yield", (), (call.results[0],))
-    for op in (*access.calls, call):
+    for op in (*check.calls, call):
         op.move_before(last)

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 class KernelFacts:
     """Facts about a kernel that its accesses imply."""
 
-    accesses: list[inline.Access] = dataclasses.field(default_factory=list)
+    checks: list[inline.AccessCheck] = dataclasses.field(default_factory=list)
     written: set[int] = dataclasses.field(default_factory=set)
     """Arguments that it writes."""
     writes_unknown: bool = False
@@ -192,9 +192,9 @@ class Instrumentation(ReportFacts):
         if "numeric" in self.kinds:
             numeric.watch(self, x)
         elif "memory" in self.kinds or self.plain:
-            numeric.watch_multiplied(self, x, facts.accesses)
+            numeric.watch_multiplied(self, x, facts.checks)
         facts.lone = not (facts.ordered or state.waits or state.meets or state.copies or state.spins or self.together)
-        inline.shorten(self, x, facts.accesses, facts.written, facts.lone)
+        inline.shorten(self, x, facts.checks, facts.written, facts.lone)
         if facts.lone:
             inline.say_who(x)
             return
@@ -358,7 +358,7 @@ class Instrumentation(ReportFacts):
         """Note that the program uses an engine."""
         self.engines: int = max(self.engines, engine + 1)
 
-    def access(
+    def checked_address(
         self,
         x: Expander,
         op: AnyOp,
@@ -417,12 +417,12 @@ class Instrumentation(ReportFacts):
             place = x.at_entry(op.location).alloca(value.type)
             calls.append(b.op("llvm.store", (), (value, place)))
             calls.append(call_operation(x.module, b, "writes", address, place))
-        made = call_operation(x.module, b, "access", address, bytes_, flags, site, memory.low, memory.high)
+        made = call_operation(x.module, b, "check_access", address, bytes_, flags, site, memory.low, memory.high)
         checked = made.results[0]
         if isinstance(bytes_, int) and not engine:
             argument = memory.low - 1 if not flags & SHARED else -1
-            facts.accesses.append(
-                inline.Access(made, tuple(calls), argument, bytes_, alignment, site, write, noncoherent)
+            facts.checks.append(
+                inline.AccessCheck(made, tuple(calls), argument, bytes_, alignment, site, write, noncoherent)
             )
         if looks:
             swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)

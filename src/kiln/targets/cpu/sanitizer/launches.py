@@ -23,8 +23,8 @@ from .state import (
     Cell,
     Clock,
     Ending,
+    LastAccess,
     Meeting,
-    Reader,
     Thread,
     detector,
     state,
@@ -99,7 +99,7 @@ def extent(low: u64, size: u64, readonly: u32) -> None:
 
 @detector.export
 def launch(
-    kinds: u32, kernel: u32, shift: u32, engines: u32, over: u32, smem: u32, stream: u64, programmatic: u32
+    kinds: u32, kernel: u32, shift: u32, engines: u32, relaxes: u32, smem: u32, stream: u64, programmatic: u32
 ) -> None:
     """Begin a launch with so many engines in use; a `programmatic` one may overlap the previous launch."""
     st = state.place
@@ -134,7 +134,7 @@ def launch(
     st.kernel = kernel
     st.shift = shift
     st.engines = engines
-    st.over = over  # whether waits are relaxed; `group` makes a section of it
+    st.relaxes = relaxes
     st.smem = smem
     st.limit = 3 << 30
     st.active = 1
@@ -216,8 +216,8 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         st.threads = n
         st.per_block = per_block
         clustered = sizes.cluster[0] * sizes.cluster[1] * sizes.cluster[2] > 1
-        over = clustered or st.over != 0
-        st.over = sections(st.engines) if over else u32(0)
+        over = clustered or st.relaxes != 0
+        st.over_section = sections(st.engines) if over else u32(0)
         all_sections = sections(st.engines) + (u32(GENERIC) if over else u32(0))
         st.length = u32(0) if plain else n * all_sections
         st.identities = n * st.engines
@@ -240,8 +240,8 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         st.slots = many(BarrierSlot, blocks * BARRIERS)
         st.meetings = many(Meeting, warps * 32)
         remote = u64(blocks) * st.identities * 2
-        if clustered and not plain and remote * size_of(Reader) < _MOST_REMOTE:
-            st.remote = many(Reader, remote)
+        if clustered and not plain and remote * size_of(LastAccess) < _MOST_REMOTE:
+            st.remote = many(LastAccess, remote)
             st.endings = many(Ending, blocks)
     else:
         forget(blocks, warps)

@@ -83,6 +83,12 @@ def in_scope(scope: u32, group: u32, tid: u32) -> bool:
     return group >= st.first_group and blocks_of(scope, group, tid) == blocks_of(scope, st.group, st.tid)
 
 
+@inline
+def has_fenced(thread, level):
+    """Return whether a thread has executed a fence of a scope: the time of a clock is never 0."""
+    return thread.fences[level].own[0] != 0
+
+
 @native
 def released(level: u32, scope: u32, explicit: bool) -> Ptr[Clock]:
     """Return what an atomic write of the running thread releases at a level, in a new clock; None if nothing.
@@ -91,7 +97,7 @@ def released(level: u32, scope: u32, explicit: bool) -> Ptr[Clock]:
     """
     thread = state.place.current
     made = Ptr[Clock](None)
-    if level <= scope and (explicit or thread.fences[level].own[0] != 0):
+    if level <= scope and (explicit or has_fenced(thread, level)):
         made = clock_new()
         if explicit:
             release_into(made, thread.base, ref(thread).own)

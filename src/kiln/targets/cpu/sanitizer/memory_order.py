@@ -8,9 +8,9 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, u32, u64
 from ..runtime.engine_table import GENERIC
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, tick
-from .locations import blocks_of, location, publish, released
+from .locations import blocks_of, has_fenced, location, publish, released
 from .memory import lesser, raise_to
-from .state import GPU, IN_GLOBAL, IN_SHARED, LEVELS, MAPS, RELEASED_MAPS, SECTIONS, Clock, Thread, detector, state
+from .state import CTA, GPU, IN_GLOBAL, IN_SHARED, LEVELS, MAPS, RELEASED_MAPS, SECTIONS, Clock, Thread, detector, state
 from .store_buffer import load_from, settle_at, settle_own
 
 
@@ -55,7 +55,7 @@ def atomic(address: u64, size: u32, order: u32, scope: u32) -> None:
     settle_at(address, size)
     explicit = order & 2 != 0
     widest = lesser(scope, u32(GPU))
-    found = location(address, explicit or st.current.fences[0].own[0] != 0)
+    found = location(address, explicit or has_fenced(st.current, CTA))
     if found != None:
         for level in range(u32(LEVELS)):
             mine = blocks_of(level, st.group, st.tid)

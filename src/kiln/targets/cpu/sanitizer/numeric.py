@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..expand import Expander
-    from .inline import Access
+    from .inline import AccessCheck
     from .instrument import Instrumentation
 
 _MOVES = {"arith.constant", "arith.bitcast", "arith.select", "arith.negf"}
@@ -32,7 +32,7 @@ def watch(sanitizer: Instrumentation, x: Expander) -> None:
     _Watch(sanitizer, x).run()
 
 
-def watch_multiplied(sanitizer: Instrumentation, x: Expander, accesses: list[Access]) -> None:
+def watch_multiplied(sanitizer: Instrumentation, x: Expander, accesses: list[AccessCheck]) -> None:
     """Check accesses whose index has a 32-bit product of two numbers that are known when the kernel runs."""
     for access in accesses:
         b = Builder(ir.InsertionPoint(access.call), access.call.location)

@@ -61,7 +61,7 @@ class Case:
         return self.site.element_bits / 8 or 1
 
     @property
-    def access(self) -> str:
+    def action(self) -> str:
         """What this side does to the memory."""
         return _phrase(self.site.what, self.memory)
 
@@ -149,7 +149,7 @@ def _race(case: Case) -> Words:
     elif same and case.engine:
         other = other.replace(f"of thread {triple(case.thread)}", "of its own")
     done = _DONE.get(case.rule, "accessed")
-    text = f"{case.me} {case.access}; {other} {done} it, and nothing orders the two"
+    text = f"{case.me} {case.action}; {other} {done} it, and nothing orders the two"
     return Words(text, _what_is_missing(case), f"{'written' if done == 'wrote' else done} here by {other.rstrip(',')}")
 
 
@@ -158,7 +158,7 @@ def _scope(case: Case) -> Words:
     mine, theirs = (native.SCOPES[number] for number in case.extra)
     wider = '"cluster" or "gpu"' if _share_cluster(case) else '"gpu"'
     return Words(
-        f'{case.me} {case.access} with scope "{mine}", {case.other} accessed it with scope "{theirs}", and two atomic '
+        f'{case.me} {case.action} with scope "{mine}", {case.other} accessed it with scope "{theirs}", and two atomic '
         "accesses race unless the scope of each includes the thread of the other",
         f"give both the scope {wider}",
         f"accessed here by {case.other}",
@@ -169,10 +169,10 @@ def _noncoherent(case: Case) -> Words:
     """Return the words for memory that a kernel writes, and loads as memory that nobody writes."""
     rule = "which is for memory that no thread writes while the kernel runs"
     if case.site.what == _NONCOHERENT:
-        text = f"{case.me} {case.access}, {rule}, and {case.other} wrote it"
+        text = f"{case.me} {case.action}, {rule}, and {case.other} wrote it"
         done = "written"
     else:
-        text = f"{case.me} {case.access}, and {case.other} loaded it by ld.global.nc, {rule}"
+        text = f"{case.me} {case.action}, and {case.other} loaded it by ld.global.nc, {rule}"
         done = "loaded"
     return Words(text, "load it without invariant=True, nc or ldu", f"{done} here by {case.other}")
 
@@ -244,7 +244,7 @@ def _unwaited(case: Case) -> Words:
     """Return the words for a load or store of tensor memory that nobody waited for."""
     loads = case.engine == engine_table.TCGEN05_LD
     done, call = ("load", "fence_view_async_tmem_load()") if loads else ("store", "fence_view_async_tmem_store()")
-    text = f"{case.me} {case.access} after {case.other}, whose warp has not waited until the {done} is complete"
+    text = f"{case.me} {case.action} after {case.other}, whose warp has not waited until the {done} is complete"
     return Words(
         text, f"call {call} in the warp, before the barrier or mbarrier that follows its {done}s", f"{done} here"
     )
@@ -314,7 +314,7 @@ def _bounds(case: Case) -> Words:
     record = case.record
     if record.modes:
         shape = ", ".join(map(str, record.extents[: record.modes]))
-        return Words(f"{case.me} {case.access}, and its shape is ({shape})", _GUARD)
+        return Words(f"{case.me} {case.action}, and its shape is ({shape})", _GUARD)
     if record.space == 0:
         # of many elements at once, the first that is outside: they may begin inside
         at = int((low if low < 0 else max(low, high)) // size)
@@ -341,7 +341,7 @@ def _bounds(case: Case) -> Words:
         if "[" in case.memory:
             text = f"{case.memory}, {text}"
         return Words(f"{case.me} {_phrase(site.what, text)}", _outside(where))
-    return Words(f"{case.me} {case.access}, which is no memory of the program", _GUARD)
+    return Words(f"{case.me} {case.action}, which is no memory of the program", _GUARD)
 
 
 def _box_outside(case: Case) -> Words:
@@ -364,7 +364,7 @@ def _uninitialized(case: Case) -> Words:
         return Words(
             f"{case.me} issues a tcgen05.mma that {what} {case.memory}, which nobody has written since it was allocated"
             if what
-            else f"{case.me} {case.access}, which nobody has written since it was allocated",
+            else f"{case.me} {case.action}, which nobody has written since it was allocated",
             "the first MMA into an accumulator does not accumulate; write other operands, in the lanes of all warps, first",
         )
     return Words(
@@ -486,7 +486,7 @@ def _not_finite(case: Case) -> Words:
     record = case.record
     bits = [case.extra[1], *record.numbers]
     result, left, right = (struct.unpack("<d", struct.pack("<Q", b & (1 << 64) - 1))[0] for b in bits)
-    numbers = [f"{value:.6g}" for value in (left, right)[: record.bytes]]
+    numbers = [f"{value:.6g}" for value in (left, right)[: record.operands]]
     sign = _OPERATORS.get(case.site.what)
     if sign is not None and len(numbers) == 2:
         text = f"{numbers[0]} {sign} {numbers[1]}"
@@ -521,7 +521,7 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
     "scope": _scope,
     "non-coherent": _noncoherent,
     "proxy": Words(
-        "{c.me} {c.access} in the async proxy; {c.other} wrote it, and no fence tells the async proxy so",
+        "{c.me} {c.action} in the async proxy; {c.other} wrote it, and no fence tells the async proxy so",
         "the writer calls fence_proxy(...) for the async proxy before the barrier that precedes the copy or WGMMA",
         _WRITTEN,
     ),
@@ -535,12 +535,12 @@ _RULES: dict[str, Words | Callable[[Case], Words]] = {
     "tmem-unwaited": _unwaited,
     "tmem-unwaited-load": _unwaited,
     "tmem-format": Words(
-        "{c.me} {c.access}; {c.other} wrote an accumulator there, whose cells have one element of 32 bits",
+        "{c.me} {c.action}; {c.other} wrote an accumulator there, whose cells have one element of 32 bits",
         "load the accumulator, convert it, and store it as the operand: packed elements of A, or scale factors",
         _WRITTEN,
     ),
     "tmem-scales": Words(
-        "{c.me} {c.access}; {c.other} wrote something else there than the scale factors of the operand's rows",
+        "{c.me} {c.action}; {c.other} wrote something else there than the scale factors of the operand's rows",
         "a column has the scale factors of 32 rows, in all four quarters of the lanes: look at the address of the scale "
         "factors, and at what overwrites a part of them",
         _WRITTEN,

@@ -45,9 +45,10 @@ from .state import (
     WRITE,
     Access,
     Cell,
+    CopySource,
+    LastAccess,
     LoneCell,
     Page,
-    Reader,
     Readers,
     Spare,
     detector,
@@ -89,20 +90,20 @@ def find_page(key: u64) -> Ptr[Cell]:
 
 
 @native
-def readers_new() -> Ptr[Reader]:
+def readers_new() -> Ptr[LastAccess]:
     """Return an array of readers over all identities; None if the detector's memory is exhausted."""
     st = state.place
     spare = st.free_arrays
     if spare != None:
         st.free_arrays = spare.next
-        clear(Ptr[Reader](spare + 1), st.identities)
+        clear(Ptr[LastAccess](spare + 1), st.identities)
     else:
         if st.allocated >= st.limit:
             return None
-        spare = Ptr[Spare](allocate(u64(st.identities) * size_of(Reader) + size_of(Spare)))
+        spare = Ptr[Spare](allocate(u64(st.identities) * size_of(LastAccess) + size_of(Spare)))
         spare.before = st.arrays  # all are linked, so that a new group gets them back
         st.arrays = spare
-    return Ptr[Reader](spare + 1)
+    return Ptr[LastAccess](spare + 1)
 
 
 @inline
@@ -112,27 +113,27 @@ def readers_of(cell):
 
 @inline
 def is_dense(cell, shared):
-    return shared and cell.read.clock != 0 and cell.read.tid == DENSE
+    return shared and cell.read.clock != 0 and cell.read.who == DENSE
 
 
 @inline
 def of_atomic(atomic, scope):
-    """Return the bits of `Access.tid` that say whether an access is atomic, and its scope."""
+    """Return the bits of `Access.who` that say whether an access is atomic, and its scope."""
     return (u32(ATOMIC_BIT) | scope << SCOPE_AT) if atomic else u32(0)
 
 
 @inline
-def set_access(target, clock, tid, site, group):
+def set_access(target, clock, who, site, group):
     target.clock = clock
-    target.tid = tid
+    target.who = who
     target.site = site
     target.group = group
 
 
 @inline
 def collide(rule, site, other, address, size):
-    late = uncommitted(other.group, other.tid & WHO, other.clock)
-    report(rule, site, other.site, other.group, other.tid & WHO, address, size, late)
+    late = uncommitted(other.group, other.who & WHO, other.clock)
+    report(rule, site, other.site, other.group, other.who & WHO, address, size, late)
 
 
 @native
@@ -147,7 +148,7 @@ def uncommitted(group: u32, who: u32, clock: u32) -> u64:
 @inline
 def scope_of(access):
     """Return the scope of an atomic access that was recorded."""
-    return access.tid >> SCOPE_AT & SYSTEM
+    return access.who >> SCOPE_AT & SYSTEM
 
 
 @native
@@ -157,7 +158,7 @@ def check_scopes(other: Ptr[Access], scope: u32, site: u32, address: u64, size: 
     If not, report a race.
     """
     theirs = scope_of(other)
-    who = other.tid & WHO
+    who = other.who & WHO
     if in_scope(lesser(scope, theirs), other.group, who):
         return True
     report(RULE["scope"], site, other.site, other.group, who, address, size, scope, theirs)
@@ -180,7 +181,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         return
     if engine == 0 and not noncoherent:  # once more?
         last = cell.write if writes else cell.read
-        if last.clock == clock and last.tid == me and last.group == group:
+        if last.clock == clock and last.who == me and last.group == group:
             if not writes or (not atomic and cell.read.clock == 0 and cell.atomic.clock == 0):
                 return
     view = u32(0)
@@ -188,8 +189,8 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         view = u32(IN_SHARED) if shared else u32(IN_GLOBAL)
         view = u32(MAPS) if flags & OF_MAP != 0 else view
     unordered = False
-    other = cell.write.tid & WHO
-    other_atomic = cell.write.tid & ATOMIC_BIT != 0
+    other = cell.write.who & WHO
+    other_atomic = cell.write.who & ATOMIC_BIT != 0
     if cell.write.clock != 0 and not (other == me and cell.write.group == group and engine == 0):
         unordered = not ordered(cell.write.group, other, cell.write.clock, view)
     # those of one proxy are in one order, those of different ones are not
@@ -207,7 +208,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
             collide(rule, site, cell.write, address, size)
     earlier = False
     if cell.atomic.clock != 0:
-        before = cell.atomic.tid & WHO
+        before = cell.atomic.who & WHO
         if not (before == me and cell.atomic.group == group):
             earlier = not ordered(cell.atomic.group, before, cell.atomic.clock, view)
         if earlier and not atomic:
@@ -221,7 +222,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         if not atomic:
             cell.atomic.clock = 0
         if engine == COPY:
-            cell.atomic.tid, cell.atomic.site = source_of(address)
+            note_source(cell, address)
         set_access(cell.write, clock, me | of_atomic(atomic, scope), site, group)
         cell.read.clock = 0
         cell.other.clock = 0
@@ -229,7 +230,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         if shared and cell.write.clock == 0 and flags & NO_INIT == 0:
             report(RULE["uninitialized"], site, site, group, me, address, size)
         if noncoherent:
-            if cell.read.tid & NONCOHERENT_BIT == 0:
+            if cell.read.who & NONCOHERENT_BIT == 0:
                 copy(cell.other, cell.read)
             set_access(cell.read, clock, me | NONCOHERENT_BIT, site, group)
         elif not atomic:
@@ -249,26 +250,34 @@ def is_written(cell: Ptr[Cell], site: u32, address: u64, size: u32) -> bool:
 
 
 @inline
-def source_of(address):
-    """Return the address that the current `cp.async` copies to a cell from, in two halves.
+def source_in(cell):
+    return Ptr[CopySource](cell.atomic)
 
-    It is 1 where the copy writes zeros, and 0 if it writes both.
-    """
+
+@inline
+def source_of(address):
+    """Return what the current `cp.async` copies to a cell: whether that is of one kind, and the address; 0 of zeros."""
     st = state.place
     offset = address - st.source_for
-    source = u64(0)
-    if offset >= st.source_bytes:
-        source = u64(1)
-    elif offset + (u64(1) << st.shift) <= st.source_bytes:
-        source = st.source + offset
-    return u32(source), u32(source >> 32)
+    zeros = offset >= st.source_bytes
+    whole = offset + (u64(1) << st.shift) <= st.source_bytes
+    return zeros or whole, u64(0) if zeros else st.source + offset
+
+
+@inline
+def note_source(cell, address):
+    known, place = source_of(address)
+    source = source_in(cell)
+    source.known = u32(known)
+    source.address = place
 
 
 @native
 def copies_the_same(cell: Ptr[Cell], address: u64) -> bool:
     """Return whether the current `cp.async` copies the bytes to a cell that the last one copied there."""
-    low, high = source_of(address)
-    return (low | high) != 0 and cell.atomic.clock == 0 and cell.atomic.tid == low and cell.atomic.site == high
+    known, place = source_of(address)
+    source = source_in(cell)
+    return known and cell.atomic.clock == 0 and source.known != 0 and source.address == place
 
 
 @native
@@ -306,12 +315,12 @@ def check_readers(
         st.free_arrays = spare
         return
     for reader in (cell.read, cell.other):
-        who = reader.tid & WHO
+        who = reader.who & WHO
         known = who == me and reader.group == st.group and engine == 0
-        if reader.clock != 0 and reader.tid & NONCOHERENT_BIT != 0 and reader.group >= st.first_group:
+        if reader.clock != 0 and reader.who & NONCOHERENT_BIT != 0 and reader.group >= st.first_group:
             collide(RULE["non-coherent"], site, reader, address, size)
         elif reader.clock != 0 and not known and not ordered(reader.group, who, reader.clock, OVER):
-            if reader.tid & ATOMIC_BIT == 0:
+            if reader.who & ATOMIC_BIT == 0:
                 collide(RULE["read-write"], site, reader, address, size)
             elif not atomic or engine >= GENERIC:
                 collide(RULE["atomic"], site, reader, address, size)
@@ -320,7 +329,7 @@ def check_readers(
 
 
 @native
-def may_be_late(array: Ptr[Reader], latest: u32, me: u32, engine: u32) -> bool:
+def may_be_late(array: Ptr[LastAccess], latest: u32, me: u32, engine: u32) -> bool:
     """Return whether a reader may be unordered; most often none is, which is quick to see without branches."""
     st = state.place
     base = st.current.base
@@ -346,27 +355,27 @@ def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -
         readers.latest = greater(readers.latest, clock if me < st.threads else u32(DENSE))
         return
     read = cell.read
-    if read.clock != 0 and read.tid & NONCOHERENT_BIT != 0:  # which stays
+    if read.clock != 0 and read.who & NONCOHERENT_BIT != 0:  # which stays
         read = cell.other
     elif read.clock != 0:
-        mine = read.tid == me and read.group == st.group
-        if not mine and not ordered(read.group, read.tid & WHO, read.clock, 0):
+        mine = read.who == me and read.group == st.group
+        if not mine and not ordered(read.group, read.who & WHO, read.clock, 0):
             other = cell.other
-            free = other.clock == 0 or (other.tid == me and other.group == st.group)
-            if not shared or free or ordered(other.group, other.tid & WHO, other.clock, 0):
+            free = other.clock == 0 or (other.who == me and other.group == st.group)
+            if not shared or free or ordered(other.group, other.who & WHO, other.clock, 0):
                 copy(other, read)
             else:
                 array = readers_new()
                 if array != None:
                     for before in (other, read):
-                        array[before.tid & WHO].clock = before.clock
-                        array[before.tid & WHO].site = before.site
+                        array[before.who & WHO].clock = before.clock
+                        array[before.who & WHO].site = before.site
                     array[me].clock = clock
                     array[me].site = site
-                    engines = max(me, read.tid & WHO, other.tid & WHO) >= st.threads
+                    engines = max(me, read.who & WHO, other.who & WHO) >= st.threads
                     readers.latest = u32(DENSE) if engines else max(clock, read.clock, other.clock)
                     readers.array = array
-                    read.tid = DENSE
+                    read.who = DENSE
                     return
     set_access(read, clock, me, site, st.group)
 
@@ -387,11 +396,11 @@ def record_atomic_read(cell: Ptr[Cell], tid: u32, clock: u32, site: u32, shared:
 @inline
 def replaceable(access, tid):
     """Return whether a new atomic read says what an earlier one said: it has the same scope, and comes after it."""
-    return access.tid >> SCOPE_AT == tid >> SCOPE_AT and ordered(access.group, access.tid & WHO, access.clock, 0)
+    return access.who >> SCOPE_AT == tid >> SCOPE_AT and ordered(access.group, access.who & WHO, access.clock, 0)
 
 
 @detector.export
-def access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) -> u64:
+def check_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) -> u64:
     """Check an access, and return the address to use: scratch memory if the access is invalid.
 
     In shared memory `low` and `high` bound the allocation, as offsets; in global memory `low` is the number of the
@@ -573,8 +582,9 @@ def number(site: u32, index: u32, count: u32, operands: u32, result: u64, left: 
     """Report a result that is not finite although the operands are: element `index` of `count`, as bits of doubles."""
     st = state.place
     if st.active != 0:
-        f = report_alone("not-finite", site, 0, operands, index | (u64(count) << 32), result)
+        f = report_alone("not-finite", site, 0, 0, index | (u64(count) << 32), result)
         if f != None:
+            f.operands = operands
             f.numbers[0] = left
             f.numbers[1] = right
             st.unplaced = f

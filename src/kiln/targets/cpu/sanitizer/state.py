@@ -91,7 +91,10 @@ ATOMIC_BIT = 1 << 31
 SCOPE_AT = 29
 NONCOHERENT_BIT = 1 << 28
 WHO = NONCOHERENT_BIT - 1
-"""Of `Access.tid`: a bit for atomic accesses, the place of their scope, a bit for NONCOHERENT, the bits of the identity."""
+"""Of `Access.who`: a bit for atomic accesses, the place of their scope, a bit for NONCOHERENT, the bits of the identity."""
+
+LONE_NONCOHERENT = 1 << 31
+"""Of `LoneCell.reader`."""
 
 TENSOR_LANES = 16
 """Lanes of tensor memory that a cell stands for, in one column."""
@@ -219,7 +222,7 @@ class Registers:
     high: u64
     site: u32
     group: u32  # of WGMMAs, counted as in `Thread.groups`
-    is_accumulator: u32  # whether a WGMMA writes them
+    written: u32  # whether the WGMMA, or the access, writes them
     padding: u32
 
 
@@ -245,7 +248,7 @@ class Thread:
     fenced: u32  # it has accessed nothing since a sequentially consistent fence: its scope, plus 1
     ring: Array[u32, len(ENGINES) * RING]  # the epoch of each committed group
     flights: Array[Registers, FLIGHTS]  # that incomplete WGMMAs use
-    touched: Array[Registers, FLIGHTS]  # accessed since the last `wgmma_fence`; `is_accumulator` if written
+    touched: Array[Registers, FLIGHTS]  # accessed since the last `wgmma_fence`
     next_flight: u32  # the entry to reuse if all are taken
     next_touched: u32
     wgmma_fences: u32  # whether there was a `wgmma_fence`
@@ -255,11 +258,10 @@ class Thread:
 
 @struct
 class Access:
-    """An access: identity, its time, and place. A clock of 0 means none. `tid` also says whether it is atomic, and its
-    scope."""
+    """An access: its time, who made it, and where. A clock of 0 means none."""
 
     clock: u32
-    tid: u32
+    who: u32  # the identity, and bits above it (`WHO`)
     site: u32
     group: u32
 
@@ -268,8 +270,8 @@ class Access:
 class Cell:
     """The last accesses to a few bytes.
 
-    In shared memory, `read.tid` DENSE means that `other` is a `Readers`: there are more than two. After a `cp.async`,
-    `atomic.tid` and `atomic.site` are the address that it reads.
+    In shared memory, `read.who` DENSE means that there are more than two reads: a `Readers` is in place of `other`. While
+    there is no such atomic write, a `CopySource` is in place of `atomic`.
     """
 
     write: Access
@@ -279,16 +281,25 @@ class Cell:
 
 
 @struct
-class Readers:
-    """Many readers, in place of `Cell.other`."""
+class CopySource:
+    """What the last `cp.async` to a cell has copied there; it counts if that is the last write."""
 
-    array: Ptr[Reader]  # over all identities
+    no_clock: u32  # 0, as a clock of `Cell.atomic`
+    known: u32  # whether all bytes of the cell come from one address, or are all zeros
+    address: u64  # 0: zeros
+
+
+@struct
+class Readers:
+    """The reads of a cell with more than two."""
+
+    array: Ptr[LastAccess]  # over all identities
     latest: u32  # clock in it; DENSE: an engine is among the readers
 
 
 @struct
-class Reader:
-    """The last read of an identity; a clock of 0 means none."""
+class LastAccess:
+    """When and where an identity made its last access of a kind; a clock of 0 means none."""
 
     clock: u32
     site: u32
@@ -296,17 +307,17 @@ class Reader:
 
 @struct
 class LoneCell:
-    """The accessors of a few bytes in a kernel whose threads never synchronize, as thread number in the launch plus 1.
+    """The accessors of a few bytes in a kernel whose threads never synchronize, as `State.lone_thread` numbers them.
 
-    `w` is the last writer, `r` a reader, `o` another reader; NONCOHERENT_BIT: the reader `r`, whose load was NONCOHERENT.
+    They are the last writer, a reader, and another reader. LONE_NONCOHERENT is a bit of a reader whose load was NONCOHERENT.
     """
 
-    w_who: u32
-    w_site: u32
-    r_who: u32
-    r_site: u32
-    o_who: u32
-    o_site: u32
+    writer: u32
+    writer_site: u32
+    reader: u32
+    reader_site: u32
+    other: u32
+    other_site: u32
 
 
 @struct
@@ -504,7 +515,8 @@ class Finding:
     other_kernel: u32
     before: u32  # whether the other side belongs to the previous launch
     schedule: u32  # under which it was found
-    numbers: Array[i64, 2]  # the operands of an operation, as bits of doubles
+    operands: u32  # of an operation with a number that is not finite
+    numbers: Array[i64, 2]  # these, as bits of doubles
     modes: u32  # of the tensor whose extents an access exceeds; 0 for other findings
     place: Array[i64, MAX_MODES]  # the coordinate outside
     extents: Array[i64, MAX_MODES]
@@ -549,7 +561,8 @@ class State:
     smem: u32  # bytes of shared memory of a block that the program may use
     cells_per_block: u32
     engines: u32  # in use: the first ones of `ENGINES`
-    over: u32  # the first section of a clock for accesses that are over; 0: there is none
+    relaxes: u32  # whether waits for mbarriers may be relaxed
+    over_section: u32  # the first section of a clock for accesses that are over; 0: there is none
     kernel: u32
     current: Ptr[Thread]  # the running thread
     tid: u32
@@ -581,7 +594,7 @@ class State:
     allocated: u64
     limit: u64
     remote: Ptr[
-        Reader
+        LastAccess
     ]  # of clusters: for each block and identity, its last access to that block's memory from another, and its last write
     endings: Ptr[Ending]  # for each block
     bulk: Ptr[BulkSlot]  # one for each thread of the group
@@ -612,8 +625,8 @@ class State:
     unseen_store: u32  # the site of a store that was delayed, plus 1, and of a load that did not see it
     unseen_load: u32
     lone: u32  # whether the threads of the kernel never synchronize
+    lone_thread: u32  # then: the number of the running thread in the launch, plus 1
     sequential: u32  # whether there was a sequentially consistent fence
-    who: u32  # then: the number of the running thread in the launch, plus 1
     readonly: u32  # whether an argument of the launch may not be written
     sizes: Sizes
     # groups are counted on through launches that may run at the same time

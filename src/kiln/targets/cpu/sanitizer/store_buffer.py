@@ -14,9 +14,9 @@ from __future__ import annotations
 from ....native import Ptr, address, inline, native, u8, u32, u64
 from ...host.libc import memcpy
 from .clocks import clock_drop, tick
-from .locations import blocks_of, location, publish, released
+from .locations import blocks_of, has_fenced, location, publish, released
 from .memory import copy, lesser, many
-from .state import DELAYED, DELAYING, GPU, LEVELS, WIDEST_DELAYED, Delayed, detector, state
+from .state import CTA, DELAYED, DELAYING, GPU, LEVELS, WIDEST_DELAYED, Delayed, detector, state
 
 
 @inline
@@ -137,7 +137,7 @@ def atomic_store(place: u64, size: u32, order: u32, scope: u32, site: u32) -> u6
     else:
         settle_own()
         settle_at(place, size)
-        found = location(place, explicit or thread.fences[0].own[0] != 0)
+        found = location(place, explicit or has_fenced(thread, CTA))
         if found != None:
             for level in range(u32(LEVELS)):
                 publish(found, level, released(level, widest, explicit), blocks_of(level, st.group, st.tid))

@@ -15,7 +15,7 @@ without a commit and a wait.
 
 from __future__ import annotations
 
-from ....native import Ptr, i32, i64, inline, native, ref, u32, u64
+from ....native import Ptr, i32, i64, inline, local, native, ref, u32, u64
 from ..runtime import umma
 from ..runtime.engine_table import TCGEN05, TCGEN05_CP, TCGEN05_LD, TCGEN05_ST
 from ..runtime.records import TMEM_COLUMNS, TMEM_SLOT, Mma
@@ -95,11 +95,11 @@ def goes_before(before: Ptr[Access], me: u32, tag: u32, now: u32, wrote: bool) -
     `tag` is that of the cell, `now` that which `me` writes; 0 if it reads. `wrote`: the access is a write.
     """
     st = state.place
-    if before.group == st.group and before.tid % st.threads == me % st.threads:
-        if is_issued(before.tid // st.threads) and is_issued(me // st.threads):
+    if before.group == st.group and before.who % st.threads == me % st.threads:
+        if is_issued(before.who // st.threads) and is_issued(me // st.threads):
             if not wrote or tag < LEAST_TAG or tag == now or now == SHIFTED_IN:
                 return True
-    return ordered(before.group, before.tid, before.clock, 0)
+    return ordered(before.group, before.who, before.clock, 0)
 
 
 @native
@@ -109,16 +109,16 @@ def conflict(rule: u32, before: Ptr[Access], site: u32, rank: u32, row: u32, col
     Where all lanes have used what they loaded before they went on, the load is complete without a wait.
     """
     st = state.place
-    engine = before.tid // st.threads
+    engine = before.who // st.threads
     if before.group == st.group and ((engine == TCGEN05_LD) | (engine == TCGEN05_ST)):
-        if ordered(before.group, before.tid % st.threads, before.clock, OVER):
+        if ordered(before.group, before.who % st.threads, before.clock, OVER):
             rule = u32(RULE["tmem-unwaited"])
             used = engine == TCGEN05_LD
             for lane in range(u32(1), u32(32)):
-                used = used and ordered(before.group, before.tid + lane, before.clock, OVER)
+                used = used and ordered(before.group, before.who + lane, before.clock, OVER)
             if used:
                 rule = u32(RULE["tmem-unwaited-load"])
-    say(report(rule, site, before.site, before.group, before.tid), rank, row, column)
+    say(report(rule, site, before.site, before.group, before.who), rank, row, column)
 
 
 @native
@@ -144,7 +144,7 @@ def check_accesses(rank: u32, row: u32, column: u32, me: u32, now: u32, site: u3
             readers = readers_of(cell).array
             for i in range(st.identities):
                 if readers[i].clock != 0:
-                    keep = cell.atomic  # a place for an access: tensor memory has no atomic ones
+                    keep = local(Access)
                     set_access(keep, readers[i].clock, i, readers[i].site, st.group)
                     if not goes_before(keep, me, tag, now, False):
                         conflict(RULE["read-write"], keep, site, rank, row, column)
@@ -449,7 +449,7 @@ def read_as(rank: u32, row: u32, column: u32, count: u32, me: u32, clock: u32, p
     for each in range(column, min(column + count, u32(TMEM_COLUMNS))):
         if packed and tag_at(st, rank, row, each)[0] >= LEAST_TAG:
             before = cell_at(st, rank, row, each).write
-            found = report(RULE["tmem-format"], site, before.site, before.group, before.tid)
+            found = report(RULE["tmem-format"], site, before.site, before.group, before.who)
             say(found, rank, row, each)
         else:
             touch_tensor(rank, row, each, me, clock, u32(0), True, site)
@@ -483,7 +483,7 @@ def read_scales(
                     if misplaced | (tag != wanted) and tag != 0 and tag < LEAST_TAG:
                         before = cell_at(st, rank, cell, column).write
                         say(
-                            report(RULE["tmem-scales"], site, before.site, before.group, before.tid), rank, cell, column
+                            report(RULE["tmem-scales"], site, before.site, before.group, before.who), rank, cell, column
                         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, u8, u32, u64
 from .memory import many
 from .reporting import report
-from .state import PLAIN, RULE, detector, state
+from .state import PLAIN, RULE, WHO, detector, state
 
 BITS = 6
 """Bits that each of bits, base and shift of a swizzle takes in its code."""
@@ -79,4 +79,4 @@ def tile(address: u64, size: u32, base: u64, code: u32, writes: u32, site: u32) 
             before = st.tiles[cell]
             if before != 0 and before != mark_of(plain) and brings_another(rank, i, plain):
                 writer = st.cells[cell].write
-                report(RULE["swizzle"], site, writer.site, writer.group, writer.tid & 0x7FFF_FFFF, address, size)
+                report(RULE["swizzle"], site, writer.site, writer.group, writer.who & WHO, address, size)

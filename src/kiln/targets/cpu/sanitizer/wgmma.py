@@ -43,7 +43,7 @@ def must_know(address: u64, site: u32) -> None:
         first = offset >> st.shift
         for i in range(first, ((offset + 15) >> st.shift) + 1):
             write = st.cells[rank * st.cells_per_block + i].write
-            who = write.tid & WHO
+            who = write.who & WHO
             if write.clock != 0 and not ordered(write.group, who, write.clock, IN_SHARED):
                 known = who < st.threads * GENERIC and ordered(write.group, who, write.clock, OVER)
                 rule = u32(RULE["proxy"]) if known else u32(RULE["write-read"])
@@ -77,7 +77,7 @@ def overlap(registers, low, high):
 
 
 @native
-def use(low: u64, high: u64, is_accumulator: u32, site: u32) -> None:
+def use(low: u64, high: u64, written: u32, site: u32) -> None:
     """Check registers that a WGMMA uses."""
     st = state.place
     thread = st.current
@@ -86,32 +86,32 @@ def use(low: u64, high: u64, is_accumulator: u32, site: u32) -> None:
         touched = thread.touched[i]
         flight = thread.flights[i]
         if overlap(touched, low, high):
-            rule = u32(RULE["unfenced"]) if touched.is_accumulator != 0 else u32(RULE["unfenced-read"])
-            report(rule, site, touched.site, st.group, st.tid, 0, 0, is_accumulator, touched.is_accumulator)
-        same = flight.low == low and flight.high == high and flight.is_accumulator == is_accumulator
-        if overlap(flight, low, high) and not same and (flight.is_accumulator | is_accumulator) != 0:
-            report(RULE["in-flight"], site, flight.site, st.group, st.tid, 0, 0, 0, flight.is_accumulator)
+            rule = u32(RULE["unfenced"]) if touched.written != 0 else u32(RULE["unfenced-read"])
+            report(rule, site, touched.site, st.group, st.tid, 0, 0, written, touched.written)
+        same = flight.low == low and flight.high == high and flight.written == written
+        if overlap(flight, low, high) and not same and (flight.written | written) != 0:
+            report(RULE["in-flight"], site, flight.site, st.group, st.tid, 0, 0, 0, flight.written)
         if same or (flight.high == 0 and free == FLIGHTS):
             free = i
     if free == FLIGHTS:
         free = thread.next_flight % FLIGHTS
         thread.next_flight += 1
-    keep(thread.flights[free], low, high, site, thread.groups[WGMMA], is_accumulator)
+    keep(thread.flights[free], low, high, site, thread.groups[WGMMA], written)
 
 
 @inline
-def keep(place, low, high, site, group, is_accumulator):
+def keep(place, low, high, site, group, written):
     place.low = low
     place.high = high
     place.site = site
     place.group = group
-    place.is_accumulator = is_accumulator
+    place.written = written
 
 
 @native
 def is_known(list_: Ptr[Registers], low: u64, high: u64, writes: u32) -> bool:
     for i in range(u32(FLIGHTS)):
-        if list_[i].low <= low and list_[i].high >= high and list_[i].is_accumulator >= writes:
+        if list_[i].low <= low and list_[i].high >= high and list_[i].written >= writes:
             return True
     return False
 
@@ -138,7 +138,7 @@ def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None
                 0,
                 size,
                 (address - base) | uncommitted,
-                flight.is_accumulator,
+                flight.written,
             )
     if not is_known(ref(thread).touched, low, high, writes):
         for i in range(u32(FLIGHTS)):
