@@ -15,7 +15,7 @@ CHANGED = [
     ("all stages are the first", "accs_tmem[None, None, None, free.index]", "accs_tmem[None, None, None, 0]"),
     ("of one CTA", "pipeline.CooperativeGroup(pipeline.Agent.Thread, 2 * EPILOGUE_THREADS)", "pipeline.CooperativeGroup(pipeline.Agent.Thread, EPILOGUE_THREADS)"),
     ("the bytes of one CTA", "BYTES = (M + N) * K * 2 ", "BYTES = (M + N) * K "),
-    ("signals without multicast", "enable_multicast_signaling=True, ", ""),
+    ("signals without multicast", "enable_multicast_signaling=True,", ""),
     ("frees alone", "two_cta_tmem_dealloc_mbar_ptr=smem.allocate_array(Int64)", "two_cta_tmem_dealloc_mbar_ptr=None"),
     ("MMAs of one CTA", "Float32, tcgen05.CtaGroup.TWO, (M, N))", "Float32, tcgen05.CtaGroup.ONE, (M // 2, N))"),
 ]  # fmt: skip
