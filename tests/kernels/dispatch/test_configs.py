@@ -13,9 +13,9 @@ from family_calls import CALLS, problem_of
 
 import kiln
 from kiln import kernels
-from kiln.kernels.dispatch.config import Config
+from kiln.kernels.dispatch.config import Config, Rule
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.dispatch.registry import Registry
+from kiln.kernels.dispatch.registry import Implementation, Registry
 
 DEVICES = [device_of(arch) for arch in ("sm_80", "sm_90a", "sm_100a")]
 EXTENTS = (1, 2, 3, 5, 7, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 192, 256, 512, 1024, 4096, 1 << 20, (1 << 31) - 1)
@@ -84,3 +84,25 @@ def test_a_tile_that_no_epilogue_divides():
     config = kernels.Sm90GemmConfig((64, 2, 64), (1, 1), 4, 32, True, swap_ab=True, transpose_out=True)
     with pytest.raises(kiln.DSLUserCodeTypeError, match="N of a tile must be a multiple of 8, and at most 256"):
         kernels.gemm(a, b, config=config)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_all_that_is_refused_is_a_rule(name):
+    """No implementation or config has checks beside its rules; the first rule that is broken is told."""
+    family, _ = problem_of(name)
+    for implementation in family.implementations:
+        assert type(implementation).check is Implementation.check
+        assert not issubclass(implementation.config, Config) or implementation.config.check is Config.check
+
+
+def test_the_first_broken_rule_is_told():
+    class Broken(Config):
+        def rules(self):
+            yield Rule(True, "holds")
+            yield Rule(False, "is broken", "another value")
+            raise AssertionError("rules behind a broken one rely on it")
+
+    with pytest.raises(kiln.DSLUserCodeTypeError) as refused:
+        Broken().check()
+    assert refused.value.message.endswith(": is broken")
+    assert "another value" in str(refused.value)

@@ -22,7 +22,7 @@ from ...interop.arguments import program as call_program
 from .problem import MAX_VECTOR_BYTES, TensorLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 
 def is_torch(x: Any) -> bool:
@@ -442,19 +442,3 @@ def require(condition: bool, message: str, hint: str = "") -> None:
     """Raise if a condition on arguments does not hold."""
     if not condition:
         raise refusal(message, hint)
-
-
-_MAX_CHECKED = 4096
-
-
-def require_threads(config: Any) -> None:
-    """Raise if a config's `threads` cannot be the threads of a CTA."""
-    require(
-        32 <= config.threads <= 1024 and config.threads % 32 == 0,
-        f"{config}: threads is {config.threads!r}, and must be 32 to 1024, in whole warps of 32",
-    )
-
-
-def checked_once(check: Callable[..., None]) -> Callable[..., None]:
-    """Decorate the check of a config: arguments that have passed pass again without formatting messages."""
-    return functools.lru_cache(_MAX_CHECKED)(check)

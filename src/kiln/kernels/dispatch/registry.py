@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from . import arrays, explaining, recorder
+from .config import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from .config import Rule
     from .devices import Device
 
 _MAX_CHOICES = 4096
@@ -50,8 +52,13 @@ class Implementation:
         Empty without a model."""
         return {}
 
+    def rules(self, problem: Any, config: Any, device: Device) -> Iterable[Rule]:
+        """Return what must hold for a config to work for a supported problem."""
+        return ()
+
     def check(self, problem: Any, config: Any, device: Device) -> None:
-        """Raise if a config cannot work for a supported problem."""
+        """Raise if a config breaks a rule."""
+        require(config, self.rules(problem, config, device))
 
     def validate(self, problem: Any, config: Any, device: Device) -> list[str]:
         """Return why a config cannot work for a problem; empty if it can."""
@@ -92,8 +99,8 @@ class MemoryBound(Implementation):
             return ()
         return variants(first, lambda config: self.check(problem, config, device), **self.tried)
 
-    def check(self, problem: Any, config: Any, device: Device) -> None:
-        config.check()
+    def rules(self, problem: Any, config: Any, device: Device) -> Iterable[Rule]:
+        return config.rules()
 
     def cost(self, problem: Any, config: Any, device: Device) -> float:
         return explaining.LAUNCH_US + explaining.memory_time(problem, device)

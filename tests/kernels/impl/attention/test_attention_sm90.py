@@ -475,7 +475,7 @@ def test_plans_of_8_bits_work(page):
         (Sm90AttentionConfig(2, 24), "multiple of 16"),
         (Sm90AttentionConfig(2, 128, 1), "kv_stages must be at least 2"),
         (Sm90AttentionConfig(2, 192), "take 208 registers of a thread, which has 240"),
-        (Sm90AttentionConfig(2, 128, 4), "bytes of smem"),
+        (Sm90AttentionConfig(2, 128, 4), "bytes of shared memory"),
     ],
 )
 def test_plans_that_are_refused(config, message):

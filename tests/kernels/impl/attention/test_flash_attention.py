@@ -367,7 +367,7 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X, X, config=T(128, 64, 4, 4)), "registers of a thread"),
     (
         lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, config=T(128, 96, 8, 1)),
-        "bytes of smem for head_dim 256",
+        "bytes of shared memory for head_dim 256",
     ),
 ]
 

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32, Int32, Int64
 from ...dispatch import arrays, devices, launches
+from ...dispatch.config import Rule
 from ...dispatch.registry import MemoryBound, Registry
 from ..rowwise.config import RowwiseConfig
 from ..rowwise.row_kernel import RowProblem
 from .kernels import CrossEntropy, CrossEntropyBackward, Loss, LossNumbers, LossReduction
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...dispatch.devices import Device
     from .problem import CrossEntropyProblem
 
@@ -93,9 +96,9 @@ class CrossEntropyRows(CrossEntropyImplementation):
     def measured_config(self, problem: CrossEntropyProblem, device: Device) -> RowwiseConfig:
         return loss_config(problem.n, problem.accesses[0], problem.rows, device)
 
-    def check(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> None:
-        config.check(problem.n, problem.accesses[0], problem.logits.dtype.width, 1, device)
-        arrays.require(config.smem_vectors == 0, f"{config}: rows are not held on chip, so smem_vectors must be 0")
+    def rules(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> Iterator[Rule]:
+        yield from config.rules(problem.n, problem.accesses[0], problem.logits.dtype.width, 1, device)
+        yield Rule(config.smem_vectors == 0, "rows are not held on chip, so smem_vectors must be 0")
 
     def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, args: CrossEntropyArguments) -> None:
         (matrix,), (width, lead), overlaps = problem.matrices, problem.accesses, devices.current().overlaps
@@ -120,8 +123,8 @@ class CrossEntropyGradient(CrossEntropyImplementation):
     def measured_config(self, problem: CrossEntropyProblem, device: Device) -> RowwiseConfig:
         return RowwiseConfig(128, 128)
 
-    def check(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> None:
-        config.check(1, problem.accesses[0], 32, 1, device)
+    def rules(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> Iterator[Rule]:
+        return config.rules(1, problem.accesses[0], 32, 1, device)
 
     def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, args: CrossEntropyArguments) -> None:
         assert problem.out is not None

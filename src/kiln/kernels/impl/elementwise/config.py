@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
-from ...dispatch import arrays
-from ...dispatch.config import Config
+from ...dispatch.config import Config, Rule, whole_warps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,10 +18,7 @@ class ElementwiseConfig(Config):
     threads: int = 256
     elements: int = 0
 
-    def check(self) -> None:
-        """Raise if the config cannot work."""
-        arrays.require_threads(self)
-        arrays.require(
-            self.elements in (0, 1, 2, 4, 8, 16, 32),
-            f"{self}: elements is {self.elements!r}, and must be 1, 2, 4, 8, 16 or 32, or 0 for the default",
-        )
+    def rules(self) -> Iterator[Rule]:
+        yield whole_warps(self.threads)
+        text = f"elements is {self.elements!r}, and must be 1, 2, 4, 8, 16 or 32, or 0 for the default"
+        yield Rule(self.elements in (0, 1, 2, 4, 8, 16, 32), text)

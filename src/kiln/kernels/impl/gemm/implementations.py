@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .... import BFloat16, Float32, Int32
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
+from ...dispatch.config import Rule
 from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation, Registry
 from . import sm80_cost
@@ -29,6 +30,8 @@ from .sm90_padded import Sm90PaddedGemm
 from .split_k import reduce_partials, run_split_k
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...dispatch.devices import Device
     from .sm80_mainloop import MultistageGemmKernel
 
@@ -58,10 +61,6 @@ class MultistageGemm(Implementation):
         """Return the shared memory of a CTA: of all stages, or later of the accumulators of a tile."""
         raise NotImplementedError
 
-    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
-        """Return the rules that only its configs have, as `Config.require` takes them."""
-        raise NotImplementedError
-
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         """Return configs with measured tiles, with and without split-K, the fastest expected first."""
         costs: list[tuple[float, Sm80GemmConfig]] = []
@@ -77,15 +76,14 @@ class MultistageGemm(Implementation):
         nearest = sm80_cost.nearest(config, self.candidates(problem))
         return sm80_cost.expected(problem, nearest, config, self.smem_bytes(problem, config), device)
 
-    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Iterator[Rule]:
         if not config.in_clusters(device):
-            config.check_split_k(problem.k, problem.shape[0])
-            floats = problem.dtype not in INTEGERS
-            rule = f"a second kernel adds split-K partials of floats only, and a is {problem.dtype.__name__}"
-            config.require((config.split_k == 1 or floats, rule))
-        smem = self.smem_bytes(problem, config)
-        rules = self.rules(problem, config)
-        config.check(self.warp_shape_mn, problem.bits, smem, device, *rules)
+            yield from config.split_k_rules(problem.k, problem.shape[0])
+            floats = config.split_k == 1 or problem.dtype not in INTEGERS
+            yield Rule(
+                floats, f"a second kernel adds split-K partials of floats only, and a is {problem.dtype.__name__}"
+            )
+        yield from config.rules(self.warp_shape_mn, problem.bits, self.smem_bytes(problem, config), device)
 
     def run(self, problem: GemmProblem, config: Sm80GemmConfig, args: GemmArguments) -> None:
         device = devices.current()
@@ -150,23 +148,16 @@ class Sm80Gemm(MultistageGemm):
         m, n, k = config.tile_shape_mnk
         return max((m + n) * k * config.stages * problem.dtype.width // 8, m * n * 4)
 
-    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Iterator[Rule]:
+        yield from super().rules(problem, config, device)
         k = config.tile_shape_mnk[2]
         least = self.instruction_k(problem)
-        return (
-            (
-                k % least == 0 and k >= 2 * least,
-                f"K of a tile must be a multiple of the {least} of an instruction, and at least two of them",
-            ),
-            (
-                all(extent * problem.dtype.width % 128 == 0 for extent in config.tile_shape_mnk),
-                "extents of the tile must be whole vectors of 16 bytes",
-            ),
-            (
-                is_power_of_two(k) and is_power_of_two(config.threads),
-                "K of the tile and the number of warps must be powers of two",
-            ),
-        )
+        whole = k % least == 0 and k >= 2 * least
+        vectors = all(extent * problem.dtype.width % 128 == 0 for extent in config.tile_shape_mnk)
+        aligned = is_power_of_two(k) and is_power_of_two(config.threads)
+        yield Rule(whole, f"K of a tile must be a multiple of the {least} of an instruction, and at least two of them")
+        yield Rule(vectors, "extents of the tile must be whole vectors of 16 bytes")
+        yield Rule(aligned, "K of the tile and the number of warps must be aligned of two")
 
 
 @REGISTRY.register
@@ -207,27 +198,20 @@ class Sm80MixedInputGemm(MultistageGemm):
         group = problem.group_size
         return not group or (problem.k % tile_k == 0 and (group % tile_k == 0 or tile_k % group == 0))
 
-    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Iterator[Rule]:
         largest = min(MAX_PORTABLE_CLUSTER, device.cluster)
-        rule = f"a cluster adds split-K partials of mixed inputs, and {device.name} has clusters of at most {largest}"
+        text = f"a cluster adds split-K partials of mixed inputs, and {device.name} has clusters of at most {largest}"
         hint = f"split_k up to {largest}" if largest > 1 else "split_k=1"
-        config.require((config.split_k == 1 or config.in_clusters(device), rule, hint))
-        super().check(problem, config, device)
-
-    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
+        yield Rule(config.split_k == 1 or config.in_clusters(device), text, hint)
+        yield from super().rules(problem, config, device)
         k = config.tile_shape_mnk[2]
-        warps = config.warp_layout_mn
-        return (
-            (
-                warps[0] == 1 and is_power_of_two(k) and k >= 64 and is_power_of_two(config.threads),
-                "warps must lie along N, as many as a power of two, and K of the tile must be one, from 64 on",
-            ),
-            (
-                self.suits(problem, config),
-                f"groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} must be "
-                "whole tiles",
-            ),
+        along_n = config.warp_layout_mn[0] == 1 and is_power_of_two(config.threads)
+        text = "warps must lie along N, as many as a power of two, and K of the tile must be one, from 64 on"
+        yield Rule(along_n and is_power_of_two(k) and k >= 64, text)
+        text = (
+            f"groups of {problem.group_size} must be parts or multiples of a K tile, and K of {problem.k} must be whole"
         )
+        yield Rule(self.suits(problem, config), f"{text} tiles")
 
     def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
         return {"group_size": problem.group_size}
@@ -258,16 +242,14 @@ class SimtGemm(MultistageGemm):
         m, n, k = config.tile_shape_mnk  # rows in shared memory are padded by a vector
         return max((m + n + 2 * SIMT_VECTOR) * k * config.stages * 4, m * n * 4)
 
-    def rules(self, problem: GemmProblem, config: Sm80GemmConfig) -> tuple[tuple[Any, ...], ...]:
-        (m, n, _), least = config.tile_shape_mnk, 2 * SIMT_VECTOR
+    def rules(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Iterator[Rule]:
+        yield from super().rules(problem, config, device)
+        m, n, _ = config.tile_shape_mnk
+        least = 2 * SIMT_VECTOR
         registers = m * n // config.threads
-        return (
-            (
-                all(is_power_of_two(extent) and extent >= least for extent in config.tile_shape_mnk),
-                f"extents of the tile must be powers of two, at least {least}",
-            ),
-            (registers <= 128, f"a thread has {registers} accumulators; it may have 128"),
-        )
+        aligned = all(is_power_of_two(extent) and extent >= least for extent in config.tile_shape_mnk)
+        yield Rule(aligned, f"extents of the tile must be aligned of two, at least {least}")
+        yield Rule(registers <= 128, f"a thread has {registers} accumulators; it may have 128")
 
 
 _NO_ROW_SUM = "its CTAs have parts of rows only, and row_reduction adds whole rows"

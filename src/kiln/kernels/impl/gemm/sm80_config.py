@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ...dispatch.config import Config
+from ...dispatch.config import Config, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...dispatch.devices import Device
 
 SIMT_WARP = (8, 4)
@@ -43,37 +45,27 @@ class Sm80GemmConfig(Config):
         """Return whether the CTAs of a cluster add split-K partials."""
         return 1 < self.split_k <= min(MAX_PORTABLE_CLUSTER, device.cluster)
 
-    def check(
-        self, warp_shape_mn: tuple[int, int], bits: tuple[int, int], smem: int, device: Device, *rules: tuple[Any, ...]
-    ) -> None:
-        """Refuse a config that cannot work for warps that multiply `warp_shape_mn` at a time, operands of some bits,
-        and `smem` bytes of shared memory; or by one of further rules."""
+    def rules(self, warp_shape_mn: tuple[int, int], bits: tuple[int, int], smem: int, device: Device) -> Iterator[Rule]:
+        """Yield the rules for warps that multiply `warp_shape_mn` at a time, operands of some bits, and `smem` bytes of
+        shared memory."""
         m, n, k = self.tile_shape_mnk
         rows, columns = (extent * warps for extent, warps in zip(warp_shape_mn, self.warp_layout_mn, strict=True))
         divides = m % rows == 0 and n % columns == 0
-        self.require((divides, f"the warps cover {rows} x {columns} at once, which does not divide the tile"), *rules)
+        yield Rule(divides, f"the warps cover {rows} x {columns} at once, which does not divide the tile")
         for extent, width in zip((m, n), bits, strict=True):
             elements = 128 // width
             copied = f"{self.threads} threads copy {elements} elements of {width} bits each at once"
-            rule = f"{copied}, more than a tile of {extent} x {k}"
-            self.require((extent * k >= self.threads * elements, rule, "fewer warps, or a larger tile"))
-        self.require(
-            (self.stages >= 2, "there must be at least 2 stages"),
-            (1 <= self.threads <= 1024, "a CTA has at most 1024 threads"),
-            (
-                smem <= device.smem,
-                f"it takes {smem} bytes of shared memory, and a CTA has {device.smem}",
-                "fewer stages or a smaller tile",
-            ),
-        )
+            text = f"{copied}, more than a tile of {extent} x {k}"
+            yield Rule(extent * k >= self.threads * elements, text, "fewer warps, or a larger tile")
+        yield Rule(self.stages >= 2, "there must be at least 2 stages")
+        yield Rule(1 <= self.threads <= 1024, "a CTA has at most 1024 threads")
+        yield self.fits_smem(smem, device.smem, "fewer stages or a smaller tile")
 
-    def check_split_k(self, k: int, batches: int) -> None:
-        """Refuse a split-K that a second kernel cannot add."""
-        whole = k % (self.split_k * _SPLIT_K_UNIT) == 0
-        self.require(
-            (self.split_k == 1 or batches == 1, f"there is split-K, and a batch of {batches}"),
-            (self.split_k == 1 or whole, f"K of {k} is not {self.split_k} parts that are multiples of {_SPLIT_K_UNIT}"),
-        )
+    def split_k_rules(self, k: int, batches: int) -> Iterator[Rule]:
+        """Yield the rules for a split-K that a second kernel adds."""
+        whole = self.split_k == 1 or k % (self.split_k * _SPLIT_K_UNIT) == 0
+        yield Rule(self.split_k == 1 or batches == 1, f"there is split-K, and a batch of {batches}")
+        yield Rule(whole, f"K of {k} is not {self.split_k} parts that are multiples of {_SPLIT_K_UNIT}")
 
 
 def is_power_of_two(n: int) -> bool:

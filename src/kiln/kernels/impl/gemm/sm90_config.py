@@ -6,10 +6,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from ...dispatch.config import Config
+from ...dispatch.config import Config, Rule
 from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...dispatch.devices import Device
 
 WARPGROUP_THREADS = 128
@@ -145,88 +147,57 @@ class Sm90GemmConfig(Config):
         m, n, _ = self.tile_shape_mnk
         return m * n // (self.warpgroups_per_tile * WARPGROUP_THREADS) * (2 if promoted else 1)
 
-    def check(
+    def rules(
         self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, block_scaled: bool = False
-    ) -> None:
-        """Refuse a config that cannot work for elements of some types."""
-        (_, n, k), bits, registers = self.tile_shape_mnk, dtype.width, self.acc_registers(promoted)
+    ) -> Iterator[Rule]:
+        """Yield the rules for operands and results of some element types."""
+        _, n, k = self.tile_shape_mnk
+        bits = dtype.width
         out_bits = [kind.width for kind in out_types]
-        used = self.smem_bytes(bits, *out_bits, block_scaled=block_scaled)
         spans = ", ".join(map(str, _SWIZZLE_BYTES))
         out_names = ", ".join(kind.__name__ for kind in out_types)
         transposable = self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)
         by_threads = self.smem_epilogue or self.transpose_out
         by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(*out_bits, fused=len(out_bits) > 1) > 0
-        self.require(
-            (
-                not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
-                f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}",
-            ),
-            (
-                not self.transpose_out or transposable,
-                "transpose_out is for results of 16 bits with swap_ab and without split_k_cluster",
-                "transpose_out=False",
-            ),
-            (not by_threads or (n % 8 == 0 and n <= 256), "N of a tile must be a multiple of 8, and at most 256"),
-            (
-                by_threads or by_tma,
-                f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}",
-            ),
-            (
-                k * bits // 8 in _SWIZZLE_BYTES,
-                f"K of a stage must be {spans} bytes: "
-                f"{', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}",
-            ),
-            (self.ab_stages >= 2, "there must be at least 2 stages"),
-            (self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written"),
-        )
-        self._check_cluster()
-        self.require(
-            (
-                registers <= MAX_ACC_REGISTERS,
-                f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
-                "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False",
-            ),
-            (
-                used <= device.smem,
-                f"it takes {used} bytes of shared memory, and a CTA has {device.smem}",
-                "fewer stages or a smaller tile",
-            ),
-        )
+        text = f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}"
+        yield Rule(not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N, text)
+        text = "transpose_out is for results of 16 bits with swap_ab and without split_k_cluster"
+        yield Rule(not self.transpose_out or transposable, text, "transpose_out=False")
+        text = "N of a tile must be a multiple of 8, and at most 256"
+        yield Rule(not by_threads or (n % 8 == 0 and n <= 256), text)
+        text = f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}"
+        yield Rule(by_threads or by_tma, text)
+        widths = ", ".join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)
+        yield Rule(k * bits // 8 in _SWIZZLE_BYTES, f"K of a stage must be {spans} bytes: {widths} of {dtype.__name__}")
+        yield Rule(self.ab_stages >= 2, "there must be at least 2 stages")
+        yield Rule(self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written")
+        yield from self._cluster_rules()
+        registers = self.acc_registers(promoted)
+        text = f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}"
+        hint = "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False"
+        yield Rule(registers <= MAX_ACC_REGISTERS, text, hint)
+        used = self.smem_bytes(bits, *out_bits, block_scaled=block_scaled)
+        yield self.fits_smem(used, device.smem, "fewer stages or a smaller tile")
 
-    def _check_cluster(self) -> None:
-        """Refuse extents of tile and cluster that do not go together."""
-        (m, n, _), (cluster_m, cluster_n), split_k = self.tile_shape_mnk, self.cluster_shape_mn, self.split_k_cluster
+    def _cluster_rules(self) -> Iterator[Rule]:
+        m, n, _ = self.tile_shape_mnk
+        cluster_m, cluster_n = self.cluster_shape_mn
+        split_k = self.split_k_cluster
         rows = ATOM_M * self.warpgroups_per_tile
         rows_a = m // cluster_n
         rows_b = n // cluster_m
-        self.require(
-            (m % rows == 0, f"M of a tile must be a multiple of {rows}, the rows of its warpgroups"),
-            (
-                self.raster_group <= _MAX_RASTER_GROUP,
-                f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}",
-            ),
-            (self.cluster_size <= 8, f"a cluster has {self.cluster_size} CTAs; it may have 8"),
-            (
-                split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
-                "with split-K the cluster is the CTAs of a tile",
-                "cluster_shape_mn=(1, 1)",
-            ),
-            (
-                split_k == 1 or n % (8 * split_k) == 0,
-                f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a "
-                "multiple of 8",
-            ),
-            (
-                m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
-                f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8",
-            ),
-            (
-                rows_a <= _MAX_BOX_ROWS,
-                f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
-                "a smaller tile",
-            ),
-        )
+        yield Rule(m % rows == 0, f"M of a tile must be a multiple of {rows}, the rows of its warpgroups")
+        text = f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}"
+        yield Rule(self.raster_group <= _MAX_RASTER_GROUP, text)
+        yield Rule(self.cluster_size <= 8, f"a cluster has {self.cluster_size} CTAs; it may have 8")
+        alone = split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1)
+        yield Rule(alone, "with split-K the cluster is the CTAs of a tile", "cluster_shape_mn=(1, 1)")
+        text = f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns"
+        yield Rule(split_k == 1 or n % (8 * split_k) == 0, f"{text}, which must be a multiple of 8")
+        text = f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8"
+        yield Rule(m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0, text)
+        text = f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}"
+        yield Rule(rows_a <= _MAX_BOX_ROWS, text, "a smaller tile")
 
     def split_k_stages(self, row_bytes: int) -> int:
         """Return the least stages whose place accumulators can take with split-K, if threads write them."""
@@ -236,16 +207,15 @@ class Sm90GemmConfig(Config):
         rows = n if self.written_over_b else m
         return -(-(m * n * 4 // self.split_k_cluster) // (rows * row_bytes))
 
-    def check_split_k_smem(self, row_bytes: int) -> None:
-        """Refuse split-K whose accumulators do not fit where stages were."""
+    def split_k_smem(self, row_bytes: int) -> Rule:
+        """Return the rule that accumulators of split-K fit where stages were."""
         m, n, _ = self.tile_shape_mnk
         name, rows = ("B", n) if self.written_over_b else ("A", m)
-        rule = (
-            f"accumulators that a CTA writes, {m * n * 4 // self.split_k_cluster} bytes, take the place of its stages of "
-            f"{name}, which have {self.ab_stages * rows * row_bytes}"
-        )
+        written = m * n * 4 // self.split_k_cluster
+        stages = f"its stages of {name}, which have {self.ab_stages * rows * row_bytes}"
+        text = f"accumulators that a CTA writes, {written} bytes, take the place of {stages}"
         fits = self.ab_stages >= self.split_k_stages(row_bytes)
-        self.require((fits, rule, "more stages, or a larger split_k_cluster"))
+        return Rule(fits, text, "more stages, or a larger split_k_cluster")
 
 
 @dataclasses.dataclass(frozen=True)

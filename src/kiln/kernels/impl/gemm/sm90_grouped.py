@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ....utils import schedulers
 from ...dispatch import arrays
+from ...dispatch.config import Rule
 from . import sm90_cost
 from .sm90_config import ATOM_M, MMA_WARPGROUPS
 from .sm90_implementation import Sm90Gemm, is_batched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...dispatch.devices import Device
     from .problem import GroupedGemmProblem
     from .sm90_config import Sm90GemmConfig
@@ -50,20 +53,13 @@ class Sm90GroupedGemm(Sm90Gemm):
     def cost_terms(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         return _times(problem, config, device).terms()
 
-    def check(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> None:
-        super().check(problem, config, device)
-        arrays.require(
-            config.split_k_cluster * config.split_k == 1 and not config.transpose_out,
-            f"{config}: groups have no split-K and no transpose_out, since rows of a group begin and end anywhere",
-            hint="split_k_cluster=1, split_k=1, transpose_out=False",
-        )
-        used = _smem_bytes(problem, config)
-        arrays.require(
-            used <= device.smem,
-            f"{config} takes {used} bytes of shared memory with a table of {problem.num_groups} groups, and a CTA has "
-            f"{device.smem}",
-            hint="fewer stages or a smaller tile",
-        )
+    def rules(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:
+        yield from super().rules(problem, config, device)
+        text = "groups have no split-K and no transpose_out, since rows of a group begin and end anywhere"
+        plain = config.split_k_cluster * config.split_k == 1 and not config.transpose_out
+        yield Rule(plain, text, "split_k_cluster=1, split_k=1, transpose_out=False")
+        table = f" with a table of {problem.num_groups} groups"
+        yield config.fits_smem(_smem_bytes(problem, config), device.smem, "fewer stages or a smaller tile", table)
 
     def batched(self, problem: GroupedGemmProblem) -> tuple[bool, bool, bool]:
         return is_batched(problem.a), problem.num_groups > 1, is_batched(problem.out)

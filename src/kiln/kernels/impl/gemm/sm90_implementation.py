@@ -9,6 +9,7 @@ from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int
 from ....hardware import features
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
+from ...dispatch.config import Rule
 from ...dispatch.registry import Implementation
 from . import sm90_cost
 from .problem import SCALE_BLOCK
@@ -19,7 +20,7 @@ from .sm90_smem_epilogue import SmemEpilogue
 from .split_k import reduce_row_partials, run_split_k_in_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ...dispatch.devices import Device
     from ...dispatch.problem import TensorLayout
@@ -84,34 +85,24 @@ class Sm90Gemm(Implementation):
     def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         return sm90_cost.times(problem, config, device).terms()
 
-    def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
+    def rules(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:
         stored = (Float32,) if config.split_k > 1 else problem.out_types  # partials are f32
-        (batches, _, n), tile_k = problem.shape, config.tile_shape_mnk[2]
-        config.check(problem.dtype, stored, problem.promoted, device, bool(problem.block_scales))
-        config.check_split_k_smem(tile_k * problem.dtype.width // 8)
+        batches, _, n = problem.shape
+        tile_k = config.tile_shape_mnk[2]
+        yield from config.rules(problem.dtype, stored, problem.promoted, device, bool(problem.block_scales))
+        yield config.split_k_smem(tile_k * problem.dtype.width // 8)
         whole = not (config.smem_epilogue or config.swap_ab or config.split_k > 1)
+        text = "row_reduction needs whole accumulators, in rows of the tile"
+        yield Rule(not problem.reduces_rows or whole, text, "split_k_cluster=1, swap_ab=False, split_k=1")
+        text = f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile"
+        scaled = tile_k == SCALE_BLOCK and not config.swap_ab
+        yield Rule(not problem.block_scales or scaled, text, f"K of {SCALE_BLOCK}, swap_ab=False")
         k_tiles = -(-problem.k // tile_k)
-        floats = problem.acc_dtype is Float32
-        config.require(
-            (
-                not problem.reduces_rows or whole,
-                "row_reduction needs whole accumulators, in rows of the tile",
-                "split_k_cluster=1, swap_ab=False, split_k=1",
-            ),
-            (
-                not problem.block_scales or (tile_k == SCALE_BLOCK and not config.swap_ab),
-                f"block scales are of {SCALE_BLOCK} of K, and of rows of the tile",
-                f"K of {SCALE_BLOCK}, swap_ab=False",
-            ),
-            (
-                config.split_k_cluster * config.split_k <= k_tiles,
-                f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
-            ),
-            (
-                config.split_k == 1 or (batches == 1 and floats and not problem.block_scales and n % 4 == 0),
-                f"split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4",
-            ),
-        )
+        text = f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least"
+        yield Rule(config.split_k_cluster * config.split_k <= k_tiles, text)
+        summed = batches == 1 and problem.acc_dtype is Float32 and not problem.block_scales and n % 4 == 0
+        text = f"split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4"
+        yield Rule(config.split_k == 1 or summed, text)
 
     def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         if config.split_k > 1:

@@ -18,6 +18,7 @@ from ....cute.nvgpu import CopyUniversalOp, warpgroup
 from ....hardware import features
 from ....utils import LayoutEnum, sm90
 from ...dispatch import arrays, launches
+from ...dispatch.config import Rule
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.dequantize import int4_pairs, int8_alternate_pairs, scale_registers, scaled
 from ...parts.tma_producer import TmaOperand, cluster_coord
@@ -375,43 +376,30 @@ class Sm90MixedInputGemm(Sm90Gemm):
             "memory": problem.bytes / 1e6 / _MEMORY_TB_PER_S,
         }
 
-    def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
-        (tile_m, tile_n, stage_k), stages = config.tile_shape_mnk, config.ab_stages
+    def rules(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> Iterator[Rule]:
+        tile_m, tile_n, stage_k = config.tile_shape_mnk
+        stages = config.ab_stages
         k_tiles = -(-problem.k // stage_k)
         plain = config.swap_ab and not config.pingpong and config.split_k == 1
         plain = plain and config.cluster_shape_mn in ((1, 1), (2, 1))
-        config.require(
-            (
-                config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
-                "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
-                "tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
-            ),
-            (
-                problem.group_size % stage_k == 0 and problem.k % stage_k == 0,
-                f"K, or groups of it, are no multiples of {stage_k}",
-            ),
-            (
-                config.split_k_cluster <= k_tiles,
-                f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least",
-                f"split_k_cluster up to {k_tiles}",
-            ),
-            (
-                not config.transpose_out or _tma_outs(problem),
-                "TMA stores rows that begin and end at multiples of 16 bytes",
-                "transpose_out=False",
-            ),
+        yield Rule(
+            config.mma_warpgroups in _WARPGROUPS and tile_m % ATOM_M == 0 and stage_k in _STAGE_K and plain,
+            "an integer B has 128 or 256 rows of the tile, for 64 or 128 of K",
+            "tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
         )
+        whole = problem.group_size % stage_k == 0 and problem.k % stage_k == 0
+        yield Rule(whole, f"K, or groups of it, are no multiples of {stage_k}")
+        text = f"K of {problem.k} is {k_tiles} stages, and each part of split-K must have one at least"
+        yield Rule(config.split_k_cluster <= k_tiles, text, f"split_k_cluster up to {k_tiles}")
+        text = "TMA stores rows that begin and end at multiples of 16 bytes"
+        yield Rule(not config.transpose_out or _tma_outs(problem), text, "transpose_out=False")
         narrow = dataclasses.replace(config, tile_shape_mnk=(tile_m, tile_n, 64), ab_stages=2)
-        narrow.check(problem.dtype, problem.out_types, False, device)
-        config.check_split_k_smem(_row_bytes(config, problem.int4))
+        yield from narrow.rules(problem.dtype, problem.out_types, False, device)
+        yield config.split_k_smem(_row_bytes(config, problem.int4))
+        hint = f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), or a smaller tile"
         used = stages * self.stage_bytes(problem, config) + self.epilogue_bytes(problem, config)
-        config.require(
-            (
-                stages >= _MIN_STAGES and used <= device.smem,
-                f"it takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}",
-                f"from {_MIN_STAGES} stages on (one is multiplied, one dequantised, one loaded), or a smaller tile",
-            )
-        )
+        text = f"it takes {used} bytes of shared memory for {stages} stages, and a CTA has {device.smem}"
+        yield Rule(stages >= _MIN_STAGES and used <= device.smem, text, hint)
 
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
         return problem.int4, problem.group_size

@@ -13,6 +13,9 @@ from .sm90_config import Sm90GemmConfig
 from .sm90_implementation import TMA_ALIGNMENT, is_batched, rows_end_aligned, tma_readable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...dispatch.config import Rule
     from ...dispatch.devices import Device
     from .arguments import GemmArguments
     from .problem import GemmProblem
@@ -52,8 +55,8 @@ class Sm90PaddedGemm(Implementation):
         copies = {name: _COPY_US + 2 * x.bytes / 1e6 / _COPY_TB_PER_S for name, x, copy in rows if copy}
         return {"GEMM": self.other.cost(padded, config, device), **copies}
 
-    def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
-        self.other.check(_padded(problem)[0], config, device)
+    def rules(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:
+        return self.other.rules(_padded(problem)[0], config, device)
 
     def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         padded, copied = _padded(problem)

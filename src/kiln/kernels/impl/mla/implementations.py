@@ -21,6 +21,7 @@ from .split_kv_scheduler import SPLIT_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ...dispatch.config import Rule
     from ...dispatch.devices import Device
 
 REGISTRY = Registry("mla_decode")
@@ -90,8 +91,8 @@ class Sm90Mla(Implementation):
     def cost_terms(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
         return cost_terms(problem, config, device)
 
-    def check(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> None:
-        config.check(problem, device)
+    def rules(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> Iterator[Rule]:
+        return config.rules(problem, device)
 
     def run(self, problem: MlaProblem, config: Sm90MlaConfig, args: MlaArguments) -> None:
         q = args.q

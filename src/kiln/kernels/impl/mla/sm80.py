@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
+from ...dispatch.config import Rule
 from ...dispatch.registry import Implementation, passes
 from ..attention import AttentionProblem
 from ..attention.args import AttentionArguments, AttentionParams
@@ -62,13 +63,9 @@ class Sm80Mla(Implementation):
         read = 2 * problem.batch * problem.keys * sum(part.head_dims) / (BYTES_PER_US * device.sm_count)
         return max(expected(part, config, device), read) * (problem.value_dim // part.head_dim_v)
 
-    def check(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> None:
-        arrays.require(
-            config.pack_gqa,
-            f"{config}: all heads share the compressed KV, so pack_gqa must be True",
-            hint="pack_gqa=True",
-        )
-        Sm80Attention().check(_part(problem), config, device)
+    def rules(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> Iterator[Rule]:
+        yield Rule(config.pack_gqa, "all heads share the compressed KV, so pack_gqa must be True", "pack_gqa=True")
+        yield from Sm80Attention().rules(_part(problem), config, device)
 
     def run(self, problem: MlaProblem, config: Sm80AttentionConfig, args: MlaArguments) -> None:
         part = _part(problem)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ...dispatch import arrays
-from ...dispatch.config import Config
+from ...dispatch.config import Config, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...dispatch.devices import Device
     from .problem import MlaProblem
 
@@ -46,19 +47,13 @@ class Sm90MlaConfig(Config):
     early: int = DEFAULT_EARLY
     """How many eighths of S = Q K^T are issued before P of the previous KV tile has come from the other warpgroup."""
 
-    def check(self, problem: MlaProblem, device: Device) -> None:
-        """Raise if the config cannot work."""
-        arrays.require(self.num_splits <= 65535, f"{self}: num_splits is {self.num_splits}, and must be 1 to 65535")
-        arrays.require(self.early <= 8, f"{self}: early is {self.early}, and must be 0 to 8")
+    def rules(self, problem: MlaProblem, device: Device) -> Iterator[Rule]:
+        yield Rule(self.num_splits <= 65535, f"num_splits is {self.num_splits}, and must be 1 to 65535")
+        yield Rule(self.early <= 8, f"early is {self.early}, and must be 0 to 8")
+        dim = problem.dim
         # Q and two KV tiles; or an 8-bit KV tile and its RoPE columns twice, three f16 halves and RoPE columns twice
-        each = (
-            6 * problem.dim if problem.cache_dtype is None or self.swap_ab else 8 * problem.dim - 2 * problem.value_dim
-        )
-        used = Q_TILE * each + 3072
-        arrays.require(
-            used <= device.smem,
-            f"{self} takes {used} bytes of shared memory for D of {problem.dim}, and a CTA has {device.smem}",
-        )
+        row_bytes = 6 * dim if problem.cache_dtype is None or self.swap_ab else 8 * dim - 2 * problem.value_dim
+        yield self.fits_smem(Q_TILE * row_bytes + 3072, device.smem, "", f" for D of {dim}")
 
     def tiles(self, problem: MlaProblem) -> int:
         """Return the Q tiles of a sequence."""

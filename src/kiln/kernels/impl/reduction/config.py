@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
-from ...dispatch import arrays
-from ...dispatch.config import Config
+from ...dispatch.config import Config, Rule
 
 MAX_PARTS = 65535
 
@@ -26,13 +26,9 @@ class ReductionConfig(Config):
     vectors: int = 4
     parts: int = 0
 
-    @arrays.checked_once
-    def check(self) -> None:
-        """Raise if the config cannot work."""
+    def rules(self) -> Iterator[Rule]:
         for name, least, most in (("threads", 32, 1024), ("row_threads", 0, self.threads), ("vectors", 1, 16)):
             value = getattr(self, name)
-            arrays.require(
-                least <= value <= most and value & (value - 1) == 0,
-                f"{self}: {name} is {value!r}, not a power of two from {least} to {most}",
-            )
-        arrays.require(self.parts <= MAX_PARTS, f"{self}: parts is {self.parts!r}, not 0 to {MAX_PARTS}")
+            text = f"{name} is {value!r}, not a power of two from {least} to {most}"
+            yield Rule(least <= value <= most and value & (value - 1) == 0, text)
+        yield Rule(self.parts <= MAX_PARTS, f"parts is {self.parts!r}, not 0 to {MAX_PARTS}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
-from ...dispatch import arrays
-from ...dispatch.config import Config
+from ...dispatch.config import Config, Rule, whole_warps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,6 @@ class RopeConfig(Config):
     threads: int = 128
     heads: int = 2
 
-    def check(self) -> None:
-        """Raise if the config cannot work."""
-        arrays.require_threads(self)
-        arrays.require(self.heads <= 16, f"{self}: heads is {self.heads!r}, and must be 1 to 16")
+    def rules(self) -> Iterator[Rule]:
+        yield whole_warps(self.threads)
+        yield Rule(self.heads <= 16, f"heads is {self.heads!r}, and must be 1 to 16")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...dispatch import arrays, devices
-from ...dispatch.config import Config
+from ...dispatch import arrays
+from ...dispatch.config import Config, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...dispatch.devices import Device
 
 WARP = 32
 MAX_REGISTER_ELEMENTS = 64
@@ -22,30 +27,21 @@ STAGES = 2
 """Rows that a CTA of a double-buffered kernel has in shared memory."""
 
 
-def check_threads(config: Any, device: devices.Device) -> None:
-    """Raise if threads, threads of a row or the cluster size of a config cannot work."""
+def _thread_rules(config: RowwiseConfig | StreamingRowwiseConfig, device: Device) -> Iterator[Rule]:
+    """Yield the rules for threads, threads of a row, and the cluster size of a config."""
     for name in ("threads", "row_threads", "cluster"):
         value = getattr(config, name)
-        arrays.require(value & (value - 1) == 0, f"{config}: {name} is {value!r}, not a power of two")
-    arrays.require(WARP <= config.threads <= 1024, f"{config}: a CTA has 32 to 1024 threads, not {config.threads}")
-    arrays.require(
-        config.row_threads <= config.threads,
-        f"{config}: row_threads is {config.row_threads}, more than the {config.threads} threads of a CTA",
-    )
-    arrays.require(
-        config.cluster == 1 or config.row_threads == config.threads,
-        f"{config}: CTAs of a cluster share one row, so row_threads must be {config.threads}",
-    )
-    arrays.require(
-        config.cluster <= device.cluster, f"{config}: a cluster has at most {device.cluster} CTAs on this device"
-    )
+        yield Rule(value & (value - 1) == 0, f"{name} is {value!r}, not a power of two")
+    yield Rule(WARP <= config.threads <= 1024, f"a CTA has 32 to 1024 threads, not {config.threads}")
+    text = f"row_threads is {config.row_threads}, more than the {config.threads} threads of a CTA"
+    yield Rule(config.row_threads <= config.threads, text)
+    text = f"CTAs of a cluster share one row, so row_threads must be {config.threads}"
+    yield Rule(config.cluster == 1 or config.row_threads == config.threads, text)
+    yield Rule(config.cluster <= device.cluster, f"a cluster has at most {device.cluster} CTAs on this device")
 
 
-def check_smem(config: Any, used: int, device: devices.Device, hint: str) -> None:
-    """Raise if a config uses more shared memory than a CTA has."""
-    arrays.require(
-        used <= device.smem, f"{config} takes {used} bytes of shared memory, and a CTA has {device.smem}", hint=hint
-    )
+def _copied_at_once(width: int, bits: int) -> str:
+    return f"asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at once"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,37 +87,24 @@ class RowwiseConfig(Config):
         stages = STAGES if self.rows_per_cta > 1 else 1
         return stages * (row + 8 * 4 * self.cluster * (self.threads // WARP or 1))
 
-    @arrays.checked_once
-    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
-        """Raise if the config cannot work for rows of `n` elements of `bits` bits, accessed `width` at a time."""
-        check_threads(self, device)
-        arrays.require(
-            self.ctas_per_sm <= _MAX_CTAS_PER_SM,
-            f"{self}: ctas_per_sm is {self.ctas_per_sm}, and an SM has at most {_MAX_CTAS_PER_SM} CTAs",
-        )
-        arrays.require(
-            self.vectors(n, width) > 0 or self.smem_vectors == 0,
-            f"{self}: a thread holds at most {MAX_THREAD_ELEMENTS} elements, {MAX_REGISTER_ELEMENTS} of them in "
-            f"registers, and a row of {n} has more",
-            hint="more threads or a larger cluster; with smem_vectors=0 the row is read twice",
-        )
-        arrays.require(
-            self.smem_vectors == 0 or width * bits >= 32,
-            f"{self}: asynchronous copies take 4 bytes or more, and {width} elements of {bits} bits can be copied at "
-            "once",
-            hint="smem_vectors=0, or aligned rows",
-        )
-        self.check_rows_per_cta(n, width)
-        check_smem(self, self.smem_bytes(n, width, bits, sources), device, "more in registers, or a larger cluster")
-
-    def check_rows_per_cta(self, n: int, width: int) -> None:
-        """Raise if CTAs cannot have `rows_per_cta` rows."""
+    def rules(self, n: int, width: int, bits: int, sources: int, device: Device) -> Iterator[Rule]:
+        """Yield the rules for rows of `n` elements of `bits` bits, accessed `width` at a time."""
+        yield from _thread_rules(self, device)
+        text = f"ctas_per_sm is {self.ctas_per_sm}, and an SM has at most {_MAX_CTAS_PER_SM} CTAs"
+        yield Rule(self.ctas_per_sm <= _MAX_CTAS_PER_SM, text)
         vectors = self.vectors(n, width)
-        arrays.require(
-            self.rows_per_cta == 1 or (self.rows == 1 and self.cluster == 1 and self.smem_vectors >= vectors > 0),
-            f"{self}: with several rows_per_cta a CTA has one row of {n} at a time, all of it in shared memory",
-            hint=f"row_threads={self.threads}, cluster=1, smem_vectors={max(1, vectors)}",
-        )
+        held = f"{MAX_THREAD_ELEMENTS} elements, {MAX_REGISTER_ELEMENTS} of them in registers"
+        hint = "more threads or a larger cluster; with smem_vectors=0 the row is read twice"
+        text = f"a thread holds at most {held}, and a row of {n} has more"
+        yield Rule(vectors > 0 or self.smem_vectors == 0, text, hint)
+        wide = self.smem_vectors == 0 or width * bits >= 32
+        yield Rule(wide, _copied_at_once(width, bits), "smem_vectors=0, or aligned rows")
+        text = f"with several rows_per_cta a CTA has one row of {n} at a time, all of it in shared memory"
+        one_row = self.rows == 1 and self.cluster == 1 and self.smem_vectors >= vectors > 0
+        hint = f"row_threads={self.threads}, cluster=1, smem_vectors={max(1, vectors)}"
+        yield Rule(self.rows_per_cta == 1 or one_row, text, hint)
+        used = self.smem_bytes(n, width, bits, sources)
+        yield self.fits_smem(used, device.smem, "more in registers, or a larger cluster")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,18 +129,14 @@ class UnalignedRowwiseConfig(RowwiseConfig):
         one_row = dataclasses.replace(self, rows_per_cta=1)
         return self.rows_per_cta * RowwiseConfig.smem_bytes(one_row, n, width, bits, sources)
 
-    def check(self, n: int, width: int, bits: int, sources: int, device: devices.Device) -> None:
-        check_threads(self, device)
-        arrays.require(
-            self.rows_per_cta == 1 or self.rows == 1,
-            f"{self}: rows_per_cta is {self.rows_per_cta}, which needs row_threads={self.threads}",
-        )
-        arrays.require(
-            self.row_threads >= WARP,
-            f"{self}: row_threads is {self.row_threads}, and edges of unaligned rows take a warp",
-        )
+    def rules(self, n: int, width: int, bits: int, sources: int, device: Device) -> Iterator[Rule]:
+        yield from _thread_rules(self, device)
+        text = f"rows_per_cta is {self.rows_per_cta}, which needs row_threads={self.threads}"
+        yield Rule(self.rows_per_cta == 1 or self.rows == 1, text)
+        text = f"row_threads is {self.row_threads}, and edges of unaligned rows take a warp"
+        yield Rule(self.row_threads >= WARP, text)
         hint = "more in registers, fewer rows_per_cta, or a larger cluster"
-        check_smem(self, self.smem_bytes(n, width, bits, sources), device, hint)
+        yield self.fits_smem(self.smem_bytes(n, width, bits, sources), device.smem, hint)
 
 
 class StreamedRow(NamedTuple):
@@ -234,20 +213,14 @@ class StreamingRowwiseConfig(Config):
         folded = 4 * row.width * self.threads if row.column_outs and self.rows > 1 else 0
         return row.width * (sources + columns) // 8 + exchanged + folded + 32
 
-    def check(self, row: StreamedRow, device: devices.Device) -> None:
-        """Raise if the config cannot work for a row."""
-        check_threads(self, device)
+    def rules(self, row: StreamedRow, device: Device) -> Iterator[Rule]:
+        """Yield the rules for a row."""
+        yield from _thread_rules(self, device)
         elements = self.vectors(row) * row.width
-        arrays.require(
-            elements <= MAX_STREAMED_ELEMENTS,
-            f"{self}: a thread has at most {MAX_STREAMED_ELEMENTS} elements, and of a row of {row.n} it would have "
-            f"{elements}",
-            hint="more threads or a larger cluster",
+        text = (
+            f"a thread has at most {MAX_STREAMED_ELEMENTS} elements, and of a row of {row.n} it would have {elements}"
         )
-        arrays.require(
-            row.width * row.bits >= 32,
-            f"{self}: asynchronous copies take 4 bytes or more, and {row.width} elements of {row.bits} bits can be "
-            "copied at once",
-            hint="a RowwiseConfig, or aligned rows",
-        )
-        check_smem(self, self.smem_bytes(row), device, "less prefetch, or a larger cluster")
+        yield Rule(elements <= MAX_STREAMED_ELEMENTS, text, "more threads or a larger cluster")
+        copied = _copied_at_once(row.width, row.bits)
+        yield Rule(row.width * row.bits >= 32, copied, "a RowwiseConfig, or aligned rows")
+        yield self.fits_smem(self.smem_bytes(row), device.smem, "less prefetch, or a larger cluster")

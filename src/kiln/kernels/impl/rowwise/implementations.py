@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .... import Float32, Int32, Int64
 from ...dispatch import arrays, devices, launches
+from ...dispatch.config import Rule
 from ...dispatch.registry import MemoryBound, Registry, passes, variants
 from ..reduction.reductions import sum as sum_over
 from .config import WARP, RowwiseConfig, StreamingRowwiseConfig, UnalignedRowwiseConfig
@@ -100,14 +101,12 @@ class ResidentRows(RowImplementation):
         config = problem.best_config(problem, device)
         return config if type(config) is RowwiseConfig else default_config(problem, device, len(problem.present))
 
-    def check(self, problem: RowFunctionProblem, config: RowwiseConfig, device: Device) -> None:
+    def rules(self, problem: RowFunctionProblem, config: RowwiseConfig, device: Device) -> Iterator[Rule]:
         function = problem.function
-        arrays.require(
-            config.rows_per_cta == 1 or (function.quantizes and not function.tracks_absmax and function.fields > 0),
-            f"{config}: several rows_per_cta are for quantised rows whose largest result is found after their "
-            "statistics",
-        )
-        config.check(problem.n, problem.width, problem.bits, len(problem.sources), device)
+        text = "several rows_per_cta are for quantised rows whose largest result is found after their statistics"
+        quantised = function.quantizes and not function.tracks_absmax and function.fields > 0
+        yield Rule(config.rows_per_cta == 1 or quantised, text)
+        yield from config.rules(problem.n, problem.width, problem.bits, len(problem.sources), device)
 
     def run(self, problem: RowFunctionProblem, config: RowwiseConfig, args: RowFunctionArguments) -> None:
         device = devices.current()
@@ -189,12 +188,10 @@ class StreamingRows(RowImplementation):
             return config
         return streaming_config(problem.streamed, device, problem.streams_unaligned)
 
-    def check(self, problem: RowFunctionProblem, config: StreamingRowwiseConfig, device: Device) -> None:
-        config.check(problem.streamed, device)
-        arrays.require(
-            not problem.streams_unaligned or config.row_threads >= WARP,
-            f"{config}: row_threads is {config.row_threads}, and edges of unaligned rows take a warp",
-        )
+    def rules(self, problem: RowFunctionProblem, config: StreamingRowwiseConfig, device: Device) -> Iterator[Rule]:
+        yield from config.rules(problem.streamed, device)
+        text = f"row_threads is {config.row_threads}, and edges of unaligned rows take a warp"
+        yield Rule(not problem.streams_unaligned or config.row_threads >= WARP, text)
 
     def run(self, problem: RowFunctionProblem, config: StreamingRowwiseConfig, args: RowFunctionArguments) -> None:
         row = problem.streamed
@@ -251,8 +248,8 @@ class UnalignedRows(RowImplementation):
     def measured_config(self, problem: RowFunctionProblem, device: Device) -> UnalignedRowwiseConfig | None:
         return _unaligned_config(problem, device)
 
-    def check(self, problem: RowFunctionProblem, config: UnalignedRowwiseConfig, device: Device) -> None:
-        config.check(problem.n, problem.unaligned_width, problem.bits, len(problem.sources), device)
+    def rules(self, problem: RowFunctionProblem, config: UnalignedRowwiseConfig, device: Device) -> Iterator[Rule]:
+        return config.rules(problem.n, problem.unaligned_width, problem.bits, len(problem.sources), device)
 
     def run(self, problem: RowFunctionProblem, config: UnalignedRowwiseConfig, args: RowFunctionArguments) -> None:
         width = problem.unaligned_width

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Int32, Int64
 from ...dispatch import arrays, devices, launches
+from ...dispatch.config import Rule
 from ...dispatch.registry import MemoryBound, Registry
 from ..rowwise.config import WARP, RowwiseConfig
 from ..rowwise.row_part import MAX_SAVED_ELEMENTS
 from .kernel import TopK, TopKKernelProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...dispatch.devices import Device
     from .problem import TopKProblem
 
@@ -60,16 +63,12 @@ class TopKSoftmax(MemoryBound):
     def measured_config(self, problem: TopKProblem, device: Device) -> RowwiseConfig:
         return topk_config(problem.n, problem.matrices[0].width, problem.k, problem.rows)
 
-    def check(self, problem: TopKProblem, config: RowwiseConfig, device: Device) -> None:
-        config.check(problem.n, problem.matrices[0].width, problem.x.dtype.width, 1, device)
-        arrays.require(
-            config.cluster == 1 and config.smem_vectors == 0,
-            f"{config}: rows are in the registers of one CTA, so cluster must be 1 and smem_vectors 0",
-        )
-        arrays.require(
-            config.row_threads <= WARP or config.row_threads == config.threads,
-            f"{config}: row_threads must be {config.threads} or at most a warp",
-        )
+    def rules(self, problem: TopKProblem, config: RowwiseConfig, device: Device) -> Iterator[Rule]:
+        yield from config.rules(problem.n, problem.matrices[0].width, problem.x.dtype.width, 1, device)
+        text = "rows are in the registers of one CTA, so cluster must be 1 and smem_vectors 0"
+        yield Rule(config.cluster == 1 and config.smem_vectors == 0, text)
+        text = f"row_threads must be {config.threads} or at most a warp"
+        yield Rule(config.row_threads <= WARP or config.row_threads == config.threads, text)
 
     def run(self, problem: TopKProblem, config: RowwiseConfig, args: TopKArguments) -> None:
         ((rows, n, step, width),), k = problem.matrices, problem.k

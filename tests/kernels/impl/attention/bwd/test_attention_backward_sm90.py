@@ -421,7 +421,7 @@ def test_plans_work(dim):
         (kernels.Sm90AttentionBackwardConfig(64, 1), "q_stages must be at least 2"),
         (kernels.Sm90AttentionBackwardConfig(64, 2, 3), "operands_in_regs must be 0, 1"),
         (kernels.Sm90AttentionBackwardConfig(128), "registers of a thread"),
-        (kernels.Sm90AttentionBackwardConfig(64, 4), "bytes of smem"),
+        (kernels.Sm90AttentionBackwardConfig(64, 4), "bytes of shared memory"),
     ],
 )
 def test_plans_that_are_refused(config, message):

@@ -186,7 +186,7 @@ def test_who_is_chosen(dims):
         ),
         (kernels.Sm90AttentionBackwardHd256Config(128), "registers of a thread"),
         (kernels.Sm90AttentionBackwardHd256Config(q_dims_in_regs=192, tile_n=48), "registers of a thread"),
-        (kernels.Sm90AttentionBackwardHd256Config(64, 4), "bytes of smem"),
+        (kernels.Sm90AttentionBackwardHd256Config(64, 4), "bytes of shared memory"),
     ],
 )
 def test_plans_that_are_refused(config, message):

@@ -29,8 +29,9 @@ from .sm90_hd256_dq import Sm90Hd256DqKernel
 from .sm90_scheduler import DqCounters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from ....dispatch.config import Rule
     from ....dispatch.devices import Device
 
 REGISTRY = Registry("attention_backward")
@@ -224,8 +225,8 @@ class AttentionBackward(Implementation):
     def cost_terms(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> dict[str, float]:
         return self.model.cost_terms(problem, config, device) if hasattr(self.model, "cost_terms") else {}
 
-    def check(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> None:
-        config.check(self.head_dims(problem), device.smem)
+    def rules(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> Iterable[Rule]:
+        return config.rules(self.head_dims(problem), device.smem)
 
     def launch(
         self,

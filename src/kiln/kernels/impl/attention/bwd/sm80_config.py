@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch import arrays
-from ....dispatch.config import Config
-from ..config_checks import check_copies, check_rows, check_smem
+from ....dispatch.config import Config, Rule
+from ..config_rules import copies_whole_tiles
 from ..fwd.sm80_config import copy_lanes, padded_head_dim
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
@@ -44,12 +45,12 @@ class Sm80AttentionBackwardConfig(Config):
         """Return the smem of a CTA: its own rows, and two stages of the streamed ones."""
         return 2 * (self.tile_m + 2 * self.tile_n) * (padded_head_dim(head_dim) + padded_head_dim(head_dim_v))
 
-    @arrays.checked_once
-    def check(self, head_dims: tuple[int, int], capacity: int) -> None:
-        """Raise if the config cannot work for head dimensions and `capacity` bytes of smem."""
-        check_rows(self, "tile_m")
-        check_copies(self, max(self.threads // copy_lanes(dim) for dim in head_dims))
-        check_smem(self, self.smem_bytes(*head_dims), head_dims, capacity, "a smaller tile_n")
+    def rules(self, head_dims: tuple[int, int], capacity: int) -> Iterator[Rule]:
+        """Yield the rules for head dimensions and `capacity` bytes of smem."""
+        yield from self.multiples(16, 256, "tile_m")
+        copied = max(self.threads // copy_lanes(dim) for dim in head_dims)
+        yield copies_whole_tiles(self.tile_m, self.tile_n, self.threads, copied)
+        yield self.fits_smem(self.smem_bytes(*head_dims), capacity, "a smaller tile_n", f" for head_dim {head_dims}")
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm80AttentionBackwardConfig:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from ....dispatch import arrays
-from ....dispatch.config import Config
-from ..config_checks import check_registers, check_rows, check_smem
+from ....dispatch.config import Config, Rule
+from ..config_rules import fits_registers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
@@ -80,19 +81,17 @@ class Sm90AttentionBackwardConfig(Config):
         dq = 4 * DS_STAGES * self.tile_m * head_dim
         return kv_and_q + ds + dq + 8 * self.q_stages * self.tile_m + _BARRIER_BYTES
 
-    @arrays.checked_once
-    def check(self, head_dim: int, capacity: int) -> None:
-        """Raise if the config cannot work for a padded head_dim and `capacity` bytes of smem."""
-        check_rows(self, "tile_m")
+    def rules(self, head_dim: int, capacity: int) -> Iterator[Rule]:
+        """Yield the rules for a padded head_dim and `capacity` bytes of smem."""
         operands = self.operands_in_regs
-        stages = self.q_stages
-        arrays.require(operands <= 2, f"{self}: operands_in_regs must be 0, 1 (V) or 2 (V and K)")
-        arrays.require(stages >= 2, f"{self}: q_stages must be at least 2")
+        yield from self.multiples(16, 256, "tile_m")
+        yield Rule(operands <= 2, "operands_in_regs must be 0, 1 (V) or 2 (V and K)")
+        yield Rule(self.q_stages >= 2, "q_stages must be at least 2")
         used = head_dim + self.tile_m + self.tile_m // 4 + operands * head_dim // 4
         what = f"dK, dV, S, dP and P with head_dim {head_dim}"
         hint = "a smaller tile_m"
-        check_registers(self, what, used, _OTHER_REGISTERS, REGISTERS[1], hint)
-        check_smem(self, self.smem_bytes(head_dim), head_dim, capacity, hint)
+        yield fits_registers(what, used, _OTHER_REGISTERS, REGISTERS[1], hint)
+        yield self.fits_smem(self.smem_bytes(head_dim), capacity, hint, f" for head_dim {head_dim}")
 
 
 class BackwardSchedule(NamedTuple):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch import arrays
-from ....dispatch.config import Config
+from ....dispatch.config import Config, Rule
 from ....tuned import coefficients
-from ..config_checks import check_registers, check_rows, check_smem
+from ..config_rules import fits_registers
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
 from .sm90_cost import CYCLES_PER_US, other_kernels_us, waves
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
@@ -74,16 +75,14 @@ class Sm90AttentionBackwardHd256Config(Config):
         kv_stages = 2 * self.tile_n * (self.k_stages * head_dims[0] + self.v_stages * head_dims[1])
         return max(dkv, 2 * DQ_TILE_M * sum(head_dims) + kv_stages) + _BARRIER_BYTES
 
-    @arrays.checked_once
-    def check(self, head_dims: tuple[int, int], capacity: int) -> None:
-        """Raise if the config cannot work for padded head dimensions and `capacity` bytes of smem."""
-        check_rows(self, "tile_m", "tile_n")
-        arrays.require(self.q_stages >= 2 and self.k_stages >= 2, f"{self}: q_stages and k_stages must be at least 2")
-        for name, dims in (("kv_dims_in_regs", self.kv_dims_in_regs), ("q_dims_in_regs", self.q_dims_in_regs)):
-            arrays.require(
-                dims in (16, 32) or dims % SWIZZLED_DIMS == 0,
-                f"{self}: {name} must be 16, 32 or a multiple of {SWIZZLED_DIMS}",
-            )
+    def rules(self, head_dims: tuple[int, int], capacity: int) -> Iterator[Rule]:
+        """Yield the rules for padded head dimensions and `capacity` bytes of smem."""
+        yield from self.multiples(16, 256, "tile_m", "tile_n")
+        yield Rule(self.q_stages >= 2 and self.k_stages >= 2, "q_stages and k_stages must be at least 2")
+        for name in ("kv_dims_in_regs", "q_dims_in_regs"):
+            dims = getattr(self, name)
+            text = f"{name} must be 16, 32 or a multiple of {SWIZZLED_DIMS}"
+            yield Rule(dims in (16, 32) or dims % SWIZZLED_DIMS == 0, text)
         dim, dim_v = head_dims
         # accumulators, scores and operands of the dV warpgroup, the dK warpgroup, and a dQ warpgroup
         used = max(
@@ -93,8 +92,8 @@ class Sm90AttentionBackwardHd256Config(Config):
         )
         what = f"accumulators, scores and operands with head_dim {head_dims}"
         hint = "a smaller tile_m or tile_n"
-        check_registers(self, what, used, _OTHER_REGISTERS, REGISTERS[1], f"{hint}, or fewer dims in registers")
-        check_smem(self, self.smem_bytes(head_dims), head_dims, capacity, hint)
+        yield fits_registers(what, used, _OTHER_REGISTERS, REGISTERS[1], f"{hint}, or fewer dims in registers")
+        yield self.fits_smem(self.smem_bytes(head_dims), capacity, hint, f" for head_dim {head_dims}")
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardHd256Config:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .....hardware import features
 from ....dispatch import arrays, devices
+from ....dispatch.config import Rule
 from ....dispatch.registry import Implementation, Registry, variants
 from ....parts.kv_source import transposed_v_columns
 from ..args import AttentionArguments
@@ -62,12 +63,10 @@ class Sm80Attention(Implementation):
     def cost(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
         return expected(problem, config, device)
 
-    def check(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> None:
-        config.check(*problem.head_dims, device.smem, problem.dtype.width)
-        arrays.require(
-            problem.batch * config.num_splits <= MAX_GRID_Z,
-            f"{config}: {problem.batch} sequences times num_splits must be at most {MAX_GRID_Z}",
-        )
+    def rules(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> Iterator[Rule]:
+        yield from config.rules(*problem.head_dims, device.smem, problem.dtype.width)
+        text = f"{problem.batch} sequences times num_splits must be at most {MAX_GRID_Z}"
+        yield Rule(problem.batch * config.num_splits <= MAX_GRID_Z, text)
 
     def run(self, problem: AttentionProblem, config: Sm80AttentionConfig, args: AttentionArguments) -> None:
         q = args.q
@@ -141,13 +140,10 @@ class Sm90Attention(Implementation):
     def cost_terms(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
         return sm90_cost.cost_terms(problem, config, device)
 
-    def check(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> None:
-        config.check(*problem.head_dims, device.smem, problem.dtype.width)
-        arrays.require(
-            not config.pack_gqa or WARPGROUP_M % problem.group_size == 0,
-            f"{config}: {problem.group_size} query heads share a KV head; for pack_gqa that must divide {WARPGROUP_M}",
-            hint="pack_gqa=False",
-        )
+    def rules(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Iterator[Rule]:
+        yield from config.rules(*problem.head_dims, device.smem, problem.dtype.width)
+        text = f"{problem.group_size} query heads share a KV head; for pack_gqa that must divide {WARPGROUP_M}"
+        yield Rule(not config.pack_gqa or WARPGROUP_M % problem.group_size == 0, text, "pack_gqa=False")
 
     def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, args: AttentionArguments) -> None:
         q = args.q

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
-from ....dispatch import arrays
-from ....dispatch.config import Config
-from ..config_checks import check_copies, check_registers, check_smem
+from ....dispatch.config import Config, Rule
+from ..config_rules import copies_whole_tiles, fits_registers
 
 _SM_REGISTERS = 65536
 _OTHER_REGISTERS = 40
@@ -52,24 +52,20 @@ class Sm80AttentionConfig(Config):
         pack = 16 // width
         return self.m_tiles * (pack * padded_head_dim(head_dim_v // pack) // 2 + self.tile_n // 2)
 
-    @arrays.checked_once
-    def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
-        """Raise if the config cannot work for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
-        require = arrays.require
-        require(self.warps <= 32, f"{self}: warps must be 1 to 32")
-        require(
-            self.tile_m % (16 * self.warps) == 0,
-            f"{self}: tile_m must be a multiple of {16 * self.warps}, 16 rows for each warp",
-        )
-        check_copies(self, max(self.threads // copy_lanes(d * width // 16) for d in (head_dim, head_dim_v)))
-        require(self.num_splits <= MAX_SPLITS, f"{self}: num_splits must be 1 to {MAX_SPLITS}")
+    def rules(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> Iterator[Rule]:
+        """Yield the rules for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
+        rows = 16 * self.warps
+        yield Rule(self.warps <= 32, "warps must be 1 to 32")
+        yield Rule(self.tile_m % rows == 0, f"tile_m must be a multiple of {rows}, 16 rows for each warp")
+        copied = max(self.threads // copy_lanes(d * width // 16) for d in (head_dim, head_dim_v))
+        yield copies_whole_tiles(self.tile_m, self.tile_n, self.threads, copied)
+        yield Rule(self.num_splits <= MAX_SPLITS, f"num_splits must be 1 to {MAX_SPLITS}")
         available = min(255, _SM_REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
-        what = f"accumulators with head_dim {head_dim_v}"
         used = self.registers(head_dim_v, width)
         hint = "fewer rows for a warp, a smaller tile_n, or fewer ctas_per_sm"
-        check_registers(self, what, used, _OTHER_REGISTERS, available, hint)
+        yield fits_registers(f"accumulators with head_dim {head_dim_v}", used, _OTHER_REGISTERS, available, hint)
         smem = self.smem_bytes(head_dim, head_dim_v, width)
-        check_smem(self, smem, head_dim, capacity, "a smaller tile_m or tile_n")
+        yield self.fits_smem(smem, capacity, "a smaller tile_m or tile_n", f" for head_dim {head_dim}")
 
 
 def padded_head_dim(head_dim: int) -> int:

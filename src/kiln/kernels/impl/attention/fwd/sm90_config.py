@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
-from ....dispatch import arrays
-from ....dispatch.config import Config
-from ..config_checks import check_registers, check_rows, check_smem
+from ....dispatch.config import Config, Rule
+from ..config_rules import fits_registers
 
 WARPGROUP_M = 64
 """Query rows of a consumer warpgroup: M of its WGMMAs."""
@@ -75,22 +75,17 @@ class Sm90AttentionConfig(Config):
         """Return whether O has smem of its own, so that the next Q is loaded before O is stored."""
         return width == 8 or self.smem_bytes(head_dim, head_dim_v, separate_o=True) <= capacity
 
-    @arrays.checked_once
-    def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
-        """Raise if the config cannot work for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
-        require = arrays.require
-        require(self.consumer_warpgroups in _REGISTERS, f"{self}: consumer_warpgroups must be 1 to {max(_REGISTERS)}")
-        check_rows(self, "tile_n")
-        require(self.kv_stages >= 2, f"{self}: kv_stages must be at least 2")
-        require(
-            width == 16 or (self.tile_n % 32 == 0 and not self.q_in_regs),
-            f"{self}: for 8-bit elements tile_n must be a multiple of 32, and q_in_regs False",
-        )
+    def rules(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> Iterator[Rule]:
+        """Yield the rules for a head_dim, elements of `width` bits and `capacity` bytes of smem."""
+        yield Rule(self.consumer_warpgroups in _REGISTERS, f"consumer_warpgroups must be 1 to {max(_REGISTERS)}")
+        yield from self.multiples(16, 256, "tile_n")
+        yield Rule(self.kv_stages >= 2, "kv_stages must be at least 2")
+        narrow = width == 16 or (self.tile_n % 32 == 0 and not self.q_in_regs)
+        yield Rule(narrow, "for 8-bit elements tile_n must be a multiple of 32, and q_in_regs False")
         q_registers = head_dim * width // 64 if self.q_in_regs else 0
         used = self.tile_n // 2 + self.tile_n * width // 64 + head_dim_v // 2 + q_registers
         other = _OTHER_REGISTERS[self.consumer_warpgroups] - (4 if width == 8 and self.consumer_warpgroups == 2 else 0)
-        what = f"S, P and O with head_dim {head_dim_v}"
         hint = "a smaller tile_n"
-        check_registers(self, what, used, other, self.registers[1], hint)
+        yield fits_registers(f"S, P and O with head_dim {head_dim_v}", used, other, self.registers[1], hint)
         smem = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v or width == 8, width)
-        check_smem(self, smem, (head_dim, head_dim_v), capacity, f"{hint}, or fewer kv_stages")
+        yield self.fits_smem(smem, capacity, f"{hint}, or fewer kv_stages", f" for head_dim {head_dim, head_dim_v}")
