@@ -154,10 +154,10 @@ class Sm80Gemm(MultistageGemm):
         least = self.instruction_k(problem)
         whole = k % least == 0 and k >= 2 * least
         vectors = all(extent * problem.dtype.width % 128 == 0 for extent in config.tile_shape_mnk)
-        aligned = is_power_of_two(k) and is_power_of_two(config.threads)
+        power_of_two = is_power_of_two(k) and is_power_of_two(config.threads)
         yield Rule(whole, f"K of a tile must be a multiple of the {least} of an instruction, and at least two of them")
         yield Rule(vectors, "extents of the tile must be whole vectors of 16 bytes")
-        yield Rule(aligned, "K of the tile and the number of warps must be aligned of two")
+        yield Rule(power_of_two, "K of the tile and the number of warps must be powers of two")
 
 
 @REGISTRY.register
@@ -247,8 +247,8 @@ class SimtGemm(MultistageGemm):
         m, n, _ = config.tile_shape_mnk
         least = 2 * SIMT_VECTOR
         registers = m * n // config.threads
-        aligned = all(is_power_of_two(extent) and extent >= least for extent in config.tile_shape_mnk)
-        yield Rule(aligned, f"extents of the tile must be aligned of two, at least {least}")
+        power_of_two = all(is_power_of_two(extent) and extent >= least for extent in config.tile_shape_mnk)
+        yield Rule(power_of_two, f"extents of the tile must be powers of two, at least {least}")
         yield Rule(registers <= 128, f"a thread has {registers} accumulators; it may have 128")
 
 
