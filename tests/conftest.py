@@ -132,7 +132,8 @@ def child(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Child:
 @pytest.fixture(params=["native", "python"])
 def taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who takes calls from Python. Tests of calls run both ways: results and errors are the same."""
-    from kiln.base_dsl.function import CompiledFunction, JitFunction
+    from kiln.base_dsl.compiled_function import CompiledFunction
+    from kiln.base_dsl.function import JitFunction
     from kiln.interop.arguments import loading
     from kiln.kernels.dispatch.recorder import KernelFunction
 

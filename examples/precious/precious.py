@@ -14,9 +14,10 @@ import precious_lowering
 
 from kiln.base_dsl import BaseDSL, merging
 from kiln.base_dsl.arguments import Node
+from kiln.base_dsl.compiled_function import CompiledFunction
 from kiln.base_dsl.compiler import Compilation
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError, error, mark_internal
-from kiln.base_dsl.function import CompiledFunction, JitFunction
+from kiln.base_dsl.function import JitFunction
 from kiln.base_dsl.target import get_target
 from kiln.base_dsl.trace import Trace, emit, emit_value, inside_function, require
 from kiln.base_dsl.traced_function import TracedFunction

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ._support import lazy
 from .base_dsl import BaseDSL
+from .base_dsl.compiled_function import CompiledFunction as JitCompiledFunction
 from .base_dsl.diagnostics import *  # noqa: F403
 from .base_dsl.diagnostics import (
     DSLCudaVerNotImplemented,
@@ -14,7 +15,6 @@ from .base_dsl.diagnostics import (
     DSLTreeFlattenError,
     DSLUserCodeRuntimeError,
 )
-from .base_dsl.function import CompiledFunction as JitCompiledFunction
 from .base_dsl.operators import all_, and_, any_, max, min, not_, or_, select_
 from .base_dsl.ranges import Range as range
 from .base_dsl.ranges import const_expr, dynamic_expr, range_constexpr, range_dynamic

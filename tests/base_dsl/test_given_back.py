@@ -38,7 +38,7 @@ def use(number: int) -> list[weakref.ref]:
     for by in range(3):
         function(4, by)
     del linecache.cache[name]
-    compiled = [compiled for compiled, _ in function._compiled.values()]
+    compiled = function._specializations.codes()
     return [weakref.ref(x) for x in (function.function, function.function.__code__, *compiled)]
 
 

@@ -286,18 +286,18 @@ def test_numbers_of_numpy_do_not_compile_anew():
         return a * int(n)
 
     assert [f(1, np.prod((2, k))) for k in (3, 3, 4, 3, 4)] == [6, 6, 8, 6, 8]
-    assert next(traces) == 2 and len(f._compiled) == 2
+    assert next(traces) == 2 and len(f._specializations.codes()) == 2
 
 
 def test_specializations_do_not_grow_without_end(monkeypatch):
-    monkeypatch.setattr("kiln.base_dsl.function._MOST_SPECIALIZATIONS", 3)
+    monkeypatch.setattr("kiln.base_dsl.specializations._MOST_SPECIALIZATIONS", 3)
 
     @cute.jit
     def f(a: Int32, n: Constexpr):
         return a * n
 
     assert [f(1, n) for n in range(6)] == list(range(6))
-    assert len(f._compiled) == 3
+    assert len(f._specializations.codes()) == 3
     assert f(1, 0) == 0
 
 
@@ -321,7 +321,7 @@ def test_objects_that_say_how_they_are_passed_are_known_by_their_static_state():
         return s.x * 2 if s.mode == "twice" else s.x * 3
 
     assert [f(Scaled("twice", 1)), f(Scaled("thrice", 1)), f(Scaled("twice", 5))] == [2, 3, 10]
-    assert len(f._compiled) == 2
+    assert len(f._specializations.codes()) == 2
 
 
 # --- random values of random classes ---------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_wrong_arguments_of_functions_of_kiln_show_no_frames(tmp_path):
 
 
 def test_failures_outside_of_programs_keep_their_frames(tmp_path, monkeypatch):
-    monkeypatch.setattr("kiln.base_dsl.function.target_key", None)
+    monkeypatch.setattr("kiln.base_dsl.specializations.target_key", None)
     failure = failure_of(HEAD.format(line="pass"), tmp_path, np.zeros((32, 32), np.float32), 3)
     assert PACKAGE in "".join(traceback.format_exception(failure))
 

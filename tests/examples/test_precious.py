@@ -98,7 +98,7 @@ def test_the_program_is_in_its_own_dialect():
 def test_a_new_shape_is_a_new_specialization():
     for rows in (1, 2, 3):
         assert demo.first_above(np.full((rows, 2), 2.0, np.float32), 1.0) == 0
-    assert len(demo.first_above._compiled) >= 3
+    assert len(demo.first_above._specializations.codes()) >= 3
 
 
 def test_errors_are_located_in_the_program():

@@ -15,8 +15,9 @@ from native_calls_testing import wait_for_compilers
 import kiln.cute as cute
 from kiln import Float32, Int32
 from kiln.base_dsl import target
+from kiln.base_dsl.compiled_function import CompiledFunction
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
-from kiln.base_dsl.function import CompiledFunction, JitFunction
+from kiln.base_dsl.function import JitFunction
 from kiln.cute.runtime import from_dlpack, make_fake_stream
 from kiln.interop.arguments import loading
 

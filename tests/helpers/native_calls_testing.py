@@ -10,7 +10,8 @@ import threading
 import numpy as np
 
 from kiln import Int64, cute
-from kiln.base_dsl.function import CompiledFunction, JitFunction
+from kiln.base_dsl.compiled_function import CompiledFunction
+from kiln.base_dsl.function import JitFunction
 from kiln.interop.arguments import loading
 
 WARM_UP = 10

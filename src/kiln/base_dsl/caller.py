@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .dependencies import Dependencies
-    from .function import CompiledFunction, JitFunction
+    from .compiled_function import CompiledFunction
+    from .function import JitFunction
+    from .specializations import Specialization
 
 
 class Caller:
@@ -31,15 +32,6 @@ class Caller:
     def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[Any]) -> None:
         """Learn from a call of a compiled function with these arguments, and handle the next one like it."""
 
-    def learn_jit(
-        self,
-        function: JitFunction[..., Any],
-        compiled: CompiledFunction[Any],
-        dependencies: Dependencies,
-        values: Iterable[Any],
-        weaker: bool,
-    ) -> None:
-        """Learn from a call of a jit function, and handle the next one like it while the dependencies are unchanged.
-
-        `weaker`: the code makes less of the arguments than their specialised keys say.
-        """
+    def learn_jit(self, function: JitFunction[..., Any], specialization: Specialization, values: Iterable[Any]) -> None:
+        """Learn from a call of a jit function with these arguments, and handle the next one like it while what the trace
+        may have read is as it was."""

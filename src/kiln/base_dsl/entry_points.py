@@ -10,7 +10,7 @@ from .settings import TRUTH, Setting, truth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .function import CompiledFunction
+    from .compiled_function import CompiledFunction
 
 settings.register(
     Setting(

@@ -92,7 +92,7 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
         self._parameters = Parameters(function, dsl.read_annotations)
         self._rewritten: types.FunctionType | None = None
         transient_sources.remember_callers(function)
-        self._own = frozenset((*vars(self), "_own", "_compiled", "_variants"))
+        self._own = frozenset((*vars(self), "_own", "_specializations"))
 
     def __kiln_content__(self) -> Any:
         """Return what keys of static values contain of it."""

@@ -77,7 +77,7 @@ def known(compiled):
 
 def variants(function):
     """What each compiled variant of a function knows of its arrays."""
-    return [known(each) for each in {id(each): each for each, _ in function._compiled.values()}.values()]
+    return [known(each) for each in function._specializations.codes()]
 
 
 def check(double, x, y):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...base_dsl.compiled_function import CompiledFunction
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.function import CompiledFunction, JitFunction
+from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from .program import total_of_workspaces
 

@@ -33,7 +33,7 @@ from .dsl import DSL, KernelFunction, KernelLaunch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...base_dsl.function import CompiledFunction
+    from ...base_dsl.compiled_function import CompiledFunction
 
 R = TypeVar("R")
 

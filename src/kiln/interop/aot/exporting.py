@@ -21,7 +21,7 @@ from .objects import ABI, build, library_file, object_file, processor_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ...base_dsl.function import CompiledFunction
+    from ...base_dsl.compiled_function import CompiledFunction
     from ...targets.host.elf import Object
     from ...targets.host.exported import Portable
 

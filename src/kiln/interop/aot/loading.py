@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import packages, settings, target
 from ...base_dsl import typing as numbers
 from ...base_dsl.arguments import AMBIENT_STREAM, number_format, slot_struct
+from ...base_dsl.compiled_function import CompiledFunction, describe_key
 from ...base_dsl.diagnostics import (
     DSLCudaRuntimeError,
     DSLRuntimeError,
@@ -21,7 +22,6 @@ from ...base_dsl.diagnostics import (
     DSLUserCodeValueError,
     DSLWarning,
 )
-from ...base_dsl.function import CompiledFunction, describe_key
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import Executable
 from ...cute.host import runtime

@@ -13,7 +13,8 @@ from ...base_dsl import packages
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import MAX64, MIN64, element_annotations, is_numeric_type, number_format
 from ...base_dsl.caller import Caller
-from ...base_dsl.function import CompiledFunction, JitFunction
+from ...base_dsl.compiled_function import CompiledFunction
+from ...base_dsl.function import JitFunction
 from ...base_dsl.guards import Guard
 from ...base_dsl.static_key import Met, static_key
 from ...base_dsl.target import choice_guards, get_target, target_key
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ...base_dsl.dependencies import Dependencies
+    from ...base_dsl.specializations import Specialization
     from .engine import Engine
 
 _MAX_LESSONS = 8
@@ -77,9 +79,11 @@ class NativeCaller(Caller):
         loading.engine()
 
     def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[Any]) -> None:
-        plans = _plans_of(compiled)
         engine = loading.loaded()
-        if plans.lessons >= _MAX_LESSONS or engine is None:
+        if engine is None:
+            return
+        plans = _plans_of(compiled)
+        if plans.lessons >= _MAX_LESSONS:
             return
         plans.lessons += 1
         for value in values:
@@ -92,22 +96,18 @@ class NativeCaller(Caller):
                 _look_at_devices(engine, compiled.target)
                 compiled.for_caller = made
 
-    def learn_jit(
-        self,
-        function: JitFunction[..., Any],
-        compiled: CompiledFunction[Any],
-        dependencies: Dependencies,
-        values: Iterable[Any],
-        weaker: bool,
-    ) -> None:
+    def learn_jit(self, function: JitFunction[..., Any], specialization: Specialization, values: Iterable[Any]) -> None:
+        engine = loading.loaded()
+        if engine is None:
+            return
+        compiled, dependencies, weaker = specialization
         plans = _plans_of(compiled)
         moved = dependencies.moved and plans.count < _MAX_PLANS
         again = moved or (weaker and not plans.weaker)
         if (plans.lessons >= _MAX_LESSONS and not again) or not function.parameters.simple:
             return
-        engine = loading.loaded()
         guards = choice_guards()
-        if engine is None or guards is None:
+        if guards is None:
             return
         plans.lessons += 1
         for value in values:

@@ -23,7 +23,7 @@ from . import plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ...base_dsl.function import CompiledFunction
+    from ...base_dsl.compiled_function import CompiledFunction
     from ...base_dsl.guards import Guard
 
 CALL = 1

@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.arguments import MAX64, MIN64, is_numeric_type, number_format
+from ...base_dsl.compiled_function import describe_key
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.function import describe_key
 from ...base_dsl.typing import Integer
 from ...cute.host.arguments import StreamNode
 from ...cute.host.runtime import PointerSignature
@@ -22,7 +22,7 @@ from .entry import ANYTHING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...base_dsl.function import CompiledFunction
+    from ...base_dsl.compiled_function import CompiledFunction
 
 _C_NUMBERS = {"Boolean": "uint8_t", "Float32": "float", "TFloat32": "float", "Float64": "double"}
 _RESERVED_WORDS = """

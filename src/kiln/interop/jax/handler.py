@@ -20,7 +20,7 @@ from . import calls as xla
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...base_dsl.function import CompiledFunction
+    from ...base_dsl.compiled_function import CompiledFunction
 
 TARGET = "kiln_call"
 UNCAPTURED = "kiln_call_uncaptured"
@@ -136,7 +136,7 @@ class HandledCall:
 def _load(data: bytes) -> str | None:
     """Compile the code that a call site carries. Returns what is wrong, if anything."""
     try:
-        from ...base_dsl.function import reported
+        from ...base_dsl.compiled_function import reported
         from ...cute.program.dsl import DSL
         from ...mlir import context, ir, require_dialect
 

@@ -21,7 +21,7 @@ from . import reader as native
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...base_dsl.function import CompiledFunction
+    from ...base_dsl.compiled_function import CompiledFunction
 
 
 class KilnFunction(tvm_ffi.Function):

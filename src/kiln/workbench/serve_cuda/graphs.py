@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from kiln.base_dsl.function import CompiledFunction
+from kiln.base_dsl.compiled_function import CompiledFunction
 
 from . import streams
 
@@ -127,7 +127,7 @@ def _record_compiled_calls(on: bool) -> None:
 
 
 _CALLABLE = (
-    ("kiln.base_dsl.function", "CompiledFunction"),
+    ("kiln.base_dsl.compiled_function", "CompiledFunction"),
     ("kiln.base_dsl.function", "JitFunction"),
     ("kiln.interop.tvm_ffi.function", "KilnFunction"),
     ("kiln.kernels.dispatch.recorder", "KernelFunction"),

@@ -1,0 +1,465 @@
+"""`CompiledFunction`: code for one specialization of a function, called with the arguments that are not Constexpr."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .._support import notebook
+from . import entry_points, settings, tree
+from .arguments import AMBIENT_STREAM, ARGUMENT_CHECKS, GroupNode, Node, StaticNode, number_format, slot_struct
+from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
+from .dsl import Traced, shorten_traceback
+from .numeric import host
+from .static_key import static_key
+from .target import Executable, Target, get_target, slot_layout
+from .typing import Numeric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from .function import JitFunction
+    from .parameters import Parameters
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class _Buffers(threading.local):
+    def __init__(self) -> None:
+        self.size = 4096
+        self.buffer = ctypes.create_string_buffer(self.size)
+        self.address = ctypes.addressof(self.buffer)
+
+    def at_least(self, size: int) -> Any:
+        if size > self.size:
+            self.size = size
+            self.buffer = ctypes.create_string_buffer(size)
+            self.address = ctypes.addressof(self.buffer)
+        return self.buffer
+
+
+_buffers = _Buffers()
+
+
+class CompiledFunction(notebook.Shown, Generic[R_co]):
+    """A compiled specialization: call it with the arguments that are not Constexpr.
+
+    `__mlir__`, `__llvm__`, ... are its artefacts, None where the target has none. The slot `for_caller` belongs to
+    the language's caller.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "for_caller")
+    __kiln_static__ = True
+    written_slots: frozenset[int] = frozenset()
+    """The offsets of slots with addresses of arrays that the code is known to write to."""
+    written_paths: Sequence[tuple[int, ...]] = ()
+    """Where these arrays are among the arguments: the number of one, then indices into tuples and lists."""
+
+    def __init__(
+        self,
+        source: JitFunction[..., Any],
+        names: list[str],
+        nodes: list[Node],
+        traced: Traced,
+        executable: Executable,
+        target: str,
+        written: frozenset[int],
+    ) -> None:
+        self.source = source
+        self.parameters: Parameters = source.parameters
+        self.executable = executable
+        self.function_name: str = traced.entry
+        self.names = names
+        self.keys: dict[str, Hashable] = {
+            name: node.key for name, node in zip(names, nodes, strict=True) if not isinstance(node, StaticNode)
+        }
+        self.static: dict[str, Any] = {
+            name: node.value for name, node in zip(names, nodes, strict=True) if isinstance(node, StaticNode)
+        }
+        self._adapters = {
+            name: adapt
+            for name, node in zip(names, nodes, strict=True)
+            if isinstance(node, GroupNode) and (adapt := node.adapter()) is not None
+        }
+        annotation = source.parameters.annotation
+        self.passed: list[str] = [
+            name
+            for name in names
+            if name not in self.static
+            or (self.static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
+        ]
+        """The names of the arguments that calls pass: all but Constexpr. An argument that was None keeps its place."""
+        self.ambient: dict[str, Callable[[], Any]] = {
+            name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient
+        }
+        self.key_tuple: tuple[Hashable, ...] = tuple(node.key for node in nodes)
+        self.strength: int = sum(node.strength for node in nodes)
+        self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
+        self._struct = slot_struct("".join(node.formats for node in nodes))
+        self.slot_bytes: int
+        offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
+        if written:
+            self.written_slots = frozenset(offsets[number] for number in written)
+            self.written_paths = _written_paths(nodes, written)
+        self.results_at: int = offsets[len(traced.argument_types)] if traced.result_types else 0
+        self._result_struct = slot_struct("".join(number_format(kind) for kind in traced.result_kinds))
+        self.result_kinds: list[Any] = traced.result_kinds
+        # The common case: one number of a type that struct knows.
+        self.returns_number: bool = traced.returns_number and bool(traced.result_kinds[0]._struct_format)
+        self._rebuild = traced.rebuild
+        self.has_results: bool = bool(traced.result_types)
+        # What the trace returned is rebuilt from results; without results it is static.
+        self.static_result: Any | None = None if self.has_results else traced.rebuild(iter(()))
+        self.target = target
+        self.learned: Any = None
+        """What the language's caller knows of it."""
+        self.for_tvm_ffi = False
+        """Whether arguments that do not fit are reported as TVM-FFI does."""
+        self.host_target = ""
+        """The machine it is exported for; empty: one like this."""
+
+    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+        self.source.dsl.caller.learn_compiled(self, (*args, *kwargs.values()))
+        try:
+            if not kwargs and not self.static:
+                quick = self.parameters.quick(self.source.dsl, args)
+                if quick is not None and quick[0] == self.key_tuple:
+                    self.note_writes(args)
+                    return self.run_leaves(quick[1])
+            arguments = self._bind(args, kwargs)
+            nodes = self._fitted(arguments)
+            self.note_writes(arguments.values())
+            return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
+        except DSLBaseError as failure:
+            as_seen = shown(failure, self.call_signature())
+            if as_seen is failure:
+                raise
+            raise as_seen from None
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> R_co:
+            """Run the compiled code; arguments are those of the function that are not Constexpr."""
+            ...
+    else:
+        __call__ = _run_in_python
+
+    def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
+        """Return the nodes of arguments, each fitted to what the code was compiled for."""
+        if self.for_tvm_ffi:  # which passes plain tuples only
+            for name, adapt in self._adapters.items():
+                if name in arguments:
+                    arguments[name] = adapt(arguments[name])
+        absent = [name for name, value in self.static.items() if value is None]
+        found = self.parameters.nodes(self.source.dsl, arguments, takes_none=absent)
+        nodes = dict(zip(arguments, found, strict=True))
+        for name, node in nodes.items():
+            expected = self.keys.get(name)
+            if expected is not None and node.key != expected:
+                fitted = node.fit(expected)
+                if isinstance(fitted, str):
+                    raise self._wrong_argument(name, node, expected, fitted)
+                nodes[name] = fitted
+        return nodes
+
+    def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
+        """Return the leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
+        passed_values = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
+        nodes = self._fitted({name: passed_values.get(name, self.static.get(name)) for name in self.names})
+        return [list(node.leaves()) for name, node in nodes.items() if name in passed_values]
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        dynamic = [name for name in self.passed if name != AMBIENT_STREAM]
+        if len(args) > len(dynamic):
+            passed_values = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
+            if passed_values is None:
+                raise type_error(
+                    f"{self.function_name} was compiled to take {len(dynamic)} arguments ({', '.join(dynamic)}), not {len(args)}",
+                    "Constexpr arguments are compiled in and no longer passed",
+                )
+            self._check_static(passed_values)
+            return passed_values | self._ambient_stream()
+        passed = [name for name in dynamic if name not in self.ambient]
+        if len(args) > len(passed):
+            passed = dynamic  # streams of the environment may be passed, too
+        passed_values = dict(zip(passed, args, strict=False))
+        for name, value in kwargs.items():
+            if name in passed_values or name not in self.names:
+                what = "twice" if name in passed_values else "but has no such parameter"
+                raise type_error(f"{self.function_name} got {name!r} {what}", f"it takes {', '.join(dynamic)}")
+            passed_values[name] = value
+        self._check_static(passed_values)
+        missing = [n for n in dynamic if n not in passed_values and n not in self.static]
+        defaults = self.parameters.signature.parameters
+        passed_values |= self._ambient_stream()
+        for name in list(missing):
+            if name in self.ambient:
+                passed_values[name] = self.ambient[name]()
+                missing.remove(name)
+            elif name in defaults and defaults[name].default is not defaults[name].empty:
+                passed_values[name] = defaults[name].default
+                missing.remove(name)
+        if missing:
+            raise type_error(
+                f"{self.function_name} needs {', '.join(missing)}", f"it was compiled to take {', '.join(dynamic)}"
+            )
+        return {n: passed_values.get(n, self.static.get(n)) for n in self.names}
+
+    def _ambient_stream(self) -> dict[str, Any]:
+        """Return the stream of launches that name none, if it is an argument."""
+        return {name: of() for name, of in self.ambient.items() if name == AMBIENT_STREAM}
+
+    def _check_static(self, passed_values: dict[str, Any]) -> None:
+        """Refuse another value where one was compiled in."""
+        for name in passed_values.keys() & self.static.keys():
+            now = passed_values[name]
+            compiled = self.static[name]
+            if now is not compiled and static_key(now) != static_key(compiled):
+                raise type_error(
+                    f"argument {name!r} of {self.function_name} was {compiled!r} when it was compiled, and is {_brief(now)} now",
+                    f"pass {'None' if compiled is None else 'the same, or leave it out'}, or compile again for this one",
+                )
+
+    def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
+        if self.for_tvm_ffi:
+            what = _as_tvm_ffi_says(name, why) if why else f"it is {describe_key(node.key)}"
+            return error(
+                DSLUserCodeValueError if why else DSLUserCodeTypeError,
+                f"Mismatched argument #{self.passed.index(name)} ({name!r}) when calling `{self.call_signature()}`: {what}; "
+                f"expected {describe_key(expected)}",
+                hint="pass an argument of the same type, or compile again for this one",
+            )
+        return error(
+            DSLUserCodeValueError if why else DSLUserCodeTypeError,
+            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}"
+            + (f": {why}" if why else ""),
+            hint="pass an argument of the same type, or compile again for this one",
+        )
+
+    def call_signature(self) -> str:
+        """Return its name and parameters as TVM-FFI's errors show them; empty if it was not compiled for TVM-FFI."""
+        if not self.for_tvm_ffi:
+            return ""
+        passed = [name for name in self.passed if name not in self.ambient]
+        return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self.keys.get(n))}' for n in passed)})"
+
+    def find_address_leaf(self, arguments: Sequence[tuple[str, bool]]) -> None:
+        """Find the leaf with the address of the first array, on whose device kernels are launched.
+
+        `arguments` are the formats of each argument's leaves, and whether it is an array.
+        """
+        before = 0
+        self._address_leaf: int | None = None
+        for formats, is_array in arguments:
+            if is_array:
+                self._address_leaf = before
+                break
+            before += len(_FORMATS.findall(formats))
+
+    def note_writes(self, values: Iterable[Any]) -> None:
+        """Tell frameworks which of the arrays among all arguments of a call are written to."""
+        if not self.written_paths:
+            return
+        arguments = list(values)
+        for path in self.written_paths:
+            value: Any = arguments
+            for place in path:
+                value = value[place] if isinstance(value, (tuple, list)) else None
+            self.source.dsl.caller.note_write(value)
+
+    @functools.cached_property
+    def _launches_on(self) -> Target:
+        return get_target(self.target)
+
+    def run_leaves(self, leaves: list[Any]) -> Any:
+        """Call with the leaves of arguments that are known to fit."""
+        buffers = _buffers
+        buffer = buffers.buffer if buffers.size >= self.slot_bytes else buffers.at_least(self.slot_bytes)
+        self._struct.pack_into(buffer, 0, *leaves)
+        on = self._launches_on
+        if self._address_leaf is not None and on.several_devices():
+            with on.device(on.device_of(leaves[self._address_leaf])):
+                self.executable.call(buffers.address)
+        else:
+            self.executable.call(buffers.address)
+        if not self.has_results:
+            return self.static_result
+        values = self._result_struct.unpack_from(buffer, self.results_at)
+        if self.returns_number:
+            return values[0]
+        values = [
+            host.from_bits(kind, int.from_bytes(v, "little") & ((1 << kind.width) - 1)) if isinstance(v, bytes) else v
+            for kind, v in zip(self.result_kinds, values, strict=True)
+        ]
+        return _plain(self._rebuild(iter(values)))
+
+    def get_aux_func(self, kind: Any, **of: Any) -> Any:
+        """Return a function that belongs to this one: `kind(self, **of)`, such as one that tells what memory it needs."""
+        return kind(self, **of)
+
+    def reporter(self) -> Callable[[int], None] | None:
+        """Return the handler of what code at `executable.address` returns if not 0; None if only Python can run it."""
+        report = self.executable.report
+        return None if report is None else functools.partial(reported, report, self.call_signature())
+
+    def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
+        """Return the slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
+        places: list[tuple[int, str]] = []
+        offset = 0
+        for text in _FORMATS.findall(self._struct.format[1:]):
+            places.append((offset, text[0]))
+            offset += struct.calcsize("<" + text)
+        return self._struct.pack(*leaves), places
+
+    def export_to_c(
+        self,
+        file_path: Any = None,
+        file_name: str = "",
+        function_prefix: str = "",
+        *,
+        function_name: str = "",
+        object_file_path: Any = None,
+    ) -> None:
+        """Write it as an object file that needs neither Python nor Kiln.
+
+        The files are `file_path/file_name.o` and a header for C, with `function_prefix` in all names; or, with
+        `function_name`, the object `file_path` (or `object_file_path`) for TVM-FFI.
+        """
+        if (file_path is None) == (object_file_path is None):
+            raise type_error("export_to_c takes a file_path, or an object_file_path with a function_name: one of them")
+        file_path = object_file_path if file_path is None else file_path
+        entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
+
+    def _facts(self) -> tuple[str, list[tuple[str, ...]]]:
+        """Return the signature with what is compiled in, and the resources of each kernel."""
+        passed = [f"{name}: {_brief_key(self.keys.get(name))}" for name in self.passed if name != AMBIENT_STREAM]
+        compiled_in = [f"{name}={_brief(value)}" for name, value in self.static.items() if name not in self.passed]
+        with_values = f", compiled for {', '.join(compiled_in)}" if compiled_in else ""
+        signature = f"{self.source.name}({', '.join(passed)}) on the target {self.target}{with_values}"
+        rows = [
+            (str(one.registers), f"{one.spill_stores + one.spill_loads} B", f"{one.smem} B", f"{one.stack} B", name)
+            for name, one in self.resources.items()
+        ]
+        return signature, rows
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._facts()[0]}>"
+
+    def __str__(self) -> str:
+        signature, rows = self._facts()
+        wide = [f"{cells[-1]}: " + ", ".join(map("{} {}".format, _RESOURCES, cells[:-1])) for cells in rows]
+        return "\n".join([signature, *wide])
+
+    def _as_html(self) -> str:
+        signature, rows = self._facts()
+        found = notebook.table((*_RESOURCES, "kernel"), rows, numbers=len(_RESOURCES)) if rows else ""
+        return notebook.page(notebook.source(signature), found)
+
+    def __getattr__(self, name: str) -> Any:
+        kind = name[2:-2]
+        if name == f"__{kind}__" and (kind == "mlir" or kind in settings.KEEPABLE):
+            return self.executable.artifacts.get(kind)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """The `registers`, `spill_stores`, `spill_loads`, `stack` and `smem` of each kernel; empty if not known."""
+        return getattr(self.executable, "resources", {})
+
+    @property
+    def artifacts(self) -> Mapping[str, Any]:
+        """Every artefact by name, rendered when first used."""
+        return self.executable.artifacts
+
+
+_RESOURCES = ("registers", "spills", "shared memory", "local memory")
+
+
+def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple[int, ...]]:
+    """Return the paths (see `CompiledFunction.written_paths`) of arrays whose address is a leaf in `written`."""
+    found: list[tuple[int, ...]] = []
+    before = 0
+
+    def walk(node: Node, path: tuple[int, ...]) -> None:
+        nonlocal before
+        if isinstance(node, GroupNode):
+            for place, child in enumerate(node.children):
+                walk(child, (*path, place))
+        else:
+            if before in written:
+                found.append(path)
+            before += len(node.types())
+
+    for number, node in enumerate(nodes):
+        walk(node, (number,))
+    return found
+
+
+def _as_tvm_ffi_says(name: str, why: str) -> str:
+    """Return why a tensor does not fit, with the words of TVM-FFI's own messages, which programs look for."""
+    if found := re.match(r"the (extent|stride) of mode (\d+)", why):
+        return f"Mismatched {name}.{'shape' if found[1] == 'extent' else 'strides'}[{found[2]}]: {why}"
+    return f"{why}, expected device_type=cuda" if why.endswith("the memory of the host") else why
+
+
+_FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
+"""The `struct` formats of slots, one by one."""
+
+
+def shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
+    """Return an error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
+    shorten_traceback(failure)
+    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ARGUMENT_CHECKS):
+        return failure
+    message = failure.message.removeprefix("assertion failed: ")
+    if signature:
+        message = f"Mismatched arguments when calling `{signature}`: {message}"
+    return DSLUserCodeValueError(message, hint=failure.hint, span=failure.span)
+
+
+def reported(report: Callable[[int], None], signature: str, record: int) -> None:
+    """Pass what compiled code returned to a target's `report`, and raise its error as the caller should see it."""
+    try:
+        report(record)
+    except DSLBaseError as failure:
+        as_seen = shown(failure, signature)
+        if as_seen is failure:
+            raise
+        raise as_seen from None
+
+
+def _brief_key(key: Any) -> str:
+    return "None" if key is None else getattr(key, "brief", None) or describe_key(key)
+
+
+def _brief(value: Any) -> str:
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else f"a {type(value).__name__}"
+
+
+def describe_key(key: Any) -> str:
+    """Return a part of a key as error messages show it."""
+    if isinstance(key, type):
+        return key.__name__
+    if type(key) is tuple and key and isinstance(key[0], type):
+        inner = ", ".join(describe_key(k) for k in key[1:])
+        return f"{key[0].__name__}({inner})"
+    return str(key)
+
+
+def _plain(x: Any) -> Any:
+    """Return a returned structure with Python numbers in place of typed ones."""
+    if isinstance(x, Numeric):
+        return x.value if not tree.is_mlir_value(x.value) else x
+    if isinstance(x, list):
+        return [_plain(e) for e in x]
+    if isinstance(x, tuple):
+        return tree.rebuild_tuple(x, [_plain(e) for e in x])
+    if isinstance(x, dict):
+        return {k: _plain(v) for k, v in x.items()}
+    if tree.is_plain_object(x):
+        return tree.copy_with(x, {k: _plain(v) for k, v in tree.attributes_of(x).items()})
+    return x
