@@ -69,3 +69,16 @@ def test_shared_folders_import_no_family():
     for folder in SHARED:
         names = set[str]().union(*map(imported, (FOLDER / folder).rglob("*.py")))
         assert not {name for name in names if name.startswith("kiln.kernels.impl.")}, folder
+
+
+def test_roles_set_registers_and_name_barriers():
+    """A `setmaxnreg` that some warps of a warpgroup do not reach, or a barrier counted for others, is a kernel that
+    hangs: `WarpRoles` checks both, so kernels have no calls of their own."""
+    calls = {
+        f"{file.relative_to(FOLDER)}: {node.func.attr}"
+        for file in sorted(FOLDER.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in ("NamedBarrier", "setmaxregister_increase", "setmaxregister_decrease")
+    }
+    assert {call.partition(":")[0] for call in calls} == {"parts/warp_roles.py"}

@@ -1,11 +1,12 @@
-"""The device that kernels are compiled for."""
+"""The device that kernels are compiled for, and the features that it may have."""
 
 from __future__ import annotations
 
+from ...hardware import features
 from ...hardware.current import device as current
 from ...hardware.devices import Device, device_of
 
-__all__ = ["Device", "current", "device_of", "max_active_clusters"]
+__all__ = ["Device", "current", "device_of", "features", "max_active_clusters"]
 
 
 def max_active_clusters(size: int) -> int:

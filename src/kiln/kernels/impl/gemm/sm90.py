@@ -22,16 +22,15 @@ from ...parts.tma_producer import TmaLoads, TmaOperand, cluster_coord
 from .sm80_epilogue import EpilogueTensors
 from .sm90_block_scales import LANES, BlockScaleLoader, BlockScales
 from .sm90_config import ATOM_M, WARPGROUP_THREADS
+from .sm90_roles import gemm_roles
 
 if TYPE_CHECKING:
     from ....utils.schedulers import PersistentTileScheduler
+    from ...parts.warp_roles import WarpRoles
     from .problem import Operand
     from .sm90_config import Sm90GemmConfig
     from .sm90_epilogue import TmaStoreEpilogue
     from .sm90_smem_epilogue import SmemEpilogue
-
-_REGISTERS = {2: (40, 232), 4: (32, 112)}
-"""Registers of a producer thread and of a consumer thread, by the number of consumer warpgroups: all that there are."""
 
 
 class MmaOperands(NamedTuple):
@@ -72,6 +71,7 @@ class Sm90GemmKernel:
         self.scales = scales
         self.block_scaled: bool = promoted and scales
         self.config = config
+        self.roles: WarpRoles = gemm_roles(config)
         self.scheduler = scheduler
         self.epilogue = epilogue
         # Every other tile goes through K backwards: what was loaded last is in the L2 cache. (Not of mixed inputs.)
@@ -110,7 +110,7 @@ class Sm90GemmKernel:
         tensors = EpilogueTensors(d, inputs, alpha, beta, stores, coords, row_partials)
         self.kernel(tma_a, tma_b, self.mma(), tensors, bounds, scales).launch(
             grid=self.scheduler.grid(d[0]),
-            block=((1 + self.config.mma_warpgroups) * WARPGROUP_THREADS, 1, 1),
+            block=(self.roles.threads, 1, 1),
             cluster=self.scheduler.cluster(),
             stream=stream,
             min_blocks_per_mp=1,
@@ -173,6 +173,7 @@ class Sm90GemmKernel:
     ):
         """Set up shared memory and barriers, then run the producer warps or the consumer warpgroups."""
         config = self.config
+        roles = self.roles
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
@@ -186,7 +187,7 @@ class Sm90GemmKernel:
         if const_expr(self.block_scaled):
             shape = (sum(config.scales_per_stage), config.ab_stages)
             stages_scales = smem.allocate_tensor(Float32, cute.make_layout(shape), 16)
-        consumer_idx = warp // (WARPGROUP_THREADS // 32) - 1
+        consumer_idx = roles.index(warp, "consumer")
         order = self.pingpong_order(consumer_idx) if const_expr(config.pingpong) else None
         pipe = self.make_pipeline()
         cluster = (config.split_k_cluster, 1) if const_expr(config.split_k_cluster > 1) else config.cluster_shape_mn
@@ -196,15 +197,15 @@ class Sm90GemmKernel:
         if const_expr(self.scheduler.num_bounds > 0):
             arch.griddepcontrol_wait()
         tiles = self.scheduler.setup(smem, tensors.tma_coords[0], bounds)
-        if warp < WARPGROUP_THREADS // 32:
-            arch.setmaxregister_decrease(_REGISTERS[config.mma_warpgroups][0])
-            if warp == 0:
+        if roles.is_up_to(warp, "producer"):
+            roles.set_registers("producer")
+            if roles.has(warp, "load"):
                 self.produce(pipe, a, stages_a, b, stages_b, tiles)
             if const_expr(self.block_scaled):
-                if warp == 1:
+                if roles.has(warp, "load scales"):
                     self.produce_scales(pipe, scales, stages_scales, tiles)
         else:
-            arch.setmaxregister_increase(_REGISTERS[config.mma_warpgroups][1])
+            roles.set_registers("consumer")
             arch.griddepcontrol_wait()
             if const_expr(self.scheduler.reduces_later):  # the reduction has few threads, and takes the place of no CTA
                 arch.griddepcontrol_launch_dependents()

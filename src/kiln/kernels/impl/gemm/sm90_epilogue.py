@@ -10,23 +10,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .... import Float16, Float32, Int32, const_expr, cute, pipeline, range_constexpr, select_
+from .... import Float16, Float32, Int32, const_expr, cute, range_constexpr, select_
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, cpasync, warp, warpgroup
 from ....utils import LayoutEnum, sm90
 from .sm90_config import ATOM_M, WARPGROUP_THREADS
+from .sm90_roles import gemm_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ....utils.schedulers import GemmTile
     from ...parts.accumulator import RegisterAccumulator
+    from ...parts.warp_roles import WarpRoles
     from .sm80_epilogue import EpilogueTensors
     from .sm90_config import Sm90GemmConfig
 
-_FIRST_BARRIER = 1
-"""The named barrier of the first consumer warpgroup; the others follow."""
 _MANY_ACCUMULATORS = 160
 _STEP = 16
 _LEAST_STEP = 8
@@ -84,6 +84,7 @@ class TmaStoreEpilogue:
         self.tile_mn: tuple[int, int] = config.tile_shape_mnk[:2]
         self.warpgroups_per_tile: int = config.warpgroups_per_tile
         self.warpgroups: int = config.mma_warpgroups
+        self.roles: WarpRoles = gemm_roles(config)
         self.stages: int = config.epi_stages
         self.epi_tile_n = epi_tile_n
         self.fused: bool = input_widths is not None
@@ -153,7 +154,7 @@ class TmaStoreEpilogue:
             # the stage of the last epilogue tile of the tile before is that of the first of this one
             if is_leader:
                 arch.cp_async_bulk_wait_group(0, read=True)
-            pipeline.NamedBarrier(_FIRST_BARRIER + consumer_idx, WARPGROUP_THREADS).arrive_and_wait()
+            self.roles.barrier("epilogue", consumer_idx).arrive_and_wait()
         if const_expr(not self.fused):
             self.write_scaled(acc.fragment, first, stored)
         else:
@@ -274,7 +275,7 @@ class TmaStoreEpilogue:
         arch.fence_proxy("async.shared", space="cta")
         if is_leader:  # the stage that is written next has been read
             arch.cp_async_bulk_wait_group(self.stages - 2, read=True)
-        pipeline.NamedBarrier(_FIRST_BARRIER + consumer_idx, WARPGROUP_THREADS).arrive_and_wait()
+        self.roles.barrier("epilogue", consumer_idx).arrive_and_wait()
         rows = Int32(ATOM_M)
         if const_expr(self.ragged):
             rows = stored.tile.rows - coord[0] * ATOM_M

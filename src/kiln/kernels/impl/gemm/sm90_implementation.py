@@ -6,10 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
-from ....hardware import features
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
 from ...dispatch.config import Rule
+from ...dispatch.devices import features
 from ...dispatch.registry import Implementation
 from . import sm90_cost
 from .problem import SCALE_BLOCK

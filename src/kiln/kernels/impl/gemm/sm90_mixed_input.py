@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .... import Float32, Int32, const_expr, cute, minimum, pipeline, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, warpgroup
-from ....hardware import features
 from ....utils import LayoutEnum, sm90
 from ...dispatch import arrays, launches
 from ...dispatch.config import Rule
+from ...dispatch.devices import features
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.dequantize import int4_pairs, int8_alternate_pairs, scale_registers, scaled
 from ...parts.tma_producer import TmaOperand, cluster_coord

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .... import Float16, Float32, Int64, const_expr, cute, pipeline, range_constexpr, select_
+from .... import Float16, Float32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import sm90
 from ...parts.accumulator import RegisterAccumulator
 from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 from .sm90_config import ATOM_M, WARPGROUP_THREADS
+from .sm90_roles import gemm_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ....utils.schedulers import GemmTile
+    from ...parts.warp_roles import WarpRoles
     from .sm90_config import Sm90GemmConfig
-
-_FIRST_BARRIER = 1
-"""The named barrier of the first consumer warpgroup; the others follow, as warpgroups are numbered."""
 
 
 class SmemEpilogue(Sm80Epilogue):
@@ -54,6 +53,7 @@ class SmemEpilogue(Sm80Epilogue):
             tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths, config.swap_ab, registers
         )
         self.config = config
+        self.roles: WarpRoles = gemm_roles(config)
         self.ragged = ragged
 
     def tma_stores(self, d: Any) -> tuple[Any, Any]:
@@ -164,11 +164,11 @@ class SmemEpilogue(Sm80Epilogue):
         return total
 
     def sync(self) -> None:
-        per_warpgroup = self.config.pingpong
-        number = (
-            arch.make_warp_uniform(arch.warp_idx()) // (WARPGROUP_THREADS // 32) if per_warpgroup else _FIRST_BARRIER
-        )
-        pipeline.NamedBarrier(number, self.threads).arrive_and_wait()
+        """Wait for the warpgroups that share a tile."""
+        number = 0
+        if self.config.pingpong:
+            number = self.roles.index(arch.make_warp_uniform(arch.warp_idx()), "consumer")
+        self.roles.barrier("epilogue", number).arrive_and_wait()
 
     def finish(self) -> None:
         """Do nothing: no store is in flight."""

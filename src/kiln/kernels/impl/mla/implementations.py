@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ....hardware import features
 from ...dispatch import arrays, launches
+from ...dispatch.devices import features
 from ...dispatch.registry import Implementation, Registry
 from ..attention.fwd.combine import partial_columns
 from ..attention.launch import run_kernel

@@ -22,10 +22,11 @@ from ....cute.nvgpu import warpgroup
 from ....utils import LayoutEnum, sm90
 from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
+from ...parts.warp_roles import RoleBarrier, WarpRoles
 from . import split_kv_scheduler
 from .fp8_to_f16 import Fp8Converter, raw_layout, warp_pipe
-from .sm90_config import DEFAULT_EARLY, FP8_REGISTERS, Q_TILE, ROPE_DIM, ROPE_PART, THREADS, WARPGROUP
-from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel
+from .sm90_config import DEFAULT_EARLY, FP8_REGISTERS, Q_TILE, REGISTERS, ROPE_DIM, ROPE_PART
+from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel, mla_roles
 from .sm90_mainloop import MlaWarpgroup
 from .split_kv_scheduler import KV_TILE
 
@@ -69,9 +70,12 @@ class Sm90MlaKernel(MlaKernel):
             self.release_at: int = self.tiles + 1
         # With four warpgroups a thread has at most 128 registers at launch: MMAs of 256 columns do not fit.
         self.pv_columns: int = self.half if cache_dtype is None else 128 if self.half % 128 == 0 else 64
-        if cache_dtype is not None:
-            self.threads: int = THREADS + WARPGROUP
-            self.registers: tuple[int, int, int] = FP8_REGISTERS
+        # P of a warpgroup's tile is in shared memory
+        p_barrier = RoleBarrier("P", {"consumer": 8}, 2)
+        # a warp for each half of a KV tile, and one for the RoPE columns (`ROPE_PART`)
+        producers = ("load KV", "load KV", "load KV", "load Q")
+        registers = REGISTERS if cache_dtype is None else FP8_REGISTERS
+        self.roles: WarpRoles = mla_roles(registers, producers, p_barrier)
 
     # --- how tiles lie ---
 
@@ -121,7 +125,7 @@ class Sm90MlaKernel(MlaKernel):
 
     def pipes(self) -> tuple[Any, ...]:
         """Return the pipelines of Q, of KV (halves, then two of RoPE columns), and of the 8-bit cache or None."""
-        pipe_q = tma_pipe(1, 8, 2 * Q_TILE * (self.value_dim + ROPE_DIM))
+        pipe_q = tma_pipe(1, self.roles.warps("consumer"), 2 * Q_TILE * (self.value_dim + ROPE_DIM))
         stages = self.halves * self.stages + 2
         if self.cache_dtype is None:
             return pipe_q, tma_pipe(stages, 4, 2 * Q_TILE * ROPE_DIM), None
@@ -134,7 +138,7 @@ class Sm90MlaKernel(MlaKernel):
         """Load KV by three warps, a part of each tile by each, and Q by the fourth."""
         pipe_q, pipe, pipe_raw = pipes
         (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
-        if warp <= ROPE_PART:
+        if self.roles.is_up_to(warp, "load KV"):
             parts = self.parts(load_kv, buffers.loaded_kv, tensor_kv, (KV_TILE, ROPE_DIM))
             self.load(load_kv, parts, pipe if pipe_raw is None else pipe_raw, tensors, work, Int32(warp))
         else:
@@ -145,13 +149,16 @@ class Sm90MlaKernel(MlaKernel):
     def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
         """Compute outputs by two warpgroups, and convert an 8-bit cache by a third."""
         pipe_q, pipe, pipe_raw = pipes
-        if warp < THREADS // 32:
-            arch.setmaxregister_increase(self.registers[1])
-            steps = MlaWarpgroup(self, warp // 4 - 1, buffers, pipe, work.scalars.scale, tensors.kv_scale)
+        roles = self.roles
+        if roles.is_up_to(warp, "consumer"):
+            roles.set_registers("consumer")
+            steps = MlaWarpgroup(
+                self, roles.index(warp, "consumer"), buffers, pipe, work.scalars.scale, tensors.kv_scale
+            )
             self.consume(steps, pipe_q, tensors, work)
         else:
             if const_expr(self.cache_dtype is not None):
-                arch.setmaxregister_decrease(self.registers[2])
+                roles.set_registers("converter")
                 widen = Fp8Converter(self, buffers, pipe, pipe_raw)
                 for count in range(self.kv_tiles_of(tensors, work)):
                     widen.process_tile(count)

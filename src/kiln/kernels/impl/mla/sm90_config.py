@@ -24,8 +24,6 @@ SWAP_AB_ROWS = 32
 """Rows of a Q tile with swap-AB: accumulators of more do not fit into registers."""
 WARPGROUP = 128
 """Threads of a warpgroup."""
-THREADS = 3 * WARPGROUP
-"""Threads of a CTA: one producer and two consumer warpgroups."""
 REGISTERS: tuple[int, ...] = (24, 240)
 """Registers of a producer and of a consumer thread."""
 FP8_REGISTERS = (32, 208, 64)

@@ -11,9 +11,9 @@ from ....cute.nvgpu import CacheEvictionPriority, cpasync
 from ...dispatch import devices
 from ...parts.online_softmax import NEG_ROW_MAX_INIT
 from ...parts.rematerialize import rematerialized
+from ...parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from . import split_kv_scheduler
 from .combine import Combine
-from .sm90_config import REGISTERS, THREADS, WARPGROUP
 from .split_kv_scheduler import KV_TILE
 
 WORK_FIELDS = split_kv_scheduler.SPLIT_FIELDS + 4
@@ -70,16 +70,23 @@ class CtaWork(NamedTuple):
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 3]
 
 
-_WARPGROUP_BARRIER = 1
-_CONSUMER_BARRIER = 3
-"""Named barriers: of the threads of a warpgroup (two), of all consumers. Others begin with `BARRIERS`."""
-BARRIERS = 4
+def mla_roles(registers: tuple[int, ...], producers: tuple[str, ...], *barriers: RoleBarrier) -> WarpRoles:
+    """Return the roles of a CTA: a warpgroup of `producers`, two consumer warpgroups, and one that converts an 8-bit
+    cache if `registers` has those of its threads, too."""
+    producer, consumer, *converter = registers
+    return WarpRoles(
+        WarpgroupRole("producer", producer, warps=producers),
+        WarpgroupRole("consumer", consumer, 2),
+        *(WarpgroupRole("converter", count) for count in converter),
+        barriers=(RoleBarrier("warpgroup", {"consumer": 4}, 2), RoleBarrier("consumers", {"consumer": 8}), *barriers),
+    )
 
 
 class ConsumerWarpgroup:
     """The state of the online softmax and the output accumulator of a consumer warpgroup, in registers."""
 
     __kiln_fixed__ = True
+    kernel: Any
     group: Any
     """The number of the warpgroup among the consumers, 0 or 1."""
     neg_row_max: Any
@@ -95,11 +102,11 @@ class ConsumerWarpgroup:
 
     def sync_warpgroup(self) -> None:
         """Synchronise the threads of the warpgroup."""
-        pipeline.NamedBarrier(_WARPGROUP_BARRIER + self.group, WARPGROUP).arrive_and_wait()
+        self.kernel.roles.barrier("warpgroup", self.group).arrive_and_wait()
 
     def sync_consumers(self) -> None:
         """Synchronise all consumer threads."""
-        pipeline.NamedBarrier(_CONSUMER_BARRIER, 2 * WARPGROUP).arrive_and_wait()
+        self.kernel.roles.barrier("consumers").arrive_and_wait()
 
     def uniform_here(self, number: Any) -> Any:
         """Return a warp-uniform value that is computed here: addresses derived from it do not stay in registers all
@@ -158,8 +165,7 @@ class MlaKernel:
     __kiln_immutable__ = True
     q_tiles = 1
     """Tiles in which TMA loads Q."""
-    threads: int = THREADS
-    registers: tuple[int, ...] = REGISTERS
+    roles: WarpRoles
     produce: Any
     """What a producer warp does: (warp, TMA atom and tensor of Q, those of KV, buffers, pipes, tensors, work)."""
     compute: Any
@@ -191,7 +197,10 @@ class MlaKernel:
         """Launch the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
         atoms = [self.tma_atom(x, *tile) for x, tile in zip((q, cache), self.tma_tiles(), strict=True)]
         self.kernel(*atoms[0], *atoms[1], tensors, tiles, scalars).launch(
-            grid=(tiles * scalars.num_splits, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
+            grid=(tiles * scalars.num_splits, 1, 1),
+            block=(self.roles.threads, 1, 1),
+            min_blocks_per_mp=1,
+            stream=stream,
         )
         Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
 
@@ -235,8 +244,8 @@ class MlaKernel:
                 cpasync.prefetch_descriptor(atom)
             self.init_work(tensors, split, tile, work)
         arch.sync_threads()
-        if warp < WARPGROUP // 32:
-            arch.setmaxregister_decrease(self.registers[0])
+        if self.roles.is_up_to(warp, "producer"):
+            self.roles.set_registers("producer")
             self.produce(warp, (load_q, q), (load_kv, kv), buffers, pipes, tensors, work)
         else:
             self.compute(warp, buffers, pipes, tensors, work)

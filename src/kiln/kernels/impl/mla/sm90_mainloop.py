@@ -11,15 +11,13 @@ from ....cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ...parts.online_softmax import RESCALE_THRESHOLD, checked_row_sum, log_sum_exp, nonzero_scale, store_row_sum
 from ...parts.rematerialize import rematerialized
 from .sm90_config import Q_TILE, ROPE_DIM, ROPE_PART, WARPGROUP
-from .sm90_kv_tiles import BARRIERS, ConsumerWarpgroup
+from .sm90_kv_tiles import ConsumerWarpgroup
 from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
     from .sm90 import Sm90MlaKernel
     from .sm90_kv_tiles import MlaBuffers
 
-_P_BARRIER = BARRIERS
-"""Named barriers: P of a tile is in shared memory (two)."""
 _EIGHT = 8
 """Columns of Q that a thread converts at once."""
 _Q_EXPONENT = 141
@@ -178,7 +176,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         group = self.uniform_here(self.group)
         row = self.row()
         other = 1 - group
-        pipeline.NamedBarrier(_P_BARRIER + other, 2 * WARPGROUP).arrive_and_wait()
+        self.kernel.roles.barrier("P", other).arrive_and_wait()
         for half in range_constexpr(2):
             now = self.smem_neg_max[row + 8 * half, other]
             self.correction[half] = arch.exp2(now - self.neg_row_max[half])
@@ -270,7 +268,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         tile = self.smem_p[None, None, self.group]
         cute.copy(write, write.retile(rounded), writer.partition_D(tile))
         arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(_P_BARRIER + self.group, 2 * WARPGROUP).arrive()
+        self.kernel.roles.barrier("P", self.group).arrive()
 
     @cute.jit
     def mask(self, keys_left: Int32, work: Any):

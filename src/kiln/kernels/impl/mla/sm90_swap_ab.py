@@ -20,7 +20,8 @@ from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
 from ...parts.rematerialize import rematerialized
 from . import split_kv_scheduler
-from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel
+from .sm90_config import REGISTERS
+from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel, mla_roles
 from .sm90_swap_ab_fp8 import Fp8SwapAbWarpgroup
 from .sm90_swap_ab_mainloop import SwapAbWarpgroup
 from .split_kv_scheduler import KV_TILE
@@ -33,6 +34,8 @@ _ROOM = 224 * 1024
 
 class Sm90MlaSwapAbKernel(MlaKernel):
     """The swap-AB kernel for `rows` queries and heads, 16 or 32. Consumers convert an 8-bit cache in registers."""
+
+    roles = mla_roles(REGISTERS, ("load KV", "load Q"))
 
     def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, cache_dtype: Any = None) -> None:
         super().__init__(dtype, value_dim, rows, cache_dtype, ways)
@@ -116,7 +119,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         return MlaBuffers(q, loaded_q, kv, kv, q_scales, neg_row_max, row_sum, p, row_max)
 
     def pipes(self) -> tuple[Any, ...]:
-        pipe_q = tma_pipe(1, 8, 2 * self.rows * self.column_tiles * COLUMN_TILE)
+        pipe_q = tma_pipe(1, self.roles.warps("consumer"), 2 * self.rows * self.column_tiles * COLUMN_TILE)
         return pipe_q, tma_pipe(self.stages, 4, self.tile_bytes), None
 
     # --- the kernel ---
@@ -125,19 +128,19 @@ class Sm90MlaSwapAbKernel(MlaKernel):
     def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
         """Load KV by one warp, and Q by another."""
         (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
-        if warp == 0:
+        if self.roles.has(warp, "load KV"):
             parts = self.parts(load_kv, buffers.kv, tensor_kv, (KV_TILE, COLUMN_TILE))
             self.load(load_kv, parts, pipes[1], tensors, work)
-        elif warp == 1:
+        elif self.roles.has(warp, "load Q"):
             parts = self.parts(load_q, buffers.loaded_q, tensor_q, (self.rows, self.column_tiles * COLUMN_TILE))
             self.load_q(load_q, parts, pipes[0], tensors, work)
 
     @cute.jit
     def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
         """Compute outputs by two warpgroups."""
-        arch.setmaxregister_increase(self.registers[1])
+        self.roles.set_registers("consumer")
         kind = SwapAbWarpgroup if const_expr(self.cache_dtype is None) else Fp8SwapAbWarpgroup
-        steps = kind(self, warp // 4 - 1, buffers, pipes[1], work.scalars.scale, tensors.kv_scale)
+        steps = kind(self, self.roles.index(warp, "consumer"), buffers, pipes[1], work.scalars.scale, tensors.kv_scale)
         self.consume(steps, pipes[0], tensors, work)
 
     @cute.jit

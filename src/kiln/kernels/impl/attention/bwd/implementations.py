@@ -6,8 +6,8 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Int32, Int64, const_expr, cute
-from .....hardware import features
 from ....dispatch import arrays, devices
+from ....dispatch.devices import features
 from ....dispatch.registry import Implementation, Registry, variants
 from ....parts.kv_source import VECTOR
 from ....parts.tensor_views import permuted

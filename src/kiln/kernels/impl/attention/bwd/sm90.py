@@ -32,9 +32,10 @@ from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.kv_producer import gmem_view
 from ....parts.rematerialize import rematerialized
+from ....parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import DS_STAGES, LOADED_AHEAD, REGISTERS, TILE_N, WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
-from .sm90_dq import DqAdder, DqConverter, DqWriter, empty
+from .sm90_dq import DqAdder, DqConverter, DqWriter, dq_empty
 from .sm90_mma import BackwardMma
 from .sm90_scheduler import BackwardTileScheduler, KvTileBroadcast
 from .sm90_softmax import SharedDs
@@ -43,22 +44,31 @@ from .sm90_tiles import BackwardTiles, ResultRows, round_to_operand
 if TYPE_CHECKING:
     from .sm90_config import Sm90AttentionBackwardConfig
 
-_DS_STAGE_0 = 1
-_DONE = 3
-_CLEARED = 4
-_RESULTS = 11
-_DS_STAGE_1 = 13
-"""Named barriers: dS of a warpgroup is in stage 0; all GEMMs are complete; tiles are cleared; a gradient of a warpgroup
-is in smem; dS is in stage 1. 5 to 10 are those of `sm90_dq.py`."""
+_BOTH = {"consumer": 4 * WARPGROUPS}
+_ROLES = WarpRoles(
+    WarpgroupRole("producer", REGISTERS[0], warps=("load", "add dQ", "add dQ", "convert dQ")),
+    WarpgroupRole("consumer", REGISTERS[1], WARPGROUPS),
+    barriers=(
+        # dS of a warpgroup is in a stage
+        RoleBarrier("dS", _BOTH, WARPGROUPS * DS_STAGES),
+        # all GEMMs are complete
+        RoleBarrier("done", _BOTH),
+        RoleBarrier("cleared", _BOTH),
+        # dQ of a step is in smem; dQ of a warpgroup has been read from there
+        RoleBarrier("dQ full", {**_BOTH, "add dQ": 1}, DS_STAGES),
+        RoleBarrier("dQ empty", {"consumer": 4, "add dQ": 1}, WARPGROUPS * DS_STAGES),
+        # a gradient of a warpgroup is in smem
+        RoleBarrier("results", {"consumer": 4}, WARPGROUPS),
+    ),
+)
 
 
-def _ds_barrier(group: Any, other: int, stage: Any) -> Any:
+def _ds_barrier(group: Int32, other: int, stage: Int32 | int) -> pipeline.NamedBarrier:
     """Return the barrier of a warpgroup's dS, or of the `other`'s (1).
 
     Each stage has its own: a warpgroup may be done with the next step before the other waits for this one, and would
     take its place there."""
-    number = _DS_STAGE_0 + (arch.make_warp_uniform(group) ^ other) + stage * (_DS_STAGE_1 - _DS_STAGE_0)
-    return pipeline.NamedBarrier(number, WARPGROUPS * WARPGROUP)
+    return _ROLES.barrier("dS", (arch.make_warp_uniform(group) ^ other) + stage * WARPGROUPS)
 
 
 class Smem(NamedTuple):
@@ -109,6 +119,7 @@ class Sm90BackwardKernel(BackwardTiles):
     """The kernel for one config and kind of problem. `masks` are (right, left, softcap); `head_dim` is padded."""
 
     resident_rows = TILE_N
+    roles = _ROLES
 
     def __init__(
         self,
@@ -182,7 +193,7 @@ class Sm90BackwardKernel(BackwardTiles):
         plain = tuple(gmem_view(x) for x in gradients) if const_expr(self.varlen) else (None, None)
         self.kernel(operands, plain, dq, lse_delta, dq_acc, counters, tensors, tiles, scalars, schedule).launch(
             grid=(min(tiles * heads * batch, schedule.num_ctas), 1, 1),
-            block=(self.config.threads, 1, 1),
+            block=(self.roles.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
         )
@@ -220,22 +231,24 @@ class Sm90BackwardKernel(BackwardTiles):
         producers, (_, _, consumer_q, consumer_do) = zip(
             *(pipe.make_participants() for pipe in (pipe_k, pipe_v, pipe_q, pipe_do)), strict=True
         )
-        if warp < WARPGROUP // 32:
-            arch.setmaxregister_decrease(REGISTERS[0])
-            if warp == 0:
+        roles = self.roles
+        if roles.is_up_to(warp, "producer"):
+            roles.set_registers("producer")
+            if roles.has(warp, "load"):
                 self.produce(operands, lse_delta, smem, producers, scheduler, broadcast, counters.next_tile)
-            if warp == 1 or warp == 2:
-                DqAdder(self, scheduler, smem.dq, dq_acc, counters.additions).run(warp - 1, broadcast)
+            if roles.has(warp, "add dQ"):
+                adder = DqAdder(self, scheduler, smem.dq, dq_acc, counters.additions)
+                adder.run(warp - roles.first("add dQ"), broadcast)
             if const_expr(dq is not None):
-                if warp == 3:
+                if roles.has(warp, "convert dQ"):
                     DqConverter(self, scheduler, dq_acc, counters.additions, dq).run(broadcast)
         else:
-            arch.setmaxregister_increase(REGISTERS[1])
+            roles.set_registers("consumer")
             q_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.q_stages)
             pipes = Pipes(pipe_k, pipe_v, pipe_q, consumer_q, consumer_do, q_state)
             self.consume(pipes, operands, plain, smem, scheduler, broadcast, tensors.alibi_slopes)
             for n in range_constexpr(DS_STAGES):  # all dQ has been read
-                empty(warp // 4 - 1, n).arrive_and_wait()
+                dq_empty(roles, roles.index(warp, "consumer"), n).arrive_and_wait()
 
     def allocate(self, allocator: Any) -> Smem:
         """Allocate the tiles in smem."""
@@ -469,7 +482,7 @@ class Sm90BackwardKernel(BackwardTiles):
             pipes.pipe_q.consumer_release(pipes.q_state)
             pipes.q_state.advance()
         # both warpgroups read dS
-        pipeline.NamedBarrier(_DONE, WARPGROUPS * WARPGROUP).arrive_and_wait()
+        self.roles.barrier("done").arrive_and_wait()
         pipes.pipe_k.consumer_release(kv_state)
         if steps > 0:
             consumer.dq.write(steps - 1)
@@ -488,12 +501,12 @@ class Sm90BackwardKernel(BackwardTiles):
     def clear_tiles(self, tiles: Any, rows: Any) -> None:
         """Zero rows of tiles, with both warpgroups together."""
         thread = rematerialized(arch.thread_idx()[0]) - WARPGROUP
-        self.clear(tiles, rows, thread, WARPGROUPS * WARPGROUP, _CLEARED)
+        self.clear(tiles, rows, thread, WARPGROUPS * WARPGROUP)
 
     def store_kv_gradient(
         self, acc: Any, scale: Any, smem: Any, target: Any, plain: Any, group: Any, work: Any
     ) -> None:
         """Store a warpgroup's dK or dV."""
         rows = ResultRows(work.first_k, work.tile * WARPGROUPS + group, work.rows_k, work.head, work.layer)
-        barrier = pipeline.NamedBarrier(_RESULTS + group, WARPGROUP)
+        barrier = self.roles.barrier("results", group)
         self.store_gradient(acc, scale, smem, target, plain, rows, group, barrier, True, self.head_dim)

@@ -69,11 +69,6 @@ class Sm90AttentionBackwardConfig(Config):
     operands_in_regs: int = 0
     kv_stages: int = 1
 
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return WARPGROUP * (WARPGROUPS + 1)
-
     def smem_bytes(self, head_dim: int) -> int:
         """Return the smem of a CTA: K, V, Q, dO, dS, dQ, LSE and delta, for a padded head_dim."""
         kv_and_q = 2 * (2 * self.kv_stages * TILE_N + 2 * self.q_stages * self.tile_m) * head_dim

@@ -19,24 +19,20 @@ from .sm90_config import DS_STAGES, WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_scheduler import varlen_first_tile
 
 if TYPE_CHECKING:
+    from ....parts.warp_roles import WarpRoles
     from .sm90 import Sm90BackwardKernel, Smem
     from .sm90_mma import BackwardMma
     from .sm90_scheduler import BackwardTileScheduler
 
-_FULL = 5
-_EMPTY = 7
-"""Named barriers: dQ of a step is in smem (two stages); dQ of a warpgroup has been read (two stages of two warpgroups).
-"""
 
-
-def full(step: Any) -> Any:
+def _dq_full(roles: WarpRoles, step: Int32 | int) -> pipeline.NamedBarrier:
     """Return the barrier at which warpgroups tell the adding warp that dQ of a step is in smem."""
-    return pipeline.NamedBarrier(_FULL + step % DS_STAGES, WARPGROUPS * WARPGROUP + 32)
+    return roles.barrier("dQ full", step % DS_STAGES)
 
 
-def empty(group: Any, step: Any) -> Any:
+def dq_empty(roles: WarpRoles, group: Int32 | int, step: Int32 | int) -> pipeline.NamedBarrier:
     """Return the barrier at which that warp tells a warpgroup that the stage of this step has been read."""
-    return pipeline.NamedBarrier(_EMPTY + group + step % DS_STAGES * WARPGROUPS, WARPGROUP + 32)
+    return roles.barrier("dQ empty", group + step % DS_STAGES * WARPGROUPS)
 
 
 class DqWriter:
@@ -45,6 +41,7 @@ class DqWriter:
     __kiln_immutable__ = True
 
     def __init__(self, kernel: Sm90BackwardKernel, mma: BackwardMma, smem: Smem, group: Any, thread: Any) -> None:
+        self.roles: WarpRoles = kernel.roles
         self.columns: int = kernel.dq_columns
         self.acc_dq: cute.Tensor = mma.acc_dq
         self.group = group
@@ -52,7 +49,7 @@ class DqWriter:
 
     def write(self, step: Any) -> None:
         """Write dQ^T as it lies in registers: 16-byte vectors of all threads, one after the other."""
-        empty(self.group, step).arrive_and_wait()
+        dq_empty(self.roles, self.group, step).arrive_and_wait()
         start = self.start + step % DS_STAGES * (WARPGROUP_ROWS * self.columns * WARPGROUPS)
         store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
         for n in range(self.columns // 8):
@@ -60,7 +57,7 @@ class DqWriter:
             target = (start + n * (4 * WARPGROUP)).with_alignment(16)
             cute.copy(store, vector, cute.make_tensor(target, cute.make_layout(4)))
         arch.fence_proxy("async.shared", space="cta")
-        full(step).arrive()
+        _dq_full(self.roles, step).arrive()
 
 
 class DqAdder:
@@ -81,7 +78,7 @@ class DqAdder:
     def run(self, which: Int32, broadcast: Any):
         """Add every other step, as one of two warps."""
         for group in range_constexpr(WARPGROUPS):
-            empty(group, which).arrive()
+            dq_empty(self.kernel.roles, group, which).arrive()
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
         number = broadcast.wait(state)
         while number >= 0:
@@ -115,7 +112,7 @@ class DqAdder:
             done = arch.load(counter, Int32, sem="acquire", scope="gpu")
             while done < rank:
                 done = arch.load(counter, Int32, sem="acquire", scope="gpu")
-        full(i).arrive_and_wait()
+        _dq_full(self.kernel.roles, i).arrive_and_wait()
         if const_expr(self.kernel.deterministic):
             with arch.elect_one():
                 arch.fence_proxy("async.global")  # TMA sees what others have added
@@ -129,7 +126,7 @@ class DqAdder:
             arch.cp_async_bulk_commit_group()
             arch.cp_async_bulk_wait_group(0, read=True)
         for group in range_constexpr(WARPGROUPS):
-            empty(group, i).arrive()
+            dq_empty(self.kernel.roles, group, i).arrive()
         if const_expr(self.kernel.deterministic):
             with arch.elect_one():
                 arch.cp_async_bulk_wait_group(0)

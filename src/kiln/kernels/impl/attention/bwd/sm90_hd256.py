@@ -14,8 +14,9 @@ from .....utils import LayoutEnum, sm90
 from ....dispatch import devices
 from ....parts.kv_producer import gmem_view
 from ....parts.rematerialize import rematerialized_operand
+from ....parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from ....parts.wgmma import MN_MAJOR, issue_wgmma, load_a_operand, make_wgmma
-from .sm90_config import REGISTERS, WARPGROUP, WARPGROUP_ROWS
+from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_scheduler import BackwardTileScheduler
 from .sm90_tiles import BackwardTiles, transposed
 
@@ -54,6 +55,15 @@ class Sm90Hd256Kernel(BackwardTiles):
     `kernel`, and what consumer warpgroups do."""
 
     kernel: Any
+
+    @staticmethod
+    def make_roles(*barriers: RoleBarrier) -> WarpRoles:
+        """Return the roles: a producer warp, and two consumer warpgroups."""
+        return WarpRoles(
+            WarpgroupRole("producer", REGISTERS[0], warps=("load",)),
+            WarpgroupRole("consumer", REGISTERS[1], WARPGROUPS),
+            barriers=barriers,
+        )
 
     def __init__(self, dtype: Any, head_dims: tuple[int, int], *rest: Any) -> None:
         super().__init__(dtype, *rest)
@@ -107,7 +117,7 @@ class Sm90Hd256Kernel(BackwardTiles):
         plain = [gmem_view(x) if const_expr(self.varlen) else None for x in gradients]
         self.kernel(operands, plain, lse_delta, tensors, tiles, scalars, schedule).launch(
             grid=(tiles * heads * batch, 1, 1),
-            block=(self.config.threads, 1, 1),
+            block=(self.roles.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
             use_pdl=self.computes_dq and devices.current().overlaps,
@@ -125,6 +135,7 @@ class Sm90Hd256Kernel(BackwardTiles):
     ):
         """Compute the resident tile of a CTA; `operands` are TMA's, of resident and streamed tiles and of results."""
         resident, streamed, results = operands
+        roles = self.roles
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
             for operand in (*resident, *streamed, *results):
@@ -144,12 +155,12 @@ class Sm90Hd256Kernel(BackwardTiles):
         span = scheduler.span(work)
         if work.tile * self.resident_rows < (work.seqlen_q if const_expr(self.computes_dq) else work.rows_k):
             cta = Cta(smem, pipe, pipes, results, plain, lse_delta, tensors.alibi_slopes, scheduler, work, span)
-            if warp < WARPGROUP // 32:
-                arch.setmaxregister_decrease(REGISTERS[0])
-                if warp == 0:
+            if roles.is_up_to(warp, "producer"):
+                roles.set_registers("producer")
+                if roles.has(warp, "load"):
                     self.produce(resident, streamed, cta)
             else:
-                arch.setmaxregister_increase(REGISTERS[1])
+                roles.set_registers("consumer")
                 self.consume(warp, cta)
 
     @cute.jit

@@ -62,11 +62,6 @@ class Sm90AttentionBackwardHd256Config(Config):
     v_stages: int = 3
     q_dims_in_regs: int = 0
 
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 128 * (WARPGROUPS + 1)
-
     def smem_bytes(self, head_dims: tuple[int, int]) -> int:
         """Return the smem of a CTA, the larger of both kernels', for padded head dimensions."""
         lse_delta = 8 * self.q_stages * self.tile_m

@@ -16,19 +16,14 @@ from .....cute.nvgpu import warpgroup
 from ....dispatch import devices
 from ....parts.kv_source import VECTOR
 from ....parts.rematerialize import rematerialized
+from ....parts.warp_roles import RoleBarrier
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_hd256 import Cta, GradientMma, ScoreMma, Sm90Hd256Kernel, Smem
 from .sm90_hd256_config import DKV_TILE_N, P_STAGES
 from .sm90_softmax import TransposedScores
 from .sm90_tiles import ResultRows, round_to_operand
 
-_P_SENT = 1
-_P_READ = 3
-_CLEARED = 5
-_DONE = 6
-_RESULTS = 7
-"""Named barriers: P is in smem, and has been read (two stages each); tiles are cleared; all GEMMs are complete; a
-gradient is in smem."""
+_BOTH = {"consumer": 4 * WARPGROUPS}
 
 
 class WarpgroupMma:
@@ -73,30 +68,36 @@ class SentScores(TransposedScores):
         if self.has_derivative:
             p = cute.make_rmem_tensor(p.shape, self.kernel.dtype)
             round_to_operand(self.mma.acc_s, p, range(self.blocks))
-        barrier(_P_READ, step).arrive_and_wait()
+        self._barrier("P read", step).arrive_and_wait()
         for source, target in self._vectors(p, step):
             cute.autovec_copy(source, target)
-        barrier(_P_SENT, step).arrive()
+        self._barrier("P sent", step).arrive()
 
     def receive(self, step: Any) -> Any:
         """Return P as it lies in registers."""
         p = cute.make_rmem_tensor(self.mma.acc_s.shape, self.kernel.dtype)
-        barrier(_P_SENT, step).arrive_and_wait()
+        self._barrier("P sent", step).arrive_and_wait()
         for target, source in self._vectors(p, step):
             cute.autovec_copy(source, target)
-        barrier(_P_READ, step).arrive()
+        self._barrier("P read", step).arrive()
         return p
 
-
-def barrier(first: int, step: Any) -> Any:
-    """Return a barrier of both warpgroups for a stage of P."""
-    return pipeline.NamedBarrier(first + step % P_STAGES, WARPGROUPS * WARPGROUP)
+    def _barrier(self, name: str, step: Int32 | int) -> pipeline.NamedBarrier:
+        """Return a barrier of both warpgroups for the stage of P of a step."""
+        return self.kernel.roles.barrier(name, step % P_STAGES)
 
 
 class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
     """The kernel for one config and kind of problem."""
 
     resident_rows = DKV_TILE_N
+    roles = Sm90Hd256Kernel.make_roles(
+        RoleBarrier("P sent", _BOTH, P_STAGES),
+        RoleBarrier("P read", _BOTH, P_STAGES),
+        RoleBarrier("cleared", _BOTH),
+        RoleBarrier("done", _BOTH),  # all GEMMs are complete
+        RoleBarrier("results", {"consumer": 4}, WARPGROUPS),  # a gradient is in smem
+    )
 
     @property
     def stages(self) -> tuple[int, int]:
@@ -129,7 +130,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         if const_expr(self.lengths_vary):
             rows = work.seqlen_k - work.tile * DKV_TILE_N
             if rows < DKV_TILE_N:
-                self.clear((k, v), rows, arch.thread_idx()[0] - WARPGROUP, WARPGROUPS * WARPGROUP, _CLEARED)
+                self.clear((k, v), rows, arch.thread_idx()[0] - WARPGROUP, WARPGROUPS * WARPGROUP)
         if warp < 2 * WARPGROUP // 32:
             mma = WarpgroupMma(self, thread, k, q, do)
             self.compute_dv(mma, SentScores(self, mma, thread, smem, scalars), cta)
@@ -141,9 +142,9 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
 
     def finish(self, mma: Any, scale: Any, smem: Any, cta: Cta, which: int) -> None:
         """Store dK (0) or dV (1), when both warpgroups have read the smem that it goes through."""
-        pipeline.NamedBarrier(_DONE, WARPGROUPS * WARPGROUP).arrive_and_wait()
+        self.roles.barrier("done").arrive_and_wait()
         work = cta.work
-        own_barrier = pipeline.NamedBarrier(_RESULTS + which, WARPGROUP)
+        own_barrier = self.roles.barrier("results", which)
         rows = ResultRows(work.first_k, work.tile, work.rows_k, work.head, work.layer)
         self.store_gradient(
             mma.gradient.acc,
@@ -165,7 +166,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         rows = scheduler.last_tile_queries(scheduler.work(Int32(arch.block_idx()[0])))
         if rows < self.config.tile_m:
             thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
-            self.clear((tile,), rows, thread, WARPGROUP, _CLEARED)
+            self.clear((tile,), rows, thread, WARPGROUP)
 
     @cute.jit
     def compute_dv(self, mma: Any, scores: Any, cta: Any):
@@ -217,7 +218,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
             scores.send(i)
             edge, group_index = scheduler.next_edge(edge, group_index)
         for n in range_constexpr(P_STAGES):  # all P has been read
-            barrier(_P_READ, steps + n).arrive_and_wait()
+            self.roles.barrier("P read", (steps + n) % P_STAGES).arrive_and_wait()
         self.last_gradient(mma, pipe_do, do_state, steps)
 
     @cute.jit
@@ -229,7 +230,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         steps = scheduler.steps(cta.span)
         q_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.config.q_stages)
         for n in range_constexpr(P_STAGES):
-            barrier(_P_READ, Int32(n)).arrive()
+            self.roles.barrier("P read", Int32(n) % P_STAGES).arrive()
         for i in range(steps):
             do_stage = consumer_do.wait_and_advance()
             if const_expr(self.varlen):

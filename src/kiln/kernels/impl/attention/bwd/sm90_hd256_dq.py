@@ -13,6 +13,7 @@ from .....cute import arch
 from .....cute.nvgpu import warpgroup
 from ....dispatch import devices
 from ....parts.attention_mask import accumulator_row
+from ....parts.warp_roles import RoleBarrier
 from .preprocess import permuted_row
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_hd256 import GradientMma, ScoreMma, Sm90Hd256Kernel, Smem
@@ -20,10 +21,7 @@ from .sm90_hd256_config import DQ_TILE_M
 from .sm90_softmax import BackwardScores
 from .sm90_tiles import ResultRows, round_to_operand
 
-_CLEARED = 1
-_DONE = 2
-_RESULTS = 3
-"""Named barriers: tiles are cleared; all GEMMs are complete; a gradient of a warpgroup is in smem."""
+_BOTH = {"consumer": 4 * WARPGROUPS}
 
 
 class DqMma:
@@ -76,6 +74,11 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
 
     computes_dq = True
     resident_rows = DQ_TILE_M
+    roles = Sm90Hd256Kernel.make_roles(
+        RoleBarrier("cleared", _BOTH),
+        RoleBarrier("done", _BOTH),  # all GEMMs are complete
+        RoleBarrier("results", _BOTH),  # dQ is in smem
+    )
 
     @property
     def stages(self) -> tuple[int, int]:
@@ -96,9 +99,9 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
         group = warp // (WARPGROUP // 32) - 1
         acc_dq = self.compute_dq(group, cta)
         # both warpgroups read Q, whose smem dQ is stored through
-        pipeline.NamedBarrier(_DONE, WARPGROUPS * WARPGROUP).arrive_and_wait()
+        self.roles.barrier("done").arrive_and_wait()
         rows = ResultRows(work.first_q, work.tile * WARPGROUPS + group, work.seqlen_q, work.head, work.layer)
-        barrier = pipeline.NamedBarrier(_RESULTS, WARPGROUPS * WARPGROUP)
+        barrier = self.roles.barrier("results")
         self.store_gradient(
             acc_dq,
             cta.scheduler.scalars.scale,
@@ -136,7 +139,7 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
             if const_expr(self.lengths_vary):
                 if keys < tile_n:
                     tiles = (k[None, None, k_stage.index], v[None, None, v_stage.index])
-                    self.clear(tiles, keys, arch.thread_idx()[0] - WARPGROUP, WARPGROUPS * WARPGROUP, _CLEARED)
+                    self.clear(tiles, keys, arch.thread_idx()[0] - WARPGROUP, WARPGROUPS * WARPGROUP)
             warpgroup.fence()
             mma.s.issue(mma.acc_s, mma.k, k_stage.index)
             mma.dq.issue(k_state.index)  # of the step before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..... import Boolean, Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ..... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warp
 from .....utils import LayoutEnum, sm90
@@ -13,6 +13,7 @@ from ....parts.kv_producer import TmaTensor, gmem_view, partition
 from ....parts.kv_source import VECTOR, store_vectors, vector_at
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
+from ....parts.warp_roles import WarpRoles
 from ....parts.wgmma import MN_MAJOR, make_wgmma
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 
@@ -61,6 +62,7 @@ class BackwardTiles:
     staggers_heads = False
     """Whether heads start one after the other."""
     resident_rows: int
+    roles: WarpRoles
 
     def __init__(
         self, dtype: Any, config: Any, masks: tuple[bool, bool, bool], varlen: bool, has_seqused_k: bool, score_mod: Any
@@ -92,7 +94,7 @@ class BackwardTiles:
 
     def pipe(self, stages: int, size: int) -> Any:
         """Return a pipeline of TMA loads that both consumer warpgroups wait for."""
-        return tma_pipe(stages, WARPGROUPS * WARPGROUP // 32, size)
+        return tma_pipe(stages, self.roles.warps("consumer"), size)
 
     def tiles(self, operand: TmaTensor, smem: Any, first: Any, rows: int, head_dim: int) -> tuple[Any, Any]:
         """Return stages in smem and a sequence's tiles in gmem, partitioned for TMA."""
@@ -149,9 +151,8 @@ class BackwardTiles:
     # --- rows that do not exist, and gradients ---
 
     @cute.jit
-    def clear(self, tiles: Any, rows: Int32, thread: Int32, threads: int, barrier: int):
-        """Zero the rows of tiles (row, element) that do not exist. Consumer warpgroups meet at a barrier when that is
-        done."""
+    def clear(self, tiles: Any, rows: Int32, thread: Int32, threads: int):
+        """Zero the rows of tiles (row, element) that do not exist. Consumer warpgroups meet when that is done."""
         zeros = cute.make_rmem_tensor((VECTOR,), self.dtype)
         zeros.fill(0.0)
         for x in tiles:
@@ -173,7 +174,7 @@ class BackwardTiles:
                 if missing:
                     cute.autovec_copy(zeros, target)
         arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(barrier, WARPGROUPS * WARPGROUP).arrive_and_wait()
+        self.roles.barrier("cleared").arrive_and_wait()
 
     @cute.jit
     def store_gradient(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from .....hardware import features
 from ....dispatch import arrays, devices
 from ....dispatch.config import Rule
+from ....dispatch.devices import features
 from ....dispatch.registry import Implementation, Registry, variants
 from ....parts.kv_source import transposed_v_columns
 from ..args import AttentionArguments

@@ -25,6 +25,7 @@ from ....parts.kv_producer import KvProducer, TmaTensor, gmem_view
 from ....parts.kv_source import VECTOR, vector_at
 from ....parts.online_softmax import nonzero_scale
 from ....parts.pipelines import tma_pipe
+from ....parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from ....parts.wgmma import K_MAJOR, MN_MAJOR, make_wgmma
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import WARPGROUP_M, padded_head_dim
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 WARPGROUP = 128
 """Threads of a warpgroup."""
-_CLEAR_BARRIER = 8
-"""The named barrier at which consumer warpgroups meet after they cleared rows of V."""
 _MAX_UNIFORM_Q_PARTS = 8
 """K blocks of Q in smem whose descriptors fit into uniform registers all through the main loop."""
 
@@ -61,10 +60,9 @@ class PingpongTurns:
 
     __kiln_immutable__ = True
 
-    def __init__(self, config: Sm90AttentionConfig, group: Any) -> None:
-        count = config.consumer_warpgroups
-        self.this_turn: pipeline.NamedBarrier = pipeline.NamedBarrier(1 + count + group, 2 * WARPGROUP)
-        self.next_turn: pipeline.NamedBarrier = pipeline.NamedBarrier(1 + count + (group + 1) % count, 2 * WARPGROUP)
+    def __init__(self, roles: WarpRoles, warpgroups: int, group: Int32 | int) -> None:
+        self.this_turn: pipeline.NamedBarrier = roles.barrier("turn", group)
+        self.next_turn: pipeline.NamedBarrier = roles.barrier("turn", (group + 1) % warpgroups)
 
     def wait(self) -> None:
         """Wait for this warpgroup's turn."""
@@ -84,7 +82,7 @@ class Consumer(NamedTuple):
     mma: AttentionMma
     softmax: Sm90Softmax
     scores: ScoreTile
-    turns: PingpongTurns
+    turns: PingpongTurns | None
     q: pipeline.PipelineConsumer
     k: pipeline.PipelineConsumer
     v: pipeline.PipelineConsumer
@@ -166,9 +164,24 @@ class Sm90ForwardKernel:
         """Whether what masks depend on is read again from smem for each masked tile: otherwise registers spill."""
         self.rematerialize_q = not config.q_in_regs and self.head_dim * dtype.width // 256 > _MAX_UNIFORM_Q_PARTS
         """Whether Q's descriptors are computed in each step, not kept in uniform registers."""
-        # page lookups take some registers
-        self.registers: tuple[int, int] | tuple[int, int] = (
-            (40, 232) if page_size and config.consumer_warpgroups == 2 else config.registers
+        self.pingpong: bool = config.pingpong and config.consumer_warpgroups > 1
+        self.roles: WarpRoles = self._roles()
+
+    def _roles(self) -> WarpRoles:
+        config = self.config
+        warpgroups = config.consumer_warpgroups
+        registers = config.registers
+        if self.page_size and warpgroups == 2:  # page lookups take some
+            registers = (40, 232)
+        barriers = [RoleBarrier("epilogue", {"consumer": 4}, warpgroups)]
+        if warpgroups > 1:
+            barriers.append(RoleBarrier("turn", {"consumer": 8}, warpgroups))
+        # after consumer warpgroups have cleared rows of V
+        barriers.append(RoleBarrier("cleared", {"consumer": 4 * warpgroups}))
+        return WarpRoles(
+            WarpgroupRole("producer", registers[0], warps=("load", "load V")),
+            WarpgroupRole("consumer", registers[1], warpgroups),
+            barriers=tuple(barriers),
         )
 
     # --- layouts and launch ---
@@ -244,7 +257,7 @@ class Sm90ForwardKernel:
         if const_expr(self.page_size > 0):
             seqlen_k = tensors.page_table.shape[1] * self.page_size
         self.kernel(tma_q, tma_k, tma_v, tma_o, out, seqlen_q, seqlen_k, lse, tensors, scalars).launch(
-            grid=(num_ctas, 1, 1), block=(self.config.threads, 1, 1), min_blocks_per_mp=1, stream=stream
+            grid=(num_ctas, 1, 1), block=(self.roles.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
 
     # --- the kernel ---
@@ -264,13 +277,14 @@ class Sm90ForwardKernel:
         scalars: Any,
     ):
         config = self.config
+        roles = self.roles
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
             for operand in (q, k, v, o):
                 cpasync.prefetch_descriptor(operand.atom)
         allocator = utils.SmemAllocator()
         smem = self.allocate(allocator)
-        consumer_warps = config.consumer_warpgroups * WARPGROUP // 32
+        consumer_warps = roles.warps("consumer")
         size = self.dtype.width // 8
         pipe_q = tma_pipe(1, consumer_warps, config.tile_m * self.head_dim * size)
         pipe_k = tma_pipe(config.kv_stages, consumer_warps, config.tile_n * self.head_dim * size)
@@ -287,18 +301,18 @@ class Sm90ForwardKernel:
         producer_k, consumer_k = pipe_k.make_participants()
         producer_v, consumer_v = pipe_v.make_participants()
         sender, receiver = broadcast.pipe.make_participants()
-        if warp < WARPGROUP // 32:
-            arch.setmaxregister_decrease(self.registers[0])
+        if roles.is_up_to(warp, "producer"):
+            roles.set_registers("producer")
             producer = KvProducer(self, scheduler, broadcast, q, k, v, smem, tensors.page_table)
-            if warp == 0:
+            if roles.has(warp, "load"):
                 own_v = None if self.separate_v_producer else producer_v
                 producer.run(sender, (producer_q, producer_k, own_v), tensors.tile_counter)
             if const_expr(self.separate_v_producer):
-                if warp == 1:
+                if roles.has(warp, "load V"):
                     producer.run_v(broadcast.pipe.make_consumer(), producer_v)
         else:
-            arch.setmaxregister_increase(self.registers[1])
-            group = warp // 4 - 1
+            roles.set_registers("consumer")
+            group = roles.index(warp, "consumer")
             mma = AttentionMma(self, arch.thread_idx()[0] % WARPGROUP, smem.q[None, None, group], smem.k, smem.v)
             descaled = tensors.q_descale is not None
             softmax = Sm90Softmax(self, mma, scalars.scale_log2, descaled and not (self.has_softcap or self.score_mod))
@@ -311,7 +325,7 @@ class Sm90ForwardKernel:
                 mma,
                 softmax,
                 scores,
-                PingpongTurns(config, group),
+                PingpongTurns(roles, config.consumer_warpgroups, group) if self.pingpong else None,
                 consumer_q,
                 consumer_k,
                 consumer_v,
@@ -343,8 +357,8 @@ class Sm90ForwardKernel:
         query tiles, and `scheduler` tells which KV tiles they see."""
         config = self.config
         group = consumer.warpgroup
-        if const_expr(config.pingpong) and group == config.consumer_warpgroups - 1:
-            PingpongTurns(config, group).pass_on()
+        if const_expr(self.pingpong) and group == config.consumer_warpgroups - 1:
+            PingpongTurns(self.roles, config.consumer_warpgroups, group).pass_on()
         stage = receiver.wait_and_advance()
         work = scheduler.read(broadcast, stage.index)
         while work.tile >= 0:
@@ -372,8 +386,8 @@ class Sm90ForwardKernel:
             stage = receiver.wait_and_advance()
             work = scheduler.read(broadcast, stage.index)
         epilogue.wait_for_store()
-        if const_expr(config.pingpong) and group == 0:
-            PingpongTurns(config, group).wait()
+        if const_expr(self.pingpong) and group == 0:
+            PingpongTurns(self.roles, config.consumer_warpgroups, group).wait()
 
     def score_rows(self, work: Any, group: Any) -> ScoreRows:
         """Return the rows of a warpgroup's scores."""
@@ -444,12 +458,12 @@ class Sm90ForwardKernel:
         scores = consumer.scores
         lazy = self.config.lazy_rescale
         k_stage = consumer.k.wait_and_advance()
-        if self.config.pingpong:
+        if consumer.turns is not None:
             consumer.turns.wait()
         warpgroup.fence()
         mma.issue_qk(k_stage.index)
         mma.issue_pv(consumer.v_state.index)
-        if self.config.pingpong:
+        if consumer.turns is not None:
             consumer.turns.pass_on()
         warpgroup.wait_group(1)
         k_stage.release()
@@ -518,4 +532,4 @@ class Sm90ForwardKernel:
                 for i in range(max(rows, 0) * vectors + first, config.tile_n * vectors, threads):
                     cute.autovec_copy(zeros, vector_at(smem_v, (i % vectors * VECTOR, i // vectors)))
                 arch.fence_proxy("async.shared", space="cta")
-                pipeline.NamedBarrier(_CLEAR_BARRIER, threads).arrive_and_wait()
+                self.roles.barrier("cleared").arrive_and_wait()

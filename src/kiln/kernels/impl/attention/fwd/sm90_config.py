@@ -50,11 +50,6 @@ class Sm90AttentionConfig(Config):
         return WARPGROUP_M * self.consumer_warpgroups
 
     @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 128 * (self.consumer_warpgroups + 1)
-
-    @property
     def skips_hidden_tiles(self) -> bool:
         """Whether a warpgroup skips KV tiles that only others see; those that take turns need equally many."""
         return self.consumer_warpgroups > 1 and not self.pingpong

@@ -59,7 +59,7 @@ class Sm90Epilogue:
         self.smem_o = smem_o
         self.outputs = outputs
         self.tensors = tensors
-        self.barrier: pipeline.NamedBarrier = pipeline.NamedBarrier(1 + warpgroup, _WARPGROUP)
+        self.barrier: pipeline.NamedBarrier = kernel.roles.barrier("epilogue", warpgroup)
         self.stores: pipeline.PipelineTmaStore = pipeline.PipelineTmaStore.create(num_stages=1)
 
     @cute.jit
