@@ -7,7 +7,7 @@ For `mma.sync`, lanes leave A, B, C and their scale factors in slots, as the ins
 
 from __future__ import annotations
 
-from ....native import Library, Ptr, f32, f64, i16, i32, i64, inline, local, u32, u64
+from ....native import Library, Ptr, f64, i16, i32, i64, inline, local, u32, u64
 from .records import PAYLOAD
 from .tensor_core import (
     E2M1,
@@ -15,13 +15,15 @@ from .tensor_core import (
     INPUTS,
     NONE,
     SPECIAL,
-    as_floats,
+    Split,
+    Sums,
+    convert_operand,
     fraction_of,
-    is_far,
     load_c,
     multiply_rows,
+    planes,
     round_to_f32,
-    split_all,
+    split_operand,
 )
 
 warp_mmas: Library = Library("warp_mma", prefix="kiln_cpu_")
@@ -92,8 +94,8 @@ def twice(bits, negate):
 @inline
 def shifted(size, lower, sign):
     """Return a size shifted right, negative where `sign` is -1."""
-    found = size >> i64(min(max(lower, i32(0)), i32(63)))
-    return (found ^ i64(sign)) - i64(sign)
+    lowered = size >> i64(min(max(lower, i32(0)), i32(63)))
+    return (lowered ^ i64(sign)) - i64(sign)
 
 
 @inline
@@ -105,21 +107,19 @@ def multiply_fp4_rows(exchange, d, accumulate, rows, n, k, share, a, b, of_row, 
     scale factors: `of_row(row, number)` returns exponent and significand of one of a row, `of_columns(row)` arrays of
     those of columns. These and B have rows of `stride`.
     """
-    line = local(u32, stride)
+    c = planes(stride)
+    line = c.raw
     largest = local(i32, stride)
     total = local(i64, stride)
-    ec = local(i32, stride)
-    sc = local(u32, stride)
-    gc = local(i32, stride)
     scale = local(u64, stride)
     value = local(f64, stride)
     nan = local(u32, stride)
     term = local(i32, TERMS * stride)
     at_term = local(i32, TERMS * stride)
     for row in range(rows):
-        special = load_c(exchange, d, accumulate, row, u32(4), True, n, line, (ec, sc, gc))
+        special = load_c(exchange, d, accumulate, row, True, n, c)
         for column in range(n):
-            largest[column] = ec[column]
+            largest[column] = c.exponent[column]
             nan[column] = 0
         exponents, significands = of_columns(row)
         for number in range(k // 16):
@@ -138,7 +138,7 @@ def multiply_fp4_rows(exchange, d, accumulate, rows, n, k, share, a, b, of_row, 
                 largest[column] = max(largest[column], x + y if size != 0 else i32(NONE))
                 nan[column] |= u32((x == SPECIAL) | (y == SPECIAL))
         for column in range(n):
-            sum_ = shifted(i64(u64(sc[column]) << 12), largest[column] - ec[column], gc[column])
+            sum_ = shifted(i64(u64(c.significand[column]) << 12), largest[column] - c.exponent[column], c.sign[column])
             for number in range(k // 16):
                 size = term[number * stride + column]
                 sign = size >> 31
@@ -154,10 +154,10 @@ def multiply_fp4_rows(exchange, d, accumulate, rows, n, k, share, a, b, of_row, 
         round_to_f32(n, exact_sum, u32(23), largest, scale, value, line)
         if special != 0:
             for column in range(n):
-                if nan[column] != 0 or (ec[column] == SPECIAL and sc[column] != 0):
+                if nan[column] != 0 or (c.exponent[column] == SPECIAL and c.significand[column] != 0):
                     line[column] = 0x7FFFFFFF
-                elif ec[column] == SPECIAL:
-                    line[column] = 0x7F800000 | (u32(gc[column]) & 0x80000000)
+                elif c.exponent[column] == SPECIAL:
+                    line[column] = 0x7F800000 | (u32(c.sign[column]) & 0x80000000)
         exchange(d, row, u32(4), n, line, out=True)
 
 
@@ -210,10 +210,10 @@ def mma_block_scale(slots: Ptr, kind: u32) -> None:
     per = u32(8) if fp4 else u32(4)
     k = per * 8
     vector = u32(16) if kind & BY_16 != 0 else u32(32)
-    ra = local(u32, ROWS * K)
-    rb = local(u32, COLUMNS * K)
-    read(slots, A_AT, (0, 1, 2, 3), 2, per, a_type, ra, k, u32(1))
-    read(slots, B_AT, (0, 1), 1, per, b_type, rb, u32(1), u32(COLUMNS))
+    a = planes(ROWS * K)
+    b = planes(COLUMNS * K)
+    read(slots, A_AT, (0, 1, 2, 3), 2, per, a_type, a.raw, k, u32(1))
+    read(slots, B_AT, (0, 1), 1, per, b_type, b.raw, u32(1), u32(COLUMNS))
     pa, qa, pb, qb = (local(i32, size * SCALES) for size in (ROWS, ROWS, COLUMNS, COLUMNS))
     for row in range(u32(ROWS)):
         lane = (row & 7) * 4 + ((kind >> THREAD_A_SHIFT) & 1) * 2 + (row >> 3)
@@ -223,59 +223,36 @@ def mma_block_scale(slots: Ptr, kind: u32) -> None:
         lane = column * 4 + ((kind >> THREAD_B_SHIFT) & 3)
         word = Ptr[u32](slots + lane * PAYLOAD + SCALE_B_AT)[0]
         read_scales(word, (kind >> BYTE_B_SHIFT) & 3, k // vector, exact, pb, qb, column, u32(COLUMNS))
+    rows = u32(ROWS)
+    columns = u32(COLUMNS)
     if fp4:
-        a = local(i16, ROWS * K)
-        b = local(i16, COLUMNS * K)
+        twice_a = local(i16, ROWS * K)
+        twice_b = local(i16, COLUMNS * K)
         for i in range(u32(ROWS * K)):
-            a[i] = twice(ra[i], u32(0))
+            twice_a[i] = twice(a.raw[i], u32(0))
         for i in range(u32(COLUMNS * K)):
-            b[i] = twice(rb[i], u32(0))
+            twice_b[i] = twice(b.raw[i], u32(0))
 
         def of_row(row, number):
             return pa[number * ROWS + row], qa[number * ROWS + row]
 
-        multiply_fp4_rows(
-            exchange,
-            slots,
-            u32(1),
-            u32(ROWS),
-            u32(COLUMNS),
-            k,
-            vector // 16,
-            a,
-            b,
-            of_row,
-            lambda row: (pb, qb),
-            COLUMNS,
-        )
+        def of_columns(row):
+            return pb, qb
+
+        share = vector // 16
+        operands = (twice_a, twice_b, of_row, of_columns, COLUMNS)
+        multiply_fp4_rows(exchange, slots, u32(1), rows, columns, k, share, *operands)
     else:
-        a_parts, b_parts = (
-            (local(i32, size * K), local(u32, size * K), local(i32, size * K)) for size in (ROWS, COLUMNS)
-        )
-        fa = local(f32, ROWS * K)
-        fb = local(f32, COLUMNS * K)
-        a_fraction = fraction_of(a_type)
-        b_fraction = fraction_of(b_type)
-        raised = u32(25) - a_fraction - b_fraction
-        special = split_all(ra, u32(0), ROWS * k, a_type, u32(0), u32(0), a_parts, u32(0))
-        special = split_all(rb, u32(0), COLUMNS * k, b_type, u32(0), raised, b_parts, special)
-        far = is_far(b_parts[0], u32(0), COLUMNS * k, is_far(a_parts[0], u32(0), ROWS * k, u32(0)))
-        if far == 0:
-            as_floats(a_parts, u32(0), ROWS * k, a_fraction, u32(0), ra, fa)
-            as_floats(b_parts, u32(0), COLUMNS * k, b_fraction, raised, rb, fb)
+        a_split = Split(a_type, u32(0), u32(0))
+        b_split = Split(b_type, u32(25) - fraction_of(a_type) - fraction_of(b_type), u32(0))
+        a_special, a_far = split_operand(a, a_split, u32(1), rows * k, 0)
+        b_special, b_far = split_operand(b, b_split, u32(1), columns * k, 0)
+        near = a_far | b_far == 0
+        if near:
+            convert_operand(a, a_split, u32(1), rows * k, 0)
+            convert_operand(b, b_split, u32(1), columns * k, 0)
+        sums = Sums(i32(25), True, a_special | b_special, near)
+        scale_factors = (pa, lambda d, row: pb)
         multiply_rows(
-            exchange,
-            slots,
-            u32(1),
-            u32(ROWS),
-            u32(COLUMNS),
-            k,
-            i32(25),
-            True,
-            special,
-            far == 0,
-            (*a_parts, fa),
-            (*b_parts, fb),
-            scale_factors=(pa, lambda d, row: pb),
-            stride=COLUMNS,
+            exchange, slots, u32(1), rows, columns, k, sums, a, b, scale_factors=scale_factors, stride=COLUMNS
         )

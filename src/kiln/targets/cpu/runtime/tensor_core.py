@@ -6,8 +6,8 @@ them. The exponent of a product is the sum of its factors', where subnormal fact
 number. The truncated terms are added exactly, and the sum is truncated to f32, or rounded to the nearest f16. F is 25;
 with 8-bit floats of WGMMA it is 13, and f32 keeps that many bits of its fraction. Integers wrap.
 
-An element is stored as exponent, significand and sign (0 or -1). A has up to 64 rows of k, B a row of `COLUMNS` for
-each k, so that loops over columns run on vectors. A term is a product of significands, shifted right. If no exponent of
+`Planes` have the elements of an operand, each field in an array of its own. A has up to 64 rows of k, B a row of
+`COLUMNS` for each k, so that loops over columns run on vectors. A term is a product of significands, shifted right. If no exponent of
 an operand is beyond `NEAR`, terms are computed in f32 instead, which is faster and gives the same result: the product
 of two elements is exact there, and so is its product with a power of two unless that is far below 1. A sum in 32 bits
 has room for 16 terms, so that those of k from 16 on have a sum of their own.
@@ -18,6 +18,9 @@ memory in `tcgen05_mma.py`.
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ....native import Ptr, f32, f64, i32, i64, inline, leading_zeros, local, native, truncated, u8, u16, u32, u64
 from .records import Wgmma
@@ -93,11 +96,46 @@ def highest_of(type_):
     return u32(INFINITE) if type_ <= TF32 or type_ == E5M2 else u32(ONE_NAN) if type_ == E4M3 else u32(FINITE)
 
 
-@inline
-def split(bits, exponent_bits, fraction, highest, negate, raised, exponents, significands, signs, at):
-    """Store a float's exponent, significand (shifted left by `raised` bits) and sign; return whether it is not finite.
+class Planes(NamedTuple):
+    """Elements of an operand, in five arrays: the value of a finite one is significand * 2^exponent * (1 + 2 sign).
 
-    `highest` says what the highest exponent means; with `negate` (1) the sign is the other one.
+    A significand counts units of its last bit, and may be shifted left. A sign is 0 or -1. Exponents of zeros are `NONE`,
+    of what is not finite `SPECIAL`, with a significand of 0 for infinities. Values are there if no exponent is far.
+    """
+
+    raw: Ptr[u32]
+    """The bits of elements; later a scratch array."""
+    exponent: Ptr[i32]
+    significand: Ptr[u32]
+    sign: Ptr[i32]
+    value: Ptr[f32]
+
+    def at(self, offset):
+        """Return the elements from one on."""
+        return Planes(*(field + offset for field in self))
+
+
+@inline
+def planes(count: int):
+    """Return room for so many elements."""
+    return Planes(local(u32, count), local(i32, count), local(u32, count), local(i32, count), local(f32, count))
+
+
+class Split(NamedTuple):
+    """How elements of a type become planes."""
+
+    type: u32
+    raised: u32
+    """Bits that significands are shifted left by."""
+    negate: u32
+    """1 if signs are to be the other ones."""
+
+
+@inline
+def split(bits, exponent_bits, fraction, highest, how, into, at):
+    """Store exponent, significand and sign of a float; return whether it is not finite.
+
+    `highest` says what the highest exponent means.
     """
     field_mask = (u32(1) << (exponent_bits & 31)) - 1
     field = (bits >> (fraction & 31)) & field_mask
@@ -108,10 +146,43 @@ def split(bits, exponent_bits, fraction, highest, negate, raised, exponents, sig
     exponent = exponent if significand != 0 else i32(NONE)
     full = rest == (u32(1) << (fraction & 31)) - 1
     special = (field == field_mask) & ((full & (highest == ONE_NAN)) | (highest == INFINITE))
-    exponents[at] = i32(SPECIAL) if special else exponent
-    significands[at] = u32(rest != 0) if special else significand << (raised & 31)
-    signs[at] = -i32(((bits >> ((fraction + exponent_bits) & 31)) & 1) ^ negate)
+    into.exponent[at] = i32(SPECIAL) if special else exponent
+    into.significand[at] = u32(rest != 0) if special else significand << (how.raised & 31)
+    into.sign[at] = -i32(((bits >> ((fraction + exponent_bits) & 31)) & 1) ^ how.negate)
     return special
+
+
+@inline
+def split_operand(x, how, lines, width, stride):
+    """Split `lines` times `width` elements that start `stride` apart; return 1 if one is not finite, and if one is far.
+
+    The exponent of one that is far is beyond `NEAR`; exponents of zeros are not.
+    """
+    exponent_bits = exponent_bits_of(how.type)
+    fraction = fraction_of(how.type)
+    highest = highest_of(how.type)
+    special = u32(0)
+    far = u32(0)
+    for line in range(lines):
+        first = line * stride
+        for i in range(first, first + width):
+            special |= u32(split(x.raw[i], exponent_bits, fraction, highest, how, x, i))
+        for i in range(first, first + width):
+            far |= u32(x.exponent[i] > NEAR) | (u32(x.exponent[i] < -NEAR) & u32(x.exponent[i] != NONE))
+    return special, far
+
+
+@inline
+def convert_operand(x, how, lines, width, stride):
+    """Convert elements that `split_operand` split to f32, which represents them exactly if none is far."""
+    fraction = fraction_of(how.type)
+    for line in range(lines):
+        first = line * stride
+        for i in range(first, first + width):
+            x.raw[i] = u32(max(x.exponent[i], i32(-NEAR)) - i32(fraction) + 127) << 23
+        for i in range(first, first + width):
+            size = i32(x.significand[i] >> (how.raised & 31))
+            x.value[i] = f32((size ^ x.sign[i]) - x.sign[i]) * Ptr[f32](x.raw)[i]
 
 
 @inline
@@ -166,27 +237,37 @@ def piece(descriptor: u64, along_mn: bool, major: u32, minor: u32) -> u32:
     return where ^ (((where >> 7) & (wide - 1)) << 4)
 
 
+class Form(NamedTuple):
+    """How elements lie in 16 bytes of an operand."""
+
+    per: u32
+    """How many there are."""
+    take: Callable[..., None]
+    """`take(place, at, step, raw)` reads their bits."""
+
+
 @inline
-def read(smem, bytes_, piece, descriptor, take, per, along_mn, first, rows, k, raw, row_step, k_step):
+def read(smem, bytes_, piece, descriptor, form, along_mn, first, rows, k, raw, row_step, k_step):
     """Read `rows` rows from row `first` on of an operand, and return whether a part of it is not in shared memory.
 
-    `piece` says where 16 bytes of it lie, which have `per` elements, and `take(place, at, step, raw)` reads these.
+    `piece` says where 16 bytes of it lie.
     """
     outside = u32(0)
-    if along_mn:
+    per = form.per
+    if along_mn:  # steps are known in each loop, so that one along them has no gaps
         for minor in range(k):
             for major in range(rows // per):
                 where = piece(descriptor, True, first // per + major, minor)
                 outside |= u32(where + 16 > bytes_)
                 place = smem + (where if where + 16 <= bytes_ else u32(0))
-                take(place, major * per * row_step + minor * k_step, row_step, raw)
+                form.take(place, major * per * row_step + minor * k_step, row_step, raw)
     else:
         for minor in range(rows):
             for major in range(k // per):
                 where = piece(descriptor, False, major, first + minor)
                 outside |= u32(where + 16 > bytes_)
                 place = smem + (where if where + 16 <= bytes_ else u32(0))
-                take(place, minor * row_step + major * per * k_step, k_step, raw)
+                form.take(place, minor * row_step + major * per * k_step, k_step, raw)
     return outside
 
 
@@ -207,36 +288,6 @@ def read_registers(wgmma, type_, k, raw):
             else:
                 for i in (0, 1, 2, 3):
                     raw[first + i] = Ptr[u8](held)[i]
-
-
-@inline
-def split_all(raw, first, count, type_, negate, raised, parts, special):
-    """Split elements; return 1 if one of them is not finite, or `special` is 1."""
-    width = exponent_bits_of(type_)
-    fraction = fraction_of(type_)
-    highest = highest_of(type_)
-    for i in range(first, first + count):
-        special |= u32(split(raw[i], width, fraction, highest, negate, raised, *parts, i))
-    return special
-
-
-@inline
-def is_far(exponents, first, count, far):
-    """Return 1 if an exponent is beyond `NEAR`, or `far` is 1; exponents of zeros are not."""
-    for i in range(first, first + count):
-        far |= u32(exponents[i] > NEAR) | (u32(exponents[i] < -NEAR) & u32(exponents[i] != NONE))
-    return far
-
-
-@inline
-def as_floats(parts, first, count, fraction, raised, powers, floats):
-    """Convert elements to f32, which represents them exactly."""
-    exponents, significands, signs = parts
-    for i in range(first, first + count):
-        powers[i] = u32(max(exponents[i], i32(-NEAR)) - i32(fraction) + 127) << 23
-    for i in range(first, first + count):
-        size = i32(significands[i] >> (raised & 31))
-        floats[i] = f32((size ^ signs[i]) - signs[i]) * Ptr[f32](powers)[i]
 
 
 @inline
@@ -285,69 +336,60 @@ def to_f16(total: i64, exponent: i32) -> u32:
     return (u32(total < 0) << 15) | min(u32(bits), u32(0x7C00))
 
 
-@native
-def special_sum(
-    k: u32,
-    ea: Ptr[i32],
-    sa: Ptr[u32],
-    ga: Ptr[i32],
-    eb: Ptr[i32],
-    sb: Ptr[u32],
-    gb: Ptr[i32],
-    stride: u32,
-    ec: i32,
-    sc: u32,
-    gc: i32,
-) -> u32:
+@inline
+def special_sum(k, a, b, stride: int, c):
     """Return the class of a sum: 1 or 2 for positive or negative infinity, 3 for NaN, 0 if all terms are finite.
 
-    Elements of B lie `stride` apart.
+    Its terms are elements of A, those of B, which lie `stride` apart, and the first of C.
     """
-    found = u32(0)
-    if ec == SPECIAL:
-        found = u32(3) if sc != 0 else u32(1) - u32(gc)
+    kind = u32(0)
+    if c.exponent[0] == SPECIAL:
+        kind = u32(3) if c.significand[0] != 0 else u32(1) - u32(c.sign[0])
     for i in range(k):
-        a_special = ea[i] == SPECIAL
-        b_special = eb[i * stride] == SPECIAL
+        at = i * stride
+        a_special = a.exponent[i] == SPECIAL
+        b_special = b.exponent[at] == SPECIAL
         if a_special or b_special:
-            none = (a_special and sa[i] != 0) or (b_special and sb[i * stride] != 0)
-            zero = ea[i] == NONE or eb[i * stride] == NONE
-            found |= u32(3) if none or zero else u32(1) - u32(ga[i] ^ gb[i * stride])
-    return found
+            nan = (a_special and a.significand[i] != 0) or (b_special and b.significand[at] != 0)
+            zero = a.exponent[i] == NONE or b.exponent[at] == NONE
+            kind |= u32(3) if nan or zero else u32(1) - u32(a.sign[i] ^ b.sign[at])
+    return kind
 
 
 @inline
-def load_c(exchange, d, accumulate, row, size, wide, n, line, c):
+def load_c(exchange, d, accumulate, row, wide, n, c):
     """Load a row of C and split its elements; return 1 if one is not finite."""
+    size = u32(4) if wide else u32(2)
     for column in range(n):
-        line[column] = 0
+        c.raw[column] = 0
     if accumulate != 0:
-        exchange(d, row, size, n, line, out=False)
+        exchange(d, row, size, n, c.raw, out=False)
     special = u32(0)
+    plain = Split(u32(0), u32(0), u32(0))
     if wide:  # where bits are is known while this is compiled
         for column in range(n):
-            special |= u32(split(line[column], u32(8), u32(23), u32(INFINITE), u32(0), u32(0), *c, column))
+            special |= u32(split(c.raw[column], u32(8), u32(23), u32(INFINITE), plain, c, column))
     else:
         for column in range(n):
-            special |= u32(split(line[column], u32(5), u32(10), u32(INFINITE), u32(0), u32(0), *c, column))
+            special |= u32(split(c.raw[column], u32(5), u32(10), u32(INFINITE), plain, c, column))
     return special
 
 
 @inline
-def largest_exponents(k, n, ea, own, eb, stride: int, ec, largest):
+def largest_exponents(k, n, a, b, stride: int, c, largest):
     """Find the largest exponent among the terms of each sum of a row."""
     for column in range(n):
-        largest[column] = ec[column]
+        largest[column] = c.exponent[column]
     for first in range(u32(0), k, len(TOGETHER)):
         for column in range(n):
             most = largest[column]
             for i in TOGETHER:
-                most = max(most, ea[own + first + i] + eb[(first + i) * stride + column])
+                most = max(most, a.exponent[first + i] + b.exponent[(first + i) * stride + column])
             largest[column] = most
 
 
 @inline
-def add_near(k, n, fraction, fa, own, fb, stride: int, largest, total, power):
+def add_near(k, n, fraction, a, b, stride: int, largest, total, power):
     """Add the products of a row in f32, which is exact there."""
     for column in range(n):
         power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
@@ -357,14 +399,13 @@ def add_near(k, n, fraction, fa, own, fb, stride: int, largest, total, power):
             sum_ = into[column]
             to_point = Ptr[f32](power)[column]
             for i in TOGETHER:
-                sum_ += truncated(fa[own + first + i] * fb[(first + i) * stride + column] * to_point)
+                sum_ += truncated(a.value[first + i] * b.value[(first + i) * stride + column] * to_point)
             into[column] = sum_
 
 
 @inline
-def add_far(k, n, a, own, b, stride: int, largest, total):
+def add_far(k, n, a, b, stride: int, largest, total):
     """Add the products of a row as significands that are shifted right."""
-    (ea, sa, ga), (eb, sb, gb) = a, b
     for first in range(u32(0), k, len(TOGETHER)):
         into = total + (first >> 4) * stride
         for column in range(n):
@@ -372,20 +413,19 @@ def add_far(k, n, a, own, b, stride: int, largest, total):
             most = largest[column]
             for i in TOGETHER:
                 at = (first + i) * stride + column
-                lower = u32(min(most - ea[own + first + i] - eb[at], i32(31)))
-                sign = ga[own + first + i] ^ gb[at]
-                term = i32((sa[own + first + i] * sb[at]) >> (lower & 31))
+                lower = u32(min(most - a.exponent[first + i] - b.exponent[at], i32(31)))
+                sign = a.sign[first + i] ^ b.sign[at]
+                term = i32((a.significand[first + i] * b.significand[at]) >> (lower & 31))
                 sum_ += (term ^ sign) - sign
             into[column] = sum_
 
 
 @inline
-def c_term(column, largest, c, shifts):
+def c_term(column, largest, c, up, down):
     """Return the term of C in a sum."""
-    (ec, sc, gc), (up, down) = c, shifts
-    lower = u32(min(largest[column] - ec[column] + down, i32(31)))
-    term = i32((sc[column] << (u32(up) & 31)) >> (lower & 31))
-    return (term ^ gc[column]) - gc[column]
+    lower = u32(min(largest[column] - c.exponent[column] + down, i32(31)))
+    term = i32((c.significand[column] << (u32(up) & 31)) >> (lower & 31))
+    return (term ^ c.sign[column]) - c.sign[column]
 
 
 @inline
@@ -412,78 +452,75 @@ def round_to_f32(n, exact, kept, exponent, scale, value, line):
 def add_scales(n, row_scale, column_scales, c, scale):
     """Store the exponents of the scale factors of a row's sums, and count exponents of C from there; return 1 if a
     scale factor is NaN."""
-    ec = c[0]
     nan = u32(0)
     for column in range(n):
         both = row_scale + column_scales[column]
         nan |= u32(both >= SPECIAL - (1 << 10))
         scale[column] = both
-        ec[column] = ec[column] - both if ec[column] != SPECIAL else ec[column]
+        exponent = c.exponent[column]
+        c.exponent[column] = exponent - both if exponent != SPECIAL else exponent
     return nan
+
+
+class Sums(NamedTuple):
+    """How the products of an element of D are added."""
+
+    fraction: i32
+    """Bits of a term below the largest exponent that count."""
+    wide: bool
+    """Whether D is f32, else f16."""
+    special: u32
+    """Whether an element of A or B is not finite."""
+    near: bool
+    """Whether A and B have their values as f32."""
 
 
 @inline
 def multiply_rows(
-    exchange,
-    d,
-    accumulate,
-    rows,
-    n,
-    k,
-    fraction,
-    wide,
-    special,
-    near,
-    a,
-    b,
-    down=None,
-    scale_factors=None,
-    stride: int = COLUMNS,
+    exchange, d, accumulate, rows, n, k, sums, a, b, down=None, scale_factors=None, stride: int = COLUMNS
 ):
     """Compute `rows` rows of D, of `n` columns.
 
-    `a` and `b` have exponents, significands, signs and, with `near`, elements as f32; B has rows of `stride`.
-    `exchange(d, row, size, n, line, out=)` loads and stores a row. C is divided by 2^`down`. `scale_factors` are (rows,
-    columns): exponents of those of rows, and `columns(d, row)` for those of columns; SPECIAL is one that is NaN.
+    `a` and `b` are planes; B has rows of `stride`. `exchange(d, row, size, n, line, out=)` loads and stores a row. C is
+    divided by 2^`down`. `scale_factors` are (rows, columns): exponents of those of rows, and `columns(d, row)` for
+    those of columns; SPECIAL is one that is NaN.
     """
-    (ea, sa, ga, fa), (eb, sb, gb, fb) = a, b
-    size = u32(4) if wide else u32(2)
+    fraction, wide, special, near = sums
     point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
-    shifts = (max(fraction - i32(point), i32(0)), max(i32(point) - fraction, i32(0)))
+    up = max(fraction - i32(point), i32(0))
+    lower = max(i32(point) - fraction, i32(0))
     kept = u32(min(fraction, i32(23)))
-    line = local(u32, stride)
+    c = planes(stride)
+    line = c.raw
     largest = local(i32, stride)
     total = local(i32, 2 * stride)
-    ec = local(i32, stride)
-    sc = local(u32, stride)
-    gc = local(i32, stride)
     scale = local(u64, stride)
     value = local(f64, stride)
     power = local(u32, stride)
     scales = local(i32, stride)
     exponent = local(i32, stride)
-    c = (ec, sc, gc)
     for column in range(n):
         total[stride + column] = 0
     for row in range(rows):
-        own = row * k
-        c_special = load_c(exchange, d, accumulate, row, size, wide, n, line, c)
+        own = a.at(row * k)
+        c_special = load_c(exchange, d, accumulate, row, wide, n, c)
         if down is not None:
             for column in range(n):
-                ec[column] = ec[column] - down if ec[column] != SPECIAL else ec[column]
+                kept_exponent = c.exponent[column]
+                c.exponent[column] = kept_exponent - down if kept_exponent != SPECIAL else kept_exponent
         if scale_factors is not None:
             of_rows, of_columns = scale_factors
             c_special |= add_scales(n, of_rows[row], of_columns(d, row), c, scales)
-        largest_exponents(k, n, ea, own, eb, stride, ec, largest)
+        largest_exponents(k, n, own, b, stride, c, largest)
         for column in range(n):
             total[column] = 0
         if k > 16:
             for column in range(n):
                 total[stride + column] = 0
         if near:
-            add_near(k, n, fraction, fa, own, fb, stride, largest, total, power)
+            add_near(k, n, fraction, own, b, stride, largest, total, power)
         else:
-            add_far(k, n, (ea, sa, ga), own, (eb, sb, gb), stride, largest, total)
+            add_far(k, n, own, b, stride, largest, total)
         for column in range(n):
             exponent[column] = largest[column] - fraction
             if scale_factors is not None:
@@ -491,7 +528,7 @@ def multiply_rows(
 
         def exact(column, type_):
             both = type_(total[column]) + type_(total[stride + column])
-            return both + type_(c_term(column, largest, c, shifts))
+            return both + type_(c_term(column, largest, c, up, lower))
 
         if wide:
             round_to_f32(n, exact, kept, exponent, scale, value, line)
@@ -500,16 +537,34 @@ def multiply_rows(
                 line[column] = to_f16(exact(column, i64), exponent[column])
         if (special | c_special) != 0:
             for column in range(n):
-                a_row = (ea + own, sa + own, ga + own)
-                b_column = (eb + column, sb + column, gb + column)
-                found = special_sum(k, *a_row, *b_column, u32(stride), ec[column], sc[column], gc[column])
+                kind = special_sum(k, own, b.at(column), stride, c.at(column))
                 if scale_factors is not None:
-                    found = u32(3) if scales[column] >= SPECIAL - (1 << 10) else found
-                if found != 0:
+                    kind = u32(3) if scales[column] >= SPECIAL - (1 << 10) else kind
+                if kind != 0:
                     infinite = ((u32(1) << width) - 1) << point
-                    sign = u32(found == 2) << (point + width)
-                    line[column] = (u32(1) << (point + width)) - 1 if found == 3 else infinite | sign
-        exchange(d, row, size, n, line, out=True)
+                    sign = u32(kind == 2) << (point + width)
+                    line[column] = (u32(1) << (point + width)) - 1 if kind == 3 else infinite | sign
+        exchange(d, row, u32(4) if wide else u32(2), n, line, out=True)
+
+
+@inline
+def multiply_integer_rows(exchange, d, accumulate, rows, n, k, a, b, add):
+    """Compute `rows` rows of D of integers, of `n` columns; `add(old, sum)` returns the bits of an element."""
+    line = local(u32, COLUMNS)
+    total = local(i32, COLUMNS)
+    for row in range(rows):
+        for column in range(n):
+            total[column] = 0
+            line[column] = 0
+        for i in range(k):
+            left = i32(a[row * k + i])
+            for column in range(n):
+                total[column] += left * i32(b[i * COLUMNS + column])
+        if accumulate != 0:
+            exchange(d, row, u32(4), n, line, out=False)
+        for column in range(n):
+            line[column] = add(i32(line[column]), total[column])
+        exchange(d, row, u32(4), n, line, out=True)
 
 
 # --- WGMMA -----------------------------------------------------------------------------------------------------------
@@ -543,97 +598,52 @@ def exchange(wgmma, row, size, n, line, out: bool):
 
 
 @native
-def multiply_integers(wgmma: Ptr[Wgmma], a: Ptr[i32], b: Ptr[i32]) -> None:
-    n = (wgmma.kind >> N_SHIFT) & 511
-    line = local(i32, COLUMNS)
-    for row in range(u32(ROWS)):
-        for column in range(u32(COLUMNS)):
-            line[column] = 0
-        if wgmma.accumulate != 0:
-            exchange(wgmma, row, 4, n, Ptr[u32](line), out=False)
-        for k in range(u32(K)):
-            left = a[row * K + k]  # k is K, of bytes
-            for column in range(n):
-                line[column] += left * b[k * COLUMNS + column]
-        exchange(wgmma, row, 4, n, Ptr[u32](line), out=True)
-
-
-@native
-def multiply_floats(
-    wgmma: Ptr[Wgmma],
-    k: u32,
-    special: u32,
-    near: bool,
-    ea: Ptr[i32],
-    sa: Ptr[u32],
-    ga: Ptr[i32],
-    fa: Ptr[f32],
-    eb: Ptr[i32],
-    sb: Ptr[u32],
-    gb: Ptr[i32],
-    fb: Ptr[f32],
-) -> None:
-    """Compute all rows of D. With `near`, the operands are also there as f32 (`fa`, `fb`)."""
-    n = (wgmma.kind >> N_SHIFT) & 511
-    fraction = i32(25) if (wgmma.kind & 15) <= TF32 else i32(13)
-    wide = (wgmma.kind >> D_SHIFT) & 15 == IN_F32
-    a = (ea, sa, ga, fa)
-    b = (eb, sb, gb, fb)
-    multiply_rows(exchange, wgmma, wgmma.accumulate, u32(ROWS), n, k, fraction, wide, special, near, a, b)
-
-
-@native
 def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
     """Execute a WGMMA of a block with so many bytes of shared memory; return 1 if an operand is not in it, else 0."""
     kind = wgmma.kind
     a_type = (kind >> A_SHIFT) & 15
     b_type = (kind >> B_SHIFT) & 15
     n = (kind >> N_SHIFT) & 511
-    k = u32(32) // bytes_of(a_type)
-    ra = local(u32, ROWS * K)
-    rb = local(u32, COLUMNS * K)
     size = bytes_of(a_type)
+    k = u32(32) // size
+    a = planes(ROWS * K)
+    b = planes(COLUMNS * K)
     outside = u32(0)
 
-    def read_operand(smem, bytes_, descriptor, along_mn, rows, raw, row_step, k_step):
-        def take_here(place, at, step, raw):
-            take(place, size, at, step, raw)
+    def take_here(place, at, step, raw):
+        take(place, size, at, step, raw)
 
-        per = u32(16) // size
-        return read(smem, bytes_, piece, descriptor, take_here, per, along_mn, u32(0), rows, k, raw, row_step, k_step)
+    def read_shared(descriptor, along_mn, rows, raw, row_step, k_step):
+        form = Form(u32(16) // size, take_here)
+        return read(smem, bytes_, piece, descriptor, form, along_mn, u32(0), rows, k, raw, row_step, k_step)
 
     if kind & A_IN_REGISTERS != 0:
-        read_registers(wgmma, a_type, k, ra)
+        read_registers(wgmma, a_type, k, a.raw)
     else:
-        outside = read_operand(smem, bytes_, wgmma.a_descriptor, kind & A_ALONG_M != 0, u32(ROWS), ra, k, 1)
-    outside |= read_operand(smem, bytes_, wgmma.b_descriptor, kind & B_ALONG_N != 0, n, rb, 1, COLUMNS)
+        outside = read_shared(wgmma.a_descriptor, kind & A_ALONG_M != 0, u32(ROWS), a.raw, k, 1)
+    outside |= read_shared(wgmma.b_descriptor, kind & B_ALONG_N != 0, n, b.raw, 1, COLUMNS)
     if outside != 0:
         return 1
     if a_type >= S8:
-        integers(ra, u32(0), ROWS * k, a_type)
+        integers(a.raw, u32(0), ROWS * k, a_type)
         for row in range(k):
-            integers(rb, row * COLUMNS, n, b_type)
-        multiply_integers(wgmma, Ptr[i32](ra), Ptr[i32](rb))
+            integers(b.raw, row * COLUMNS, n, b_type)
+
+        def add(old, sum_):
+            return u32(old + sum_)
+
+        multiply_integer_rows(exchange, wgmma, wgmma.accumulate, u32(ROWS), n, u32(K), a.raw, b.raw, add)
         return 0
-    ea = local(i32, ROWS * K)
-    sa = local(u32, ROWS * K)
-    ga = local(i32, ROWS * K)
-    fa = local(f32, ROWS * K)
-    eb = local(i32, COLUMNS * K)
-    sb = local(u32, COLUMNS * K)
-    gb = local(i32, COLUMNS * K)
-    fb = local(f32, COLUMNS * K)
-    a_fraction = fraction_of(a_type)
-    b_fraction = fraction_of(b_type)
-    raised = (u32(25) if a_type <= TF32 else u32(13)) - a_fraction - b_fraction
-    special = split_all(ra, u32(0), ROWS * k, a_type, u32(0), u32(0), (ea, sa, ga), u32(0))
-    far = is_far(ea, u32(0), ROWS * k, u32(0))
-    for row in range(k):
-        special = split_all(rb, row * COLUMNS, n, b_type, u32(0), raised, (eb, sb, gb), special)
-        far = is_far(eb, row * COLUMNS, n, far)
-    if far == 0:
-        as_floats((ea, sa, ga), u32(0), ROWS * k, a_fraction, u32(0), ra, fa)
-        for row in range(k):
-            as_floats((eb, sb, gb), row * COLUMNS, n, b_fraction, raised, rb, fb)
-    multiply_floats(wgmma, k, special, far == 0, ea, sa, ga, fa, eb, sb, gb, fb)
+    fraction = u32(25) if a_type <= TF32 else u32(13)
+    a_split = Split(a_type, u32(0), u32(0))
+    b_split = Split(b_type, fraction - fraction_of(a_type) - fraction_of(b_type), u32(0))
+    a_special, a_far = split_operand(a, a_split, u32(1), ROWS * k, 0)
+    b_special, b_far = split_operand(b, b_split, k, n, COLUMNS)
+    near = a_far | b_far == 0
+    if near:
+        convert_operand(a, a_split, u32(1), ROWS * k, 0)
+        convert_operand(b, b_split, k, n, COLUMNS)
+    wide = (kind >> D_SHIFT) & 15 == IN_F32
+    sums = Sums(i32(fraction), wide, a_special | b_special, near)
+    multiply_rows(exchange, wgmma, wgmma.accumulate, u32(ROWS), n, k, sums, a, b)
     return 0

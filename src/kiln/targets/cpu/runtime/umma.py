@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ....dialects.nvgpu import tcgen05_descriptors as fields
 from ....hardware import mma_shapes
 from ....hardware.limits import TMEM_LANES
-from ....native import Library, Ptr, address, f32, i16, i32, i64, inline, local, native, u8, u32, u64
+from ....native import Library, Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
 from ...host.reports import fault
 from .block_scaling import TERMS, multiply_fp4_rows, scale_exponent, scale_significand, twice
 from .records import TMEM_COLUMNS, TMEM_SLOT, BlockRecord, Mma, Operation
@@ -26,16 +26,20 @@ from .tensor_core import (
     E2M1,
     E3M2,
     INPUTS,
+    Form,
     K,
-    as_floats,
+    Split,
+    Sums,
     bytes_of,
+    convert_operand,
     field,
     fraction_of,
     integers,
-    is_far,
+    multiply_integer_rows,
     multiply_rows,
+    planes,
     read,
-    split_all,
+    split_operand,
     take,
 )
 from .threads import block_of_rank
@@ -235,16 +239,16 @@ def wrong_place(block: Ptr[BlockRecord], mma: Ptr[Mma], operand: u32, place: u32
     column = place & 0xFFFF
     if lane & ~lanes != 0:
         return about(mma, LANE, operand, place)
-    found = column + columns <= TMEM_COLUMNS
+    allocated = column + columns <= TMEM_COLUMNS
     first = column // TMEM_SLOT
     last = (column + columns - 1) // TMEM_SLOT
     slots = ((u32(1) << (last - first + 1)) - 1) << first
     for cta in range(mma.cta_group):
         there = cta_of(block, mma, cta)
-        found &= (there.tmem_used | there.tmem_freed) & slots == slots
+        allocated &= (there.tmem_used | there.tmem_freed) & slots == slots
         if there.tmem_used & slots != slots:
             mma.flags |= IN_FREED
-    return i64(0) if found else about(mma, COLUMN, operand, place) | i64(columns) << COUNT_AT
+    return i64(0) if allocated else about(mma, COLUMN, operand, place) | i64(columns) << COUNT_AT
 
 
 @native
@@ -299,11 +303,11 @@ def relative(smem: u64, descriptor: u64) -> u64:
     """
     base = u32(smem)
     start = (field(descriptor, 0) - base) & 0x3FFFF
-    made = (descriptor & ~u64(0xFFFF)) | u64(start >> 4)
+    moved = (descriptor & ~u64(0xFFFF)) | u64(start >> 4)
     if descriptor >> 52 & 1 != 0:
         leading = (field(descriptor, 16) - base) & 0x3FFFF
-        made = (made & ~(u64(0xFFFF) << 16)) | (u64(leading >> 4) << 16)
-    return made
+        moved = (moved & ~(u64(0xFFFF) << 16)) | (u64(leading >> 4) << 16)
+    return moved
 
 
 @native
@@ -350,14 +354,43 @@ def take_packed(place, bits: int, count: int, at, step, raw):
 
 
 @inline
-def take_elements(type_, place, at, step, raw):
-    """Read the elements of 16 bytes of shared memory; of 4 and 6 bits there are 16, and padding."""
-    if type_ == E2M1:
-        take_packed(place, 4, 16, at, step, raw)
-    elif (type_ > E2M1 - 3) & (type_ < E2M1):
-        take_packed(place, 6, 16, at, step, raw)
-    else:
+def form_of(type_):
+    """Return how elements of a kind of 8 bits or more lie in 16 bytes of shared memory; of 4 and 6 bits there are 16,
+    and padding."""
+
+    def take_here(place, at, step, raw):
+        if type_ == E2M1:
+            take_packed(place, 4, 16, at, step, raw)
+        elif (type_ > E2M1 - 3) & (type_ < E2M1):
+            take_packed(place, 6, 16, at, step, raw)
+        else:
+            take(place, bytes_of(type_), at, step, raw)
+
+    return Form(u32(16) // bytes_of(type_), take_here)
+
+
+@inline
+def tensor_form_of(type_):
+    """Return how these elements lie in 16 bytes of tensor memory: e2m1 is in bits 2 to 5 of a byte, others of 6 bits
+    in 0 to 5."""
+
+    def take_here(place, at, step, raw):
         take(place, bytes_of(type_), at, step, raw)
+        if type_ >= E3M2:
+            for i in tuple(range(16)):
+                raw[at + i] = raw[at + i] >> 2 & 15 if type_ == E2M1 else raw[at + i] & 63
+
+    return Form(u32(16) // bytes_of(type_), take_here)
+
+
+@inline
+def take_fp4(place, at, step, raw):
+    take_packed(place, 4, 32, at, step, raw)
+
+
+@inline
+def take_bytes(place, at, step, raw):
+    take(place, u32(1), at, step, raw)
 
 
 @inline
@@ -390,36 +423,36 @@ def exchange(d, row, size, n, line, out: bool):
 
 
 @inline
-def read_a(mma, descriptor, block, bytes_, d, first, rows, k, per, take_shared, take_tensor, raw):
-    """Read rows of A, from row `first` of the CTA on, or from the lanes of `d`; return whether some lie outside."""
-    outside = u32(0)
-    if mma.flags & A_IN_TENSOR_MEMORY == 0:
-        along_m = fields.A_MAJOR.of(mma.idesc) != 0
-        outside = read(block.smem, bytes_, piece, descriptor, take_shared, per, along_m, first, rows, k, raw, k, 1)
-    else:
-        start = block.tmem + (u32(mma.a) >> 16 & 0x3FFF) * TMEM_COLUMNS + (u32(mma.a) & 0xFFFF)
-        for row in range(rows):
-            _, lane, gap, _, _ = d
-            held = start + (row + (row >> 4) * gap + (lane & ~u32(16))) * TMEM_COLUMNS
-            for part in range(k // per):
-                take_tensor(Ptr(held) + part * 16, row * k + part * per, 1, raw)
-    return outside
+def read_shared(mma, block, of_b: bool, cta, first, rows, k, form, raw, row_step, k_step):
+    """Read rows of A or B of a CTA from its shared memory; return whether some lie outside. `block` issued the MMA."""
+    of = cta_of(block, mma, cta)
+    descriptor = relative(address(block.smem), mma.b if of_b else mma.a)
+    along_mn = (fields.B_MAJOR if of_b else fields.A_MAJOR).of(mma.idesc) != 0
+    size = u32(address(of) - address(of.smem))
+    return read(of.smem, size, piece, descriptor, form, along_mn, first, rows, k, raw, row_step, k_step)
 
 
 @inline
-def read_b(mma, block, k, per, take_shared, raw):
+def read_a(mma, block, cta, d, first, rows, k, form, tensor_form, raw):
+    """Read rows of A, from row `first` of a CTA on, or from the lanes of `d`; return whether some lie outside."""
+    if mma.flags & A_IN_TENSOR_MEMORY == 0:
+        return read_shared(mma, block, False, cta, first, rows, k, form, raw, k, 1)
+    start = d[0] + (u32(mma.a) >> 16 & 0x3FFF) * TMEM_COLUMNS + (u32(mma.a) & 0xFFFF)
+    for row in range(rows):
+        _, lane, gap, _, _ = d
+        held = start + (row + (row >> 4) * gap + (lane & ~u32(16))) * TMEM_COLUMNS
+        for part in range(k // tensor_form.per):
+            tensor_form.take(Ptr(held) + part * 16, row * k + part * tensor_form.per, 1, raw)
+    return u32(0)
+
+
+@inline
+def read_b(mma, block, k, form, raw):
     """Read B of all CTAs, a row of `COLUMNS` for each k; return whether some of it lies outside."""
     outside = u32(0)
     own = columns_of(mma) // mma.cta_group
-    descriptor = relative(address(block.smem), mma.b)
     for cta in range(mma.cta_group):
-        from_ = cta_of(block, mma, cta)
-        along_n = fields.B_MAJOR.of(mma.idesc) != 0
-        bytes_ = smem_bytes(from_)
-        into = raw + cta * own
-        outside |= read(
-            from_.smem, bytes_, piece, descriptor, take_shared, per, along_n, u32(0), own, k, into, 1, COLUMNS
-        )
+        outside |= read_shared(mma, block, True, cta, u32(0), own, k, form, raw + cta * own, 1, COLUMNS)
     return outside
 
 
@@ -448,13 +481,8 @@ def cta_of(block, mma, cta):
 
 
 @inline
-def smem_bytes(block):
-    return u32(address(block) - address(block.smem))
-
-
-@inline
 def for_each_block(mma, block, work):
-    """Call `work(cta, d, n, first_row, first_column, rows)` for each block of lanes that D has."""
+    """Call `work(of, cta, d, n, first_row, first_column, rows)` for each block of lanes that D has."""
     own = rows_of(mma) // mma.cta_group
     parts = parts_of(mma)
     rows = min(own, u32(BLOCK))
@@ -467,7 +495,7 @@ def for_each_block(mma, block, work):
         for number in range(count):
             lane = number * rows + (mma.d >> 16 & 16)
             d = (of.tmem, lane, gap, mma.masks + cta * 4, mma.d & 0xFFFF)
-            work(of, d, n, u32(0) if parts > 1 else number * rows, number * n if parts > 1 else u32(0), rows)
+            work(of, cta, d, n, u32(0) if parts > 1 else number * rows, number * n if parts > 1 else u32(0), rows)
 
 
 @native
@@ -513,67 +541,34 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     b_type = type_of(mma, fields.B_TYPE)
     k = depth_of(mma)
     n = columns_of(mma)
-    per = u32(16) // bytes_of(a_type)
-    rb = local(u32, COLUMNS * K)
-    eb = local(i32, COLUMNS * K)
-    sb = local(u32, COLUMNS * K)
-    gb = local(i32, COLUMNS * K)
-    fb = local(f32, COLUMNS * K)
-    ra = local(u32, BLOCK * K)
-    ea = local(i32, BLOCK * K)
-    sa = local(u32, BLOCK * K)
-    ga = local(i32, BLOCK * K)
-    fa = local(f32, BLOCK * K)
+    a = planes(BLOCK * K)
+    b = planes(COLUMNS * K)
     sfa = local(i32, BLOCK)
     sfb = local(i32, 4 * COLUMNS)
     outside = local(u32, 1)
-    a_descriptor = relative(address(block.smem), mma.a)
-
-    def take_a(place, at, step, raw):
-        take_elements(a_type, place, at, step, raw)
-
-    def take_b(place, at, step, raw):
-        take_elements(b_type, place, at, step, raw)
-
-    def take_tensor(place, at, step, raw):
-        take(place, bytes_of(a_type), at, step, raw)
-        if a_type >= E3M2:  # in bits 0 to 5 of a byte, in 2 to 5 those of e2m1
-            for i in tuple(range(16)):
-                raw[at + i] = raw[at + i] >> 2 & 15 if a_type == E2M1 else raw[at + i] & 63
-
-    outside[0] = read_b(mma, block, k, per, take_b, rb)
+    outside[0] = read_b(mma, block, k, form_of(b_type), b.raw)
     if outside[0] != 0:
         return 1
-    clear_columns(mma, k, rb)
-    a_fraction = fraction_of(a_type)
-    b_fraction = fraction_of(b_type)
-    raised = u32(25) - a_fraction - b_fraction
-    b_special = u32(0)
-    b_far = u32(0)
-    for row in range(k):
-        b_special = split_all(
-            rb, row * COLUMNS, n, b_type, fields.NEGATE_B.of(mma.idesc), raised, (eb, sb, gb), b_special
-        )
-        b_far = is_far(eb, row * COLUMNS, n, b_far)
+    clear_columns(mma, k, b.raw)
+    raised = u32(25) - fraction_of(a_type) - fraction_of(b_type)
+    a_split = Split(a_type, u32(0), fields.NEGATE_A.of(mma.idesc))
+    b_split = Split(b_type, raised, fields.NEGATE_B.of(mma.idesc))
+    b_special, b_far = split_operand(b, b_split, k, n, COLUMNS)
     if b_far == 0:
-        for row in range(k):
-            as_floats((eb, sb, gb), row * COLUMNS, n, b_fraction, raised, rb, fb)
+        convert_operand(b, b_split, k, n, COLUMNS)
     wide = (fields.ACCUMULATOR.of(mma.idesc) == 1) | (mma.kind == OF_MXF8)
     exact = fields.SCALE_TYPE.of(mma.idesc) == 0
 
-    def of_block(of, d, columns, first_row, first_column, rows):
-        found = read_a(mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, k, per, take_a, take_tensor, ra)
-        outside[0] |= found
-        if found == 0:
-            special = split_all(
-                ra, u32(0), rows * k, a_type, fields.NEGATE_A.of(mma.idesc), u32(0), (ea, sa, ga), b_special
-            )
-            far = is_far(ea, u32(0), rows * k, b_far)
-            if far == 0:
-                as_floats((ea, sa, ga), u32(0), rows * k, a_fraction, u32(0), ra, fa)
-            a = (ea, sa, ga, fa)
-            b = tuple(part + first_column for part in (eb, sb, gb, fb))
-            common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, k, i32(25), wide, special, far == 0, a, b)
+    def of_block(of, cta, d, columns, first_row, first_column, rows):
+        beyond = read_a(mma, block, cta, d, first_row, rows, k, form_of(a_type), tensor_form_of(a_type), a.raw)
+        outside[0] |= beyond
+        if beyond == 0:
+            a_special, a_far = split_operand(a, a_split, u32(1), rows * k, 0)
+            near = a_far | b_far == 0
+            if near:
+                convert_operand(a, a_split, u32(1), rows * k, 0)
+            sums = Sums(i32(25), wide, a_special | b_special, near)
+            common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, k, sums, a, b.at(first_column))
             if mma.kind == OF_MXF8:
                 load_scales(of, d, columns, first_row, rows)
                 multiply_rows(*common, scale_factors=(sfa, scales_of_columns))
@@ -582,9 +577,8 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 
     def load_scales(of, d, columns, first_row, rows):
         for row in range(rows):
-            byte = scale_byte(
-                mma, of, mma.sfa, lane_at(d, row) >> 5, first_row + row, fields.SFA_ID.of(mma.idesc), u32(128)
-            )
+            number = fields.SFA_ID.of(mma.idesc)
+            byte = scale_byte(mma, of, mma.sfa, lane_at(d, row) >> 5, first_row + row, number, u32(128))
             sfa[row] = scale_exponent(byte, exact)
         for group in range(u32(4)):
             for column in range(columns):
@@ -603,7 +597,6 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of the kinds mxf4 or mxf4nvf4; return 1 if an operand is not in shared memory."""
     k = depth_of(mma)
     n = columns_of(mma)
-    per = u32(32)
     scales = scales_of(mma)
     share = mma.vector // 16  # terms that have the same scale factor
     raw = local(u32, COLUMNS * FP4_K)
@@ -612,19 +605,15 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     exponents = local(i32, 4 * FP4_SCALES * COLUMNS)
     significands = local(i32, 4 * FP4_SCALES * COLUMNS)
     outside = local(u32, 1)
-    a_descriptor = relative(address(block.smem), mma.a)
     exact = fields.SCALE_TYPE.of(mma.idesc) == 0
-
-    def take_fp4(place, at, step, raw):
-        take_packed(place, 4, 32, at, step, raw)
-
-    outside[0] = read_b(mma, block, k, per, take_fp4, raw)
+    form = Form(u32(32), take_fp4)
+    outside[0] = read_b(mma, block, k, form, raw)
     for row in range(k):
         for column in range(n):
             b[row * COLUMNS + column] = twice(raw[row * COLUMNS + column], fields.NEGATE_B.of(mma.idesc))
 
-    def of_block(of, d, columns, first_row, first_column, rows):
-        outside[0] |= read_a(mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, k, per, take_fp4, take_fp4, raw)
+    def of_block(of, cta, d, columns, first_row, first_column, rows):
+        outside[0] |= read_a(mma, block, cta, d, first_row, rows, k, form, form, raw)
         for i in range(rows * k):
             a[i] = twice(raw[i], fields.NEGATE_A.of(mma.idesc))
         for group in range(u32(4)):
@@ -644,20 +633,9 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
             at = (lane_at(d, row) >> 5) * FP4_SCALES * COLUMNS
             return exponents + at, significands + at
 
-        multiply_fp4_rows(
-            exchange,
-            d,
-            mma.flags & ACCUMULATE,
-            rows,
-            columns,
-            k,
-            share,
-            a,
-            b + first_column,
-            of_row,
-            of_columns,
-            COLUMNS,
-        )
+        adds = mma.flags & ACCUMULATE
+        right = b + first_column
+        multiply_fp4_rows(exchange, d, adds, rows, columns, k, share, a, right, of_row, of_columns, COLUMNS)
 
     if outside[0] == 0:
         for_each_block(mma, block, of_block)
@@ -670,48 +648,30 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 @native
 def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
-    a_type = type_of(mma, fields.A_TYPE)
-    b_type = type_of(mma, fields.B_TYPE)
+    k = u32(K)
     n = columns_of(mma)
     a = local(u32, BLOCK * K)
     b = local(u32, COLUMNS * K)
-    line = local(u32, COLUMNS)
-    total = local(i32, COLUMNS)
     outside = local(u32, 1)
-    a_descriptor = relative(address(block.smem), mma.a)
+    form = Form(u32(16), take_bytes)
+    outside[0] = read_b(mma, block, k, form, b)
+    clear_columns(mma, k, b)
+    for row in range(k):
+        integers(b, row * COLUMNS, n, type_of(mma, fields.B_TYPE))
 
-    def take_bytes(place, at, step, raw):
-        take(place, u32(1), at, step, raw)
+    def add(old, sum_):
+        old = i64(old)
+        sign = old >> 63
+        scaled = ((old ^ sign) - sign) >> i64(mma.scale_input_d & 31)
+        whole = (scaled ^ sign) - sign + sum_
+        if fields.SATURATE.of(mma.idesc) != 0:
+            whole = max(min(whole, i64((1 << 31) - 1)), i64(-(1 << 31)))
+        return u32(whole)
 
-    outside[0] = read_b(mma, block, u32(K), u32(16), take_bytes, b)
-    clear_columns(mma, u32(K), b)
-    for row in range(u32(K)):
-        integers(b, row * COLUMNS, n, b_type)
-
-    def of_block(of, d, columns, first_row, first_column, rows):
-        outside[0] |= read_a(
-            mma, a_descriptor, of, smem_bytes(of), d, first_row, rows, u32(K), u32(16), take_bytes, take_bytes, a
-        )
-        integers(a, u32(0), rows * K, a_type)
-        for row in range(rows):
-            for column in range(columns):
-                total[column] = 0
-                line[column] = 0
-            for k in range(u32(K)):
-                left = i32(a[row * K + k])
-                for column in range(columns):
-                    total[column] += left * i32(b[k * COLUMNS + first_column + column])
-            if mma.flags & ACCUMULATE != 0:
-                exchange(d, row, u32(4), columns, line, out=False)
-            for column in range(columns):
-                old = i64(i32(line[column]))
-                sign = old >> 63
-                scaled = ((old ^ sign) - sign) >> i64(mma.scale_input_d & 31)
-                sum_ = (scaled ^ sign) - sign + total[column]
-                if fields.SATURATE.of(mma.idesc) != 0:
-                    sum_ = max(min(sum_, i64((1 << 31) - 1)), i64(-(1 << 31)))
-                line[column] = u32(sum_)
-            exchange(d, row, u32(4), columns, line, out=True)
+    def of_block(of, cta, d, columns, first_row, first_column, rows):
+        outside[0] |= read_a(mma, block, cta, d, first_row, rows, k, form, form, a)
+        integers(a, u32(0), rows * k, type_of(mma, fields.A_TYPE))
+        multiply_integer_rows(exchange, d, mma.flags & ACCUMULATE, rows, columns, k, a, b + first_column, add)
 
     if outside[0] == 0:
         for_each_block(mma, block, of_block)
