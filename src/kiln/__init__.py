@@ -30,7 +30,7 @@ from ._support.gc_pause import gc_paused
 with gc_paused:
     from . import _alias, base_dsl, hardware, interop, targets
     from ._support import lazy, unavailable
-    from .base_dsl import entry_points as _entry_points
+    from .base_dsl import conventions as _conventions
     from .base_dsl import typing as typing
     from .base_dsl import uncaught as _uncaught
     from .base_dsl.arguments import register_jit_arg_adapter as register_jit_arg_adapter
@@ -69,7 +69,7 @@ _uncaught.install()
 unavailable.error = DSLNotImplemented
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
 base_dsl.dsl.default_language = lambda: _importlib.import_module(f"{__name__}.cute.program.dsl").DSL
-_entry_points.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
+_conventions.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
 hardware.measuring_kernels = lambda: _importlib.import_module(f"{__name__}.cute.measuring")
 
 if TYPE_CHECKING:  # what loads when it is first used

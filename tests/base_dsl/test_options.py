@@ -9,15 +9,9 @@ import pytest
 import kiln
 from kiln import cute
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLWarning
-from kiln.base_dsl.options import (
-    OPTIONS,
-    BooleanCompileOption,
-    CompileOptions,
-    EnableTVMFFI,
-    GenerateLineInfo,
-    OptLevel,
-)
+from kiln.base_dsl.options import OPTIONS, BooleanCompileOption, CompileOptions, GenerateLineInfo, OptLevel
 from kiln.hardware.options import GPUArch, KeepCUBIN, KeepPTX, PtxasOptions
+from kiln.interop.options import EnableTVMFFI
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,7 +302,7 @@ class GroupNode(Node):
         return GroupNode(self._tag, made, self._make)
 
     def adapter(self) -> Callable[[Any], Any] | None:
-        """A plain tuple, which is all that TVM-FFI knows, becomes the named tuple."""
+        """A plain tuple, from callers that know no other, becomes the named tuple."""
         kind = self._tag
         parts = [child.adapter() for child in self.children]
         if kind is not tuple and not (isinstance(kind, type) and hasattr(kind, "_fields")):

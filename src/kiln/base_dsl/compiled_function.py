@@ -10,8 +10,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .._support import notebook
-from . import entry_points, settings, tree
+from . import conventions, settings, tree
 from .arguments import AMBIENT_STREAM, ARGUMENT_CHECKS, GroupNode, Node, StaticNode, number_format, slot_struct
+from .conventions import PYTHON, Convention, brief_key
 from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import Traced, shorten_traceback
 from .numeric import host
@@ -117,8 +118,8 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         self.target = target
         self.learned: Any = None
         """What the language's caller knows of it."""
-        self.for_tvm_ffi = False
-        """Whether arguments that do not fit are reported as TVM-FFI does."""
+        self.convention: Convention = PYTHON
+        """How it is called."""
         self.host_target = ""
         """The machine it is exported for; empty: one like this."""
 
@@ -135,7 +136,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
             self.note_writes(arguments.values())
             return self.run_leaves([leaf for node in nodes.values() for leaf in node.leaves()])
         except DSLBaseError as failure:
-            as_seen = shown(failure, self.call_signature())
+            as_seen = shown(failure, self.convention.complaint(self))
             if as_seen is failure:
                 raise
             raise as_seen from None
@@ -150,7 +151,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         """Return the nodes of arguments, each fitted to what the code was compiled for."""
-        if self.for_tvm_ffi:  # which passes plain tuples only
+        if self.convention.plain_tuples:
             for name, adapt in self._adapters.items():
                 if name in arguments:
                     arguments[name] = adapt(arguments[name])
@@ -225,27 +226,11 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
                 )
 
     def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
-        if self.for_tvm_ffi:
-            what = _as_tvm_ffi_says(name, why) if why else f"it is {describe_key(node.key)}"
-            return error(
-                DSLUserCodeValueError if why else DSLUserCodeTypeError,
-                f"Mismatched argument #{self.passed.index(name)} ({name!r}) when calling `{self.call_signature()}`: {what}; "
-                f"expected {describe_key(expected)}",
-                hint="pass an argument of the same type, or compile again for this one",
-            )
         return error(
             DSLUserCodeValueError if why else DSLUserCodeTypeError,
-            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}"
-            + (f": {why}" if why else ""),
+            self.convention.mismatch(self, name, node.key, expected, why),
             hint="pass an argument of the same type, or compile again for this one",
         )
-
-    def call_signature(self) -> str:
-        """Return its name and parameters as TVM-FFI's errors show them; empty if it was not compiled for TVM-FFI."""
-        if not self.for_tvm_ffi:
-            return ""
-        passed = [name for name in self.passed if name not in self.ambient]
-        return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self.keys.get(n))}' for n in passed)})"
 
     def find_address_leaf(self, arguments: Sequence[tuple[str, bool]]) -> None:
         """Find the leaf with the address of the first array, on whose device kernels are launched.
@@ -304,7 +289,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
     def reporter(self) -> Callable[[int], None] | None:
         """Return the handler of what code at `executable.address` returns if not 0; None if only Python can run it."""
         report = self.executable.report
-        return None if report is None else functools.partial(reported, report, self.call_signature())
+        return None if report is None else functools.partial(reported, report, self.convention.complaint(self))
 
     def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
         """Return the slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
@@ -332,11 +317,11 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         if (file_path is None) == (object_file_path is None):
             raise type_error("export_to_c takes a file_path, or an object_file_path with a function_name: one of them")
         file_path = object_file_path if file_path is None else file_path
-        entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
+        conventions.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 
     def _facts(self) -> tuple[str, list[tuple[str, ...]]]:
         """Return the signature with what is compiled in, and the resources of each kernel."""
-        passed = [f"{name}: {_brief_key(self.keys.get(name))}" for name in self.passed if name != AMBIENT_STREAM]
+        passed = [f"{name}: {brief_key(self.keys.get(name))}" for name in self.passed if name != AMBIENT_STREAM]
         compiled_in = [f"{name}={_brief(value)}" for name, value in self.static.items() if name not in self.passed]
         with_values = f", compiled for {', '.join(compiled_in)}" if compiled_in else ""
         signature = f"{self.source.name}({', '.join(passed)}) on the target {self.target}{with_values}"
@@ -399,55 +384,32 @@ def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple
     return found
 
 
-def _as_tvm_ffi_says(name: str, why: str) -> str:
-    """Return why a tensor does not fit, with the words of TVM-FFI's own messages, which programs look for."""
-    if found := re.match(r"the (extent|stride) of mode (\d+)", why):
-        return f"Mismatched {name}.{'shape' if found[1] == 'extent' else 'strides'}[{found[2]}]: {why}"
-    return f"{why}, expected device_type=cuda" if why.endswith("the memory of the host") else why
-
-
 _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 """The `struct` formats of slots, one by one."""
 
 
-def shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
-    """Return an error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
+def shown(failure: DSLBaseError, complaint: str) -> DSLBaseError:
+    """Return an error of a call as the caller sees it; `complaint` as `Convention.complaint` gives it."""
     shorten_traceback(failure)
     if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ARGUMENT_CHECKS):
         return failure
-    message = failure.message.removeprefix("assertion failed: ")
-    if signature:
-        message = f"Mismatched arguments when calling `{signature}`: {message}"
+    message = complaint + failure.message.removeprefix("assertion failed: ")
     return DSLUserCodeValueError(message, hint=failure.hint, span=failure.span)
 
 
-def reported(report: Callable[[int], None], signature: str, record: int) -> None:
+def reported(report: Callable[[int], None], complaint: str, record: int) -> None:
     """Pass what compiled code returned to a target's `report`, and raise its error as the caller should see it."""
     try:
         report(record)
     except DSLBaseError as failure:
-        as_seen = shown(failure, signature)
+        as_seen = shown(failure, complaint)
         if as_seen is failure:
             raise
         raise as_seen from None
 
 
-def _brief_key(key: Any) -> str:
-    return "None" if key is None else getattr(key, "brief", None) or describe_key(key)
-
-
 def _brief(value: Any) -> str:
     return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else f"a {type(value).__name__}"
-
-
-def describe_key(key: Any) -> str:
-    """Return a part of a key as error messages show it."""
-    if isinstance(key, type):
-        return key.__name__
-    if type(key) is tuple and key and isinstance(key[0], type):
-        inner = ", ".join(describe_key(k) for k in key[1:])
-        return f"{key[0].__name__}({inner})"
-    return str(key)
 
 
 def _plain(x: Any) -> Any:

@@ -157,6 +157,6 @@ class JitFunction(TracedFunction[P, R_co]):
         self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name(), written)
         if options is not None:
-            compiled.for_tvm_ffi = options.enable_tvm_ffi
+            compiled.convention = options.convention
             compiled.host_target = options.host_target
         return compiled

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from . import settings
+from . import conventions, settings
+from .conventions import Convention
 from .diagnostics import DSLRuntimeError, runtime_error
 
 
@@ -22,6 +23,8 @@ class CompileOption:
     default: ClassVar[Any] = False
     setting: ClassVar[str] = ""
     """The setting that provides its default."""
+    convention: ClassVar[str] = ""
+    """The calling convention that it chooses where it is on."""
 
     def __init__(self, val: Any = True) -> None:
         self.value: Any = self.check(val)
@@ -142,14 +145,6 @@ class HostTarget(StringCompileOption):
         return value
 
 
-class EnableTVMFFI(BooleanCompileOption):
-    """Take framework tensors as they are, through TVM-FFI's calling convention."""
-
-    field: str = "enable_tvm_ffi"
-    flag: str = "--enable-tvm-ffi"
-    setting: str = "CUTE_DSL_ENABLE_TVM_FFI"
-
-
 class FrontendNext(BooleanCompileOption):
     """The staged front end."""
 
@@ -169,7 +164,7 @@ def register(*options: type[CompileOption]) -> None:
     _BY_FIELD.update((option.field, option) for option in options)
 
 
-register(OptLevel, EnableAssertions, GenerateLineInfo, HostTarget, EnableTVMFFI, FrontendNext)
+register(OptLevel, EnableAssertions, GenerateLineInfo, HostTarget, FrontendNext)
 
 
 def suggestion(text: str, known: Iterable[str]) -> str:
@@ -192,7 +187,6 @@ class CompileOptions:
     enable_assertions: bool
     generate_line_info: bool
     host_target: str
-    enable_tvm_ffi: bool
     checks: str
     frontend_next: bool
 
@@ -261,6 +255,12 @@ class CompileOptions:
             return self._values[field]
         option = _BY_FIELD[field]
         return settings.get(option.setting) if option.setting else option.default
+
+    @property
+    def convention(self) -> Convention:
+        """The calling convention of compiled functions."""
+        chosen = [option.convention for option in OPTIONS if option.convention and getattr(self, option.field)]
+        return conventions.convention(chosen[0]) if chosen else conventions.PYTHON
 
     def kept(self) -> frozenset[str]:
         """Return the artefacts to keep as files and on the compiled function, by these options or the environment."""

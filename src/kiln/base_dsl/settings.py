@@ -271,7 +271,6 @@ register(
         path,
     ),
     Setting("CUTE_DSL_DISABLE_FILE_CACHING", TRUTH, False, "Keep compiled code in memory only.", truth),
-    Setting("CUTE_DSL_ENABLE_TVM_FFI", TRUTH, False, "Compile every function as with `--enable-tvm-ffi`.", truth),
     Setting(
         "CUTE_DSL_COMPILER_OPT",
         "compile options",

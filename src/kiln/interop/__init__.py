@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..base_dsl import entry_points, packages
+from ..base_dsl import conventions
+from . import options as options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _loader(name: str) -> Callable[[], Callable[[Any], Any] | None]:
-    """Return the loader of the bridge to a package of the same name."""
-
-    def load() -> Callable[[Any], Any] | None:
-        if not packages.is_here(name):
-            return None
-        return importlib.import_module(f"{__name__}.{name}.function").of
-
-    return load
+def _loader(name: str) -> Callable[[], conventions.Convention]:
+    """Return the loader of the convention in the folder of this name."""
+    return lambda: importlib.import_module(f"{__name__}.{name}.convention").CONVENTION
 
 
-entry_points.register("tvm_ffi", _loader("tvm_ffi"))
+conventions.register("tvm_ffi", _loader("tvm_ffi"))

@@ -368,9 +368,7 @@ def test_jax_calls_it(compiled):
 
 
 def test_without_the_package_it_is_the_compiled_function(monkeypatch):
-    from kiln.base_dsl import entry_points
-
-    monkeypatch.setitem(entry_points._loaders, "tvm_ffi", lambda: None)
+    monkeypatch.setattr("kiln.base_dsl.packages.is_here", lambda _: False)
     function = cute.compile(scale, from_dlpack(row()), from_dlpack(row()), 1.0, options=OPTION)
     assert not isinstance(function, tvm_ffi.Function)
     with pytest.raises(ValueError, match=r"Mismatched argument #0 \('x'\)"):

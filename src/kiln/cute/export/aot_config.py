@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ...base_dsl import entry_points, packages
+from ...base_dsl import conventions, packages
 from ...base_dsl.diagnostics import DSLBaseError
 
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     if target and not target.startswith(("linux-", "llvm ")):
         target = f"llvm -mtriple={target}"
     try:
-        files = entry_points.exporter().runtime_files
+        files = conventions.exporter().runtime_files
         others = [_tvm_ffi_folder()] if options.with_tvm_ffi else []
         libraries = [files.LIBRARY, "dl", *(["tvm_ffi"] if options.with_tvm_ffi else [])]
         answers = {

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...base_dsl import entry_points
+from ...base_dsl import conventions
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, NumericMeta, TFloat32
@@ -713,4 +713,4 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
         enable_tvm_ffi: return functions of TVM-FFI; by default they take what compiled functions take, keywords
             included.
     """
-    return entry_points.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)
+    return conventions.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)

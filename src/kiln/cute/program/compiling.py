@@ -6,12 +6,12 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...base_dsl import entry_points, settings
+from ...base_dsl import settings
 from ...base_dsl.arguments import AMBIENT_STREAM
 from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.dsl import shorten_traceback
 from ...base_dsl.function import JitFunction
-from ...base_dsl.options import CompileOptions, EnableAssertions, EnableTVMFFI, FrontendNext, GenerateLineInfo, OptLevel
+from ...base_dsl.options import CompileOptions, EnableAssertions, FrontendNext, GenerateLineInfo, OptLevel
 from ...base_dsl.target import target_name
 from ...hardware.current import compiling_with
 from ...hardware.options import (
@@ -28,6 +28,7 @@ from ...hardware.options import (
     RemarkFilter,
     RemarkOutput,
 )
+from ...interop.options import EnableTVMFFI
 from .dsl import DSL, KernelFunction, KernelLaunch
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Compile:
 
     def _more_arguments(self, options: CompileOptions) -> dict[str, Any]:
         """Return arguments that are not parameters of the function."""
-        if not options.enable_tvm_ffi:
+        if not options.convention.ambient_stream:
             return {}
         from ..host.runtime import make_fake_stream
 
@@ -110,7 +111,7 @@ class Compile:
                         DSLWarning,
                         stacklevel=2,
                     )
-            return entry_points.through("tvm_ffi", compiled) if compiled.for_tvm_ffi else compiled
+            return compiled.convention.wrap(compiled)
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise

@@ -11,10 +11,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLRuntimeError, type_error
-from ...base_dsl.options import EnableTVMFFI, HostTarget, parsed_host_target
+from ...base_dsl.options import HostTarget, parsed_host_target
 from ..arguments import plan
 from ..c.header import check_name, declaration, header
 from ..c.signature import signature_of
+from ..options import EnableTVMFFI
 from .conventions import CONVENTIONS, EntryPoints
 from .objects import ABI, build, library_file, object_file, processor_of
 

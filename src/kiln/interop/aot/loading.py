@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import packages, settings, target
 from ...base_dsl import typing as numbers
 from ...base_dsl.arguments import AMBIENT_STREAM, number_format, slot_struct
-from ...base_dsl.compiled_function import CompiledFunction, describe_key
+from ...base_dsl.compiled_function import CompiledFunction
+from ...base_dsl.conventions import PYTHON, describe_key
 from ...base_dsl.diagnostics import (
     DSLCudaRuntimeError,
     DSLRuntimeError,
@@ -323,7 +324,7 @@ class LoadedFunction(CompiledFunction):
         self.static_result: None = None
         self.target: Any = about["target"]
         self.learned: Any = None
-        self.for_tvm_ffi = False
+        self.convention = PYTHON
         self.host_target = ""
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:

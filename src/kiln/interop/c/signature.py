@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.arguments import MAX64, MIN64, is_numeric_type, number_format
-from ...base_dsl.compiled_function import describe_key
+from ...base_dsl.conventions import describe_key
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer
 from ...cute.host.arguments import StreamNode

@@ -17,6 +17,7 @@ from ...base_dsl.diagnostics import DSLBaseError
 from ..arguments import loading, plan
 from ..arguments.arrays import DLTensor
 from . import reader as native
+from .convention import signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ class KilnFunction(tvm_ffi.Function):
         return getattr(self.compiled, name)
 
     def __repr__(self) -> str:
-        return f"<KilnFunction {self.compiled.call_signature()}>"
+        return f"<KilnFunction {signature(self.compiled)}>"
 
 
 def of(compiled: CompiledFunction[Any]) -> Any:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ...base_dsl import entry_points
+from ...base_dsl import conventions
 from ...base_dsl.diagnostics import DSLBaseError
 from ...hardware.architectures import Arch
 from .. import run
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 def _describe_exported(path: str) -> int:
     """Print what an exported file says about its functions, as JSON."""
     try:
-        known = entry_points.exporter().read_metadata(path)
+        known = conventions.exporter().read_metadata(path)
     except DSLBaseError as reason:
         print(f"kiln inspect: {reason}", file=sys.stderr)
         return command_line.EXIT.BAD_USE
