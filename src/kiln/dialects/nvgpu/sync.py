@@ -1,23 +1,10 @@
 """Barriers of a CTA and of a warp, and fences."""
 
 from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
+from ...ptx.sync import FENCES
 from ..declaration import Build, Operand
 from ..definition import I32, constant, one_of
 from .dialect import CuteNvgpu
-
-_SCOPES = ("cta", "cluster", "gpu", "sys")
-FENCES = (
-    *(f"{order}.{scope}" for order in ("acq_rel", "sc", "acquire", "release") for scope in _SCOPES),
-    "proxy.alias",
-    "proxy.generic",
-    "proxy.async",
-    "proxy.async.global",
-    "proxy.async.shared::cta",
-    "proxy.async.shared::cluster",
-    "proxy.tensormap::generic.release.gpu",
-    "mbarrier_init.release.cluster",
-)
-"""The fences, by their PTX names without `fence.`."""
 
 
 def _wrong_barrier(op: "Barrier | BarrierArrive", least: int) -> str:

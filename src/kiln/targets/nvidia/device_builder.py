@@ -9,10 +9,12 @@ from typing import Any
 from ...dialects.declaration import OpView
 from ...hardware.features import Feature
 from ...mlir import context, ir
+from ...ptx.form import Form, Place
 from ..lowering.arithmetic import element_of
-from ..lowering.builder import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
+from ..lowering.builder import Builder, constant_value, gep_parts, int_type, parsed_type, ptr_type, struct_type
 from ..lowering.expansion import Handlers
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
+from .inline_ptx import Literal, Result, Written, inline_ptx
 
 
 def pointer_type(space: int) -> ir.Type:
@@ -73,6 +75,42 @@ class DeviceBuilder(Builder):
         struct = self.op("llvm.inline_asm", [struct_type(results)], operands, attributes).result
         return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
 
+    def ptx(
+        self, form: Form, results: Sequence[ir.Type] = (), *, pure: bool = False, around: str = "%s", **parts: Any
+    ) -> list[ir.Value]:
+        """Emit an instruction, and return its destinations.
+
+        `parts` are the fields and operands of its form by name. An operand is a value, or a number or a name that is
+        written as it is; a list for a vector. Destinations that are not among them are the results; a predicate becomes
+        an i32. `around` is the text around the instruction, with `%s` in its place.
+        """
+        values: list[ir.Value] = []
+        written = tuple(self._written(place, parts.get(place.name), values) for place in form.places)
+        fields = tuple((name, parts.get(name)) for name in form.fields if name not in form.place_names)
+        letters = tuple(_letter(type_) for type_ in results)
+        return self.asm(*inline_ptx(form, fields, written, letters, around), values, results, pure=pure)
+
+    def _written(self, place: Place, value: Any, values: list[ir.Value]) -> Written:
+        """Return how an operand is written, and add its registers to `values`."""
+        if value is None or value is False:
+            return Result() if place.out else None
+        if isinstance(value, (list, tuple)):
+            return tuple(self._register(place, each, values) for each in value)
+        return self._register(place, value, values)
+
+    def _register(self, place: Place, value: Any, values: list[ir.Value]) -> str | Literal:
+        if isinstance(value, (int, str)):
+            return Literal(str(value))
+        if place.type == "pred":
+            known = constant_value(value)
+            if known is not None:
+                return Literal(str(int(bool(known))))
+            value = self.value("arith.extui", int_type(32), (value,))
+        elif place.type in _ADDRESSES and not isinstance(value.type, ir.IntegerType):
+            value = _ADDRESSES[place.type](self, value)
+        values.append(value)
+        return _letter(value.type)
+
 
 @functools.lru_cache(maxsize=1024)
 def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Attribute]:
@@ -127,6 +165,25 @@ class Instruction:
             code = f"{code}.L2::cache_hint"
             operands = [*operands, self(op.policy)]
         self.emit(f"{code}{rest}", *operands)
+
+
+def prints(
+    handlers: Handlers, forms: Mapping[type[OpView], Form], feature: Feature | None = None, what: str = "", **fixed: Any
+) -> None:
+    """Enter handlers of operations that are one instruction, whose fields and operands have the operation's names.
+
+    `fixed` are fields that the operation does not have. `feature` and `what` are as in `Expander.require`.
+    """
+
+    def expand(x: Any, op: OpView, b: DeviceBuilder) -> list[ir.Value]:
+        if feature is not None:
+            x.require(op, feature, what)
+        form = forms[type(op)]
+        parts = {name: getattr(op, name) for name in form.names if name in vars(type(op))}
+        results = [result.type for result in op.operation.results]
+        return b.ptx(form, results, **{**fixed, **parts})
+
+    handlers.expands(*forms)(expand)
 
 
 def emits(
@@ -190,6 +247,23 @@ def from_bits(b: DeviceBuilder, value: ir.Value, type_: ir.Type) -> ir.Value:
 def shared_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
     """Return a shared-memory pointer as its address of 32 bits."""
     return b.value("llvm.ptrtoint", int_type(32), (b.cast_space(pointer, pointer_type(3)),))
+
+
+def cluster_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
+    """Return the 32-bit address of a pointer into the shared memory of any block of the cluster, also the own one."""
+    if pointer.type != ptr_type():
+        return shared_address(b, pointer)
+    code = "{ .reg .b64 t; cvta.to.shared::cluster.u64 t, $1; cvt.u32.u64 $0, t; }"
+    return b.asm(code, "=r,l", [b.value("llvm.ptrtoint", int_type(64), (pointer,))], [int_type(32)], pure=True)[0]
+
+
+_ADDRESSES = {
+    "shared": shared_address,
+    "cluster": cluster_address,
+    "global": lambda b, pointer: b.cast_space(pointer, pointer_type(1)),
+    "generic": lambda b, pointer: b.cast_space(pointer, ptr_type()),
+}
+"""How a pointer becomes an address of a state space, by the type of an operand."""
 
 
 def special_register(b: Builder, name: str) -> ir.Value:

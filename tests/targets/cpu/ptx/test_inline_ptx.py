@@ -15,7 +15,7 @@ from kiln.base_dsl import trace as tracing
 from kiln.base_dsl.diagnostics import DSLNotImplemented
 from kiln.cute import arch
 from kiln.mlir import ir
-from kiln.targets.cpu.ptx.syntax import Address, Immediate, Pair, PtxSyntaxError, Register, Vector, parse
+from kiln.ptx.syntax import Address, Immediate, Pair, PtxSyntaxError, Register, Vector, parse
 
 FEW = [(1, 0), (1, 1), (2, 2)]
 

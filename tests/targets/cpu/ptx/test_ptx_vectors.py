@@ -9,7 +9,7 @@ import kiln
 from kiln import Int32, cute
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
-from kiln.targets.cpu.ptx.syntax import Register, Vector, parse
+from kiln.ptx.syntax import Register, Vector, parse
 
 
 def run(kernel, *arrays, threads=32, **more):

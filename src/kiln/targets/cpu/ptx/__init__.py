@@ -1,7 +1,7 @@
 """Inline PTX as host code: its statements are expanded one by one, like operations of `cute_nvgpu`.
 
-An instruction that is not in the tables (`arithmetic.py`, `memory.py`, `tma.py`, `warps.py`, `matrices.py`,
-`tcgen05.py`, `launch_control.py`) is refused with its text and the user's line.
+An instruction whose form `kiln.ptx` does not know, or that has no handler here, is refused with its text and the user's
+line.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Iterator, Sequence
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....mlir import context, ir
+from ....ptx.syntax import Label, PtxSyntaxError, Register, Statement, parse
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers, combined
 from ...lowering.memory import from_carrier, to_carrier
 from ..expand import OPEN_LOOP, Expander
-from . import arithmetic, launch_control, matrices, memory, tcgen05, tma, warps
+from . import arithmetic, launch_control, matrices, mbarrier, memory, tcgen05, tma, warps
 from .machine import Machine, Refused, resized
-from .syntax import Label, PtxSyntaxError, Register, Statement, parse
 
 HANDLERS = Handlers()
 _INSTRUCTIONS = combined(
     arithmetic.INSTRUCTIONS,
     memory.INSTRUCTIONS,
+    mbarrier.INSTRUCTIONS,
     tma.INSTRUCTIONS,
     warps.INSTRUCTIONS,
     matrices.INSTRUCTIONS,

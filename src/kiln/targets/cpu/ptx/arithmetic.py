@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....base_dsl.numeric import formats
 from ....base_dsl.numeric.expand import Emitter, extend, truncate
 from ....mlir import ir
+from ....ptx.syntax import Immediate, Operand, Pair, Statement
 from ...host import math
 from ...host.rounding import rounded, rounding_of, step
 from ...lowering.arithmetic import intrinsic
@@ -26,7 +27,6 @@ from .machine import (
     resized,
     typed,
 )
-from .syntax import Immediate, Operand, Pair, Statement
 
 INSTRUCTIONS = Handlers()
 

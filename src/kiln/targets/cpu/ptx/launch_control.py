@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from ....mlir import ir
+from ....ptx import control
 from ...lowering.expansion import Handlers
 from ..ops import launch_control
-from .machine import Machine, Refused, resized
-from .syntax import Statement, Vector
+from .machine import Fields, Machine, reads, resized
 
 INSTRUCTIONS = Handlers()
 
 
-@INSTRUCTIONS.expands("clusterlaunchcontrol")
-def _clusterlaunchcontrol(m: Machine, s: Statement) -> ir.Value | None:
-    if s.modifiers[0] == "try_cancel":
-        response, mbarrier = (m.pointer(operand, "shared") for operand in s.operands)
-        launch_control.try_cancel(m.x, m.op, m.b, response, mbarrier, "multicast::cluster::all" in s.modifiers)
-        return None
-    target, source = s.operands
-    answer = m.bits(source, 128)
-    if "is_canceled" in s.modifiers:
-        return launch_control.is_canceled(m.x, m.op, m.b, _word(m, answer, 3))
-    axis = s.starts("get_first_ctaid").partition("::")[2]
-    if axis in ("x", "y", "z"):
-        return _word(m, answer, "xyz".index(axis))
-    if "get_first_ctaid" not in s.modifiers or "v4" not in s.modifiers or not isinstance(target, Vector):
-        raise Refused("this query of an answer")
-    for part, number in zip(target.parts, (0, 1, 2)):
-        m.set(part, _word(m, answer, number))
-    return None
+@reads(INSTRUCTIONS, control.TRY_CANCEL)
+def _try_cancel(m: Machine, f: Fields) -> None:
+    launch_control.try_cancel(m.x, m.op, m.b, f.response, f.mbarrier, f.multicast)
+
+
+@reads(INSTRUCTIONS, control.IS_CANCELED)
+def _is_canceled(m: Machine, f: Fields) -> ir.Value:
+    return launch_control.is_canceled(m.x, m.op, m.b, _word(m, f.answer, 3))
+
+
+@reads(INSTRUCTIONS, control.FIRST_CTA)
+def _first_cta(m: Machine, f: Fields) -> None:
+    for number, part in enumerate(f.d[:3]):
+        m.set(part, _word(m, f.answer, number))
+
+
+@reads(INSTRUCTIONS, control.FIRST_CTA_INDEX)
+def _first_cta_index(m: Machine, f: Fields) -> ir.Value:
+    return _word(m, f.answer, f.axis)
 
 
 def _word(m: Machine, answer: ir.Value, number: int) -> ir.Value:

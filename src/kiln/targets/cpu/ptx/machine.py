@@ -8,17 +8,19 @@ next.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....mlir import context, ir
+from ....ptx import FORMS
+from ....ptx.form import Form, Reading, UnknownForm
+from ....ptx.syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
 from ...host.arithmetic import computes_in_f32, in_f32
 from ...lowering.builder import Builder, int_type, ptr_type
-from ...lowering.expansion import KEEP, Handler
+from ...lowering.expansion import KEEP, Handler, Handlers
 from ..expand import Expander
 from ..ops.cute import shared_pointer
 from ..runtime.record_access import block_of
-from .syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
 
 BITS = (
     {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128}
@@ -113,6 +115,14 @@ class Machine:
         else:
             made = self.b.value("llvm.inttoptr", ptr_type(), (address,))
         return self.b.byte_gep(made, operand.offset) if operand.offset else made
+
+    def operand(self, operand: Operand, type_: str) -> Any:
+        """Return an operand as a type of a form says."""
+        if type_ == "imm":
+            return operand.value if isinstance(operand, Immediate) else None
+        if isinstance(operand, Address):
+            return self.pointer(operand, {"generic": "", "cluster": "shared"}.get(type_, type_))
+        return self.float(operand, type_) if type_ in ("f32", "f64") else self.bits(operand, BITS[type_])
 
     def _width(self, operand: Register) -> int:
         if self.cells is not None and operand.name in self.cells:
@@ -223,10 +233,14 @@ class Machine:
         self.values.clear()
 
     def _expand(self, statement: Statement) -> None:
-        handler = self.instructions.get(statement.name)
+        try:
+            reading = FORMS.read(statement)
+        except UnknownForm as reason:
+            raise Refused(str(reason)) from None
+        handler = self.instructions.get(statement.name if reading is None else reading.form.line)
         if handler is None:
             raise Refused("the instruction is not known to the CPU target")
-        made = handler.expand(self, statement)
+        made = handler.expand(self, statement if reading is None else Fields(self, reading))
         if made is not None:
             self.set(statement.operands[0], made)
 
@@ -253,6 +267,42 @@ class Machine:
             start.store(start.const(value.type, 0) if old is None else resized(start, old, value.type.width), cell)  # pyright: ignore[reportAttributeAccessIssue]
             inner.store(value, cell)
             self.values[name] = outer.load(value.type, cell)
+
+
+class Fields:
+    """An instruction as its form names its parts: values of modifiers, and operands, which are read when they are asked for.
+
+    A register is an integer of the type's width, an f32 or f64 a float, an address a host pointer, `imm` a number, a
+    vector a list. Destinations and operands without a type are as they are written. What is missing is None.
+    """
+
+    def __init__(self, machine: Machine, reading: Reading) -> None:
+        self.form = reading.form
+        self._machine = machine
+        self._reading = reading
+        self._read: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._read:
+            self._read[name] = self._value(name)
+        return self._read[name]
+
+    def _value(self, name: str) -> Any:
+        operands = self._reading.operands
+        place = next((place for place in self.form.places if place.name == name), None)
+        if place is None:
+            return self._reading.fields[name]
+        operand = operands.get(name)
+        if operand is None or place.out or not place.type:
+            return operand
+        if isinstance(operand, tuple):
+            return [self._machine.operand(part, place.type) for part in operand]
+        return self._machine.operand(operand, place.type)
+
+
+def reads(table: Handlers, *forms: Form) -> Callable[[Any], Any]:
+    """Return a decorator that enters the handler of instructions of some forms; it takes the machine and `Fields`."""
+    return table.expands(*(form.line for form in forms))
 
 
 def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:

@@ -6,13 +6,13 @@ import re
 
 from ....hardware import mma_shapes
 from ....mlir import context, ir
+from ....ptx.syntax import Immediate, Operand, Statement, Vector
 from ...lowering.builder import constant_values, int_type, parsed_type
 from ...lowering.expansion import Handlers
 from ..ops import mma, wgmma
 from ..runtime import block_scaling
 from ..sanitizer.hooks import hooks_of
 from .machine import Machine, Refused
-from .syntax import Immediate, Operand, Statement, Vector
 
 INSTRUCTIONS = Handlers()
 

@@ -1,18 +1,18 @@
-"""Loads and stores, atomics, fences, mbarriers, copies."""
+"""Loads and stores, atomics, fences, copies."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 from ....dialects.nvgpu.async_copy import BULK_REDUCTIONS
-from ....hardware.limits import MBARRIER_ARRIVALS
 from ....mlir import context, ir
+from ....ptx import control
+from ....ptx import sync as sync_forms
+from ....ptx.syntax import Address, Immediate, Operand, Statement, Vector
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..ops import async_copy
-from ..ops import mbarrier as mbarrier_ops
 from ..ops import memory as memory_ops
 from ..ops.cluster import peer
 from ..ops.cute import shared_pointer
@@ -21,8 +21,7 @@ from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
 from ..runtime.record_access import block_of
 from ..sanitizer.hooks import hooks_of
 from ..sanitizer.state import SCOPES
-from .machine import BITS, ORDERS, PARTS, Machine, Refused, float_type, is_float, resized, typed
-from .syntax import Address, Immediate, Operand, Statement, Vector
+from .machine import BITS, ORDERS, PARTS, Fields, Machine, Refused, float_type, is_float, reads, resized, typed
 from .tma import copy_box
 
 INSTRUCTIONS = Handlers()
@@ -152,97 +151,73 @@ def _createpolicy(m: Machine, _s: Statement) -> ir.Value:
     return m.b.i64(0)
 
 
-@INSTRUCTIONS.expands("getctarank")
-def _getctarank(m: Machine, s: Statement) -> ir.Value:
-    """Return the rank of the block in whose shared memory an address is."""
+@reads(INSTRUCTIONS, control.CTA_RANK)
+def _rank_of_shared(m: Machine, f: Fields) -> ir.Value:
+    return _rank(m, m.b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, m.b, f.address),)))
+
+
+@reads(INSTRUCTIONS, control.CTA_RANK_OF_GENERIC)
+def _rank_of_generic(m: Machine, f: Fields) -> ir.Value:
+    return _rank(m, f.address)
+
+
+def _rank(m: Machine, there: ir.Value) -> ir.Value:
+    """Return the rank of the block in whose shared memory an address of 64 bits is."""
     b = m.b
     record = block_of(b, m.x.frame_of(m.op))
-    if "shared::cluster" in s.modifiers:
-        there = b.value("llvm.ptrtoint", int_type(64), (shared_pointer(m.x, b, m.bits(s.operands[1], 32)),))
-    else:
-        there = resized(b, m.bits(s.operands[1], BITS[typed(s)]), 64)
     here = b.value("llvm.ptrtoint", int_type(64), (record.load("smem"),))
     chunk = resized(b, record.load("chunk"), 64)
     first = b.binary("subi", here, b.binary("muli", resized(b, record.load("rank"), 64), chunk))
     return resized(b, b.binary("divui", b.binary("subi", there, first), chunk), 32)
 
 
-@INSTRUCTIONS.expands("fence", "membar")
-def _fence(m: Machine, s: Statement) -> None:
-    kind = ".".join(s.modifiers)
-    if s.name == "membar":
-        kind = f"sc.{kind.replace('gl', 'gpu')}"
+@reads(INSTRUCTIONS, control.MAPA, control.MAPA_WIDE)
+def _mapa(m: Machine, f: Fields) -> ir.Value:
+    b = m.b
+    if f.space or f.form is control.MAPA:
+        pointer = shared_pointer(m.x, b, resized(b, f.address, 32))
+    else:
+        pointer = b.value("llvm.inttoptr", ptr_type(), (f.address,))
+    there = peer(m.x, m.op, b, pointer, f.rank)
+    return b.value("llvm.ptrtoint", f.address.type, (there,))
+
+
+@reads(INSTRUCTIONS, sync_forms.FENCE, sync_forms.FENCE_RESTRICTED, sync_forms.MEMBAR)
+def _fence(m: Machine, f: Fields) -> None:
+    _fence_of(m, f.kind)
+
+
+@reads(INSTRUCTIONS, sync_forms.FENCE_OF_ALL)
+def _fence_of_scope(m: Machine, f: Fields) -> None:
+    _fence_of(m, f"acq_rel.{f.scope}")
+
+
+@reads(INSTRUCTIONS, sync_forms.FENCE_OF_MAP)
+def _fence_of_map(m: Machine, f: Fields) -> None:
+    _fence_of(m, f"proxy.tensormap::generic.acquire.{f.scope}")
+
+
+def _fence_of(m: Machine, kind: str) -> None:
     hooks_of(m.x, m.op).fence(m.b, kind)
     fence(m.b, kind)
 
 
-@INSTRUCTIONS.expands("griddepcontrol")
-def _griddepcontrol(m: Machine, s: Statement) -> None:
+@reads(INSTRUCTIONS, control.GRID_DEPENDENCY)
+def _griddepcontrol(m: Machine, f: Fields) -> None:
     """Wait for earlier launches. They are complete: launches run in order."""
-    if s.modifiers == ("wait",):
+    if f.action == "wait":
         hooks_of(m.x, m.op).depends(m.b)
 
 
-@INSTRUCTIONS.expands("prefetch", "prefetchu", "setmaxnreg", "discard", "applypriority")
-def _nothing(_m: Machine, _s: Statement) -> None:
+@reads(INSTRUCTIONS, control.SET_MAX_REGISTERS)
+@INSTRUCTIONS.expands("prefetch", "prefetchu", "discard", "applypriority")
+def _nothing(_m: Machine, _s: Statement | Fields) -> None:
     """Do nothing: caches are not modelled, nor are registers that assembly asks for."""
 
 
-@INSTRUCTIONS.expands("nanosleep")
-def _nanosleep(m: Machine, _s: Statement) -> None:
+@reads(INSTRUCTIONS, control.NANOSLEEP)
+def _nanosleep(m: Machine, _f: Fields) -> None:
     m.x.let_others_run(m.op, m.b, "nanosleep")
-
-
-@INSTRUCTIONS.expands("mapa")
-def _mapa(m: Machine, s: Statement) -> ir.Value:
-    b = m.b
-    width = BITS[typed(s)]
-    address = m.bits(s.operands[1], width)
-    if width == 32 or s.starts("shared"):
-        pointer = shared_pointer(m.x, b, resized(b, address, 32))
-    else:
-        pointer = b.value("llvm.inttoptr", ptr_type(), (address,))
-    there = peer(m.x, m.op, b, pointer, m.bits(s.operands[2], 32))
-    return b.value("llvm.ptrtoint", int_type(width), (there,))
-
-
-@INSTRUCTIONS.expands("mbarrier")
-def _mbarrier(m: Machine, s: Statement) -> ir.Value | None:
-    x = m.x
-    op = m.op
-    b = m.b
-    operands = s.operands
-    x.frame_of(op)
-    if "pending_count" in s.modifiers:
-        return resized(b, b.binary("andi", m.bits(operands[1], 64), MBARRIER_ARRIVALS), 32)
-    at = next((i for i, operand in enumerate(operands) if isinstance(operand, Address)), 0)
-    pointer = m.pointer(operands[at], "shared")
-    more = operands[at + 1 :]
-    change = functools.partial(mbarrier_ops.mbarrier_change, x, op, b, pointer, modifiers=".".join(s.modifiers))
-    if "init" in s.modifiers:
-        mbarrier_ops.mbarrier_init(x, op, b, pointer, m.bits(more[0], 32))
-    elif "inval" in s.modifiers:
-        hooks_of(x, op).mbarrier_inval(b, pointer)
-    elif "arrive" in s.modifiers:
-        state = b.load(int_type(64), pointer) if at else None  # of the phase before
-        if "expect_tx" in s.modifiers:
-            change(b.i32(1), m.bits(more[0], 32) if more else b.i32(0))
-        else:
-            change(m.bits(more[0], 32) if more else b.i32(1), b.i32(0))
-        return state
-    elif "expect_tx" in s.modifiers:
-        change(None, m.bits(more[0], 32))
-    elif "complete_tx" in s.modifiers:
-        change(None, b.binary("subi", b.i32(0), m.bits(more[0], 32)))
-    elif s.one_of("try_wait", "test_wait"):
-        if "parity" in s.modifiers:
-            parity = m.bits(more[0], 32)
-        else:  # by state: its phase
-            parity = resized(b, b.binary("shrui", m.bits(more[0], 64), 63), 32)
-        return mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True, relaxed="relaxed" in s.modifiers)
-    else:
-        raise Refused("this form of mbarrier")
-    return None
 
 
 @INSTRUCTIONS.expands("cp")

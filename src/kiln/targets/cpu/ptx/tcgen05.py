@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from ....dialects.nvgpu.tcgen05 import BLOCKS, MOST_SCALE_D
 from ....dialects.nvgpu.tensor_memory import CP_SHAPES, LD_SHAPES, ld_registers, repeats
 from ....mlir import ir
+from ....ptx.syntax import Address, Immediate, Operand, Statement, Vector
 from ...lowering.builder import parsed_type
 from ...lowering.expansion import Handlers
 from ..ops import tcgen05
 from ..runtime import tensor_memory, umma
 from .machine import Machine, Refused
-from .syntax import Address, Immediate, Operand, Statement, Vector
 
 INSTRUCTIONS = Handlers()
 

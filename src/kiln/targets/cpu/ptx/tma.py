@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ....mlir import ir
+from ....ptx.syntax import Address, Immediate, Operand, Statement, Vector
 from ...lowering.expansion import Handlers
 from ..ops import tma as tma_ops
 from ..runtime.tensor_maps import FIELDS
 from .machine import Machine, Refused
-from .syntax import Address, Immediate, Operand, Statement, Vector
 
 INSTRUCTIONS = Handlers()
 

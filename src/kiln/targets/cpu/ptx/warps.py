@@ -2,90 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ....mlir import ir
+from ....ptx import sync as sync_forms
+from ....ptx import warp as warp_forms
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ..ops import cluster, sync, warp
-from ..runtime.record_access import Fields, leave
+from ..runtime.record_access import Fields as Record
+from ..runtime.record_access import leave
 from ..runtime.records import FrameHeader, Warp
-from .machine import BITS, Machine, Refused, typed
-from .syntax import Operand, Pair, Statement
+from .machine import Fields, Machine, Refused, reads
 
 INSTRUCTIONS = Handlers()
 
 
-@INSTRUCTIONS.expands("vote")
-def _vote(m: Machine, s: Statement) -> ir.Value:
-    _, predicate, *mask = s.operands
-    kind = s.one_of("all", "any", "uni", "ballot")
-    return warp.vote(m.x, m.op, m.b, kind, m.i1(predicate), _number(m, mask, -1))
+@reads(INSTRUCTIONS, warp_forms.VOTE, warp_forms.BALLOT)
+def _vote(m: Machine, f: Fields) -> ir.Value:
+    kind = "ballot" if f.form is warp_forms.BALLOT else f.kind
+    return warp.vote(m.x, m.op, m.b, kind, f.predicate, f.mask)
 
 
-@INSTRUCTIONS.expands("shfl")
-def _shfl(m: Machine, s: Statement) -> tuple[ir.Value, ir.Value]:
-    _, value, offset, clamp, *mask = s.operands
-    lanes = m.bits(value, 32), m.bits(offset, 32), _number(m, mask, -1), m.bits(clamp, 32)
-    return warp.shuffle(m.x, m.op, m.b, s.one_of("up", "down", "bfly", "idx"), *lanes)
+@reads(INSTRUCTIONS, warp_forms.SHUFFLE)
+def _shfl(m: Machine, f: Fields) -> tuple[ir.Value, ir.Value]:
+    return warp.shuffle(m.x, m.op, m.b, f.kind, f.value, f.offset, f.mask, f.clamp)
 
 
-@INSTRUCTIONS.expands("redux")
-def _redux(m: Machine, s: Statement) -> ir.Value:
-    kind, name, (_, value, mask) = typed(s), s.one_of("add", "min", "max", "and", "or", "xor"), s.operands
-    if kind == "f32":
-        name = ".".join([f"f{name}", *(part for part in s.modifiers if part in ("abs", "NaN"))])
-        made = warp.redux(m.x, m.op, m.b, name, m.float(value, kind), m.bits(mask, 32))
-        return m.b.value("arith.bitcast", int_type(32), (made,))
-    if name in ("min", "max") and kind == "u32":
-        name = f"u{name}"
-    return warp.redux(m.x, m.op, m.b, name, m.bits(value, 32), m.bits(mask, 32))
+@reads(INSTRUCTIONS, warp_forms.REDUX)
+def _redux(m: Machine, f: Fields) -> ir.Value:
+    return warp.redux(m.x, m.op, m.b, f.kind, f.value, f.mask)
 
 
-@INSTRUCTIONS.expands("match")
-def _match(m: Machine, s: Statement) -> tuple[ir.Value, ir.Value]:
-    value = m.bits(s.operands[1], BITS[typed(s)])
-    mask = m.bits(s.operands[2], 32)
-    return warp.match(m.x, m.op, m.b, s.one_of("any") or "all", value, mask)
+@reads(INSTRUCTIONS, warp_forms.REDUX_FLOAT)
+def _redux_float(m: Machine, f: Fields) -> ir.Value:
+    return m.b.value("arith.bitcast", int_type(32), (_redux(m, f),))
 
 
-@INSTRUCTIONS.expands("elect")
-def _elect(m: Machine, s: Statement) -> tuple[ir.Value, ir.Value]:
-    if not isinstance(s.operands[0], Pair):
+@reads(INSTRUCTIONS, warp_forms.MATCH, warp_forms.MATCH_WIDE, warp_forms.MATCH_ALL, warp_forms.MATCH_ALL_WIDE)
+def _match(m: Machine, f: Fields) -> tuple[ir.Value, ir.Value]:
+    return warp.match(m.x, m.op, m.b, f.form.opcode[1], f.value, f.mask)
+
+
+@reads(INSTRUCTIONS, warp_forms.ELECT)
+def _elect(m: Machine, f: Fields) -> tuple[ir.Value, ir.Value]:
+    if f.p is None:
         raise Refused("elect needs a destination d|p")
-    return warp.elect(m.x, m.op, m.b, m.bits(s.operands[1], 32))
+    return warp.elect(m.x, m.op, m.b, f.mask)
 
 
-@INSTRUCTIONS.expands("activemask")
-def _activemask(m: Machine, _s: Statement) -> ir.Value:
+@reads(INSTRUCTIONS, warp_forms.ACTIVE)
+def _activemask(m: Machine, _f: Fields) -> ir.Value:
     """Return the lanes that have not exited: which of them are together is not modelled."""
-    its_warp = Fields(m.b, m.x.frame_of(m.op), FrameHeader).load("warp")
-    return Fields(m.b, its_warp, Warp).load("live")
+    its_warp = Record(m.b, m.x.frame_of(m.op), FrameHeader).load("warp")
+    return Record(m.b, its_warp, Warp).load("live")
 
 
-@INSTRUCTIONS.expands("bar", "barrier")
-def _bar(m: Machine, s: Statement) -> ir.Value | None:
-    x = m.x
-    op = m.op
-    b = m.b
-    if "cluster" in s.modifiers:
-        if "arrive" in s.modifiers:
-            cluster.cluster_arrive(x, op, b, "relaxed" in s.modifiers)
-        else:
-            cluster.cluster_wait(x, op, b)
-    elif "warp" in s.modifiers:
-        leave(b, warp.meet(x, op, b, "sync_warp", m.bits(s.operands[0], 32), []))
-    elif "red" in s.modifiers:
-        _, number, *threads, predicate = s.operands
-        count = _number(m, threads, 0)
-        kind = s.one_of("popc", "and", "or")
-        return sync.barrier_reduce(x, op, b, m.bits(number, 32), count, kind, m.i1(predicate))
-    else:
-        number, *threads = s.operands
-        sync.barrier(x, op, b, m.bits(number, 32), _number(m, threads, 0), waits="arrive" not in s.modifiers)
-    return None
+@reads(INSTRUCTIONS, sync_forms.CLUSTER_ARRIVE)
+def _cluster_arrive(m: Machine, f: Fields) -> None:
+    cluster.cluster_arrive(m.x, m.op, m.b, f.order == "relaxed")
 
 
-def _number(m: Machine, operands: Sequence[Operand], otherwise: int) -> ir.Value:
-    """Return the first of some operands, 32 bits, or a constant if there are none."""
-    return m.bits(operands[0], 32) if operands else m.b.i32(otherwise)
+@reads(INSTRUCTIONS, sync_forms.CLUSTER_WAIT)
+def _cluster_wait(m: Machine, _f: Fields) -> None:
+    cluster.cluster_wait(m.x, m.op, m.b)
+
+
+@reads(INSTRUCTIONS, sync_forms.BAR_WARP)
+def _bar_warp(m: Machine, f: Fields) -> None:
+    leave(m.b, warp.meet(m.x, m.op, m.b, "sync_warp", f.mask, []))
+
+
+@reads(INSTRUCTIONS, sync_forms.BAR_SYNC, sync_forms.BARRIER_SYNC)
+def _bar_sync(m: Machine, f: Fields) -> None:
+    sync.barrier(m.x, m.op, m.b, f.id, _threads(m, f), waits=True)
+
+
+@reads(INSTRUCTIONS, sync_forms.BAR_ARRIVE, sync_forms.BARRIER_ARRIVE)
+def _bar_arrive(m: Machine, f: Fields) -> None:
+    sync.barrier(m.x, m.op, m.b, f.id, f.threads, waits=False)
+
+
+@reads(INSTRUCTIONS, sync_forms.BAR_COUNT, sync_forms.BARRIER_COUNT, sync_forms.BAR_TEST, sync_forms.BARRIER_TEST)
+def _bar_red(m: Machine, f: Fields) -> ir.Value:
+    kind = f.kind if "kind" in f.form.fields else "popc"
+    return sync.barrier_reduce(m.x, m.op, m.b, f.id, _threads(m, f), kind, f.predicate)
+
+
+def _threads(m: Machine, f: Fields) -> ir.Value:
+    """Return how many threads a barrier is for: 0 for all of the block."""
+    return m.b.i32(0) if f.threads is None else f.threads

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import ir
-from ...lowering.builder import constant_value, int_type, ptr_type
+from ...lowering.builder import constant_value
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, Instruction, emits, l2_policy, pointer_type, shared_address
+from ..device_builder import DeviceBuilder, Instruction, cluster_address, emits, l2_policy, pointer_type, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
@@ -49,14 +49,6 @@ def _cp_async_bulk_wait(x: Expander, op: nvgpu.async_copy.CpAsyncBulkWait, b: De
 @HANDLERS.expands(nvgpu.async_copy.CachePolicy)
 def _cache_policy(_x: Expander, op: nvgpu.async_copy.CachePolicy, b: DeviceBuilder) -> ir.Value:
     return l2_policy(b, op.priority)
-
-
-def cluster_address(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:
-    """Return the 32-bit address of a pointer into the shared memory of any block of the cluster, also the own one."""
-    if pointer.type != ptr_type():
-        return shared_address(b, pointer)
-    code = "{ .reg .b64 t; cvta.to.shared::cluster.u64 t, $1; cvt.u32.u64 $0, t; }"
-    return b.asm(code, "=r,l", [b.value("llvm.ptrtoint", int_type(64), (pointer,))], [int_type(32)], pure=True)[0]
 
 
 def _global(b: DeviceBuilder, pointer: ir.Value) -> ir.Value:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import ir
+from ....ptx import control, sync
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder, emits, special_register
+from ..device_builder import DeviceBuilder, prints, special_register
 from ..expand import Expander
 
 HANDLERS = Handlers()
-emits(HANDLERS, {nvgpu.cluster.ClusterWait: "barrier.cluster.wait.acquire"}, features.CLUSTERS, "a cluster barrier")
+prints(HANDLERS, {nvgpu.cluster.ClusterWait: sync.CLUSTER_WAIT}, features.CLUSTERS, "a cluster barrier")
 
 _CLUSTER_REGISTERS = {
     "block_in_cluster_idx": "cluster.ctaid",
@@ -41,9 +42,7 @@ def _cluster_index(x: Expander, op: nvgpu.cluster.ClusterIndex, b: DeviceBuilder
 @HANDLERS.expands(nvgpu.cluster.ClusterArrive)
 def _cluster_arrive(x: Expander, op: nvgpu.cluster.ClusterArrive, b: DeviceBuilder) -> None:
     x.require(op, features.CLUSTERS, "a cluster barrier")
-    aligned = ".aligned" if op.aligned else ""
-    order = ".relaxed" if op.relaxed else ".release"
-    b.asm(f"barrier.cluster.arrive{order}{aligned};", "")
+    b.ptx(sync.CLUSTER_ARRIVE, order="relaxed" if op.relaxed else "release", aligned=op.aligned)
 
 
 @HANDLERS.expands(nvgpu.cluster.MapShared)
@@ -51,6 +50,5 @@ def _map_shared(x: Expander, op: nvgpu.cluster.MapShared, b: DeviceBuilder) -> i
     x.require(op, features.CLUSTERS, "shared memory of another block")
     # a plain access to shared memory reaches this block's only: the result is a generic address
     address = b.value("llvm.ptrtoint", int_type(64), (b.cast_space(op.pointer, ptr_type()),))
-    operands = [address, op.rank]
-    (mapped,) = b.asm("mapa.u64 $0, $1, $2;", "=l,l,r", operands, [int_type(64)], pure=True)
+    (mapped,) = b.ptx(control.MAPA_WIDE, [int_type(64)], pure=True, address=address, rank=op.rank)
     return b.value("llvm.inttoptr", x.lowered(op.result.type), (mapped,))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import ir
+from ....ptx import control
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
-from ..device_builder import REGISTER, DeviceBuilder, emits
+from ..device_builder import REGISTER, DeviceBuilder, prints
 from ..expand import Expander
 
 HANDLERS = Handlers()
-_SET_MAX_REGISTER = "setmaxnreg.{op.action}.sync.aligned.u32 {op.count}"
-emits(HANDLERS, {nvgpu.control.SetMaxRegister: _SET_MAX_REGISTER}, features.SET_MAX_REGISTERS)
-emits(HANDLERS, {nvgpu.control.GridDependency: "griddepcontrol.{op.action}"}, features.GRID_DEPENDENCY)
+prints(HANDLERS, {nvgpu.control.SetMaxRegister: control.SET_MAX_REGISTERS}, features.SET_MAX_REGISTERS)
+prints(HANDLERS, {nvgpu.control.GridDependency: control.GRID_DEPENDENCY}, features.GRID_DEPENDENCY)
+prints(HANDLERS, {nvgpu.control.Nanosleep: control.NANOSLEEP})
 
 
 @HANDLERS.expands(nvgpu.control.Clock)
@@ -21,11 +22,6 @@ def _clock(_x: Expander, op: nvgpu.control.Clock, b: DeviceBuilder) -> list[ir.V
     which = op.which
     width = 32 if which == "clock" else 64
     return b.asm(f"mov.u{width} $0, %{which};", f"={REGISTER[width]}", [], [op.result.type])
-
-
-@HANDLERS.expands(nvgpu.control.Nanosleep)
-def _nanosleep(_x: Expander, op: nvgpu.control.Nanosleep, b: DeviceBuilder) -> None:
-    b.asm("nanosleep.u32 $0;", "r", [op.duration])
 
 
 @HANDLERS.expands(nvgpu.control.DynamicSmemSize)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ....dialects.nvgpu import launch_control
 from ....hardware import features
+from ....ptx import control
 from ...lowering.builder import int_type
 from ...lowering.expansion import KEEP, Handlers
-from ..device_builder import DeviceBuilder, Instruction, shared_address
+from ..device_builder import DeviceBuilder, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
@@ -15,18 +16,14 @@ HANDLERS = Handlers()
 @HANDLERS.expands(launch_control.ClcTryCancel)
 def _try_cancel(x: Expander, op: launch_control.ClcTryCancel, b: DeviceBuilder) -> None:
     x.require(op, features.CLUSTER_LAUNCH_MULTICAST if op.multicast else features.CLUSTER_LAUNCH_CONTROL)
-    asm = Instruction(b)
-    operands = [asm.at(shared_address(b, pointer)) for pointer in (op.response, op.mbarrier)]
-    multicast = ".multicast::cluster::all" if op.multicast else ""
-    code = f"clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes{multicast}.b128"
-    asm.emit(code, *operands)
+    b.ptx(control.TRY_CANCEL, response=op.response, mbarrier=op.mbarrier, multicast=op.multicast)
 
 
-_QUERY = "clusterlaunchcontrol.query_cancel"
+_IS_CANCELED = control.IS_CANCELED.text({"d": "p", "answer": "q"})
+_FIRST_CTA = control.FIRST_CTA.text({"d": ["$0", "$1", "$2", "_"], "answer": "q"})
 _ANSWER = (
-    "{ .reg .pred p; .reg .b128 q; ld.shared.b128 q, [$4]; "
-    f"{_QUERY}.is_canceled.pred.b128 p, q; selp.u32 $3, 1, 0, p; mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; "
-    f"@p {_QUERY}.get_first_ctaid.v4.b32.b128 {{$0, $1, $2, _}}, q; }}"
+    f"{{ .reg .pred p; .reg .b128 q; ld.shared.b128 q, [$4]; {_IS_CANCELED}; selp.u32 $3, 1, 0, p; "
+    f"mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; @p {_FIRST_CTA}; }}"
 )
 
 

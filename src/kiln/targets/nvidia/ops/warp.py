@@ -5,9 +5,10 @@ from __future__ import annotations
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import context, ir
+from ....ptx import warp
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
-from ..device_builder import REGISTER, DeviceBuilder, as_bits, f32, from_bits, is_float
+from ..device_builder import DeviceBuilder, as_bits, from_bits, is_float
 from ..expand import Expander
 
 HANDLERS = Handlers()
@@ -29,15 +30,11 @@ def _vote(_x: Expander, op: nvgpu.warp.Vote, b: DeviceBuilder) -> ir.Value:
 
 @HANDLERS.expands(nvgpu.warp.Redux)
 def _redux(x: Expander, op: nvgpu.warp.Redux, b: DeviceBuilder) -> list[ir.Value]:
-    kind, *modifiers = op.kind.split(".")
+    form = warp.REDUX
     if is_float(op.value.type):
         x.require(op, features.FLOAT_REDUX)
-        name = "".join(f".{part}" for part in (kind.removeprefix("f"), *modifiers))
-        return b.asm(f"redux.sync{name}.f32 $0, $1, $2;", "=f,f,r", [op.value, op.mask], [f32()])
-    unsigned = kind in ("umin", "umax", "and", "or", "xor")
-    suffix = "b32" if kind in ("and", "or", "xor") else "u32" if unsigned else "s32"
-    code = f"redux.sync.{kind.removeprefix('u')}.{suffix} $0, $1, $2;"
-    return b.asm(code, "=r,r,r", [op.value, op.mask], [op.result.type])
+        form = warp.REDUX_FLOAT
+    return b.ptx(form, [op.result.type], kind=op.kind, value=op.value, mask=op.mask)
 
 
 @HANDLERS.expands(nvgpu.warp.ElectOne)
@@ -45,7 +42,7 @@ def _elect_one(x: Expander, op: nvgpu.warp.ElectOne, b: DeviceBuilder) -> ir.Val
     if features.ELECT.on(x.arch):
         return b.value("nvvm.elect.sync", int_type(1))
     # the lowest of the threads that are here
-    (active,) = b.asm("activemask.b32 $0;", "=r", [], [int_type(32)])
+    (active,) = b.ptx(warp.ACTIVE, [int_type(32)])
     (below,) = b.asm("mov.u32 $0, %lanemask_lt;", "=r", [], [int_type(32)], pure=True)
     return b.compare("eq", b.binary("andi", active, below), 0)
 
@@ -58,10 +55,9 @@ def _warp_uniform(_x: Expander, op: nvgpu.warp.WarpUniform, b: DeviceBuilder) ->
 
 @HANDLERS.expands(nvgpu.warp.Match)
 def _match(_x: Expander, op: nvgpu.warp.Match, b: DeviceBuilder) -> list[ir.Value]:
-    kind = op.kind
-    width = op.value.type.width  # pyright: ignore[reportAttributeAccessIssue]
-    target = "$0" if kind == "any" else "$0|p"
-    code = f"match.{kind}.sync.b{width} {target}, $1, $2;"
-    if kind == "all":
-        code = f"{{ .reg .pred p; {code} }}"
-    return b.asm(code, f"=r,{REGISTER[width]},r", [op.value, op.mask], [int_type(32)])
+    wide = op.value.type == int_type(64)
+    operands = {"value": op.value, "mask": op.mask}
+    if op.kind == "any":
+        return b.ptx(warp.MATCH_WIDE if wide else warp.MATCH, [int_type(32)], **operands)
+    form = warp.MATCH_ALL_WIDE if wide else warp.MATCH_ALL
+    return b.ptx(form, [int_type(32)], around="{ .reg .pred p; %s }", p="p", **operands)

@@ -1,0 +1,15 @@
+"""PTX: reading its text, and the forms of instructions, one file for each unit. Targets print and read them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import control, mbarrier, sync, warp
+from .form import Form, Forms
+
+
+def _forms(*units: ModuleType) -> Forms:
+    return Forms([form for unit in units for form in vars(unit).values() if isinstance(form, Form)])
+
+
+FORMS = _forms(control, mbarrier, sync, warp)

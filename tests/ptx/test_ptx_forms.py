@@ -1,0 +1,172 @@
+"""Forms of PTX: what is printed is read as the same, and ptxas takes and refuses what the forms do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from ptx_forms import Form as Probe
+from ptx_forms import forms as probes
+from ptx_forms import refused
+
+from kiln.hardware import toolchain
+from kiln.ptx import FORMS
+from kiln.ptx.form import Form, Slot, UnknownForm
+from kiln.ptx.syntax import Address, Pair, Register, Statement, Vector, parse
+
+LETTERS = {"b16": "h", "b32": "r", "b64": "d", "f32": "f", "pred": "p", "b128": "q", "": "r"}
+ADDRESSES = {"shared": "%s0", "cluster": "%s0", "tmem": "%r0", "global": "%g0", "generic": "%m0"}
+OWN_SPACE = ("shared", "shared::cta", "shared::cluster", "global")
+
+
+def statement(text: str) -> Statement:
+    (one,) = parse(text).statements
+    assert isinstance(one, Statement)
+    return one
+
+
+def spellings(form: Form) -> list[dict[str, Any]]:
+    """Values of fields in which each choice of each field occurs, and each optional one is missing once."""
+    every = list(form.choices())
+    chosen: list[dict[str, Any]] = []
+    seen: set[tuple[str, Any]] = set()
+    for values in every:
+        parts = {(name, values.get(name)) for name in form.fields}
+        if not parts <= seen or not chosen:
+            seen |= parts
+            chosen.append(values)
+    return chosen
+
+
+def operands(form: Form, values: dict[str, Any]) -> dict[str, Any]:
+    """Operands by name, as they are written; vectors have two registers."""
+    spaces = any(word in OWN_SPACE for word in form.name(values).split("."))
+    written: dict[str, Any] = {}
+    for number, place in enumerate(form.places):
+        if place.name in form.fields and not values.get(place.name):
+            continue
+        if place.type == "imm":
+            text = "64"
+        elif place.type in ADDRESSES:
+            text = ADDRESSES[place.type] if spaces or place.type != "shared" else "%sx0"
+        else:
+            letter = LETTERS[place.type]
+            text = f"%{letter}{ {'p': 1, 'q': 0}.get(letter, number) }"
+        written[place.name] = [text] * (form.count(place.name, values) or 2) if place in form.lists else text
+    return written
+
+
+def plain(operand: Any, slot: Slot, name: str) -> Any:
+    """An operand that was read, as it was written."""
+    if isinstance(operand, tuple):
+        return [plain(part, slot, name) for part in operand]
+    if isinstance(operand, Address):
+        operand = operand.base
+    assert not isinstance(operand, (Vector, Pair))
+    return operand.name if isinstance(operand, Register) else str(operand.value)
+
+
+@pytest.mark.parametrize("form", list(FORMS), ids=str)
+def test_what_is_printed_is_read_as_the_same(form: Form):
+    for values in spellings(form):
+        given = operands(form, values)
+        reading = FORMS.read(statement(form.text({**values, **given}) + ";"))
+        assert reading is not None
+        assert reading.form is form
+        assert reading.fields == {name: values.get(name) for name in form.fields}
+        slots = {place.name: slot for slot in form.slots for place in slot.places}
+        got = {name: plain(operand, slots[name], name) for name, operand in reading.operands.items()}
+        assert got == {name: text for name, text in given.items() if name not in form.written}
+
+
+REFUSED_VALUES = re.compile(r"setmaxnreg|alloc\S* \S+ \d+;")
+"""What ptxas refuses for the value of an operand, which handlers check."""
+
+
+@pytest.mark.parametrize("probe", probes(), ids=lambda probe: probe.text.split(" [")[0].split(" {")[0])
+def test_forms_are_those_that_ptxas_takes(probe: Probe):
+    for one in parse(probe.text).statements:
+        assert isinstance(one, Statement)
+        if probe.targets != "-" or REFUSED_VALUES.search(probe.text):
+            FORMS.read(one)
+        elif one.name in {form.opcode[0] for form in FORMS}:
+            with pytest.raises(UnknownForm):
+                FORMS.read(one)
+
+
+@pytest.mark.quick(4)
+@pytest.mark.skipif(toolchain.find("ptxas") is None, reason="there is no ptxas")
+def test_ptxas_takes_every_spelling():
+    left = [
+        Probe("", "", "", "-", form.text({**values, **operands(form, values)}) + ";")
+        for form in FORMS
+        for values in spellings(form)
+    ]
+    for target in ("90a", "100a", "103a", "120a"):
+        left = refused(target, left)
+    assert [probe.text for probe in left] == ["fence.proxy.generic;"]
+
+
+# --- the grammar -----------------------------------------------------------------------------------------------------
+
+LOAD = Form(
+    "load.one", ".x<count>{.<trans>}{.shared{::cta}}.<a>.<b> {d: out}, [p: shared]{, mask}", count=(1, 2), trans="trans",
+    a="f16 f32", b={"f16": 2, "f32": 4},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("load.one.x2.trans.shared.f16.f32 {a, b}, [c];", {"count": 2, "trans": True, "a": "f16", "b": 4}),
+        ("load.one.f16.f16.shared::cta.x1 a, [c + 4], m;", {"count": 1, "trans": None, "a": "f16", "b": 2}),
+        ("load.one.x1.f32.f16 a, [c];", {"count": 1, "trans": None, "a": "f32", "b": 2}),
+    ],
+)
+def test_modifiers_may_stand_in_any_order(text: str, values: dict[str, Any]):
+    fields, left, missing = LOAD.modifiers(statement(text).modifiers[1:])
+    assert (fields, left, missing) == (values, [], [])
+    assert LOAD.match(fields, statement(text).operands) is not None
+
+
+@pytest.mark.parametrize(
+    "text", ["load.one.x1.f16.f16 a;", "load.one.x1.f16.f16 a, b;", "load.one.x1.f16.f16 a, [b], c, d;"]
+)
+def test_operands_have_their_places(text: str):
+    one = statement(text)
+    assert LOAD.match(LOAD.modifiers(one.modifiers[1:])[0], one.operands) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mbarrier.arrive.acquire.cta.shared.b64 _, [a];", r"the modifier .acquire: there may be"),
+        ("mbarrier.foo.b64 [a];", r"there are mbarrier.init, mbarrier.inval"),
+        ("redux.sync.mul.s32 a, b, c;", r"the modifier .mul where .add.s32, .* or .xor.b32 is expected"),
+        ("mbarrier.init.shared [a], b;", r".b64 is missing"),
+        ("mbarrier.init.b64 [a];", r"its operands are `\[pointer: shared\], count: b32`"),
+        ("fence.acq_rel;", r"is expected|is missing"),
+        ("mbarrier.init.b64.shared.global [a], b;", r"the modifier .global"),
+    ],
+)
+def test_errors_say_what_is_wrong(text: str, words: str):
+    with pytest.raises(UnknownForm, match=words):
+        FORMS.read(statement(text))
+
+
+def test_what_a_form_does_not_have_is_not_printed():
+    with pytest.raises(ValueError, match=r"count=3 where there is \.x1 or \.x2"):
+        LOAD.name({"count": 3, "a": "f16", "b": 4})
+    assert LOAD.text({"count": 1, "a": "f16", "b": 4, "d": ["x"], "p": "y"}) == "load.one.x1.shared.f16.f32 {x}, [y]"
+
+
+def test_state_spaces_keep_their_order():
+    copy = Form("copy", ".shared.global [a: shared], [b: global]")
+    assert copy.modifiers(("shared", "global"))[1:] == ([], [])
+    assert copy.modifiers(("global", "shared"))[1] == ["global", "shared"]
+
+
+def test_unused_operand_types_are_none():
+    types = {place.type for form in FORMS for place in form.places if not place.is_literal}
+    assert types <= LETTERS.keys() | ADDRESSES.keys() | {"imm"}
