@@ -55,10 +55,12 @@ release-check: .venv/.installed
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/lint
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/lint --lower
 
 # All of src, tests and tools, or the folders TYPES.
 types: .venv/.dev

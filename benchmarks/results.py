@@ -8,7 +8,7 @@ A program declares its tables as constants and its page once:
 `PREFILL.add(...)` prints a row, with the header before the first; `PAGE.finish(save)` writes `docs/data/<program>.md`.
 Tables that this run did not measure stay as they are on the page. A table with a `commit` column keeps its rows one by
 one: a run replaces those with the first two cells that it measured, and several runs may do so at a time. A page has tables
-only: what they teach is written in docs/knowledge. `tests/test_data_pages.py` compares each page with the declarations of its program.
+only: what they teach is written in docs/knowledge. `make lint` compares each page with the declarations of its program.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Pages of docs/data are what their programs write: tables with a date and a machine, and nothing else."""
+"""Programs write pages of docs/data: what is measured replaces its tables, and other rows stay."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-import re
 import sys
 import threading
 import time
@@ -15,10 +13,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted((ROOT / "docs" / "data").glob("*.md"))
-MUTANTS = ROOT / "docs" / "data" / "mutants.md"
-"""Written by `tests/helpers/mutation.py`, in a form of its own."""
-MEASURED = re.compile(r"\d{4}-\d{2}-\d{2}, (?:NVIDIA|x86_64|aarch64)")
 
 
 def load(path: Path) -> ModuleType:
@@ -31,42 +25,6 @@ def load(path: Path) -> ModuleType:
 
 
 results = load(ROOT / "benchmarks" / "results.py")
-
-
-def declared(program: Path) -> tuple[str, dict[str, tuple[str, ...]]]:
-    """Return the title of a program's page and the columns of its tables, without importing the program."""
-    calls = [node for node in ast.walk(ast.parse(program.read_text())) if isinstance(node, ast.Call)]
-    named = [call for call in calls if isinstance(call.func, ast.Name)]
-    tables = [call.args for call in named if call.func.id == "Table"]  # type: ignore[union-attr]
-    (page,) = [call.args for call in named if call.func.id == "Page"]  # type: ignore[union-attr]
-    return ast.literal_eval(page[1]), {ast.literal_eval(title): ast.literal_eval(columns) for title, columns in tables}
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page != MUTANTS], ids=lambda page: page.stem)
-def test_a_page_is_what_its_program_writes(page: Path) -> None:
-    text = page.read_text()
-    parsed = results.parse(text)
-    assert parsed.text == text
-    assert parsed.program.stem == page.stem
-    title, tables = declared(ROOT / parsed.program)
-    assert parsed.title == title
-    assert [table.title for table in parsed.tables] == [x for x in tables if x in {y.title for y in parsed.tables}]
-    for table in parsed.tables:
-        assert MEASURED.match(table.environment), table.environment
-        assert table.columns == tables[table.title]
-        assert {len(row) for row in table.rows} == {len(table.columns)}
-
-
-def test_the_mutants_are_what_their_program_writes() -> None:
-    import mutation
-
-    assert mutation.page(mutation.recorded()) == MUTANTS.read_text()
-
-
-def test_programs_with_a_page_can_save_it() -> None:
-    programs = [ROOT / results.parse(page.read_text()).program for page in PAGES if page != MUTANTS]
-    assert [program.name for program in programs if "--save" not in program.read_text()] == []
-    assert [program.name for program in programs if ".finish(" not in program.read_text()] == []
 
 
 def test_a_page_without_its_command_is_refused() -> None:

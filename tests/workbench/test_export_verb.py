@@ -85,9 +85,9 @@ def described(rng: random.Random) -> str:
     if rng.random() < 0.3:
         return "".join(rng.choice(pieces) for _ in range(rng.randint(1, 8)))
     shape = f"[{','.join(rng.choice(extents) for _ in range(rng.randint(0, 5)))}]"
-    made = rng.choice(types) + rng.choice(["", shape, shape, "*"]) + rng.choice(alignments)
-    at = rng.randrange(len(made) + 1)
-    return made if rng.random() < 0.8 else made[:at] + rng.choice(pieces) + made[at:]
+    text = rng.choice(types) + rng.choice(["", shape, shape, "*"]) + rng.choice(alignments)
+    at = rng.randrange(len(text) + 1)
+    return text if rng.random() < 0.8 else text[:at] + rng.choice(pieces) + text[at:]
 
 
 def test_random_arguments_are_taken_or_refused_with_a_reason() -> None:

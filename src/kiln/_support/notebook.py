@@ -130,5 +130,6 @@ def bar(total: int | None, what: str, every: float = 0.2) -> Iterator[Callable[.
     try:
         yield advance
     finally:
-        shown.text, shown.total = "", shown.total and max(shown.total, shown.done)
+        shown.text = ""
+        shown.total = shown.total and max(shown.total, shown.done)
         handle.update(shown)

@@ -376,7 +376,8 @@ def _decode(name: str, data: bytes) -> Entry | None:
     try:
         (size,) = struct.unpack_from("<Q", body)
         head = json.loads(body[8 : 8 + size])
-        facts, sizes = dict(head["facts"]), [(str(piece), int(length)) for piece, length in head["data"]]
+        facts = dict(head["facts"])
+        sizes = [(str(piece), int(length)) for piece, length in head["data"]]
     except (struct.error, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         return None
     pieces: dict[str, bytes] = {}

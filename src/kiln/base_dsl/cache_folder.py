@@ -145,7 +145,8 @@ def _is_private_group(group: int, user: int) -> bool:
         import grp
         import pwd
 
-        found, owner = grp.getgrgid(group), pwd.getpwuid(user)
+        found = grp.getgrgid(group)
+        owner = pwd.getpwuid(user)
     except (KeyError, ImportError):
         return False
     return found.gr_name == owner.pw_name and owner.pw_gid == group and set(found.gr_mem) <= {owner.pw_name}

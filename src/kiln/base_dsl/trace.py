@@ -354,7 +354,8 @@ def require(what: str) -> Trace:
 def activate(trace: Trace) -> Iterator[Trace]:
     """Make `trace` the trace of this thread."""
     global _ir, _create
-    _ir, _create = ir, ir.Operation.create
+    _ir = ir
+    _create = ir.Operation.create
     outer = _state.trace
     _state.trace = trace
     active.add(1)

@@ -35,9 +35,22 @@ Small = Float32 | Float16 | BFloat16 | Float8E4M3FN | Float8E5M2 | Int32 | Uint3
 """What gives a Float32 together with one."""
 
 class Number(  # pyright: ignore[reportGeneralTypeIssues] - no such object exists
-    Float32, Float16, BFloat16, Float64, Float8E4M3FN, Float8E5M2, Int32, Int64, Uint32, Uint64, Int8, Uint8, Int16,
-    Uint16, Boolean,
-):  # fmt: skip
+    Float32,
+    Float16,
+    BFloat16,
+    Float64,
+    Float8E4M3FN,
+    Float8E5M2,
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+    Int8,
+    Uint8,
+    Int16,
+    Uint16,
+    Boolean,
+):
     """A number whose type depends on the data: an element of a `cute.Tensor`, or what mixed operands give.
 
     It fits wherever a number of some type is expected. `Float32(x)` or `x.to(Float32)` chooses a type;

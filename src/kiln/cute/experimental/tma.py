@@ -201,7 +201,8 @@ class _Copy:
         parts = [group_modes(smem, 0, rank(smem)), group_modes(place, 0, rank(place))]
         self.tile, self.coordinates = tma_partition(info.atom, cta, make_layout(ctas), *parts)
         if repeats:
-            self.tile, self.coordinates = filter_zeros(self.tile), filter_zeros(self.coordinates)
+            self.tile = filter_zeros(self.tile)
+            self.coordinates = filter_zeros(self.coordinates)
         self.bytes = size(self.tile.layout) * element_bits(smem.element_type) // 8
         """What arrives in shared memory of a CTA, from all CTAs of a multicast."""
 

@@ -44,7 +44,7 @@ class Described(NamedTuple):
 
 def described(text: str, symbols: dict[str, SymInt]) -> Described | None:
     """Return what a description says; None if it begins with no type. `symbols` are the named extents so far."""
-    if split := re.search(r"\w+\s+\w+", text):
+    if split := re.search(r"\b\w+\s+\w+", text):
         raise WrongText(f"a name or a number is one word, and extents are separated by commas, not {split[0]!r}")
     found = _ARGUMENT.fullmatch(re.sub(r"\s", "", text))
     if found is None or found[1] not in ELEMENTS:

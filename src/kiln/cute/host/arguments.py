@@ -463,7 +463,8 @@ def _quick_torch(x: Any) -> Any:
     else:
         return None
     try:
-        address, strides = x.data_ptr(), x.stride()
+        address = x.data_ptr()
+        strides = x.stride()
         key = (x.dtype, x.shape, strides, device)
     except RuntimeError:  # a sparse tensor, or one without storage
         return None

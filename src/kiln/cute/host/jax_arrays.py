@@ -26,7 +26,9 @@ def read_jax(x: Any) -> Array:
         layout = x.format.layout if hasattr(x, "format") else x.layout.device_local_layout  # before JAX 0.7
         order = layout.major_to_minor
         where, number = _DEVICES[device.platform]
-        shape, address, dtype = x.shape, x.unsafe_buffer_pointer(), numpy_element_type(x.dtype)
+        shape = x.shape
+        address = x.unsafe_buffer_pointer()
+        dtype = numpy_element_type(x.dtype)
     except (AttributeError, KeyError, ValueError, DSLUserCodeTypeError):
         return read_dlpack(x)
     strides = [1] * len(shape)

@@ -44,7 +44,8 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
     action: one_of("inc", "dec")
 
     def check(self) -> str:
-        count, (least, most) = self.count, SET_REGISTERS
+        count = self.count
+        least, most = SET_REGISTERS
         if least <= count <= most and not count % REGISTER_UNIT:
             return ""
         return f"is to {count} registers: a multiple of {REGISTER_UNIT} from {least} to {most}"

@@ -49,7 +49,8 @@ class MmaSync(CuteNvgpu.Operation, name="mma_sync", waits=True):
 def _wrong_mma(
     shape: tuple[int, int, int], elements: tuple[str, str], a: ir.Type, b: ir.Type, c: ir.Type, result: ir.Type
 ) -> str:
-    (m, n, k), (a_type, b_type) = shape, elements
+    m, n, k = shape
+    a_type, b_type = elements
     if c != result:
         return f"has C of {c} and D of {result}: both are alike"
     if not isinstance(c, ir.VectorType) or str(c.element_type) not in _ACCUMULATORS:

@@ -179,7 +179,9 @@ def _take(
 def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Value) -> ir.Value:
     """Read the address, dynamic extents and strides from a tensor's structure, as `entry.take_struct` does; of a
     pointer its address."""
-    i64, wrong, offset = int_type(64), b.i64(0), 8
+    i64 = int_type(64)
+    wrong = b.i64(0)
+    offset = 8
 
     def forbid(number: ir.Value, bits: int) -> None:
         nonlocal wrong

@@ -311,7 +311,8 @@ class Program:
 def _written_by(step: Call | Launch) -> Iterator[int]:
     """Return the registers whose arrays a step is known to write to; calls tell frameworks themselves."""
     if isinstance(step, Launch):
-        written, (_, offsets) = step.compiled.written_slots, step.compiled.packed(step.leaves)
+        written = step.compiled.written_slots
+        _, offsets = step.compiled.packed(step.leaves)
         for patch in step.patches:
             if patch.kind == ADDRESS and offsets[patch.leaf][0] in written:
                 yield patch.place

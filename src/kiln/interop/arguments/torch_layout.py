@@ -65,8 +65,10 @@ def write_counter() -> tuple[int, int]:
         library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
         bump = getattr(library, BUMP_VERSION)
         tensor = torch.zeros(1)
-        handle, before = ctypes.c_uint64(tensor._cdata), tensor._version
-        bump.restype, bump.argtypes = None, [ctypes.c_void_p]
+        handle = ctypes.c_uint64(tensor._cdata)
+        before = tensor._version
+        bump.restype = None
+        bump.argtypes = [ctypes.c_void_p]
         bump(ctypes.addressof(handle))
         if tensor._version != before + 1:
             raise ProbeError(f"bump_version makes version {tensor._version} of {before}")

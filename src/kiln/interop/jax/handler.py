@@ -147,7 +147,12 @@ def _load(data: bytes) -> str | None:
             module = ir.Module.parse(known.module)
         executable = DSL.compile_module(module, known.name, None, known.target)
         head = plan.Plan.from_buffer_copy(known.plan)
-        head.entry, head.names, head.guards, head.value, head.report, head.owner = executable.address, 0, 0, 0, 0, 0
+        head.entry = executable.address
+        head.names = 0
+        head.guards = 0
+        head.value = 0
+        head.report = 0
+        head.owner = 0
         known.plan = bytes(head) + known.plan[ctypes.sizeof(plan.Plan) :]
         assert executable.report is not None
         known.add(functools.partial(reported, executable.report, ""), executable)

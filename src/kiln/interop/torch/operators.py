@@ -115,7 +115,8 @@ class Operator(Generic[_P, _R_co]):
         self.default: Any = self._define(name)
         _made_at[name] = next(iter(call_chain()), None)
         self._defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
-        self._direct, self._with_gradients = self._direct_call(), self._call_with_gradients()
+        self._direct = self._direct_call()
+        self._with_gradients = self._call_with_gradients()
         self._name_parameters()
         if not self._mutates:
             torch.library.register_autograd(name, self._gradient, setup_context=self._keep_for_gradient, lib=library)

@@ -158,7 +158,8 @@ def overlap(x: Any, y: Any) -> bool:
     if 0 in (*x.shape, *y.shape):
         return False
     try:
-        bytes_x, bytes_y = np.asarray(_Bytes(x)), np.asarray(_Bytes(y))
+        bytes_x = np.asarray(_Bytes(x))
+        bytes_y = np.asarray(_Bytes(y))
         return np.shares_memory(bytes_x, bytes_y, max_work=10_000)  # type: ignore[call-overload]
     except np.exceptions.TooHardError:
         return False

@@ -103,7 +103,9 @@ class KvProducer:
     @cute.jit
     def _load(self, work: Any, producers: Any):
         """Load a query tile and its KV tiles, last to first, V one tile behind K; a producer may be None."""
-        (producer_q, producer_k, producer_v), kernel, config = producers, self.kernel, self.kernel.config
+        producer_q, producer_k, producer_v = producers
+        kernel = self.kernel
+        config = self.kernel.config
         span = self.scheduler.span(work)
         q = self.q.tensor
         k = self.k.tensor

@@ -108,7 +108,8 @@ class OnlineSoftmax:
         before = self.neg_row_max[row]
         now = arch.fmin(before, scaled_neg_max(quad_max(thread_max), self.scale(), self.p_log2_max))
         correction = arch.exp2(now - before)
-        self.neg_row_max[row], self.row_sum[row] = now, self.row_sum[row] * correction
+        self.neg_row_max[row] = now
+        self.row_sum[row] = self.row_sum[row] * correction
         self.row_scale[row] = row_scale(self.scale(), now)
         return correction
 

@@ -152,7 +152,8 @@ class Builder:
 
     def linear(self, index: Sequence[ir.Value], extents: Sequence[ir.Value]) -> ir.Value:
         """Return the linear index of (x, y, z), x fastest."""
-        (x, y, z), (dx, dy, *_) = index, extents
+        x, y, z = index
+        dx, dy, *_ = extents
         return self.binary("addi", x, self.binary("muli", dx, self.binary("addi", y, self.binary("muli", dy, z))))
 
     def product(self, extents: Sequence[ir.Value]) -> ir.Value:

@@ -216,7 +216,8 @@ class _Cutter:
 
     def _extract_slice(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         """Split a long slice of a longer vector."""
-        (first,), (length,) = _numbers(op, "offsets"), _numbers(op, "sizes")
+        (first,) = _numbers(op, "offsets")
+        (length,) = _numbers(op, "sizes")
         if not _is_aligned(first, length, op.operands[0].type) or _numbers(op, "strides") != [1]:
             return None
         return [self._cut_value(op.operands[0])[first // LENGTH : -(-(first + length) // LENGTH)]]
@@ -291,7 +292,8 @@ class _Cutter:
             number, rest = divmod(position[0], LENGTH)
             new = element_of_vector(user, pieces[number], rest)
         elif user.name == "vector.extract_strided_slice" and _numbers(user, "strides") == [1]:
-            (first,), (length,) = _numbers(user, "offsets"), _numbers(user, "sizes")
+            (first,) = _numbers(user, "offsets")
+            (length,) = _numbers(user, "sizes")
             number, rest = divmod(first, LENGTH)
             if length == LENGTH and not rest:
                 new = pieces[number]

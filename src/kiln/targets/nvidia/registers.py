@@ -68,7 +68,8 @@ class Registers:
             if register in self._pending:
                 self._write(b, (register,))
         register.is_read = True
-        register.block, register.value = self._block, b.load(type_, register.address, _BYTES)
+        register.block = self._block
+        register.value = b.load(type_, register.address, _BYTES)
         return register.value
 
     def write(self, b: DeviceBuilder, value: ir.Value, address: ir.Value, alignment: int) -> None:

@@ -121,7 +121,8 @@ class Kernels:
         self._callbacks = (_SLOW(self._slow), _AFTER(self._after))
         for slot, callback in zip((SLOW, AFTER), self._callbacks, strict=True):
             self._table[slot] = ctypes.cast(callback, ctypes.c_void_p).value or 0
-        self._table[RECENT], self._table[OWNER] = recent_launches.address(), recent_launches.register(self)
+        self._table[RECENT] = recent_launches.address()
+        self._table[OWNER] = recent_launches.register(self)
         self._table[CLOCK] = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p).value or 0
         dry_run.every.add(self)
 

@@ -176,7 +176,8 @@ class PersistentTileScheduler:
         return 0, k_tiles
 
     def _clusters(self, d: Any) -> tuple[Any, Any]:
-        (tile_m, tile_n), (x, y) = self.tile_shape_mn, self.cluster_shape_mn
+        tile_m, tile_n = self.tile_shape_mn
+        x, y = self.cluster_shape_mn
         m, n, _ = extents(d)
         return ceil_div(m, tile_m * x), ceil_div(n, tile_n * y)
 

@@ -66,7 +66,9 @@ def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, 
     """
     lane = arch.lane_idx()
     num_sequences = cu_seqlens.shape[0] - 1
-    (first, before), found, start = search, Int32(num_sequences), Int32(0)
+    first, before = search
+    found = Int32(num_sequences)
+    start = Int32(0)
     while first < num_sequences and found == num_sequences:
         sequence = first + lane
         _, length = sequence_range(cu_seqlens, min(sequence, num_sequences - 1), rows)

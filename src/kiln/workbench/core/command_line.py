@@ -320,7 +320,8 @@ def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Call
 
             yield advance
         return
-    done, due = 0, time.monotonic() + 2
+    done = 0
+    due = time.monotonic() + 2
 
     def say(text: str = "", steps: int = 1) -> None:
         nonlocal done, due

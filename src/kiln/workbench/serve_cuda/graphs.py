@@ -35,7 +35,8 @@ class CUDAGraph:
         if _capturing is not None:
             raise RuntimeError("CUDA error: a graph is being captured already")
         self._work = []
-        _capturing, _thread = self, threading.get_ident()
+        _thread = threading.get_ident()
+        _capturing = self
         _record_compiled_calls(True)
 
     def capture_end(self) -> None:

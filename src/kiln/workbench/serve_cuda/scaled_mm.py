@@ -80,7 +80,8 @@ def grouped(
             here = left[:, start:end]
             there = right[number][:, start:end]
             where = made[number]
-        (here, of_a), (there, of_b) = _scaled(here, of_a, size), _scaled(there, of_b, size)
+        here, of_a = _scaled(here, of_a, size)
+        there, of_b = _scaled(there, of_b, size)
         product = here @ there.t()
         for further in (*scale_a[1:], *scale_b[1:]):
             product = product * further.float()[number]

@@ -37,7 +37,8 @@ def accumulator_layout(op: Any, shape: Any) -> Layout:
     16 of each 32 lanes; the next MMA or stage is in the other 16. 64 rows of a CTA of a pair are in the lower 64 lanes,
     and the second half of the columns is in the upper 64.
     """
-    (m, n, _), ctas = op.shape_mnk, op.cta_group.value
+    m, n, _ = op.shape_mnk
+    ctas = op.cta_group.value
     rows = m // ctas
     _check_first(shape, (rows, n), "C", op)
     lane = lane_stride(op.acc_dtype)
@@ -55,7 +56,8 @@ def accumulator_layout(op: Any, shape: Any) -> Layout:
 def operand_layout(op: Any, shape: Any) -> Layout:
     """Return the layout of A ((M, K) of one CTA, rest of M, rest of K, ...) in tensor memory: rows in the lanes of the
     accumulator's rows, elements packed into columns. 64 rows of a CTA of a pair are there twice, in all 128 lanes."""
-    (m, _, k), ctas = op.shape_mnk, op.cta_group.value
+    m, _, k = op.shape_mnk
+    ctas = op.cta_group.value
     rows = m // ctas
     _check_first(shape, (rows, k), "A", op)
     lane = lane_stride(op.a_dtype)

@@ -101,7 +101,9 @@ class CrossEntropyRows(CrossEntropyImplementation):
         yield Rule(config.smem_vectors == 0, "rows are not held on chip, so smem_vectors must be 0")
 
     def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, args: CrossEntropyArguments) -> None:
-        (matrix,), (width, lead), overlaps = problem.matrices, problem.accesses, devices.current().overlaps
+        (matrix,) = problem.matrices
+        width, lead = problem.accesses
+        overlaps = devices.current().overlaps
         loss = Loss(problem.target.dtype, problem.smoothed, overlaps=overlaps, unaligned=lead is not None)
         vectors = loss_vectors(matrix.n, width, config, loss.smoothed)
         rows = RowProblem((problem.logits.dtype,), (), (), 0, width, vectors, False, config)
@@ -131,7 +133,8 @@ class CrossEntropyGradient(CrossEntropyImplementation):
         is_number = problem.dloss is None
         overlaps = devices.current().overlaps
         row_dloss = problem.reduction == "none" and not is_number
-        (read, written), (width, lead) = problem.matrices, problem.accesses
+        read, written = problem.matrices
+        width, lead = problem.accesses
         loss = Loss(problem.target.dtype, problem.smoothed, problem.dloss, row_dloss, overlaps, lead is not None)
         part = config.threads * VECTORS * width
         counter = self.reduction(problem, adds_losses=False)

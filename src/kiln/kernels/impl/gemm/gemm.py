@@ -188,7 +188,8 @@ class GemmCall:
         if self.a.shape[-1] == 0:
             if are_block_scales(self.scales, *self.shape[1:], 0):
                 self.scales = None, None
-            self.a, self.b = _zeros(self.a, -1), _zeros(self.b, -2)
+            self.a = _zeros(self.a, -1)
+            self.b = _zeros(self.b, -2)
 
     def allocate(self, shape: tuple[int, ...]) -> None:
         """Set the results, and allocate those that are missing."""

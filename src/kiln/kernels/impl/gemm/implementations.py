@@ -349,7 +349,8 @@ class DequantizeFallback(Fallback):
 
     def dequantized(self, problem: GemmProblem) -> GemmProblem:
         """Return the same problem with B of A's type, contiguous in K."""
-        (batches, _, n), k = problem.b.shape, problem.k
+        batches, _, n = problem.b.shape
+        k = problem.k
         b = TensorLayout(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
         return dataclasses.replace(problem, b=b, int4=False, group_scales=None)
 

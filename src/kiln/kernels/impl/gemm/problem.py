@@ -76,7 +76,8 @@ class GemmProblem(Problem):
             f"{self.name}: a is {self.a.dtype.__name__} and has block scales",
             hint="8-bit floats have them; a scale for each row of a and column of b suits all types",
         )
-        (batches, rows, _), num_b = self.a.shape, self.b.shape[0]
+        batches, rows, _ = self.a.shape
+        num_b = self.b.shape[0]
         of_a, of_b = block_scale_shapes(self.k, self.b.shape[2], rows)
         require(
             [x.shape for x in self.block_scales] == [(batches, *of_a), (num_b, *of_b)],
@@ -223,7 +224,8 @@ class GroupedGemmProblem(GemmProblem):
 
     def as_batch(self) -> GemmProblem:
         """Return the batched GEMM of groups that all have the expected rows."""
-        (groups, k, n), rows = self.b.shape, self.expected_rows
+        groups, k, n = self.b.shape
+        rows = self.expected_rows
         a, out = (TensorLayout.dense(x.dtype, groups, rows, columns) for x, columns in ((self.a, k), (self.out, n)))
         inputs = []
         for x in self.epilogue_inputs:

@@ -35,7 +35,8 @@ class SimtGemmKernel(MultistageGemmKernel):
 
     def mma(self, fragments: Any, half: bool) -> Any:
         """Return the tiled MMA: warps of 8 x 4 threads, with four neighbours in M and in N each."""
-        (lanes_m, lanes_n), (warps_m, warps_n) = SIMT_WARP, self.config.warp_layout_mn
+        lanes_m, lanes_n = SIMT_WARP
+        warps_m, warps_n = self.config.warp_layout_mn
         threads_m = lanes_m * warps_m
         threads_n = lanes_n * warps_n
         vector = SIMT_VECTOR

@@ -112,7 +112,9 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
     """Return the microseconds of a GEMM whose CTAs take `smem` bytes of shared memory; infinity if a CTA has less."""
     if smem > device.smem:
         return math.inf
-    (batches, m, n), (bits_a, bits_b), split_k = problem.shape, problem.bits, config.split_k
+    batches, m, n = problem.shape
+    bits_a, bits_b = problem.bits
+    split_k = config.split_k
     tile_m, tile_n, tile_k = config.tile_shape_mnk
     clustered = config.in_clusters(device)
     sms = device.sm_count

@@ -153,7 +153,9 @@ class MultistageGemmKernel:
     ):
         """Accumulate all K tiles: each is copied `stages - 1` tiles ahead, its fragments are loaded one step ahead."""
         a_next, b_next, first, k_tiles = position
-        (a_frag, b_frag), ahead, scales = fragments, self.config.stages - 1, copier.group_scales
+        a_frag, b_frag = fragments
+        ahead = self.config.stages - 1
+        scales = copier.group_scales
         consumer.wait()
         reading = consumer.current_handle().index
         a_frag.load(0, 0)
@@ -204,7 +206,9 @@ class StageCopier:
     @cute.jit
     def prologue(self, producer: Any, a: cute.Tensor, b: cute.Tensor, stages: Any, tile: Any, thread: Int32, rank: Any):
         """Fill all stages but one; return the next K tiles of A and B, the CTA's first K tile, and how many it has."""
-        split_k, tile_k, (copy_a, copy_b) = self.split_k, self.tile_k, self.copies
+        split_k = self.split_k
+        tile_k = self.tile_k
+        copy_a, copy_b = self.copies
         a_next = copy_a.start(a, stages[0], tile[0], thread)
         b_next = copy_b.start(b, stages[1], tile[1], thread)
         k_tiles = cute.ceil_div(a.shape[1], tile_k)

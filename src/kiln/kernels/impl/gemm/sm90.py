@@ -92,7 +92,8 @@ class Sm90GemmKernel:
         extra = len(self.epilogue.out_types) - 1
         row_partials, rest = (rest[:1], rest[1:]) if self.epilogue.reduces_rows else ([], rest)
         inputs = rest[extra:]
-        (m, n, _), cluster = self.config.tile_shape_mnk, self.config.cluster_shape_mn
+        m, n, _ = self.config.tile_shape_mnk
+        cluster = self.config.cluster_shape_mn
         a = self.permuted(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
         b = self.permuted(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
         d = [
@@ -142,7 +143,9 @@ class Sm90GemmKernel:
 
     def smem_layouts(self) -> tuple[Any, Any]:
         """Return the layouts of all stages of A and B."""
-        (m, n, _), stages, (k_a, k_b) = self.config.tile_shape_mnk, self.config.ab_stages, self.stage_k()
+        m, n, _ = self.config.tile_shape_mnk
+        stages = self.config.ab_stages
+        k_a, k_b = self.stage_k()
         return (
             sm90.make_smem_layout_a(_major(self.a), (m, n, k_a), self.a.dtype, stages),
             sm90.make_smem_layout_b(_major(self.b), (m, n, k_b), self.b.dtype, stages),

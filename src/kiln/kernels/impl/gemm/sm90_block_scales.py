@@ -33,7 +33,8 @@ class BlockScaleLoader:
         self.counts: tuple[int, int] = config.scales_per_stage
         lane = arch.lane_idx()
         self.lane: Int32 = lane
-        (m, n, _), (rows, columns) = config.tile_shape_mnk, config.scales_per_stage
+        m, n, _ = config.tile_shape_mnk
+        rows, columns = config.scales_per_stage
         first = tile.row_start + tile.m * m + lane
         self.rows: list[Int32] = [min(first + i, self.row_scales.shape[0] - 1) for i in range(0, rows, LANES)]
         block = (tile.n * n + lane * (n // columns)) // SCALE_BLOCK

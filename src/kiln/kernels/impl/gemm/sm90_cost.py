@@ -210,7 +210,8 @@ def _config(
 
 def _split_k_configs(problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
     """Yield a config with K split for a second kernel, among all SMs or half of them."""
-    (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, config.tile_shape_mnk
+    batches, m, n = problem.shape
+    tile_m, tile_n, tile_k = config.tile_shape_mnk
     refused = problem.block_scales or problem.reduces_rows or problem.acc_dtype is not Float32
     if config.cluster_shape_mn != (1, 1) or batches > 1 or n % 4 or refused:
         return
@@ -334,7 +335,8 @@ class _Work(NamedTuple):
 
     @classmethod
     def of(cls, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> _Work:
-        (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, config.tile_shape_mnk
+        batches, m, n = problem.shape
+        tile_m, tile_n, tile_k = config.tile_shape_mnk
         cluster_m, cluster_n = config.cluster_shape_mn
         if config.swap_ab:
             m, n = n, m
@@ -361,7 +363,8 @@ def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> fl
 
 def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, padding: float, c: Coefficients) -> float:
     """Return the microseconds in which the operands of a tile and a stage come into shared memory."""
-    (tile_m, tile_n, _), (cluster_m, cluster_n) = config.tile_shape_mnk, config.cluster_shape_mn
+    tile_m, tile_n, _ = config.tile_shape_mnk
+    cluster_m, cluster_n = config.cluster_shape_mn
     element_bytes = problem.dtype.width // 8
     sides = (tile_n, tile_m) if config.swap_ab else (tile_m, tile_n)
     slowdowns = [

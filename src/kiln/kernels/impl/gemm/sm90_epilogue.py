@@ -290,7 +290,9 @@ class TmaStoreEpilogue:
     @cute.jit
     def store_rows(self, rows: Int32, coord: Any, slot: Int32, stored: _TileStores):
         """Store some rows of an epilogue tile by threads, which meet before its stage is written again."""
-        (d,), (stages,), width = stored.tensors.outs, stored.buffers, self.row_width
+        (d,) = stored.tensors.outs
+        (stages,) = stored.buffers
+        width = self.row_width
         dtype = self.out_types[0]
         tile = (ATOM_M, self.epi_tile_n)
         atom = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)

@@ -80,7 +80,8 @@ class Sm90GroupedGemm(Sm90Gemm):
 def _times(problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> sm90_cost.Times:
     """Return the times for groups of equal size, with the rows that tiles have besides where sizes differ."""
     times = sm90_cost.times(problem.as_batch(), config, device, grouped=True)
-    rows, (tile_m, tile_n, _) = problem.expected_rows, config.tile_shape_mnk
+    rows = problem.expected_rows
+    tile_m, tile_n, _ = config.tile_shape_mnk
     tile_rows = tile_n if config.swap_ab else tile_m * config.cluster_shape_mn[0]
     halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
     steps = ATOM_M if halved and _memory_bound(problem) else tile_rows, tile_rows

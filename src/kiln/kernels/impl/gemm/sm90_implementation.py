@@ -138,7 +138,8 @@ class Sm90Gemm(Implementation):
             *vars(scheduler).values(),
         )
         kernel = launches.cached_kernel_of(fusion.functions, make, *key)
-        (batches, rows, n), partials = problem.shape, []
+        batches, rows, n = problem.shape
+        partials = []
         if problem.reduces_rows:
             shape = (-(-n // config.tile_shape_mnk[1]), batches, rows)
             partials = [arrays.empty(args.a, shape, arrays.dtype_named(args.a, "float32"))]

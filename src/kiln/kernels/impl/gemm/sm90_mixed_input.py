@@ -360,7 +360,8 @@ class Sm90MixedInputGemm(Sm90Gemm):
 
     def cost_terms(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
         """Return the times of waves of tiles, in each stage of which B is dequantised and multiplied; and of memory."""
-        (batches, rows, n), (tile_m, tile_n, stage_k) = problem.shape, config.tile_shape_mnk
+        batches, rows, n = problem.shape
+        tile_m, tile_n, stage_k = config.tile_shape_mnk
         tiles = batches * -(-rows // tile_n) * -(-n // tile_m) * config.split_k_cluster
         waves = -(-tiles // at_once(config, device))
         stages = -(-problem.k // stage_k // config.split_k_cluster)

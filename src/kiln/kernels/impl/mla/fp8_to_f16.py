@@ -76,11 +76,16 @@ class Fp8Converter:
         thread = arch.thread_idx()[0] % WARPGROUP
         raw_stage, raw_phase, _, _ = kernel.raw_stage(count, Int32(part))
         if const_expr(part == ROPE_PART):
-            (tiles, raw), columns, index, raw_index = self.tiles[1], _PIECE, group, group
+            tiles, raw = self.tiles[1]
+            columns = _PIECE
+            index = group
+            raw_index = group
             stage = kernel.rope_stage(group)
             phase = count >> 1 & 1
         else:
-            (tiles, raw), columns, raw_index = self.tiles[0], kernel.half, part
+            tiles, raw = self.tiles[0]
+            columns = kernel.half
+            raw_index = part
             index, time = kernel.stage_of(count, group, group ^ part)
             stage = index
             phase = time & 1

@@ -137,7 +137,8 @@ class Sm90MlaKernel(MlaKernel):
     def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
         """Load KV by three warps, a part of each tile by each, and Q by the fourth."""
         pipe_q, pipe, pipe_raw = pipes
-        (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
+        load_q, tensor_q = q
+        load_kv, tensor_kv = kv
         if self.roles.is_up_to(warp, "load KV"):
             parts = self.parts(load_kv, buffers.loaded_kv, tensor_kv, (KV_TILE, ROPE_DIM))
             self.load(load_kv, parts, pipe if pipe_raw is None else pipe_raw, tensors, work, Int32(warp))

@@ -127,7 +127,8 @@ class Sm90MlaSwapAbKernel(MlaKernel):
     @cute.jit
     def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
         """Load KV by one warp, and Q by another."""
-        (load_q, tensor_q), (load_kv, tensor_kv) = q, kv
+        load_q, tensor_q = q
+        load_kv, tensor_kv = kv
         if self.roles.has(warp, "load KV"):
             parts = self.parts(load_kv, buffers.kv, tensor_kv, (KV_TILE, COLUMN_TILE))
             self.load(load_kv, parts, pipes[1], tensors, work)

@@ -42,7 +42,8 @@ class RotatedPairs(MemoryBound):
         return None
 
     def run(self, problem: RopeProblem, config: RopeConfig, args: RopeArguments) -> None:
-        (batch, tokens, heads, head_dim), index = problem.x.shape, problem.index
+        batch, tokens, heads, head_dim = problem.x.shape
+        index = problem.index
         types = tuple(None if x is None else x.dtype for x in (problem.x, problem.out, problem.cos, problem.sin, index))
         spec = RopeSpecialisation(
             types,

@@ -75,7 +75,8 @@ class RmsNormBackward(NormBackward):
             x_dy = x * scaled if x_dy is None else cute.math.fma(x, scaled, x_dy)
         statistics = (total(squares), total(x_dy))
         if part.edge is not None:
-            (x, dy, *_), columns = part.edge.values(0), part.edge.columns(0)
+            x, dy, *_ = part.edge.values(0)
+            columns = part.edge.columns(0)
             scaled = weighted(dy, columns)
             statistics = (cute.math.fma(x, x, statistics[0])[0], cute.math.fma(x, scaled, statistics[1])[0])
         return statistics if before is None else (before[0] + statistics[0], before[1] + statistics[1]), None
@@ -128,7 +129,8 @@ class LayerNormBackward(NormBackward):
                 covariances = d * g if covariances is None else cute.math.fma(d, g, covariances)
         offset, square, gradient, covariance = map(total, (offsets, squares, gradients, covariances))
         if part.edge is not None:
-            (x, dy, *_), columns = part.edge.values(0), part.edge.columns(0)
+            x, dy, *_ = part.edge.values(0)
+            columns = part.edge.columns(0)
             g = weighted(dy, columns)[0]
             d = part.edge.masked(0, x - pivot, 0.0)[0]
             count = count + part.edge.elements()

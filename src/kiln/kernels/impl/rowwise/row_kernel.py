@@ -310,7 +310,8 @@ class RowKernel:
     @cute.jit
     def compute_part(self, tensors: Any, at: Any, part: Any, exchange: Any, max_exchange: Any = None):
         """Compute a row from the parts that its threads hold."""
-        (own, saved), first_results = self.accumulate(None, part), None
+        own, saved = self.accumulate(None, part)
+        first_results = None
         part.release()
         part.prefetch()
         row = Row(own, self.reduce_row(own, exchange, at), tensors.scalars, tensors.n)

@@ -152,7 +152,8 @@ class QuantizedRmsNorm(Quantized, RmsNorm):
         squares: Any = None
         scaled: list[Any] = []
         for v in range(part.count):
-            (x,), columns = part.values(v), part.columns(v)
+            (x,) = part.values(v)
+            columns = part.columns(v)
             part.prefetch(v + 1)
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
             scaled.append(weighted(x, columns))

@@ -71,7 +71,8 @@ class TopKSoftmax(MemoryBound):
         yield Rule(config.row_threads <= WARP or config.row_threads == config.threads, text)
 
     def run(self, problem: TopKProblem, config: RowwiseConfig, args: TopKArguments) -> None:
-        ((rows, n, step, width),), k = problem.matrices, problem.k
+        ((rows, n, step, width),) = problem.matrices
+        k = problem.k
         vectors = config.vectors(n, width)
         # More would not fit in registers. 56 of bf16 spill 200 bytes, and are a quarter faster than reading twice.
         vectors = vectors if vectors * width <= MAX_SAVED_ELEMENTS else 0

@@ -61,7 +61,8 @@ class Pairs:
 
     def is_before(self, a: Any, b: Any) -> Any:
         """Return 1 if a comes before b, 0 if not."""
-        (value, column), (other, there) = self.unpack(a), self.unpack(b)
+        value, column = self.unpack(a)
+        other, there = self.unpack(b)
         return select_((value > other) | ((value == other) & (column < there)), Uint32(1), Uint32(0))
 
 

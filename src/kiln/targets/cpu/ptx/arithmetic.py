@@ -244,7 +244,8 @@ _PRMT_MODES = {
 def _prmt(m: Machine, s: Statement) -> ir.Value:
     if set(s.modifiers) - {"b32", *_PRMT_MODES}:
         raise Refused("this mode of prmt")
-    b, (low, high, selector) = m.b, (m.bits(o, 32) for o in s.operands[1:])
+    b = m.b
+    low, high, selector = (m.bits(o, 32) for o in s.operands[1:])
     mode = s.one_of(*_PRMT_MODES)
     if mode:
         table = b.i64(sum(bytes_ << 16 * n for n, bytes_ in enumerate(_PRMT_MODES[mode])))

@@ -171,12 +171,15 @@ def _registers(operand: Operand, count: int) -> Sequence[Operand]:
 
 
 def _ld(m: Machine, s: Statement) -> None:
-    (shape, repeat), reduces = _shape(s), "red" in s.modifiers
+    shape, repeat = _shape(s)
+    reduces = "red" in s.modifiers
     targets, *rest = s.operands
     parts = _registers(targets, ld_registers(shape, repeat))
     reduction = None
     if reduces:
-        parts, (kind, type_) = (*parts, rest.pop(0)), (s.one_of("min", "max"), s.one_of("f32", "u32", "s32"))
+        parts = (*parts, rest.pop(0))
+        kind = s.one_of("min", "max")
+        type_ = s.one_of("f32", "u32", "s32")
         if not kind or not type_ or repeat == 1 or shape not in ("32x32b", "16x32bx2"):
             raise Refused("a load with this reduction")
         modifiers = s.modifiers

@@ -37,7 +37,8 @@ def copy_box(m: Machine, s: Statement) -> None:
         tma_ops.store(m.x, m.op, m.b, map_, m.pointer(s.operands[1], "shared"), places, reduction, im2col, rows)
         return
     shared, box, mbarrier, *more = s.operands
-    target, (map_, places) = m.pointer(shared, "shared"), _box(m, box)
+    target = m.pointer(shared, "shared")
+    map_, places = _box(m, box)
     offsets: list[ir.Value] = []
     if im2col:
         packed = more.pop(0)

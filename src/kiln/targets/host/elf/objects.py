@@ -36,7 +36,8 @@ class Section:
     def reserve(self, size: int, alignment: int) -> int:
         """Return the offset of the next bytes of a size."""
         start = -(-self.size // alignment) * alignment
-        self.size, self.alignment = start + size, max(self.alignment, alignment)
+        self.size = start + size
+        self.alignment = max(self.alignment, alignment)
         return start
 
     def append(self, data: bytes, alignment: int = 1) -> int:

@@ -378,7 +378,8 @@ class DqKernel:
     ):
         """Convert a query tile: `place` is (tile, head, batch) among accumulators, `own_tile` its number in the
         `sequence` (first row, rows)."""
-        (tile, head, batch), (first, seqlen_q) = place, sequence
+        tile, head, batch = place
+        first, seqlen_q = sequence
         kernel = self.backward
         transpose = DqTranspose(self.backward, arch.lane_idx())
         blocks = transpose.row_blocks * transpose.column_blocks

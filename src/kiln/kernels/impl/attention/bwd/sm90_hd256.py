@@ -102,7 +102,8 @@ class Sm90Hd256Kernel(BackwardTiles):
         stream: Int64,
     ):
         """Launch the kernel for the arrays of both sides, (K, V) and (Q, dO), and the gradients of the resident one."""
-        (layouts, streamed_layouts), dims = self.smem_layouts(), self.head_dims
+        layouts, streamed_layouts = self.smem_layouts()
+        dims = self.head_dims
         load = cpasync.CopyBulkTensorTileG2SOp()
         store = cpasync.CopyBulkTensorTileS2GOp()
         operands = (

@@ -125,7 +125,9 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         smem = cta.smem
         work = cta.work
         scalars = cta.scheduler.scalars
-        (k, v), (q, do), thread = smem.resident, smem.streamed, arch.thread_idx()[0] % WARPGROUP
+        k, v = smem.resident
+        q, do = smem.streamed
+        thread = arch.thread_idx()[0] % WARPGROUP
         cta.pipe.make_consumer().wait_and_advance()
         if const_expr(self.lengths_vary):
             rows = work.seqlen_k - work.tile * DKV_TILE_N

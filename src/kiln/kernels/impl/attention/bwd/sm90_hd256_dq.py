@@ -28,7 +28,9 @@ class DqMma:
     """S = Q K^T, dP = dO V^T, and dQ += dS K with dS in registers, of a warpgroup."""
 
     def __init__(self, kernel: Sm90Hd256DqKernel, thread: Any, smem: Smem, group: Any) -> None:
-        tile_n, dtype, (k, v) = kernel.config.tile_n, kernel.dtype, smem.streamed
+        tile_n = kernel.config.tile_n
+        dtype = kernel.dtype
+        k, v = smem.streamed
         q, do = (cute.local_tile(x, (WARPGROUP_ROWS, cute.size(x, mode=[1])), (group, 0)) for x in smem.resident)
         self.s: ScoreMma = ScoreMma(dtype, thread, q, tile_n, kernel.config.q_dims_in_regs)
         self.dp: ScoreMma = ScoreMma(dtype, thread, do, tile_n, 0)
@@ -122,7 +124,9 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
         scheduler = cta.scheduler
         work = cta.work
         span = cta.span
-        scalars, (k, v), pipe_k = scheduler.scalars, cta.smem.streamed, cta.pipes[0]
+        scalars = scheduler.scalars
+        k, v = cta.smem.streamed
+        pipe_k = cta.pipes[0]
         consumer_k, consumer_v = (pipe.make_consumer() for pipe in cta.pipes)
         steps = arch.make_warp_uniform(span.count)  # otherwise ptxas has a few more instructions in the loop
         thread = arch.thread_idx()[0] % WARPGROUP

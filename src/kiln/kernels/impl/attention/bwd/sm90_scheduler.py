@@ -161,7 +161,8 @@ class BackwardTileScheduler:
     @cute.jit
     def span(self, work: Any):
         """Return the streamed tiles that a resident tile sees."""
-        kernel, (shift, before, after) = self.kernel, self.band(work)
+        kernel = self.kernel
+        shift, before, after = self.band(work)
         lengths = (work.seqlen_q, work.seqlen_k) if kernel.computes_dq else (work.seqlen_k, work.seqlen_q)
         first = Int32(0)
         end = lengths[1]

@@ -260,7 +260,8 @@ class BackwardTiles:
     @cute.jit
     def coordinates(self, edge: Int32, row: Int32, step: Int32, alibi_slopes: Any, scheduler: Any, work: Any):
         """Return the coordinates of a thread's scores in a step; `row` is the first of the warpgroup."""
-        thread, (shift, before, _) = rematerialized(arch.thread_idx()[0]) % WARPGROUP, scheduler.band(work)
+        thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
+        shift, before, _ = scheduler.band(work)
         streamed = row + shift - before - edge + accumulator_column(thread)
         row = accumulator_row(row, thread, 0)
         query = row

@@ -104,7 +104,8 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
 
 def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
     """Return the microseconds of a decode."""
-    measured, (tiles, steps) = _nearest(problem.dtype.width, config), tiles_and_steps(problem, config)
+    measured = _nearest(problem.dtype.width, config)
+    tiles, steps = tiles_and_steps(problem, config)
     cta_steps = -(-steps // config.num_splits)
     sms = device.sm_count
     tile_bytes = config.tile_n * sum(problem.head_dims) * problem.dtype.width / 8

@@ -73,7 +73,8 @@ def expected(problem: AttentionProblem, config: Sm90AttentionConfig, device: Dev
 
 def cost_terms(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
     """Return the terms of the cost in microseconds, one after the other."""
-    measured, (mflops, tiles) = coefficients_of(problem, config), units(problem, config, device)
+    measured = coefficients_of(problem, config)
+    mflops, tiles = units(problem, config, device)
     terms = {
         "main loop": max(mflops / measured.tflops, problem.bytes / (READ_BANDWIDTH * bytes_per_us(device))),
         "prologue and epilogue": tiles * measured.tile_us,
@@ -127,7 +128,8 @@ def _mean_keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: in
 
 def _measured_configs(problem: AttentionProblem) -> list[MeasuredConfig]:
     """Return the configs for the smallest measured head dimensions that hold the problem's."""
-    bits, dim, dim_v = problem.dtype.width, *problem.head_dims
+    bits = problem.dtype.width
+    dim, dim_v = problem.head_dims
     fitting = [x for x in MEASURED if x.bits == bits and dim <= x.head_dim and dim_v <= x.head_dim_v]
     return [x for x in fitting if (x.head_dim, x.head_dim_v) == (fitting[0].head_dim, fitting[0].head_dim_v)]
 

@@ -65,7 +65,9 @@ class Sm90Epilogue:
     @cute.jit
     def finish(self, work: Work):
         """Normalize the output accumulator, write LSE, and begin to store O."""
-        kernel, acc_o, (tma_o, out, lse) = self.kernel, self.mma.acc_o, self.outputs
+        kernel = self.kernel
+        acc_o = self.mma.acc_o
+        tma_o, out, lse = self.outputs
         sinks = self.tensors.sinks
         v_descale = self.tensors.v_descale
         thread = rematerialized(arch.thread_idx()[0]) % _WARPGROUP

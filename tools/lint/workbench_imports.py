@@ -7,13 +7,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "kiln"
+from room_map import modules
+from source_tree import Problem, Tree
+
 WORKBENCH = "kiln.workbench"
+FOLDER = "src/kiln/workbench"
 
 OPTIONAL = {
-    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", "rich_argparse", "shtab", "sqlite3", ".serve_cuda.marks",
-    ".serve_cuda.flex_attention", ".serve_cuda.torch_cuda",
-}  # fmt: skip
+    "torch",
+    "torch.overrides",
+    "yaml",
+    "plotly.offline",
+    "nvtx",
+    "pytest",
+    "rich_argparse",
+    "shtab",
+    "sqlite3",
+    ".serve_cuda.marks",
+    ".serve_cuda.flex_attention",
+    ".serve_cuda.torch_cuda",
+}
 """Packages that may be missing, and the modules of the workbench that import one of them."""
 SLOW = {
     "numpy": "200 ms",
@@ -50,18 +63,8 @@ class Import(NamedTuple):
     line: int
 
 
-def modules() -> dict[str, Path]:
-    """Return the files of the workbench by module."""
-    found: dict[str, Path] = {}
-    for file in sorted((SOURCE / "workbench").rglob("*.py")):
-        if "templates" not in file.parts:
-            parts = ["kiln", *file.relative_to(SOURCE).with_suffix("").parts]
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
-    return found
-
-
-def imports(module: str, text: str, package: str, known: set[str]) -> Iterator[Import]:
-    """Yield what a text imports when it runs: imports for type checkers are none, `import_module` of a name is one."""
+def imports(syntax: ast.AST, package: str, files: set[str]) -> Iterator[Import]:
+    """Yield what a program imports when it runs: imports for type checkers are none, `import_module` of a name is one."""
 
     def walk(node: ast.AST, in_function: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -74,23 +77,21 @@ def imports(module: str, text: str, package: str, known: set[str]) -> Iterator[I
                 parts = package.split(".")
                 base = parts[: len(parts) - child.level + 1] if child.level else []
                 whole = ".".join([*base, *filter(None, [child.module])])
-                names = [f"{whole}.{a.name}" if f"{whole}.{a.name}" in known else whole for a in child.names]
+                names = [f"{whole}.{a.name}" if f"{whole}.{a.name}" in files else whole for a in child.names]
             elif isinstance(child, ast.Call) and getattr(child.func, "attr", "") == "import_module":
                 names = [str(child.args[0].value)] if isinstance(child.args[0], ast.Constant) else []
             yield from (Import(name, in_function, child.lineno) for name in names)  # type: ignore[attr-defined]
             yield from walk(child, in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
-    yield from walk(ast.parse(text), False)
+    yield from walk(syntax, False)
 
 
-def all_imports() -> dict[str, list[Import]]:
+def all_imports(tree: Tree) -> dict[str, list[Import]]:
     """Return what each module of the workbench imports."""
-    known = modules()
-    # names of the rest of Kiln that are modules: `from kiln.hardware import driver` is one of them
-    files = {".".join(["kiln", *file.relative_to(SOURCE).with_suffix("").parts]) for file in SOURCE.rglob("*.py")}
-    whole = {name.removesuffix(".__init__") for name in files}
-    packages = {name: name if file.name == "__init__.py" else name.rpartition(".")[0] for name, file in known.items()}
-    return {name: list(imports(name, file.read_text(), packages[name], whole)) for name, file in known.items()}
+    files = modules(tree)
+    own = {name: file for name, file in files.items() if name.startswith(WORKBENCH) and "templates" not in file.parts}
+    packages = {name: name if file.name == "__init__.py" else name.rpartition(".")[0] for name, file in own.items()}
+    return {name: list(imports(tree.module(file), packages[name], {*files})) for name, file in own.items()}
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
@@ -101,35 +102,22 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return sorted(left)
 
 
-def test_there_is_no_circle_of_files() -> None:
-    graph = {name: {one.name for one in found} for name, found in all_imports().items()}
-    assert circle(graph) == []
-
-
-def test_a_circle_is_found() -> None:
-    text = "def f():\n    from . import b\n"
-    graph = {
-        "p.a": {one.name for one in imports("p.a", text, "p", {"p.a", "p.b", "p.c"})},
-        "p.b": {one.name for one in imports("p.b", "import importlib\nimportlib.import_module('p.a')", "p", {"p.a"})},
-        "p.c": {"p.a"},
-    }
-    assert circle(graph) == ["p.a", "p.b", "p.c"]
-    assert circle({"p.a": {"p.b"}, "p.b": set()}) == []
-
-
-def test_imports_inside_functions_have_a_reason() -> None:
-    files = modules()
-    wrong: list[str] = []
+def check(tree: Tree) -> Iterator[Problem]:
+    """Yield circles of files, imports inside functions without a reason, and reasons that no import needs."""
+    every = all_imports(tree)
+    if left := circle({name: {one.name for one in names} for name, names in every.items()}):
+        yield Problem(FOLDER, 0, f"these import each other in a circle: {', '.join(left)}")
+    files = modules(tree)
     used: set[str] = set()
-    for module, found in all_imports().items():
-        file = files[module].relative_to(SOURCE / "workbench").as_posix()
-        for one in found:
+    for module, names in every.items():
+        file = files[module].relative_to(tree.root / FOLDER).as_posix()
+        for one in names:
             name = one.name.removeprefix(WORKBENCH)
             if one.in_function and name in OPTIONAL | SLOW.keys():
                 used.add(name)
             elif one.in_function and file in OTHERS:
                 used.add(file)
             elif one.in_function:
-                wrong.append(f"{file}:{one.line}: {one.name}")
-    assert wrong == []
-    assert used == OPTIONAL | SLOW.keys() | OTHERS.keys()
+                yield Problem(f"{FOLDER}/{file}", one.line, f"imports {one.name} inside a function: import it above")
+    for name in sorted((OPTIONAL | SLOW.keys() | OTHERS.keys()) - used) if every else ():
+        yield Problem(f"tools/lint/{Path(__file__).name}", 0, f"{name} is imported inside no function: take it out")

@@ -7,20 +7,44 @@ import functools
 import io
 import re
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from source_tree import Problem, Tree
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCE, KERNELS = "src/kiln/", "src/kiln/kernels/"
+SOURCE = "src/kiln/"
+KERNELS = "src/kiln/kernels/"
+OWN = "tools/lint/"
+"""The checks, which have the words that they refuse."""
 PAGES = (
-    "README.md", "CONTRIBUTING.md", "benchmarks/", "examples/", "tools/", "docs/architecture.md", "docs/blackwell.md",
-    "docs/bridges.md", "docs/cpu-target.md", "docs/explain/", "docs/hopper.md", "docs/kernels", "docs/knowledge/",
-    "docs/language.md", "docs/native.md", "docs/nvidia-target.md", "docs/performance.md", "docs/project/",
-    "docs/reference/concepts", "docs/reference/inline-ptx.md", "docs/reference/patterns",
-    "docs/reference/troubleshooting.md", "docs/sanitizer.md", "docs/tensors.md", "docs/tiles.md", "docs/workbench.md",
-)  # fmt: skip
+    "README.md",
+    "CONTRIBUTING.md",
+    "benchmarks/",
+    "examples/",
+    "tools/",
+    "docs/architecture.md",
+    "docs/blackwell.md",
+    "docs/bridges.md",
+    "docs/cpu-target.md",
+    "docs/explain/",
+    "docs/hopper.md",
+    "docs/kernels",
+    "docs/knowledge/",
+    "docs/language.md",
+    "docs/native.md",
+    "docs/nvidia-target.md",
+    "docs/performance.md",
+    "docs/project/",
+    "docs/reference/concepts",
+    "docs/reference/inline-ptx.md",
+    "docs/reference/patterns",
+    "docs/reference/troubleshooting.md",
+    "docs/sanitizer.md",
+    "docs/tensors.md",
+    "docs/tiles.md",
+    "docs/workbench.md",
+)
 """Programs and pages that are written by hand; docs/dialect.md and the API pages repeat docstrings."""
 
 
@@ -116,22 +140,15 @@ ALLOWED: tuple[Allowed, ...] = (
 """At most 60. The list only shrinks."""
 
 
-def files() -> list[Path]:
-    """Return what the test reads: sources, examples, benchmarks and pages."""
-    sources = [file for top in ("src/kiln", "examples", "benchmarks", "tools") for file in (ROOT / top).rglob("*.py")]
-    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    return sorted(file for file in [*sources, *pages] if file.name != "glossary.md")
-
-
 def words(name: str) -> list[str]:
     """Return the words of an identifier, in lower case: `HopperRows_of` has hopper, rows, of."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
-def names_and_prose(file: Path) -> tuple[set[tuple[int, str]], list[tuple[int, str]]]:
+def names_and_prose(tree: Tree, file: Path) -> tuple[set[tuple[int, str]], list[tuple[int, str]]]:
     """Return a file's identifiers, its path's parts among them as line 0, and its text for people; both with lines."""
-    names = {(0, part) for part in file.relative_to(ROOT).with_suffix("").parts}
-    text = file.read_text()
+    names = {(0, part) for part in file.relative_to(tree.root).with_suffix("").parts}
+    text = tree.text(file)
     if file.suffix == ".md":
         return names, list(enumerate(text.splitlines(), 1))
     prose: list[tuple[int, str]] = []
@@ -140,7 +157,7 @@ def names_and_prose(file: Path) -> tuple[set[tuple[int, str]], list[tuple[int, s
             names.add((token.start[0], token.string))
         elif token.type == tokenize.COMMENT:
             prose.append((token.start[0], token.string))
-    for node in ast.walk(ast.parse(text)):
+    for node in tree.nodes(file):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             prose += enumerate(node.value.splitlines(), node.lineno)
     return names, prose
@@ -154,7 +171,7 @@ def banned(table: tuple[Word, ...], path: str) -> tuple[re.Pattern[str], dict[st
     return (re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) if words else None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def has_word(pattern: re.Pattern[str], name: str) -> bool:
     """Return whether a word of an identifier matches."""
     return pattern.search(" ".join(words(name))) is not None
@@ -169,13 +186,13 @@ def is_clean_as_text(path: str, text: str) -> bool:
     return names is None or not any(has_word(names[0], name) for name in spelled)
 
 
-def private_words(file: Path) -> list[tuple[int, str, str]]:
+def private_words(tree: Tree, file: Path) -> list[tuple[int, str, str]]:
     """Return the private words of a file: line, word, what to write instead."""
-    path = file.relative_to(ROOT).as_posix()
-    if is_clean_as_text(path, file.read_text()):
+    path = tree.name(file)
+    if is_clean_as_text(path, tree.text(file)):
         return []
     allowed = {one.word for one in ALLOWED if one.file == path}
-    names, prose = names_and_prose(file)
+    names, prose = names_and_prose(tree, file)
     wrong: list[tuple[int, str, str]] = []
     for table, lines in ((IDENTIFIERS, [(line, " ".join(words(name))) for line, name in names]), (PROSE, prose)):
         if (search := banned(table, path)) is not None:
@@ -184,28 +201,14 @@ def private_words(file: Path) -> list[tuple[int, str, str]]:
     return sorted({one for one in wrong if one[1] not in allowed})
 
 
-def test_no_private_words() -> None:
-    wrong = [
-        f"{file.relative_to(ROOT)}:{line}: {word!r}, write: {instead}"
-        for file in files()
-        for line, word, instead in private_words(file)
-    ]
-    assert wrong == []
-
-
-def test_private_words_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    file = tmp_path / KERNELS / "latents" / "kernel.py"
-    file.parent.mkdir(parents=True)
-    file.write_text('"""Rows of the copy engine."""\n\nMOST_SUMS = 1  # for warp groups\ncheck_sum = "product"\n')
-    assert {(line, word) for line, word, _ in private_words(file)} == {
-        (0, "latents"), (3, "sums"), (1, "copy engine"), (3, "warp groups"), (4, "product")
-    }  # fmt: skip
-
-
-def test_exceptions_are_few_and_used() -> None:
-    assert len(ALLOWED) <= 60
-    assert all(one.reason for one in ALLOWED)
-    assert not {one.word for one in ALLOWED} & {"given", "told", "latents", "doors", "meanwhile"}
-    stale = [one for one in ALLOWED if one.word not in (ROOT / one.file).read_text().lower()]
-    assert stale == []
+def check(tree: Tree) -> Iterator[Problem]:
+    """Yield the private words of sources, examples, benchmarks, tools and pages, and exceptions that nothing needs."""
+    sources = [file for top in ("src/kiln", "examples", "benchmarks", "tools") for file in tree.files(top)]
+    for file in (*sources, *tree.pages()):
+        if file.name != "glossary.md" and not tree.name(file).startswith(OWN):
+            for line, word, instead in private_words(tree, file):
+                yield tree.at(file, line, f"{word!r} is a private word, write: {instead}")
+    for one in ALLOWED:
+        file = tree.root / one.file
+        if file.exists() and one.word not in tree.text(file).lower():
+            yield Problem(one.file, 0, f"no longer has {one.word!r}: take it out of ALLOWED in {Path(__file__).name}")
