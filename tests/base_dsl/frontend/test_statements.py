@@ -212,6 +212,30 @@ def break_inside_with_inside_a_loop(a, n):
     return s
 
 
+@case((3, 1), (1, 3), (3, 0))
+def read_by_finally_after_return(a, b):
+    w = 3
+    try:
+        if a > b:
+            w = 4
+        return a
+    finally:
+        if b == 0:
+            a = w
+
+
+@case((3, 1), (1, 3))
+def read_behind_a_caught_raise(a, b):
+    w = 3
+    try:
+        if a > b:
+            w = 4
+        raise KeyError
+    except KeyError:
+        pass
+    return a + w
+
+
 @case(0, 3)
 def try_finally(a):
     r = 0

@@ -199,6 +199,8 @@ class Liveness:
         # What inner functions capture, or rebind from here, may be read at any time.
         self._always: frozenset[str] = frozenset()
         self._rebound: set[str] = set()
+        # What is read after a return or raise: by the `try` statements around it, and behind those.
+        self._at_exit: frozenset[str] = frozenset()
         if has_scopes:
             self._always = frozenset(self._captured_by_inner(body) | declared_outside(body))
             self._rebound = rebound_by_inner(body)
@@ -273,7 +275,7 @@ class Liveness:
         if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
             loads |= {stmt.target.id}
         if isinstance(stmt, (ast.Return, ast.Raise)):
-            after = frozenset()
+            after = self._at_exit
         return (after - self.killed(stmt)) | loads
 
     def _loop(self, stmt: Loop, after: frozenset[str]) -> frozenset[str]:
@@ -307,6 +309,9 @@ class Liveness:
         # Any statement of the body may jump to a handler: nothing is killed inside.
         parts: list[ast.AST] = [*stmt.body, *stmt.handlers, *stmt.orelse, *stmt.finalbody]
         everything = after | self.names(*parts)[0]
+        outer = self._at_exit
+        self._at_exit = outer | everything
         for block in (stmt.body, *(h.body for h in stmt.handlers), stmt.orelse, stmt.finalbody):
             self.block(block, everything)
+        self._at_exit = outer
         return everything
