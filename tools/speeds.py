@@ -39,7 +39,7 @@ def _beside(what: str, table: str, row: tuple[str, ...], *peers: str) -> Speed:
 
 
 def _rows(what: str, *row: str) -> Speed:
-    return Speed(what, "memory_bound", "Row-wise kernels, forward", row, {"PyTorch": "torch us"}, "Kiln us", "us")
+    return _beside(what, "Memory-bound kernels", row, "PyTorch", "torch.compile", "QuACK*")
 
 
 def _gemm(what: str, *row: str) -> Speed:
@@ -61,8 +61,11 @@ SPEEDS = {
         "attention",
         "4 x 8192, 16 heads, head_dim 128, causal",
     ),
+    "attention backward full": _attention(
+        "attention backward, same shape without a mask", "attention backward", "4 x 8192, 16 heads, head_dim 128, full"
+    ),
     "attention backward": _attention(
-        "attention backward, same shape", "attention backward", "4 x 8192, 16 heads, head_dim 128, causal"
+        "attention backward, same shape, causal", "attention backward", "4 x 8192, 16 heads, head_dim 128, causal"
     ),
     "attention backward 64": _attention(
         "attention backward, 32 heads, head_dim 64", "attention backward", "4 x 8192, 32 heads, head_dim 64, causal"
@@ -76,9 +79,12 @@ SPEEDS = {
         "MLA decode, bf16, batch 128, 16 heads, 8192 tokens", "MLA decode", "128 x 8192, 1 query, 16 heads"
     ),
     "mla 128": _attention("MLA decode, 128 heads, same cache", "MLA decode", "128 x 8192, 1 query, 128 heads"),
+    "softmax": _rows("softmax, bf16, 16384 x 32768", "softmax", "16384 x 32768"),
+    "rms_norm": _rows("RMSNorm, bf16, 32768 x 4096", "rms_norm", "32768 x 4096"),
+    "cross_entropy": _rows("cross-entropy, bf16, 8192 x 131072", "cross_entropy", "8192 x 131072"),
+    "topk": _rows("softmax and top-8, bf16, 65536 x 256", "topk, softmax, k = 8", "65536 x 256"),
 }
 """What the table shows, by a short name."""
-SOFTMAX = _rows("softmax, bf16, 16384 x 8192", "softmax", "16384", "8192", "bfloat16")
 
 
 class Shown(NamedTuple):
@@ -95,7 +101,15 @@ class Shown(NamedTuple):
 
 
 def _example(what: str, row: tuple[str, ...], peer: str = "PyTorch") -> Speed:
-    return Speed(what, "gallery", "Memory-bound examples", row, {peer: "torch us"}, "Kiln us", "us")
+    return Speed(
+        what,
+        "gallery",
+        "Memory-bound examples",
+        row,
+        {peer: "torch us", "torch.compile": "torch.compile us"},
+        "Kiln us",
+        "us",
+    )
 
 
 _KERNELS = "../src/kiln/kernels"
@@ -107,7 +121,7 @@ GALLERY = (
         "A row is read once, its elements stay in the registers of the lanes, shuffles find the maximum and the sum, "
         "and the result is written once.",
         f"{_KERNELS}/impl/rowwise/softmax_and_norms.py",
-        SOFTMAX,
+        SPEEDS["softmax"],
         "kernels.md#row-wise-kernels",
     ),
     Shown(
@@ -117,7 +131,7 @@ GALLERY = (
         "A row is read once into the registers of the lanes; the mean of its squares gives a factor, and the scaled "
         "row is written once.",
         f"{_KERNELS}/impl/rowwise/softmax_and_norms.py",
-        _rows("RMSNorm, bf16, 16384 x 8192", "rms_norm", "16384", "8192", "bfloat16"),
+        SPEEDS["rms_norm"],
         "kernels.md#row-wise-kernels",
     ),
     Shown(
