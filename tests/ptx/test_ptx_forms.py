@@ -17,6 +17,8 @@ from kiln.ptx.syntax import Address, Pair, Register, Statement, Vector, parse
 
 LETTERS = {"b16": "h", "b32": "r", "b64": "d", "f32": "f", "pred": "p", "b128": "q", "": "r"}
 ADDRESSES = {"shared": "%s0", "cluster": "%s0", "tmem": "%r0", "global": "%g0", "generic": "%m0"}
+NUMBERS = {"size": "16", "ordinal": "1", "value": "1"}
+"""Operands that are numbers in the instruction."""
 OWN_SPACE = ("shared", "shared::cta", "shared::cluster", "global")
 
 
@@ -47,11 +49,12 @@ def operands(form: Form, values: dict[str, Any]) -> dict[str, Any]:
         if place.name in form.fields and not values.get(place.name):
             continue
         if place.type == "imm":
-            text = "64"
+            text = NUMBERS.get(place.name, "64")
         elif place.type in ADDRESSES:
             text = ADDRESSES[place.type] if spaces or place.type != "shared" else "%sx0"
         else:
-            letter = LETTERS[place.type]
+            element = str(values.get("type") or values.get("reduction", "")).rpartition(".")[2]
+            letter = LETTERS[place.type if place.type or not element else f"b{element[1:]}"]
             text = f"%{letter}{ {'p': 1, 'q': 0}.get(letter, number) }"
         written[place.name] = [text] * (form.count(place.name, values) or 2) if place in form.lists else text
     return written
@@ -80,6 +83,8 @@ def test_what_is_printed_is_read_as_the_same(form: Form):
         assert got == {name: text for name, text in given.items() if name not in form.written}
 
 
+FAMILIES = {form.opcode[0] for form in FORMS} - {"st", "red", "prefetch"}
+"""What instructions begin with of which all have forms."""
 REFUSED_VALUES = re.compile(r"setmaxnreg|alloc\S* \S+ \d+;")
 """What ptxas refuses for the value of an operand, which handlers check."""
 
@@ -89,10 +94,10 @@ def test_forms_are_those_that_ptxas_takes(probe: Probe):
     for one in parse(probe.text).statements:
         assert isinstance(one, Statement)
         if probe.targets != "-" or REFUSED_VALUES.search(probe.text):
-            FORMS.read(one)
-        elif one.name in {form.opcode[0] for form in FORMS}:
+            assert FORMS.read(one) or one.name not in FAMILIES
+        elif one.name in FAMILIES:
             with pytest.raises(UnknownForm):
-                FORMS.read(one)
+                assert FORMS.read(one)
 
 
 @pytest.mark.quick(4)
@@ -142,7 +147,6 @@ def test_operands_have_their_places(text: str):
     ("text", "words"),
     [
         ("mbarrier.arrive.acquire.cta.shared.b64 _, [a];", r"the modifier .acquire: there may be"),
-        ("mbarrier.foo.b64 [a];", r"there are mbarrier.init, mbarrier.inval"),
         ("redux.sync.mul.s32 a, b, c;", r"the modifier .mul where .add.s32, .* or .xor.b32 is expected"),
         ("mbarrier.init.shared [a], b;", r".b64 is missing"),
         ("mbarrier.init.b64 [a];", r"its operands are `\[pointer: shared\], count: b32`"),

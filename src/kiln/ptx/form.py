@@ -13,7 +13,8 @@ can be.
 Operands have a name and a type: a type of PTX, `imm` for a number in the text, or the state space of an address. `out` is a
 destination. `[a]` is an address, `{a}` a vector, `{a, b}` a vector of two, `[a, {b}]` a box of a tensor, `d|p` a pair of
 which the second may be missing, `{, a}` an operand that may be missing. An operand with the name of a field is there
-exactly where the field is. Numbers and `_` are written as they are. `counts` says how many registers vectors have.
+exactly where the field is. Numbers and `_` are written as they are. `counts` says how many registers vectors have,
+`rule` which values of fields do not go together.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from .syntax import Address, Immediate, Operand, Pair, Register, Statement, Vect
 
 Count = int | Callable[[Mapping[str, Any]], int]
 """A number, or a function of the values of fields."""
+Rule = Callable[[Mapping[str, Any]], str]
+"""A function that returns which rule values of fields break."""
 Choices = str | tuple[int | str, ...] | Mapping[str, Any]
 
 _WORD = r"\.(?:[\w:]|<\w+>|\{::\w+\})+"
@@ -127,11 +130,21 @@ def _is(meant: Any, value: Any) -> bool:
     return value is not None and value is not False if meant is True else meant == value
 
 
+def _none(_fields: Mapping[str, Any]) -> str:
+    return ""
+
+
 class Form:
     """An instruction: its opcode, and the syntax of its modifiers and operands."""
 
     def __init__(
-        self, opcode: str, syntax: str, counts: Mapping[str, Count] | None = None, /, **choices: Choices
+        self,
+        opcode: str,
+        syntax: str,
+        counts: Mapping[str, Count] | None = None,
+        rule: Rule | None = None,
+        /,
+        **choices: Choices,
     ) -> None:
         self.opcode = tuple(opcode.split("."))
         modifiers, _, operands = syntax.partition(" ")
@@ -139,6 +152,7 @@ class Form:
         self.operands = operands.strip()
         self.counts = counts or {}
         """How many registers vectors have."""
+        self.rule = rule or _none
         self.groups = tuple(_groups(modifiers, choices))
         self.slots = tuple(_slots(self.operands))
         self.places = tuple(place for slot in self.slots for place in slot.places)
@@ -146,7 +160,7 @@ class Form:
         self.written = {place.name: place.name for place in self.places if place.is_literal}
         self.lists = frozenset(slot.places[-1] for slot in self.slots if slot.is_list)
         self.fields = tuple(dict.fromkeys(name for group in self.groups for name in group.fields))
-        self.names = tuple(dict.fromkeys((*self.fields, *(place.name for place in self.places))))
+        self.names = self.place_names.union(self.fields)
         assert choices.keys() <= set(self.fields), f"{self.line} has no {choices.keys() - set(self.fields)}"
 
     def __str__(self) -> str:
@@ -174,7 +188,8 @@ class Form:
         groups = [[a.values for a in group.alternatives] + [{}] * group.optional for group in self.groups]
         for values in itertools.product(*groups):
             merged = {name: value for part in values for name, value in part.items()}
-            if all(merged.get(name) == value for part in values for name, value in part.items()):
+            consistent = all(merged.get(name) == value for part in values for name, value in part.items())
+            if consistent and not self.rule(dict.fromkeys(self.fields) | merged):
                 yield merged
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -356,20 +371,21 @@ class Forms:
                 yield from forms
 
     def read(self, statement: Statement) -> Reading | None:
-        """Return an instruction as one of the forms; None if its first word is not in the table.
+        """Return an instruction as one of the forms; None if its opcode is not in the table.
 
-        Raises `UnknownForm` for one that has none of the forms.
+        Raises `UnknownForm` for one that has none of the forms of its opcode.
         """
-        opcodes = self._forms.get(statement.name)
-        if opcodes is None:
-            return None
         forms, words = self._candidates(statement.name, statement.modifiers)
+        if not forms:
+            return None
         fitting = [
             (form, values) for form, (values, left, missing) in _matches(forms, words) if not left and not missing
         ]
         for form, values in fitting:
             operands = form.match(values, statement.operands)
             if operands is not None:
+                if rule := form.rule(values):
+                    raise UnknownForm(rule)
                 return Reading(form, values, operands)
         if fitting:
             raise UnknownForm("its operands are " + " or ".join(f"`{form.operands}`" for form, _ in fitting))
@@ -378,12 +394,15 @@ class Forms:
     def _candidates(self, name: str, modifiers: tuple[str, ...]) -> tuple[tuple[Form, ...], tuple[str, ...]]:
         """Return the forms of the longest opcode that an instruction begins with, and its modifiers."""
         whole = (name, *modifiers)
-        opcodes = self._forms[name]
+        opcodes = self._forms.get(name, {})
         for length in range(len(whole), 0, -1):
             if whole[:length] in opcodes:
                 return tuple(opcodes[whole[:length]]), whole[length:]
-        listed = ", ".join(".".join(opcode) for opcode in opcodes)
-        raise UnknownForm(f"there are {listed}")
+        return (), ()
+
+    def opcodes(self, name: str) -> list[str]:
+        """Return the opcodes that begin with a word."""
+        return [".".join(opcode) for opcode in self._forms.get(name, ())]
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
+from ...ptx.copies import BULK_REDUCTIONS, SHARED_REDUCTIONS
 from ..declaration import PURE, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I16, I32, I64, Pointer, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
@@ -163,29 +164,6 @@ def bulk_load(
     emit("cute_nvgpu.bulk_load", (), operands, attrs)
 
 
-_INTEGERS = ("u32", "s32", "u64", "s64")
-BULK_REDUCTIONS: dict[str, tuple[str, ...]] = {
-    "add": ("u32", "s32", "u64", "f16", "bf16", "f32", "f64"),
-    "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
-    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"),
-    "inc": ("u32",),
-    "dec": ("u32",),
-    "and": _INTEGERS,
-    "or": _INTEGERS,
-    "xor": _INTEGERS,
-}
-"""The reductions of bulk copies to global memory, and their element types."""
-SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
-    "add": ("u32", "s32", "u64"),
-    "min": ("u32", "s32"),
-    "max": ("u32", "s32"),
-    "inc": ("u32",),
-    "dec": ("u32",),
-    "and": ("u32", "s32"),
-    "or": ("u32", "s32"),
-    "xor": ("u32", "s32"),
-}
-"""The reductions of bulk copies to the shared memory of a CTA of the cluster, and their element types."""
 Reduction: Any = one_of(*BULK_REDUCTIONS)
 ReducedElement: Any = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 

@@ -84,6 +84,7 @@ class DeviceBuilder(Builder):
         written as it is; a list for a vector. Destinations that are not among them are the results; a predicate becomes
         an i32. `around` is the text around the instruction, with `%s` in its place.
         """
+        assert form.names >= parts.keys(), f"{form} has no {parts.keys() - form.names}"
         values: list[ir.Value] = []
         written = tuple(self._written(place, parts.get(place.name), values) for place in form.places)
         fields = tuple((name, parts.get(name)) for name in form.fields if name not in form.place_names)
@@ -179,11 +180,25 @@ def prints(
         if feature is not None:
             x.require(op, feature, what)
         form = forms[type(op)]
-        parts = {name: getattr(op, name) for name in form.names if name in vars(type(op))}
         results = [result.type for result in op.operation.results]
-        return b.ptx(form, results, **{**fixed, **parts})
+        return b.ptx(form, results, **fixed, **parts_of(op, form))
 
     handlers.expands(*forms)(expand)
+
+
+_SWITCHES = {"mask": "multicast", "policy": "hint"}
+"""Attributes that say whether an operand counts."""
+
+
+def parts_of(op: OpView, form: Form) -> dict[str, Any]:
+    """Return the fields and operands of a form that an operation has by the same names."""
+    kind = vars(type(op))
+    parts: dict[str, Any] = {}
+    for name in form.names:
+        if name in kind:
+            switch = _SWITCHES.get(name, "")
+            parts[name] = getattr(op, name) if switch not in kind or getattr(op, switch) else None
+    return parts
 
 
 def emits(

@@ -89,4 +89,5 @@ def test_boxes():
 def test_what_is_not_executed():
     arrays = np.zeros(512, np.float32), np.zeros((16, 32), np.float32), np.zeros(16, np.int64)
     with kiln.target("cpu"), pytest.raises(DSLNotImplemented, match="wide columns of pixels"):
-        program(LOAD.replace(".global.", ".global.im2col::w."))(*arrays)
+        wide = LOAD.replace(".2d", ".3d").replace(".global.", ".global.im2col::w.")
+        program(wide.replace("$3}], [$4]", "$3, 0}], [$4], {0, 0}"))(*arrays)

@@ -239,7 +239,9 @@ class Machine:
             raise Refused(str(reason)) from None
         handler = self.instructions.get(statement.name if reading is None else reading.form.line)
         if handler is None:
-            raise Refused("the instruction is not known to the CPU target")
+            opcodes = [] if reading else FORMS.opcodes(statement.name)
+            there_are = f": there are {', '.join(opcodes)}" if opcodes else ""
+            raise Refused(f"the instruction is not known to the CPU target{there_are}")
         made = handler.expand(self, statement if reading is None else Fields(self, reading))
         if made is not None:
             self.set(statement.operands[0], made)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
-from ....dialects.nvgpu.async_copy import BULK_REDUCTIONS
 from ....mlir import context, ir
 from ....ptx import control
 from ....ptx import sync as sync_forms
-from ....ptx.syntax import Address, Immediate, Operand, Statement, Vector
+from ....ptx.syntax import Address, Operand, Statement, Vector
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
-from ..ops import async_copy
 from ..ops import memory as memory_ops
 from ..ops.cluster import peer
 from ..ops.cute import shared_pointer
 from ..ops.sync import fence
-from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
 from ..runtime.record_access import block_of
 from ..sanitizer.hooks import hooks_of
 from ..sanitizer.state import SCOPES
 from .machine import BITS, ORDERS, PARTS, Fields, Machine, Refused, float_type, is_float, reads, resized, typed
-from .tma import copy_box
 
 INSTRUCTIONS = Handlers()
 
@@ -76,9 +71,6 @@ def _ld(m: Machine, s: Statement) -> ir.Value | None:
 @INSTRUCTIONS.expands("st")
 def _st(m: Machine, s: Statement) -> None:
     kind = typed(s)
-    if "async" in s.modifiers:
-        _st_async(m, kind, s.operands)
-        return
     address, source = _without_policy(s)
     type_, count = _vector_type(s, kind)
     pointer = m.pointer(address, _space(s))
@@ -89,14 +81,6 @@ def _st(m: Machine, s: Statement) -> None:
     else:
         raise Refused("a vector store needs a vector")
     memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, _order(s), _memory(s))
-
-
-def _st_async(m: Machine, kind: str, operands: Sequence[Operand]) -> None:
-    """Store to another block of the cluster, then complete the bytes on its mbarrier."""
-    parts = operands[1].parts if isinstance(operands[1], Vector) else (operands[1],)
-    pointer = m.pointer(operands[0], "shared::cluster")
-    mbarrier = m.pointer(operands[2], "shared::cluster")
-    async_copy.store_async(m.x, m.op, m.b, pointer, [m.bits(part, BITS[kind]) for part in parts], mbarrier)
 
 
 _ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
@@ -218,83 +202,3 @@ def _nothing(_m: Machine, _s: Statement | Fields) -> None:
 @reads(INSTRUCTIONS, control.NANOSLEEP)
 def _nanosleep(m: Machine, _f: Fields) -> None:
     m.x.let_others_run(m.op, m.b, "nanosleep")
-
-
-@INSTRUCTIONS.expands("cp")
-def _cp(m: Machine, s: Statement) -> None:
-    x = m.x
-    op = m.op
-    b = m.b
-    modifiers = s.modifiers
-    operands = list(s.operands)
-    if "tensor" in modifiers:
-        copy_box(m, s)
-        return
-    if "reduce" in modifiers and "bulk_group" in modifiers:
-        x.function.copies = True
-        target = m.pointer(operands[0], "global")
-        source = m.pointer(operands[1], "shared")
-        how = s.one_of(*BULK_REDUCTIONS)
-        kind = typed(s)
-        element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
-        if element not in BULK_REDUCTIONS.get(how, ()):
-            raise Refused(f"the reduction {how} of {kind}")
-        async_copy.bulk_reduce(x, op, b, (how, element), target, source, m.bits(operands[2], 32))
-        return
-    if modifiers[:1] != ("async",):
-        raise Refused("this copy")
-    if "prefetch" in modifiers:
-        return
-    x.function.copies = True
-    frame = x.frame_of(op)
-    hooks = hooks_of(x, op)
-    bulk = "bulk" in modifiers
-    queue = b.i32(BULK_QUEUE if bulk else COPY_QUEUE)
-    commit = hooks.bulk_commit if bulk else lambda b: hooks.commit(b, COPY)
-    if "commit_group" in modifiers:
-        x.call(b, "kiln_cpu_commit", [frame, queue])
-        commit(b)
-    elif "wait_group" in modifiers or "wait_all" in modifiers:
-        if "wait_all" in modifiers:
-            x.call(b, "kiln_cpu_commit", [frame, queue])
-            commit(b)
-        count = m.bits(operands[0], 32) if operands else b.i32(0)
-        x.call(b, "kiln_cpu_wait_for_groups", [frame, queue, count])
-        if bulk:
-            hooks.bulk_waited(b, count, "read" in modifiers)
-        else:
-            hooks.waited(b, count, COPY)
-    elif "mbarrier" in modifiers:
-        mbarrier = m.pointer(operands[0], "shared")
-        if "noinc" not in modifiers:  # one more arrival is missing until this one comes
-            hooks.mbarrier_after(b, mbarrier)
-            x.call(b, "kiln_cpu_mbarrier", [mbarrier, b.i32(-1), b.i32(0)])
-        hooks.copies_arrive(b, mbarrier)
-        x.call(b, "kiln_cpu_copy_arrive", [frame, mbarrier])
-        hooks.mbarrier_after(b, mbarrier)
-    elif "bulk" in modifiers and len(operands) in (4, 5):
-        spaces = [part for part in modifiers if part.split("::")[0] in ("shared", "global")]
-        target = m.pointer(operands[0], "shared")
-        source = m.pointer(operands[1], spaces[-1])
-        size = m.bits(operands[2], 32)
-        mbarrier = m.pointer(operands[3], "shared")
-        if "multicast::cluster" in modifiers:
-            async_copy.multicast(x, op, b, target, source, size, mbarrier, m.bits(operands[4], 16))
-            return
-        if len(operands) == 5 and "L2::cache_hint" not in modifiers:
-            raise Refused("five operands")
-        async_copy.bulk_load(x, op, b, target, source, size, mbarrier)
-    elif "bulk" in modifiers and "bulk_group" in modifiers:
-        target = m.pointer(operands[0], "global")
-        source = m.pointer(operands[1], "shared")
-        async_copy.bulk_store(x, op, b, target, source, m.bits(operands[2], 32))
-    elif "bulk" not in modifiers:
-        size = operands[2]
-        if not isinstance(size, Immediate):
-            raise Refused("a copy of a size that is no number")
-        taken = m.bits(operands[3], 32) if len(operands) > 3 else b.i32(int(size.value))
-        target = m.pointer(operands[0], "shared")
-        source = m.pointer(operands[1], "global")
-        async_copy.copy_async(x, op, b, target, source, taken, int(size.value))
-    else:
-        raise Refused("this bulk copy")

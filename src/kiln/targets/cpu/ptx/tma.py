@@ -2,66 +2,56 @@
 
 from __future__ import annotations
 
-from ....mlir import ir
-from ....ptx.syntax import Address, Immediate, Operand, Statement, Vector
+from ....ptx import tma
 from ...lowering.expansion import Handlers
 from ..ops import tma as tma_ops
-from ..runtime.tensor_maps import FIELDS
-from .machine import Machine, Refused
+from .machine import Fields, Machine, Refused, reads
 
 INSTRUCTIONS = Handlers()
 
-_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
-
-def _box(m: Machine, operand: Operand) -> tuple[ir.Value, list[ir.Value]]:
-    """Return the map and the coordinates of `[map, {a, b}]`."""
-    if not isinstance(operand, Address) or not isinstance(operand.base, Vector) or len(operand.base.parts) != 2:
-        raise Refused("a box is written [map, {coordinates}]")
-    map_, places = operand.base.parts
-    parts = places.parts if isinstance(places, Vector) else (places,)
-    return m.pointer(Address(map_), ""), [m.bits(part, 32) for part in parts]
-
-
-def copy_box(m: Machine, s: Statement) -> None:
-    """`cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`."""
-    if s.starts("im2col::"):
+@reads(INSTRUCTIONS, tma.LOAD, tma.LOAD_ROWS, tma.LOAD_PIXELS)
+def _load(m: Machine, f: Fields) -> None:
+    pixels = f.form is tma.LOAD_PIXELS
+    if pixels and f.mode != "im2col":
         raise Refused("wide columns of pixels")
-    if "prefetch" in s.modifiers:
-        return
-    im2col = bool(s.starts("im2col"))
-    rows = bool(s.starts("tile::"))
-    if "bulk_group" in s.modifiers:
-        map_, places = _box(m, s.operands[0])
-        reduction = s.one_of(*_REDUCTIONS) if "reduce" in s.modifiers else ""
-        tma_ops.store(m.x, m.op, m.b, map_, m.pointer(s.operands[1], "shared"), places, reduction, im2col, rows)
-        return
-    shared, box, mbarrier, *more = s.operands
-    target = m.pointer(shared, "shared")
-    map_, places = _box(m, box)
-    offsets: list[ir.Value] = []
-    if im2col:
-        packed = more.pop(0)
-        if not isinstance(packed, Vector):
-            raise Refused("offsets of pixels are a vector")
-        offsets = [m.bits(part, 16) for part in packed.parts]
-    mask = m.bits(more[0], 16) if "multicast::cluster" in s.modifiers else None
-    signalled = m.pointer(mbarrier, "shared")
-    group = 2 if "cta_group::2" in s.modifiers else 1
-    tma_ops.load(m.x, m.op, m.b, map_, target, signalled, places, offsets, mask, gathers=rows, cta_group=group)
+    tma_ops.load(
+        m.x,
+        m.op,
+        m.b,
+        f.map,
+        f.target,
+        f.mbarrier,
+        f.coordinates,
+        f.offsets if pixels else [],
+        f.mask,
+        gathers=f.form is tma.LOAD_ROWS,
+        cta_group=f.cta_group or 1,
+    )
 
 
-@INSTRUCTIONS.expands("tensormap")
-def _tensormap(m: Machine, s: Statement) -> None:
-    if "cp_fenceproxy" in s.modifiers:
-        tma_ops.publish(m.x, m.op, m.b, m.pointer(s.operands[0], "global"), m.pointer(s.operands[1], "shared"))
-        return
-    field = s.one_of(*FIELDS)
-    if "replace" not in s.modifiers or not field:
-        raise Refused("this change of a tensor map")
-    ordinal = s.operands[1] if len(s.operands) == 3 else Immediate(0)
-    if not isinstance(ordinal, Immediate):
-        raise Refused("an ordinal that is no number")
-    value = m.bits(s.operands[-1], 64 if field in ("global_address", "global_stride") else 32)
-    map_ = m.pointer(s.operands[0], s.starts("shared", "global"))
-    tma_ops.replace(m.x, m.op, m.b, map_, field, int(ordinal.value), value)
+@reads(INSTRUCTIONS, tma.STORE, tma.STORE_ROWS, tma.STORE_PIXELS, tma.REDUCE, tma.REDUCE_PIXELS)
+def _store(m: Machine, f: Fields) -> None:
+    reduction = f.reduction if "reduction" in f.form.fields else ""
+    im2col = f.form in (tma.STORE_PIXELS, tma.REDUCE_PIXELS)
+    scatters = f.form is tma.STORE_ROWS
+    tma_ops.store(m.x, m.op, m.b, f.map, f.source, f.coordinates, reduction, im2col, scatters)
+
+
+@reads(INSTRUCTIONS, tma.PREFETCH, tma.PREFETCH_ROWS, tma.PREFETCH_PIXELS, tma.MAP_PREFETCH)
+def _prefetch(_m: Machine, _f: Fields) -> None:
+    """Do nothing: caches are not modelled."""
+
+
+@reads(INSTRUCTIONS, tma.PUBLISH)
+def _publish(m: Machine, f: Fields) -> None:
+    tma_ops.publish(m.x, m.op, m.b, f.target, f.source)
+
+
+@reads(
+    INSTRUCTIONS, tma.REPLACE_ADDRESS, tma.REPLACE_STRIDE, tma.REPLACE_RANK, tma.REPLACE_EXTENT, tma.REPLACE_CONSTANT
+)
+def _replace(m: Machine, f: Fields) -> None:
+    ordinal = f.ordinal if "ordinal" in f.form.names else 0
+    value = m.b.i32(f.value) if f.form is tma.REPLACE_CONSTANT else f.value
+    tma_ops.replace(m.x, m.op, m.b, m.pointer(f.map, f.space or ""), f.field, ordinal, value)
