@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from .form import Form
+from .form import Form, Values
 
 HINT = "L2::cache_hint"
 MULTICAST = "multicast::cluster"
@@ -25,7 +22,7 @@ WAIT_ALL = Form("cp.async.wait_all", "")
 ARRIVE = Form("cp.async.mbarrier.arrive", "{.<noinc>}{.shared{::cta}}.b64 [pointer: shared]", noinc="noinc")
 
 
-def no_multicast(fields: Mapping[str, Any]) -> str:
+def no_multicast(fields: Values) -> str:
     """Return that a copy to `shared::cta` goes to no other CTA."""
     return "it has .multicast::cluster to .shared::cta" if fields["mask"] and fields["space"] == "cta" else ""
 
@@ -122,7 +119,7 @@ STORE_ASYNC = Form(
 STORE_ASYNC_VECTOR = Form(
     "st.async",
     f".shared::cluster{_COMPLETES}.v<count>.<type> [target: cluster], {{value}}, [mbarrier: cluster]",
-    {"value": lambda fields: fields["count"]},
+    {"value": "count"},
     count=(2, 4),
     type="b32 b64 u32 u64 s32 s64 f32 f64",
 )

@@ -24,15 +24,21 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from .syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
 
-Count = int | Callable[[Mapping[str, Any]], int]
-"""A number, or a function of the values of fields."""
-Rule = Callable[[Mapping[str, Any]], str]
+Value = int | str | None
+"""The value of a field: a word, a number, a flag, or None where it is missing."""
+Values = Mapping[str, Value]
+Count = int | str | Callable[[Values], int]
+"""A number, the name of the field that has it, or a function of the values of fields."""
+Rule = Callable[[Values], str]
 """A function that returns which rule values of fields break."""
-Choices = str | tuple[int | str, ...] | Mapping[str, Any]
+Choices = str | tuple[int | str, ...] | Mapping[str, int] | Mapping[str, str]
+Spelled = Value | Sequence[str]
+"""A part of an instruction as it is printed: the value of a field, an operand, the operands of a vector."""
+Operands = dict[str, Operand | tuple[Operand, ...]]
+"""Operands as they are read, by their names in the form; tuples for vectors."""
 
 _WORD = r"\.(?:[\w:]|<\w+>|\{::\w+\})+"
 _GROUP = re.compile(rf"\{{(?P<optional>(?:{_WORD})+)\}}|{_WORD}")
@@ -79,7 +85,7 @@ class Alternative:
     """One spelling of a group of modifiers, and the values of its fields."""
 
     words: tuple[str, ...]
-    values: dict[str, Any]
+    values: dict[str, Value]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +110,7 @@ class Group:
                 return best
         return None
 
-    def of(self, fields: Mapping[str, Any]) -> Alternative | None:
+    def of(self, fields: Mapping[str, Spelled]) -> Alternative | None:
         """Return the alternative with values; None if it is to be left out."""
         values = [fields.get(name) for name in self.fields]
         if self.optional and values and all(value is None or value is False for value in values):
@@ -125,12 +131,12 @@ class Group:
 _MOST_LISTED = 12
 
 
-def _is(meant: Any, value: Any) -> bool:
+def _is(meant: Value, value: Spelled) -> bool:
     """Return whether a value of a field is the one that a word means; of a flag it is anything but None and False."""
     return value is not None and value is not False if meant is True else meant == value
 
 
-def _none(_fields: Mapping[str, Any]) -> str:
+def _none(_fields: Values) -> str:
     return ""
 
 
@@ -168,7 +174,7 @@ class Form:
 
     # --- printing -----------------------------------------------------------------------------------------------------
 
-    def name(self, fields: Mapping[str, Any]) -> str:
+    def name(self, fields: Mapping[str, Spelled]) -> str:
         """Return the opcode with the modifiers that stand for values of fields."""
         words = list(self.opcode)
         for group in self.groups:
@@ -177,13 +183,13 @@ class Form:
                 words += alternative.words
         return ".".join(words)
 
-    def text(self, parts: Mapping[str, Any]) -> str:
+    def text(self, parts: Mapping[str, Spelled]) -> str:
         """Return the instruction, without a semicolon. `parts` are fields, and operands as they are written, vectors as lists."""
         parts = {**parts, **self.written}
         written = [_written(slot, parts) for slot in self.slots]
         return f"{self.name(parts)} {', '.join(text for text in written if text)}".rstrip()
 
-    def choices(self) -> Iterator[dict[str, Any]]:
+    def choices(self) -> Iterator[dict[str, Value]]:
         """Yield the values of fields of every spelling; those of absent optional fields are left out."""
         groups = [[a.values for a in group.alternatives] + [{}] * group.optional for group in self.groups]
         for values in itertools.product(*groups):
@@ -194,13 +200,13 @@ class Form:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def modifiers(self, words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[Group]]:
+    def modifiers(self, words: Sequence[str]) -> tuple[dict[str, Value], list[str], list[Group]]:
         """Return the values of fields, the modifiers that are not of this form, and the groups that are missing.
 
         Modifiers may have any order, except that state spaces have that of the form.
         """
         left = list(words)
-        values: dict[str, Any] = {}
+        values: dict[str, Value] = {}
         missing: list[Group] = []
         spaces: list[str] = []
         for group in self.groups:
@@ -217,18 +223,23 @@ class Form:
             left = stated
         return values, left, missing
 
-    def count(self, name: str, values: Mapping[str, Any]) -> int | None:
+    def count(self, name: str, values: Values) -> int | None:
         """Return how many registers a vector has; None if any number."""
         count = self.counts.get(name)
+        if isinstance(count, str):
+            field = values[count]
+            assert isinstance(field, int)
+            return field
         return count(values) if callable(count) else count
 
-    def match(self, values: Mapping[str, Any], operands: Sequence[Operand]) -> dict[str, Any] | None:
+    def match(self, values: Values, operands: Sequence[Operand]) -> Operands | None:
         """Return operands by their names, tuples of them for vectors; None if they are not of this form."""
         parts = _match(self.slots, operands, values)
-        for name in self.counts if parts else ():
+        for name in self.counts:
             count = self.count(name, values)
-            if parts and name in parts and len(parts[name]) != count:
-                raise UnknownForm(f"{len(parts[name])} registers of {name} where there are {count}")
+            registers = parts.get(name) if parts else None
+            if isinstance(registers, tuple) and len(registers) != count:
+                raise UnknownForm(f"{len(registers)} registers of {name} where there are {count}")
         return parts
 
 
@@ -244,7 +255,7 @@ def _groups(text: str, choices: Mapping[str, Choices]) -> Iterator[Group]:
 
 def _alternatives(template: str, choices: Mapping[str, Choices]) -> Iterator[Alternative]:
     short = re.sub(r"\{::\w+\}", "", template)
-    spelled: list[tuple[str, dict[str, Any]]] = [(short, {})]
+    spelled: list[tuple[str, dict[str, Value]]] = [(short, {})]
     if short != template:
         spelled.append((re.sub(r"[{}]", "", template), {}))
     for name in dict.fromkeys(re.findall(r"<(\w+)>", template)):
@@ -258,7 +269,7 @@ def _alternatives(template: str, choices: Mapping[str, Choices]) -> Iterator[Alt
         yield Alternative(tuple(text.removeprefix(".").split(".")), values)
 
 
-def _meanings(choices: Choices) -> Mapping[str, Any]:
+def _meanings(choices: Choices) -> Values:
     if isinstance(choices, Mapping):
         return choices
     if isinstance(choices, tuple):
@@ -282,14 +293,13 @@ def _slots(text: str) -> Iterator[Slot]:
 # --- printing --------------------------------------------------------------------------------------------------------
 
 
-def _written(slot: Slot, named: Mapping[str, Any]) -> str:
+def _written(slot: Slot, named: Mapping[str, Spelled]) -> str:
     """Return an operand as PTX, empty if it is missing."""
-    parts: list[Any] = [named.get(place.name) for place in slot.places]
-    if parts[0] is None or (slot.is_list and slot.optional and not parts[-1]):
+    values = [named.get(place.name) for place in slot.places]
+    if values[0] is None or (slot.is_list and slot.optional and not values[-1]):
         assert slot.optional, f"no {slot.places[0].name}"
         return ""
-    if slot.is_list:
-        parts[-1] = ", ".join(map(str, parts[-1]))
+    parts = [", ".join(value) if isinstance(value, (list, tuple)) else value for value in values]
     if slot.brackets == "[{}]":
         return f"[{parts[0]}, {{{parts[1]}}}]"
     if slot.brackets == "|":
@@ -300,7 +310,7 @@ def _written(slot: Slot, named: Mapping[str, Any]) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _match(slots: Sequence[Slot], operands: Sequence[Operand], values: Mapping[str, Any]) -> dict[str, Any] | None:
+def _match(slots: Sequence[Slot], operands: Sequence[Operand], values: Values) -> Operands | None:
     if not slots:
         return None if operands else {}
     slot, *rest = slots
@@ -316,7 +326,7 @@ def _match(slots: Sequence[Slot], operands: Sequence[Operand], values: Mapping[s
     return _match(rest, operands, values) if absent else None
 
 
-def _parts(slot: Slot, operand: Operand) -> dict[str, Any] | None:
+def _parts(slot: Slot, operand: Operand) -> Operands | None:
     """Return what an operand gives for the places of a slot; None if it is not written like that."""
     names = [place.name for place in slot.places]
     if slot.brackets == "[]":
@@ -353,8 +363,8 @@ class Reading:
     """An instruction as one of the forms: values of fields (None if they are missing), and operands by name."""
 
     form: Form
-    fields: Mapping[str, Any]
-    operands: Mapping[str, Any]
+    fields: Values
+    operands: Operands
 
 
 class Forms:
@@ -408,7 +418,7 @@ class Forms:
 @functools.lru_cache(maxsize=256)
 def _matches(
     forms: tuple[Form, ...], words: tuple[str, ...]
-) -> list[tuple[Form, tuple[dict[str, Any], list[str], list[Group]]]]:
+) -> list[tuple[Form, tuple[dict[str, Value], list[str], list[Group]]]]:
     return [(form, form.modifiers(words)) for form in forms]
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from .copies import HINT, MULTICAST, no_multicast
-from .form import Choices, Count, Form
+from .form import Choices, Count, Form, Values
 from .sync import SCOPES
 
 _TILE: dict[str, Choices] = {"rank": (1, 2, 3, 4, 5), "mode": {"tile": "tile"}}
@@ -14,11 +11,13 @@ _PIXELS: dict[str, Choices] = {"rank": (3, 4, 5), "mode": "im2col im2col::w im2c
 _PIXELS_WRITTEN: dict[str, Choices] = {"rank": (3, 4, 5), "mode": {"im2col_no_offs": "im2col_no_offs"}}
 
 
-def _offsets(fields: Mapping[str, Any]) -> int:
-    return fields["rank"] - 2 if fields["mode"] == "im2col" else 2
+def _offsets(fields: Values) -> int:
+    rank = fields["rank"]
+    assert isinstance(rank, int)
+    return rank - 2 if fields["mode"] == "im2col" else 2
 
 
-_BY_RANK: dict[str, Count] = {"coordinates": lambda fields: fields["rank"], "offsets": _offsets}
+_BY_RANK: dict[str, Count] = {"coordinates": "rank", "offsets": _offsets}
 _ROWS: dict[str, Count] = {"coordinates": 5}
 """A column and four rows."""
 _BOX = "[map: generic, {coordinates: b32}]"

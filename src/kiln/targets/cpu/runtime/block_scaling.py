@@ -15,8 +15,8 @@ from .tensor_core import (
     INPUTS,
     NONE,
     SPECIAL,
+    Accumulation,
     Split,
-    Sums,
     convert_operand,
     fraction_of,
     load_c,
@@ -251,8 +251,8 @@ def mma_block_scale(slots: Ptr, kind: u32) -> None:
         if near:
             convert_operand(a, a_split, u32(1), rows * k, 0)
             convert_operand(b, b_split, u32(1), columns * k, 0)
-        sums = Sums(i32(25), True, a_special | b_special, near)
+        accumulation = Accumulation(i32(25), True, a_special | b_special, near)
         scale_factors = (pa, lambda d, row: pb)
         multiply_rows(
-            exchange, slots, u32(1), rows, columns, k, sums, a, b, scale_factors=scale_factors, stride=COLUMNS
+            exchange, slots, u32(1), rows, columns, k, accumulation, a, b, scale_factors=scale_factors, stride=COLUMNS
         )

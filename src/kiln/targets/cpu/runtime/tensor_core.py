@@ -462,7 +462,7 @@ def add_scales(n, row_scale, column_scales, c, scale):
     return nan
 
 
-class Sums(NamedTuple):
+class Accumulation(NamedTuple):
     """How the products of an element of D are added."""
 
     fraction: i32
@@ -477,7 +477,7 @@ class Sums(NamedTuple):
 
 @inline
 def multiply_rows(
-    exchange, d, accumulate, rows, n, k, sums, a, b, down=None, scale_factors=None, stride: int = COLUMNS
+    exchange, d, accumulate, rows, n, k, accumulation, a, b, down=None, scale_factors=None, stride: int = COLUMNS
 ):
     """Compute `rows` rows of D, of `n` columns.
 
@@ -485,7 +485,7 @@ def multiply_rows(
     divided by 2^`down`. `scale_factors` are (rows, columns): exponents of those of rows, and `columns(d, row)` for
     those of columns; SPECIAL is one that is NaN.
     """
-    fraction, wide, special, near = sums
+    fraction, wide, special, near = accumulation
     point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
     up = max(fraction - i32(point), i32(0))
     lower = max(i32(point) - fraction, i32(0))
@@ -644,6 +644,6 @@ def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
         convert_operand(a, a_split, u32(1), ROWS * k, 0)
         convert_operand(b, b_split, k, n, COLUMNS)
     wide = (kind >> D_SHIFT) & 15 == IN_F32
-    sums = Sums(i32(fraction), wide, a_special | b_special, near)
-    multiply_rows(exchange, wgmma, wgmma.accumulate, u32(ROWS), n, k, sums, a, b)
+    accumulation = Accumulation(i32(fraction), wide, a_special | b_special, near)
+    multiply_rows(exchange, wgmma, wgmma.accumulate, u32(ROWS), n, k, accumulation, a, b)
     return 0

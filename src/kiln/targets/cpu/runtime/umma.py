@@ -26,10 +26,10 @@ from .tensor_core import (
     E2M1,
     E3M2,
     INPUTS,
+    Accumulation,
     Form,
     K,
     Split,
-    Sums,
     bytes_of,
     convert_operand,
     field,
@@ -567,8 +567,8 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
             near = a_far | b_far == 0
             if near:
                 convert_operand(a, a_split, u32(1), rows * k, 0)
-            sums = Sums(i32(25), wide, a_special | b_special, near)
-            common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, k, sums, a, b.at(first_column))
+            accumulation = Accumulation(i32(25), wide, a_special | b_special, near)
+            common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, k, accumulation, a, b.at(first_column))
             if mma.kind == OF_MXF8:
                 load_scales(of, d, columns, first_row, rows)
                 multiply_rows(*common, scale_factors=(sfa, scales_of_columns))

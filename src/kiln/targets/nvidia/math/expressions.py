@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from ....mlir import ir
 from ...lowering.builder import int_type
@@ -17,7 +16,7 @@ class Float:
     b: DeviceBuilder
     v: ir.Value
 
-    def _of(self, other: Any) -> Float:
+    def _of(self, other: Float | float) -> Float:
         return other if isinstance(other, Float) else self.const(other)
 
     def const(self, value: float) -> Float:
@@ -25,29 +24,29 @@ class Float:
             self.b, self.b.value("arith.constant", self.v.type, (), {"value": ir.FloatAttr.get(self.v.type, value)})
         )
 
-    def _binary(self, name: str, left: Any, right: Any) -> Float:
+    def _binary(self, name: str, left: Float | float, right: Float | float) -> Float:
         return Float(self.b, self.b.value(f"arith.{name}", self.v.type, (self._of(left).v, self._of(right).v)))
 
-    def __add__(self, other: Any) -> Float:
+    def __add__(self, other: Float | float) -> Float:
         return self._binary("addf", self, other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Float:
+    def __sub__(self, other: Float | float) -> Float:
         return self._binary("subf", self, other)
 
-    def __rsub__(self, other: Any) -> Float:
+    def __rsub__(self, other: Float | float) -> Float:
         return self._binary("subf", other, self)
 
-    def __mul__(self, other: Any) -> Float:
+    def __mul__(self, other: Float | float) -> Float:
         return self._binary("mulf", self, other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Float:
+    def __truediv__(self, other: Float | float) -> Float:
         return self._binary("divf", self, other)
 
-    def __rtruediv__(self, other: Any) -> Float:
+    def __rtruediv__(self, other: Float | float) -> Float:
         return self._binary("divf", other, self)
 
     def __neg__(self) -> Float:
@@ -56,11 +55,11 @@ class Float:
     def __abs__(self) -> Float:
         return self.call("absf")
 
-    def call(self, name: str, *others: Any) -> Float:
+    def call(self, name: str, *others: Float | float) -> Float:
         """Return a function of `math` that has an instruction."""
         return Float(self.b, self.b.value(f"math.{name}", self.v.type, (self.v, *(self._of(o).v for o in others))))
 
-    def fma(self, factor: Any, addend: Any) -> Float:
+    def fma(self, factor: Float | float, addend: Float | float) -> Float:
         """Return self * factor + addend, rounded once."""
         return self.call("fma", factor, addend)
 
@@ -68,13 +67,13 @@ class Float:
         """Return the magnitude with the sign of another number."""
         return self.call("copysign", other)
 
-    def compare(self, predicate: str, other: Any) -> ir.Value:
+    def compare(self, predicate: str, other: Float | float) -> ir.Value:
         """Return an ordered comparison (`olt`, ...), or `uno`."""
         number = {"oeq": 1, "ogt": 2, "oge": 3, "olt": 4, "ole": 5, "one": 6, "uno": 14}[predicate]
         attributes = {"predicate": ir.IntegerAttr.get(int_type(64), number)}
         return self.b.value("arith.cmpf", int_type(1), (self.v, self._of(other).v), attributes)
 
-    def where(self, condition: ir.Value, otherwise: Any) -> Float:
+    def where(self, condition: ir.Value, otherwise: Float | float) -> Float:
         """Return this number where the condition holds, else another."""
         return Float(self.b, self.b.select(condition, self.v, self._of(otherwise).v))
 
