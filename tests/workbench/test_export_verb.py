@@ -93,11 +93,11 @@ def described(rng: random.Random) -> str:
 def test_random_arguments_are_taken_or_refused_with_a_reason() -> None:
     rng = random.Random(5)
     taken = 0
-    for _ in range(1500):
+    for _ in range(100):
         text = described(rng)
         try:
             export._argument(text, {})
             taken += 1
         except ContractError as reason:
             assert str(reason).startswith("--arg "), text
-    assert 100 < taken < 1400
+    assert 10 < taken < 90

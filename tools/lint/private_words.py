@@ -15,6 +15,8 @@ from source_tree import Problem, Tree
 
 SOURCE = "src/kiln/"
 KERNELS = "src/kiln/kernels/"
+ADVICE = (KERNELS, "src/kiln/targets/nvidia/codegen.py", "src/kiln/targets/nvidia/remarks.py")
+"""The kernels, and what speaks to users about them."""
 OWN = "tools/lint/"
 """The checks, which have the words that they refuse."""
 PAGES = (
@@ -97,8 +99,8 @@ PROSE = (
     Word(r"sums of (?:a warp|warp|products|blocks|threads|tiles)", "accumulators, partials", ""),
     Word(r"(?:what|that) follows (?:the|a|it|them)\b", "epilogue", ""),
     Word(r"(?:rows|arrays) that begin anywhere", "unaligned rows", ""),
-    Word(r"products?", "GEMM, MMA", KERNELS),
-    Word(r"sums", "accumulators, partials, row_sum", KERNELS),
+    Word(r"products?", "GEMM, MMA", ADVICE),
+    Word(r"sums", "accumulators, partials, row_sum", ADVICE),
     Word(r"tilings?", "config", KERNELS),
     Word(r"sums(?! of squares)(?<!row sums)(?<!partial sums)(?<!prefix sums)", "accumulators, partials", PAGES),
     Word(r"products?", "GEMM, MMA, multiply-add", PAGES),

@@ -49,8 +49,8 @@ _TUNING = (
 )
 """LLVM options for device code, each with its default, which code of the CPU target keeps: options are per process."""
 _TUNING_OF_WGMMA = (
-    # What is computed before a main loop stays there. Between the loop and the wait behind it ptxas would mix it with what reads the
-    # sums, take these for read in flight, and let every product wait for the one before (C7514).
+    # What is computed before a main loop stays there. Between the loop and the wait behind it, ptxas would mix it with
+    # what reads the accumulators, take these to be read in flight, and serialize the WGMMAs (C7514).
     ("instcombine-code-sinking", "0", "1"),
 )
 """LLVM options for kernels with WGMMA, each with its default."""

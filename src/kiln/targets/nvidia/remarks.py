@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """One remark. `kind` is "resources", "spill", "local-memory", "loop" or "products"."""
+    """One remark. `kind` is "resources", "spill", "local-memory", "loop" or "wgmma"."""
 
     kind: str
     kernel: str
@@ -67,7 +67,7 @@ _ACCESS = re.compile(r"\b(STL|LDL)\b[.\w]*")
 
 def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
     """Return for each kernel and source line how many instructions store to and load from local memory."""
-    found: dict[str, dict[tuple[str, int], list[int]]] = collections.defaultdict(dict)
+    accesses: dict[str, dict[tuple[str, int], list[int]]] = collections.defaultdict(dict)
     kernel = ""
     place = ("", 0)
     for text in sass.splitlines():
@@ -77,9 +77,9 @@ def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
         elif at := _LINE.match(text):
             place = (source_paths.decoded(at.group(1)), int(at.group(2)))
         elif access := _ACCESS.search(text):
-            counts = found[kernel].setdefault(place, [0, 0])
+            counts = accesses[kernel].setdefault(place, [0, 0])
             counts[access.group(1) == "LDL"] += 1
-    return found
+    return accesses
 
 
 def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], cubin: bytes) -> list[Remark]:
@@ -90,7 +90,7 @@ def collect(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources], c
         for file, line, hint in info.unheeded:
             text = f"{hint} changes nothing: the loop runs as it is written"
             remarks.append(Remark("loop", info.name, text, file, line))
-    uses = {name: found for name, found in resources.items() if found.stack or found.spill_stores or found.spill_loads}
+    uses = {name: each for name, each in resources.items() if each.stack or each.spill_stores or each.spill_loads}
     if not uses:
         return remarks
     accesses = local_accesses(codegen.disassemble(cubin)) if cubin and toolchain.find("nvdisasm") else {}
@@ -112,18 +112,18 @@ _ADVICE = {
     "C7505": "compile without debug information",
     "C7507": "setmaxregister_decrease to more registers",
     "C7508": "launch it with min_blocks_per_mp=1",
-    "C7509": "printf, asserts and other calls may not be in a kernel with products",
+    "C7509": "printf, asserts and other calls may not be in a kernel with WGMMAs",
     "C7506": "printf, asserts and other calls may not be in a kernel that asks for registers",
-    "C7510": "issue products and wait for them in one function",
+    "C7510": "issue WGMMAs and wait for them in one function",
     "C7511": "make tiles smaller, share them among more warpgroups, or launch with min_blocks_per_mp=1",
     "C7512": "make tiles smaller, share them among more warpgroups, or launch with min_blocks_per_mp=1",
-    "C7513": "write registers of A before warpgroup.fence() or after the warpgroup.wait_group() of the product that reads them",
-    "C7514": "read sums after the warpgroup.wait_group() that completes their product",
-    "C7515": "write sums before warpgroup.fence() or after the warpgroup.wait_group() that completes their product",
-    "C7516": "call warpgroup.fence() before the first product and warpgroup.commit_group() after the last",
-    "C7517": "call warpgroup.wait_group() before sums are used",
+    "C7513": "write registers of A before warpgroup.fence() or after the warpgroup.wait_group() of the WGMMA that reads them",
+    "C7514": "read accumulators after the warpgroup.wait_group() that completes their WGMMA",
+    "C7515": "write accumulators before warpgroup.fence() or after the warpgroup.wait_group() that completes their WGMMA",
+    "C7516": "call warpgroup.fence() before the first WGMMA and warpgroup.commit_group() after the last",
+    "C7517": "call warpgroup.wait_group() before accumulators are used",
     "C7518": "call warpgroup.wait_group() where all threads of the warpgroup come by",
-    FENCE_ADDED: "it costs nothing; warpgroup.fence() in the loop of the products would do the same",
+    FENCE_ADDED: "it costs nothing; warpgroup.fence() in the loop of the WGMMAs would do the same",
 }
 """Advice for messages of ptxas."""
 
@@ -131,7 +131,7 @@ _ADVICE = {
 def about_wgmma(kernels: Sequence[KernelInfo], resources: Mapping[str, Resources]) -> list[Remark]:
     """Return remarks on messages of ptxas: serialized WGMMAs, added fences, ignored `setmaxnreg`."""
     return [
-        Remark("products", info.name, f"{text} (ptxas); {_ADVICE.get(text[:5], '')}".rstrip("; "), info.file, info.line)
+        Remark("wgmma", info.name, f"{text} (ptxas); {_ADVICE.get(text[:5], '')}".rstrip("; "), info.file, info.line)
         for info in kernels
         for text in (resources[info.name].messages if info.name in resources else ())
     ]
@@ -162,10 +162,10 @@ def _total(used: Resources) -> tuple[str, str]:
 def report(remarks: Iterable[Remark], options: CompileOptions) -> None:
     """Write the remarks that the options ask for."""
     try:
-        wanted = re.compile(options.remark_filter)
+        pattern = re.compile(options.remark_filter)
     except re.error as reason:
         raise DSLRuntimeError(f"RemarkFilter({options.remark_filter!r}) is no regular expression: {reason}") from None
-    text = "".join(f"{line}\n" for remark in remarks if wanted.search(line := str(remark)))
+    text = "".join(f"{line}\n" for remark in remarks if pattern.search(line := str(remark)))
     if not text:
         return
     if not options.remark_output:

@@ -268,11 +268,12 @@ def test_the_order_of_attention():
 
 def test_products_that_wait_for_each_other_are_warned_of():
     with pytest.warns(
-        DSLOptimizationWarning, match=r"kernel kernel: C7514: .*serialized.*; read sums after the warpgroup.wait_group"
+        DSLOptimizationWarning,
+        match=r"kernel kernel: C7514: .*serialized.*; read accumulators after the warpgroup.wait_group",
     ) as seen:
         made = compiled(attention(64, 64, rows_in_order=False), 64)
     assert seen[0].filename == __file__
-    assert any("C7514" in str(remark) and remark.kind == "products" for remark in made.executable.remarks)
+    assert any("C7514" in str(remark) and remark.kind == "wgmma" for remark in made.executable.remarks)
 
 
 def test_a_missing_wait_is_warned_of():
