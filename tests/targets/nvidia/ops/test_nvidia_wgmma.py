@@ -287,7 +287,7 @@ def test_a_missing_wait_is_warned_of():
         out[arch.thread_idx()[0], 0] = sums[0]
 
     with pytest.warns(
-        DSLOptimizationWarning, match=r"C7517: .*injected.*call warpgroup.wait_group\(\) before sums are used"
+        DSLOptimizationWarning, match=r"C7517: .*injected.*call warpgroup.wait_group\(\) before accumulators are used"
     ):
         compiled(kernel, 64)
 
