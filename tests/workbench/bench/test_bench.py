@@ -27,7 +27,8 @@ from kiln.workbench.core.records import Journal
 from kiln.workbench.core.runners import Inline, Outcome
 from kiln.workbench.profile import cli as profile
 from kiln.workbench.profile import jobs as profile_jobs
-from kiln.workbench.verify.verdicts import Result, Verdict
+from kiln.workbench.verify.check import Result
+from kiln.workbench.verify.verdicts import Verdict
 
 CONTRACT = """
 import numpy as np

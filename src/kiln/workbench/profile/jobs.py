@@ -42,7 +42,7 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
 def accesses(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
     """Return the accesses of warps by line, counted on the CPU target on a problem that is shrunk if it is large."""
     case, _ = opened(where)
-    smaller = verify_jobs.describe(where, dict(problem), COUNTED_ELEMENTS)["problem"]
+    smaller = verify_jobs.shrunk(where, problem, COUNTED_ELEMENTS).problem
     inputs = case.inputs(smaller, seed)
     with bank_conflicts.AccessSession() as counted:
         case.kernel(*inputs, config=config, problem=smaller)

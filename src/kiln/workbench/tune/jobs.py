@@ -18,6 +18,7 @@ from ..core.environment import environment
 from ..core.opened_case import opened
 from ..core.worker import described
 from ..verify import jobs as verify_jobs
+from ..verify.check import Check
 from . import estimates
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
@@ -83,10 +84,10 @@ def screen(
     """
     case = _case(where)
     for kind in ("integers", "normal"):
-        found = verify_jobs.check(where, kind, dict(problem), seed, config=dict(config))
-        if found["status"] not in ("ok", "skipped"):
-            status = "invalid" if found["status"] == "refused" else found["status"]
-            return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
+        check = Check(where, kind, dict(problem), dict(problem), seed, config=dict(config))
+        result = verify_jobs.result_of(check)
+        if not result.ok:
+            return {"status": result.status, "message": f"{kind}: {result.message}", "type": kind}
     inputs = case.inputs(problem, seed)
     beside: dict[str, Any] = {}
     if reference is not None:

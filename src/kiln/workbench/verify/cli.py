@@ -30,8 +30,8 @@ from ..core.runners import Inline, Job, Local, Outcome, Runner
 from ..core.worker_case import raise_bad_contract
 from ..profile import ncu
 from . import jobs as verify_jobs
-from .jobs import LAYOUT_KINDS
-from .verdicts import FATAL, KINDS, Result, Verdict, first_line
+from .check import FATAL, KINDS, LAYOUTS, Check, CheckedProblem, Result
+from .verdicts import Verdict, first_line
 
 QUICK = ("normal", "integers")
 PROTOCOL = "verify/1"
@@ -127,32 +127,31 @@ def _run(
     on_gpu = command_line.on_gpu()
     common = _common(options.timeout)
     limit = options.max_elements or (MAX_ON_GPU if on_gpu else MAX_ELEMENTS)
-    jobs: list[Job] = []
+    checks: list[Check] = []
     arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
     with command_line.progress(len(arguments), f"verify {case.name}, problems", quiet) as step:
         for outcome in runner.run(Job(f"{verify_jobs.__name__}:describe", each, **common) for each in arguments):
             step()
             raise_bad_contract(outcome)
             if outcome.status != "ok":
-                tag = {"kind": "normal", "problem": outcome.job.arguments["problem"]}
-                verdict.checks.append(_result(case, tag, outcome, options))
+                problem = outcome.job.arguments["problem"]
+                check = Check(case.where, "normal", problem, problem, 0, "", options.config, options.tolerance)
+                verdict.checks.append(_result(case, check, outcome))
                 continue
+            checked = CheckedProblem(**outcome.result)
             asked = next(each for each in problems if dict(each) == outcome.job.arguments["problem"])
-            same = any(each["problem"] == outcome.result["problem"] for _, each in verdict.problems)
-            verdict.problems.append((asked, outcome.result))
-            if same:  # two problems that were made smaller are one
-                continue
-            verdict.checks += _left_out(outcome.result, options)
-            for each in _checks_of(case, outcome.result, options, on_gpu):
-                common_arguments = {"where": case.where, "config": options.config, "tolerance": options.tolerance}
-                words = {name: value for name, value in each.items() if name not in ("label", "base", "shown")}
-                jobs.append(Job(f"{verify_jobs.__name__}:check", common_arguments | words, tag=each, **common))
+            same = any(each.problem == checked.problem for _, each in verdict.problems)
+            verdict.problems.append((asked, checked))
+            if not same:  # two problems that were made smaller are one
+                verdict.checks += _left_out(case, checked, options)
+                checks += _checks_of(case, checked, options, on_gpu)
     verdict.problems.sort(key=lambda each: problems.index(each[0]))
+    jobs = [Job(f"{verify_jobs.__name__}:run", each.to_json(), tag=each, **common) for each in checks]
     with command_line.progress(len(jobs), f"verify {case.name}", quiet) as step:
-        verdict.checks += _checked(case, jobs, options, runner, step)
+        verdict.checks += _checked(case, jobs, runner, step)
 
 
-def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step: Callable[..., None]) -> list[Result]:
+def _checked(case: Case, jobs: list[Job], runner: Runner, step: Callable[..., None]) -> list[Result]:
     """Run checks and return their results, in order."""
     done: dict[int, Result] = {}
     order = {id(job.tag): number for number, job in enumerate(jobs)}
@@ -160,21 +159,20 @@ def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step
 
     def until_fatal() -> Iterator[Job]:
         for number, job in enumerate(jobs):
-            if len(fatal) < MOST_FATAL or job.tag["kind"] == "sanitizer":  # it tells the reason
+            if len(fatal) < MOST_FATAL or job.tag.kind == "sanitizer":  # it tells the reason
                 yield job
                 continue
             # Each would end another worker, or take all of its time.
-            tag = job.tag
             text = f"{MOST_FATAL} checks before ended by {', '.join(dict.fromkeys(fatal))}"
-            kind = tag.get("shown", tag["kind"])
-            done[number] = Result(kind, tag["problem"], tag["seed"], tag["label"], "skipped", text, base=tag["base"])
+            done[number] = job.tag.result("skipped", text)
 
     for outcome in runner.run(until_fatal()):
-        tag = outcome.job.tag
-        step(f"{tag.get('shown', tag['kind'])} {tag['label']}".strip())
-        if tag["kind"] == "normal" and not tag["label"]:
+        check: Check = outcome.job.tag
+        step(f"{check.kind} {check.variant}".strip())
+        if check.kind == "normal":
             raise_bad_contract(outcome)
-        result = done[order[id(tag)]] = _result(case, tag, outcome, options)
+        result = _result(case, check, outcome)
+        done[order[id(check)]] = result
         fatal += [result.status] if result.status in FATAL else []
     return [done[number] for number in sorted(done)]
 
@@ -190,11 +188,10 @@ def _environment(timeout: float) -> dict[str, str]:
     return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **command_line.arch_variable()}
 
 
-def _checks_of(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
-    """Return the checks of one problem: the arguments of `jobs.check`, and a label for each."""
-    problem = described["problem"]
-    first = options.seeds[0]
-    found: list[dict[str, Any]] = []
+def _checks_of(case: Case, checked: CheckedProblem, options: Options, on_gpu: bool) -> list[Check]:
+    """Return the checks of one problem."""
+    base = checked.problem
+    checks: list[Check] = []
     once = {
         "deterministic": not case.nondeterministic,
         "streams": on_gpu and not case.streams,
@@ -202,72 +199,66 @@ def _checks_of(case: Case, described: Mapping[str, Any], options: Options, on_gp
         "repeated": True,
     }
 
-    def add(kind: str, seed: int = first, label: str = "", problem: dict[str, Any] = problem, **more: Any) -> None:
-        base = described["problem"]
-        found.append({"kind": kind, "problem": problem, "seed": seed, "label": label, "base": base, **more})
+    def add(kind: str, variant: str = "", seed: int = options.seeds[0], **fields: int) -> None:
+        problem = {**base, **fields}
+        checks.append(Check(case.where, kind, problem, base, seed, variant, options.config, options.tolerance))
 
     for kind in options.kinds:
         if kind == "odd":
-            for name in described["extents"]:
-                size = problem[name]
-                for label, value in ((f"{name}+1", size + 1), (f"{name}-1", size - 1), (f"{name}=1", 1)):
-                    if value > 0 and value != size and (label[-2:] != "=1" or size > 2):
-                        add("normal", label=label, problem={**problem, name: value}, variant=True)
-                        found[-1]["shown"] = "odd"
-        elif kind in LAYOUT_KINDS:
-            for layout in LAYOUT_KINDS[kind]:
-                add(kind, label="" if layout == kind else layout, layout=layout)
+            for name in checked.extents:
+                size = base[name]
+                for variant, value in ((f"{name}+1", size + 1), (f"{name}-1", size - 1), (f"{name}=1", 1)):
+                    if value > 0 and value != size and (variant[-2:] != "=1" or size > 2):
+                        add(kind, variant, **{name: value})
+        elif kind in LAYOUTS:
+            for layout in LAYOUTS[kind]:
+                add(kind, "" if layout == kind else layout)
         elif kind in once:
             if once[kind]:
                 add(kind)
             if kind == "sanitizer" and once[kind]:  # what is wrong at the edges shows where tiles stick out
-                for name in described["extents"]:
-                    add(kind, label=f"{name}+1", problem={**problem, name: problem[name] + 1}, variant=True)
+                for name in checked.extents:
+                    add(kind, f"{name}+1", **{name: base[name] + 1})
         else:
             for seed in options.seeds:
-                add(kind, seed)
-    return found
+                add(kind, seed=seed)
+    return checks
 
 
-def _left_out(described: Mapping[str, Any], options: Options) -> list[Result]:
+def _left_out(case: Case, checked: CheckedProblem, options: Options) -> list[Result]:
     """Return results for the kinds of checks that the contract or an option excludes."""
     reasons: dict[str, str] = {}
-    if "odd" in options.kinds and not described["extents"]:
+    if "odd" in options.kinds and not checked.extents:
         reasons["odd"] = "get_inputs takes no sizes: give it parameters, as in get_inputs(m=1024, n=512)"
     if options.tolerance is not None and "special" not in options.kinds and "wide" in options.kinds:
         reasons["special"] = "rtol and atol are about finite numbers; --kinds=special compares patterns of NaN"
-    problem = described["problem"]
-    return [Result(kind, problem, 0, "", "skipped", text, base=problem) for kind, text in reasons.items()]
+    problem = checked.problem
+    return [Check(case.where, kind, problem, problem).result("skipped", text) for kind, text in reasons.items()]
 
 
-def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Options) -> Result:
+def _result(case: Case, check: Check, outcome: Outcome) -> Result:
     """Return an outcome as the result of a check."""
-    kind = tag.get("shown", tag["kind"])
-    seed = tag.get("seed", 0)
-    problem = tag["problem"]
-    found: dict[str, Any] = outcome.result if outcome.status == "ok" else {}
-    if outcome.status != "ok":
-        error = outcome.error or {}
-        message = error.get("message", "")
-        is_contract = error.get("type") == "ContractError"
-        if is_contract and (tag["kind"] != "normal" or tag.get("variant")):
-            found = {"status": "skipped", "message": message}
-        else:
-            text = message if outcome.status != "error" else f"{error.get('type')}: {message}"
-            found = {"status": outcome.status, "message": text, "raised": error if error.get("traceback") else None}
-    words = [f"--kinds={tag['kind']}", f"--seed={seed}"]
-    words += [f"--rtol={options.tolerance['rtol']}", f"--atol={options.tolerance['atol']}"] if options.tolerance else []
-    made = Result(
-        kind, problem, seed, tag.get("label", ""), found.pop("status"), seconds=outcome.seconds, stderr=outcome.stderr
-    )
-    for name in ("message", "error", "bound", "how", "notes", "output", "raised"):
-        if found.get(name) is not None:
-            setattr(made, name, found[name])
-    made.again = command_line.again("verify", case, problem, *words, config=options.config)
-    made.base = tag.get("base", problem)
-    if made.status == "device_error" and command_line.on_gpu():
-        made.notes = [*made.notes, "with --compute-sanitizer, NVIDIA's sanitizer says which access it was"]
-    return made
+    result = Result(**outcome.result) if outcome.status == "ok" else _without_result(check, outcome)
+    result.seconds = outcome.seconds
+    result.stderr = outcome.stderr
+    words = [f"--kinds={'normal' if check.kind == 'odd' else check.kind}", f"--seed={check.seed}"]
+    if check.tolerance is not None:
+        words += [f"--rtol={check.tolerance['rtol']}", f"--atol={check.tolerance['atol']}"]
+    result.again = command_line.again("verify", case, check.problem, *words, config=check.config)
+    if result.status == "device_error" and command_line.on_gpu():
+        result.notes = [*result.notes, "with --compute-sanitizer, NVIDIA's sanitizer says which access it was"]
+    return result
+
+
+def _without_result(check: Check, outcome: Outcome) -> Result:
+    """Return the result of a check whose worker ended or failed."""
+    error = outcome.error or {}
+    message = error.get("message", "")
+    is_contract = error.get("type") == "ContractError"
+    if is_contract and check.kind != "normal":
+        return check.result("skipped", message)
+    text = message if outcome.status != "error" else f"{error.get('type')}: {message}"
+    return check.result(outcome.status, text, raised=error if error.get("traceback") else None)
 
 
 def _record(case: Case, verdict: Verdict, options: Options) -> None:
@@ -275,8 +266,8 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
     journal = journal_of(case)
     env = environment()
     whole = set(options.kinds) >= set(QUICK)
-    for asked, described in verdict.problems:
-        mine = [check for check in verdict.checks if check.base == described["problem"]]
+    for asked, checked in verdict.problems:
+        mine = [check for check in verdict.checks if check.base == checked.problem]
         for each in [check for check in mine if not check.ok]:
             protocol = f"{PROTOCOL}:{each.kind}:{each.variant}:{each.seed}"
             key = key_of("verify", case, each.problem, options.config, env, protocol)
@@ -284,7 +275,7 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
         if whole and mine:
             bad = next((check for check in mine if not check.ok), None)
             key = key_of("verify", case, asked, options.config, env, PROTOCOL)
-            more = {"checks": len(mine), "checked": described["problem"]}  # it may have been shrunk
+            more = {"checks": len(mine), "checked": checked.problem}  # it may have been shrunk
             journal.append(_made(case, key, asked, options, env, bad.status if bad else "ok", bad, **more))
 
 
@@ -325,7 +316,7 @@ def verified(case: Case, problem: Mapping[str, Any], config: Any = None) -> Reco
 # For pytest
 
 
-class Check:
+class ProblemCheck:
     """One kind of check of one problem, for `pytest.mark.parametrize`: `run` fails as an assertion does."""
 
     def __init__(self, case: Case, problem: Problem, kind: str) -> None:
@@ -362,11 +353,11 @@ def _shared() -> Local:
     return _runner
 
 
-def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[Check]:
+def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[ProblemCheck]:
     """Return the checks of all problems of a Case: `@pytest.mark.parametrize("check", case.checks(), ids=str)`."""
     case = load(case)
     gpu_only = () if command_line.on_gpu() else ("streams",)
-    return [Check(case, problem, kind) for problem in case.problems for kind in kinds if kind not in gpu_only]
+    return [ProblemCheck(case, problem, kind) for problem in case.problems for kind in kinds if kind not in gpu_only]
 
 
 # The command
@@ -382,7 +373,7 @@ def main(argv: Sequence[str]) -> int:
         there = None if args.ray else lambda where: worker_case.load(where, runner, **_common(args.timeout))
         case = command_line.open_case(args, load=there)
         verdicts = _verdicts(args, case, runner)
-        checked = [described["problem"] for _, described in verdicts[0].problems]
+        checked = [each.problem for _, each in verdicts[0].problems]
         config = command_line.config(args, case, checked[0]) if checked else None
     out = command_line.console(args)
     for verdict in verdicts:

@@ -1,6 +1,6 @@
 """Jobs of `kiln verify`: one check each. They make inputs and run the kernel, then the reference and the oracle.
 
-Nothing here prints or writes records; the results are JSON (see `verdicts.Result`).
+Nothing here prints or writes records; the results are JSON (see `check.Result`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,7 @@ from ..core.contracts import ContractError
 from ..core.opened_case import opened
 from ..core.worker import described, status_of
 from . import cheating, input_arrays, judge, lost_inputs
-
-LAYOUT_KINDS: dict[str, tuple[str, ...]] = {"strided": ("transposed", "rows apart"), "shifted": ("shifted",)}
+from .check import Check, CheckedProblem, Result
 
 REFUSALS = (CantImplementError, DSLBaseError, ValueError, NotImplementedError, AssertionError)
 FAULTS = (DSLUserCodeRuntimeError, DSLCudaRuntimeError, CompilerDiagnosticError)
@@ -39,7 +39,12 @@ _probed: set[str] = set()
 
 
 def describe(where: str, problem: dict[str, Any], max_elements: int | None = None) -> dict[str, Any]:
-    """Return a problem, shrunk to at most `max_elements` elements of input, its extents and its inputs in words."""
+    """Return, as a job, a problem as it is checked, as JSON."""
+    return asdict(shrunk(where, problem, max_elements))
+
+
+def shrunk(where: str, problem: Mapping[str, Any], max_elements: int | None = None) -> CheckedProblem:
+    """Return a problem with at most `max_elements` elements of input, if there is a smaller one of its kind."""
     case, _ = opened(where)
     made = cases.Problem(problem)
     arrays = _arrays(case, made)
@@ -64,8 +69,7 @@ def describe(where: str, problem: dict[str, Any], max_elements: int | None = Non
         if other is not None and [x.shape for x in other] != shapes:
             extents.append(name)
     text = [f"{input_arrays.dtype_name(x)} {'x'.join(map(str, x.shape)) or 'scalar'}" for x in arrays]
-    counted = {"elements": _elements(arrays), "asked_elements": asked}
-    return {"problem": dict(made), "extents": extents, **counted, "inputs": text}
+    return CheckedProblem(dict(made), extents, _elements(arrays), asked, text)
 
 
 def _halved(size: int) -> int:
@@ -99,29 +103,34 @@ def _elements(arrays: Sequence[Any]) -> int:
 # Checks
 
 
-def check(where: str, kind: str, problem: dict[str, Any], seed: int = 0, **options: Any) -> dict[str, Any]:
-    """Do one check; return `status`, and any of `message`, `error`, `bound`, `how`, `notes`, `output`."""
-    case, tools = opened(where)
-    trial = _Trial(case, problem, seed, **options)
-    found = {
+def run(**check: Any) -> dict[str, Any]:
+    """Do, as a job, one check that is given by its fields; return its result as JSON."""
+    return result_of(Check(**check)).to_json()
+
+
+def result_of(check: Check) -> Result:
+    """Do one check."""
+    case, tools = opened(check.where)
+    trial = _Trial(case, check)
+    kinds = {
         "deterministic": trial.deterministic,
         "sanitizer": trial.sanitizer,
         "repeated": trial.repeated,
         "streams": trial.streams,
-    }.get(kind)
+    }
     with contextlib.ExitStack() as stack:
         stack.callback(_forget)
         try:
-            result = found() if found is not None else trial.values(kind)
+            result = kinds.get(check.kind, trial.values)()
         except ContractError:
             raise
         except Exception as error:
             if not trial.running:
                 raise
-            result = _raised(error, may_refuse=kind in LAYOUT_KINDS or trial.variant)
+            result = _raised(error, check)
     changed = tools.changed()
-    if changed and result["status"] in ("ok", "refused"):
-        result = _cheat("honest-tools", changed[0])
+    if changed and result.status in ("ok", "refused"):
+        return _cheat(check, "honest-tools", changed[0])
     return result
 
 
@@ -132,61 +141,48 @@ def _forget() -> None:
         torch.cuda.empty_cache()
 
 
-def _raised(error: Exception, may_refuse: bool) -> dict[str, Any]:
+def _raised(error: Exception, check: Check) -> Result:
     if status_of(error) in ("oom", "device_error"):
         raise error  # the worker then ends
-    found = described(error)
     name = type(error).__name__
     text = str(error) if isinstance(error, DSLBaseError) else f"{name}: {error}".rstrip(": ")
-    if may_refuse and isinstance(error, REFUSALS) and not isinstance(error, FAULTS):
-        return {"status": "refused", "message": text}
+    if check.may_be_refused and isinstance(error, REFUSALS) and not isinstance(error, FAULTS):
+        return check.result("refused", text)
     status = "timeout" if isinstance(error, TimeoutError) else "error"
-    return {"status": status, "message": f"kernel_fn raised {text}", "raised": found}
+    return check.result(status, f"kernel_fn raised {text}", raised=described(error))
 
 
-def _cheat(name: str, seen: str) -> dict[str, Any]:
-    return {"status": "cheat", "check": name, "message": f"{name}: {seen}\n{cheating.CHECKS[name]}"}
+def _cheat(check: Check, name: str, seen: str) -> Result:
+    return check.result("cheat", f"{name}: {seen}\n{cheating.CHECKS[name]}")
 
 
 class _Trial:
     """One problem and seed; `running` is whether the kernel's own code runs."""
 
-    def __init__(
-        self,
-        case: Case,
-        problem: dict[str, Any],
-        seed: int,
-        config: dict[str, Any] | None = None,
-        layout: str = "",
-        tolerance: Any = None,
-        variant: bool = False,
-    ) -> None:
+    def __init__(self, case: Case, check: Check) -> None:
         self.case = case
-        self.problem = cases.Problem(problem)
-        self.seed = seed
-        self.config = config
-        self.layout = layout
-        self.variant = variant
-        self.tolerance = case.tolerance if tolerance is None else tolerance
+        self.check = check
+        self.problem = cases.Problem(check.problem)
         self.running = False
         self.misfits = False
 
     # Steps
 
-    def prepare(self, kind: str, seed: int | None = None) -> None:
+    def prepare(self) -> None:
         """Make `inputs` for the kernel, `copies` for the reference, and `zones` of inputs that could be laid out."""
-        seed = self.seed if seed is None else seed
-        arrays = self.case.inputs(self.problem, seed)
-        self.zones = [input_arrays.placed(x, self.layout) if contracts.is_array(x) else None for x in arrays]
-        if self.layout and not any(self.zones):
+        layout = self.check.layout
+        kind = self.check.data
+        arrays = self.case.inputs(self.problem, self.check.seed)
+        self.zones = [input_arrays.placed(x, layout) if contracts.is_array(x) else None for x in arrays]
+        if layout and not any(self.zones):
             raise _NotTried("no input that is a torch or numpy array has enough modes")
-        if self.layout:  # arrays with too few modes keep their layout
+        if layout:  # arrays with too few modes keep their layout
             self.zones = [zone or input_arrays.placed(x) for zone, x in zip(self.zones, arrays)]
         self.inputs = [x if zone is None else zone.array for zone, x in zip(self.zones, arrays)]
         if kind != "normal" and not any(map(input_arrays.is_floating, self.inputs)):
             raise _NotTried("no input is a torch or numpy array of floats")
         for number, (zone, x) in enumerate(zip(self.zones, self.inputs)):
-            input_arrays.fill(x, kind, seed, number)
+            input_arrays.fill(x, kind, self.check.seed, number)
             if zone is not None:
                 zone.remember()
         self.copies = [input_arrays.clone(x) if contracts.is_array(x) else x for x in self.inputs]
@@ -195,7 +191,7 @@ class _Trial:
         """Run the kernel and return its outputs."""
         self.running = True
         with cheating.Watch() as self.watch, input_arrays.poisoned_memory() as self.made:
-            result = self.case.kernel(*self.inputs, config=self.config, problem=self.problem)
+            result = self.case.kernel(*self.inputs, config=self.check.config, problem=self.problem)
         self._synchronize()
         self.running = False
         self.misfits = False
@@ -220,12 +216,14 @@ class _Trial:
         return found
 
     def _run_kernel(self, *inputs: Any) -> list[Any]:
-        return self._outputs(self.case.kernel(*inputs, config=self.config, problem=self.problem), inputs, "kernel_fn")
+        return self._outputs(
+            self.case.kernel(*inputs, config=self.check.config, problem=self.problem), inputs, "kernel_fn"
+        )
 
     def _run_reference(self, *inputs: Any) -> list[Any]:
         return self._outputs(self.case.reference(*inputs, problem=self.problem), inputs, "reference_fn")
 
-    def complaints(self, outputs: Sequence[Any]) -> dict[str, Any] | None:
+    def complaints(self, outputs: Sequence[Any]) -> Result | None:
         """Return the first check against self-deception that a call failed."""
         found = self.watch.complaints(self.case) | cheating.of_outputs(self.case, self.inputs, outputs)
         for number, zone in enumerate(self.zones):
@@ -235,13 +233,21 @@ class _Trial:
                 where = "bytes around it" if zone.spilled() else "its contents"
                 found.setdefault("inputs-unchanged", f"the kernel changed input {number}: {where}")
             elif zone.spilled():
-                return {"status": "wrong", "message": f"the kernel wrote outside input {number}, which it may change"}
+                return self.wrong(f"the kernel wrote outside input {number}, which it may change")
         if any(zone.spilled() for zone in self.made):
             where = "bytes before, after or between the elements of an output"
-            return {"status": "wrong", "message": f"the kernel wrote outside memory it was given: {where}"}
-        return next((_cheat(name, seen) for name, seen in found.items()), None)
+            return self.wrong(f"the kernel wrote outside memory it was given: {where}")
+        return next((self.cheat(name, seen) for name, seen in found.items()), None)
 
-    def compare(self, outputs: Sequence[Any], exact: bool) -> dict[str, Any]:
+    def wrong(self, message: str) -> Result:
+        """Return that results are wrong, and how."""
+        return self.check.result("wrong", message)
+
+    def cheat(self, name: str, seen: str) -> Result:
+        """Return that a check against self-deception failed, and what was seen."""
+        return _cheat(self.check, name, seen)
+
+    def compare(self, outputs: Sequence[Any]) -> Result:
         """Judge outputs by the reference and the oracle, which run now."""
         wide = [input_arrays.in_fp64(x) if contracts.is_array(x) else x for x in self.copies]
         references = self._run_reference(*self.copies)
@@ -250,49 +256,56 @@ class _Trial:
         self.misfits = False
         if len(outputs) != len(references):
             self.misfits = True
-            return _wrong(f"the kernel returns {len(outputs)} outputs, the reference {len(references)}")
-        found: dict[str, Any] = {"status": "ok", "error": 0.0, "bound": 0.0, "how": "", "notes": []}
+            return self.wrong(f"the kernel returns {len(outputs)} outputs, the reference {len(references)}")
+        result = self.check.result("ok")
+        tolerance = self.case.tolerance if self.check.tolerance is None else self.check.tolerance
         for number, each in enumerate(zip(outputs, references, oracle)):
             mine, theirs, truth = map(input_arrays.plain, each)
             for what, of in (("shape", lambda x: tuple(x.shape)), ("type", input_arrays.dtype_name)):
                 if of(mine) != of(theirs):
                     self.misfits = True
-                    return _wrong(f"output {number} has {what} {of(mine)}, the reference's {of(theirs)}")
-            judged = judge.judge(mine, theirs, truth, self.tolerance, exact)
-            found["notes"] = sorted({*found["notes"], *judged.notes})
-            if judged.ok:
-                worse = judged.error / (judged.bound or 1) >= found["error"] / (found["bound"] or 1)
-                if worse or not found["how"]:
-                    found |= {"error": judged.error, "bound": judged.bound, "how": judged.how}
-                continue
-            seen = judge.findings(mine, theirs, judged, _tile(self.config))
-            shape = "x".join(map(str, mine.shape)) or "scalar"
-            name = f"output {number} ({input_arrays.dtype_name(mine)} {shape})"
-            if not _written(mine, theirs):
-                seen = f"no element of {name} was written: did the kernel write to a copy (`reshape`, `contiguous`)?"
-                return _wrong(f"poisoned-memory: {seen}\n{cheating.CHECKS['poisoned-memory']}")
-            text = f"{seen['wrong']} of {seen['elements']} elements of {name} are wrong"
-            measured = {"error": judged.error, "bound": judged.bound, "how": judged.how, "notes": found["notes"]}
-            return {"status": "wrong", "message": text, "output": seen, **measured}
-        return found
+                    return self.wrong(f"output {number} has {what} {of(mine)}, the reference's {of(theirs)}")
+            judged = judge.judge(mine, theirs, truth, tolerance, exact=self.check.data == "integers")
+            worse = judged.error / (judged.bound or 1) >= result.error / (result.bound or 1)
+            if not judged.ok or worse or not result.how:
+                result.error = judged.error
+                result.bound = judged.bound
+                result.how = judged.how
+            result.notes = sorted({*result.notes, *judged.notes})
+            if not judged.ok:
+                return self._wrong_output(result, number, mine, theirs, judged)
+        return result
+
+    def _wrong_output(self, result: Result, number: int, mine: Any, theirs: Any, judged: judge.Judgement) -> Result:
+        """Describe an output of which some elements are wrong."""
+        seen = judge.findings(mine, theirs, judged, _tile(self.check.config))
+        shape = "x".join(map(str, mine.shape)) or "scalar"
+        name = f"output {number} ({input_arrays.dtype_name(mine)} {shape})"
+        if not _written(mine, theirs):
+            unwritten = f"no element of {name} was written: did the kernel write to a copy (`reshape`, `contiguous`)?"
+            return self.wrong(f"poisoned-memory: {unwritten}\n{cheating.CHECKS['poisoned-memory']}")
+        result.status = "wrong"
+        result.message = f"{seen['wrong']} of {seen['elements']} elements of {name} are wrong"
+        result.output = seen
+        return result
 
     # Kinds of checks
 
-    def values(self, kind: str) -> dict[str, Any]:
+    def values(self) -> Result:
         """Check results on data of a kind, in the layout."""
         try:
-            self.prepare("normal" if kind in LAYOUT_KINDS else kind)
+            self.prepare()
         except _NotTried as reason:
-            return {"status": "skipped", "message": str(reason)}
+            return self.check.result("skipped", str(reason))
         outputs = self.call()
         complaint = self.complaints(outputs)
-        if complaint is not None and complaint["status"] == "cheat":
+        if complaint is not None and complaint.status == "cheat":
             return complaint
-        result = self.compare(outputs, exact=kind == "integers")
-        if result["status"] == "wrong" and "output" in result:
-            result["output"]["look"] += self._lost(result["output"]["where"])
+        result = self.compare(outputs)
+        if result.status == "wrong" and result.output is not None:
+            result.output["look"] += self._lost(result.output["where"])
         # Wrong values say more than a changed guard byte.
-        return complaint or result if result["status"] == "ok" else result
+        return complaint or result if result.status == "ok" else result
 
     def _lost(self, where: Sequence[str]) -> list[str]:
         """Return which inputs a kernel that is wrong everywhere loses; tried once per process."""
@@ -305,12 +318,12 @@ class _Trial:
         except Exception:  # only a hint
             return []
 
-    def repeated(self) -> dict[str, Any]:
+    def repeated(self) -> Result:
         """Check new contents behind the same pointers, three times, the last with a seed that nobody can know."""
-        self.prepare("normal")
+        self.prepare()
         first = [input_arrays.bits(x) for x in self.call()]
         before = self._contents()
-        for seed in (self.seed + 1, int.from_bytes(os.urandom(4), "little")):
+        for seed in (self.check.seed + 1, int.from_bytes(os.urandom(4), "little")):
             fresh = self.case.inputs(self.problem, seed)
             for zone, x, new in zip(self.zones, self.inputs, fresh):
                 if contracts.is_array(x):
@@ -320,14 +333,14 @@ class _Trial:
             self.copies = [input_arrays.clone(x) if contracts.is_array(x) else x for x in self.inputs]
             outputs = self.call()
             now = [input_arrays.bits(x) for x in outputs]
-            result = self.compare(outputs, exact=False)
-            if result["status"] != "ok":
+            result = self.compare(outputs)
+            if result.status != "ok":
                 if self.misfits:  # it says nothing about contents
                     return result
                 if now == first and self._contents() != before:
-                    return _cheat("same-pointers", "the inputs changed in place, and the result did not")
-                if seed != self.seed + 1:
-                    return _cheat("unseen-seed", f"right before, wrong with seed {seed}: {result['message']}")
+                    return self.cheat("same-pointers", "the inputs changed in place, and the result did not")
+                if seed != self.check.seed + 1:
+                    return self.cheat("unseen-seed", f"right before, wrong with seed {seed}: {result.message}")
                 return result
         return result
 
@@ -335,9 +348,9 @@ class _Trial:
         """Return the bits of the inputs, as they were before the last call."""
         return [input_arrays.bits(x) for x in self.copies if contracts.is_array(x)]
 
-    def deterministic(self) -> dict[str, Any]:
+    def deterministic(self) -> Result:
         """Check that three runs give the same bits, on the CPU target under different schedules."""
-        self.prepare("normal")
+        self.prepare()
         seen: list[list[bytes]] = []
         for schedule in ("0", "1", "2"):
             for x, copy in zip(self.inputs, self.copies):
@@ -348,29 +361,29 @@ class _Trial:
             if seen[-1] != seen[0]:
                 where = f"run {len(seen)}" + (f" (schedule KILN_CPU_SEED={schedule})" if _on_host() else "")
                 text = f"{where} gave other bits than the first, for the same inputs (or nondeterministic = True)"
-                return {"status": "nondeterministic", "message": text}
-        return {"status": "ok", "how": "three runs" + (" under three schedules" if _on_host() else "")}
+                return self.check.result("nondeterministic", text)
+        return self.check.result("ok", how="three runs" + (" under three schedules" if _on_host() else ""))
 
-    def sanitizer(self) -> dict[str, Any]:
+    def sanitizer(self) -> Result:
         """Run once on the CPU target under the sanitizer."""
-        self.prepare("normal")
+        self.prepare()
         with kiln.sanitize(raises=False) as report:
             self.call()
         if not report.findings:
-            return {"status": "ok", "how": "no races, nothing out of bounds, no misused barriers"}
+            return self.check.result("ok", how="no races, nothing out of bounds, no misused barriers")
         first = report.findings[0]
         more = len(report.findings) - 1
-        return _wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
+        return self.wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
 
-    def streams(self) -> dict[str, Any]:
+    def streams(self) -> Result:
         """Check on a GPU that the kernel waits for earlier work of its stream."""
         torch = packages.loaded("torch")
-        self.prepare("normal")
+        self.prepare()
         arrays = [x for x in self.inputs if contracts.is_array(x)]
         if torch is None or not all(input_arrays.is_torch(x) and x.is_cuda for x in arrays):
-            return {"status": "skipped", "message": "the inputs are not torch tensors on a GPU"}
+            return self.check.result("skipped", "the inputs are not torch tensors on a GPU")
         self.call()  # compiles
-        others = self.case.inputs(self.problem, self.seed + 1)
+        others = self.case.inputs(self.problem, self.check.seed + 1)
         fresh = [input_arrays.clone(x) if contracts.is_array(x) else x for x in others]
         torch.cuda.synchronize()
         torch.cuda._sleep(40_000_000)  # cycles in which the stream is busy and the host goes on
@@ -383,18 +396,14 @@ class _Trial:
         self.running = False
         self.misfits = False
         self.copies = fresh
-        result = self.compare(outputs, exact=False)
-        if result["status"] != "ok":
-            return _cheat("stream-order", f"it did not wait for what the stream had to do before: {result['message']}")
+        result = self.compare(outputs)
+        if result.status != "ok":
+            return self.cheat("stream-order", f"it did not wait for what the stream had to do before: {result.message}")
         return result
 
 
 class _NotTried(Exception):
     pass
-
-
-def _wrong(message: str) -> dict[str, Any]:
-    return {"status": "wrong", "message": message}
 
 
 def _written(mine: Any, theirs: Any) -> bool:

@@ -1,98 +1,15 @@
-"""Results of checks, and the verdict on all checks of a Case, in words."""
+"""The verdict on all checks of a Case, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 from ..._support import notebook
 from ..core.cases import Case, Problem
 from ..core.command_line import EXIT
-from ..core.text import fields_text, printed
-
-KINDS = {
-    "normal": "data as get_inputs draws it",
-    "integers": "small integers: results must be equal, bit for bit",
-    "wide": "magnitudes from 2^-8 to 2^8",
-    "special": "NaN, infinities, -0 and subnormal numbers among the data",
-    "odd": "each extent one more, one less, and 1",
-    "strided": "inputs transposed in memory, and every second row of a larger array",
-    "shifted": "inputs that begin one element after an aligned address",
-    "repeated": "new contents behind the same pointers, of a seed not seen before",
-    "streams": "on a GPU: what the stream has to do comes first",
-    "deterministic": "three runs give the same bits; on the CPU target under three schedules",
-    "sanitizer": "on the CPU target, also with each extent one more: races, bounds, uninitialized memory, barriers",
-}
-"""The kinds of checks, in order."""
-
-FATAL = ("crash", "timeout", "oom", "device_error")
-"""Statuses of checks that ended their worker."""
-
-
-@dataclass
-class Result:
-    """The result of one check: one problem, kind of data, seed and layout."""
-
-    kind: str
-    problem: dict[str, Any]
-    seed: int
-    variant: str
-    """The difference from the problem: "m+1", "transposed"."""
-    status: str
-    """A status of records, or `refused`: the kernel said that it does not support this."""
-    message: str = ""
-    error: float = 0.0
-    bound: float = 0.0
-    how: str = ""
-    notes: list[str] = field(default_factory=list)
-    output: dict[str, Any] | None = None
-    """A description of wrong results: number, first, worst, where they lie, what they look like."""
-    raised: dict[str, Any] | None = None
-    stderr: str = ""
-    seconds: float = 0.0
-    again: str = ""
-    base: dict[str, Any] = field(default_factory=dict)
-    """The problem that this one is a variant of, or the problem itself."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong: it passed, was refused or was not possible."""
-        return self.status in ("ok", "refused", "skipped")
-
-    def report(self) -> str:
-        """Return a failure in full: what, where, what it looks like, and the command that repeats it."""
-        of = f" {self.variant}" if self.variant else ""
-        fields = fields_text(self.problem)
-        lines = [f"{self.kind}{of}, seed {self.seed}{': ' + fields if fields else ''}", *self.message.splitlines()]
-        if self.output is not None:
-            lines += _shown(self.output, self)
-        if self.raised is not None and self.raised.get("traceback"):
-            lines += self.raised["traceback"].rstrip().splitlines()[-12:]
-        tail = printed(self.stderr, 16) if self.status in FATAL else []
-        lines += ["it printed:", *(f"  {line}" for line in tail)] if tail else []
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n  ".join([*lines, f"again: {self.again}"])
-
-
-def _shown(output: Mapping[str, Any], result: Result) -> list[str]:
-    element = lambda each: (
-        f"[{', '.join(map(str, each['index']))}]: got {_short(each['got'])}, expected {_short(each['expected'])}"
-    )
-    lines = [f"first at {element(output['first'])}"]
-    lines += [f"where: {text}" for text in output["where"]]
-    lines += [f"look: {text}" for text in output["look"]]
-    worst = [element(each) for each in output["worst"] if each != output["first"]][:3]
-    lines += [f"worst at {text}" for text in worst]
-    if result.bound and result.error > result.bound:
-        lines.append(f"error {result.error:.3g}, allowed {result.bound:.3g}: {result.how}")
-    elif result.how and not result.bound:
-        lines.append(f"allowed: {result.how}")
-    return lines
-
-
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+from ..core.text import fields_text
+from .check import KINDS, CheckedProblem, Result
 
 
 class Verdict(notebook.Shown):
@@ -102,8 +19,8 @@ class Verdict(notebook.Shown):
         self.case = case
         self.where = where
         self.checks: list[Result] = []
-        self.problems: list[tuple[Problem, dict[str, Any]]] = []
-        """Each problem with its description on this machine (`jobs.describe`)."""
+        self.problems: list[tuple[Problem, CheckedProblem]] = []
+        """Each problem that was asked for, and as it is checked on this machine."""
         self.skipped = ""
         """Why nothing was checked."""
 
@@ -126,18 +43,18 @@ class Verdict(notebook.Shown):
     def lines(self) -> list[tuple[str, str, str]]:
         """Return kind, status and details of each kind of check; a heading line begins each problem."""
         found: list[tuple[str, str, str]] = []
-        for asked, described in self.problems:
-            same = [other for other, each in self.problems if each["problem"] == described["problem"]]
+        for asked, checked in self.problems:
+            same = [other for other, each in self.problems if each.problem == checked.problem]
             if asked is not same[0]:
                 continue
-            fields = "".join(f" {name}={value}" for name, value in described["problem"].items())
-            whole = f"--max-elements={described['asked_elements']} checks all of it"
+            fields = "".join(f" {name}={value}" for name, value in checked.problem.items())
+            whole = f"--max-elements={checked.asked_elements} checks all of it"
             before = fields_text(asked)
-            shrunk = f" (made smaller from {before}; {whole})" if dict(asked) != described["problem"] else ""
+            shrunk = f" (made smaller from {before}; {whole})" if dict(asked) != checked.problem else ""
             if len(same) > 1:
                 shrunk = f" ({len(same)} problems, made smaller)"
-            found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(described['inputs'])}; {self.where}"))
-            mine = [check for check in self.checks if check.base == described["problem"]]
+            found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(checked.inputs)}; {self.where}"))
+            mine = [check for check in self.checks if check.base == checked.problem]
             rows: dict[Any, list[Any]] = {}
             for kind in KINDS:
                 of_kind = [check for check in mine if check.kind == kind]
@@ -157,7 +74,7 @@ class Verdict(notebook.Shown):
             "ok": self.ok,
             "where": self.where,
             "skipped": self.skipped,
-            "checks": [asdict(each) for each in self.checks],
+            "checks": [each.to_json() for each in self.checks],
         }
 
     def __str__(self) -> str:
