@@ -6,6 +6,8 @@ from example_running import load
 from nvidia_testing import compile_for, needs_nvdisasm
 from sass import check_products
 
+import kiln
+
 STEPS = {
     "step_2_gemm": (256, 128, 128),
     "step_3_pipeline": (128, 128, 384),
@@ -40,3 +42,29 @@ def test_products_run_asynchronously_on_gpus(step: str):
     made = compile_for(load(f"hopper/{step}.py").gemm, a, b, c, *([2] if step == "step_6_persistent" else []))
     loops = check_products(made)
     assert loops and not any(i.name.startswith("MEMBAR.ALL.GPU") for i in loops[0].instructions)
+
+
+def test_attention():
+    """Several tiles of queries, and more tiles of keys than there are stages."""
+    module = load("hopper/attention_slide.py")
+    operands = module.tensors(2, 256, 384)
+    with kiln.target("cpu"), kiln.sanitize():
+        module.attention(*operands)
+    assert module.check(*operands) < 1
+
+
+def test_the_check_of_attention_refuses_a_tile_too_few():
+    module = load("hopper/attention_slide.py")
+    q, k, v, o = module.tensors(1, 128, 256)
+    with kiln.target("cpu"):
+        module.attention(q, k[:, :128], v[:, :128], o)
+    assert module.check(q, k, v, o) > 1
+
+
+@needs_nvdisasm
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+def test_attention_runs_asynchronously_on_gpus():
+    """Eight instructions for S and eight for P V, in one loop; of S, one register moves: what its maximum begins with."""
+    module = load("hopper/attention_slide.py")
+    loops = check_products(compile_for(module.attention, *module.tensors(1, 128, 256)), 16, moves=1)
+    assert [len(loop.products) for loop in loops] == [16]

@@ -43,3 +43,14 @@ def test_a_histogram_counts_every_element(bins, count):
     # `x * bins` is exact for powers of two; `torch.histc` counts in float32, and not exactly beyond 2^24
     x = torch.rand(count, device="cuda")
     assert torch.equal(load("histogram.py").kernel_fn(x, bins), torch.bincount((x * bins).int(), minlength=bins).int())
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs WGMMA: sm_90a"
+)
+@pytest.mark.parametrize("size", [(1, 128, 128), (3, 256, 1024), (16, 4096, 4096)])
+def test_the_attention_that_fits_a_slide(size):
+    example = load("hopper/attention_slide.py")
+    operands = example.tensors(*size)
+    example.attention(*operands)
+    assert example.check(*operands) < 1
