@@ -23,8 +23,6 @@ NAMES = {
     "cute/nvgpu/tcgen05/descriptors.py": 1,
     "cute/nvgpu/tensor_map_updates.py": 2,
     "cute/program/dsl.py": 3,
-    "cute/program/overwritten.py": 1,
-    "cute/program/written.py": 6,
     "cute/tensor/tensor.py": 1,
     "targets/cpu/checks.py": 2,
     "targets/cpu/expand.py": 2,

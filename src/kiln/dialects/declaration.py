@@ -9,9 +9,10 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..base_dsl.trace import emit, emit_value
+from ..hardware.engines import Engine
 from ..mlir import context, find, ir, load_irdl, register_type
 
 if TYPE_CHECKING:
@@ -82,8 +83,44 @@ class Alias(NamedTuple):
     the result describes the memory, as a matrix descriptor or a tensor map."""
 
 
+class Access(NamedTuple):
+    """Memory that an operation reads or writes, in each thread that executes it."""
+
+    operand: str
+    """The operand that leads to it: a pointer, a memref, a descriptor, a tensor map or an address in tensor memory."""
+    bytes: "int | str | None" = None
+    """How many bytes from there on: a number, or the operand or attribute that has it. None if that does not follow."""
+    value: str = ""
+    """The operand that is stored, or the result that is loaded, if they are registers: the bytes are its."""
+
+
+Accesses: TypeAlias = "Access | str | Sequence[Access | str]"
+
+
+def _accesses(stated: Accesses) -> "tuple[Access, ...]":
+    each = (stated,) if isinstance(stated, (Access, str)) else stated
+    return tuple(Access(one) if isinstance(one, str) else one for one in each)
+
+
 UNSTATED: Any = object()
 """What a declaration has where it leaves a question open."""
+ORDERS = {
+    "accesses": "what the thread did before with what it does after",
+    "warp": "what threads of the warp did before with what others do after",
+    "cta": "what threads of the CTA did before with what others do after",
+    "cluster": "what threads of the cluster did before with what others do after",
+    "grid": "what earlier grids did, and what later ones do",
+    "mbarrier": "what was done before arrivals at an mbarrier with what is done after its phase",
+    "place": "what was done before a release with what is done after an acquire of the same place",
+}
+"""What an operation orders, as `orders` says it."""
+CONVERGED = {
+    "mask": "the threads whose bits are set in `mask`",
+    "warp": "all threads of the warp",
+    "aligned": "all threads of the warp, where the attribute `aligned` says so",
+    "warpgroup": "all threads of the warpgroup",
+}
+"""Who executes an operation together, as `converged` says it."""
 
 
 def attribute_of(value: "str | int | bool") -> ir.Attribute:
@@ -160,9 +197,19 @@ class OpView:
     one.
 
     `name` is the operation's name without that of its dialect, `traits` are interfaces, and `prefix` is the prefix of
-    its optional attributes in the IR; `waits` says that a thread may wait in it for others. `alias` says which operand's
-    memory the result leads to: an `Alias`, the name of an operand with the same address, or None. A view reads
-    operands, results and attributes by their declared names.
+    its optional attributes in the IR. A view reads operands, results and attributes by their declared names.
+
+    The other keywords say what passes, targets and the sanitizer ask of it:
+
+    - `alias`: which operand's memory the result leads to: an `Alias`, the name of an operand with the same address, or
+      None.
+    - `reads`, `writes`: the memory that it accesses, as an `Access` or the name of an operand, or several.
+    - `engine`: the engine that carries it out while the thread goes on. It is complete when the `mbarrier` says so, or
+      when the operation that `awaits` the engine has seen the group that one that `commits` made.
+    - `mbarrier`: the operand that is an mbarrier, at which it arrives, or whose phase it tests.
+    - `orders`: which accesses it orders, one of `ORDERS`; `waits`: whether a thread may wait in it for others.
+    - `converged`: who executes it together, one of `CONVERGED`.
+    - `stays`: why an operation that says nothing of all this is neither removed nor repeated.
     """
 
     dialect: "type[Dialect]"
@@ -178,6 +225,18 @@ class OpView:
     """Whether a thread may wait in it for others."""
     ALIAS: "Alias | None"
     """The operand whose memory the result leads to."""
+    READS: "tuple[Access, ...]"
+    WRITES: "tuple[Access, ...]"
+    ENGINE: "Engine | None"
+    """What carries it out while the thread goes on."""
+    COMMITS: "tuple[Engine, ...]"
+    """The engines whose operations so far become a group."""
+    AWAITS: "tuple[Engine, ...]"
+    """The engines for whose operations it waits."""
+    MBARRIER: str
+    ORDERS: str
+    CONVERGED: str
+    STAYS: str
     takes_more_operands: bool
     """Whether its last operand is variadic."""
     Types: Any
@@ -243,11 +302,29 @@ class OpView:
         prefix: str = "",
         waits: bool = False,
         alias: "Alias | str | None" = UNSTATED,
+        reads: Accesses = (),
+        writes: Accesses = (),
+        engine: "Engine | None" = None,
+        commits: "Sequence[Engine]" = (),
+        awaits: "Sequence[Engine]" = (),
+        mbarrier: str = "",
+        orders: str = "",
+        converged: str = "",
+        stays: str = "",
     ) -> None:
         if not name:
             return
         cls.WAITS = waits
         cls.ALIAS = Alias(alias) if isinstance(alias, str) else alias
+        cls.READS = _accesses(reads)
+        cls.WRITES = _accesses(writes)
+        cls.ENGINE = engine
+        cls.COMMITS = tuple(commits)
+        cls.AWAITS = tuple(awaits)
+        cls.MBARRIER = mbarrier
+        cls.ORDERS = orders
+        cls.CONVERGED = converged
+        cls.STAYS = stays
         cls.OPERATION_NAME = f"{cls.dialect.DIALECT_NAMESPACE}.{name}"
         cls.OPERANDS = {}
         cls.RESULTS = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import cute, nvgpu
 from .cute import grid, memory, reports
+from .declaration import CONVERGED, ORDERS, Access, OpView
 from .definition import choices
 from .nvgpu import definitions
 
@@ -23,6 +24,7 @@ control flow. `cute` is for tiles, memory and the grid. `cute_nvgpu` is for what
   its possible values, and with `?` if it may be left out.
 - Operands of mixed types travel as one `tuple` made by `builtin.unrealized_conversion_cast`.
 - A kernel is a `func.func` with the unit attribute `cute.kernel`.
+- "Effects" are what passes, targets and the sanitizer ask of an operation (keywords of its class, `declaration.py`).
 - Rules beyond types (`check` beside each operation) are verified once for a module.
 - `src/kiln/dialects/nvgpu/definitions.py` says in plain Python what operations of the hardware compute. Tests compare the
   CPU target with it.
@@ -50,6 +52,28 @@ def definition_of(name: str) -> str:
     return name if callable(getattr(definitions, name, None)) else ""
 
 
+def _effects(op: type[OpView]) -> str:
+    """Return what the declaration of an operation says that it does, as a line."""
+    parts = [
+        f"{verb} {_accessed(access)}" for verb, all_ in (("reads", op.READS), ("writes", op.WRITES)) for access in all_
+    ]
+    for verb, engines in (("commits", op.COMMITS), ("awaits", op.AWAITS)):
+        parts += [f"{verb} {' and '.join(engine.name for engine in engines)}"] if engines else []
+    parts += [f"engine {op.ENGINE.name}"] if op.ENGINE else []
+    parts += [f"mbarrier `{op.MBARRIER}`"] if op.MBARRIER else []
+    parts += [f"orders {ORDERS[op.ORDERS]}"] if op.ORDERS else []
+    parts += [f"executed together by {CONVERGED[op.CONVERGED]}"] if op.CONVERGED else []
+    return f"Effects: {'; '.join(parts)}.\n" if parts else ""
+
+
+def _accessed(access: Access) -> str:
+    size = (
+        f"`{access.value}`" if access.value else access.bytes if isinstance(access.bytes, int) else f"`{access.bytes}`"
+    )
+    bytes_ = f" ({size}{' bytes' * (not access.value)})" if access.value or access.bytes is not None else ""
+    return f"`{access.operand}`{bytes_}"
+
+
 def _entry(title: str, thing: Any) -> str:
     return f"### `{title}`\n\n{inspect.cleandoc(thing.__doc__ or '')}\n"
 
@@ -61,6 +85,8 @@ def _unit(module: Any, operations: Any) -> list[str]:
     parts = [f"## `{name}.py`\n\n{inspect.cleandoc(module.__doc__ or '')}\n"]
     for op in own:
         parts.append(_entry(_signature(op), op))
+        if effects := _effects(op):
+            parts.append(effects)
         if plain := definition_of(op.OPERATION_NAME.removeprefix("cute_nvgpu.")):
             parts.append(f"In plain Python: `definitions.{plain}`.\n")
     return parts

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...analysis import pointers
+from ...analysis import effects, pointers
 from ...base_dsl.bindings import ir
 from ...base_dsl.compiler import source_span
 from ...base_dsl.diagnostics import warn_at
 from ...dialects.definition import constant
 from ...dialects.nvgpu.wgmma import Wgmma
-
-_WRITES = ("cute.store",)
 
 
 def warn(function: ir.Operation) -> None:
@@ -68,8 +66,9 @@ def _offset(pointer: ir.Value) -> str:
 
 
 def _readers(root: ir.Value) -> list[ir.Operation]:
-    users = [op for op, _ in pointers.uses(root)]
-    return [op for op in users if Wgmma.of(op) is None and op.name not in _WRITES]
+    """Return what may read memory behind a root, except WGMMAs, which add to it."""
+    users = [(op, number) for op, number in pointers.uses(root) if Wgmma.of(op) is None]
+    return [op for op, number in users if (op.name, number) not in effects.WRITES or (op.name, number) in effects.READS]
 
 
 def _is_false(value: ir.Value) -> bool:

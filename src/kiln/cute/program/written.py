@@ -7,19 +7,9 @@ at.
 
 from __future__ import annotations
 
-from ...analysis import pointers, values
+from ...analysis import effects, pointers, values
 from ...base_dsl.bindings import ir
 from ...dialects.cute.grid import Launch
-
-_WRITES = {
-    ("cute.store", 1),
-    ("cute_nvgpu.atomic_rmw", 0),
-    ("cute_nvgpu.atomic_cas", 0),
-    ("cute_nvgpu.ordered_store", 0),
-    ("cute_nvgpu.bulk_store", 0),
-    ("cute_nvgpu.tma_store", 0),
-}
-"""Operations that write, with the operand whose memory they write to."""
 
 
 def written_arguments(module: ir.Module, entry: str) -> frozenset[int]:
@@ -43,7 +33,7 @@ def _is_written(root: ir.Value, functions: dict[str, ir.Operation]) -> bool:
         for use in waiting.pop().uses:
             op = use.owner.operation
             number = use.operand_number
-            if (op.name, number) in _WRITES:
+            if (op.name, number) in effects.WRITES:
                 return True
             for value in _leads_to(op, number, functions):
                 if value not in seen:

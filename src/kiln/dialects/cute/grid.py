@@ -127,7 +127,9 @@ class LaunchFields:
         return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}
 
 
-class Launch(LaunchFields, Cute.Operation, name="launch", prefix="cute."):
+class Launch(
+    LaunchFields, Cute.Operation, name="launch", reads="arguments", writes="arguments", orders="grid", prefix="cute."
+):
     """Run the function `kernel` once for each thread of a grid. Host functions only.
 
     `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are (x,

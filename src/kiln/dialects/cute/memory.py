@@ -7,7 +7,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import context, ir
-from ..declaration import PURE, Alias, Operand, Operands, OptionalAttr, Result, attributes
+from ..declaration import PURE, Access, Alias, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I32, I64, Emit, Integer, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
@@ -244,7 +244,7 @@ def cast_memref(memref: ir.Value, type_: ir.Type) -> ir.Value:
 # --- accesses and allocations -----------------------------------------------------------------------------------------
 
 
-class Load(Cute.Operation, name="load", traits=[_Reads], alias=None):
+class Load(Cute.Operation, name="load", reads=Access("source", value="result"), traits=[_Reads], alias=None):
     """Load the element `offset` elements past the pointer, or, for a vector type, as many contiguous elements.
 
     `offset` counts elements in memory, whatever the layout. Boolean elements take a byte each; elements of 2 and 4
@@ -308,7 +308,7 @@ def loads_before(load: Load, offsets: Sequence[ir.Value], type_: ir.Type, alignm
     ]
 
 
-class Store(Cute.Operation, name="store", traits=[_Writes]):
+class Store(Cute.Operation, name="store", writes=Access("target", value="value"), traits=[_Writes]):
     """Store an element, or a vector of contiguous elements, `offset` elements past the pointer. Otherwise as `load`."""
 
     value: Operand[Any]
@@ -348,7 +348,7 @@ def access_through(op: ir.Operation, number: int) -> "Load | Store | None":
     return Store.of(op) if number == 1 else None
 
 
-class Bounds(Cute.Operation, name="bounds"):
+class Bounds(Cute.Operation, name="bounds", stays="the sanitizer is told"):
     """Tell the sanitizer the coordinates of the next access. Only in programs that are traced for the sanitizer.
 
     `pointer` points into the tensor. `numbers` are the lowest coordinates of all modes, then the highest, then the
@@ -369,7 +369,7 @@ def bounds(pointer: ir.Value, numbers: Sequence[ir.Value], write: bool) -> ir.Op
     return emit("cute.bounds", (), (pointer, *numbers), attributes(write=int(write)))
 
 
-class Through(Cute.Operation, name="through", alias="pointer"):
+class Through(Cute.Operation, name="through", stays="the sanitizer is told", alias="pointer"):
     """Return the same address, and tell the sanitizer through which swizzle accesses to it see shared memory.
 
     Only in programs that are traced for the sanitizer. `swizzle` is its bits, base and shift, counted in bytes, as

@@ -14,7 +14,7 @@ from .types import Cute
 __all__ = ["Assert", "Printf", "assert_", "conversions", "printf"]
 
 
-class Printf(Cute.Operation, name="printf"):
+class Printf(Cute.Operation, name="printf", stays="it prints"):
     """Print `arguments` (a tuple, see `pack`) by the C format `format`.
 
     The conversion of each argument suits its type: i32, i64 (pointers too) or f64. The text of one operation is never
@@ -33,7 +33,7 @@ def printf(format_: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:
     return emit("cute.printf", (), (pack(arguments),), {"format": ir.StringAttr.get(format_)})
 
 
-class Assert(Cute.Operation, name="assert_"):
+class Assert(Cute.Operation, name="assert_", stays="it may end the program"):
     """Record a fault if `condition` is false, which the call of the host function raises.
 
     `message` is a C format for `arguments` (a tuple, see `pack`, of at most 8 values of type i32, i64 or f64). The

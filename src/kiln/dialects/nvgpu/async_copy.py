@@ -5,9 +5,10 @@ other CTAs of the cluster.
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
+from ...hardware.engines import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY
 from ...mlir import ir
 from ...ptx.copies import BULK_REDUCTIONS, SHARED_REDUCTIONS
-from ..declaration import PURE, Build, Operand, OptionalAttr, Result, attributes
+from ..declaration import PURE, Access, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I16, I32, I64, Pointer, constant, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -19,7 +20,13 @@ def _wrong_group_count(op: "CpAsyncWait | CpAsyncBulkWait") -> str:
     return "" if op.count >= 0 else f"leaves {op.count} groups: at least 0"
 
 
-class CpAsync(CuteNvgpu.Operation, name="cp_async"):
+class CpAsync(
+    CuteNvgpu.Operation,
+    name="cp_async",
+    reads=Access("source", "source_size"),
+    writes=Access("target", "size"),
+    engine=COPY,
+):
     """Asynchronously copy `size` (4, 8 or 16) bytes from global to shared memory: `source_size` bytes, then zeros.
 
     `cache` is `ca`, or `cg`, which bypasses L1 (16 bytes only). `hint` is the eviction priority in the L2 cache,
@@ -47,14 +54,14 @@ class CpAsync(CuteNvgpu.Operation, name="cp_async"):
 cp_async: Build = CpAsync.build
 
 
-class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit"):
+class CpAsyncCommit(CuteNvgpu.Operation, name="cp_async_commit", commits=(COPY,)):
     """Commit this thread's `cp.async` copies since the last commit as a group."""
 
 
 cp_async_commit: Build = CpAsyncCommit.build
 
 
-class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
+class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait", awaits=(COPY,)):
     """Wait until at most `count` of this thread's latest groups are pending."""
 
     count: ir.IntegerAttr
@@ -66,7 +73,7 @@ class CpAsyncWait(CuteNvgpu.Operation, name="cp_async_wait"):
 cp_async_wait: Build = CpAsyncWait.build
 
 
-class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"):
+class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive", mbarrier="pointer", commits=(COPY,)):
     """Arrive at an mbarrier (`.noinc`) when this thread's `cp.async` copies so far are complete."""
 
     pointer: Operand[Pointer]
@@ -78,14 +85,14 @@ class CpAsyncMbarrierArrive(CuteNvgpu.Operation, name="cp_async_mbarrier_arrive"
 cp_async_mbarrier_arrive: Build = CpAsyncMbarrierArrive.build
 
 
-class CpAsyncBulkCommit(CuteNvgpu.Operation, name="cp_async_bulk_commit"):
+class CpAsyncBulkCommit(CuteNvgpu.Operation, name="cp_async_bulk_commit", commits=(BULK_STORE, BULK_SOURCE)):
     """Commit this thread's bulk copies since the last commit as a bulk group."""
 
 
 cp_async_bulk_commit: Build = CpAsyncBulkCommit.build
 
 
-class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait"):
+class CpAsyncBulkWait(CuteNvgpu.Operation, name="cp_async_bulk_wait", awaits=(BULK_STORE, BULK_SOURCE)):
     """Wait until at most `count` of this thread's latest bulk groups are pending, or (`read`) have unread sources."""
 
     count: ir.IntegerAttr
@@ -121,7 +128,14 @@ def optional(value: "ir.Value | None", bits: int) -> ir.Value:
     return emit_value("arith.constant", type_, (), {"value": ir.IntegerAttr.get(type_, 0)})
 
 
-class BulkLoad(CuteNvgpu.Operation, name="bulk_load"):
+class BulkLoad(
+    CuteNvgpu.Operation,
+    name="bulk_load",
+    reads=Access("source", "bytes"),
+    writes=Access("target", "bytes"),
+    engine=BULK_LOAD,
+    mbarrier="mbarrier",
+):
     """Asynchronously copy `bytes` (a multiple of 16) from global to shared memory; signal `complete_tx` on the
     mbarrier.
 
@@ -177,7 +191,14 @@ def _wrong_reduction(op: "BulkSend | BulkStore", known: "dict[str, tuple[str, ..
     return "" if op.element in elements else f"reduces by {op.reduction} of {op.element}: of {', '.join(elements)}"
 
 
-class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
+class BulkSend(
+    CuteNvgpu.Operation,
+    name="bulk_send",
+    reads=Access("source", "bytes"),
+    writes=Access("target", "bytes"),
+    engine=BULK_LOAD,
+    mbarrier="mbarrier",
+):
     """Asynchronously copy `bytes` (a multiple of 16) to the shared memory of another CTA; signal `complete_tx` there.
 
     `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`). `reduction`: each element is combined
@@ -204,7 +225,13 @@ class BulkSend(CuteNvgpu.Operation, name="bulk_send"):
 bulk_send: Build = BulkSend.build
 
 
-class BulkStore(CuteNvgpu.Operation, name="bulk_store"):
+class BulkStore(
+    CuteNvgpu.Operation,
+    name="bulk_store",
+    reads=Access("source", "bytes"),
+    writes=Access("target", "bytes"),
+    engine=BULK_STORE,
+):
     """Asynchronously copy `bytes` (a multiple of 16) from shared to global memory, in the thread's current bulk group.
 
     `reduction`: each element is combined atomically with the one in memory. `hint`: `policy` (i64) is the cache policy.
@@ -241,7 +268,7 @@ def bulk_store(
     emit("cute_nvgpu.bulk_store", (), (target, source, bytes_, optional(policy, 64)), attrs)
 
 
-class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch"):
+class BulkPrefetch(CuteNvgpu.Operation, name="bulk_prefetch", stays="a hint for a cache"):
     """Prefetch `bytes` (a multiple of 16) of global memory into the L2 cache. It has no visible effect."""
 
     source: Operand[Pointer]
@@ -259,7 +286,13 @@ def bulk_prefetch(source: ir.Value, bytes_: ir.Value, *, policy: ir.Value | None
     emit("cute_nvgpu.bulk_prefetch", (), (source, bytes_, optional(policy, 64)), attrs)
 
 
-class StoreAsync(CuteNvgpu.Operation, name="store_async"):
+class StoreAsync(
+    CuteNvgpu.Operation,
+    name="store_async",
+    writes=Access("target", value="value"),
+    engine=BULK_LOAD,
+    mbarrier="mbarrier",
+):
     """Asynchronously store 1, 2 or 4 words to the shared memory of another CTA and signal `complete_tx` there.
 
     `target` and `mbarrier` lie in a CTA of the cluster (`map_shared`); `target` is aligned to the size of the words.

@@ -29,7 +29,7 @@ class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
 cluster_index: Build = ClusterIndex.build
 
 
-class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
+class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive", orders="cluster", converged="aligned"):
     """Arrive at the cluster's barrier, with release order unless `relaxed`. `aligned`: the whole warp executes it."""
 
     relaxed: OptionalAttr[ir.BoolAttr]
@@ -39,7 +39,7 @@ class ClusterArrive(CuteNvgpu.Operation, name="cluster_arrive"):
 cluster_arrive: Build = ClusterArrive.build
 
 
-class ClusterWait(CuteNvgpu.Operation, name="cluster_wait", waits=True):
+class ClusterWait(CuteNvgpu.Operation, name="cluster_wait", orders="cluster", waits=True):
     """Wait until all threads of the cluster have arrived, with acquire order."""
 
 

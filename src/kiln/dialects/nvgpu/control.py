@@ -8,7 +8,7 @@ from ..definition import I32, I64, int_type, one_of
 from .dialect import CuteNvgpu
 
 
-class Clock(CuteNvgpu.Operation, name="clock"):
+class Clock(CuteNvgpu.Operation, name="clock", stays="time passes"):
     """Read a counter: `clock` (cycles, i32), `clock64` (cycles, i64) or `globaltimer` (nanoseconds, i64)."""
 
     result: Result[I32 | I64]
@@ -25,7 +25,7 @@ def clock(which: str) -> ir.Value:
     return emit_value("cute_nvgpu.clock", int_type(32 if which == "clock" else 64), (), attributes(which=which))
 
 
-class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
+class Nanosleep(CuteNvgpu.Operation, name="nanosleep", stays="time passes"):
     """Suspend the thread for about `duration` nanoseconds."""
 
     duration: Operand[I32]
@@ -34,7 +34,7 @@ class Nanosleep(CuteNvgpu.Operation, name="nanosleep"):
 nanosleep: Build = Nanosleep.build
 
 
-class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
+class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", converged="warpgroup", waits=True):
     """Release or request registers, down or up to `count` (a multiple of 8 in 24 to 256) for each thread.
 
     All warps of a warpgroup execute it.
@@ -54,7 +54,7 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", waits=True):
 set_max_register: Build = SetMaxRegister.build
 
 
-class GridDependency(CuteNvgpu.Operation, name="grid_dependency"):
+class GridDependency(CuteNvgpu.Operation, name="grid_dependency", orders="grid"):
     """`wait` until the grids this one depends on are complete, or allow (`launch_dependents`) the next to start."""
 
     action: one_of("wait", "launch_dependents")

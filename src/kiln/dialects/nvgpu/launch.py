@@ -7,7 +7,15 @@ from ..definition import int_type
 from .dialect import CuteNvgpu
 
 
-class DriverLaunch(LaunchFields, CuteNvgpu.Operation, name="driver_launch", prefix="cute."):
+class DriverLaunch(
+    LaunchFields,
+    CuteNvgpu.Operation,
+    name="driver_launch",
+    reads="arguments",
+    writes="arguments",
+    orders="grid",
+    prefix="cute.",
+):
     """Launch kernel number `index` of the executable, named `name`, through the CUDA driver. Host functions only.
 
     The NVIDIA target makes it from a `cute.launch`, whose operands and options it has. Later passes add what the

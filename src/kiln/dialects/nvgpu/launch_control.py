@@ -6,13 +6,16 @@ One thread requests; the answer is 16 bytes of shared memory, which are written 
 from typing import Any
 
 from ...base_dsl.trace import emit_value
+from ...hardware.engines import BULK_LOAD
 from ...mlir import context, ir
-from ..declaration import Build, Operand, OptionalAttr, Result
+from ..declaration import Access, Build, Operand, OptionalAttr, Result
 from ..definition import Pointer, int_type
 from .dialect import CuteNvgpu, wrong_space
 
 
-class ClcTryCancel(CuteNvgpu.Operation, name="clc_try_cancel"):
+class ClcTryCancel(
+    CuteNvgpu.Operation, name="clc_try_cancel", writes=Access("response", 16), engine=BULK_LOAD, mbarrier="mbarrier"
+):
     """Request that a cluster which has not started be canceled, so that this one does its work.
 
     The answer is written to 16 bytes at `response`, aligned to 16 bytes, and completes 16 bytes of the transaction
@@ -31,7 +34,7 @@ class ClcTryCancel(CuteNvgpu.Operation, name="clc_try_cancel"):
 clc_try_cancel: Build = ClcTryCancel.build
 
 
-class ClcQueryCancel(CuteNvgpu.Operation, name="clc_query_cancel", alias=None):
+class ClcQueryCancel(CuteNvgpu.Operation, name="clc_query_cancel", reads=Access("response", 16), alias=None):
     """Read an answer to `clc_try_cancel`: a vector of 4 i32, the x, y and z of the canceled cluster's first CTA, and 1.
 
     The last one is 0 if no cluster was canceled; then the others are 0.

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...hardware.limits import MBARRIER_ARRIVALS, MBARRIER_BYTES
 from ...mlir import ir
-from ..declaration import Build, Operand, Operands, Result
+from ..declaration import Access, Build, Operand, Operands, Result
 from ..definition import I1, I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -33,7 +33,7 @@ def _wrong_bytes(count: ir.Value) -> str:
     return _wrong_count("bytes", count, -MBARRIER_BYTES, MBARRIER_BYTES)
 
 
-class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
+class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init", writes=Access("pointer", 8), mbarrier="pointer"):
     """Initialise an mbarrier that expects `count` arrivals a phase; its first phase has parity 0."""
 
     pointer: Operand[Pointer]
@@ -46,7 +46,7 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
 mbarrier_init: Build = MbarrierInit.build
 
 
-class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
+class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval", mbarrier="pointer"):
     """Invalidate an mbarrier, so that its memory can be used for something else."""
 
     pointer: Operand[Pointer]
@@ -58,7 +58,7 @@ class MbarrierInval(CuteNvgpu.Operation, name="mbarrier_inval"):
 mbarrier_inval: Build = MbarrierInval.build
 
 
-class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
+class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive", mbarrier="pointer", orders="mbarrier"):
     """Add `bytes` to the tx-count of the phase, then arrive `count` times.
 
     `peer` is the rank in the cluster of the block whose mbarrier at the same address is meant; -1: this block's.
@@ -78,7 +78,7 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
 mbarrier_arrive: Build = MbarrierArrive.build
 
 
-class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
+class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx", mbarrier="pointer"):
     """Add `bytes` to the tx-count of the phase. `peer` as in `mbarrier_arrive`."""
 
     pointer: Operand[Pointer]
@@ -93,7 +93,9 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
 mbarrier_expect_tx: Build = MbarrierExpectTx.build
 
 
-class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True, alias=None):
+class MbarrierTryWait(
+    CuteNvgpu.Operation, name="mbarrier_try_wait", mbarrier="pointer", orders="mbarrier", waits=True, alias=None
+):
     """Test whether the phase of parity `phase` is complete; may wait a while for it. Acquires what was released.
 
     `limit` is the most nanoseconds it may wait; without it the hardware decides.
@@ -111,7 +113,9 @@ class MbarrierTryWait(CuteNvgpu.Operation, name="mbarrier_try_wait", waits=True,
 mbarrier_try_wait: Build = MbarrierTryWait.build
 
 
-class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=True, alias=None):
+class MbarrierTestWait(
+    CuteNvgpu.Operation, name="mbarrier_test_wait", mbarrier="pointer", orders="mbarrier", waits=True, alias=None
+):
     """Test whether the phase of parity `phase` is complete, without waiting. Acquires what was released."""
 
     pointer: Operand[Pointer]
@@ -125,7 +129,7 @@ class MbarrierTestWait(CuteNvgpu.Operation, name="mbarrier_test_wait", waits=Tru
 mbarrier_test_wait: Build = MbarrierTestWait.build
 
 
-class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", waits=True):
+class MbarrierWait(CuteNvgpu.Operation, name="mbarrier_wait", mbarrier="pointer", orders="mbarrier", waits=True):
     """Wait until the phase of parity `phase` is complete."""
 
     pointer: Operand[Pointer]

@@ -5,7 +5,7 @@ from typing import Any
 from ...base_dsl.trace import emit_value
 from ...mlir import ir
 from ..cute import element_bits
-from ..declaration import Build, Operand, Result, attributes
+from ..declaration import Access, Build, Operand, Result, attributes
 from ..definition import Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -37,7 +37,14 @@ def _wrong_memory(pointer: ir.Value) -> str:
     return wrong_space(pointer, "element", "gmem", "smem")
 
 
-class AtomicRmw(CuteNvgpu.Operation, name="atomic_rmw", alias=None):
+class AtomicRmw(
+    CuteNvgpu.Operation,
+    name="atomic_rmw",
+    reads=Access("pointer", value="result"),
+    writes=Access("pointer", value="value"),
+    orders="place",
+    alias=None,
+):
     """Atomically combine the element at the pointer with `value`, and return the old element.
 
     Integers have 16, 32 or 64 bits (`inc`, `dec`: 32); `add`, `min`, `max` and `exch` are also of f16, bf16, f32, f64
@@ -64,7 +71,14 @@ def atomic_rmw(kind: str, pointer: ir.Value, value: ir.Value, order: str, scope:
     return emit_value("cute_nvgpu.atomic_rmw", value.type, (pointer, value), attrs)
 
 
-class AtomicCas(CuteNvgpu.Operation, name="atomic_cas", alias=None):
+class AtomicCas(
+    CuteNvgpu.Operation,
+    name="atomic_cas",
+    reads=Access("pointer", value="result"),
+    writes=Access("pointer", value="value"),
+    orders="place",
+    alias=None,
+):
     """Atomically write `value` if the element (16, 32 or 64 bits) equals `compare`, and return the old element."""
 
     pointer: Operand[Pointer]
@@ -124,7 +138,9 @@ def _wrong_access(modifiers: str, type_: ir.Type, known: set[str]) -> str:
     return ""
 
 
-class OrderedLoad(CuteNvgpu.Operation, name="ordered_load", alias=None):
+class OrderedLoad(
+    CuteNvgpu.Operation, name="ordered_load", reads=Access("pointer", value="result"), orders="place", alias=None
+):
     """Load the element at the pointer, uncached in registers; `modifiers` are those of PTX `ld`, such as `acquire.gpu`.
 
     Vectors of up to 16 bytes are one access. `L2::evict_last` and the like are eviction priorities.
@@ -141,7 +157,7 @@ class OrderedLoad(CuteNvgpu.Operation, name="ordered_load", alias=None):
 ordered_load: Build = OrderedLoad.build
 
 
-class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
+class OrderedStore(CuteNvgpu.Operation, name="ordered_store", writes=Access("pointer", value="value"), orders="place"):
     """Store the element at the pointer, exactly once; `modifiers` are those of PTX `st`, such as `release.gpu`."""
 
     pointer: Operand[Pointer]
@@ -155,7 +171,7 @@ class OrderedStore(CuteNvgpu.Operation, name="ordered_store"):
 ordered_store: Build = OrderedStore.build
 
 
-class Prefetch(CuteNvgpu.Operation, name="prefetch"):
+class Prefetch(CuteNvgpu.Operation, name="prefetch", stays="a hint for a cache"):
     """Prefetch the cache line of a global address into cache `level` (L1, L2), or a tensor map (`tensormap`)."""
 
     pointer: Operand[Pointer]

@@ -10,7 +10,7 @@ from typing import Any
 from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
-from ..declaration import Build, Operand, OptionalAttr, Result, attributes
+from ..declaration import Access, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I32, Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
 
@@ -18,7 +18,7 @@ _ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
 """PTX names of the accumulator types."""
 
 
-class MmaSync(CuteNvgpu.Operation, name="mma_sync", waits=True):
+class MmaSync(CuteNvgpu.Operation, name="mma_sync", converged="warp", waits=True):
     """Compute D = A B + C in a warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, distributed as in PTX's
     `mma.sync`.
 
@@ -80,7 +80,7 @@ def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value,
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
 
 
-class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale", waits=True):
+class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale", converged="warp", waits=True):
     """Compute D = (A SFA) (B SFB) + C in a warp, where `scale_vector` elements along K share a scale factor (sm_120a).
 
     `kind` is PTX's: mxf8f6f4 (k 32; each element of A and B is a byte, as in `mma_sync`), mxf4 or mxf4nvf4 (k 64). `c`
@@ -181,7 +181,9 @@ def _wrong_address(op: "LdMatrix | LdMatrixBytes | StMatrix | StMatrixBytes") ->
     return wrong_space(op.pointer, "rows", "smem")
 
 
-class LdMatrix(CuteNvgpu.Operation, name="ldmatrix", waits=True, alias=None):
+class LdMatrix(
+    CuteNvgpu.Operation, name="ldmatrix", reads=Access("pointer", 16), converged="warp", waits=True, alias=None
+):
     """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
 
     Lane 8 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets elements 2 (l % 4) and the
@@ -209,7 +211,9 @@ def ldmatrix(
     return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
 
-class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes", waits=True, alias=None):
+class LdMatrixBytes(
+    CuteNvgpu.Operation, name="ldmatrix_bytes", reads=Access("pointer", 16), converged="warp", waits=True, alias=None
+):
     """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
 
     Lane 16 j + r gives the address of row r of matrix j, aligned to 16 bytes. Lane l gets of each matrix the bytes in
@@ -231,7 +235,7 @@ def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | 
     return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
 
 
-class StMatrix(CuteNvgpu.Operation, name="stmatrix", waits=True):
+class StMatrix(CuteNvgpu.Operation, name="stmatrix", writes=Access("pointer", 16), converged="warp", waits=True):
     """Store `count` 8x8 matrices from `count` i32 registers, as the inverse of `ldmatrix` (sm_90 and later)."""
 
     pointer: Operand[Pointer]
@@ -246,7 +250,9 @@ class StMatrix(CuteNvgpu.Operation, name="stmatrix", waits=True):
 stmatrix: Build = StMatrix.build
 
 
-class StMatrixBytes(CuteNvgpu.Operation, name="stmatrix_bytes", waits=True):
+class StMatrixBytes(
+    CuteNvgpu.Operation, name="stmatrix_bytes", writes=Access("pointer", 16), converged="warp", waits=True
+):
     """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from `count` i32 registers.
 
     Lane 8 j + c gives the address of column c of matrix j, 16 bytes aligned to 16. The bytes of lane l are rows l / 4

@@ -17,7 +17,7 @@ def _wrong_barrier(op: "Barrier | BarrierArrive", least: int) -> str:
     return ""
 
 
-class Barrier(CuteNvgpu.Operation, name="barrier", waits=True):
+class Barrier(CuteNvgpu.Operation, name="barrier", orders="cta", converged="warp", waits=True):
     """Wait at barrier `id` (0 to 15) of the block until `threads` threads, a multiple of 32, have arrived there.
 
     `threads` 0 means all threads of the block that have not exited. What any of them wrote to memory before is visible
@@ -34,7 +34,7 @@ class Barrier(CuteNvgpu.Operation, name="barrier", waits=True):
 barrier: Build = Barrier.build
 
 
-class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
+class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive", orders="cta", converged="warp"):
     """Arrive at a barrier as `barrier` does, without waiting. `threads` is not 0."""
 
     id: Operand[I32]
@@ -47,7 +47,7 @@ class BarrierArrive(CuteNvgpu.Operation, name="barrier_arrive"):
 barrier_arrive: Build = BarrierArrive.build
 
 
-class SyncWarp(CuteNvgpu.Operation, name="sync_warp", waits=True):
+class SyncWarp(CuteNvgpu.Operation, name="sync_warp", orders="warp", converged="mask", waits=True):
     """Wait until the threads of the warp whose bits are set in `mask` are here; orders their memory accesses."""
 
     mask: Operand[I32]
@@ -59,7 +59,7 @@ class SyncWarp(CuteNvgpu.Operation, name="sync_warp", waits=True):
 sync_warp: Build = SyncWarp.build
 
 
-class Fence(CuteNvgpu.Operation, name="fence"):
+class Fence(CuteNvgpu.Operation, name="fence", orders="accesses"):
     """Order memory accesses of this thread; `kind` is the PTX name of the fence without `fence.`."""
 
     kind: one_of(*FENCES)

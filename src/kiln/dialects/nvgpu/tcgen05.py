@@ -12,8 +12,9 @@ from typing import Any
 
 from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
+from ...hardware.engines import TCGEN05, TCGEN05_CP, TCGEN05_LD, TCGEN05_ST
 from ...mlir import context, ir
-from ..declaration import PURE, Alias, Build, Operand, Operands, OptionalAttr, Result, attributes
+from ..declaration import PURE, Access, Alias, Build, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I1, I16, I32, I64, Integer, Pointer, constant, int_type, one_of
 from . import tcgen05_descriptors, tensor_memory
 from .dialect import CuteNvgpu, wrong_space
@@ -36,7 +37,9 @@ def _wrong_columns(columns: ir.Value) -> str:
     return f"is of {count} columns: a power of two from {least} to {most}"
 
 
-class Tcgen05Alloc(CuteNvgpu.Operation, name="tcgen05_alloc", waits=True):
+class Tcgen05Alloc(
+    CuteNvgpu.Operation, name="tcgen05_alloc", writes=Access("pointer", 4), converged="warp", waits=True
+):
     """Allocate `columns` columns of tensor memory for a CTA, or for both of a pair, and write the address to shared
     memory.
 
@@ -55,7 +58,7 @@ class Tcgen05Alloc(CuteNvgpu.Operation, name="tcgen05_alloc", waits=True):
 tcgen05_alloc: Build = Tcgen05Alloc.build
 
 
-class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc", waits=True):
+class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc", converged="warp", waits=True):
     """Free the tensor memory at `address`, which an allocation of `columns` columns returned.
 
     One warp executes it, in a pair one warp of each CTA. All of it must be freed before the CTA exits.
@@ -72,7 +75,9 @@ class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc", waits=True):
 tcgen05_dealloc: Build = Tcgen05Dealloc.build
 
 
-class Tcgen05RelinquishAllocPermit(CuteNvgpu.Operation, name="tcgen05_relinquish_alloc_permit", waits=True):
+class Tcgen05RelinquishAllocPermit(
+    CuteNvgpu.Operation, name="tcgen05_relinquish_alloc_permit", converged="warp", waits=True
+):
     """Give up the right to allocate: the CTA allocates no more, so that another CTA of the SM can."""
 
     cta_group: CtaGroup
@@ -126,7 +131,7 @@ def tcgen05_matrix_descriptor(
     return emit_value("cute_nvgpu.tcgen05_matrix_descriptor", int_type(64), operands, attrs)
 
 
-class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma"):
+class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma", reads=("a", "b", "d"), writes="d", engine=TCGEN05):
     """Issue D = A B + D, or D = A B if `accumulate` is false, with D in tensor memory.
 
     `d` is the address of D; `a` is a descriptor (i64), or the address of A in tensor memory (i32); `b` is a
@@ -182,7 +187,7 @@ def _wrong_idesc(idesc: ir.Value, kind: str, cta_group: int, block: "int | None"
     return tcgen05_descriptors.wrong_instruction(kind, known & 0xFFFFFFFF, cta_group, block, ws=ws)
 
 
-class Tcgen05MmaWs(CuteNvgpu.Operation, name="tcgen05_mma_ws"):
+class Tcgen05MmaWs(CuteNvgpu.Operation, name="tcgen05_mma_ws", reads=("a", "b", "d"), writes="d", engine=TCGEN05):
     """Issue a weight-stationary D = A B + D of one CTA, with M of 32, 64 or 128 and N of 64, 128 or 256.
 
     B is kept in one of four collector buffers: `collector` names it and what becomes of B ("b0::fill").
@@ -216,7 +221,9 @@ BLOCKS = {
 """Elements along K that share a scale factor, by kind."""
 
 
-class Tcgen05MmaBlockScale(CuteNvgpu.Operation, name="tcgen05_mma_block_scale"):
+class Tcgen05MmaBlockScale(
+    CuteNvgpu.Operation, name="tcgen05_mma_block_scale", reads=("a", "b", "d", "sfa", "sfb"), writes="d", engine=TCGEN05
+):
     """Issue D = A B + D, or D = A B if `accumulate` is false, with scale factors for `block` elements of A and B each.
 
     `sfa` and `sfb` are the addresses of the scale factors in tensor memory. `idesc` comes from
@@ -248,7 +255,7 @@ tcgen05_mma_block_scale: Build = Tcgen05MmaBlockScale.build
 # --- copy, shift, commit ---------------------------------------------------------------------------------------------
 
 
-class Tcgen05Cp(CuteNvgpu.Operation, name="tcgen05_cp"):
+class Tcgen05Cp(CuteNvgpu.Operation, name="tcgen05_cp", reads="descriptor", writes="address", engine=TCGEN05_CP):
     """Copy rows of shared memory, by a matrix descriptor, to tensor memory at `address`.
 
     `shape` counts rows and their bits; warpx2 and warpx4 write rows to the lanes of several warps
@@ -266,7 +273,7 @@ class Tcgen05Cp(CuteNvgpu.Operation, name="tcgen05_cp"):
 tcgen05_cp: Build = Tcgen05Cp.build
 
 
-class Tcgen05Shift(CuteNvgpu.Operation, name="tcgen05_shift"):
+class Tcgen05Shift(CuteNvgpu.Operation, name="tcgen05_shift", reads="address", writes="address", engine=TCGEN05):
     """Copy 8 columns of each of the 32 lanes at `address` to the lane before it; the last lane keeps its own."""
 
     address: Operand[I32]
@@ -276,7 +283,7 @@ class Tcgen05Shift(CuteNvgpu.Operation, name="tcgen05_shift"):
 tcgen05_shift: Build = Tcgen05Shift.build
 
 
-class Tcgen05Commit(CuteNvgpu.Operation, name="tcgen05_commit"):
+class Tcgen05Commit(CuteNvgpu.Operation, name="tcgen05_commit", mbarrier="mbarrier", commits=(TCGEN05, TCGEN05_CP)):
     """Arrive once at an mbarrier when all that the thread issued before is complete: MMAs, copies and shifts.
 
     With a `mask` (i16) it arrives at the mbarrier with the same offset in each CTA of the cluster whose bit is set.
@@ -312,7 +319,14 @@ def _wrong_access(shape: str, repeat: int, split: "int | None", type_: ir.Type, 
     return "" if words and list(type_.shape) == [count] else f"has registers of {type_}: a vector of {count} i32"
 
 
-class Tcgen05Ld(CuteNvgpu.Operation, name="tcgen05_ld", waits=True):
+class Tcgen05Ld(
+    CuteNvgpu.Operation,
+    name="tcgen05_ld",
+    reads=Access("address", value="result"),
+    engine=TCGEN05_LD,
+    converged="warp",
+    waits=True,
+):
     """Load registers of a warp from tensor memory: a vector of i32, valid after `tcgen05_wait` of "ld".
 
     All threads give the same address; warp w accesses lanes 32 (w % 4) to 32 (w % 4) + 31. `tensor_memory.ld_cell`
@@ -345,7 +359,14 @@ def tcgen05_ld(
     return emit_value("cute_nvgpu.tcgen05_ld", type_, (address,), attrs)
 
 
-class Tcgen05LdRed(CuteNvgpu.Operation, name="tcgen05_ld_red", waits=True):
+class Tcgen05LdRed(
+    CuteNvgpu.Operation,
+    name="tcgen05_ld_red",
+    reads=Access("address", value="result"),
+    engine=TCGEN05_LD,
+    converged="warp",
+    waits=True,
+):
     """Load as `tcgen05_ld` does, and reduce a lane's columns: a vector of the loaded registers, then the reduction.
 
     `type` is that of the cells. Of f32, `abs` takes absolute values, and with `nan` a NaN makes the reduction NaN.
@@ -388,7 +409,14 @@ def tcgen05_ld_red(
     return emit_value("cute_nvgpu.tcgen05_ld_red", type_, (address,), attrs)
 
 
-class Tcgen05St(CuteNvgpu.Operation, name="tcgen05_st", waits=True):
+class Tcgen05St(
+    CuteNvgpu.Operation,
+    name="tcgen05_st",
+    writes=Access("address", value="value"),
+    engine=TCGEN05_ST,
+    converged="warp",
+    waits=True,
+):
     """Store registers of a warp, a vector of i32, to tensor memory; complete after `tcgen05_wait` of "st".
 
     Fields are those of `tcgen05_ld`; with `unpack` the halves of a register go to the lower halves of two cells.
@@ -408,7 +436,9 @@ class Tcgen05St(CuteNvgpu.Operation, name="tcgen05_st", waits=True):
 tcgen05_st: Build = Tcgen05St.build
 
 
-class Tcgen05Wait(CuteNvgpu.Operation, name="tcgen05_wait", waits=True):
+class Tcgen05Wait(
+    CuteNvgpu.Operation, name="tcgen05_wait", awaits=(TCGEN05_LD, TCGEN05_ST), converged="warp", waits=True
+):
     """Wait until all loads ("ld") or stores ("st") of tensor memory that the thread has issued are complete."""
 
     kind: one_of("ld", "st")
@@ -417,7 +447,7 @@ class Tcgen05Wait(CuteNvgpu.Operation, name="tcgen05_wait", waits=True):
 tcgen05_wait: Build = Tcgen05Wait.build
 
 
-class Tcgen05Fence(CuteNvgpu.Operation, name="tcgen05_fence"):
+class Tcgen05Fence(CuteNvgpu.Operation, name="tcgen05_fence", orders="accesses"):
     """Order asynchronous tcgen05 operations before a synchronization of threads, or after it."""
 
     kind: one_of("before_thread_sync", "after_thread_sync")

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
+from ...hardware.engines import BULK_LOAD, BULK_STORE
 from ...hardware.limits import TENSOR_MAP_RANK
 from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import context, ir
 from ..cute import pack, ptr_type, unpack
 from ..cute.packing import is_pack
-from ..declaration import PURE, Alias, Build, Operand, OptionalAttr, Result, Type, attributes
+from ..declaration import PURE, Access, Alias, Build, Operand, OptionalAttr, Result, Type, attributes
 from ..definition import I16, I64, Integer, Pointer, int_type, load, one_of
 from .async_copy import optional
 from .dialect import CuteNvgpu, wrong_space
@@ -48,7 +49,9 @@ def tensor_map_type() -> ir.Type:
         return kind(ir.DynamicType.get(kind.type_name, []))
 
 
-class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode", alias=Alias("base", "descriptor")):
+class TensorMapEncode(
+    CuteNvgpu.Operation, name="tensor_map_encode", stays="it may end the program", alias=Alias("base", "descriptor")
+):
     """Encode the tensor map of a tensor in global memory. Host functions only.
 
     `base` is its address, `sizes` (a tuple, see `pack`, of 1 to 5 i64) are its extents, contiguous mode first, and
@@ -170,7 +173,9 @@ def _wrong_map(pointer: ir.Value) -> str:
     return wrong_space(pointer, "tensor map", "gmem")
 
 
-class TmaLoad(CuteNvgpu.Operation, name="tma_load"):
+class TmaLoad(
+    CuteNvgpu.Operation, name="tma_load", reads="map", writes="target", engine=BULK_LOAD, mbarrier="mbarrier"
+):
     """Asynchronously copy a box of a tensor to shared memory and signal `complete_tx` on the mbarrier.
 
     The box starts at `coordinates`, a tuple (see `pack`) of i32, the first of them a multiple of 16 bytes. Elements
@@ -233,7 +238,7 @@ def tma_load(
     emit("cute_nvgpu.tma_load", (), operands, attrs)
 
 
-class TmaStore(CuteNvgpu.Operation, name="tma_store"):
+class TmaStore(CuteNvgpu.Operation, name="tma_store", reads="source", writes="map", engine=BULK_STORE):
     """Asynchronously copy a box of a tensor from shared to global memory, as part of the thread's current bulk group.
 
     Elements outside the tensor are not written; no coordinate is negative. `reduction`: each element is combined
@@ -275,7 +280,7 @@ def tma_store(
     emit("cute_nvgpu.tma_store", (), operands, attrs)
 
 
-class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch"):
+class TmaPrefetch(CuteNvgpu.Operation, name="tma_prefetch", stays="a hint for a cache"):
     """Prefetch a box of a tensor into the L2 cache. It has no visible effect. Operands are as of `tma_load`."""
 
     map: Operand[Pointer]
@@ -297,7 +302,7 @@ def tma_prefetch(
     emit("cute_nvgpu.tma_prefetch", (), (map_, pack(coordinates), pack(offsets), optional(policy, 64)), attrs)
 
 
-class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch"):
+class TensorMapPrefetch(CuteNvgpu.Operation, name="tensor_map_prefetch", stays="a hint for a cache"):
     """Prefetch a tensor map. It has no visible effect."""
 
     map: Operand[Pointer]
@@ -312,7 +317,9 @@ tensor_map_prefetch: Build = TensorMapPrefetch.build
 # --- maps that kernels edit ------------------------------------------------------------------------------------------
 
 
-class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
+class TensorMapReplace(
+    CuteNvgpu.Operation, name="tensor_map_replace", reads=Access("map", 128), writes=Access("map", 128)
+):
     """Replace a field of a tensor map in shared or global memory, of mode `ordinal` if each mode has one (sm_90a).
 
     `value` is an i64 for `global_address` and `global_stride` (bytes), else an i32 with PTX's numbers: the rank less
@@ -338,7 +345,15 @@ def tensor_map_replace(map_: ir.Value, field: str, value: ir.Value, ordinal: int
     emit("cute_nvgpu.tensor_map_replace", (), (map_, value), attributes(field=field, ordinal=ordinal))
 
 
-class TensorMapPublish(CuteNvgpu.Operation, name="tensor_map_publish", waits=True):
+class TensorMapPublish(
+    CuteNvgpu.Operation,
+    name="tensor_map_publish",
+    reads=Access("source", 128),
+    writes=Access("target", 128),
+    orders="warp",
+    converged="warp",
+    waits=True,
+):
     """Copy a tensor map from shared to global memory and release it to copies of the GPU that acquire it.
 
     All threads of the warp execute it together.
@@ -357,7 +372,7 @@ tensor_map_publish: Build = TensorMapPublish.build
 SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
-class TensorMapRelease(CuteNvgpu.Operation, name="tensor_map_release"):
+class TensorMapRelease(CuteNvgpu.Operation, name="tensor_map_release", orders="accesses"):
     """Release this thread's writes to tensor maps to the copies that acquire them, at `scope`."""
 
     scope: one_of(*SCOPES)
@@ -368,7 +383,7 @@ def tensor_map_release(scope: str = "gpu") -> None:
     emit("cute_nvgpu.tensor_map_release", (), (), attributes(scope=scope))
 
 
-class TensorMapAcquire(CuteNvgpu.Operation, name="tensor_map_acquire"):
+class TensorMapAcquire(CuteNvgpu.Operation, name="tensor_map_acquire", orders="accesses"):
     """Acquire what was released to a tensor map, at `scope`: later copies see it."""
 
     map: Operand[Pointer]

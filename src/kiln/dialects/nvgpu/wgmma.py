@@ -7,6 +7,7 @@ operations together.
 from typing import Any
 
 from ...hardware import mma_shapes
+from ...hardware.engines import WGMMA
 from ...mlir import ir
 from ..cute import info
 from ..declaration import PURE, Alias, Build, Operand, OptionalAttr, Result, attributes
@@ -45,7 +46,7 @@ class MatrixDescriptor(
 matrix_descriptor: Build = MatrixDescriptor.build
 
 
-class Wgmma(CuteNvgpu.Operation, name="wgmma"):
+class Wgmma(CuteNvgpu.Operation, name="wgmma", reads=("a", "b", "d"), writes="d", engine=WGMMA, converged="warpgroup"):
     """Issue D = A B + D of a warpgroup, or D = A B if `accumulate` is false: A is 64 x `k`, B `k` x `n`, D 64 x `n`.
 
     `d` points to a thread's `n` / 2 elements of D in registers, one after the other: f32, f16 or i32, distributed as
@@ -90,21 +91,21 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
 wgmma: Build = Wgmma.build
 
 
-class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence"):
+class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence", orders="accesses", converged="warpgroup"):
     """Order register accesses before later WGMMAs. Between WGMMAs that accumulate into the same D none is needed."""
 
 
 wgmma_fence: Build = WgmmaFence.build
 
 
-class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit"):
+class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit", commits=(WGMMA,), converged="warpgroup"):
     """Commit the warpgroup's WGMMAs since the last commit as a group."""
 
 
 wgmma_commit: Build = WgmmaCommit.build
 
 
-class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait", waits=True):
+class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait", awaits=(WGMMA,), converged="warpgroup", waits=True):
     """Wait until at most `count` of the warpgroup's latest groups are pending."""
 
     count: ir.IntegerAttr
@@ -117,7 +118,7 @@ class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait", waits=True):
 wgmma_wait: Build = WgmmaWait.build
 
 
-class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
+class HoldRegisters(CuteNvgpu.Operation, name="hold_registers", stays="computations stay on its side"):
     """Keep computations of `count` elements in registers before it, and computations with them after it.
 
     The NVIDIA target adds it before `wgmma_fence` and after `wgmma_wait`, which order registers: LLVM sees only

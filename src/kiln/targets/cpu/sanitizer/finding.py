@@ -10,10 +10,10 @@ from typing import Any
 
 from ....base_dsl import sanitizing
 from ....base_dsl.diagnostics import Span, warn_at
+from ....hardware.engines import ENGINES
 from ..faults import TensorMemoryFault
 from ..runtime import launch_settings
 from ..runtime.deadlock_report import DeadlockFault
-from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
 from . import state as native

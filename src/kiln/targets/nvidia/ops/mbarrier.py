@@ -60,7 +60,8 @@ def _poll(
     op: nvgpu.mbarrier.MbarrierTryWait | nvgpu.mbarrier.MbarrierTestWait,
     limit: Sequence[ir.Value] = (),
 ) -> ir.Value:
-    (flag,) = b.ptx(form, [int_type(32)], pointer=op.pointer, phase=op.phase, limit=next(iter(limit), None))
+    limits = {"limit": limit[0]} if limit else {}
+    (flag,) = b.ptx(form, [int_type(32)], pointer=op.pointer, phase=op.phase, **limits)
     return b.compare("ne", flag, 0)
 
 
