@@ -80,6 +80,7 @@ tcgen05_relinquish_alloc_permit * group
 tcgen05_st shape tmem_addr val * unpack offset
 tcgen05_wait kind
 atomicrmw op ptr a * b mem_order syncscope space results
+st_bulk addr size * init_val
 convert_and_pack_integer src_a src_b convert_type * src_c is_signed
 mov_b32 a * target_type
 print_runtime fmt *args

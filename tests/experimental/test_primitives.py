@@ -368,6 +368,10 @@ MISUSE = [
         lambda near, far, away: prims.tensormap_replace("rank", far, new_value=1, keep_oob_fetch_window=True),
     ),
     ("space is 'local'", lambda near, far, away: prims.prefetch_tensormap(far, space="local")),
+    ("fills 12 bytes", lambda near, far, away: prims.st_bulk(near, 12)),
+    ("in shared memory", lambda near, far, away: prims.st_bulk(far, 16)),
+    ("init_val=1", lambda near, far, away: prims.st_bulk(near, 16, init_val=1)),
+    ("of a generic address", lambda near, far, away: prims.st_bulk(away, 16)),
     ("addrspace of mapa", lambda near, far, away: prims.mapa(near, 0, addrspace=3)),
     (
         "in mode tile has 1 im2col_offsets",

@@ -414,6 +414,13 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
         _op("cute_nvgpu.ordered_store", "%g, %x", f"{_PTR}, f32", attributes='modifiers = "release.gpu"'),
         {_op("cute_nvgpu.ordered_store", "%g, %x", f"{_PTR}, f32", attributes='modifiers = "nc"'): "has the modifier 'nc'"},
     ),
+    "cute_nvgpu.store_bulk": (
+        _op("cute_nvgpu.store_bulk", "%s, %w", f"{_SMEM}, i64"),
+        {
+            "%odd_size = arith.constant 12 : i64\n" + _op("cute_nvgpu.store_bulk", "%s, %odd_size", f"{_SMEM}, i64"): "fills 12 bytes: a multiple of 8",
+            _op("cute_nvgpu.store_bulk", "%g, %w", f"{_PTR}, i64"): "has its target in gmem: it is in smem",
+        },
+    ),
     "cute_nvgpu.prefetch": (
         _op("cute_nvgpu.prefetch", "%g", _PTR, attributes='level = "L2"'),
         {

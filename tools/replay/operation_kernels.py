@@ -26,7 +26,7 @@ from kiln import (
 from kiln.cute import arch
 from kiln.cute.nvgpu import CopyUniversalOp, cpasync, warp
 from kiln.cute.runtime import from_dlpack
-from kiln.dialects.nvgpu import launch_control, tcgen05
+from kiln.dialects.nvgpu import launch_control, memory, tcgen05
 from kiln.dialects.nvgpu.tcgen05_descriptors import instruction_descriptor
 
 BLOCK = 64
@@ -323,6 +323,7 @@ def tensor_memory(x: cute.Tensor, y: cute.Tensor):
         arch.mbarrier_wait(done, 1)
         answer = cute.TensorSSA(launch_control.clc_query_cancel(holder.ir_value()), (4,), Int32)
         y[0] = answer[0] + answer[3]
+        memory.store_bulk(a.iterator.ir_value(), Int64(4096).ir_value())
 
 
 I32, F32, F16 = np.int32, np.float32, np.float16

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..base_dsl.trace import emit, emit_value
 from ..hardware.engines import Engine
+from ..hardware.features import Feature
 from ..mlir import context, find, ir, load_irdl, register_type
+from ..ptx.form import Form
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -210,6 +212,8 @@ class OpView:
     - `orders`: which accesses it orders, one of `ORDERS`; `waits`: whether a thread may wait in it for others.
     - `converged`: who executes it together, one of `CONVERGED`.
     - `stays`: why an operation that says nothing of all this is neither removed nor repeated.
+    - `ptx`: the form of an operation that is one instruction, with the same names of fields and operands; `feature`: what
+      that needs of a GPU.
     """
 
     dialect: "type[Dialect]"
@@ -237,6 +241,10 @@ class OpView:
     ORDERS: str
     CONVERGED: str
     STAYS: str
+    PTX: "Form | None"
+    """The instruction that it is."""
+    FEATURE: "Feature | None"
+    """What it needs of a GPU."""
     takes_more_operands: bool
     """Whether its last operand is variadic."""
     Types: Any
@@ -311,6 +319,8 @@ class OpView:
         orders: str = "",
         converged: str = "",
         stays: str = "",
+        ptx: "Form | None" = None,
+        feature: "Feature | None" = None,
     ) -> None:
         if not name:
             return
@@ -325,6 +335,8 @@ class OpView:
         cls.ORDERS = orders
         cls.CONVERGED = converged
         cls.STAYS = stays
+        cls.PTX = ptx
+        cls.FEATURE = feature
         cls.OPERATION_NAME = f"{cls.dialect.DIALECT_NAMESPACE}.{name}"
         cls.OPERANDS = {}
         cls.RESULTS = {}

@@ -59,6 +59,8 @@ BULK_PREFETCH = Form(
 BULK_COMMIT = Form("cp.async.bulk.commit_group", "")
 BULK_WAIT = Form("cp.async.bulk.wait_group", "{.<read>} count: imm", read="read")
 
+STORE_BULK = Form("st.bulk", "{.weak}{.shared::cta} [pointer: shared], bytes: b64, 0")
+
 _WORDS = ("u32", "s32", "u64")
 SHARED_REDUCTIONS: dict[str, tuple[str, ...]] = {
     "add": _WORDS,

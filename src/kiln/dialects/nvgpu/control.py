@@ -1,8 +1,10 @@
 """Clocks, registers per thread, dependent grids, and the size of shared memory."""
 
 from ...base_dsl.trace import emit_value
+from ...hardware import features
 from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ...mlir import ir
+from ...ptx import control as forms
 from ..declaration import PURE, Build, Operand, Result, attributes
 from ..definition import I32, I64, int_type, one_of
 from .dialect import CuteNvgpu
@@ -25,7 +27,7 @@ def clock(which: str) -> ir.Value:
     return emit_value("cute_nvgpu.clock", int_type(32 if which == "clock" else 64), (), attributes(which=which))
 
 
-class Nanosleep(CuteNvgpu.Operation, name="nanosleep", stays="time passes"):
+class Nanosleep(CuteNvgpu.Operation, name="nanosleep", ptx=forms.NANOSLEEP, stays="time passes"):
     """Suspend the thread for about `duration` nanoseconds."""
 
     duration: Operand[I32]
@@ -54,7 +56,13 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register", converged="wa
 set_max_register: Build = SetMaxRegister.build
 
 
-class GridDependency(CuteNvgpu.Operation, name="grid_dependency", orders="grid"):
+class GridDependency(
+    CuteNvgpu.Operation,
+    name="grid_dependency",
+    ptx=forms.GRID_DEPENDENCY,
+    feature=features.GRID_DEPENDENCY,
+    orders="grid",
+):
     """`wait` until the grids this one depends on are complete, or allow (`launch_dependents`) the next to start."""
 
     action: one_of("wait", "launch_dependents")

@@ -231,6 +231,11 @@ def atomic_cas(old: int, compare: int, value: int) -> int:
     return value if old == compare else old
 
 
+def store_bulk(memory: bytearray, address: int, size: int) -> None:
+    """Compute `st.bulk`: zeros from an address on."""
+    memory[address : address + size] = bytes(size)
+
+
 class Mbarrier:
     """The state of an mbarrier, with methods for `mbarrier_init`, `mbarrier_arrive`, ... and completed copies."""
 

@@ -1,12 +1,14 @@
-"""Atomic operations, and accesses with an order or a hint for the caches."""
+"""Atomic operations, accesses with an order or a hint for the caches, and bulk stores of zeros."""
 
 from typing import Any
 
 from ...base_dsl.trace import emit_value
+from ...hardware import features
 from ...mlir import ir
+from ...ptx.copies import STORE_BULK
 from ..cute import element_bits
 from ..declaration import Access, Build, Operand, Result, attributes
-from ..definition import Pointer, one_of
+from ..definition import I64, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 Order: Any = one_of("relaxed", "acquire", "release", "acq_rel")
@@ -182,3 +184,31 @@ class Prefetch(CuteNvgpu.Operation, name="prefetch", stays="a hint for a cache")
 
 
 prefetch: Build = Prefetch.build
+
+
+MOST_BULK_BYTES = 1 << 24
+
+
+class StoreBulk(
+    CuteNvgpu.Operation,
+    name="store_bulk",
+    ptx=STORE_BULK,
+    feature=features.BULK_STORES,
+    writes=Access("pointer", "bytes"),
+):
+    """Fill `bytes` bytes of shared memory with zeros from the pointer on, which is aligned to 8 (sm_100 and later).
+
+    `bytes` is a multiple of 8 up to 2^24. It is a plain store of the thread.
+    """
+
+    pointer: Operand[Pointer]
+    bytes: Operand[I64]
+
+    def check(self) -> str:
+        size = constant(self.bytes)
+        if size is not None and (size % 8 or not 0 <= size <= MOST_BULK_BYTES):
+            return f"fills {size} bytes: a multiple of 8 up to {MOST_BULK_BYTES}"
+        return wrong_space(self.pointer, "target", "smem")
+
+
+store_bulk: Build = StoreBulk.build

@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .copies import cp_async_wait_group as cp_async_wait_group
     from .copies import cp_reduce_async_bulk_global_shared_cta as cp_reduce_async_bulk_global_shared_cta
     from .copies import prefetch_tensormap as prefetch_tensormap
+    from .copies import st_bulk as st_bulk
     from .copies import tensormap_replace as tensormap_replace
     from .fences import exit as exit
     from .fences import fence_mbarrier_init as fence_mbarrier_init
@@ -206,6 +207,7 @@ _UNITS = {
         "cp_async_wait_group",
         "cp_reduce_async_bulk_global_shared_cta",
         "prefetch_tensormap",
+        "st_bulk",
         "tensormap_replace",
     ),
     "matrices": ("ldmatrix", "stmatrix"),

@@ -1,11 +1,11 @@
-"""Primitives of asynchronous copies: `cp.async`, bulk copies, TMA, and tensor maps in memory."""
+"""Primitives of asynchronous copies: `cp.async`, bulk copies, TMA, and tensor maps in memory; and of bulk stores."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import Int16, Int32, Int64
+from ...base_dsl.typing import Int16, Int32, Int64, Integer
 from ...cute import arch
 from ...cute.arch.values import choice, i32, kernel_only
 from ...cute.deferred_dialects import nvgpu
@@ -89,6 +89,17 @@ def cp_async_bulk_global_shared_cta(
         raise type_error(f"{what}() with a byte_mask", "Kiln copies whole rows only")
     source = shared(src_mem, what).ir_value()
     nvgpu.async_copy.bulk_store(far(dst_mem, what), source, i32(size), policy=policy(l2_cache_hint))
+
+
+def st_bulk(addr: object, size: int | Integer, *, init_val: int = 0, loc: object = None, ip: object = None) -> None:
+    """Fill `size` bytes (a multiple of 8) of this CTA's shared memory with zeros, from an address aligned to 8 on."""
+    what = "st_bulk"
+    if init_val != 0:
+        raise type_error(f"{what}() with init_val={init_val!r}", "0 is the only value that the hardware stores")
+    target = shared(addr, what)
+    if is_remote(target):
+        raise type_error(f"{what}() of a generic address", "an address in this CTA's shared memory")
+    nvgpu.memory.store_bulk(target.ir_value(), Int64(size).ir_value())
 
 
 def cp_reduce_async_bulk_global_shared_cta(

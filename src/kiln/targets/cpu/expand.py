@@ -282,19 +282,26 @@ class Expander(host.Expander):
         self.kernel_only(op)
         site = self.module.site(op, "limit", f"{what}\n{limit}", self.function.name)
         failed = b.if_(wrong(b))
-        self.fault(failed, site, [failed.value("arith.extsi", int_type(64), (value,))])
+        is_wide = value.type == int_type(64)
+        self.fault(failed, site, [value if is_wide else failed.value("arith.extsi", int_type(64), (value,))])
         self.end(failed)
 
     def refuse_outside(
-        self, op: AnyOp, b: Builder, value: ir.Value, least: int, most: int, what: str, limit: str
+        self, op: AnyOp, b: Builder, value: ir.Value, least: int, most: int, what: str, limit: str, multiple: int = 1
     ) -> None:
-        """End the thread with a fault where a number (i32) is not in a range; refuse it if it is known when
-        compiling."""
+        """End the thread with a fault where a number is not in a range, or no multiple of a power of two.
+
+        A number that is known when compiling is refused then.
+        """
         known = constant_value(value)
         if known is None:
-            outside = lambda c: c.compare("ugt", c.binary("subi", value, least), most - least)
-            self.refuse(op, b, outside, value, what, limit)
-        elif not least <= known <= most:
+
+            def is_wrong(c: Builder) -> ir.Value:
+                outside = c.compare("ugt", c.binary("subi", value, least), most - least)
+                return c.binary("ori", outside, c.compare("ne", c.binary("andi", value, multiple - 1), 0))
+
+            self.refuse(op, b, is_wrong, value, what, limit)
+        elif not least <= known <= most or known % multiple:
             raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
 
     def frame_of(self, op: AnyOp) -> ir.Value:

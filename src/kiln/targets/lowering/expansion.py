@@ -38,6 +38,8 @@ class Handler(NamedTuple):
     """The class of the views that it is called with; None for the operation itself."""
     types: bool = False
     """Whether views have the types of operands."""
+    of_fields: Callable[..., Any] | None = None
+    """The function of `Handlers.calls`, which takes its values from any object that has the operation's fields."""
 
 
 class Handlers(dict[str, Any]):
@@ -63,10 +65,13 @@ class Handlers(dict[str, Any]):
         """
 
         def enter(function: Any) -> Any:
-            def expand(x: Any, op: OpView, b: Any) -> Any:
-                return function(x, op, b, *[getattr(op, field) for field in fields], **constants)
+            def of_fields(x: Expander, op: AnyOp, b: Builder, source: object) -> Any:
+                return function(x, op, b, *[getattr(source, field) for field in fields], **constants)
 
-            self.expands(operation)(expand)
+            def expand(x: Expander, op: OpView, b: Builder) -> Any:
+                return of_fields(x, op, b, op)
+
+            self[operation.OPERATION_NAME] = Handler(expand, operation, of_fields=of_fields)
             return function
 
         return enter
@@ -254,7 +259,7 @@ def begin(x: Expander, work: Work, gone: Container[int] = ()) -> list[Task]:
 
 def expand_operations(x: Expander, tasks: Iterable[Task]) -> None:
     """Replace operations in order, so that the operands of each are lowered values."""
-    for op, _, (expand, view, _), types in tasks:
+    for op, _, (expand, view, *_), types in tasks:
         builder = x.builder(ir.InsertionPoint(op), op.location)
         values = expand(x, op if view is None else view(op, types), builder)
         if values is KEEP:

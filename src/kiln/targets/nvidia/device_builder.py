@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...dialects.declaration import OpView
@@ -184,6 +184,16 @@ def prints(
         return b.ptx(form, results, **fixed, **parts_of(op, form))
 
     handlers.expands(*forms)(expand)
+
+
+def printed(operations: Iterable[type[OpView]]) -> Handlers:
+    """Return handlers of the operations that state their instruction themselves."""
+    handlers = Handlers()
+    for operation in operations:
+        form = operation.PTX
+        if form is not None:
+            prints(handlers, {operation: form}, operation.FEATURE, ".".join(form.opcode))
+    return handlers
 
 
 _SWITCHES = {"mask": "multicast", "policy": "hint"}

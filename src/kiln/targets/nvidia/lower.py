@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl.compiler import Compilation
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
+from ...dialects import nvgpu
 from ...hardware import features
 from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir, only_has
@@ -19,6 +20,7 @@ from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.vector_legalisation import legalise_vectors
 from .codegen import newest_ptx
+from .device_builder import printed
 from .expand import Expansion, expand_module
 from .math import f32
 from .math.f32 import OUTLINED
@@ -67,6 +69,7 @@ HANDLERS = combined(
     tcgen05.HANDLERS,
     launch_control.HANDLERS,
     control.HANDLERS,
+    printed(nvgpu.OPERATIONS),
 )
 """How the NVIDIA target expands operations."""
 

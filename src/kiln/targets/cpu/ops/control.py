@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....dialects import cute, nvgpu
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import Handlers
+from ...lowering.expansion import AnyOp, Handlers
 from ..expand import Expander
 from ..runtime.record_access import block_of
 from ..sanitizer.hooks import hooks_of
@@ -40,15 +40,15 @@ def _blocks_together(x: Expander) -> int:
     return max((op.min_blocks or 0 for op in launches if op.kernel == x.function.name), default=0)
 
 
-@HANDLERS.expands(nvgpu.control.GridDependency)
-def _grid_dependency(x: Expander, op: nvgpu.control.GridDependency, b: Builder) -> None:
+@HANDLERS.calls(nvgpu.control.GridDependency, "action")
+def _grid_dependency(x: Expander, op: AnyOp, b: Builder, action: str) -> None:
     """Wait for earlier launches. They are complete: launches run in order."""
-    if op.action == "wait":
+    if action == "wait":
         hooks_of(x, op).depends(b)
 
 
-@HANDLERS.expands(nvgpu.control.Nanosleep)
-def _nanosleep(x: Expander, op: nvgpu.control.Nanosleep, b: Builder) -> None:
+@HANDLERS.calls(nvgpu.control.Nanosleep)
+def _nanosleep(x: Expander, op: AnyOp, b: Builder) -> None:
     x.let_others_run(op, b, "nanosleep")
 
 

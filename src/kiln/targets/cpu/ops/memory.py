@@ -1,4 +1,4 @@
-"""Atomic operations, loads and stores with an order, prefetches.
+"""Atomic operations, loads and stores with an order, bulk stores of zeros, prefetches.
 
 Blocks of other groups run on other OS threads: these are real atomic operations.
 """
@@ -14,7 +14,7 @@ from ....dialects import cute, nvgpu
 from ....mlir import context, ir
 from ...host.arithmetic import round_to_bf16, widen_bf16
 from ...lowering.builder import Builder, int_attr, int_type
-from ...lowering.expansion import Handlers
+from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..sanitizer.hooks import hooks_of
@@ -218,3 +218,12 @@ def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: Builder) -> No
 @HANDLERS.expands(nvgpu.memory.Prefetch)
 def _prefetch(_x: Expander, _op: nvgpu.memory.Prefetch, _b: Builder) -> None:
     pass  # caches are not modelled
+
+
+@HANDLERS.calls(nvgpu.memory.StoreBulk, "pointer", "bytes")
+def store_bulk(x: Expander, op: AnyOp, b: Builder, pointer: ir.Value, bytes_: ir.Value) -> None:
+    """Fill bytes of shared memory with zeros."""
+    most = nvgpu.memory.MOST_BULK_BYTES
+    x.refuse_outside(op, b, bytes_, 0, most, "st.bulk of %d bytes", f"a multiple of 8 up to {most}", multiple=8)
+    pointer, bytes_ = hooks_of(x, op).filled(b, pointer, bytes_)
+    b.op("llvm.intr.memset", (), (pointer, b.const(int_type(8), 0), bytes_), {"isVolatile": int_attr(int_type(1), 0)})

@@ -10,12 +10,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from ....base_dsl.compiler import report_at
-from ....base_dsl.diagnostics import CompilerDiagnosticError
 from ....dialects import nvgpu
 from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ....mlir import ir
-from ...lowering.builder import Builder, constant_value, int_attr, int_type
+from ...lowering.builder import Builder, int_attr, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime.record_access import Fields, block_of, leave
@@ -78,13 +76,7 @@ def _barrier_with(
 def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value, least: int) -> None:
     what = "a barrier for %d threads"
     limit = f"a multiple of {WARP} up to {THREADS_PER_BLOCK}"
-    x.refuse_outside(op, b, threads, least, THREADS_PER_BLOCK, what, limit)
-    known = constant_value(threads)
-    if known is None:
-        torn = lambda c: c.compare("ne", c.binary("andi", threads, WARP - 1), 0)
-        x.refuse(op, b, torn, threads, what, limit)
-    elif known % WARP:
-        raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
+    x.refuse_outside(op, b, threads, least, THREADS_PER_BLOCK, what, limit, multiple=WARP)
 
 
 def barrier_reduce(

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ....dialects.nvgpu import OPERATIONS
 from ....mlir import context, ir
 from ....ptx import FORMS
 from ....ptx.form import Form, Reading, UnknownForm
@@ -31,6 +32,10 @@ BITS = (
 INTEGER = {"and": "andi", "or": "ori", "xor": "xori"}
 PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}
 ORDERS = ("acquire", "release", "relaxed", "acq_rel", "volatile", "weak", "mmio", "sc")
+
+
+_OPERATIONS = {op.PTX.line: op.OPERATION_NAME for op in OPERATIONS if op.PTX is not None}
+"""The operations that are one instruction, by its form."""
 
 
 class Refused(Exception):
@@ -238,6 +243,9 @@ class Machine:
         except UnknownForm as reason:
             raise Refused(str(reason)) from None
         handler = self.instructions.get(statement.name if reading is None else reading.form.line)
+        if handler is None and reading is not None and reading.form.line in _OPERATIONS:
+            expand = self.x.module.handlers[_OPERATIONS[reading.form.line]].of_fields
+            handler = Handler(lambda machine, fields: expand(machine.x, machine.op, machine.b, fields))
         if handler is None:
             opcodes = [] if reading else FORMS.opcodes(statement.name)
             there_are = f": there are {', '.join(opcodes)}" if opcodes else ""

@@ -186,19 +186,7 @@ def _fence_of(m: Machine, kind: str) -> None:
     fence(m.b, kind)
 
 
-@reads(INSTRUCTIONS, control.GRID_DEPENDENCY)
-def _griddepcontrol(m: Machine, f: Fields) -> None:
-    """Wait for earlier launches. They are complete: launches run in order."""
-    if f.action == "wait":
-        hooks_of(m.x, m.op).depends(m.b)
-
-
 @reads(INSTRUCTIONS, control.SET_MAX_REGISTERS)
 @INSTRUCTIONS.expands("prefetch", "prefetchu", "discard", "applypriority")
 def _nothing(_m: Machine, _s: Statement | Fields) -> None:
     """Do nothing: caches are not modelled, nor are registers that assembly asks for."""
-
-
-@reads(INSTRUCTIONS, control.NANOSLEEP)
-def _nanosleep(m: Machine, _f: Fields) -> None:
-    m.x.let_others_run(m.op, m.b, "nanosleep")

@@ -287,9 +287,13 @@ class Hooks:
             mbarrier = self.mbarrier_arrive(b, mbarrier, 0, bytes_, 1 + BULK_LOAD)
         else:
             self._call(b, "stored_in_bulk", self._site("bulk copy from"))
-        made_up = b.binary("ori", _differ(b, source, from_), _differ(b, target, to))
-        fits = b.select(made_up, b.binary("minui", bytes_, b.const(bytes_.type, SCRATCH)), bytes_)
-        return to, from_, fits, mbarrier
+        is_elsewhere = b.binary("ori", _differ(b, source, from_), _differ(b, target, to))
+        return to, from_, _fitting(b, is_elsewhere, bytes_), mbarrier
+
+    def filled(self, b: Builder, address: ir.Value, bytes_: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Before a bulk store; returns the address and the bytes to use."""
+        used = self.before_access(b, address, bytes_, write=True, alignment=8, what="bulk store to")
+        return used, _fitting(b, _differ(b, address, used), bytes_)
 
     def box(
         self,
@@ -445,6 +449,11 @@ class Hooks:
         self._call(b, "wgmma_waited", left)
 
 
+def _fitting(b: Builder, is_elsewhere: ir.Value, bytes_: ir.Value) -> ir.Value:
+    """Return the bytes of an access, no more than there are where the detector gave it another address."""
+    return b.select(is_elsewhere, b.binary("minui", bytes_, b.const(bytes_.type, SCRATCH)), bytes_)
+
+
 def _differ(b: Builder, one: ir.Value, other: ir.Value) -> ir.Value:
     """Return whether two pointers differ."""
     return b.compare("ne", *(b.value("llvm.ptrtoint", int_type(64), (pointer,)) for pointer in (one, other)))
@@ -465,6 +474,9 @@ class _NoHooks:
 
     def copy(self, b: Builder, target: ir.Value, source: ir.Value, *_sizes: Any) -> tuple[ir.Value, ir.Value]:
         return target, source
+
+    def filled(self, b: Builder, address: ir.Value, bytes_: ir.Value) -> tuple[ir.Value, ir.Value]:
+        return address, bytes_
 
     def bulk_copy(
         self,

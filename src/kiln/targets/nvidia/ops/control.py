@@ -13,8 +13,6 @@ from ..expand import Expander
 
 HANDLERS = Handlers()
 prints(HANDLERS, {nvgpu.control.SetMaxRegister: control.SET_MAX_REGISTERS}, features.SET_MAX_REGISTERS)
-prints(HANDLERS, {nvgpu.control.GridDependency: control.GRID_DEPENDENCY}, features.GRID_DEPENDENCY)
-prints(HANDLERS, {nvgpu.control.Nanosleep: control.NANOSLEEP})
 
 
 @HANDLERS.expands(nvgpu.control.Clock)
