@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .form import Form, Values
+from collections.abc import Mapping
+
+from .form import Form
 
 HINT = "L2::cache_hint"
 MULTICAST = "multicast::cluster"
@@ -22,7 +24,7 @@ WAIT_ALL = Form("cp.async.wait_all", "")
 ARRIVE = Form("cp.async.mbarrier.arrive", "{.<noinc>}{.shared{::cta}}.b64 [pointer: shared]", noinc="noinc")
 
 
-def no_multicast(fields: Values) -> str:
+def no_multicast(fields: Mapping[str, object]) -> str:
     """Return that a copy to `shared::cta` goes to no other CTA."""
     return "it has .multicast::cluster to .shared::cta" if fields["mask"] and fields["space"] == "cta" else ""
 

@@ -7,14 +7,14 @@
 
 After the opcode come modifiers: words, and fields in `<>` whose choices are named. `{.<field>}` may be missing, and
 so may the end of `.shared{::cta}`. Choices are words (`"f16 bf16"`), numbers (`(8, 16)`) or words with what they mean
-(`{"b6x16_p32": 6}`). A field with one word is a flag, True or False. What has no field is always printed, as short as it
+(`{"b6x16_p32": 6}`); of several words with one meaning the first is printed. A field with one word is a flag, True or False. What has no field is always printed, as short as it
 can be.
 
 Operands have a name and a type: a type of PTX, `imm` for a number in the text, or the state space of an address. `out` is a
 destination. `[a]` is an address, `{a}` a vector, `{a, b}` a vector of two, `[a, {b}]` a box of a tensor, `d|p` a pair of
 which the second may be missing, `{, a}` an operand that may be missing. An operand with the name of a field is there
 exactly where the field is. Numbers and `_` are written as they are. `counts` says how many registers vectors have,
-`rule` which values of fields do not go together.
+`rule` which values of fields and operands do not go together.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .syntax import Address, Immediate, Operand, Pair, Register, Statement, Vector
 
-Value = int | str | None
-"""The value of a field: a word, a number, a flag, or None where it is missing."""
+Value = int | str | tuple[str, int] | None
+"""The value of a field: a word, a number, both, a flag, or None where it is missing."""
 Values = Mapping[str, Value]
 Count = int | str | Callable[[Values], int]
 """A number, the name of the field that has it, or a function of the values of fields."""
-Rule = Callable[[Values], str]
-"""A function that returns which rule values of fields break."""
-Choices = str | tuple[int | str, ...] | Mapping[str, int] | Mapping[str, str]
+Rule = Callable[[Mapping[str, object]], str]
+"""A function that returns which rule values of fields break, or operands with them."""
+Choices = str | tuple[int | str, ...] | Mapping[str, int] | Mapping[str, str] | Mapping[str, tuple[str, int]]
 Spelled = Value | Sequence[str]
 """A part of an instruction as it is printed: the value of a field, an operand, the operands of a vector."""
 Operands = dict[str, Operand | tuple[Operand, ...]]
@@ -136,7 +136,7 @@ def _is(meant: Value, value: Spelled) -> bool:
     return value is not None and value is not False if meant is True else meant == value
 
 
-def _none(_fields: Values) -> str:
+def _none(_parts: Mapping[str, object]) -> str:
     return ""
 
 
@@ -234,13 +234,18 @@ class Form:
 
     def match(self, values: Values, operands: Sequence[Operand]) -> Operands | None:
         """Return operands by their names, tuples of them for vectors; None if they are not of this form."""
-        parts = _match(self.slots, operands, values)
+        counts = {name: self.count(name, values) for name in self.counts}
+        return _match(self.slots, operands, values, counts)
+
+    def wrong_count(self, values: Values, operands: Sequence[Operand]) -> str:
+        """Return which vector has another number of registers than this form; empty if something else is wrong."""
+        parts = _match(self.slots, operands, values, {}) or {}
         for name in self.counts:
             count = self.count(name, values)
-            registers = parts.get(name) if parts else None
+            registers = parts.get(name)
             if isinstance(registers, tuple) and len(registers) != count:
-                raise UnknownForm(f"{len(registers)} registers of {name} where there are {count}")
-        return parts
+                return f"{len(registers)} registers of {name} where there are {count}"
+        return ""
 
 
 # --- the grammar -----------------------------------------------------------------------------------------------------
@@ -299,7 +304,7 @@ def _written(slot: Slot, named: Mapping[str, Spelled]) -> str:
     if values[0] is None or (slot.is_list and slot.optional and not values[-1]):
         assert slot.optional, f"no {slot.places[0].name}"
         return ""
-    parts = [", ".join(value) if isinstance(value, (list, tuple)) else value for value in values]
+    parts = [", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value for value in values]
     if slot.brackets == "[{}]":
         return f"[{parts[0]}, {{{parts[1]}}}]"
     if slot.brackets == "|":
@@ -310,7 +315,9 @@ def _written(slot: Slot, named: Mapping[str, Spelled]) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _match(slots: Sequence[Slot], operands: Sequence[Operand], values: Values) -> Operands | None:
+def _match(
+    slots: Sequence[Slot], operands: Sequence[Operand], values: Values, counts: Mapping[str, int | None]
+) -> Operands | None:
     if not slots:
         return None if operands else {}
     slot, *rest = slots
@@ -320,10 +327,15 @@ def _match(slots: Sequence[Slot], operands: Sequence[Operand], values: Values) -
     present = not tied or bool(values[name])
     if present and operands:
         parts = _parts(slot, operands[0])
-        others = None if parts is None else _match(rest, operands[1:], values)
-        if parts is not None and others is not None:
-            return {**parts, **others}
-    return _match(rest, operands, values) if absent else None
+        if parts is not None and all(_has(registers, counts.get(part)) for part, registers in parts.items()):
+            others = _match(rest, operands[1:], values, counts)
+            if others is not None:
+                return {**parts, **others}
+    return _match(rest, operands, values, counts) if absent else None
+
+
+def _has(registers: Operand | tuple[Operand, ...], count: int | None) -> bool:
+    return count is None or (isinstance(registers, tuple) and len(registers) == count)
 
 
 def _parts(slot: Slot, operand: Operand) -> Operands | None:
@@ -394,9 +406,12 @@ class Forms:
         for form, values in fitting:
             operands = form.match(values, statement.operands)
             if operands is not None:
-                if rule := form.rule(values):
+                if rule := form.rule({**values, **operands}):
                     raise UnknownForm(rule)
                 return Reading(form, values, operands)
+        for form, values in fitting:
+            if wrong := form.rule(dict(values)) or form.wrong_count(values, statement.operands):
+                raise UnknownForm(wrong)
         if fitting:
             raise UnknownForm("its operands are " + " or ".join(f"`{form.operands}`" for form, _ in fitting))
         raise UnknownForm(_difference(forms, words))

@@ -14,6 +14,7 @@ from ...base_dsl.trace import emit_value
 from ...hardware import mma_shapes
 from ...hardware.engines import TCGEN05, TCGEN05_CP, TCGEN05_LD, TCGEN05_ST
 from ...mlir import context, ir
+from ...ptx.tcgen05 import MOST_SCALE_D
 from ..declaration import PURE, Access, Alias, Build, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I1, I16, I32, I64, Integer, Pointer, constant, int_type, one_of
 from . import tcgen05_descriptors, tensor_memory
@@ -22,7 +23,6 @@ from .dialect import CuteNvgpu, wrong_space
 CtaGroup: Any = one_of(1, 2)
 Shape: Any = one_of(*tensor_memory.LD_SHAPES)
 Collector: Any = one_of("fill", "use", "lastuse", "discard")
-MOST_SCALE_D = 15
 
 
 # --- allocation ------------------------------------------------------------------------------------------------------

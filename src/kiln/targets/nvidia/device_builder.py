@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...dialects.declaration import OpView
+from ...dialects.definition import constant
 from ...hardware.features import Feature
 from ...mlir import context, ir
 from ...ptx.form import Form, Place
@@ -86,15 +87,18 @@ class DeviceBuilder(Builder):
         """
         assert form.names >= parts.keys(), f"{form} has no {parts.keys() - form.names}"
         values: list[ir.Value] = []
-        written = tuple(self._written(place, parts.get(place.name), values) for place in form.places)
+        written = tuple(self._written(form, place, parts.get(place.name), values) for place in form.places)
         fields = tuple((name, parts.get(name)) for name in form.fields if name not in form.place_names)
         letters = tuple(_letter(type_) for type_ in results)
         return self.asm(*inline_ptx(form, fields, written, letters, around), values, results, pure=pure)
 
-    def _written(self, place: Place, value: Any, values: list[ir.Value]) -> Written:
+    def _written(self, form: Form, place: Place, value: Any, values: list[ir.Value]) -> Written:
         """Return how an operand is written, and add its registers to `values`."""
         if value is None or value is False:
             return Result() if place.out else None
+        if place not in form.lists and isinstance(value, (list, tuple)):  # operands of which there is none or one
+            value = next(iter(value), None)
+            return None if value is None else self._register(place, value, values)
         if isinstance(value, (list, tuple)):
             return tuple(self._register(place, each, values) for each in value)
         return self._register(place, value, values)
@@ -103,7 +107,7 @@ class DeviceBuilder(Builder):
         if isinstance(value, (int, str)):
             return Literal(str(value))
         if place.type == "pred":
-            known = constant_value(value)
+            known = constant(value)
             if known is not None:
                 return Literal(str(int(bool(known))))
             value = self.value("arith.extui", int_type(32), (value,))
@@ -194,6 +198,11 @@ def printed(operations: Iterable[type[OpView]]) -> Handlers:
         if form is not None:
             prints(handlers, {operation: form}, operation.FEATURE, ".".join(form.opcode))
     return handlers
+
+
+def literal(value: ir.Value) -> ir.Value | int:
+    """Return a constant as the number that it is."""
+    return constant_value(value, value)
 
 
 _SWITCHES = {"mask": "multicast", "policy": "hint"}

@@ -120,16 +120,16 @@ def test_an_attention_program_in_ptx():
 
 
 REFUSED = {
-    "tcgen05.mma.sp.cta_group::1.kind::f16 [$0], $1, $1, [$0], $0, 1;": "a sparse MMA: its metadata are not emulated",
-    "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale [$0], $1, $1, $0, [$0], [$0], 1;": "scale factors of this size",
-    "tcgen05.mma.cta_group::2.kind::f16 [$0], $1, $1, $0, {$0, $0, $0, $0}, 1;": "4 masks of output lanes",
-    "tcgen05.mma.cta_group::1.kind::f8f6f4 [$0], $1, $1, $0, 1, 3;": "1 further operands of an MMA",
-    "tcgen05.mma.kind::f16 [$0], $1, $1, $0, 1;": "it names no cta_group",
-    "tcgen05.cp.cta_group::1.32x128b [$0], $1;": "a copy of this shape",
-    "tcgen05.ld.sync.aligned.16x256b.x64.b32 {$0}, [$0];": "registers of this shape",
+    "tcgen05.mma.sp.cta_group::1.kind::f16 [$0], $1, $1, [$0], $0, 1;": "the modifier .sp: there may be",
+    "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale [$0], $1, $1, $0, [$0], [$0], 1;": "modifier .kind::mxf4nvf4 where",
+    "tcgen05.mma.cta_group::2.kind::f16 [$0], $1, $1, $0, {$0, $0, $0, $0}, 1;": "4 registers of disable_output_lane where there are 8",
+    "tcgen05.mma.cta_group::1.kind::f8f6f4 [$0], $1, $1, $0, 1, 3;": "kind::f8f6f4 has no scale of D",
+    "tcgen05.mma.kind::f16 [$0], $1, $1, $0, 1;": ".cta_group::1 or .cta_group::2 is missing",
+    "tcgen05.cp.cta_group::1.32x128b [$0], $1;": "the modifier .32x128b where .128x256b, .* is expected",
+    "tcgen05.ld.sync.aligned.16x256b.x64.b32 {$0}, [$0];": "16x256b x64 are 256 registers, more than 128",
     "tcgen05.alloc.exclusive.cta_group::1.sync.aligned.shared::cta.b32 [$0], 32;": "an exclusive allocation",
-    "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0], 3;": "needs .multicast::cluster",
-    "tcgen05.wait::mma.sync.aligned;": "this tcgen05 instruction",
+    "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0], 3;": "its operands are `\\[mbarrier: shared\\]",
+    "tcgen05.wait::mma.sync.aligned;": "the modifier .wait::mma where .wait::ld or .wait::st is expected",
 }
 
 

@@ -125,6 +125,9 @@ class Machine:
         """Return an operand as a type of a form says."""
         if type_ == "imm":
             return operand.value if isinstance(operand, Immediate) else None
+        if type_ == "tmem" and isinstance(operand, Address):
+            base = self.bits(operand.base, 32)
+            return self.b.binary("addi", base, operand.offset) if operand.offset else base
         if isinstance(operand, Address):
             return self.pointer(operand, {"generic": "", "cluster": "shared"}.get(type_, type_))
         return self.float(operand, type_) if type_ in ("f32", "f64") else self.bits(operand, BITS[type_])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from ....dialects import nvgpu
 from ....hardware import features
-from ....mlir import ir
 from ....ptx import sync
-from ...lowering.builder import constant_value
 from ...lowering.expansion import Handlers
-from ..device_builder import DeviceBuilder
+from ..device_builder import DeviceBuilder, literal
 from ..expand import Expander
 
 HANDLERS = Handlers()
@@ -16,26 +14,20 @@ HANDLERS = Handlers()
 
 @HANDLERS.expands(nvgpu.sync.Barrier)
 def _barrier(_x: Expander, op: nvgpu.sync.Barrier, b: DeviceBuilder) -> None:
-    threads = _number(op.threads)
+    threads = literal(op.threads)
     if threads == 0:  # 0 is not a count to PTX
-        b.ptx(sync.BAR_SYNC, id=_number(op.id))
+        b.ptx(sync.BAR_SYNC, id=literal(op.id))
     elif isinstance(threads, int):
-        b.ptx(sync.BAR_SYNC, id=_number(op.id), threads=threads)
+        b.ptx(sync.BAR_SYNC, id=literal(op.id), threads=threads)
     else:
         whole, part = b.if_else(b.compare("eq", threads, 0))
-        type(b)(whole.point, b.location).ptx(sync.BAR_SYNC, id=_number(op.id))
-        type(b)(part.point, b.location).ptx(sync.BAR_SYNC, id=_number(op.id), threads=threads)
+        type(b)(whole.point, b.location).ptx(sync.BAR_SYNC, id=literal(op.id))
+        type(b)(part.point, b.location).ptx(sync.BAR_SYNC, id=literal(op.id), threads=threads)
 
 
 @HANDLERS.expands(nvgpu.sync.BarrierArrive)
 def _barrier_arrive(_x: Expander, op: nvgpu.sync.BarrierArrive, b: DeviceBuilder) -> None:
-    b.ptx(sync.BAR_ARRIVE, id=_number(op.id), threads=_number(op.threads))
-
-
-def _number(value: ir.Value) -> ir.Value | int:
-    """Return a constant as the number that it is."""
-    known = constant_value(value)
-    return value if known is None else known
+    b.ptx(sync.BAR_ARRIVE, id=literal(op.id), threads=literal(op.threads))
 
 
 @HANDLERS.expands(nvgpu.sync.SyncWarp)
