@@ -50,8 +50,6 @@ class Direct:
     looking: Array[i32, KEYS]
     """Dispatch keys that are included while something intercepts operators."""
     keys: i64
-    not_implemented: Ptr[Object]
-    """NotImplemented"""
     autocast: u64
     """Keys that are excluded while autocast is off."""
 
@@ -61,6 +59,8 @@ class DirectCall:
     """The holder of a function that calls an operator, a `bytes` object."""
 
     operator: Ptr[Operator]
+    otherwise: Ptr[Object]
+    """The Python function for calls that the dispatcher must take."""
     defaults: Array[Ptr[Object], reader.INPUTS]
     """Null for an input without a default."""
 
@@ -221,7 +221,7 @@ def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
 
 @direct_library.export
 def call_directly(called: Ptr[Object], arguments: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Call an operator; NotImplemented if the dispatcher must take the call."""
+    """Call an operator, or `otherwise` if the dispatcher must take the call."""
     holder = Ptr[DirectCall](Ptr(called) + plan.BYTES_DATA)
     values = local(Ptr[Object], reader.INPUTS)
     result = Ptr[Object](NO_MATCH)
@@ -232,8 +232,7 @@ def call_directly(called: Ptr[Object], arguments: Ptr[Ptr[Object]], count: i64) 
         result = run(holder.operator, values)
     if address(result) != NO_MATCH:
         return result
-    cpython.Py_IncRef(direct.place.not_implemented)
-    return direct.place.not_implemented
+    return cpython.vectorcall(holder.otherwise, arguments, u64(count), None)
 
 
 @native

@@ -191,7 +191,6 @@ class Dispatcher:
         known.bits = layout.keys
         known.foreign = ~plain.raw_repr() & (1 << 64) - 1
         known.autocast = autocast
-        known.not_implemented = id(NotImplemented)
         known.keys = len(_LOOKING)
         making = torch._C._dynamo.guards  # Inductor's code makes tensors by them
         known.empty_cpu = id(making._empty_strided_cpu)
@@ -278,16 +277,14 @@ class Kernel:
         """Make this the kernel of an operator for a device."""
         self._dispatcher.register(name, device, self._symbol)
 
-    def direct(self, defaults: Sequence[Any]) -> Callable[..., Any] | None:
-        """Return the function that makes a direct call or returns NotImplemented; None where there are no direct calls.
+    def direct(self, defaults: Sequence[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function that calls the kernel directly, or `otherwise` where the dispatcher must take the call.
 
         `defaults` are those of the last inputs.
         """
-        if self._dispatcher.is_direct is None:
-            return None
         first = self._record.inputs - len(defaults)
-        self._kept += defaults
-        words = [ctypes.addressof(self._record), *[0] * first, *map(id, defaults)]
+        self._kept += [otherwise, *defaults]
+        words = [ctypes.addressof(self._record), id(otherwise), *[0] * first, *map(id, defaults)]
         return self._dispatcher.call_directly(plan.words(words))
 
     def learn(self, rules: Sequence[OutputRule | None]) -> None:
