@@ -51,7 +51,7 @@ from kiln.kernels.dispatch import arrays
 from kiln.kernels.impl.gemm import sm90_implementation
 from kiln.kernels.impl.gemm.arguments import GemmArguments
 from kiln.kernels.impl.gemm.problem import GemmProblem
-from kiln.kernels.impl.gemm.sm90_epilogue import TmaStoreEpilogue
+from kiln.kernels.impl.gemm.sm90_epilogue import TmaGemmEpilogue
 from kiln.measure import clocks
 from kiln.utils import LayoutEnum, sm90
 
@@ -269,7 +269,7 @@ def _order(rows: bool) -> LayoutEnum:
     return LayoutEnum.ROW_MAJOR if rows else LayoutEnum.COL_MAJOR
 
 
-class Unwritten(TmaStoreEpilogue):
+class Unwritten(TmaGemmEpilogue):
     """Writes no result, as far as the GPU can tell: only an `alpha` that is never given has them written."""
 
     @cute.jit

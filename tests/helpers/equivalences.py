@@ -23,6 +23,7 @@ _ONLY_THE_INDEX = "a release says which buffer it is, by the index; the phase is
 _ONE_TILE = "each block has one tile: nothing is released after it"
 _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
 _ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended (test_gemm_mixed_input looks at the order in PTX)"
+_SEVERAL_STAGES = "other kernels have one stage, and run it"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
 _ALL_GIVE_THE_TURN = "the turn takes all threads of the group, also the one that has waited for the store"
@@ -185,6 +186,12 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("impl.gemm.sm90_mixed_input.consume: releasing.advance()", "deleted"): _ONE_TILE,
         ("impl.gemm.sm90.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
         ("impl.gemm.sm90_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "deleted"): _WARNED,
+        ("parts.tma_store_epilogue.store: cp_async_bulk_commit_group()", "deleted"): _SEVERAL_STAGES,
+        ("parts.tma_store_epilogue.store: cp_async_bulk_wait_group(0, read=True)", "deleted"): _SEVERAL_STAGES,
+        (
+            "parts.tma_store_epilogue.store: cp_async_bulk_wait_group(0, read=True)",
+            "leaves one more group",
+        ): _SEVERAL_STAGES,
         ("impl.gemm.sm90_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,
     },
     "library_rows": {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...parts.warp_roles import WarpRoles
     from .problem import Operand
     from .sm90_config import Sm90GemmConfig
-    from .sm90_epilogue import TmaStoreEpilogue
+    from .sm90_epilogue import TmaGemmEpilogue
     from .sm90_smem_epilogue import SmemEpilogue
 
 
@@ -60,7 +60,7 @@ class Sm90GemmKernel:
         scales: bool,
         config: Sm90GemmConfig,
         scheduler: PersistentTileScheduler,
-        epilogue: TmaStoreEpilogue | SmemEpilogue,
+        epilogue: TmaGemmEpilogue | SmemEpilogue,
     ) -> None:
         # TMA rounds f32 to TF32; tensor cores would truncate.
         a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))

@@ -15,7 +15,7 @@ from . import sm90_cost
 from .problem import SCALE_BLOCK
 from .sm90 import Sm90GemmKernel
 from .sm90_config import Sm90GemmConfig
-from .sm90_epilogue import TmaStoreEpilogue
+from .sm90_epilogue import TmaGemmEpilogue
 from .sm90_smem_epilogue import SmemEpilogue
 from .split_k import reduce_row_partials, run_split_k_in_kernel
 
@@ -165,9 +165,7 @@ class Sm90Gemm(Implementation):
         return schedulers.PersistentTileScheduler(tile, config.cluster_shape_mn, config.raster_group, clusters, batched)
 
 
-def make_epilogue(
-    problem: GemmProblem, config: Sm90GemmConfig, ragged: bool = False
-) -> TmaStoreEpilogue | SmemEpilogue:
+def make_epilogue(problem: GemmProblem, config: Sm90GemmConfig, ragged: bool = False) -> TmaGemmEpilogue | SmemEpilogue:
     """Return the epilogue of a problem; `ragged`: rows of tiles begin and end anywhere."""
     out = problem.out_types
     acc = problem.acc_dtype
@@ -177,7 +175,7 @@ def make_epilogue(
         return SmemEpilogue(config, acc, out, problem.out_width, fusion.combiner(), widths, ragged)
     columns = config.epi_tile_n(*problem.out_bits, fused=not fusion.plain)
     row_width = problem.out_width if ragged else 0
-    return TmaStoreEpilogue(config, columns, acc, out, fusion.combiner(), widths, row_width, problem.reduces_rows)
+    return TmaGemmEpilogue(config, columns, acc, out, fusion.combiner(), widths, row_width, problem.reduces_rows)
 
 
 def is_batched(x: TensorLayout) -> bool:

@@ -7,7 +7,13 @@ import importlib
 import ml_dtypes
 import numpy as np
 
-LIBRARY = ("impl.gemm.sm90", "impl.gemm.sm90_epilogue", "impl.gemm.sm90_smem_epilogue", "impl.gemm.sm90_mixed_input")
+LIBRARY = (
+    "impl.gemm.sm90",
+    "impl.gemm.sm90_epilogue",
+    "parts.tma_store_epilogue",
+    "impl.gemm.sm90_smem_epilogue",
+    "impl.gemm.sm90_mixed_input",
+)
 
 
 def operand(rng, rows, columns, dtype=np.float16):

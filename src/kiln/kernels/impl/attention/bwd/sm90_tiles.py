@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..... import Boolean, Float32, Int32, const_expr, cute, range_constexpr
+from ..... import Boolean, Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
-from .....cute.nvgpu import cpasync, warp
+from .....cute.nvgpu import cpasync
 from .....utils import LayoutEnum, sm90
+from ....parts.accumulator import RegisterAccumulator
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
 from ....parts.kv_producer import TmaTensor, gmem_view, partition
-from ....parts.kv_source import VECTOR, store_vectors, vector_at
+from ....parts.kv_source import VECTOR, vector_at
 from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
+from ....parts.tma_store_epilogue import TmaStoreEpilogue
 from ....parts.warp_roles import WarpRoles
 from ....parts.wgmma import MN_MAJOR, make_wgmma
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
+from .sm90_epilogue import Gradient, ResultRows
 
 
 class ScoreCoordinates(NamedTuple):
@@ -27,17 +30,6 @@ class ScoreCoordinates(NamedTuple):
     key: Any
     distance: Any
     slope: Any
-
-
-class ResultRows(NamedTuple):
-    """Where 64 rows of a gradient go: the sequence's first row, which 64 of its rows, how many it has, head and batch
-    index."""
-
-    first: Any
-    number: Any
-    count: Any
-    head: Any
-    layer: Any
 
 
 def transposed(x: Any) -> Any:
@@ -182,47 +174,26 @@ class BackwardTiles:
         acc: cute.Tensor,
         scale: Float32,
         smem: cute.Tensor,
-        target: Any,
-        gmem: Any,
-        rows: Any,
-        slot: Int32,
-        barrier: Any,
-        repeated: bool,
+        target: TmaTensor,
+        gmem: cute.Tensor | None,
+        rows: ResultRows,
+        stage: Int32,
+        barrier: pipeline.NamedBarrier,
+        reused: bool,
         head_dim: int,
     ):
-        """Store 64 rows of a gradient, times `scale`, through slot `slot` of smem that is not needed any more.
+        """Store 64 rows of a gradient, times `scale`, through a stage of smem that is not needed any more.
 
-        `target` is a TMA operand, `gmem` the plain tensor for the last rows of a varlen sequence, `rows` the
-        `ResultRows`. `repeated`: the slot is used for several stores, so that a store is waited for before the next is
-        written, not at its end."""
+        `target` is a TMA operand, `gmem` the plain tensor for the last rows of a varlen sequence. `reused`: the stage is
+        used for several stores, so that a store is waited for before the next is written, not at its end."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
-        rounded = cute.make_rmem_tensor(acc.shape, self.dtype)
-        rounded.store((acc.load() * scale).to(self.dtype))
         mma = make_wgmma(self.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
-        copy = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
-        slots = cute.make_tensor(smem.iterator, self.result_layout(head_dim).outer)
-        if const_expr(repeated):
-            if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
-                arch.cp_async_bulk_wait_group(0, read=True)
-            barrier.arrive_and_wait()
-        cute.copy(copy, copy.retile(rounded), copy.get_slice(thread).partition_D(slots[None, None, slot]))
-        arch.fence_proxy("async.shared", space="cta")
-        barrier.arrive_and_wait()
-        count = Int32(WARPGROUP_ROWS)
-        if const_expr(self.varlen):
-            count = rows.count - rows.number * WARPGROUP_ROWS
-        if count >= WARPGROUP_ROWS:
-            if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
-                source, tiles = self.tiles(target, slots, rows.first, WARPGROUP_ROWS, head_dim)
-                cute.copy(target.atom, source[None, slot], tiles[None, rows.number, rows.head, rows.layer])
-                arch.cp_async_bulk_commit_group()
-                if const_expr(not repeated):
-                    arch.cp_async_bulk_wait_group(0, read=True)
-        if const_expr(self.varlen):
-            if count < WARPGROUP_ROWS:
-                first = rows.first + rows.number * WARPGROUP_ROWS
-                coord = lambda row, column: (first + row, column, rows.head, 0)
-                store_vectors(slots[None, None, slot], count, gmem.shape[1], WARPGROUP, gmem, coord)
+        sD = cute.make_tensor(smem.iterator, self.result_layout(head_dim).outer)
+        is_leader = lambda: arch.make_warp_uniform(arch.warp_idx()) % 4 == 0
+        epilogue = TmaStoreEpilogue(barrier, is_leader, stage, reused=reused)
+        epilogue.write(
+            RegisterAccumulator(acc, mma.get_slice(thread)), Gradient(mma, thread, scale, rows, sD, target, gmem)
+        )
 
     # --- masks and score modification ---
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Int32, const_expr, cute, pipeline, range_constexpr
+from ..... import Int32, const_expr, cute, range_constexpr
 from .....cute import arch
 from .....cute.nvgpu import warp
+from ....parts.accumulator import RegisterAccumulator
 from ....parts.attention_mask import accumulator_row
-from ....parts.kv_producer import partition
 from ....parts.kv_source import store_vectors
 from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row
 from ....parts.rematerialize import rematerialized
+from ....parts.tma_store_epilogue import TileResults, TmaStore, TmaStoreEpilogue
 from .sm90_config import WARPGROUP_M
 
 if TYPE_CHECKING:
+    from ..... import Boolean
     from ....parts.kv_producer import TmaTensor
     from ..args import AttentionTensors
     from .sm90 import Sm90ForwardKernel
@@ -59,21 +60,58 @@ class Sm90Epilogue:
         self.smem_o = smem_o
         self.outputs = outputs
         self.tensors = tensors
-        self.barrier: pipeline.NamedBarrier = kernel.roles.barrier("epilogue", warpgroup)
-        self.stores: pipeline.PipelineTmaStore = pipeline.PipelineTmaStore.create(num_stages=1)
+        # ptxas must see that all threads of a warp agree, or it takes the WGMMAs that follow for divergent ones
+        is_leader = lambda: arch.make_warp_uniform(arch.warp_idx()) % 4 == 0
+        self.stores: TmaStoreEpilogue = TmaStoreEpilogue(
+            kernel.roles.barrier("epilogue", warpgroup), is_leader, warpgroup
+        )
 
     @cute.jit
     def finish(self, work: Work):
         """Normalize the output accumulator, write LSE, and begin to store O."""
-        kernel = self.kernel
-        acc_o = self.mma.acc_o
-        tma_o, out, lse = self.outputs
-        sinks = self.tensors.sinks
-        v_descale = self.tensors.v_descale
         thread = rematerialized(arch.thread_idx()[0]) % _WARPGROUP
-        first = work.tile * kernel.config.tile_m + self.warpgroup * WARPGROUP_M
+        acc = RegisterAccumulator(self.mma.acc_o, self.mma.mma_pv.get_slice(thread))
+        self.stores.write(acc, AttentionOutput(self, work, thread))
+
+    def wait_for_store(self) -> None:
+        """Wait, in all threads of the warpgroup, until the TMA store has read its smem."""
+        self.stores.drain()
+
+
+class AttentionOutput(TileResults):
+    """O of a warpgroup's query rows, and their LSE."""
+
+    def __init__(self, epilogue: Sm90Epilogue, work: Work, thread: Int32) -> None:
+        kernel = epilogue.kernel
+        self.epilogue = epilogue
+        self.work = work
+        self.thread = thread
+        self.first: Int32 = work.tile * kernel.config.tile_m + epilogue.warpgroup * WARPGROUP_M
+        """The first row of the warpgroup."""
+
+    @property
+    def stores(self) -> list[TmaStore]:
+        kernel = self.epilogue.kernel
+        tma_o = self.epilogue.outputs.tma_o
+        tensor = tma_o.tensor
+        if kernel.varlen:
+            tensor = cute.domain_offset((kernel.row_coord(self.work.first_q), 0, 0, 0), tensor)
+        gO = cute.local_tile(tensor, (kernel.row_shape, kernel.head_dim_v), (None, 0, None, None))
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), kernel.out_dtype)
+        tiled_copy_r2s = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, kernel.mma_pv()))
+        return [TmaStore.make(tiled_copy_r2s, self.thread, self.epilogue.smem_o, tma_o.atom, gO)]
+
+    @cute.jit
+    def combine(self, number: Int32 | int, values: cute.Tensor):
+        """Divide the accumulators, ((2, 2, head_dim / 8), 1, 1), by row_sum, and write LSE."""
+        epilogue = self.epilogue
+        work = self.work
+        kernel = epilogue.kernel
+        _, out, lse = epilogue.outputs
+        sinks = epilogue.tensors.sinks
+        v_descale = epilogue.tensors.v_descale
         for half in range_constexpr(2):
-            query, head = kernel.query_and_head(accumulator_row(first, thread, half), work.head)
+            query, head = kernel.query_and_head(accumulator_row(self.first, self.thread, half), work.head)
             sink = None
             descale = None
             if const_expr(sinks is not None):
@@ -81,67 +119,39 @@ class Sm90Epilogue:
             if const_expr(v_descale is not None):
                 descale = v_descale[work.batch, head // (out.shape[2] // v_descale.shape[1])]
             total, neg_row_max, scale = normalize_row(
-                self.softmax.row_sum[half], self.softmax.rounded_neg_max(half), sink, descale
+                epilogue.softmax.row_sum[half], epilogue.softmax.rounded_neg_max(half), sink, descale
             )
             for n in range_constexpr(kernel.head_dim_v // 8):
                 for c in range_constexpr(2):
-                    acc_o[(c, half, n), 0, 0] = acc_o[(c, half, n), 0, 0] * scale
+                    values[(c, half, n), 0, 0] = values[(c, half, n), 0, 0] * scale
             if const_expr(lse is not None):
-                if thread % 4 == 0 and query < work.seqlen_q:
+                if self.thread % 4 == 0 and query < work.seqlen_q:
                     value = log_sum_exp(total, neg_row_max)
                     if const_expr(kernel.varlen):
                         lse[head, work.first_q + query] = value
                     else:
                         lse[work.batch, head, query] = value
-        self._write_smem(thread)
-        rows = work.seqlen_q * kernel.group_size - first
-        if const_expr(kernel.varlen):
-            if rows >= WARPGROUP_M:
-                tensor = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), tma_o.tensor)
-                self._store_tile(work, tensor, Int32(0))
-            else:
-                tile = self.smem_o[None, None, self.warpgroup]
-                store_vectors(tile, rows, out.shape[3], _WARPGROUP, out, partial(self._coord, work, first))
-        else:
-            self._store_tile(work, tma_o.tensor, work.batch)
+        return [values.load()]
 
-    def _coord(self, work: Work, first: Any, row: Any, column: Any) -> tuple[Any, ...]:
-        """Return the coordinate in O of an element of the warpgroup's rows; `first` is their first row."""
-        query, head = self.kernel.query_and_head(first + row, work.head)
-        return 0, work.first_q + query, head, column
+    def coord(self, number: Int32 | int) -> tuple[cute.Coord, Int32, Int32]:
+        kernel = self.epilogue.kernel
+        row = self.work.tile * kernel.config.consumer_warpgroups + self.epilogue.warpgroup
+        return kernel.row_coord(row), self.work.head, Int32(0) if kernel.varlen else self.work.batch
 
-    def _write_smem(self, thread: Any) -> None:
-        dtype = self.kernel.out_dtype
-        rounded = cute.make_rmem_tensor(self.mma.acc_o.shape, dtype)
-        rounded.store(self.mma.acc_o.load().to(dtype))
-        self.wait_for_store()  # smem that was stored before has been read, and so has Q
-        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), dtype)
-        copy = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, self.kernel.mma_pv()))
-        target = copy.get_slice(thread).partition_D(self.smem_o[None, None, self.warpgroup])
-        cute.copy(copy, copy.retile(rounded), target)
-        arch.fence_proxy("async.shared", space="cta")
-        self.barrier.arrive_and_wait()
+    def by_tma(self, number: Int32 | int) -> Boolean | bool:
+        return self._rows() >= WARPGROUP_M if self.epilogue.kernel.varlen else True
 
-    @cute.jit
-    def _store_tile(self, work: Work, tensor: cute.Tensor, batch: Int32):
-        """Store the warpgroup's rows by TMA, which leaves out those that the array does not have."""
-        if self._is_store_warp():
-            kernel = self.kernel
-            atom = self.outputs.tma_o.atom
-            tiles = cute.local_tile(tensor, (kernel.row_shape, kernel.head_dim_v), (None, 0, None, None))
-            source, target = partition(atom, self.smem_o, tiles)
-            row = kernel.row_coord(work.tile * kernel.config.consumer_warpgroups + self.warpgroup)
-            cute.copy(atom, source[None, self.warpgroup], target[None, row, work.head, batch])
-            self.stores.producer_commit()
+    def _rows(self) -> Int32:
+        """Return how many rows of the sequence there are from the warpgroup's first on."""
+        return self.work.seqlen_q * self.epilogue.kernel.group_size - self.first
 
-    def _is_store_warp(self) -> Any:
-        """Return whether this is the warp that stores. ptxas must see that all threads of a warp agree, or it takes the
-        WGMMAs that follow for divergent ones."""
-        return arch.make_warp_uniform(arch.warp_idx()) % 4 == 0
+    def store_rows(self, coord: tuple[cute.Coord, ...], stage: Int32) -> None:
+        """Store the last rows of a sequence by threads: behind them are those of the next one."""
+        out = self.epilogue.outputs.o
+        tile = self.epilogue.smem_o[None, None, stage]
+        store_vectors(tile, self._rows(), out.shape[3], _WARPGROUP, out, self._element)
 
-    @cute.jit
-    def wait_for_store(self):
-        """Wait, in all threads of the warpgroup, until the TMA store has read its smem."""
-        if self._is_store_warp():
-            self.stores.producer_tail()
-        self.barrier.arrive_and_wait()
+    def _element(self, row: Int32, column: Int32) -> tuple[Int32 | int, ...]:
+        """Return the coordinate in O of an element of the warpgroup's rows."""
+        query, head = self.epilogue.kernel.query_and_head(self.first + row, self.work.head)
+        return 0, self.work.first_q + query, head, column
