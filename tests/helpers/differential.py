@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import linecache
 import math
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ def load(text: str, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     name = f"<program {next(_numbers)}>"
     as_python = namespace(lambda f: f, **more)
     as_kiln = namespace(cute.jit, **more)
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     exec(compile(text, name, "exec"), as_python)
     exec(compile(text, name, "exec"), as_kiln)
     return as_python, as_kiln

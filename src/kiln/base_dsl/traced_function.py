@@ -11,7 +11,6 @@ from .._support import notebook
 from . import settings
 from . import trace as tracing
 from .diagnostics import DSLRuntimeError, Span, runtime_error, type_error
-from .frontend import transient_sources
 from .parameters import Parameters
 
 if TYPE_CHECKING:
@@ -91,7 +90,6 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
         self._made_of = _made_of(function)
         self._parameters = Parameters(function, dsl.read_annotations)
         self._rewritten: types.FunctionType | None = None
-        transient_sources.remember_callers(function)
         self._own = frozenset((*vars(self), "_own", "_specializations"))
 
     def __kiln_content__(self) -> Any:

@@ -16,6 +16,7 @@ import os
 import queue
 import random
 import sys
+import tempfile
 import types
 import weakref
 
@@ -275,12 +276,41 @@ def next_of_an_iterator(n):
     return s
 
 
-@refused("items changes inside", "generator")
+@refused("items may change inside", "generator")
 def next_of_a_generator(n):
     items, s = (x * 10 for x in (1, 2, 3)), 0
     if n > 1:
         s = next(items)
     return s + next(items)
+
+
+def handed_on():
+    yield from (1, 2, 3, 4, 5)
+
+
+@refused("items may change inside", "generator")
+def next_of_a_generator_whose_frame_stays_the_same(n):
+    items, s = handed_on(), 0
+    s += next(items)
+    for _ in range(n):
+        s += next(items)
+    return s
+
+
+@refused("pairs may change inside", "combinations")
+def next_of_combinations(n):
+    pairs, s = itertools.combinations((1, 2, 3, 4), 2), 0
+    for _ in range(n):
+        s += next(pairs)[1]
+    return s
+
+
+@refused("ids changes inside", "count")
+def next_of_a_count_of_dynamic_numbers(n):
+    ids, s = itertools.count(n, n), 0
+    for _ in range(n):
+        s += next(ids)
+    return s
 
 
 @refused("ids changes inside", "count")
@@ -299,6 +329,14 @@ def written_text(n):
     return len(text.getvalue())
 
 
+@refused("log changes inside", "TextIOWrapper")
+def written_file(n):
+    with tempfile.TemporaryFile("w+") as log:
+        for _ in range(n):
+            log.write("x")
+        return n
+
+
 @refused("dice changes inside", "Random")
 def drawn_number(n):
     dice, s = random.Random(1), 0
@@ -307,7 +345,7 @@ def drawn_number(n):
     return s
 
 
-@refused("line changes inside", "SimpleQueue")
+@refused("line may change inside", "SimpleQueue")
 def filled_simple_queue(n):
     line = queue.SimpleQueue()
     for _ in range(n):
@@ -350,11 +388,14 @@ def iterators_and_arrays_that_a_region_makes_for_itself(n):
 
 @case(0, 3)
 def iterators_and_arrays_that_are_only_read(n):
-    row, table = collections.deque([1, 2]), np.arange(4)
-    s = 0
+    row, table, ids, items = collections.deque([1, 2]), np.arange(4), itertools.count(), iter((4, 5))
+    out = sys.stdout
+    s = next(ids) + next(items)
     for i in range(n):
+        print("", end="", file=out)
         s += row[1] + int(table[2]) + i
-    return s
+        s += (ids is None) + (items is None)
+    return s + next(ids) + next(items)
 
 
 # -- objects -----------------------------------------------------------------------------------------------------

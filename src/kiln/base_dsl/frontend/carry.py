@@ -8,7 +8,6 @@ comparison and carried out of it leaf by leaf.
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -17,10 +16,9 @@ from typing import Any
 from .. import trace as tracing
 from .. import tree
 from ..cells import contents
-from ..code_cache import by_code
 from ..diagnostics import runtime_error
 from ..tree import UNDEFINED
-from . import hidden_state
+from . import code_facts, hidden_state
 from .hidden_state import Namespace, Reach
 
 
@@ -69,7 +67,7 @@ class Scope:
                 value = self.globals.get(name, UNDEFINED)
             if value is not UNDEFINED:
                 found.append((name, value))
-            elif name in hidden_state.ANY_NAME and name not in self.cells:
+            elif name in code_facts.ANY_NAME and name not in self.cells:
                 found.append((name, hidden_state.Globals(self.globals)))
         return found
 
@@ -411,21 +409,29 @@ class Snapshot:
             if type(x) is not kind:
                 yield f"{path}.__class__", "the class of an object"
         for x, path, before in self._opaque:
-            if hidden_state.fingerprint(x) != before:
+            if not isinstance(before, hidden_state.Untold) and hidden_state.fingerprint(x) != before:
                 yield path, f"{_article(type(x).__name__)} {type(x).__name__}"
 
     def check_unchanged(self, what: str) -> None:
         """Refuse changes inside a region that cannot be carried out of it.
 
         These are lengths and keys of containers, fixed attributes (which are restored), names of modules and classes,
-        and contents of opaque objects, such as iterators.
+        and contents of opaque objects, such as iterators. Objects that do not show their contents count as changed.
         """
+        only_then = f"inside {what}, whose course is only known when the program runs"
         for path, kind in self.hidden_changes():
             raise runtime_error(
-                f"{path} changes inside {what}, whose course is only known when the program runs",
+                f"{path} changes {only_then}",
                 f"it is {kind}: what a region changes are variables, attributes, and elements of lists and dicts; use one "
                 "of these, or make the condition a Python value (const_expr, range_constexpr)",
             )
+        for x, path, before in self._opaque:
+            if isinstance(before, hidden_state.Untold):
+                raise runtime_error(
+                    f"{path} may change {only_then}",
+                    f"it is {_article(type(x).__name__)} {type(x).__name__}, which does not show how far it is: put its "
+                    "items into a tuple before, or make the condition a Python value (const_expr, range_constexpr)",
+                )
         reassigned = self.reassigned()
         if reassigned:
             for slot, value in reassigned:
@@ -546,74 +552,3 @@ def objects_in(*values: Any) -> dict[int, Any]:
 
 def _article(word: str) -> str:
     return "an" if word[0].lower() in "aeiou" else "a"
-
-
-def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterator[Any]) -> set[str]:
-    """Return the attributes that calls of these names may store, through methods of `classes` or the given functions.
-
-    An over-approximation by name, read off the byte code. Python numbers in such attributes become values of the
-    program before a loop is traced, because an iteration may change them.
-    """
-    stored: set[str] = set()
-    todo = list(calls)
-    done: set[str] = set()
-    codes: set[types.CodeType] = set()
-
-    def add_code(code: types.CodeType) -> None:
-        if code in codes or len(codes) > 500:
-            return
-        codes.add(code)
-        kept, read, inner = _names_in(code)
-        stored.update(kept)
-        todo.extend(read)
-        for part in inner:
-            add_code(part)
-
-    for function in functions:
-        code = _code_of(function)
-        if code is not None:
-            add_code(code)
-    while todo:
-        name = todo.pop()
-        if name in done or name in ("__init__", "__post_init__", "__new__"):
-            continue
-        done.add(name)
-        for kind in classes:
-            code = _code_of(getattr(kind, name, None))
-            if code is not None:
-                add_code(code)
-    return stored
-
-
-_STORE_ATTR = dis.opmap["STORE_ATTR"]
-_EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
-
-
-@by_code
-def _names_in(code: types.CodeType) -> tuple[set[str], tuple[str, ...], list[types.CodeType]]:
-    """Return the attributes that code stores, the names that it uses, and the code of functions it defines.
-
-    `dis.get_instructions` would take twenty times as long.
-    """
-    names = code.co_names
-    stored = set[str]()
-    extended = 0
-    if names:
-        instructions = code.co_code
-        for operation, argument in zip(instructions[::2], instructions[1::2], strict=True):
-            if operation == _EXTENDED_ARG:
-                extended = (extended | argument) << 8
-                continue
-            if operation == _STORE_ATTR:
-                stored.add(names[extended | argument])
-            extended = 0
-    return stored, names, [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-
-
-def _code_of(x: Any) -> types.CodeType | None:
-    if isinstance(x, property):
-        x = x.fget
-    while isinstance(x, (functools.partial, functools.partialmethod)):
-        x = x.func
-    x = getattr(x, "__wrapped__", x)
-    return getattr(x, "__code__", None)

@@ -1,13 +1,12 @@
 """State that a region may change and that cannot be carried out of it: a change is found by comparison, and refused.
 
 There are two kinds: names of modules, classes and functions that code called by a region may rebind (`Reach` finds
-them), and contents of objects that are written in C (`fingerprint` compares them).
+them), and contents of objects that are written in C (`fingerprint` compares what they show). Objects that change when
+they are used and do not show it, such as generators, are refused where a region reaches them.
 """
 
 from __future__ import annotations
 
-import ctypes
-import dis
 import enum
 import functools
 import gc
@@ -20,15 +19,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..cells import contents
-from ..code_cache import by_code
 from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
+from .code_facts import code_facts, may_change, unwrapped
 from .unset_attributes import Unset
 
 # ------------------------------------------------------------------------------------------------- namespaces
 
-ANY_NAME = frozenset(("globals", "vars", "locals", "exec", "eval", "setattr", "delattr", "__dict__", "modules"))
-"""Names whose use means that code may rebind any name."""
 _PYTHONS_OWN = (
     "__annot",
     "__abstractmethods__",
@@ -103,39 +100,6 @@ class Namespace:
             if a is not b and not own:
                 return str(name)
         return None
-
-
-class CodeFacts:
-    """The names that code, and the functions defined in it, may use and rebind."""
-
-    __slots__ = ("any_name", "names", "rebinds")
-
-    def __init__(self, code: types.CodeType) -> None:
-        names = set(code.co_names)
-        self.rebinds: frozenset[str] = _rebound(code)
-        """Variables of functions around it that it rebinds."""
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                inner = code_facts(constant)
-                names |= inner.names
-                self.rebinds |= inner.rebinds & frozenset(code.co_freevars)
-        self.names: frozenset[str] = frozenset(names)
-        """The names of globals and attributes that it uses."""
-        self.any_name: bool = not ANY_NAME.isdisjoint(names)
-
-
-@by_code
-def code_facts(code: types.CodeType) -> CodeFacts:
-    """Return the names that a code object may use and rebind."""
-    return CodeFacts(code)
-
-
-def _rebound(code: types.CodeType) -> frozenset[str]:
-    stores = (dis.opmap["STORE_DEREF"], dis.opmap["DELETE_DEREF"])
-    if not code.co_freevars or not any(operation in stores for operation in code.co_code[::2]):
-        return frozenset()
-    found = {i.argval for i in dis.get_instructions(code) if i.opcode in stores}
-    return frozenset(found & set(code.co_freevars))
 
 
 class Globals:
@@ -225,9 +189,9 @@ class _Search:
     def _look(self, path: str, x: Any) -> None:
         if id(x) in self._seen:
             return
-        if isinstance(x, functools._lru_cache_wrapper) and _may_change(x.__wrapped__, set()):
+        if isinstance(x, functools._lru_cache_wrapper) and may_change(x.__wrapped__, set()):
             self.roots.caches.append((f"the cache of {x.__name__}", x))
-        x = _unwrapped(x)
+        x = unwrapped(x)
         if id(x) in self._seen:
             return
         if isinstance(x, types.FunctionType):
@@ -360,63 +324,11 @@ def _is_plain(x: Any) -> bool:
     return not hasattr(type(x), "__get__") and not isinstance(x, type) and not callable(x)
 
 
-def _unwrapped(x: Any) -> Any:
-    """Return the function that decorators wrapped."""
-    for _ in range(20):
-        if isinstance(x, property):
-            x = x.fget
-        elif isinstance(x, (staticmethod, classmethod)):
-            x = x.__func__
-        elif isinstance(x, functools.cached_property):
-            x = x.func
-        elif not isinstance(x, (type, types.FunctionType)) and hasattr(type(x), "__kiln_traced__"):
-            x = x.function
-        elif isinstance(x, functools._lru_cache_wrapper):
-            x = x.__wrapped__
-        else:
-            break
-    return x
-
-
-_STORES = frozenset(
-    dis.opmap[name]
-    for name in (
-        "STORE_ATTR",
-        "STORE_SUBSCR",
-        "STORE_GLOBAL",
-        "STORE_DEREF",
-        "DELETE_ATTR",
-        "DELETE_SUBSCR",
-        "DELETE_GLOBAL",
-    )
-)
-
-
-def _may_change(x: Any, seen: set[int]) -> bool:
-    """Return whether a function, or one of the user's that it names, stores anything but local variables."""
-    x = _unwrapped(x)
-    if not isinstance(x, types.FunctionType) or id(x) in seen or is_library(x.__code__.co_filename):
-        return False
-    seen.add(id(x))
-    if _stores(x.__code__):
-        return True
-    named = [x.__globals__.get(name) for name in code_facts(x.__code__).names]
-    return any(_may_change(y, seen) for y in (*named, *map(contents, x.__closure__ or ())))
-
-
-def _stores(code: types.CodeType) -> bool:
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return not _STORES.isdisjoint(code.co_code[::2]) or any(map(_stores, inner))
-
-
 # ------------------------------------------------------------------------------------------------ fingerprints
 
-_HEADER = object.__basicsize__
 
-
-def _raw(x: Any) -> bytes:
-    """Return the fields of an object that is written in C, its count of references left out."""
-    return ctypes.string_at(id(x) + _HEADER, max(type(x).__basicsize__ - _HEADER, 0))
+class Untold:
+    """Stands for the contents of an object that does not show them, such as a generator: equal to nothing."""
 
 
 class _Identities:
@@ -452,14 +364,15 @@ def _of_array(x: Any) -> Any:
     return x.shape, x.strides, zlib.crc32(x.tobytes())
 
 
-def _of_generator(x: Any) -> Any:
-    frame = x.gi_frame
-    return None if frame is None else (frame.f_lasti, _Identities(frame.f_locals.values()))
+def _of_count(x: Any) -> Any:
+    return repr(x), _Identities(gc.get_referents(x))
 
 
-def _of_iterator(x: Any) -> Any:
-    inner = [y for y in gc.get_referents(x) if hasattr(type(y), "__next__")]
-    return _raw(x), tuple(fingerprint(y) for y in inner)
+def _of_file(x: Any) -> Any:
+    """Return the position in a file. What Python's own streams get is written while tracing, as by `print`."""
+    if x is sys.stdout or x is sys.stderr or x.closed:
+        return None
+    return x.tell() if x.seekable() else Untold()
 
 
 def _of_stream(x: Any) -> Any:
@@ -473,6 +386,7 @@ def _taker(kind: type) -> Any:
     import collections
     import contextvars
     import io
+    import itertools
     import random
     import weakref
 
@@ -480,8 +394,10 @@ def _taker(kind: type) -> Any:
         return _Identities
     if issubclass(kind, (bytearray, array.array, memoryview)) or _is_ctypes_data(kind):
         return _buffer
-    if issubclass(kind, types.GeneratorType):
-        return _of_generator
+    if issubclass(kind, types.GeneratorType) or kind.__name__ == "SimpleQueue":
+        return _of_what_is_untold
+    if issubclass(kind, itertools.count):
+        return _of_count
     if issubclass(kind, functools._lru_cache_wrapper):
         return lambda x: x.cache_info().misses
     if issubclass(kind, contextvars.ContextVar):
@@ -490,8 +406,8 @@ def _taker(kind: type) -> Any:
         return _of_nothing
     if issubclass(kind, (io.StringIO, io.BytesIO)):
         return _of_stream
-    if kind.__name__ == "SimpleQueue":
-        return lambda x: (x.qsize(), _raw(x))
+    if issubclass(kind, io.IOBase):
+        return _of_file
     if issubclass(kind, random.Random):
         return lambda x: x.getstate()
     numpy = sys.modules.get("numpy")
@@ -501,7 +417,8 @@ def _taker(kind: type) -> Any:
     if torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
         return lambda x: x._version
     if isinstance(getattr(kind, "__next__", None), types.WrapperDescriptorType):  # written in C
-        return _of_iterator
+        counts = isinstance(getattr(kind, "__length_hint__", None), types.MethodDescriptorType)
+        return operator.length_hint if counts else _of_what_is_untold
     return None
 
 
@@ -511,6 +428,10 @@ def _is_ctypes_data(kind: type) -> bool:
 
 def _of_nothing(x: Any) -> Any:
     return None
+
+
+def _of_what_is_untold(x: Any) -> Any:
+    return Untold()
 
 
 def is_opaque(kind: type) -> bool:
@@ -533,9 +454,6 @@ def parts_of(x: Any) -> list[tuple[str, Any]]:
     """Return the objects that an opaque one holds, with what is added to its path."""
     import weakref
 
-    if isinstance(x, types.GeneratorType):
-        frame = x.gi_frame
-        return [] if frame is None else [("", x.gi_code), *((f".{n}", v) for n, v in frame.f_locals.items())]
     if isinstance(x, weakref.ref):
         return [("", x())]
     if isinstance(x, (weakref.ProxyType, weakref.CallableProxyType)):
@@ -543,6 +461,6 @@ def parts_of(x: Any) -> list[tuple[str, Any]]:
             return [("", x.__repr__.__self__)]  # the proxy hands on the method of its object
         except (AttributeError, ReferenceError):
             return []
-    if type(x).__module__ in ("numpy", "torch") or isinstance(x, (memoryview, bytearray)):
+    if type(x).__module__ in ("numpy", "torch") or isinstance(x, (memoryview, bytearray, types.GeneratorType)):
         return []
     return [("", part) for part in gc.get_referents(x) if not isinstance(part, type)]

@@ -12,7 +12,7 @@ from ..cells import contents
 from ..diagnostics import generated_name, type_error
 from ..tree import UNDEFINED
 from .carry import Snapshot, set_contents
-from .hidden_state import code_facts
+from .code_facts import code_facts
 from .jumps import is_internal_name
 from .regions import ArmEnd, merged_places, unavailable_name, unify_arms
 

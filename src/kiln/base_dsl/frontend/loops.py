@@ -17,7 +17,8 @@ from ..diagnostics import DSLBaseError, DSLUserCodeError, error, runtime_error, 
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
 from . import merged_objects, unset_attributes
-from .carry import Reached, Scope, Slot, Snapshot, objects_in, stored_attributes
+from .carry import Reached, Scope, Slot, Snapshot, objects_in
+from .code_facts import stored_attributes
 from .jumps import is_internal_name
 from .merged_objects import Noted
 from .regions import (
@@ -323,7 +324,7 @@ class _LoopState:
         if any(type(v) in (bool, int, float) for v in snapshot.values):
             functions = (self.scope.get(n) for n in rec.calls if n in self.scope.cells)
             more = (self.scope.globals.get(n) for n in rec.calls if n not in self.scope.cells)
-            stored |= stored_attributes(snapshot.classes(), rec.calls, iter([*functions, *more]))
+            stored |= stored_attributes(snapshot.classes(), rec.calls, [*functions, *more])
         self.slot_entries: dict[int, _Entry] = {}
         owned: set[int] = set()
         for index, (slot, value) in enumerate(zip(snapshot.slots, snapshot.values, strict=True)):

@@ -1,4 +1,4 @@
-"""Finds the syntax tree of a function: in files, notebooks, the REPL, `-c`, `exec` and redirected stdin."""
+"""Finds the syntax tree of a function: in files, and in what `transient_sources` names."""
 
 from __future__ import annotations
 import __future__
@@ -78,23 +78,21 @@ def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionN
 
 def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
     """Return the node in the tree of a whole text, which is cached for other functions."""
-    found: dict[str, FunctionNode] = {}
+    by_text: dict[str, FunctionNode] = {}
     for text in transient_sources.candidates(code):
         node = _find_in(text, code)
         if node is not None:
-            found.setdefault(text, node)
-    certain = len(found) == 1 and not transient_sources.is_imported_file(code.co_filename, space)
-    for text, node in found.items():
-        if certain or is_compiled_from(text, node, code):
-            return node
-    for text in transient_sources.guesses(code):
-        node = _find_in(text, code)
-        if node is not None and is_compiled_from(text, node, code):
+            by_text.setdefault(text, node)
+    # another text than that of `-c` may have been compiled under the name that it has, too
+    named = code.co_filename != "<string>" and not transient_sources.is_imported_file(code.co_filename, space)
+    for text, node in by_text.items():
+        if (named and len(by_text) == 1) or is_compiled_from(text, node, code):
             return node
     raise DSLRuntimeError(
         f"the source of {code.co_name!r} cannot be had (it was compiled under the name {code.co_filename!r})",
-        hint="define it in a file or a notebook. A string given to exec() works if whoever calls exec() holds it in a variable; a "
-        "program piped into Python's standard input cannot be read a second time. If the file changed since it was imported, "
+        hint="define it in a file or a notebook. Python forgets a string given to exec(): compile it under a name of its "
+        "own, and put its lines into linecache.cache under that name. A program piped into Python's standard input, and "
+        "what is typed before Python 3.13, cannot be read a second time. If the file changed since it was imported, "
         "import it again",
         span=Span(code.co_filename, code.co_firstlineno),
     )
