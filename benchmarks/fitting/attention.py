@@ -665,7 +665,7 @@ def _rate_and_tile(times: dict[Any, dict[Any, float]], fields: Any) -> tuple[flo
         if fields in own:
             config, problem = Forward.config(fields, shape[6]), Forward.problem(shape)
             mflops, tiles = sm90_cost.units(problem, config, _H200)
-            launch = sm90_cost.cost_terms(problem, config, _H200)["launch"]
+            launch = sm90_cost.roofline(problem, config, _H200).phases["launch"]
             model = mflops / tflops + tiles * tile + launch
             errors += (model / own[fields] - 1) ** 2
     at = np.unravel_index(errors.argmin(), errors.shape)
@@ -728,7 +728,9 @@ def fit_decode(journal: Journal) -> dict[str, Any]:
         decode_cost.MEASURED = tuple(found.pop("configs"))
         for name, value in found.items():
             setattr(decode_cost, f"_{name.upper()}", value)
-        return [w * math.log(pages * decode_cost.expected(p, config, _H200) / us) for p, config, us, w, pages in rows]
+        return [
+            w * math.log(pages * decode_cost.roofline(p, config, _H200).us / us) for p, config, us, w, pages in rows
+        ]
 
     first = [x for one in decode_cost.MEASURED for x in (one.issue_us, one.latency_us, one.cta_us)]
     first += [getattr(decode_cost, f"_{name.upper()}") for name in _DECODE]

@@ -262,7 +262,7 @@ class Rows:
 
     def costs(self, coefficients: sm90_cost.Coefficients) -> Any:
         """Return the logarithms of expected times."""
-        return np.log([sm90_cost.expected(p, config, self.device, coefficients) for p, config in self.given])
+        return np.log([sm90_cost.roofline(p, config, self.device, coefficients).us for p, config in self.given])
 
     def loss(self, costs: Any) -> float:
         """Return the errors of times, and the regret of the choices."""

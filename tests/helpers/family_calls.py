@@ -48,11 +48,14 @@ CALLS = {
         "memory",
         lambda of: of(kernels.mla_decode, blank(4, 1, 16, 576), blank(512, 64, 576), WHICH, LENGTHS),
     ),
-    "gemm": ("MMA", lambda of: of(kernels.gemm, *[blank(2048, 2048)] * 2)),
-    "gemm of many": ("MMA", lambda of: of(kernels.gemm, *[blank(8192, 8192)] * 2)),
+    "gemm": ("tensor cores", lambda of: of(kernels.gemm, *[blank(2048, 2048)] * 2)),
+    "gemm of many": ("tensor cores", lambda of: of(kernels.gemm, *[blank(8192, 8192)] * 2)),
     "gemm of f32": ("arithmetic", lambda of: of(kernels.gemm, *[blank(2048, 2048, dtype=F32)] * 2)),
-    "gemm of int8": ("memory", lambda of: of(kernels.gemm, blank(64, 4096), blank(4096, 4096, dtype=np.int8).T)),
-    "grouped_gemm": ("MMA", lambda of: of(kernels.grouped_gemm, TOKENS, EXPERTS, offsets=np.zeros(8, np.int32))),
+    "gemm of int8": ("tensor cores", lambda of: of(kernels.gemm, blank(64, 4096), blank(4096, 4096, dtype=np.int8).T)),
+    "grouped_gemm": (
+        "tensor cores",
+        lambda of: of(kernels.grouped_gemm, TOKENS, EXPERTS, offsets=np.zeros(8, np.int32)),
+    ),
     "softmax of unaligned rows": ("memory", lambda of: of(kernels.softmax, blank(4096, 4097))),
     "flash_attention_backward of long heads": (
         "shared memory",

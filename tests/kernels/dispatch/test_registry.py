@@ -171,8 +171,8 @@ def test_calls_are_explained():
     given = kernels.explain(kernels.gemm, a, a.T, config=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4))
     assert given.config == kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4)
     large = np.zeros((8192, 8192), np.float16)
-    assert "bound by DRAM: " in str(kernels.explain(kernels.gemm, large[:1], large.T))
-    assert "bound by MMA: " in str(kernels.explain(kernels.gemm, large, large.T))
+    assert "bound by memory: " in str(kernels.explain(kernels.gemm, large[:1], large.T))
+    assert "bound by tensor cores: " in str(kernels.explain(kernels.gemm, large, large.T))
     assert kernels.explain(kernels.softmax, a).choices
     with pytest.raises(TypeError, match="no function of the library"):
         kernels.explain(np.dot, a, a)  # pyright: ignore[reportArgumentType]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import target as targets
@@ -12,54 +11,12 @@ from . import arrays, devices
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .roofline import Roofline
+
 _SHOWN_CONFIGS = 6
 """How many of the configs that were not chosen are printed."""
-LAUNCH_US = 2.0
-"""Microseconds of an empty launch on an H200."""
 _MEASURED_ON = "H200"
 """The GPU that cost models were fitted on."""
-_COPY_EFFICIENCY = 0.88
-"""Share of the stated bandwidth that a copy reaches: 4.2 of 4.8 TB/s on an H200."""
-_DEFAULT_BYTES_PER_US = 4.2e6
-"""Copy bandwidth that is assumed for unknown GPUs: an H200's."""
-
-
-def memory_time(problem: Any, device: Any) -> float:
-    """Return the microseconds of a problem's least memory traffic at copy bandwidth."""
-    return problem.bytes / bytes_per_us(device)
-
-
-@functools.lru_cache(maxsize=64)
-def bytes_per_us(device: Any) -> float:
-    """Return the bytes that a copy moves in a microsecond."""
-    stated = device.model and device.model.bandwidth_gbs
-    return _COPY_EFFICIENCY * stated * 1e3 if stated else _DEFAULT_BYTES_PER_US
-
-
-def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
-    """Return the microseconds that each unit of a device needs at least, whatever the config (a roofline).
-
-    Memory moves every element once at copy bandwidth; tensor cores, or else f32 arithmetic, do the definition's
-    operations at the stated peak. Units with unknown peaks are left out.
-    """
-    model = device.model
-    bounds = {"launch": LAUNCH_US, "memory": memory_time(problem, device)}
-    if model and (peak := model.tflops.get(problem.mma_dtype or "f32")):
-        bounds["tensor cores" if problem.mma_dtype else "arithmetic"] = problem.flops / (peak * 1e6)
-    return bounds
-
-
-def in_sequence(terms: dict[str, float], cost: float) -> bool:
-    """Return whether the terms of a cost are phases that add up to it."""
-    return abs(sum(terms.values()) - cost) < 1e-6 * cost
-
-
-def not_below_bounds(choice: Any, problem: Any, device: Any, bounds: dict[str, float]) -> float:
-    """Return the expected microseconds of a choice: at least what a unit of the device needs, and what each unit of its
-    model does."""
-    terms = choice.implementation.cost_terms(problem, choice.config, device)
-    units = () if in_sequence(terms, choice.cost) else terms.values()
-    return max(choice.cost, *bounds.values(), *units)
 
 
 def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool) -> tuple[str, ...]:
@@ -89,12 +46,17 @@ class Explanation:
     """All configs with their implementations and expected microseconds, the chosen one first."""
     reasons: dict[str, str]
     """Why an implementation, by its name, cannot compute the problem."""
-    terms: dict[str, float]
-    """The microseconds of the terms of the cost model; empty if the implementation has none."""
+    roofline: Roofline
+    """What the chosen config is expected to spend time on."""
     bounds: dict[str, float]
-    """The microseconds of hardware units that work concurrently: `terms`, if these do, or else `lower_bounds`."""
+    """The microseconds of hardware units that work at the same time: the roofline's, and `lower_bounds` of others."""
     notes: tuple[str, ...] = ()
     """What to know about the choice and the times: why a slower config is chosen, where figures are from."""
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The microseconds of the terms of the cost model; empty if the implementation has none."""
+        return self.roofline.terms
 
     @property
     def config(self) -> Any:
@@ -114,10 +76,9 @@ class Explanation:
         ]
         lines.append(f"  {first.config}")
         lines += [f"  note: {note}" for note in self.notes]
-        kind = "terms that overlap" if self.bounds == self.terms else "lower bounds"
-        lines.append(f"  bound by {self.bound}: {kind} are {_listed(self.bounds)}")
-        if self.terms and self.bounds != self.terms:
-            lines.append(f"  expected in sequence: {_listed(self.terms)}")
+        lines.append(f"  bound by {self.bound}: at the same time {_listed(self.bounds)}")
+        if self.roofline.phases:
+            lines.append(f"  in sequence with that: {_listed(self.roofline.phases)}")
         if others:
             lines.append("  not chosen, with expected times:")
         lines += [f"    {choice.cost:.1f} us: {choice.config}" for choice in others[:_SHOWN_CONFIGS]]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from . import arrays, explaining, recorder
 from .config import require
+from .roofline import Roofline, lower_bounds, memory_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,14 +44,13 @@ class Implementation:
         """Return configs that work for a supported problem, the most promising first; a tuner tries them all."""
         raise NotImplementedError
 
+    def roofline(self, problem: Any, config: Any, device: Device) -> Roofline:
+        """Return what a config is expected to spend time on. Empty without a model, whose `cost` is something else."""
+        return Roofline({})
+
     def cost(self, problem: Any, config: Any, device: Device) -> float:
         """Return the expected microseconds."""
-        raise NotImplementedError
-
-    def cost_terms(self, problem: Any, config: Any, device: Device) -> dict[str, float]:
-        """Return the named terms of the cost in microseconds: of concurrent units, or of phases that add up to it.
-        Empty without a model."""
-        return {}
+        return self.roofline(problem, config, device).us
 
     def rules(self, problem: Any, config: Any, device: Device) -> Iterable[Rule]:
         """Return what must hold for a config to work for a supported problem."""
@@ -102,8 +102,8 @@ class MemoryBound(Implementation):
     def rules(self, problem: Any, config: Any, device: Device) -> Iterable[Rule]:
         return config.rules()
 
-    def cost(self, problem: Any, config: Any, device: Device) -> float:
-        return explaining.LAUNCH_US + explaining.memory_time(problem, device)
+    def roofline(self, problem: Any, config: Any, device: Device) -> Roofline:
+        return memory_bound(problem, device)
 
 
 class Choice(NamedTuple):
@@ -243,21 +243,22 @@ class Registry:
         first = self.choose(problem, device, config)
         cost = first.implementation.cost(problem, first.config, device)
         others = [choice for choice in self.choices(problem, device) if choice[:2] != first[:2]]
-        bounds = explaining.lower_bounds(problem, device)
+        least = lower_bounds(problem, device)
         choices = tuple(
-            x._replace(cost=explaining.not_below_bounds(x, problem, device, bounds))
+            x._replace(
+                cost=max(x.cost, *least.values(), *x.implementation.roofline(problem, x.config, device).units.values())
+            )
             for x in (first._replace(cost=cost), *others)
         )
         reasons = {type(x).__name__: x.supports(problem, device) for x in self.implementations}
-        terms = first.implementation.cost_terms(problem, first.config, device)
-        in_sequence = explaining.in_sequence(terms, cost)
+        roofline = first.implementation.roofline(problem, first.config, device)
         return explaining.Explanation(
             problem,
             device,
             choices,
             {name: why for name, why in reasons.items() if why is not None},
-            terms,
-            bounds if in_sequence or not terms else terms,
+            roofline,
+            {name: max(us, roofline.units.get(name, us)) for name, us in {**roofline.units, **least}.items()},
             explaining.notes_on(problem, device, choices, config is None),
         )
 

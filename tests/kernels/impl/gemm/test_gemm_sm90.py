@@ -508,7 +508,7 @@ def test_rows_that_begin_within_lines_take_longer_to_come():
     """Of the L2 cache: most where they begin within the 32 bytes that it reads at a time."""
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     whole, cut, between = (
-        sm90_cost.times(problem_of(kiln.Float16, 1024, 1024, k), config, H200).stage["L2 cache"]
+        sm90_cost.roofline(problem_of(kiln.Float16, 1024, 1024, k), config, H200).units["L2 cache"]
         for k in (1088, 1040, 1032)
     )
     assert whole < cut < between
@@ -520,13 +520,13 @@ def test_few_stages_wait_for_dram():
     deep, shallow = (
         kernels.Sm90GemmConfig((128, 64, 64), (1, 1), stages, 16, swap_ab=True, transpose_out=True) for stages in (8, 2)
     )
-    assert sm90_cost.expected(problem, shallow, H200) > 1.2 * sm90_cost.expected(problem, deep, H200)
+    assert sm90_cost.roofline(problem, shallow, H200).us > 1.2 * sm90_cost.roofline(problem, deep, H200).us
 
 
 def test_rows_that_tma_fills_in_take_time():
     config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     whole, padded = (
-        sm90_cost.times(problem_of(kiln.Float16, rows, 4096, 4096), config, H200).stage["L2 cache"]
+        sm90_cost.roofline(problem_of(kiln.Float16, rows, 4096, 4096), config, H200).units["L2 cache"]
         for rows in (128, 100)
     )
     assert padded > whole
@@ -536,7 +536,8 @@ def test_a_last_wave_of_few_tiles_takes_as_long_as_a_tile_but_not_all_bytes():
     """A wave that memory bounds shares DRAM among the SMs that have a tile."""
     config = kernels.Sm90GemmConfig((128, 8, 64), (1, 1), 13, 16, swap_ab=True, transpose_out=True)
     one, more, two = (
-        sm90_cost.expected(problem_of(kiln.BFloat16, 8, 128 * tiles, 8192), config, H200) for tiles in (132, 140, 264)
+        sm90_cost.roofline(problem_of(kiln.BFloat16, 8, 128 * tiles, 8192), config, H200).us
+        for tiles in (132, 140, 264)
     )
     assert 0.1 * (two - one) < more - one < 0.9 * (two - one)
 
@@ -545,8 +546,8 @@ def test_more_partials_than_a_thread_has_in_flight_take_another_round():
     """The split-K reduction loads 16 partials at a time; main loops of 16 and 17 splits are equally long here."""
     problem = problem_of(kiln.BFloat16, 128, 192, 9216)
     configs = [kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 12, 32, pingpong=True, split_k=n) for n in (16, 17)]
-    one_round, two_rounds = (sm90_cost.times(problem, config, H200).fixed for config in configs)
-    assert two_rounds - one_round > sm90_cost.COEFFICIENTS.split_k_kernel_us
+    one_round, two_rounds = (sm90_cost.roofline(problem, config, H200).phases for config in configs)
+    assert two_rounds["split-K reduction"] - one_round["split-K reduction"] > sm90_cost.COEFFICIENTS.split_k_kernel_us
 
 
 def test_ctas_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
@@ -664,7 +665,7 @@ def test_rows_of_results_end_with_what_is_stored(dtype):
         assert (why is None) == whole == (columns % each == 0)
         assert whole or "stores 16 bytes at a time" in (why or "")
         assert (Sm90PaddedGemm(Sm90Gemm()).supports(problem, H200) is None) != whole
-        assert whole == ("copy of the result" not in Sm90PaddedGemm(Sm90Gemm()).cost_terms(problem, SMALL, H200))
+        assert whole == ("copy of the result" not in Sm90PaddedGemm(Sm90Gemm()).roofline(problem, SMALL, H200).phases)
 
 
 def test_columns_behind_the_last():

@@ -15,6 +15,7 @@ from ...dispatch import arrays, devices, launches
 from ...dispatch.config import Rule
 from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation, Registry
+from ...dispatch.roofline import Roofline, us
 from . import sm80_cost
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
@@ -67,14 +68,14 @@ class MultistageGemm(Implementation):
         candidates = self.candidates(problem)
         instruction_k = self.instruction_k(problem)
         for candidate, config in sm80_cost.configs(problem, candidates, instruction_k, device):
-            cost = sm80_cost.expected(problem, candidate, config, self.smem_bytes(problem, config), device)
-            if cost < math.inf:
-                costs.append((cost, config))
+            smem = self.smem_bytes(problem, config)
+            if smem <= device.smem:
+                costs.append((sm80_cost.roofline(problem, candidate, config, smem, device).us, config))
         return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
-    def cost(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> float:
+    def roofline(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Roofline:
         nearest = sm80_cost.nearest(config, self.candidates(problem))
-        return sm80_cost.expected(problem, nearest, config, self.smem_bytes(problem, config), device)
+        return sm80_cost.roofline(problem, nearest, config, self.smem_bytes(problem, config), device)
 
     def rules(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Iterator[Rule]:
         if not config.in_clusters(device):
@@ -270,8 +271,8 @@ class Fallback(Implementation):
     def configs(self, problem: GemmProblem, device: Device) -> list[FallbackConfig]:
         return [FallbackConfig()]
 
-    def cost(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> float:
-        return math.inf
+    def roofline(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> Roofline:
+        return Roofline({}, {"parts": math.inf})
 
 
 @REGISTRY.register
@@ -325,7 +326,7 @@ class RowSumFallback(Fallback):
 
 
 _PASS_US = 4.0
-_PASS_TB_PER_S = 3.5
+_PASS_TBPS = 3.5
 """The time to begin a pass over B, and its bandwidth, on an H200."""
 
 
@@ -336,16 +337,14 @@ class DequantizeFallback(Fallback):
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.mixed_input else "a and b have one element type"
 
-    def cost(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> float:
-        return sum(self.cost_terms(problem, config, device).values())
-
-    def cost_terms(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> dict[str, float]:
-        """Return the times of the GEMM and of the passes over B: low and high halves of bytes have two passes that
+    def roofline(self, problem: GemmProblem, config: FallbackConfig, device: Device) -> Roofline:
+        """Return the time of the GEMM and of the passes over B: low and high halves of bytes have two passes that
         write every other element, and scales of groups are multiplied in place."""
         dequantized = self.dequantized(problem)
         passes = 1 + 3 * problem.int4 + (problem.group_scales is not None)
-        moved = passes * (problem.b.bytes + dequantized.b.bytes) / 1e6 / _PASS_TB_PER_S
-        return {"GEMM": REGISTRY.choose(dequantized, device).cost, "dequantisation": passes * _PASS_US + moved}
+        moved = us(passes * (problem.b.bytes + dequantized.b.bytes), _PASS_TBPS)
+        gemm = REGISTRY.choose(dequantized, device).cost
+        return Roofline({}, {"GEMM": gemm, "dequantisation": passes * _PASS_US + moved})
 
     def dequantized(self, problem: GemmProblem) -> GemmProblem:
         """Return the same problem with B of A's type, contiguous in K."""

@@ -15,6 +15,7 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
+from ...dispatch.roofline import Roofline, us
 from ...tuned import coefficients
 from .problem import INTEGERS
 from .sm80_config import Sm80GemmConfig
@@ -108,10 +109,8 @@ def nearest(config: Sm80GemmConfig, candidates: Iterable[Candidate]) -> Candidat
     return min(candidates, key=lambda c: abs(math.log(c.tile_shape_mn[0] / m)) + abs(math.log(c.tile_shape_mn[1] / n)))
 
 
-def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig, smem: int, device: Device) -> float:
-    """Return the microseconds of a GEMM whose CTAs take `smem` bytes of shared memory; infinity if a CTA has less."""
-    if smem > device.smem:
-        return math.inf
+def roofline(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig, smem: int, device: Device) -> Roofline:
+    """Return what a GEMM whose CTAs take `smem` bytes of shared memory is expected to spend time on."""
     batches, m, n = problem.shape
     bits_a, bits_b = problem.bits
     split_k = config.split_k
@@ -124,29 +123,32 @@ def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
     sm_ctas = _ceil(ctas, sms)  # of the SM that has most
     resident = max(1, min(candidate.max_ctas_per_sm, (device.smem + 1024) // (smem + 1024)))
     cta_k = _ceil(_ceil(problem.k, tile_k), split_k) * tile_k
-    mflops = 2 * tile_m * tile_n * cta_k / 1e6
     area = tile_m * tile_n / 128**2
-    alone, together = (mflops / tflops for tflops in candidate.tflops)
+    alone, together = (us(2 * tile_m * tile_n * cta_k, tflops) for tflops in candidate.tflops)
     waves, rest = divmod(sm_ctas, resident)
     mma = waves * max(alone, resident * together) + _ceil(sm_ctas, resident) * (_WAVE_US + _WAVE_AREA_US * area)
     if rest:
         mma += max(alone, rest * together) if rest > 1 else alone
     l2_bytes = ctas * (min(tile_m, m) * bits_a + min(tile_n, n) * bits_b) * cta_k / 8
-    terms = [mma, _WAVE_US + l2_bytes / 1e6 / (_L2_TBPS if problem.aligned else _L2_TBPS / 2)]
-    width = min(x.width for x in problem.operands())
-    if width * bits_a < 128:
-        copies = ctas * (tile_m + tile_n) * cta_k / width
-        terms.append(_WAVE_US + copies / (device.sm_count * _COPIES_PER_US))
     dram_bytes = batches * ((m * bits_a + n * bits_b) * problem.k + m * n * problem.out.dtype.width) / 8
     ahead = (tile_m * bits_a + tile_n * bits_b) * tile_k * (config.stages - 1) / 8
     in_flight = min(ctas, resident * sms) * ahead
-    terms.append(_WAVE_US + dram_bytes / 1e6 / min(_DRAM_TBPS, in_flight / 1e6 / _DRAM_LATENCY_US))
-    us = LAUNCH_US + max(terms) + _NOT_OVERLAPPED * (sum(terms) - max(terms))
+    units = {
+        "tensor cores" if problem.mma_dtype else "arithmetic": mma,
+        "L2 cache": _WAVE_US + us(l2_bytes, _L2_TBPS if problem.aligned else _L2_TBPS / 2),
+        "memory": _WAVE_US + us(dram_bytes, min(_DRAM_TBPS, in_flight / 1e6 / _DRAM_LATENCY_US)),
+    }
+    width = min(x.width for x in problem.operands())
+    if width * bits_a < 128:
+        copies = ctas * (tile_m + tile_n) * cta_k / width
+        units["copies"] = _WAVE_US + copies / (device.sm_count * _COPIES_PER_US)
+    longest = max(units.values())
+    phases = {"launch": LAUNCH_US}
     if clustered:
-        us += _CLUSTER_REDUCE_US + _CLUSTER_REDUCE_AREA_US * area * sm_ctas
+        phases["cluster reduction"] = _CLUSTER_REDUCE_US + _CLUSTER_REDUCE_AREA_US * area * sm_ctas
     elif split_k > 1:
-        us += _SPLIT_K_KERNEL_US + 2 * split_k * m * n * 4 / _DRAM_TBPS / 1e6
-    return us
+        phases["split-K reduction"] = _SPLIT_K_KERNEL_US + us(2 * split_k * m * n * 4, _DRAM_TBPS)
+    return Roofline(units, phases, longest + _NOT_OVERLAPPED * (sum(units.values()) - longest))
 
 
 def _ceil(a: int, b: int) -> int:

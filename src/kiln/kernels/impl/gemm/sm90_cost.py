@@ -19,13 +19,14 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Float32
+from ...dispatch.roofline import Roofline, norm, us
 from ...tuned import coefficients
 from .sm80_cost import CLUSTER_OCCUPANCY
 from .sm90_config import MAX_ACC_REGISTERS, Sm90GemmConfig
 from .split_k import MAX_LOADS_AHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ...dispatch.devices import Device
     from ...dispatch.problem import TensorLayout
@@ -100,9 +101,7 @@ class Coefficients:
     cluster_reduce_us: float
     """Microseconds to reduce the accumulators of a split-K cluster, for 128 x 128 of a tile."""
     split_k_kernel_us: float
-    """Microseconds of the kernel that adds split-K partials."""
-    split_k_tbps: float
-    """TB/s of the GPU for partials, written and read."""
+    """Microseconds of the kernel that adds split-K partials, beside reading and writing them in the L2 cache."""
 
 
 COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
@@ -250,71 +249,55 @@ def _with_stages(
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
-def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS) -> float:
-    """Return the microseconds that a GEMM is expected to take."""
-    return times(problem, config, device, c).total()
-
-
-class Times(NamedTuple):
-    """The microseconds that a GEMM takes, by what they are spent on."""
-
-    fixed: float
-    """The launch, epilogues that nothing hides, and split-K."""
-    stage: dict[str, float]
-    """Units that work on a stage at the same time."""
-    steps: int
-    """Stages of a tile."""
-    waves: float
-    """Tiles of an SM; the last wave may be a part of one."""
-    dram: float
-
-    def terms(self) -> dict[str, float]:
-        """Return the microseconds that it takes if one unit decides, by units."""
-        steps = math.ceil(self.waves) * self.steps
-        units = {**{name: steps * us for name, us in self.stage.items()}, "DRAM": self.dram}
-        return {name: self.fixed + us for name, us in units.items()}
-
-    def total(self) -> float:
-        """Return the microseconds of all."""
-        whole, part = divmod(self.waves, 1)
-        tile = self.steps * _norm(_STAGE_NORM, *self.stage.values())
-        dram = self.dram / self.waves
-        # a part of a wave after whole ones begins at different times, and moves fewer bytes at a time
-        last_dram = dram * (math.sqrt(part) if whole else part)
-        last = _norm(_DRAM_NORM, tile, last_dram) if part else 0.0
-        return self.fixed + whole * _norm(_DRAM_NORM, tile, dram) + last
-
-
-def _norm(exponent: int, *times: float) -> float:
-    """Return the microseconds of what overlaps: little more than the longest."""
-    return sum(us**exponent for us in times) ** (1 / exponent)
-
-
-def times(
-    problem: GemmProblem, config: Sm90GemmConfig, device: Device, c: Coefficients = COEFFICIENTS, grouped: bool = False
-) -> Times:
-    """Return what a config is expected to spend time on."""
+def roofline(
+    problem: GemmProblem,
+    config: Sm90GemmConfig,
+    device: Device,
+    c: Coefficients = COEFFICIENTS,
+    growth: Mapping[str, float] | None = None,
+) -> Roofline:
+    """Return what a GEMM is expected to spend time on. `growth`: of a grouped one, how much longer units take for the
+    rows that tiles of groups have besides."""
     work = _Work.of(problem, config, device)
-    splits = config.split_k_cluster * config.split_k
-    waves = math.ceil(work.waves)
-    # with pingpong only the last epilogue is not hidden; with split-K a CTA has one tile
-    fixed = c.launch_us + _epilogue_us(problem, config, work, c) * (1 if config.pingpong and splits == 1 else waves)
-    fixed += c.cluster_reduce_us * work.area * (1 - 1 / config.split_k_cluster) * waves
-    if splits > 1:
-        fixed += c.dram_latency_us * (waves - 1)
-    if config.split_k > 1:
-        partials = config.split_k * work.m * work.n * 4
-        fixed += _ceil(config.split_k, MAX_LOADS_AHEAD) * c.split_k_kernel_us + 2 * partials / (
-            device.sm_count * c.l2_tbps * 1e6
-        )
     in_cluster = c.multicast_slowdown if config.cluster_shape_mn != (1, 1) else 1.0
+    padding = work.padding if growth is None else 0.0
     stage = {
-        "MMA": _mma_us(problem, config, c),
-        "L2 cache": work.busy**c.idle_sm_exponent * _operand_us(problem, config, 0.0 if grouped else work.padding, c),
+        "tensor cores": _mma_us(problem, config, c),
+        "L2 cache": work.busy**c.idle_sm_exponent * _operand_us(problem, config, padding, c),
         "DRAM latency": in_cluster * c.dram_latency_us / (config.ab_stages - 1),
         "stage": in_cluster * c.stage_us,
     }
-    return Times(fixed, stage, work.steps, work.waves, problem.bytes / (c.dram_tbps * 1e6))
+    stage = {name: time * (growth or {}).get(name, 1.0) for name, time in stage.items()}
+    memory = us(problem.bytes, c.dram_tbps)
+    whole, part = divmod(work.waves, 1)
+    tile = work.steps * norm(_STAGE_NORM, *stage.values())
+    joined = whole * norm(_DRAM_NORM, tile, memory / work.waves)
+    if part:
+        # a part of a wave after whole ones begins at different times, and moves fewer bytes at a time
+        joined += norm(_DRAM_NORM, tile, memory / work.waves * (math.sqrt(part) if whole else part))
+    steps = math.ceil(work.waves) * work.steps
+    units = {**{name: steps * time for name, time in stage.items()}, "memory": memory}
+    return Roofline(units, _phases(problem, config, device, work, c), joined)
+
+
+def _phases(
+    problem: GemmProblem, config: Sm90GemmConfig, device: Device, work: _Work, c: Coefficients
+) -> dict[str, float]:
+    """Return the times of the launch, of epilogues that nothing hides, and of split-K."""
+    splits = config.split_k_cluster * config.split_k
+    waves = math.ceil(work.waves)
+    # with pingpong only the last epilogue is not hidden; with split-K a CTA has one tile
+    epilogues = 1 if config.pingpong and splits == 1 else waves
+    phases = {"launch": c.launch_us, "epilogue": _epilogue_us(problem, config, work, c) * epilogues}
+    if config.split_k_cluster > 1:
+        phases["cluster reduction"] = c.cluster_reduce_us * work.area * (1 - 1 / config.split_k_cluster) * waves
+    if splits > 1:
+        phases["first loads of waves"] = c.dram_latency_us * (waves - 1)
+    if config.split_k > 1:
+        partials = config.split_k * work.m * work.n * 4
+        kernels = _ceil(config.split_k, MAX_LOADS_AHEAD) * c.split_k_kernel_us
+        phases["split-K reduction"] = kernels + 2 * us(partials, device.sm_count * c.l2_tbps)
+    return phases
 
 
 class _Work(NamedTuple):
@@ -354,11 +337,11 @@ def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> fl
     """Return the microseconds of MMA of a tile and a stage."""
     tile_m, tile_n, _ = config.tile_shape_mnk
     # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles; shared memory tile_n / 4 for B, more for A
-    stalls = _norm(_MMA_NORM, 1.0, (c.mma_issue_cycles + tile_n / 4) / (tile_n / 2))
+    stalls = norm(_MMA_NORM, 1.0, (c.mma_issue_cycles + tile_n / 4) / (tile_n / 2))
     tflops = c.mma_tflops
     if problem.promoted:
         tflops *= c.fp8_pingpong_rate if config.pingpong else c.fp8_promotion_rate
-    return 2 * tile_m * tile_n * (_LINE_BYTES // 2) * stalls / (tflops * 1e6)
+    return us(2 * tile_m * tile_n * (_LINE_BYTES // 2) * stalls, tflops)
 
 
 def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, padding: float, c: Coefficients) -> float:
@@ -376,17 +359,15 @@ def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, padding: float, c:
     # multicast brings what the other CTAs of a cluster read
     lines = tile_m / cluster_n * slowdowns[0] + tile_n / cluster_m * slowdowns[1]
     lines *= c.split_k_cluster_slowdown if config.split_k_cluster > 1 else 1.0
-    return _LINE_BYTES / 1e6 * (lines / c.l2_tbps + padding / c.zero_fill_tbps)
+    return us(_LINE_BYTES * lines, c.l2_tbps) + us(_LINE_BYTES * padding, c.zero_fill_tbps)
 
 
 def _epilogue_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Coefficients) -> float:
     """Return the microseconds of the epilogue of a tile."""
     area = work.area / config.split_k_cluster
     input_bytes = sum(2 * 128**2 for x in problem.epilogue_inputs if not _broadcast(x))
-    us = c.epilogue_us * area + input_bytes * area / (c.l2_tbps * 1e6)
-    if not (problem.fusion.plain or config.pingpong):
-        us += c.fused_epilogue_us * work.area
-    return us
+    fused = 0.0 if problem.fusion.plain or config.pingpong else c.fused_epilogue_us * work.area
+    return c.epilogue_us * area + us(input_bytes * area, c.l2_tbps) + fused
 
 
 def _broadcast(x: TensorLayout) -> bool:

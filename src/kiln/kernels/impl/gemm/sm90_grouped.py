@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...dispatch.devices import Device
+    from ...dispatch.roofline import Roofline
     from .problem import GroupedGemmProblem
     from .sm90_config import Sm90GemmConfig
 
@@ -47,11 +48,16 @@ class Sm90GroupedGemm(Sm90Gemm):
                 costs[config] = self.cost(problem, config, device)
         return sorted(costs, key=lambda config: costs[config])
 
-    def cost(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> float:
-        return _times(problem, config, device).total()
-
-    def cost_terms(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
-        return _times(problem, config, device).terms()
+    def roofline(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> Roofline:
+        """Return the time for groups of equal size, with the rows that tiles have besides where sizes differ."""
+        rows = problem.expected_rows
+        tile_m, tile_n, _ = config.tile_shape_mnk
+        tile_rows = tile_n if config.swap_ab else tile_m * config.cluster_shape_mn[0]
+        halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
+        steps = ATOM_M if halved and _memory_bound(problem) else tile_rows, tile_rows
+        multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // tile_rows) * tile_rows) for step in steps)
+        growth = {"tensor cores": multiplied, "L2 cache": loaded}
+        return sm90_cost.roofline(problem.as_batch(), config, device, growth=growth)
 
     def rules(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:
         yield from super().rules(problem, config, device)
@@ -75,19 +81,6 @@ class Sm90GroupedGemm(Sm90Gemm):
             config.swap_ab,
             _memory_bound(problem),
         )
-
-
-def _times(problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> sm90_cost.Times:
-    """Return the times for groups of equal size, with the rows that tiles have besides where sizes differ."""
-    times = sm90_cost.times(problem.as_batch(), config, device, grouped=True)
-    rows = problem.expected_rows
-    tile_m, tile_n, _ = config.tile_shape_mnk
-    tile_rows = tile_n if config.swap_ab else tile_m * config.cluster_shape_mn[0]
-    halved = tile_rows == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
-    steps = ATOM_M if halved and _memory_bound(problem) else tile_rows, tile_rows
-    multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // tile_rows) * tile_rows) for step in steps)
-    growth = {"MMA": multiplied, "L2 cache": loaded}
-    return times._replace(stage={name: us * growth.get(name, 1.0) for name, us in times.stage.items()})
 
 
 def _suits_groups(config: Sm90GemmConfig, problem: GroupedGemmProblem) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ...dispatch.devices import Device
     from ...dispatch.problem import TensorLayout
+    from ...dispatch.roofline import Roofline
     from .arguments import GemmArguments
     from .problem import GemmProblem
 
@@ -79,11 +80,8 @@ class Sm90Gemm(Implementation):
         """Return the configs that may be worth it, in any order."""
         return sm90_cost.candidates(problem, device)
 
-    def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, config, device)
-
-    def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.times(problem, config, device).terms()
+    def roofline(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Roofline:
+        return sm90_cost.roofline(problem, config, device)
 
     def rules(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:
         stored = (Float32,) if config.split_k > 1 else problem.out_types  # partials are f32

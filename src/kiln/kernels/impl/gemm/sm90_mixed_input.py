@@ -19,6 +19,7 @@ from ....utils import LayoutEnum, sm90
 from ...dispatch import arrays, launches
 from ...dispatch.config import Rule
 from ...dispatch.devices import features
+from ...dispatch.roofline import Roofline, us
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.dequantize import int4_pairs, int8_alternate_pairs, scale_registers, scaled
 from ...parts.tma_producer import TmaOperand, cluster_coord
@@ -57,7 +58,7 @@ _STAGE_US = (0.04, 0.152, 0.065), (0.04, 0.096, 0.084)
 """The time of a stage, of 128 x 64 of B in it, and of group scales for those; of 8 bits, and of 4."""
 _ROW_US = 0.0021
 """The time of 128 x 64 of B for each row of A."""
-_MEMORY_TB_PER_S = 3.5
+_MEMORY_TBPS = 3.5
 _PEAK_TFLOPS = 700
 _MAX_STAGES = 12
 _MIN_STAGES = 3
@@ -355,11 +356,8 @@ class Sm90MixedInputGemm(Sm90Gemm):
         m, n, k = config.tile_shape_mnk
         return m * _row_bytes(config, problem.int4) + n * k * 2
 
-    def cost(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> float:
-        return _LAUNCH_US + max(self.cost_terms(problem, config, device).values())
-
-    def cost_terms(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
-        """Return the times of waves of tiles, in each stage of which B is dequantised and multiplied; and of memory."""
+    def roofline(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> Roofline:
+        """Return the time of waves of tiles, in each stage of which B is dequantised and multiplied; and of memory."""
         batches, rows, n = problem.shape
         tile_m, tile_n, stage_k = config.tile_shape_mnk
         tiles = batches * -(-rows // tile_n) * -(-n // tile_m) * config.split_k_cluster
@@ -371,11 +369,12 @@ class Sm90MixedInputGemm(Sm90Gemm):
         parts = stage_k / 64 * tile_m / 128  # of 128 x 64 of B
         tile = _TILE_US + _TILE_AREA_US * tile_m * tile_n / 128**2 + _SPLIT_US * (config.split_k_cluster - 1)
         mma = waves * (stages * (fixed + (dequantized + multiplied) * parts) + tile)
-        return {
+        units = {
             "dequantisation": waves * (stages * (fixed + dequantized * parts) + tile),
-            "MMA": max(mma, problem.flops / 1e6 / _PEAK_TFLOPS),
-            "memory": problem.bytes / 1e6 / _MEMORY_TB_PER_S,
+            "tensor cores": max(mma, us(problem.flops, _PEAK_TFLOPS)),
+            "memory": us(problem.bytes, _MEMORY_TBPS),
         }
+        return Roofline(units, {"launch": _LAUNCH_US})
 
     def rules(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> Iterator[Rule]:
         tile_m, tile_n, stage_k = config.tile_shape_mnk

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...dispatch import arrays
 from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation
+from ...dispatch.roofline import us
 from .problem import GroupedGemmProblem
 from .sm90_config import Sm90GemmConfig
 from .sm90_implementation import TMA_ALIGNMENT, is_batched, rows_end_aligned, tma_readable
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
     from ...dispatch.config import Rule
     from ...dispatch.devices import Device
+    from ...dispatch.roofline import Roofline
     from .arguments import GemmArguments
     from .problem import GemmProblem
     from .sm90_implementation import Sm90Gemm
 
 _COPY_US = 3.0
-_COPY_TB_PER_S = 1.5
+_COPY_TBPS = 1.5
 """The time to begin a copy, and the bandwidth at which it reads and writes."""
 
 
@@ -44,16 +46,13 @@ class Sm90PaddedGemm(Implementation):
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
         return self.other.configs(_padded(problem)[0], device)
 
-    def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
-        return sum(self.cost_terms(problem, config, device).values())
-
-    def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
-        """Return the times of the GEMM and of each copy, which reads and writes an array once more."""
+    def roofline(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Roofline:
+        """Return the time of the GEMM and of each copy, which reads and writes an array once more."""
         padded, copied = _padded(problem)
         names = "copy of a", "copy of b", *("copy of the result" for _ in problem.outs)
         rows = zip(names, (padded.a, padded.b, *padded.outs), copied, strict=True)
-        copies = {name: _COPY_US + 2 * x.bytes / 1e6 / _COPY_TB_PER_S for name, x, copy in rows if copy}
-        return {"GEMM": self.other.cost(padded, config, device), **copies}
+        copies = {name: _COPY_US + us(2 * x.bytes, _COPY_TBPS) for name, x, copy in rows if copy}
+        return self.other.roofline(padded, config, device).then(copies)
 
     def rules(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:
         return self.other.rules(_padded(problem)[0], config, device)

@@ -13,7 +13,7 @@ from ..attention.launch import run_kernel
 from .problem import MlaProblem
 from .sm80 import Sm80Mla
 from .sm90 import Sm90MlaKernel
-from .sm90_config import ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, cost_terms, default_config
+from .sm90_config import ROPE_DIM, SWAP_AB_ROWS, Sm90MlaConfig, default_config, roofline
 from .sm90_kv_tiles import MlaScalars, MlaTensors
 from .sm90_swap_ab import Sm90MlaSwapAbKernel
 from .split_kv_scheduler import SPLIT_FIELDS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ...dispatch.config import Rule
     from ...dispatch.devices import Device
+    from ...dispatch.roofline import Roofline
 
 REGISTRY = Registry("mla_decode")
 
@@ -85,11 +86,8 @@ class Sm90Mla(Implementation):
                 if num_splits != first.num_splits or one != first:
                     yield dataclasses.replace(one, num_splits=num_splits)
 
-    def cost(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> float:
-        return max(cost_terms(problem, config, device).values())
-
-    def cost_terms(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
-        return cost_terms(problem, config, device)
+    def roofline(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> Roofline:
+        return roofline(problem, config, device)
 
     def rules(self, problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> Iterator[Rule]:
         return config.rules(problem, device)

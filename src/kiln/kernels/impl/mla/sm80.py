@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from ...dispatch import arrays
 from ...dispatch.config import Rule
 from ...dispatch.registry import Implementation, passes
+from ...dispatch.roofline import Roofline, us
 from ..attention import AttentionProblem
 from ..attention.args import AttentionArguments, AttentionParams
 from ..attention.fwd.implementations import Sm80Attention
 from ..attention.fwd.sm80_config import Sm80AttentionConfig
-from ..attention.fwd.sm80_cost import expected, splits_for
+from ..attention.fwd.sm80_cost import roofline, splits_for
 from .problem import PAGE_SIZE
-from .sm90_config import BYTES_PER_US
+from .sm90_config import SM_MEMORY_TBPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,10 +59,14 @@ class Sm80Mla(Implementation):
             tiles = problem.batch * -(-rows // config.tile_m)
             yield dataclasses.replace(config, num_splits=splits_for(tiles, steps, 1.0, 1, device.sm_count))
 
-    def cost(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> float:
+    def roofline(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> Roofline:
+        """Return the time of one attention for each part of the columns."""
         part = _part(problem)
-        read = 2 * problem.batch * problem.keys * sum(part.head_dims) / (BYTES_PER_US * device.sm_count)
-        return max(expected(part, config, device), read) * (problem.value_dim // part.head_dim_v)
+        parts = problem.value_dim // part.head_dim_v
+        one = roofline(part, config, device)
+        read = us(2 * problem.batch * problem.keys * sum(part.head_dims), SM_MEMORY_TBPS * device.sm_count)
+        units = {"attention": parts * one.us, "memory": parts * read}
+        return Roofline(units)
 
     def rules(self, problem: MlaProblem, config: Sm80AttentionConfig, device: Device) -> Iterator[Rule]:
         yield Rule(config.pack_gqa, "all heads share the compressed KV, so pack_gqa must be True", "pack_gqa=True")

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ...dispatch.config import Config, Rule
+from ...dispatch.roofline import Roofline, us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,23 +75,24 @@ _UNCUT_CTAS = 0.95
 and a combine more."""
 
 
-_FLOPS_PER_US = {(False, False): 4.6e6, (False, True): 3.6e6, (True, False): 8.9e6, (True, True): 5.6e6}
-"""FLOPs of an SM in a microsecond, by swap-AB and whether the cache is 8-bit; tiles count as 64 rows."""
-BYTES_PER_US = 3.1e4
-"""Bytes that one SM loads in a microsecond while all do."""
+_SM_TFLOPS = {(False, False): 4.6, (False, True): 3.6, (True, False): 8.9, (True, True): 5.6}
+"""TFLOP/s of an SM, by swap-AB and whether the cache is 8-bit; tiles count as 64 rows."""
+SM_MEMORY_TBPS = 0.031
+"""TB/s that one SM loads while all do."""
 _FIXED_US = 4.0
 """Microseconds of starting, ending and combining."""
 
 
-def cost_terms(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
-    """Return the microseconds of tensor cores and of memory, which work concurrently."""
+def roofline(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> Roofline:
+    """Return what an MLA decode is expected to spend time on."""
     keys = problem.batch * problem.keys
     turns = -(-config.num_splits * config.tiles(problem) // device.sm_count)
     at_once = min(config.num_splits * config.tiles(problem), device.sm_count)
     work = 2 * Q_TILE * (problem.dim + problem.value_dim) * keys / config.num_splits
     narrow = problem.cache_dtype is not None
     size = 1 if narrow else 2
-    return {
-        "tensor cores": _FIXED_US + turns * work / _FLOPS_PER_US[config.swap_ab, narrow],
-        "memory": _FIXED_US + size * keys * problem.dim / (BYTES_PER_US * at_once),
+    units = {
+        "tensor cores": turns * us(work, _SM_TFLOPS[config.swap_ab, narrow]),
+        "memory": us(size * keys * problem.dim, SM_MEMORY_TBPS * at_once),
     }
+    return Roofline(units, {"launch and combine": _FIXED_US})

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ....dispatch.config import Rule
     from ....dispatch.devices import Device
+    from ....dispatch.roofline import Roofline
 
 REGISTRY = Registry("attention_backward")
 
@@ -207,7 +208,7 @@ class AttentionBackward(Implementation):
 
     repeats = True
     model: Any
-    """The module of the cost model, with `default_config` and `expected`, and `cost_terms` if it has named terms."""
+    """The module of the cost model, with `default_config` and `roofline`."""
     variations: dict[str, tuple[int, ...]]
     """Values of config fields that a tuner tries."""
 
@@ -219,11 +220,8 @@ class AttentionBackward(Implementation):
         first = self.model.default_config(problem, device)
         return variants(first, lambda config: self.check(problem, config, device), **self.variations)
 
-    def cost(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> float:
-        return self.model.expected(problem, config, device)
-
-    def cost_terms(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> dict[str, float]:
-        return self.model.cost_terms(problem, config, device) if hasattr(self.model, "cost_terms") else {}
+    def roofline(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> Roofline:
+        return self.model.roofline(problem, config, device)
 
     def rules(self, problem: AttentionBackwardProblem, config: Any, device: Device) -> Iterable[Rule]:
         return config.rules(self.head_dims(problem), device.smem)

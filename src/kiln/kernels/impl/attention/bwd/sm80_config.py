@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch.config import Config, Rule
+from ....dispatch.roofline import Roofline, us
 from ..config_rules import copies_whole_tiles
 from ..fwd.sm80_config import copy_lanes, padded_head_dim
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
-_FLOPS = 2.2e6
-"""FLOPs of an SM in a microsecond."""
+_SM_TFLOPS = 2.2
+"""TFLOP/s of an SM."""
 _SHORT = 32
 """Queries and keys up to which tiles are as small as can be."""
 _RECOMPUTE = 1.4
@@ -67,10 +68,10 @@ def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm80Att
     return Sm80AttentionBackwardConfig(32, 16)
 
 
-def expected(problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> float:
-    """Return the microseconds of a backward pass."""
+def roofline(problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> Roofline:
+    """Return what a backward pass is expected to spend time on."""
     of = problem.attention
     tiles = -(-of.seqlen_k // config.tile_m) * of.heads_k * of.batch
     rows = -(-of.seqlen_q // config.tile_n) * config.tile_n * of.group_size
-    tile_us = _RECOMPUTE * 2 * config.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v) / _FLOPS
-    return tile_us * max(1.0, tiles / (2 * device.sm_count)) * 2
+    flops = _RECOMPUTE * 2 * config.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v)
+    return Roofline({"tensor cores": us(flops, _SM_TFLOPS) * max(1.0, tiles / (2 * device.sm_count)) * 2})

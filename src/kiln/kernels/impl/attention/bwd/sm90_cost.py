@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import bytes_per_us
+from ....dispatch.roofline import Roofline, copy_tbps, us
 from ....tuned import coefficients
 from .sm90_config import TILE_N, WARPGROUPS, Sm90AttentionBackwardConfig, mean_visible_queries, padded_head_dim
 
@@ -58,7 +58,7 @@ def candidates(problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm
     if head_dim == 64 and (lengths_vary or modified):
         return iter((Sm90AttentionBackwardConfig(64, operands_in_regs=1),))  # larger tiles would spill
     configs = (measured.config for measured in MEASURED if measured.head_dim == head_dim)
-    return iter(sorted(configs, key=lambda config: expected(problem, config, device)))
+    return iter(sorted(configs, key=lambda config: roofline(problem, config, device).us))
 
 
 def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardConfig:
@@ -66,21 +66,19 @@ def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90Att
     return next(candidates(problem, device))
 
 
-def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
-    """Return the microseconds of a backward pass."""
+def roofline(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> Roofline:
+    """Return what a backward pass is expected to spend time on."""
     tiles, steps, other_us = units(problem, config, device)
-    step_us, cta_us = _step_and_cta_us(config, padded_head_dim(problem.attention.head_dims))
-    return tiles * (steps * step_us + cta_us) + other_us
+    head_dim = padded_head_dim(problem.attention.head_dims)
+    step_us, cta_us = _step_and_cta_us(config, head_dim)
+    busy = busy_us(step_cycles(config, head_dim), _work(problem, config), device)
+    return Roofline(busy, {"prologue and epilogue": tiles * cta_us, "other kernels": other_us}, tiles * steps * step_us)
 
 
-def cost_terms(
-    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
-) -> dict[str, float]:
-    """Return the microseconds that each unit of an SM is busy; they work at the same time."""
-    tiles, steps = _work(problem, config)
-    sm_steps = tiles * steps / device.sm_count
-    cycles = step_cycles(config, padded_head_dim(problem.attention.head_dims))
-    return {name: sm_steps * count / CYCLES_PER_US for name, count in cycles.items()}
+def busy_us(cycles: dict[str, float], work: tuple[int, float], device: Device) -> dict[str, float]:
+    """Return the microseconds that each unit of an SM is busy with the steps of some CTAs, by the cycles of one."""
+    ctas, steps = work
+    return {name: ctas * steps / device.sm_count * count / CYCLES_PER_US for name, count in cycles.items()}
 
 
 def units(
@@ -101,7 +99,8 @@ def waves(problem: AttentionBackwardProblem, ctas: int, device: Device) -> float
 def other_kernels_us(problem: AttentionBackwardProblem, device: Device, element_bytes: int) -> float:
     """Return the microseconds of launches, and of kernels that move `element_bytes` for each element of Q."""
     of = problem.attention
-    return _LAUNCHES_US + of.seqlen_q * of.heads * of.batch * of.head_dim * element_bytes / bytes_per_us(device)
+    size = of.seqlen_q * of.heads * of.batch * of.head_dim * element_bytes
+    return _LAUNCHES_US + us(size, copy_tbps(device))
 
 
 def step_cycles(config: Sm90AttentionBackwardConfig, head_dim: int) -> dict[str, float]:

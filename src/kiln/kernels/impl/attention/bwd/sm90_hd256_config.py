@@ -6,10 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch.config import Config, Rule
+from ....dispatch.roofline import Roofline
 from ....tuned import coefficients
 from ..config_rules import fits_registers
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
-from .sm90_cost import CYCLES_PER_US, other_kernels_us, waves
+from .sm90_cost import CYCLES_PER_US, busy_us, other_kernels_us, waves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,24 +145,14 @@ def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256C
     ]
 
 
-def cost_terms(
-    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
-) -> dict[str, float]:
-    """Return the microseconds that each unit of an SM is busy in both kernels."""
-    cycles = step_cycles(config, padded_head_dims(problem.attention.head_dims))
-    sm_steps = [ctas * steps / device.sm_count for ctas, steps in _work(problem, config)]
-    return {
-        name: sum(n * units[name] for n, units in zip(sm_steps, cycles, strict=True)) / CYCLES_PER_US
-        for name in cycles[0]
-    }
-
-
-def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device) -> float:
-    """Return the microseconds of a backward pass."""
+def roofline(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device) -> Roofline:
+    """Return what a backward pass is expected to spend time on."""
     kernels, other_us = units(problem, config, device)
-    return other_us + sum(
-        ctas * (slowdown * steps_us + _CTA_US) for (ctas, steps_us), slowdown in zip(kernels, _SLOWDOWNS, strict=True)
-    )
+    cycles = step_cycles(config, padded_head_dims(problem.attention.head_dims))
+    dkv, dq = (busy_us(*pair, device) for pair in zip(cycles, _work(problem, config), strict=True))
+    steps_us = sum(ctas * slowdown * step for (ctas, step), slowdown in zip(kernels, _SLOWDOWNS, strict=True))
+    phases = {"prologue and epilogue": sum(ctas for ctas, _ in kernels) * _CTA_US, "other kernels": other_us}
+    return Roofline({name: dkv[name] + dq[name] for name in dkv}, phases, steps_us)
 
 
 def units(

@@ -10,8 +10,8 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import bytes_per_us
 from ....dispatch.registry import passes
+from ....dispatch.roofline import Roofline, copy_tbps, us
 from ....tuned import coefficients
 from .sm80_config import MAX_SPLITS, Sm80AttentionConfig
 
@@ -102,30 +102,34 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
             yield dataclasses.replace(config, num_splits=num_splits)
 
 
-def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
-    """Return the microseconds of a decode."""
+def roofline(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> Roofline:
+    """Return what a decode is expected to spend time on."""
     measured = _nearest(problem.dtype.width, config)
     tiles, steps = tiles_and_steps(problem, config)
     cta_steps = -(-steps // config.num_splits)
     sms = device.sm_count
     tile_bytes = config.tile_n * sum(problem.head_dims) * problem.dtype.width / 8
-    load_us = tile_bytes / (READ_BANDWIDTH * bytes_per_us(device))
+    load_us = us(tile_bytes, READ_BANDWIDTH * copy_tbps(device))
     slowdown = sum(problem.head_dims) / _MEASURED_DIMS
     if 0 < problem.page_size < _SMALL_PAGE:
         slowdown *= _SMALL_PAGE_SLOWDOWN
     uneven = max(_UNEVEN_RATE, min(1.0, _SHORT_STEPS / cta_steps))
 
-    def wave(ctas: int) -> float:
-        """Return the microseconds of CTAs that run at once. An SM may have one more than others."""
+    def wave(ctas: int) -> dict[str, float]:
+        """Return the units of CTAs that run at once. An SM may have one more than others."""
         even = -(-ctas // sms)
         warps = [-(-min(config.ctas_per_sm, n) * config.warps // _SCHEDULERS) for n in (even, even + 1)]
         issue_us = measured.issue_us * (warps[0] + uneven * (warps[1] - warps[0]))
-        step_us = max(slowdown * measured.latency_us, slowdown * issue_us, ctas * load_us)
-        return cta_steps * step_us + measured.cta_us
+        steps = {"latency": slowdown * measured.latency_us, "issue": slowdown * issue_us, "memory": ctas * load_us}
+        return {name: cta_steps * time for name, time in steps.items()}
 
-    waves, rest = divmod(tiles * config.num_splits, config.ctas_per_sm * sms)
-    us = _LAUNCH_US + waves * wave(config.ctas_per_sm * sms) + (wave(rest) if rest else 0.0)
-    return us if config.num_splits == 1 else us + _COMBINE_US + _COMBINE_SPLIT_US * config.num_splits
+    whole, rest = divmod(tiles * config.num_splits, config.ctas_per_sm * sms)
+    waves = [(whole, wave(config.ctas_per_sm * sms)), (int(rest > 0), wave(rest))]
+    phases = {"launch": _LAUNCH_US, "prologue and epilogue": sum(count for count, _ in waves) * measured.cta_us}
+    if config.num_splits > 1:
+        phases["combine"] = _COMBINE_US + _COMBINE_SPLIT_US * config.num_splits
+    units = {name: sum(count * units[name] for count, units in waves) for name in waves[0][1]}
+    return Roofline(units, phases, sum(count * max(units.values()) for count, units in waves))
 
 
 def tiles_and_steps(problem: AttentionProblem, config: Sm80AttentionConfig) -> tuple[int, int]:

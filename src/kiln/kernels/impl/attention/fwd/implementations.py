@@ -13,12 +13,11 @@ from ....parts.kv_source import transposed_v_columns
 from ..args import AttentionArguments
 from ..launch import kernel_object, run_kernel
 from ..problem import MAX_GRID_Z, AttentionProblem
-from . import decode_cost, sm90_cost
+from . import decode_cost, sm80_cost, sm90_cost
 from .combine import partial_columns
 from .gather_pages import gather_pages_kernel
 from .sm80 import Sm80ForwardKernel
 from .sm80_config import Sm80AttentionConfig
-from .sm80_cost import default_config, expected
 from .sm90 import Sm90ForwardKernel
 from .sm90_config import WARPGROUP_M, Sm90AttentionConfig
 from .transpose_v import transpose_v_kernel
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ....dispatch.devices import Device
+    from ....dispatch.roofline import Roofline
 
 REGISTRY = Registry("attention")
 
@@ -49,7 +49,7 @@ class Sm80Attention(Implementation):
         return None
 
     def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
-        first = default_config(problem, device)
+        first = sm80_cost.default_config(problem, device)
         if decode_cost.is_decode(problem):
             return iter(dict.fromkeys((first, *decode_cost.candidates(problem, device))))
         return variants(
@@ -60,8 +60,8 @@ class Sm80Attention(Implementation):
             num_splits=sorted({1, first.num_splits}),
         )
 
-    def cost(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
-        return expected(problem, config, device)
+    def roofline(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> Roofline:
+        return sm80_cost.roofline(problem, config, device)
 
     def rules(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> Iterator[Rule]:
         yield from config.rules(*problem.head_dims, device.smem, problem.dtype.width)
@@ -134,11 +134,8 @@ class Sm90Attention(Implementation):
         )
         yield from (config for config in variations if config not in candidates)
 
-    def cost(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, config, device)
-
-    def cost_terms(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.cost_terms(problem, config, device)
+    def roofline(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Roofline:
+        return sm90_cost.roofline(problem, config, device)
 
     def rules(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Iterator[Rule]:
         yield from config.rules(*problem.head_dims, device.smem, problem.dtype.width)

@@ -9,6 +9,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ....dispatch.registry import passes
+from ....dispatch.roofline import Roofline, us
 from . import decode_cost
 from .decode_cost import MAX_DECODE_ROWS, is_decode, tiles_and_steps
 from .sm80_config import MAX_SPLITS, Sm80AttentionConfig, padded_head_dim
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from ..problem import AttentionProblem
 
-_FLOPS = {16: 3.5e6, 8: 2.2e6}
-"""FLOPs of an SM in a microsecond, by the width of K and V: 8-bit elements are converted to f16."""
+_SM_TFLOPS = {16: 3.5, 8: 2.2}
+"""TFLOP/s of an SM, by the width of K and V: 8-bit elements are converted to f16."""
 _CTA_STEPS = 1.5
 """Latency of the prologue and the epilogue of a CTA, in steps."""
 _COMBINE_STEPS = 3.0
@@ -32,7 +33,7 @@ _MIN_SPEEDUP = 1.03
 def default_config(problem: AttentionProblem, device: Device) -> Sm80AttentionConfig:
     """Return the config for a problem: for decode the cheapest measured one, otherwise the largest tiles that fit."""
     if is_decode(problem):
-        cost = lambda config: decode_cost.expected(problem, config, device)
+        cost = lambda config: decode_cost.roofline(problem, config, device).us
         return min(decode_cost.candidates(problem, device), key=cost)
     pack_gqa = problem.group_size > 1 and problem.seqlen_q <= MAX_DECODE_ROWS
     config = dataclasses.replace(_prefill_config(problem, device), pack_gqa=pack_gqa)
@@ -40,12 +41,13 @@ def default_config(problem: AttentionProblem, device: Device) -> Sm80AttentionCo
     return dataclasses.replace(config, num_splits=num_splits)
 
 
-def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
-    """Return the microseconds of an attention."""
+def roofline(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> Roofline:
+    """Return what an attention is expected to spend time on."""
     if is_decode(problem):
-        return decode_cost.expected(problem, config, device)
-    step_us = 2 * config.tile_m * config.tile_n * sum(problem.head_dims) / _FLOPS[problem.dtype.width]
-    return step_us * _steps(*_work(problem, config), config.ctas_per_sm, device.sm_count, config.num_splits)
+        return decode_cost.roofline(problem, config, device)
+    step_us = us(2 * config.tile_m * config.tile_n * sum(problem.head_dims), _SM_TFLOPS[problem.dtype.width])
+    steps = _steps(*_work(problem, config), config.ctas_per_sm, device.sm_count, config.num_splits)
+    return Roofline({"tensor cores": step_us * steps})
 
 
 def _work(problem: AttentionProblem, config: Sm80AttentionConfig) -> tuple[int, int, float]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import bytes_per_us
 from ....dispatch.registry import passes
+from ....dispatch.roofline import Roofline, copy_tbps, us
 from ....tuned import coefficients
 from .decode_cost import READ_BANDWIDTH
 from .gather_pages import MIN_TMA_ROWS
@@ -58,7 +58,7 @@ _MIN_TILE_N = 16
 def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
     """Return the configs to choose from, the cheapest first."""
     configs = dict.fromkeys(_adapted(problem, measured.config, device) for measured in _measured_configs(problem))
-    return iter(sorted(configs, key=lambda config: expected(problem, config, device)))
+    return iter(sorted(configs, key=lambda config: roofline(problem, config, device).us))
 
 
 def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionConfig:
@@ -66,26 +66,22 @@ def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionCo
     return next(candidates(problem, device))
 
 
-def expected(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
-    """Return the microseconds of an attention."""
-    return sum(cost_terms(problem, config, device).values())
-
-
-def cost_terms(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
-    """Return the terms of the cost in microseconds, one after the other."""
+def roofline(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Roofline:
+    """Return what an attention is expected to spend time on."""
     measured = coefficients_of(problem, config)
     mflops, tiles = units(problem, config, device)
-    terms = {
-        "main loop": max(mflops / measured.tflops, problem.bytes / (READ_BANDWIDTH * bytes_per_us(device))),
+    copied = copy_tbps(device)
+    phases = {
         "prologue and epilogue": tiles * measured.tile_us,
         "launch": _LAUNCH_US + (_DYNAMIC_SCHEDULER_US if config.dynamic_scheduler else 0.0),
     }
     if gathered := 2 * gathered_bytes(problem) * min(1.0, problem.seqlen_k / max(1, problem.kv_capacity)):
-        terms["gather pages"] = 2 * _LAUNCH_US + gathered / bytes_per_us(device)
+        phases["gather pages"] = 2 * _LAUNCH_US + us(gathered, copied)
     if problem.dtype.width == 8:
         transposed = 2 * problem.batch * problem.seqlen_k * problem.heads_k * problem.head_dim_v
-        terms["transpose V"] = _LAUNCH_US + transposed / bytes_per_us(device)
-    return terms
+        phases["transpose V"] = _LAUNCH_US + us(transposed, copied)
+    loads = us(problem.bytes, READ_BANDWIDTH * copied)
+    return Roofline({"tensor cores": mflops / measured.tflops, "memory": loads}, phases)
 
 
 def gathered_bytes(problem: AttentionProblem) -> int:
