@@ -137,7 +137,7 @@ def test_without_a_dump_directory_it_is_not_in_the_current_one(monkeypatch: pyte
 def test_a_dump_directory_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path / "file" / "below"))
-    monkeypatch.setenv("KILN_DUMP", "llvm")
+    monkeypatch.setenv("CUTE_DSL_KEEP", "llvm")
     with pytest.raises(DSLRuntimeError, match="f.ll cannot be written: Not a directory") as caught:
         compile_(SOURCE)
     assert "CUTE_DSL_DUMP_DIR" in str(caught.value)
@@ -173,8 +173,7 @@ def test_artifacts() -> None:
 
 def test_dumps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path / "new"))
-    monkeypatch.setenv("CUTE_DSL_KEEP", "ir,ir-debug")
-    monkeypatch.setenv("KILN_DUMP", "passes,llvm,asm,object")
+    monkeypatch.setenv("CUTE_DSL_KEEP", "ir,ir-debug,passes,llvm,asm,object")
     monkeypatch.setenv("CUTE_DSL_PRINT_IR", "1")
     compile_(SOURCE)
     names = {path.name for path in (tmp_path / "new").iterdir()}

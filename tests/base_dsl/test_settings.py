@@ -64,10 +64,19 @@ def test_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTE_DSL_KEEP", "ir, PTX")
     monkeypatch.setenv("CUTE_DSL_KEEP_SASS", "1")
     assert settings.kept() == {"ir", "ptx", "sass"}
-    monkeypatch.setenv("KILN_DUMP", "passes")
-    assert settings.dumped() == {"ir", "ptx", "sass", "passes"}
+    monkeypatch.setenv("CUTE_DSL_KEEP", "passes")
+    assert settings.kept() == {"sass", "passes"}
     monkeypatch.setenv("CUTE_DSL_KEEP", "all")
     assert settings.kept() == set(settings.KEEPABLE)
+    monkeypatch.setenv("CUTE_DSL_KEEP", "all,python")
+    assert settings.kept() == {*settings.KEEPABLE, "python"}
+
+
+def test_variables_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KILN_DUMP", "ptx")
+    with pytest.raises(DSLRuntimeError, match="KILN_DUMP is not read any more(.|\n)*CUTE_DSL_KEEP takes"):
+        settings.kept()
+    assert not settings.GONE.keys() & settings.SETTINGS.keys()
 
 
 def test_log_follows_the_environment(

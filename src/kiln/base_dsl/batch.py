@@ -20,14 +20,15 @@ _SECONDS = 120.0
 """The seconds after which a process is ended; its variant is then compiled in this process."""
 
 
-def precompile(jobs: Sequence[Callable[[], Any]]) -> int:
+def precompile(jobs: Sequence[Callable[[], Any]], processes: int | None = None) -> int:
     """Run functions that compile, each in a process of its own, launch nothing, and return how many succeeded.
 
     Their results are then in the disk cache, where this process finds them. A function that fails there has no effect:
-    it will fail here too, where that is reported. `KILN_COMPILE_PROCESSES` says how many run at a time. Nothing is done
-    without a disk cache, where processes cannot be forked, or for a target that has no dry run.
+    it will fail here too, where that is reported. `processes` run at a time, by default one for each core. Nothing is
+    done for less than two, without a disk cache, where processes cannot be forked, or for a target that has no dry run.
     """
-    workers = min(len(jobs), settings.get("KILN_COMPILE_PROCESSES"))
+    settings.refuse_gone("KILN_COMPILE_PROCESSES")
+    workers = min(len(jobs), settings.cores() if processes is None else processes)
     if workers < 2 or not hasattr(os, "fork") or settings.get("CUTE_DSL_DISABLE_FILE_CACHING"):
         return 0
     target = get_target()

@@ -78,7 +78,7 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
         for watcher in watchers:
             watcher.made(entry, executable)
         return executable
-    wanted = settings.dumped() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
+    wanted = settings.kept() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
     if wanted:
         return target.compile(module, entry, options)
     return loaded_or_made(

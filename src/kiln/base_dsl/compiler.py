@@ -181,7 +181,7 @@ class Compilation:
         self.options: CompileOptions = options or CompileOptions()
         self.timings: dict[str, float] = {}
         """Seconds spent in each stage."""
-        self._dumps = settings.dumped() | self.options.kept()
+        self._dumps = self.options.kept()
         self._timed = settings.get("KILN_TIMING")
         self._verify_all = settings.get("KILN_VERIFY_PASSES")
         self._passes = 0

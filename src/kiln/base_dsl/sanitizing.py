@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._support import fork_safe
 from . import settings
@@ -169,10 +169,10 @@ settings.register(
         parse_kinds,
     ),
     settings.Setting(
-        "KILN_SANITIZE_REPORT",
-        "a path",
+        "KILN_REPORT",
+        "a path, or `-`",
         "",
-        "Findings of the sanitizer do not raise; they are written there as JSON when the process ends.",
+        "Where findings of the sanitizer, which then do not raise, bank conflicts and sectors go when the process ends: as text on standard output for `-`, else as a JSON file. It is a list; if `KILN_SANITIZE` asks for several of them, an object of lists, `findings`, `bank_conflicts` and `coalescing`.",
         settings.report_path,
     ),
 )
@@ -203,29 +203,53 @@ def push(request: Request | None) -> Request | None:
     return before
 
 
-@functools.lru_cache(maxsize=4)
-def report_at_exit(setting: str, render: Callable[[], str]) -> None:
-    """Write a report to the file that a setting names when the process ends; to standard error if that fails."""
-    path = settings.get(setting)
+class Report(NamedTuple):
+    """What a process reports at its end of some kinds of `KILN_SANITIZE`."""
 
-    def write() -> None:
-        text = render() + "\n"
-        if path == "-":
-            print(text, end="", flush=True)
-            return
-        try:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as reason:
-            sys.stderr.write(f"kiln: {setting}={path} cannot be written ({reason.strerror}); the report:\n{text}")
-
-    atexit.register(write)
+    kinds: Sequence[str]
+    rows: Callable[[], Sequence[object]]
+    """Returns the report as JSON."""
+    text: Callable[[], str]
 
 
-def _findings_text() -> str:
+REPORTS: dict[str, Report] = {
+    "findings": Report(
+        KINDS, lambda: [finding.to_dict() for finding in collected], lambda: "\n\n".join(map(str, collected))
+    )
+}
+"""Reports by their names in JSON. Rooms above add theirs."""
+
+
+def report_at_exit() -> bool:
+    """Write the reports when the process ends, if `KILN_REPORT` asks for them. Returns whether it does."""
+    settings.refuse_gone("KILN_SANITIZE_REPORT", "KILN_BANK_CONFLICTS_REPORT", "KILN_COALESCING_REPORT")
+    path = settings.get("KILN_REPORT")
+    if path:
+        _report_once(path)
+    return bool(path)
+
+
+@functools.lru_cache(maxsize=1)
+def _report_once(path: str) -> None:
+    atexit.register(_report, path)
+
+
+def _report(path: str) -> None:
+    """Write reports to a file; to standard error if that fails."""
     import json
 
-    return json.dumps([finding.to_dict() for finding in collected], indent=2)
+    asked = settings.get("KILN_SANITIZE") or KINDS
+    chosen = {name: report for name, report in REPORTS.items() if set(report.kinds) & set(asked)}
+    if path == "-":
+        print("\n\n".join(report.text() for report in chosen.values()), flush=True)
+        return
+    rows = {name: report.rows() for name, report in chosen.items()}
+    text = json.dumps(rows if len(rows) > 1 else next(iter(rows.values()), []), indent=2) + "\n"
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as reason:
+        sys.stderr.write(f"kiln: KILN_REPORT={path} cannot be written ({reason.strerror}); the report:\n{text}")
 
 
 _unchecked = threading.local()
@@ -275,8 +299,7 @@ def deliver(findings: Sequence[Any], failure: Exception | None = None, by_defaul
         unasked.errors.extend(findings)
     if not findings or (request is not None and not request.raises):
         return
-    if request is None and settings.get("KILN_SANITIZE_REPORT"):
-        report_at_exit("KILN_SANITIZE_REPORT", _findings_text)
+    if request is None and report_at_exit():
         return
     if failure is not None and [finding.rule for finding in findings] == ["deadlock"]:
         raise failure  # it says the same

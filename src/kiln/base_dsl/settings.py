@@ -18,7 +18,21 @@ with contextlib.suppress(OSError):  # it is gone
     _begun_in = os.getcwd()
 
 KEEPABLE = ["ir", "ir-debug", "llvm", "asm", "object"]
-"""Artefacts `CUTE_DSL_KEEP` and `KILN_DUMP` can name; `passes` and `python` in addition for the latter."""
+"""Artefacts of a compiled function, `all` of `CUTE_DSL_KEEP`."""
+
+_STEPS = ("python", "passes")
+"""Steps on the way to them, which are written as files only."""
+_KEPT_BY_NAME = ("ir", "ptx", "cubin", "sass")
+"""Artefacts for which CuTe DSL has variables of their own, which work here: `CUTE_DSL_KEEP_PTX=1`."""
+
+GONE = {
+    "KILN_DUMP": "CUTE_DSL_KEEP takes the same words",
+    "KILN_SANITIZE_REPORT": "KILN_REPORT names the file of all reports",
+    "KILN_BANK_CONFLICTS_REPORT": "KILN_REPORT names the file of all reports",
+    "KILN_COALESCING_REPORT": "KILN_REPORT names the file of all reports",
+    "KILN_COMPILE_PROCESSES": "pass compile_processes=... to tune or autotune_jit of kiln.cute.testing",
+}
+"""Variables of earlier releases, with what to write instead."""
 
 CODE_VARIABLES: list[bytes] = []
 """Settings that change the code of a module."""
@@ -103,18 +117,13 @@ def choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def _artefacts(*more: str) -> Callable[[str], frozenset[str]]:
-    def parse(text: str) -> frozenset[str]:
-        choices = (*more, *KEEPABLE)
-        items = {item.strip().lower() for item in text.split(",")} - {""}
-        if "all" in items:
-            return frozenset(choices)
-        unknown = sorted(items - set(choices))
-        if unknown:
-            raise ValueError(f"unknown: {', '.join(unknown)}; expected some of {', '.join(choices)}, or all")
-        return frozenset(items)
-
-    return parse
+def _artefacts(text: str) -> frozenset[str]:
+    items = {item.strip().lower() for item in text.split(",")} - {""}
+    choices = (*KEEPABLE, *_STEPS)
+    unknown = sorted(items - {*choices, "all"})
+    if unknown:
+        raise ValueError(f"unknown: {', '.join(unknown)}; expected some of {', '.join(choices)}, or all")
+    return frozenset(items - {"all"}).union(KEEPABLE if "all" in items else ())
 
 
 def _text(text: str) -> str:
@@ -187,13 +196,6 @@ register(
         str.lower,
     ),
     Setting(
-        "KILN_DUMP",
-        lambda: f"a comma list of python, passes, {', '.join(KEEPABLE)}; or all",
-        frozenset(),
-        "Write artefacts to `CUTE_DSL_DUMP_DIR`: the rewritten Python, the module after each pass, and what `CUTE_DSL_KEEP` can name.",
-        _artefacts("python", "passes"),
-    ),
-    Setting(
         "KILN_TIMING",
         TRUTH,
         False,
@@ -215,20 +217,12 @@ register(
         truth,
     ),
     Setting(
-        "KILN_COMPILE_PROCESSES",
-        "0 to 256",
-        cores,
-        "Processes that compile at a time while tuning; 0 or 1: this process compiles all. Unset: one for each core this process may use.",
-        whole_number(0, 256),
-    ),
-    Setting(
         "CUTE_DSL_KEEP",
-        lambda: f"a comma list of {', '.join(KEEPABLE)}; or all",
+        lambda: f"a comma list of {', '.join(KEEPABLE)}; or all; and of {', '.join(_STEPS)}",
         frozenset(),
-        "Artefacts to save as files and to keep on the compiled function.",
-        _artefacts(),
+        "Artefacts to write to `CUTE_DSL_DUMP_DIR` and to keep on the compiled function. `python` writes the rewritten Python, `passes` the module after each pass.",
+        _artefacts,
     ),
-    Setting("CUTE_DSL_KEEP_IR", TRUTH, False, "As `CUTE_DSL_KEEP=ir`.", truth),
     Setting(
         "CUTE_DSL_DUMP_DIR",
         "a path",
@@ -279,9 +273,6 @@ register(
         _text,
         code=True,
     ),
-    Setting("CUTE_DSL_LIB_PATH", "a path", "", "Libraries for building C++ programs against exported code.", path),
-    Setting("CUTE_DSL_INCLUDE_PATH", "a path", "", "Headers for building C++ programs against exported code.", path),
-    Setting("CUTE_DSL_LOG_AUTOTUNE", TRUTH, False, "Log what the autotuner tries.", truth),
 )
 
 
@@ -310,15 +301,21 @@ def is_set(name: str) -> bool:
     return bool(os.environ.get(name, "").strip())
 
 
+def is_on(name: str) -> bool:
+    """Return whether a variable of CuTe DSL that stands for a part of a setting is on."""
+    return Setting(name, TRUTH, False, "", truth).read()
+
+
+def refuse_gone(*names: str) -> None:
+    """Refuse variables of earlier releases where they would have had an effect."""
+    for name in filter(is_set, names):
+        raise DSLRuntimeError(f"environment variable {name} is not read any more", hint=GONE[name])
+
+
 def kept() -> frozenset[str]:
-    """Return the artefacts the environment asks for, from `CUTE_DSL_KEEP` and the variables for one artefact each."""
-    alone = ((kind, f"CUTE_DSL_KEEP_{kind.upper()}") for kind in KEEPABLE)
-    return get("CUTE_DSL_KEEP") | {kind for kind, name in alone if name in SETTINGS and get(name)}
-
-
-def dumped() -> frozenset[str]:
-    """Return the artefacts to write as files: `KILN_DUMP` and everything that is kept."""
-    return get("KILN_DUMP") | kept()
+    """Return the artefacts and steps that the environment asks for."""
+    refuse_gone("KILN_DUMP")
+    return get("CUTE_DSL_KEEP") | {kind for kind in _KEPT_BY_NAME if is_on(f"CUTE_DSL_KEEP_{kind.upper()}")}
 
 
 def markdown_table() -> str:
@@ -340,6 +337,10 @@ _PAGE = """# Settings
 
 Kiln reads these environment variables, each at the time it is needed. `KILN_...` are Kiln's own; `CUTE_DSL_...` have the
 names of CuTe DSL.
+
+Variables that CuTe DSL has for parts of these work as well: `CUTE_DSL_KEEP_IR=1`, `CUTE_DSL_KEEP_PTX=1`,
+`CUTE_DSL_KEEP_CUBIN=1` and `CUTE_DSL_KEEP_SASS=1` are words of `CUTE_DSL_KEEP`, and `CUTE_DSL_LOG_AUTOTUNE=1` logs what
+the autotuner tries.
 
 (`python -m kiln.base_dsl.settings` makes this page from the code that reads them, `settings.register`; change them there.)
 

@@ -126,7 +126,7 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
     def _rewrite(self) -> types.FunctionType:
         from .frontend.rewriter import rewrite, rewritten_source
 
-        if "python" in settings.dumped():
+        if "python" in settings.kept():
             print(rewritten_source(self.function))
         return rewrite(self.function)
 

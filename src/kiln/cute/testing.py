@@ -155,7 +155,8 @@ class AutotunedFunction(JitFunction[..., Any]):
                 )
 
             configurations = list(_configurations(tuning.params_dict))
-            precompile([functools.partial(run, **{**arguments, **chosen}) for chosen in configurations])
+            jobs = [functools.partial(run, **{**arguments, **chosen}) for chosen in configurations]
+            precompile(jobs, tuning.compile_processes)
             self._chosen[key] = _fastest(self.name, tuning.params_dict, measure)
         return run(**{**arguments, **self._chosen[key]})
 
@@ -163,8 +164,9 @@ class AutotunedFunction(JitFunction[..., Any]):
 class autotune_jit:
     """Decorate a `@jit` function: at a call, every combination of `params_dict` is tried, and the fastest used.
 
-    For a GPU they are compiled in parallel, in processes of their own (`KILN_COMPILE_PROCESSES`). That is done once for
-    all calls whose arguments named in `update_on_change` are the same. Trials are logged under `CUTE_DSL_LOG_AUTOTUNE`.
+    For a GPU they are compiled in parallel, in `compile_processes` processes; None means one for each core that this
+    process may use, 1 that this process compiles all. That is done once for all calls whose arguments named in
+    `update_on_change` are the same. Trials are logged (`CUTE_DSL_LOG_TO_CONSOLE`).
     """
 
     def __init__(
@@ -173,11 +175,13 @@ class autotune_jit:
         update_on_change: list[str] | None = None,
         warmup_iterations: int = 10,
         iterations: int = 100,
+        compile_processes: int | None = None,
     ) -> None:
         self.params_dict: dict[str, list[Any]] = params_dict or {}
         self.update_on_change: list[str] = update_on_change or []
         self.warmup_iterations = warmup_iterations
         self.iterations = iterations
+        self.compile_processes = compile_processes
 
     def __call__(self, func: Any) -> AutotunedFunction:
         if not isinstance(func, JitFunction):
@@ -196,7 +200,7 @@ class autotune_jit:
     def log(cls) -> logging.Logger:
         """Return the logger of tuning."""
         logger = logging.getLogger("kiln.autotune")
-        if settings.get("CUTE_DSL_LOG_AUTOTUNE") and not logger.handlers:
+        if settings.is_on("CUTE_DSL_LOG_AUTOTUNE") and not logger.handlers:
             logger.addHandler(logging.StreamHandler())
             logger.setLevel(logging.INFO)
         return logger
@@ -209,6 +213,7 @@ def tune(
     warmup_iterations: int = 10,
     iterations: int = 100,
     stream: Any = None,
+    compile_processes: int | None = None,
 ) -> dict[str, Any]:
     """Return the parameters with which a function runs fastest, of all combinations.
 
@@ -219,6 +224,7 @@ def tune(
         warmup_iterations: calls before the measurement.
         iterations: calls that are timed.
         stream: the stream that the function launches on; by default the default stream.
+        compile_processes: how many processes compile at a time; by default one for each core, 1 for this process alone.
     """
     arguments = kernel_arguments or JitArguments()
 
@@ -230,5 +236,6 @@ def tune(
     def make(configuration: dict[str, Any]) -> None:
         func(*arguments.args, **{**arguments.kwargs, **configuration})()
 
-    precompile([functools.partial(make, configuration) for configuration in _configurations(params_dict)])
+    jobs = [functools.partial(make, configuration) for configuration in _configurations(params_dict)]
+    precompile(jobs, compile_processes)
     return _fastest(getattr(func, "__name__", "the function"), params_dict, measure)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from .._support import notebook
-from ..base_dsl import sanitizing, settings
+from ..base_dsl import sanitizing
 from ..base_dsl.diagnostics import Span
 
 __all__ = ["CoalescingReport", "GlobalAccess", "Report", "SharedAccess", "WarpAccess", "count", "report"]
@@ -265,23 +265,21 @@ def count(accesses: Sequence[WarpAccess]) -> None:
     if request is not None:
         request.accesses.extend(accesses)
         return
-    for setting, text in _TEXTS.items():
-        if settings.get(setting):
-            sanitizing.report_at_exit(setting, text)
-
-
-def _text() -> str:
-    return str(report()) if settings.get("KILN_BANK_CONFLICTS_REPORT") == "-" else report().json()
-
-
-def _coalescing_text() -> str:
-    found = CoalescingReport(list(counted))
-    return str(found) if settings.get("KILN_COALESCING_REPORT") == "-" else found.json()
-
-
-_TEXTS: dict[str, Callable[[], str]] = {"KILN_BANK_CONFLICTS_REPORT": _text, "KILN_COALESCING_REPORT": _coalescing_text}
+    sanitizing.report_at_exit()
 
 
 def report() -> Report:
     """Return all bank conflicts that this process has counted so far."""
     return Report(list(counted))
+
+
+def _coalescing() -> CoalescingReport:
+    return CoalescingReport(list(counted))
+
+
+sanitizing.REPORTS["bank_conflicts"] = sanitizing.Report(
+    (sanitizing.BANKS,), lambda: [one.to_json() for one in report().places], lambda: str(report())
+)
+sanitizing.REPORTS["coalescing"] = sanitizing.Report(
+    (sanitizing.SECTORS,), lambda: [one.to_json() for one in _coalescing().places], lambda: str(_coalescing())
+)

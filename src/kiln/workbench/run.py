@@ -128,7 +128,7 @@ def make_parser() -> argparse.ArgumentParser:
         "look for races and for misuse of memory and synchronization, on the CPU target (sets KILN_SANITIZE); "
         "KINDS, after a `=`, is a comma list of race, memory, sync, numeric"
     )
-    report = "go on after findings and write them to FILE as JSON at the end (sets KILN_SANITIZE_REPORT)"
+    report = "go on after findings and write them to FILE as JSON at the end (sets KILN_REPORT)"
     option(parser, "--target", target, choices=_TARGETS)
     option(parser, "--arch ARCH", arch)
     option(parser, "--sanitize KINDS", sanitize, nargs="?", const="default")
@@ -172,7 +172,7 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
     if args.sanitize is not None or args.sanitize_report is not None:
         variables |= {"KILN_SANITIZE": args.sanitize or "default", "KILN_TARGET": "cpu"}
     if args.sanitize_report is not None:
-        variables["KILN_SANITIZE_REPORT"] = os.path.abspath(args.sanitize_report)
+        variables["KILN_REPORT"] = os.path.abspath(args.sanitize_report)
     return variables
 
 

@@ -37,7 +37,6 @@ def compiled(monkeypatch, tmp_path):
     """The factors that this process compiles for."""
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "0")
-    monkeypatch.setenv("KILN_COMPILE_PROCESSES", "2")
     target, found = get_target("nvidia"), []
     compile_ = target.compile
     monkeypatch.setattr(target, "compile", lambda *args, **kwargs: (found.append(1), compile_(*args, **kwargs))[1])
@@ -48,7 +47,7 @@ def test_what_processes_compiled_is_found_here(compiled, capfd):
     x = floats(64)
     with dry_run("sm_90a") as launches:
         jobs = [lambda factor=factor: launch(x, factor) for factor in (2.0, 3.0, 4.0, 5.0)]
-        assert batch.precompile(jobs) == 3
+        assert batch.precompile(jobs, 2) == 3
         assert not launches  # they launched, so to say, elsewhere
         assert "tracing" not in capfd.readouterr().out
         for job in (jobs[0], jobs[1], jobs[3]):
@@ -63,12 +62,10 @@ def test_what_processes_compiled_is_found_here(compiled, capfd):
 @pytest.mark.parametrize("how", ["one process", "no cache", "one job", "cpu"])
 def test_where_it_makes_no_sense(compiled, monkeypatch, how):
     jobs = [lambda: sys.exit("not called")] * (1 if how == "one job" else 2)
-    if how == "one process":
-        monkeypatch.setenv("KILN_COMPILE_PROCESSES", "1")
     if how == "no cache":
         monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     with kiln.target("cpu" if how == "cpu" else "nvidia"):
-        assert batch.precompile(jobs) == 0
+        assert batch.precompile(jobs, 1 if how == "one process" else 2) == 0
 
 
 def test_a_process_that_hangs_is_ended(compiled, monkeypatch):
@@ -76,4 +73,4 @@ def test_a_process_that_hangs_is_ended(compiled, monkeypatch):
 
     monkeypatch.setattr(batch, "_SECONDS", 0.2)
     with dry_run("sm_90a"):
-        assert batch.precompile([lambda: time.sleep(60), lambda: time.sleep(60)]) == 0
+        assert batch.precompile([lambda: time.sleep(60), lambda: time.sleep(60)], 2) == 0

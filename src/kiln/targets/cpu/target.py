@@ -260,8 +260,8 @@ class CpuTarget(Target):
         return executable
 
 
-_MADE = frozenset(("ir", "ir-debug", "llvm", "asm", "object"))
-"""The artefacts that `CUTE_DSL_KEEP` and `KILN_DUMP` can name and that there are on this target."""
+_MADE = frozenset(("ir", "ir-debug", "llvm", "asm", "object", "python", "passes"))
+"""What `CUTE_DSL_KEEP` can name and there is on this target."""
 
 
 def _warn_of_kept(entry: str) -> None:

@@ -195,20 +195,19 @@ def run_on_cpu(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
     Returns the fields `accesses`, `findings` and `unobserved` of `Captured`.
     """
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
-        banks = Path(folder) / "banks.json"
-        findings = Path(folder) / "findings.json"
+        report = Path(folder) / "report.json"
         variables = {"KILN_TARGET": "cpu", "KILN_SANITIZE": "race,memory,sync,banks"}
-        variables |= {"KILN_BANK_CONFLICTS_REPORT": str(banks), "KILN_SANITIZE_REPORT": str(findings)}
+        variables["KILN_REPORT"] = str(report)
         asked = json.dumps({**dataclasses.asdict(subject), "out": "", "sass": False})
         try:
             done = _python(["-m", __spec__.name, asked], variables, timeout)
         except subprocess.TimeoutExpired:
             why = f"the CPU target took longer than {timeout:.0f} s."
             return {"unobserved": f"Neither bank conflicts nor findings of the sanitizer: {why}"}
-        read = [json.loads(file.read_text()) if file.exists() else [] for file in (banks, findings)]
+        read = json.loads(report.read_text()) if report.exists() else {"bank_conflicts": [], "findings": []}
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
         why = f"On the CPU target the program ended with {last[0].strip()}" if done.returncode and last else ""
-        return {"accesses": read[0], "findings": read[1], "unobserved": why}
+        return {"accesses": read["bank_conflicts"], "findings": read["findings"], "unobserved": why}
 
 
 def _python(words: list[str], variables: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:

@@ -50,8 +50,7 @@ def main(argv: Sequence[str]) -> int:
         if args.bank_conflicts and args.coalescing:
             parser.error("--bank-conflicts or --coalescing, one at a time")
         os.environ["KILN_SANITIZE"] = "banks" if args.bank_conflicts else "sectors"
-        report = "KILN_BANK_CONFLICTS_REPORT" if args.bank_conflicts else "KILN_COALESCING_REPORT"
-        os.environ[report] = os.path.abspath(args.json) if args.json else "-"
+        os.environ["KILN_REPORT"] = os.path.abspath(args.json) if args.json else "-"
         return run.main(["--target", "cpu", "--", *program])
     if not (args.html or args.json or args.outline or args.resources or args.tasks):
         kinds = "--html PAGE, --json FILE, --outline, --resources, --tasks SVG, --bank-conflicts, --coalescing"

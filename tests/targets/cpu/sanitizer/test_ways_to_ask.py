@@ -164,17 +164,28 @@ def test_a_report_as_json(child, program: Path, tmp_path: Path) -> None:
 def test_a_report_goes_where_the_program_began(child, program: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     program.write_text(f"import kiln, os\nos.chdir('elsewhere')\n{PROGRAM}")
-    done = child(program, KILN_SANITIZE="race", KILN_SANITIZE_REPORT="found.json")
+    done = child(program, KILN_SANITIZE="race", KILN_REPORT="found.json")
     assert done.stdout == "done\n", done.stderr
     assert "race" in (tmp_path / "found.json").read_text()
 
 
-@pytest.mark.parametrize("setting", ["KILN_SANITIZE_REPORT", "KILN_BANK_CONFLICTS_REPORT"])
-def test_a_report_that_cannot_be_written_is_told(child, program: Path, setting: str) -> None:
-    kind = "race" if "SANITIZE" in setting else "banks"
-    done = child(program, KILN_SANITIZE=kind, **{setting: "nowhere/found.json"})
+@pytest.mark.parametrize("kind", ["race", "banks"])
+def test_a_report_that_cannot_be_written_is_told(child, program: Path, kind: str) -> None:
+    done = child(program, KILN_SANITIZE=kind, KILN_REPORT="nowhere/found.json")
     assert "nowhere/found.json cannot be written (No such file or directory)" in done.stderr
     assert '"shift"' in done.stderr
+
+
+def test_findings_and_counts_in_one_report(child, program: Path, tmp_path: Path) -> None:
+    done = child(program, KILN_SANITIZE="race,banks,sectors", KILN_REPORT="found.json")
+    assert done.stdout == "done\n", done.stderr
+    report = json.loads((tmp_path / "found.json").read_text())
+    assert [each["kind"] for each in report["findings"]][0] == "race"
+    assert report["bank_conflicts"][0]["kernel"] == report["coalescing"][0]["kernel"] == "shift"
+    text = child(program, KILN_SANITIZE="race,banks", KILN_REPORT="-").stdout
+    assert "race in kernel shift" in text and "wavefronts" in text
+    old = child(program, KILN_SANITIZE="race", KILN_SANITIZE_REPORT="found.json").stderr
+    assert "KILN_SANITIZE_REPORT is not read any more" in old and "KILN_REPORT names the file" in old
 
 
 def test_the_environment(child, program: Path) -> None:
