@@ -1,25 +1,33 @@
-"""What operations depend on and change, as their declarations say."""
+"""What operations depend on and change, as their declarations say. What no dialect of Kiln declares, touches no memory."""
 
 from __future__ import annotations
 
-from ..dialects import cute, nvgpu
-from ..dialects.declaration import PURE, OpView
+import functools
 
-KINDS: dict[str, type[OpView]] = {kind.OPERATION_NAME: kind for kind in (*cute.OPERATIONS, *nvgpu.OPERATIONS)}
-"""The declarations of all operations, by name."""
-IN_HOST_CODE = frozenset(kind.OPERATION_NAME for kind in cute.OPERATIONS if kind.TRAITS is PURE and kind.OPERANDS)
-"""Operations of `cute` that depend on their operands alone: host code computes them as kernels do."""
+from ..dialects.cute.types import Cute
+from ..dialects.declaration import DECLARED, PURE, Access
 
 
-def _operands(accesses: str) -> frozenset[tuple[str, int]]:
-    return frozenset(
-        (name, list(kind.OPERANDS).index(access.operand))
-        for name, kind in KINDS.items()
-        for access in getattr(kind, accesses)
-    )
+def reads(op: str, number: int) -> bool:
+    """Return whether an operation reads the memory that an operand leads to."""
+    return number in _numbers(op, "READS")
 
 
-READS = _operands("READS")
-"""Operations that read memory, each with the number of an operand that leads to it."""
-WRITES = _operands("WRITES")
-"""Operations that write memory, each with the number of an operand that leads to it."""
+def writes(op: str, number: int) -> bool:
+    """Return whether an operation writes the memory that an operand leads to."""
+    return number in _numbers(op, "WRITES")
+
+
+def in_host_code(op: str) -> bool:
+    """Return whether an operation of `cute` depends on its operands alone: host code computes it as kernels do."""
+    kind = DECLARED.get(op)
+    return kind is not None and kind.dialect is Cute and kind.TRAITS is PURE and bool(kind.OPERANDS)
+
+
+@functools.cache
+def _numbers(op: str, accesses: str) -> frozenset[int]:
+    kind = DECLARED.get(op)
+    if kind is None:
+        return frozenset()
+    places: tuple[Access, ...] = getattr(kind, accesses)
+    return frozenset(list(kind.OPERANDS).index(access.operand) for access in places)

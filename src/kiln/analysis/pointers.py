@@ -10,42 +10,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from ..dialects import cute, nvgpu
-from ..dialects.declaration import Alias, OpView
+from ..dialects import cute
+from ..dialects.declaration import DECLARED, Alias
 from ..dialects.definition import constant
 from ..mlir import ir
 from .values import sources, targets
 
-Steps = Mapping[str, int]
-"""Names of operations, with the number of the operand whose memory the result leads to."""
+
+class Steps:
+    """Operations whose result leads to the memory of an operand in one of several ways, and `others` that do."""
+
+    def __init__(self, *how: str, others: Mapping[str, int] | None = None) -> None:
+        self._how = how
+        self._numbers = dict(others or {})
+
+    def number(self, name: str) -> int | None:
+        """Return the number of the operand whose memory the result of an operation leads to."""
+        number = self._numbers.get(name)
+        if number is None and (kind := DECLARED.get(name)) is not None:
+            alias = kind.ALIAS
+            if isinstance(alias, Alias) and alias.how in self._how:
+                number = self._numbers[name] = list(kind.OPERANDS).index(alias.operand)
+        return number
+
+    def __contains__(self, name: str) -> bool:
+        return self.number(name) is not None
 
 
-def _number(kind: type[OpView], alias: Alias) -> int:
-    return list(kind.OPERANDS).index(alias.operand)
-
-
-def _steps(*how: str) -> dict[str, int]:
-    kinds = (*cute.OPERATIONS, *nvgpu.OPERATIONS)
-    aliases = [(kind, kind.ALIAS) for kind in kinds if isinstance(kind.ALIAS, Alias)]
-    return {kind.OPERATION_NAME: _number(kind, alias) for kind, alias in aliases if alias.how in how}
-
-
-SAME: Steps = _steps("same")
+SAME = Steps("same")
 """The result is the same address."""
-WITHIN: Steps = _steps("same", "offset")
-ANY: Steps = _steps("same", "offset", "integer", "peer", "descriptor")
-LOWERED: Steps = _steps("same", "offset", "integer") | dict.fromkeys(
-    (
-        "builtin.unrealized_conversion_cast",
-        "llvm.addrspacecast",
-        "llvm.bitcast",
-        "llvm.extractvalue",
-        "llvm.getelementptr",
-        "llvm.inttoptr",
-        "llvm.ptrtoint",
-    ),
-    0,
+WITHIN = Steps("same", "offset")
+ANY = Steps("same", "offset", "integer", "peer", "descriptor")
+_LLVM = (
+    "builtin.unrealized_conversion_cast",
+    "llvm.addrspacecast",
+    "llvm.bitcast",
+    "llvm.extractvalue",
+    "llvm.getelementptr",
+    "llvm.inttoptr",
+    "llvm.ptrtoint",
 )
+LOWERED = Steps("same", "offset", "integer", others=dict.fromkeys(_LLVM, 0))
 """Addresses in functions that are expanded in part. A tensor is a structure whose first field is its address."""
 
 
@@ -58,7 +63,7 @@ def base(value: ir.Value, steps: Steps = WITHIN) -> ir.Value | None:
     if isinstance(owner, ir.Block):
         return None
     op = owner.operation
-    number = steps.get(op.name)
+    number = steps.number(op.name)
     return None if number is None else op.operands[number]
 
 
@@ -122,7 +127,7 @@ def place(pointer: ir.Value) -> Place:
 
 def derived(op: ir.Operation, number: int, steps: Steps = WITHIN) -> ir.Value | None:
     """Return the pointer that an operation makes of an operand; None if it does something else with it."""
-    return op.results[0] if steps.get(op.name) == number else None
+    return op.results[0] if steps.number(op.name) == number else None
 
 
 def uses(pointer: ir.Value, steps: Steps = WITHIN, *, carried: bool = False) -> Iterator[tuple[ir.Operation, int]]:

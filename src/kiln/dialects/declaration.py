@@ -15,10 +15,11 @@ from ..base_dsl.trace import emit, emit_value
 from ..hardware.engines import Engine
 from ..hardware.features import Feature
 from ..mlir import context, find, ir, load_irdl, register_type
-from ..ptx.form import Form
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from ..ptx.form import Form
 
     _T = TypeVar("_T")
 
@@ -104,6 +105,8 @@ def _accesses(stated: Accesses) -> "tuple[Access, ...]":
     return tuple(Access(one) if isinstance(one, str) else one for one in each)
 
 
+DECLARED: "dict[str, type[OpView]]" = {}
+"""The declarations of the operations of all dialects that were imported, by name."""
 UNSTATED: Any = object()
 """What a declaration has where it leaves a question open."""
 ORDERS = {
@@ -355,6 +358,7 @@ class OpView:
         fixed: Any = [(field, ir.Type) for field in cls.OPERANDS if field not in variadic]
         cls.Types = NamedTuple("Types", fixed)  # pyright: ignore
         cls.dialect.operations.append(cls)
+        DECLARED[cls.OPERATION_NAME] = cls
 
     @classmethod
     def _declare(cls, field: str, annotation: Any, prefix: str) -> None:

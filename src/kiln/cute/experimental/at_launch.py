@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...analysis.effects import IN_HOST_CODE
+from ...analysis import effects
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ..tensor.leaf_values import leaf_like, leaf_value
@@ -31,7 +31,7 @@ def recipe_of(value: ir.Value, entry: ir.Block) -> Recipe | None:
         return Recipe("", ir.BlockArgument(value).arg_number) if value.owner == entry else None
     operation = value.owner
     result = ir.OpResult(value)
-    if operation.name not in IN_HOST_CODE and not operation.name.startswith("arith."):
+    if not effects.in_host_code(operation.name) and not operation.name.startswith("arith."):
         return None
     operands: list[Recipe] = []
     for operand in operation.operands:

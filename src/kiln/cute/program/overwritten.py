@@ -68,7 +68,7 @@ def _offset(pointer: ir.Value) -> str:
 def _readers(root: ir.Value) -> list[ir.Operation]:
     """Return what may read memory behind a root, except WGMMAs, which add to it."""
     users = [(op, number) for op, number in pointers.uses(root) if Wgmma.of(op) is None]
-    return [op for op, number in users if (op.name, number) not in effects.WRITES or (op.name, number) in effects.READS]
+    return [op for op, n in users if not effects.writes(op.name, n) or effects.reads(op.name, n)]
 
 
 def _is_false(value: ir.Value) -> bool:

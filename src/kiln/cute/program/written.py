@@ -33,7 +33,7 @@ def _is_written(root: ir.Value, functions: dict[str, ir.Operation]) -> bool:
         for use in waiting.pop().uses:
             op = use.owner.operation
             number = use.operand_number
-            if (op.name, number) in effects.WRITES:
+            if effects.writes(op.name, number):
                 return True
             for value in _leads_to(op, number, functions):
                 if value not in seen:

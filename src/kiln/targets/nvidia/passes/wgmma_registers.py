@@ -30,8 +30,6 @@ from . import async_registers, named_accumulators
 from .async_registers import Instructions, RegisterArray, Use
 from .named_accumulators import Accesses, place_of
 
-_BETWEEN = {*pointers.WITHIN, MatrixDescriptor.OPERATION_NAME}
-"""Operations that may stand between WGMMAs of a run, besides those of `arith`."""
 _TILES = 16
 """The most operands in shared memory of a run: their addresses, computed before the first WGMMA, must fit the uniform
 registers."""
@@ -264,7 +262,11 @@ def _mark_runs(wgmmas: Iterable[Wgmma]) -> None:
                     tiles = own
                 op.d = run.setdefault(accumulator, op.d)  # registers are found by their pointer
                 before = op
-            elif not name.startswith("arith.") and name not in _BETWEEN:
+            elif (
+                not name.startswith("arith.")
+                and name not in pointers.WITHIN
+                and not MatrixDescriptor.of(view.operation)
+            ):
                 before = None
 
 
