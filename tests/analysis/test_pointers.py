@@ -6,7 +6,7 @@ import re
 
 from cpu_testing import parse
 
-from kiln.analysis import pointers
+from kiln.analysis import effects, pointers
 from kiln.dialects import cute, nvgpu
 from kiln.dialects.nvgpu.wgmma import MatrixDescriptor
 from kiln.mlir import find, ir
@@ -111,3 +111,35 @@ def test_a_descriptor_leads_to_memory_but_points_nowhere() -> None:
     (descriptor,) = results(module, MatrixDescriptor)
     assert pointers.root(descriptor) == descriptor
     assert pointers.root(descriptor, pointers.ANY) == pointer
+
+
+def test_addresses_in_a_function_that_is_expanded_in_part() -> None:
+    module = program(
+        """
+      %s = "llvm.mlir.undef"() : () -> !llvm.struct<(i64, i32)>
+      %t = "llvm.insertvalue"(%s, %address) {position = array<i64: 0>} : (!llvm.struct<(i64, i32)>, i64)
+        -> !llvm.struct<(i64, i32)>
+      %u = "llvm.insertvalue"(%t, %n) {position = array<i64: 1>} : (!llvm.struct<(i64, i32)>, i32)
+        -> !llvm.struct<(i64, i32)>
+      %i = "llvm.extractvalue"(%u) {position = array<i64: 0>} : (!llvm.struct<(i64, i32)>) -> i64
+      %q = "cute.int_to_ptr"(%i) : (i64) -> G
+      %last = scf.if %yes -> G { scf.yield %q : G } else { scf.yield %p : G }
+      %x = "cute.load"(%last, %n) : (G, i32) -> f32
+    """,
+        "%address: i64, %n: i32, %p: G, %yes: i1",
+    )
+    address, _, pointer, _ = arguments(module)
+    (load,) = find(module.operation, ("cute.load",))
+    assert set(pointers.roots(load.operands[0], pointers.address_sources)) == {address, pointer}
+    assert pointers.address_sources(load.results[0]) == []
+
+
+def test_results_that_threads_of_a_group_share() -> None:
+    same = [
+        *map(effects.is_same_in, ["cute.lane_idx", "cute.warp_idx", "cute.block_idx", "cute.ptr_add"], ["warp"] * 4)
+    ]
+    assert same == [False, True, True, True]
+    assert not effects.is_same_in("cute.warp_idx", "cta")
+    assert effects.is_same_in("cute.block_idx", "cta")
+    assert not effects.is_same_in("cute.load", "warp")
+    assert not effects.is_same_in("arith.addi", "warp")

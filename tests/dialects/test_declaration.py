@@ -27,7 +27,6 @@ NAMES = {
     "targets/cpu/checks.py": 2,
     "targets/cpu/expand.py": 2,
     "targets/cpu/sanitizer/instrument.py": 1,
-    "targets/cpu/sanitizer/origins.py": 11,
     "targets/cpu/sanitizer/undefined.py": 33,
     "targets/host/lower.py": 2,
     "targets/lowering/expansion.py": 2,

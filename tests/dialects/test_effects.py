@@ -13,7 +13,7 @@ from operation_examples import ARGUMENTS, CONSTANTS, EXAMPLES
 from kiln.base_dsl.compiler import Compilation
 from kiln.base_dsl.diagnostics import DSLBaseError
 from kiln.dialects import cute, nvgpu
-from kiln.dialects.declaration import CONVERGED, ORDERS, PURE, Access, Alias, OpView
+from kiln.dialects.declaration import CONVERGED, ORDERS, PURE, UNSTATED, VARIES, Access, Alias, OpView
 from kiln.dialects.definition import Pointer
 from kiln.hardware.architectures import Arch
 from kiln.hardware.engines import BULK_SOURCE, ENGINES, THREAD
@@ -81,6 +81,15 @@ def test_an_operation_speaks_of_its_own_operands(kind: type[OpView]) -> None:
     assert kind.ORDERS in ("", *ORDERS)
     assert kind.CONVERGED in ("", *CONVERGED)
     assert (kind.CONVERGED == "mask") == ("mask" in kind.OPERANDS and kind.WAITS and not kind.ENGINE)
+
+
+@every_operation
+def test_an_operation_says_who_gets_different_results(kind: type[OpView]) -> None:
+    follows = kind.READS or kind.MBARRIER or isinstance(kind.ALIAS, Alias) or (kind.TRAITS is PURE and kind.OPERANDS)
+    if kind.RESULTS and not follows:
+        assert kind.VARIES in VARIES, f"{kind.__name__} says not who gets different results (varies=...)"
+    else:
+        assert kind.VARIES is UNSTATED, f"the result of {kind.__name__} follows from its operands"
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:], ids=lambda engine: engine.name)
@@ -162,6 +171,22 @@ def test_names_in_ptx_agree(name: str) -> None:
         assert (what in said) == bool(re.search(words, texts)), (what, texts)
     if re.search(r"\.aligned\b|\bbar\.", texts) and "bar.warp" not in texts:
         assert said["converged"] in ("warp", "warpgroup", "aligned")
+
+
+VARYING = {
+    "thread": r"sreg\.tid|laneid|elect\.sync|%clock|%globaltimer|alloca",
+    "cta": r"(?<!n)(ctaid|clusterid)|addressof",
+}
+"""What PTX reads where results differ though operands are the same, by who gets different ones."""
+
+
+@pytest.mark.parametrize("name", [name for name, kind in OPERATIONS.items() if kind.VARIES in VARIES])
+def test_who_gets_different_results_follows_from_ptx(name: str) -> None:
+    texts = " ".join(ptx_of(name))
+    varies = next((who for who, words in VARYING.items() if re.search(words, texts)), "")
+    if varies == "thread" and "llvm.lshr" in texts:  # without its lowest bits
+        varies = "warp"
+    assert OPERATIONS[name].VARIES == varies, texts
 
 
 # --- the detector ----------------------------------------------------------------------------------------------------

@@ -25,6 +25,18 @@ def in_host_code(op: str) -> bool:
 
 
 @functools.cache
+def is_same_in(op: str, group: str) -> bool:
+    """Return whether the threads of a group ("warp" or "cta") get the same result if their operands are the same.
+
+    It is False for what reads memory, and for operations of other dialects.
+    """
+    kind = DECLARED.get(op)
+    if kind is None or kind.READS or kind.MBARRIER or kind.ENGINE is not None:
+        return False
+    return kind.VARIES not in (("thread",) if group == "warp" else ("thread", "warp"))
+
+
+@functools.cache
 def _numbers(op: str, accesses: str) -> frozenset[int]:
     kind = DECLARED.get(op)
     if kind is None:

@@ -91,6 +91,21 @@ def roots(value: ir.Value, next_sources: Callable[[ir.Value], list[ir.Value]]) -
     return ends
 
 
+def address_sources(value: ir.Value) -> list[ir.Value]:
+    """Return the values that an address may be made of, one step back, in a function that is expanded in part.
+
+    The initial value of a loop comes first.
+    """
+    before = base(value, LOWERED)
+    if before is not None:
+        return [before]
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "llvm.insertvalue":
+        return sources(value)
+    op = value.owner.operation
+    is_address = list(op.attributes["position"]) == [0]  # pyright: ignore[reportArgumentType]
+    return [op.operands[1] if is_address else op.operands[0]]
+
+
 def unchanged_from(value: ir.Value) -> ir.Value:
     """Return the pointer that branches and loops pass on unchanged as this one; the value itself if there are several."""
     ends = roots(value, lambda at: [before] if (before := base(at, SAME)) is not None else sources(at))

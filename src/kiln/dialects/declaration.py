@@ -126,6 +126,13 @@ CONVERGED = {
     "warpgroup": "all threads of the warpgroup",
 }
 """Who executes an operation together, as `converged` says it."""
+VARIES = {
+    "thread": "threads of a warp get different results",
+    "warp": "warps get different results, the threads of one the same",
+    "cta": "CTAs get different results, the threads of one the same",
+    "": "all threads get the same result",
+}
+"""Who gets different results where the operands are the same, as `varies` says it."""
 
 
 def attribute_of(value: "str | int | bool") -> ir.Attribute:
@@ -214,6 +221,7 @@ class OpView:
     - `mbarrier`: the operand that is an mbarrier, at which it arrives, or whose phase it tests.
     - `orders`: which accesses it orders, one of `ORDERS`; `waits`: whether a thread may wait in it for others.
     - `converged`: who executes it together, one of `CONVERGED`.
+    - `varies`: who gets different results where the operands are the same, one of `VARIES`.
     - `stays`: why an operation that says nothing of all this is neither removed nor repeated.
     - `ptx`: the form of an operation that is one instruction, with the same names of fields and operands; `feature`: what
       that needs of a GPU.
@@ -243,6 +251,7 @@ class OpView:
     MBARRIER: str
     ORDERS: str
     CONVERGED: str
+    VARIES: str
     STAYS: str
     PTX: "Form | None"
     """The instruction that it is."""
@@ -321,6 +330,7 @@ class OpView:
         mbarrier: str = "",
         orders: str = "",
         converged: str = "",
+        varies: str = UNSTATED,
         stays: str = "",
         ptx: "Form | None" = None,
         feature: "Feature | None" = None,
@@ -337,6 +347,7 @@ class OpView:
         cls.MBARRIER = mbarrier
         cls.ORDERS = orders
         cls.CONVERGED = converged
+        cls.VARIES = varies
         cls.STAYS = stays
         cls.PTX = ptx
         cls.FEATURE = feature

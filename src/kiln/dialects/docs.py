@@ -8,7 +8,7 @@ from typing import Any
 
 from . import cute, nvgpu
 from .cute import grid, memory, reports
-from .declaration import CONVERGED, ORDERS, Access, OpView
+from .declaration import CONVERGED, ORDERS, UNSTATED, VARIES, Access, OpView
 from .definition import choices
 from .nvgpu import definitions
 
@@ -63,6 +63,7 @@ def _effects(op: type[OpView]) -> str:
     parts += [f"mbarrier `{op.MBARRIER}`"] if op.MBARRIER else []
     parts += [f"orders {ORDERS[op.ORDERS]}"] if op.ORDERS else []
     parts += [f"executed together by {CONVERGED[op.CONVERGED]}"] if op.CONVERGED else []
+    parts += [VARIES[op.VARIES]] if op.VARIES not in (UNSTATED, "") else []
     return f"Effects: {'; '.join(parts)}.\n" if parts else ""
 
 

@@ -32,41 +32,41 @@ EVENTS = "cute.events"
 """On a launch: the names of the events it records."""
 
 
-class ThreadIdx(Cute.Operation, name="thread_idx", traits=PURE):
+class ThreadIdx(Cute.Operation, name="thread_idx", traits=PURE, varies="thread"):
     """Return the index of the thread in its block along `dim` (0, 1, 2: x, y, z). Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
-class BlockIdx(Cute.Operation, name="block_idx", traits=PURE):
+class BlockIdx(Cute.Operation, name="block_idx", traits=PURE, varies="cta"):
     """Return the index of the block in the grid along `dim`. Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
-class BlockDim(Cute.Operation, name="block_dim", traits=PURE):
+class BlockDim(Cute.Operation, name="block_dim", traits=PURE, varies=""):
     """Return the number of threads of a block along `dim`; at least 1. Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
-class GridDim(Cute.Operation, name="grid_dim", traits=PURE):
+class GridDim(Cute.Operation, name="grid_dim", traits=PURE, varies=""):
     """Return the number of blocks of the grid along `dim`; at least 1. Kernels only."""
 
     result: Result[I32]
     dim: Dim
 
 
-class LaneIdx(Cute.Operation, name="lane_idx", traits=PURE):
+class LaneIdx(Cute.Operation, name="lane_idx", traits=PURE, varies="thread"):
     """Return the thread's position in its warp of 32: the linear thread index (x fastest) modulo 32. Kernels only."""
 
     result: Result[I32]
 
 
-class WarpIdx(Cute.Operation, name="warp_idx", traits=PURE):
+class WarpIdx(Cute.Operation, name="warp_idx", traits=PURE, varies="warp"):
     """Return the number of the thread's warp in its block: the linear thread index divided by 32. Kernels only."""
 
     result: Result[I32]

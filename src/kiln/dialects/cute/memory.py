@@ -396,7 +396,7 @@ def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str
     return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
 
-class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates], alias=None):
+class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates], alias=None, varies="thread"):
     """Allocate memory of one thread for `count` elements of the result's element type, undefined at first.
 
     One piece of memory per operation and call of the function: executed again, it gives the same memory.
@@ -414,7 +414,7 @@ def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:
     return emit_value("cute.alloc_rmem", type_, (), {"count": _i64(count)})
 
 
-class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates], alias=None):
+class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates], alias=None, varies="cta"):
     """Allocate `bytes` bytes of shared memory aligned to `alignment`, undefined at first. Kernels only.
 
     One piece of memory per operation and block: all threads get the same address.
@@ -447,7 +447,7 @@ def name_allocation(pointer: ir.Value, name: str) -> None:
     op.location = ir.Location.name(name, op.location)
 
 
-class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE, alias=None):
+class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE, alias=None, varies="cta"):
     """Return the start of dynamic shared memory, whose size the launch sets; aligned to 1024. Kernels only."""
 
     result: Result[Ptr]
@@ -466,7 +466,7 @@ def dynamic_smem(type_: ir.Type) -> ir.Value:
     return emit_value("cute.dynamic_smem", type_)
 
 
-class Undef(Cute.Operation, name="undef", traits=PURE, alias=None):
+class Undef(Cute.Operation, name="undef", traits=PURE, alias=None, varies=""):
     """Return an undefined value of any type."""
 
     result: Result[Any]

@@ -110,7 +110,7 @@ def _wrong_bytes(value: ir.Value) -> str:
     return "" if size is None or (size >= 0 and not size % 16) else f"copies {size} bytes: multiples of 16"
 
 
-class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE):
+class CachePolicy(CuteNvgpu.Operation, name="cache_policy", traits=PURE, varies=""):
     """Return the cache policy (i64) of an eviction priority in the L2 cache. Its encoding is the GPU's own."""
 
     result: Result[I64]

@@ -7,7 +7,7 @@ from ..definition import I32, Pointer, constant, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 
-class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE):
+class ClusterIndex(CuteNvgpu.Operation, name="cluster_index", traits=PURE, varies="cta"):
     """Return an index or extent of the CTA in its cluster or of the cluster in the grid.
 
     With `dim` 0, 1, 2: `block_in_cluster_idx`, `block_in_cluster_dim` (CTAs of a cluster), `cluster_idx`, `cluster_dim`

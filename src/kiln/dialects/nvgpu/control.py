@@ -10,7 +10,7 @@ from ..definition import I32, I64, int_type, one_of
 from .dialect import CuteNvgpu
 
 
-class Clock(CuteNvgpu.Operation, name="clock", stays="time passes"):
+class Clock(CuteNvgpu.Operation, name="clock", varies="thread", stays="time passes"):
     """Read a counter: `clock` (cycles, i32), `clock64` (cycles, i64) or `globaltimer` (nanoseconds, i64)."""
 
     result: Result[I32 | I64]
@@ -71,7 +71,7 @@ class GridDependency(
 grid_dependency: Build = GridDependency.build
 
 
-class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
+class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE, varies=""):
     """Return the bytes of shared memory of the CTA; in a kernel with `dynamic_smem`, of the dynamic memory alone."""
 
     result: Result[I32]

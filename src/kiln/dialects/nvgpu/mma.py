@@ -18,7 +18,7 @@ _ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
 """PTX names of the accumulator types."""
 
 
-class MmaSync(CuteNvgpu.Operation, name="mma_sync", converged="warp", waits=True):
+class MmaSync(CuteNvgpu.Operation, name="mma_sync", converged="warp", varies="", waits=True):
     """Compute D = A B + C in a warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, distributed as in PTX's
     `mma.sync`.
 
@@ -80,7 +80,7 @@ def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value,
     return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
 
 
-class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale", converged="warp", waits=True):
+class MmaBlockScale(CuteNvgpu.Operation, name="mma_block_scale", converged="warp", varies="", waits=True):
     """Compute D = (A SFA) (B SFB) + C in a warp, where `scale_vector` elements along K share a scale factor (sm_120a).
 
     `kind` is PTX's: mxf8f6f4 (k 32; each element of A and B is a byte, as in `mma_sync`), mxf4 or mxf4nvf4 (k 64). `c`

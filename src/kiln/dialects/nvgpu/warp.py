@@ -17,7 +17,7 @@ def _wrong_mask(mask: ir.Value) -> str:
     return "has an empty mask: it has the bit of each thread that takes part" if constant(mask) == 0 else ""
 
 
-class Shuffle(CuteNvgpu.Operation, name="shuffle", converged="mask", waits=True):
+class Shuffle(CuteNvgpu.Operation, name="shuffle", converged="mask", varies="", waits=True):
     """Return the `value` (32 bits) of another thread of the warp.
 
     Lane l reads lane s: `offset`, l - offset, l + offset or l xor offset. `clamp` holds c in its lowest five bits and a
@@ -47,7 +47,7 @@ def shuffle(
     return emit("cute_nvgpu.shuffle", value.type, (value, offset, mask, clamp), attributes(kind=kind))
 
 
-class Vote(CuteNvgpu.Operation, name="vote", converged="mask", waits=True):
+class Vote(CuteNvgpu.Operation, name="vote", converged="mask", varies="", waits=True):
     """Vote over the threads of `mask`: whether `all` or `any` predicates hold, or all agree (`uni`), as an i1.
 
     `ballot` gives an i32 with the bit of each thread whose predicate holds.
@@ -74,7 +74,7 @@ def vote(kind: str, predicate: ir.Value, mask: ir.Value, emit: Emit = emit_value
 _FLOAT_KINDS = tuple(f"{name}{abs_}{nan}" for name in ("fmin", "fmax") for abs_ in ("", ".abs") for nan in ("", ".NaN"))
 
 
-class Redux(CuteNvgpu.Operation, name="redux", converged="mask", waits=True):
+class Redux(CuteNvgpu.Operation, name="redux", converged="mask", varies="", waits=True):
     """Combine the 32-bit integers (or f32, for `fmin` and `fmax`) of the threads of `mask`.
 
     `fmin` and `fmax` may be of magnitudes (`.abs`), and a NaN if one of the numbers is (`.NaN`).
@@ -100,7 +100,7 @@ def redux(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
     return emit_value("cute_nvgpu.redux", value.type, (value, mask), attributes(kind=kind))
 
 
-class Match(CuteNvgpu.Operation, name="match", converged="mask", waits=True):
+class Match(CuteNvgpu.Operation, name="match", converged="mask", varies="", waits=True):
     """Return the lanes of `mask` with this lane's `value` (i32 or i64); `all`: all lanes if all agree, else none."""
 
     value: Operand[Integer]
@@ -117,7 +117,7 @@ def match(kind: str, value: ir.Value, mask: ir.Value) -> ir.Value:
     return emit_value("cute_nvgpu.match", int_type(32), (value, mask), attributes(kind=kind))
 
 
-class ElectOne(CuteNvgpu.Operation, name="elect_one", converged="warp", waits=True):
+class ElectOne(CuteNvgpu.Operation, name="elect_one", converged="warp", varies="thread", waits=True):
     """Return true in exactly one of the threads of the warp that execute it together."""
 
     result: Result[I1]
@@ -126,7 +126,7 @@ class ElectOne(CuteNvgpu.Operation, name="elect_one", converged="warp", waits=Tr
 elect_one: Build = ElectOne.build
 
 
-class WarpUniform(CuteNvgpu.Operation, name="warp_uniform", converged="warp"):
+class WarpUniform(CuteNvgpu.Operation, name="warp_uniform", converged="warp", varies=""):
     """Return `value`, and promise the compiler that it is the same in all threads of the warp."""
 
     value: Operand[I32]

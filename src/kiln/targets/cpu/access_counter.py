@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ..._support import fork_safe
+from ...analysis import pointers
 from ...base_dsl import sanitizing
 from ...base_dsl.compiler import source_span
 from ...base_dsl.diagnostics import Span
@@ -32,7 +33,6 @@ from ...mlir import context, ir
 from ..lowering.builder import Builder, global_, int_attr, int_type, parsed_type, ptr_type
 from .access_counts import MIX, Counters, access, counter, flush
 from .loop_iterations import LoopIterations, loops_around
-from .sanitizer.origins import passed_on
 
 if TYPE_CHECKING:
     from ..host.jit import Library
@@ -184,7 +184,7 @@ def _argument(x: Expander, address: ir.Value) -> ir.Value | None:
     for _ in range(256):
         if isinstance(address.owner, ir.Block) and address.owner == x.entry:
             return pointer
-        sources = passed_on(address)
+        sources = pointers.address_sources(address)
         if not sources:
             break
         address = sources[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....analysis import pointers
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....base_dsl.target import value_bytes
@@ -18,7 +19,6 @@ from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..sanitizer.hooks import hooks_of
-from ..sanitizer.origins import passed_on
 from .sync import SEQUENTIAL
 
 HANDLERS = Handlers()
@@ -80,7 +80,7 @@ def _is_shared(x: Expander, pointer: ir.Value) -> bool:
     for _ in range(256):
         if pointer in own:
             return True
-        sources = passed_on(pointer)
+        sources = pointers.address_sources(pointer)
         if len(sources) != 1:
             return False
         pointer = sources[0]

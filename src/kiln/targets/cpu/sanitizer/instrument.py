@@ -11,6 +11,7 @@ import functools
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....analysis import pointers
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
 from ....base_dsl.sanitizing import BOUNDS
@@ -26,7 +27,7 @@ from ..loop_iterations import LoopIterations, loops_around
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
 from . import detector, inline, numeric, swizzles, undefined
-from .origins import MOST_MERGES, assigned_name, is_only_printed, is_uniform, location_name, passed_on, register_arrays
+from .origins import MOST_MERGES, assigned_name, is_only_printed, is_uniform, location_name, register_arrays
 from .program_memory import (
     AccessedMemory,
     Allocation,
@@ -267,7 +268,7 @@ class Instrumentation(ReportFacts):
         for _ in range(256):
             if value in self._seen_through:
                 return self._seen_through[value]
-            sources = [s for s in passed_on(value) if s not in seen]
+            sources = [s for s in pointers.address_sources(value) if s not in seen]
             if not sources:
                 return None
             if len(sources) > 1:
@@ -342,7 +343,7 @@ class Instrumentation(ReportFacts):
                 if info is not None and number < len(self.kernels[info].arguments):
                     return "argument", number
                 break
-            sources = passed_on(value)
+            sources = pointers.address_sources(value)
             if not sources:
                 break
             if len(sources) > 1 and not first:

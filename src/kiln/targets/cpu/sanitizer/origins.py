@@ -7,59 +7,17 @@ import linecache
 import re
 from collections.abc import Container
 
+from ....analysis import effects, pointers
 from ....base_dsl.diagnostics import Span
-from ....mlir import ir, terminator
+from ....dialects import cute
+from ....mlir import ir
 from ...lowering.expansion import AnyOp
 
-_MOVING = {
-    "llvm.getelementptr",
-    "llvm.bitcast",
-    "llvm.extractvalue",
-    "builtin.unrealized_conversion_cast",
-    "cute.ptr_add",
-    "cute.cast_ptr",
-    "cute.view",
-    "cute.cast_memref",
-    "cute.iter",
-    "cute.ptr_to_int",
-    "llvm.ptrtoint",
-    "llvm.inttoptr",
-}
-"""Operations whose result points into the memory of their first operand; a tensor's address comes first."""
 MOST_MERGES = 8
 
 
-def passed_on(value: ir.Value) -> list[ir.Value]:
-    """Return the values that an address may be derived from; a loop's initial value comes first."""
-    if isinstance(value.owner, ir.Block):
-        block = value.owner
-        number = ir.BlockArgument(value).arg_number
-        parent = block.owner.operation
-        if parent.name == "scf.for" and number:
-            return [parent.operands[number + 2], terminator(block).operands[number - 1]]
-        if parent.name == "scf.while":
-            before, after = (region.blocks[0] for region in parent.regions)
-            if block == after:
-                return [terminator(before).operands[number + 1]]
-            return [parent.operands[number], terminator(after).operands[number]]
-        return []
-    op = value.owner.operation
-    if op.name in _MOVING:
-        return [op.operands[0]]
-    if op.name == "llvm.insertvalue":
-        return [op.operands[1] if list(op.attributes["position"]) == [0] else op.operands[0]]  # pyright: ignore[reportArgumentType]
-    if op.name in ("scf.for", "scf.while", "scf.if"):
-        number = list(op.results).index(value)
-        if op.name == "scf.for":
-            return [op.operands[number + 3], terminator(op.regions[0].blocks[0]).operands[number]]
-        if op.name == "scf.while":
-            return [terminator(op.regions[0].blocks[0]).operands[number + 1]]
-        return [terminator(region.blocks[0]).operands[number] for region in op.regions]
-    return []
-
-
-_PURE = ("arith.", "llvm.getelementptr", "llvm.ptrtoint", "llvm.inttoptr", "llvm.extractvalue", "cute.", "builtin.")
-"""Operations that give all threads the same if their operands are the same; those of `cute` that load are not among them."""
+_PURE = ("arith.", "llvm.getelementptr", "llvm.ptrtoint", "llvm.inttoptr", "llvm.extractvalue", "builtin.")
+"""Operations of MLIR whose result depends on the operands alone."""
 
 
 def is_uniform(
@@ -77,24 +35,14 @@ def is_uniform(
                 seen[value] = all(is_uniform(each, entry, threads, seen) for each in list(parent.operands)[:3])
         else:
             op = value.owner.operation
-            pure = op.name.startswith(_PURE) and op.name not in ("cute.load", "cute.thread_idx") and not len(op.regions)
+            pure = op.name.startswith(_PURE) or effects.is_same_in(op.name, "cta")
             seen[value] = pure and all(is_uniform(each, entry, threads, seen) for each in op.operands)
     return seen[value]
 
 
 def register_arrays(address: ir.Value) -> list[ir.Value]:
     """Return the register arrays that an address may point into."""
-    seen = set[ir.Value]()
-    todo = [address]
-    found = list[ir.Value]()
-    while todo:
-        value = todo.pop()
-        if value not in seen:
-            seen.add(value)
-            todo += passed_on(value)
-            if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "cute.alloc_rmem":
-                found.append(value)
-    return found
+    return [value for value in pointers.roots(address, pointers.address_sources) if cute.AllocRmem.making(value)]
 
 
 def is_only_printed(op: AnyOp) -> bool:
@@ -104,7 +52,7 @@ def is_only_printed(op: AnyOp) -> bool:
     while todo:
         for use in todo.pop().uses:
             user = use.owner.operation
-            if user.name == "cute.printf":
+            if cute.Printf.of(user):
                 printed = True
             elif user.name.startswith(("arith.ext", "arith.trunc", "vector.extract", "builtin.unrealized")):
                 todo += list(user.results)
