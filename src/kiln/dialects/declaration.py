@@ -8,7 +8,7 @@ The bindings have such classes, too (`kiln.mlir.ext`), but importing them takes 
 import functools
 import inspect
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..base_dsl.trace import emit, emit_value
@@ -223,8 +223,8 @@ class OpView:
     - `converged`: who executes it together, one of `CONVERGED`.
     - `varies`: who gets different results where the operands are the same, one of `VARIES`.
     - `stays`: why an operation that says nothing of all this is neither removed nor repeated.
-    - `ptx`: the form of an operation that is one instruction, with the same names of fields and operands; `feature`: what
-      that needs of a GPU.
+    - `ptx`: the form of an operation that is one instruction, with the same names of fields and operands, or several
+      forms for different types of operands; `feature`: what it needs of a GPU.
     """
 
     dialect: "type[Dialect]"
@@ -253,8 +253,8 @@ class OpView:
     CONVERGED: str
     VARIES: str
     STAYS: str
-    PTX: "Form | None"
-    """The instruction that it is."""
+    PTX: "tuple[Form, ...]"
+    """The forms of the instruction that it is; none if it is more than one."""
     FEATURE: "Feature | None"
     """What it needs of a GPU."""
     takes_more_operands: bool
@@ -268,6 +268,11 @@ class OpView:
         self.operation: Any = operation
         self.types: Any = types
         """The types that operands had in the dialect, for a handler that asked for them."""
+
+    def needs(self) -> "Iterator[tuple[Feature, str]]":
+        """Yield features that it needs of a GPU, each with a name of what needs it, or nothing for the feature's own."""
+        if self.FEATURE is not None:
+            yield self.FEATURE, ".".join(self.PTX[0].opcode) if self.PTX else ""
 
     @classmethod
     def of(cls, operation: Any) -> "Self | None":
@@ -332,7 +337,7 @@ class OpView:
         converged: str = "",
         varies: str = UNSTATED,
         stays: str = "",
-        ptx: "Form | None" = None,
+        ptx: "Form | tuple[Form, ...]" = (),
         feature: "Feature | None" = None,
     ) -> None:
         if not name:
@@ -349,7 +354,7 @@ class OpView:
         cls.CONVERGED = converged
         cls.VARIES = varies
         cls.STAYS = stays
-        cls.PTX = ptx
+        cls.PTX = ptx if isinstance(ptx, tuple) else (ptx,)
         cls.FEATURE = feature
         cls.OPERATION_NAME = f"{cls.dialect.DIALECT_NAMESPACE}.{name}"
         cls.OPERANDS = {}

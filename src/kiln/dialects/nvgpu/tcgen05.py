@@ -8,13 +8,14 @@ With `cta_group` 2 an instruction works on the tensor memory of both CTAs of a p
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from ...base_dsl.trace import emit_value
-from ...hardware import mma_shapes
+from ...hardware import features, mma_shapes
 from ...hardware.engines import TCGEN05, TCGEN05_CP, TCGEN05_LD, TCGEN05_ST
 from ...mlir import context, ir
-from ...ptx.tcgen05 import MOST_SCALE_D
+from ...ptx import tcgen05 as forms
 from ..declaration import PURE, Access, Alias, Build, Operand, Operands, OptionalAttr, Result, attributes
 from ..definition import I1, I16, I32, I64, Integer, Pointer, constant, int_type, one_of
 from . import tcgen05_descriptors, tensor_memory
@@ -23,6 +24,13 @@ from .dialect import CuteNvgpu, wrong_space
 CtaGroup: Any = one_of(1, 2)
 Shape: Any = one_of(*tensor_memory.LD_SHAPES)
 Collector: Any = one_of("fill", "use", "lastuse", "discard")
+
+
+class _Tcgen05(CuteNvgpu.Operation):
+    """Base of the operations on tensor memory."""
+
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield features.TCGEN05, ""
 
 
 # --- allocation ------------------------------------------------------------------------------------------------------
@@ -37,9 +45,7 @@ def _wrong_columns(columns: ir.Value) -> str:
     return f"is of {count} columns: a power of two from {least} to {most}"
 
 
-class Tcgen05Alloc(
-    CuteNvgpu.Operation, name="tcgen05_alloc", writes=Access("pointer", 4), converged="warp", waits=True
-):
+class Tcgen05Alloc(_Tcgen05, name="tcgen05_alloc", writes=Access("pointer", 4), converged="warp", waits=True):
     """Allocate `columns` columns of tensor memory for a CTA, or for both of a pair, and write the address to shared
     memory.
 
@@ -58,7 +64,7 @@ class Tcgen05Alloc(
 tcgen05_alloc: Build = Tcgen05Alloc.build
 
 
-class Tcgen05Dealloc(CuteNvgpu.Operation, name="tcgen05_dealloc", converged="warp", waits=True):
+class Tcgen05Dealloc(_Tcgen05, name="tcgen05_dealloc", converged="warp", waits=True):
     """Free the tensor memory at `address`, which an allocation of `columns` columns returned.
 
     One warp executes it, in a pair one warp of each CTA. All of it must be freed before the CTA exits.
@@ -76,7 +82,7 @@ tcgen05_dealloc: Build = Tcgen05Dealloc.build
 
 
 class Tcgen05RelinquishAllocPermit(
-    CuteNvgpu.Operation, name="tcgen05_relinquish_alloc_permit", converged="warp", waits=True
+    _Tcgen05, name="tcgen05_relinquish_alloc_permit", ptx=forms.RELINQUISH, converged="warp", waits=True
 ):
     """Give up the right to allocate: the CTA allocates no more, so that another CTA of the SM can."""
 
@@ -90,7 +96,7 @@ tcgen05_relinquish_alloc_permit: Build = Tcgen05RelinquishAllocPermit.build
 
 
 class Tcgen05MatrixDescriptor(
-    CuteNvgpu.Operation, name="tcgen05_matrix_descriptor", traits=PURE, alias=Alias("pointer", "descriptor")
+    _Tcgen05, name="tcgen05_matrix_descriptor", traits=PURE, alias=Alias("pointer", "descriptor")
 ):
     """Return the sm_100 descriptor (i64) of an operand in shared memory.
 
@@ -121,6 +127,11 @@ class Tcgen05MatrixDescriptor(
                 return rule
         return wrong_space(self.pointer, "operand", "smem")
 
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield from super().needs()
+        if self.next_chunk:
+            yield features.TCGEN05_K96, "a descriptor with a next chunk"
+
 
 def tcgen05_matrix_descriptor(
     pointer: ir.Value, leading: int, stride: int, swizzle: str, next_chunk: "ir.Value | None" = None
@@ -131,7 +142,9 @@ def tcgen05_matrix_descriptor(
     return emit_value("cute_nvgpu.tcgen05_matrix_descriptor", int_type(64), operands, attrs)
 
 
-class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma", reads=("a", "b", "d"), writes="d", engine=TCGEN05):
+class Tcgen05Mma(
+    _Tcgen05, name="tcgen05_mma", ptx=(forms.MMA, forms.MMA_TMEM), reads=("a", "b", "d"), writes="d", engine=TCGEN05
+):
     """Issue D = A B + D, or D = A B if `accumulate` is false, with D in tensor memory.
 
     `d` is the address of D; `a` is a descriptor (i64), or the address of A in tensor memory (i32); `b` is a
@@ -161,8 +174,8 @@ class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma", reads=("a", "b", "d"),
                 f"has {masks} masks of disable_output_lane: with cta_group {self.cta_group} it has {4 * self.cta_group}"
             )
         scale = self.scale_input_d
-        if scale is not None and not 0 <= scale <= MOST_SCALE_D:
-            return f"has scale_input_d={scale}: 0 to {MOST_SCALE_D}"
+        if scale is not None and not 0 <= scale <= forms.MOST_SCALE_D:
+            return f"has scale_input_d={scale}: 0 to {forms.MOST_SCALE_D}"
         if scale is not None and self.kind == "f8f6f4":
             return "has scale_input_d with kind f8f6f4: it is for f16, tf32 and i8"
         if self.a_shift and not _in_tensor_memory(self.a):
@@ -170,6 +183,13 @@ class Tcgen05Mma(CuteNvgpu.Operation, name="tcgen05_mma", reads=("a", "b", "d"),
         if self.a_shift and self.collector in ("fill", "use"):
             return f"has a_shift and the collector {self.collector!r}: lastuse or discard"
         return _wrong_idesc(self.idesc, self.kind, self.cta_group)
+
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield from super().needs()
+        if self.kind == "i8":
+            yield features.TCGEN05_I8, ""
+        elif self.scale_input_d is not None:
+            yield features.TCGEN05_SCALE_D, ""
 
 
 tcgen05_mma: Build = Tcgen05Mma.build
@@ -187,7 +207,14 @@ def _wrong_idesc(idesc: ir.Value, kind: str, cta_group: int, block: "int | None"
     return tcgen05_descriptors.wrong_instruction(kind, known & 0xFFFFFFFF, cta_group, block, ws=ws)
 
 
-class Tcgen05MmaWs(CuteNvgpu.Operation, name="tcgen05_mma_ws", reads=("a", "b", "d"), writes="d", engine=TCGEN05):
+class Tcgen05MmaWs(
+    _Tcgen05,
+    name="tcgen05_mma_ws",
+    ptx=(forms.MMA_WS, forms.MMA_WS_TMEM),
+    reads=("a", "b", "d"),
+    writes="d",
+    engine=TCGEN05,
+):
     """Issue a weight-stationary D = A B + D of one CTA, with M of 32, 64 or 128 and N of 64, 128 or 256.
 
     B is kept in one of four collector buffers: `collector` names it and what becomes of B ("b0::fill").
@@ -210,6 +237,11 @@ class Tcgen05MmaWs(CuteNvgpu.Operation, name="tcgen05_mma_ws", reads=("a", "b", 
             return f"has {masks} zero-column masks: none or one"
         return _wrong_idesc(self.idesc, self.kind, 1, ws=True)
 
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield from super().needs()
+        if self.kind == "i8":
+            yield features.TCGEN05_I8, ""
+
 
 tcgen05_mma_ws: Build = Tcgen05MmaWs.build
 
@@ -222,7 +254,12 @@ BLOCKS = {
 
 
 class Tcgen05MmaBlockScale(
-    CuteNvgpu.Operation, name="tcgen05_mma_block_scale", reads=("a", "b", "d", "sfa", "sfb"), writes="d", engine=TCGEN05
+    _Tcgen05,
+    name="tcgen05_mma_block_scale",
+    ptx=(forms.MMA_BLOCK_SCALE, forms.MMA_BLOCK_SCALE_TMEM),
+    reads=("a", "b", "d", "sfa", "sfb"),
+    writes="d",
+    engine=TCGEN05,
 ):
     """Issue D = A B + D, or D = A B if `accumulate` is false, with scale factors for `block` elements of A and B each.
 
@@ -248,6 +285,18 @@ class Tcgen05MmaBlockScale(
             return f"has scales for {self.block} elements: kind {self.kind} has them for {' or '.join(map(str, known))}"
         return _wrong_idesc(self.idesc, self.kind, self.cta_group, self.block)
 
+    @property
+    def scaling(self) -> tuple[str, int]:
+        """Kind and elements that share a scale factor, as the form of the instruction has them."""
+        return self.kind, self.block
+
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield from super().needs()
+        yield features.TCGEN05_BLOCK_SIZES, ""
+        idesc = constant(self.idesc)
+        if idesc is not None and tcgen05_descriptors.decode(self.kind, idesc & 0xFFFFFFFF).k96:
+            yield features.TCGEN05_K96, ""
+
 
 tcgen05_mma_block_scale: Build = Tcgen05MmaBlockScale.build
 
@@ -255,7 +304,7 @@ tcgen05_mma_block_scale: Build = Tcgen05MmaBlockScale.build
 # --- copy, shift, commit ---------------------------------------------------------------------------------------------
 
 
-class Tcgen05Cp(CuteNvgpu.Operation, name="tcgen05_cp", reads="descriptor", writes="address", engine=TCGEN05_CP):
+class Tcgen05Cp(_Tcgen05, name="tcgen05_cp", ptx=forms.CP, reads="descriptor", writes="address", engine=TCGEN05_CP):
     """Copy rows of shared memory, by a matrix descriptor, to tensor memory at `address`.
 
     `shape` counts rows and their bits; warpx2 and warpx4 write rows to the lanes of several warps
@@ -273,17 +322,23 @@ class Tcgen05Cp(CuteNvgpu.Operation, name="tcgen05_cp", reads="descriptor", writ
 tcgen05_cp: Build = Tcgen05Cp.build
 
 
-class Tcgen05Shift(CuteNvgpu.Operation, name="tcgen05_shift", reads="address", writes="address", engine=TCGEN05):
+class Tcgen05Shift(_Tcgen05, name="tcgen05_shift", ptx=forms.SHIFT, reads="address", writes="address", engine=TCGEN05):
     """Copy 8 columns of each of the 32 lanes at `address` to the lane before it; the last lane keeps its own."""
 
     address: Operand[I32]
     cta_group: CtaGroup
 
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield from super().needs()
+        yield features.TCGEN05_SHIFT, ""
+
 
 tcgen05_shift: Build = Tcgen05Shift.build
 
 
-class Tcgen05Commit(CuteNvgpu.Operation, name="tcgen05_commit", mbarrier="mbarrier", commits=(TCGEN05, TCGEN05_CP)):
+class Tcgen05Commit(
+    _Tcgen05, name="tcgen05_commit", ptx=forms.COMMIT, mbarrier="mbarrier", commits=(TCGEN05, TCGEN05_CP)
+):
     """Arrive once at an mbarrier when all that the thread issued before is complete: MMAs, copies and shifts.
 
     With a `mask` (i16) it arrives at the mbarrier with the same offset in each CTA of the cluster whose bit is set.
@@ -320,7 +375,7 @@ def _wrong_access(shape: str, repeat: int, split: "int | None", type_: ir.Type, 
 
 
 class Tcgen05Ld(
-    CuteNvgpu.Operation,
+    _Tcgen05,
     name="tcgen05_ld",
     reads=Access("address", value="result"),
     engine=TCGEN05_LD,
@@ -360,7 +415,7 @@ def tcgen05_ld(
 
 
 class Tcgen05LdRed(
-    CuteNvgpu.Operation,
+    _Tcgen05,
     name="tcgen05_ld_red",
     reads=Access("address", value="result"),
     engine=TCGEN05_LD,
@@ -389,6 +444,9 @@ class Tcgen05LdRed(
             return f"has abs or nan with {self.type}: they are for f32"
         return _wrong_access(self.shape, self.repeat, self.split, self.result.type, 1)
 
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield features.TCGEN05_LOAD_REDUCE, ""
+
 
 def tcgen05_ld_red(
     address: ir.Value,
@@ -410,7 +468,7 @@ def tcgen05_ld_red(
 
 
 class Tcgen05St(
-    CuteNvgpu.Operation,
+    _Tcgen05,
     name="tcgen05_st",
     writes=Access("address", value="value"),
     engine=TCGEN05_ST,
@@ -437,7 +495,7 @@ tcgen05_st: Build = Tcgen05St.build
 
 
 class Tcgen05Wait(
-    CuteNvgpu.Operation, name="tcgen05_wait", awaits=(TCGEN05_LD, TCGEN05_ST), converged="warp", waits=True
+    _Tcgen05, name="tcgen05_wait", ptx=forms.WAIT, awaits=(TCGEN05_LD, TCGEN05_ST), converged="warp", waits=True
 ):
     """Wait until all loads ("ld") or stores ("st") of tensor memory that the thread has issued are complete."""
 
@@ -447,7 +505,7 @@ class Tcgen05Wait(
 tcgen05_wait: Build = Tcgen05Wait.build
 
 
-class Tcgen05Fence(CuteNvgpu.Operation, name="tcgen05_fence", orders="accesses"):
+class Tcgen05Fence(_Tcgen05, name="tcgen05_fence", ptx=forms.FENCE, orders="accesses"):
     """Order asynchronous tcgen05 operations before a synchronization of threads, or after it."""
 
     kind: one_of("before_thread_sync", "after_thread_sync")

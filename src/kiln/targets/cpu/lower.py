@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from ...base_dsl import sanitizing
 from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
-from ...hardware import features
+from ...dialects.declaration import DECLARED
 from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir, terminator
 from ..host import lower as host
-from ..lowering import tcgen05_features
 from ..lowering.builder import Builder, int_type
 from ..lowering.expansion import Handlers, begin, combined, expand_operations, find_work
 from ..lowering.launch_limits import check_limits
@@ -111,15 +110,9 @@ def _return_status(func: ir.Operation) -> None:
 
 def _require_tcgen05(module: ir.Module, arch: Architecture) -> None:
     """Refuse tcgen05 operations where the program is compiled for an architecture that lacks them."""
-    message = features.TCGEN05.refusal(arch)
     hint = "choose the architecture with --gpu-arch or CUTE_DSL_ARCH"
-    found = find(module.operation, tuple(tcgen05.HANDLERS))
-    if found and message:
-        raise report_at(found[0].location, DSLArchitectureError, message, hint=hint)
-    if not found:
-        return
-    for op in (op for kind in tcgen05_features.KINDS for op in kind.all_in(module.operation)):
-        for feature, what in tcgen05_features.needed(op):
+    for op in find(module.operation, tuple(tcgen05.HANDLERS)):
+        for feature, what in DECLARED[op.name](op).needs():
             if message := feature.refusal(arch, what):
                 raise report_at(op.location, DSLArchitectureError, message, hint=hint)
 

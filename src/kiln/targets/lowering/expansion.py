@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Container, Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
@@ -24,6 +24,7 @@ from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import find, ir
 from .builder import Builder
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 AnyOp = ir.Operation | OpView
 """An operation or a view of one, for functions that take either."""
 KEEP: Any = object()
@@ -39,16 +40,16 @@ class Handler(NamedTuple):
     types: bool = False
     """Whether views have the types of operands."""
     of_fields: Callable[..., Any] | None = None
-    """The function of `Handlers.calls`, which takes its values from any object that has the operation's fields."""
+    """The function of `Handlers.takes`, which takes values from any object that has the operation's fields."""
 
 
 class Handlers(dict[str, Any]):
     """Handlers by the names of operations."""
 
-    def expands(self, *operations: str | type[OpView], types: bool = False) -> Callable[[Any], Any]:
+    def expands(self, *operations: str | type[OpView], types: bool = False) -> Callable[[_Function], _Function]:
         """Return a decorator that enters the handler of operations, which are named or given as classes."""
 
-        def enter(expand: Any) -> Any:
+        def enter(expand: _Function) -> _Function:
             for operation in operations:
                 if isinstance(operation, str):
                     self[operation] = Handler(expand)
@@ -58,20 +59,32 @@ class Handlers(dict[str, Any]):
 
         return enter
 
-    def calls(self, operation: type[OpView], *fields: str, **constants: Any) -> Callable[[Any], Any]:
+    def calls(self, operation: type[OpView], *fields: str, **constants: Any) -> Callable[[_Function], _Function]:
         """Return a decorator that enters a function of values as a handler: it is called with fields of the operation.
 
         So other callers, such as expansions of inline PTX, can use the function, too.
         """
 
-        def enter(function: Any) -> Any:
-            def of_fields(x: Expander, op: AnyOp, b: Builder, source: object) -> Any:
+        def enter(function: _Function) -> _Function:
+            def of_fields(x: Expander, op: AnyOp, b: Builder, source: object) -> object:
                 return function(x, op, b, *[getattr(source, field) for field in fields], **constants)
 
-            def expand(x: Expander, op: OpView, b: Builder) -> Any:
-                return of_fields(x, op, b, op)
+            self.takes(operation)(of_fields)
+            return function
 
-            self[operation.OPERATION_NAME] = Handler(expand, operation, of_fields=of_fields)
+        return enter
+
+    def takes(self, operation: type[OpView]) -> Callable[[_Function], _Function]:
+        """Return a decorator that enters a function of an object with the operation's fields as a handler.
+
+        The object is a view of the operation, or the `Fields` of the same instruction in inline PTX.
+        """
+
+        def enter(function: _Function) -> _Function:
+            def expand(x: Expander, op: OpView, b: Builder) -> object:
+                return function(x, op, b, op)
+
+            self[operation.OPERATION_NAME] = Handler(expand, operation, of_fields=function)
             return function
 
         return enter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...dialects.declaration import OpView
 from ...dialects.definition import constant
@@ -16,6 +16,9 @@ from ..lowering.builder import Builder, constant_value, gep_parts, int_type, par
 from ..lowering.expansion import Handlers
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from .inline_ptx import Literal, Result, Written, inline_ptx
+
+if TYPE_CHECKING:
+    from .expand import Expander
 
 
 def pointer_type(space: int) -> ir.Type:
@@ -193,11 +196,23 @@ def prints(
 def printed(operations: Iterable[type[OpView]]) -> Handlers:
     """Return handlers of the operations that state their instruction themselves."""
     handlers = Handlers()
-    for operation in operations:
-        form = operation.PTX
-        if form is not None:
-            prints(handlers, {operation: form}, operation.FEATURE, ".".join(form.opcode))
+
+    def expand(x: Expander, op: OpView, b: DeviceBuilder) -> list[ir.Value]:
+        x.require_needs(op)
+        form = op.PTX[0] if len(op.PTX) == 1 else next(form for form in op.PTX if _takes_operands(form, op))
+        return b.ptx(form, [result.type for result in op.operation.results], **parts_of(op, form))
+
+    handlers.expands(*(operation for operation in operations if operation.PTX))(expand)
     return handlers
+
+
+def _takes_operands(form: Form, op: OpView) -> bool:
+    """Return whether a form has registers of the widths that the operation's integers have."""
+    for place in form.places:
+        type_ = getattr(op, place.name).type if place.name in op.OPERANDS else None
+        if isinstance(type_, ir.IntegerType) and (type_.width == 64) != place.type.endswith("64"):
+            return False
+    return True
 
 
 def literal(value: ir.Value) -> ir.Value | int:

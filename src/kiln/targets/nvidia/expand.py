@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...base_dsl.compiler import report_at
-from ...base_dsl.diagnostics import DSLArchitectureError
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureError
 from ...dialects import cute
+from ...dialects.declaration import OpView
 from ...dialects.nvgpu.tma import TensorMap
 from ...hardware.architectures import Architecture
 from ...hardware.features import Feature
@@ -240,6 +241,21 @@ class Expander(lowering.Expander):
             )
             raise report_at(op.location, DSLArchitectureError, message, hint="pip install a newer nvidia-cuda-nvcc")
         self.module.ptx = max(self.module.ptx, feature.ptx)
+
+    def require_needs(self, op: OpView) -> None:
+        """Refuse an operation that needs what the architecture lacks, or of another CTA group than the kernel's."""
+        for feature, what in op.needs():
+            self.require(op, feature, what)
+        cta_group = getattr(op, "cta_group", None)
+        if cta_group is None:
+            return
+        if self.kernel.cta_group not in (0, cta_group):  # ptxas refuses two
+            message = (
+                f"{op.operation.name} has cta_group {cta_group} in a kernel with cta_group {self.kernel.cta_group}"
+            )
+            hint = "all tcgen05 instructions of a kernel have the same one: alloc, mma, cp and commit included"
+            raise report_at(op.location, CompilerDiagnosticError, message, hint=hint)
+        self.kernel.cta_group = cta_group
 
 
 @functools.lru_cache(maxsize=1024)

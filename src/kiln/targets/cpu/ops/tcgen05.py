@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -176,7 +175,7 @@ def _dealloc(x: Expander, op: tcgen05.Tcgen05Dealloc, b: Builder) -> None:
 
 
 @HANDLERS.calls(tcgen05.Tcgen05RelinquishAllocPermit, "cta_group")
-def relinquish(x: Expander, op: AnyOp, b: Builder, cta_group: int) -> None:
+def _relinquish(x: Expander, op: AnyOp, b: Builder, cta_group: int) -> None:
     """Let the block allocate no more tensor memory."""
     frame = _frame(x, op, cta_group)
     meeting = _together(x, op, b, "tcgen05_relinquish_alloc_permit", b.i32(0))
@@ -211,65 +210,71 @@ def _address_field(b: Builder, pointer: ir.Value) -> ir.Value:
     return b.binary("andi", b.binary("shrui", address, 4), 0x3FFF)
 
 
-def issue_mma(
+def _issue_mma(
     x: Expander,
     op: AnyOp,
     b: Builder,
+    mma: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaWs | tcgen05.Tcgen05MmaBlockScale,
     kind: str,
-    operands: dict[str, ir.Value],
-    accumulate: ir.Value,
-    flags: int,
-    masks: Sequence[ir.Value] = (),
-    **fields: Any,
+    operands: Sequence[str],
+    *,
+    flags: int = 0,
+    masks: Sequence[ir.Value] | None = None,
+    cta_group: int = 1,
+    **fields: ir.Value | int,
 ) -> None:
-    """Issue an MMA; `operands` and `fields` are those of `records.Mma`."""
-    frame = _frame(x, op, fields["cta_group"])
+    """Issue an MMA; `operands` are those of `mma`, and `fields` others, that `records.Mma` has by the same names."""
+    frame = _frame(x, op, cta_group)
     memory = x.at_entry(op.location).alloca(int_type(64), ctypes.sizeof(Mma) // 8)
     record = Fields(b, memory, Mma)
-    a = operands["a"]
-    if a.type == int_type(32):
+    values = {name: getattr(mma, name) for name in operands}
+    if mma.a.type == int_type(32):
         flags |= umma.A_IN_TENSOR_MEMORY
-        operands["a"] = b.value("arith.extui", int_type(64), (a,))
-    adds = b.value("arith.extui", int_type(32), (accumulate,))
+        values["a"] = b.value("arith.extui", int_type(64), (mma.a,))
+    adds = b.value("arith.extui", int_type(32), (mma.accumulate,))
     record.store("kind", umma.KINDS.index(kind))
     record.store("flags", b.binary("ori", adds, flags))
-    for name in ("d", "a", "b", "idesc", "sfa", "sfb", "vector", "scale_input_d", "zero_columns", "cta_group"):
-        record.store(name, operands.get(name, fields.get(name, 0)))
+    record.store("cta_group", cta_group)
+    for name in ("d", "a", "b", "idesc", "sfa", "sfb", "vector", "scale_input_d", "zero_columns"):
+        record.store(name, values.get(name, fields.get(name, 0)))
     record.store("site", _site(x, op, "tcgen05.mma"))
+    masks = masks or ()
     for number in range(8):
         b.store(masks[number] if number < len(masks) else b.i32(0), record.at("masks", 4 * number))
     _may_be_late(x, op, b, x.call(b, "kiln_cpu_tcgen05_mma", [frame, memory], int_type(64)), "tcgen05.mma")
     hooks_of(x, op).tensor_mma(b, memory)
 
 
-@HANDLERS.expands(tcgen05.Tcgen05Mma)
-def _mma(x: Expander, op: tcgen05.Tcgen05Mma, b: Builder) -> None:
-    operands = {"d": op.d, "a": op.a, "b": op.b, "idesc": op.idesc}
-    flags = umma.SHIFTS_A * op.a_shift
-    masks = op.disable_output_lane
-    scale = op.scale_input_d or 0
-    issue_mma(x, op, b, op.kind, operands, op.accumulate, flags, masks, cta_group=op.cta_group, scale_input_d=scale)
+_OPERANDS = ("d", "a", "b", "idesc")
 
 
-@HANDLERS.expands(tcgen05.Tcgen05MmaWs)
-def _mma_ws(x: Expander, op: tcgen05.Tcgen05MmaWs, b: Builder) -> None:
-    operands = {"d": op.d, "a": op.a, "b": op.b, "idesc": op.idesc}
-    for mask in op.zero_column_mask:
-        operands["zero_columns"] = mask
-    issue_mma(x, op, b, op.kind, operands, op.accumulate, umma.WS, cta_group=1)
+@HANDLERS.takes(tcgen05.Tcgen05Mma)
+def _mma(x: Expander, op: AnyOp, b: Builder, f: tcgen05.Tcgen05Mma) -> None:
+    flags = umma.SHIFTS_A * bool(f.a_shift)
+    masks = f.disable_output_lane
+    scale = f.scale_input_d or 0
+    _issue_mma(x, op, b, f, f.kind, _OPERANDS, flags=flags, masks=masks, cta_group=f.cta_group, scale_input_d=scale)
 
 
-@HANDLERS.expands(tcgen05.Tcgen05MmaBlockScale)
-def _mma_block_scale(x: Expander, op: tcgen05.Tcgen05MmaBlockScale, b: Builder) -> None:
-    operands = {"d": op.d, "a": op.a, "b": op.b, "idesc": op.idesc, "sfa": op.sfa, "sfb": op.sfb}
-    issue_mma(x, op, b, op.kind, operands, op.accumulate, 0, cta_group=op.cta_group, vector=op.block)
+@HANDLERS.takes(tcgen05.Tcgen05MmaWs)
+def _mma_ws(x: Expander, op: AnyOp, b: Builder, f: tcgen05.Tcgen05MmaWs) -> None:
+    mask = f.zero_column_mask
+    if isinstance(mask, list):  # of an operation: none or one
+        mask = next(iter(mask), None)
+    _issue_mma(x, op, b, f, f.kind, _OPERANDS, flags=umma.WS, zero_columns=0 if mask is None else mask)
+
+
+@HANDLERS.takes(tcgen05.Tcgen05MmaBlockScale)
+def _mma_block_scale(x: Expander, op: AnyOp, b: Builder, f: tcgen05.Tcgen05MmaBlockScale) -> None:
+    kind, block = f.scaling
+    _issue_mma(x, op, b, f, kind, (*_OPERANDS, "sfa", "sfb"), cta_group=f.cta_group, vector=block)
 
 
 # --- copy, shift, commit ---------------------------------------------------------------------------------------------
 
 
 @HANDLERS.calls(tcgen05.Tcgen05Cp, "address", "descriptor", "shape", "format", "cta_group")
-def cp(
+def _cp(
     x: Expander,
     op: AnyOp,
     b: Builder,
@@ -287,7 +292,7 @@ def cp(
 
 
 @HANDLERS.calls(tcgen05.Tcgen05Shift, "address", "cta_group")
-def shift(x: Expander, op: AnyOp, b: Builder, address: ir.Value, cta_group: int) -> None:
+def _shift(x: Expander, op: AnyOp, b: Builder, address: ir.Value, cta_group: int) -> None:
     """Shift 8 columns of 32 lanes of tensor memory down by a lane."""
     operands = [_frame(x, op, cta_group), address, b.i32(cta_group)]
     _may_be_late(x, op, b, x.call(b, "kiln_cpu_tcgen05_shift", operands, int_type(64)), "tcgen05.shift")
@@ -295,11 +300,13 @@ def shift(x: Expander, op: AnyOp, b: Builder, address: ir.Value, cta_group: int)
 
 
 @HANDLERS.calls(tcgen05.Tcgen05Commit, "mbarrier", "mask", "cta_group")
-def commit(x: Expander, op: AnyOp, b: Builder, mbarrier: ir.Value, masks: Sequence[ir.Value], cta_group: int) -> None:
+def _commit(
+    x: Expander, op: AnyOp, b: Builder, mbarrier: ir.Value, mask: list[ir.Value] | ir.Value | None, cta_group: int
+) -> None:
     """Arrive at mbarriers when all that the thread issued is complete."""
-    blocks = b.i32(-1)
-    for mask in masks:
-        blocks = b.value("arith.extui", int_type(32), (mask,))
+    if isinstance(mask, list):  # of an operation: none or one
+        mask = next(iter(mask), None)
+    blocks = b.i32(-1) if mask is None else b.value("arith.extui", int_type(32), (mask,))
     operands = [_frame(x, op, cta_group), mbarrier, blocks]
     hooks = hooks_of(x, op)
     hooks.tensor_commit(b, mbarrier, blocks)
@@ -409,7 +416,7 @@ def _st(x: Expander, op: tcgen05.Tcgen05St, b: Builder) -> None:
 
 
 @HANDLERS.calls(tcgen05.Tcgen05Wait, "kind")
-def wait(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
+def _wait(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
     """Wait until the warp's loads or stores are complete."""
     frame = _frame(x, op)
     hooks_of(x, op).tensor_waits(b, kind == "st")
@@ -419,7 +426,7 @@ def wait(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
     leave(b, _together(x, op, b, f"tcgen05_wait.{kind}", b.i32(0)))
 
 
-@HANDLERS.expands(tcgen05.Tcgen05Fence)
-def _fence(x: Expander, op: tcgen05.Tcgen05Fence, b: Builder) -> None:
+@HANDLERS.calls(tcgen05.Tcgen05Fence, "kind")
+def _fence(x: Expander, op: AnyOp, b: Builder, kind: str) -> None:
     x.kernel_only(op)
-    hooks_of(x, op).tensor_fence(b, op.kind == "before_thread_sync")
+    hooks_of(x, op).tensor_fence(b, kind == "before_thread_sync")

@@ -8,7 +8,7 @@ next.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ....dialects.nvgpu import OPERATIONS
@@ -34,8 +34,8 @@ PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x
 ORDERS = ("acquire", "release", "relaxed", "acq_rel", "volatile", "weak", "mmio", "sc")
 
 
-_OPERATIONS = {op.PTX.line: op.OPERATION_NAME for op in OPERATIONS if op.PTX is not None}
-"""The operations that are one instruction, by its form."""
+_OPERATIONS = {form.line: op for op in OPERATIONS for form in op.PTX}
+"""The operations that are one instruction, by its forms."""
 
 
 class Refused(Exception):
@@ -246,14 +246,17 @@ class Machine:
         except UnknownForm as reason:
             raise Refused(str(reason)) from None
         handler = self.instructions.get(statement.name if reading is None else reading.form.line)
+        others: tuple[Form, ...] = ()
         if handler is None and reading is not None and reading.form.line in _OPERATIONS:
-            expand = self.x.module.handlers[_OPERATIONS[reading.form.line]].of_fields
+            operation = _OPERATIONS[reading.form.line]
+            others = operation.PTX
+            expand = self.x.module.handlers[operation.OPERATION_NAME].of_fields
             handler = Handler(lambda machine, fields: expand(machine.x, machine.op, machine.b, fields))
         if handler is None:
             opcodes = [] if reading else FORMS.opcodes(statement.name)
             there_are = f": there are {', '.join(opcodes)}" if opcodes else ""
             raise Refused(f"the instruction is not known to the CPU target{there_are}")
-        made = handler.expand(self, statement if reading is None else Fields(self, reading))
+        made = handler.expand(self, statement if reading is None else Fields(self, reading, others))
         if made is not None:
             self.set(statement.operands[0], made)
 
@@ -286,11 +289,13 @@ class Fields:
     """An instruction as its form names its parts: values of modifiers, and operands, which are read when they are asked for.
 
     A register is an integer of the type's width, an f32 or f64 a float, an address a host pointer, `imm` a number, a
-    vector a list. Destinations and operands without a type are as they are written. What is missing is None.
+    vector a list. Destinations and operands without a type are as they are written. What is missing is None, as is what
+    only other forms of the operation have.
     """
 
-    def __init__(self, machine: Machine, reading: Reading) -> None:
+    def __init__(self, machine: Machine, reading: Reading, others: Iterable[Form] = ()) -> None:
         self.form = reading.form
+        self._names = {name for form in (reading.form, *others) for name in form.names}
         self._machine = machine
         self._reading = reading
         self._read: dict[str, Any] = {}
@@ -304,7 +309,9 @@ class Fields:
         operands = self._reading.operands
         place = next((place for place in self.form.places if place.name == name), None)
         if place is None:
-            return self._reading.fields[name]
+            if name not in self._names:
+                raise AttributeError(f"{self.form} has no {name}")
+            return self._reading.fields.get(name)
         operand = operands.get(name)
         if operand is None or place.out or not place.type:
             return operand
