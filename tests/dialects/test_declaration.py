@@ -26,8 +26,6 @@ NAMES = {
     "cute/tensor/tensor.py": 1,
     "targets/cpu/checks.py": 2,
     "targets/cpu/expand.py": 2,
-    "targets/cpu/sanitizer/instrument.py": 1,
-    "targets/cpu/sanitizer/undefined.py": 33,
     "targets/host/lower.py": 2,
     "targets/lowering/expansion.py": 2,
     "targets/lowering/vector_legalisation.py": 1,

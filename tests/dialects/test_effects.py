@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from operation_examples import ARGUMENTS, CONSTANTS, EXAMPLES
 
+from kiln.analysis import effects as analysis
 from kiln.base_dsl.compiler import Compilation
 from kiln.base_dsl.diagnostics import DSLBaseError
 from kiln.dialects import cute, nvgpu
@@ -72,10 +73,13 @@ def test_an_operation_says_what_it_does(kind: type[OpView]) -> None:
 def test_an_operation_speaks_of_its_own_operands(kind: type[OpView]) -> None:
     for access in (*kind.READS, *kind.WRITES):
         assert access.operand in kind.OPERANDS
-        assert not access.value or access.bytes is None
         if isinstance(access.bytes, str):
             assert access.bytes in {**kind.OPERANDS, **kind.ATTRIBUTES}
-    assert {access.value for access in kind.WRITES} <= {"", *kind.OPERANDS}
+    stored = {access.value for access in kind.WRITES}
+    assert stored <= {"", *kind.OPERANDS}
+    assert "value" in stored or "value" not in kind.OPERANDS or not kind.WRITES, (
+        f"{kind.__name__} says not what it stores"
+    )
     assert {access.value for access in kind.READS} <= {"", *kind.RESULTS}
     assert not kind.MBARRIER or kind.OPERANDS[kind.MBARRIER] is Pointer
     assert kind.ORDERS in ("", *ORDERS)
@@ -115,9 +119,9 @@ def test_what_waits_for_an_engine_may_be_waited_in_or_says_why_not() -> None:
 # --- PTX -------------------------------------------------------------------------------------------------------------
 
 
-def kernel(name: str) -> ir.Module:
-    """A kernel with the example of an operation."""
-    text = EXAMPLES[name][0]
+def kernel(name: str, text: str = "") -> ir.Module:
+    """A kernel with the example of an operation, or with another text."""
+    text = text or EXAMPLES[name][0]
     if name == "cute_nvgpu.wgmma":  # its accumulator is the kernel's own
         text = f'%made = "cute.alloc_rmem"() {{count = 128 : i64}} : () -> {ARGUMENTS["%r"]}\n' + text.replace(
             "%r", "%made"
@@ -205,8 +209,8 @@ class _Told(Exception):
     """The detector has been told: there is nothing to compile."""
 
 
-def told_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Told:
-    """What the detector is told of an example."""
+def told_of(module: ir.Module, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """What the detector is told of a kernel."""
     told = Told(set(), set(), set())
     check = Instrumentation.checked_address
     call = Instrumentation.call
@@ -224,15 +228,14 @@ def told_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Told:
         told.events.add(event)
         return call(self, expansion, b, event, *arguments)
 
-    monkeypatch.setattr(Instrumentation, "checked_address", checked_address)
-
     def stop(self: Any) -> None:
         raise _Told
 
-    monkeypatch.setattr(Instrumentation, "call", called)
-    monkeypatch.setattr(cpu.KernelExpansion, "finish", stop)
-    with pytest.raises(_Told):
-        cpu.lower(Compilation(kernel(name), "f"), Arch["sm_100a"], ("race", "memory", "sync"))
+    with monkeypatch.context() as patch, pytest.raises(_Told):
+        patch.setattr(Instrumentation, "checked_address", checked_address)
+        patch.setattr(Instrumentation, "call", called)
+        patch.setattr(cpu.KernelExpansion, "finish", stop)
+        cpu.lower(Compilation(module, "f"), Arch["sm_100a"], ("race", "memory", "sync"))
     return told
 
 
@@ -249,7 +252,7 @@ OF_ENGINES = {"box", "request", "tensor_access", "tensor_copy", "tensor_mma", "t
 def _bytes(op: ir.Operation, access: Access) -> int | None:
     """The bytes of an access, if they are constant."""
     kind = OPERATIONS[op.name]
-    if access.value:
+    if access.value and access.bytes is None:
         values = [*op.operands, *op.results]
         type_ = values[[*kind.OPERANDS, *kind.RESULTS].index(access.value)].type
         elements = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
@@ -265,7 +268,7 @@ def test_the_detector_is_told_what_the_declaration_says(name: str, monkeypatch: 
     (op,) = find(module.operation, (name,))
     kind = OPERATIONS[name]
     said = effects(kind)
-    told = told_of(name, monkeypatch)
+    told = told_of(kernel(name), monkeypatch)
     for what, events in EVENTS.items():
         if (name, what) != ("cute_nvgpu.cp_async_mbarrier_arrive", "commits"):  # an arrival with the engine's number
             assert (what in said) == bool(events & told.events), what
@@ -280,3 +283,61 @@ def test_the_detector_is_told_what_the_declaration_says(name: str, monkeypatch: 
         assert accesses == told.accesses - {("reads", 8)}
     else:
         assert accesses == told.accesses
+
+
+# --- values that nobody set ------------------------------------------------------------------------------------------
+
+
+def watched(name: str, unset: int | None) -> str:
+    """The example of an operation whose result is stored, with an operand that nobody set."""
+    before, _, example = EXAMPLES[name][0].rpartition("\n")
+    start, operands, rest = re.fullmatch(r'("[\w.]+"\()([^)]*)(\).*)', example).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    names = operands.split(", ")
+    if unset is not None:
+        before += f'\n%unset = "cute.undef"() : () -> {number_type(names[unset])}'
+        names[unset] = "%unset"
+    example = f"{start}{', '.join(names)}{rest}"
+    result = rest.rpartition(" -> ")[2]
+    if result == "()":
+        return f"{before}\n{example}"
+    element = result.removeprefix("vector<").partition("x")[2].rstrip(">") if "<" in result else result
+    pointer = f'!cute.ptr<{element}, "gmem", 16>'
+    return f"""{before}
+        %result = {example}
+        %place = "cute.int_to_ptr"(%w) : (i64) -> {pointer}
+        "cute.store"(%result, %place, %zero) : ({result}, {pointer}, i32) -> ()"""
+
+
+def number_type(operand: str) -> str:
+    """The type of an operand that is a number, or a vector of numbers."""
+    type_ = "i32" if operand in CONSTANTS else ARGUMENTS.get(operand, "!")
+    return "" if type_.startswith(("!", "tuple")) else type_
+
+
+def followed(kind: type[OpView]) -> list[int]:
+    """The operands of an operation that it stores, or computes its result with."""
+    operands = re.findall(r"%\w+", EXAMPLES[kind.OPERATION_NAME][0].rpartition("\n")[2].partition(")")[0])
+    numbers = [number for number, operand in enumerate(operands) if number_type(operand)]
+    places = list(kind.OPERANDS)
+    stored = [(places.index(one.operand), places.index(one.value)) for one in kind.WRITES if one.value]
+    if stored:
+        return [
+            value for address, value in stored if address not in numbers
+        ]  # tensor memory is as private as registers
+    if not analysis.computes(kind.OPERATION_NAME) or isinstance(kind.ALIAS, Alias):
+        return []
+    return numbers[:1] if kind.CONVERGED == "mask" else numbers
+
+
+FOLLOWED = [
+    (name, number)
+    for name, kind in OPERATIONS.items()
+    if name in cpu.HANDLERS and name not in HOST
+    for number in followed(kind)
+]
+
+
+@pytest.mark.parametrize(("name", "number"), FOLLOWED, ids=[f"{name} {number}" for name, number in FOLLOWED])
+def test_the_detector_follows_what_nobody_set(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "undefined" not in told_of(kernel(name, watched(name, None)), monkeypatch).events
+    assert "undefined" in told_of(kernel(name, watched(name, number)), monkeypatch).events

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 from ..dialects.cute.types import Cute
-from ..dialects.declaration import DECLARED, PURE, Access
+from ..dialects.declaration import DECLARED, PURE, Access, Alias
+from ..mlir import ir
 
 
 def reads(op: str, number: int) -> bool:
@@ -24,6 +25,59 @@ def in_host_code(op: str) -> bool:
     return kind is not None and kind.dialect is Cute and kind.TRAITS is PURE and bool(kind.OPERANDS)
 
 
+def uses_memory(op: str, number: int) -> bool:
+    """Return whether an operation accesses the memory that an operand leads to, or passes its address on.
+
+    It is True for operations of other dialects.
+    """
+    kind = DECLARED.get(op)
+    return kind is None or number in _numbers(op, "READS") | _numbers(op, "WRITES") | _others(op)
+
+
+def stored(op: ir.Operation) -> ir.Value | None:
+    """Return the value that an operation stores from registers to memory other threads see; None if it stores none.
+
+    Tensor memory, whose addresses are integers, is not meant.
+    """
+    for address, value in _stores(op.name):
+        if not isinstance(op.operands[address].type, ir.IntegerType):
+            return op.operands[value]
+    return None
+
+
+@functools.cache
+def _stores(op: str) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of the operands with the address and the value, for each value that is stored."""
+    kind = DECLARED.get(op)
+    number = [] if kind is None else list(kind.OPERANDS)
+    stored = () if kind is None else [access for access in kind.WRITES if access.value]
+    return tuple((number.index(access.operand), number.index(access.value)) for access in stored)
+
+
+@functools.cache
+def computes(op: str) -> bool:
+    """Return whether the results of an operation depend on its operands themselves, and on no memory."""
+    kind = DECLARED.get(op)
+    return kind is not None and bool(kind.RESULTS) and not (kind.READS or kind.MBARRIER)
+
+
+@functools.cache
+def from_lanes(op: str) -> bool:
+    """Return whether the result depends on the first operand of all lanes in the operand `mask`."""
+    kind = DECLARED.get(op)
+    return kind is not None and kind.CONVERGED == "mask" and bool(kind.RESULTS)
+
+
+@functools.cache
+def may_order(op: str) -> bool:
+    """Return whether an operation may order accesses before it with accesses after it."""
+    kind = DECLARED.get(op)
+    if kind is None:
+        return not op.startswith(("arith.", "math.", "vector."))
+    said = (kind.WRITES, kind.ENGINE, kind.COMMITS, kind.AWAITS, kind.MBARRIER, kind.ORDERS, kind.WAITS, kind.STAYS)
+    return any(said)
+
+
 @functools.cache
 def is_same_in(op: str, group: str) -> bool:
     """Return whether the threads of a group ("warp" or "cta") get the same result if their operands are the same.
@@ -31,7 +85,7 @@ def is_same_in(op: str, group: str) -> bool:
     It is False for what reads memory, and for operations of other dialects.
     """
     kind = DECLARED.get(op)
-    if kind is None or kind.READS or kind.MBARRIER or kind.ENGINE is not None:
+    if kind is None or kind.READS or kind.MBARRIER:
         return False
     return kind.VARIES not in (("thread",) if group == "warp" else ("thread", "warp"))
 
@@ -43,3 +97,11 @@ def _numbers(op: str, accesses: str) -> frozenset[int]:
         return frozenset()
     places: tuple[Access, ...] = getattr(kind, accesses)
     return frozenset(list(kind.OPERANDS).index(access.operand) for access in places)
+
+
+@functools.cache
+def _others(op: str) -> frozenset[int]:
+    """Return the numbers of operands that are mbarriers, or whose memory results lead to."""
+    kind = DECLARED[op]
+    names = {kind.MBARRIER, kind.ALIAS.operand if isinstance(kind.ALIAS, Alias) else ""}
+    return frozenset(number for number, name in enumerate(kind.OPERANDS) if name in names)

@@ -92,9 +92,10 @@ class Access(NamedTuple):
     operand: str
     """The operand that leads to it: a pointer, a memref, a descriptor, a tensor map or an address in tensor memory."""
     bytes: "int | str | None" = None
-    """How many bytes from there on: a number, or the operand or attribute that has it. None if that does not follow."""
+    """How many bytes from there on: a number, or the operand or attribute that has it. None: those of `value`, or
+    unknown."""
     value: str = ""
-    """The operand that is stored, or the result that is loaded, if they are registers: the bytes are its."""
+    """The operand that is stored, or the result that is loaded, if they are registers."""
 
 
 Accesses: TypeAlias = "Access | str | Sequence[Access | str]"

@@ -68,11 +68,9 @@ def _effects(op: type[OpView]) -> str:
 
 
 def _accessed(access: Access) -> str:
-    size = (
-        f"`{access.value}`" if access.value else access.bytes if isinstance(access.bytes, int) else f"`{access.bytes}`"
-    )
-    bytes_ = f" ({size}{' bytes' * (not access.value)})" if access.value or access.bytes is not None else ""
-    return f"`{access.operand}`{bytes_}"
+    size = f"{access.bytes}" if isinstance(access.bytes, int) else f"`{access.bytes}`"
+    words = [f"{size} bytes"] * (access.bytes is not None) + [f"`{access.value}`"] * bool(access.value)
+    return f"`{access.operand}`" + (f" ({' of '.join(words)})" if words else "")
 
 
 def _entry(title: str, thing: Any) -> str:

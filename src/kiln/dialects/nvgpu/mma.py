@@ -182,7 +182,12 @@ def _wrong_address(op: "LdMatrix | LdMatrixBytes | StMatrix | StMatrixBytes") ->
 
 
 class LdMatrix(
-    CuteNvgpu.Operation, name="ldmatrix", reads=Access("pointer", 16), converged="warp", waits=True, alias=None
+    CuteNvgpu.Operation,
+    name="ldmatrix",
+    reads=Access("pointer", 16, "result"),
+    converged="warp",
+    waits=True,
+    alias=None,
 ):
     """Load `count` (1, 2, 4) 8x8 matrices of 16-bit elements from shared memory: a vector of `count` i32 registers.
 
@@ -212,7 +217,12 @@ def ldmatrix(
 
 
 class LdMatrixBytes(
-    CuteNvgpu.Operation, name="ldmatrix_bytes", reads=Access("pointer", 16), converged="warp", waits=True, alias=None
+    CuteNvgpu.Operation,
+    name="ldmatrix_bytes",
+    reads=Access("pointer", 16, "result"),
+    converged="warp",
+    waits=True,
+    alias=None,
 ):
     """Load `count` (1, 2) 16x16 matrices of bytes from shared memory, transposed: a vector of 2 `count` i32 registers.
 
@@ -235,7 +245,9 @@ def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | 
     return emit_value("cute_nvgpu.ldmatrix_bytes", type_, (pointer,), attributes(count=count, unpack=unpack))
 
 
-class StMatrix(CuteNvgpu.Operation, name="stmatrix", writes=Access("pointer", 16), converged="warp", waits=True):
+class StMatrix(
+    CuteNvgpu.Operation, name="stmatrix", writes=Access("pointer", 16, "value"), converged="warp", waits=True
+):
     """Store `count` 8x8 matrices from `count` i32 registers, as the inverse of `ldmatrix` (sm_90 and later)."""
 
     pointer: Operand[Pointer]
@@ -251,7 +263,7 @@ stmatrix: Build = StMatrix.build
 
 
 class StMatrixBytes(
-    CuteNvgpu.Operation, name="stmatrix_bytes", writes=Access("pointer", 16), converged="warp", waits=True
+    CuteNvgpu.Operation, name="stmatrix_bytes", writes=Access("pointer", 16, "value"), converged="warp", waits=True
 ):
     """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from `count` i32 registers.
 

@@ -318,7 +318,7 @@ tensor_map_prefetch: Build = TensorMapPrefetch.build
 
 
 class TensorMapReplace(
-    CuteNvgpu.Operation, name="tensor_map_replace", reads=Access("map", 128), writes=Access("map", 128)
+    CuteNvgpu.Operation, name="tensor_map_replace", reads=Access("map", 128), writes=Access("map", 128, "value")
 ):
     """Replace a field of a tensor map in shared or global memory, of mode `ordinal` if each mode has one (sm_90a).
 

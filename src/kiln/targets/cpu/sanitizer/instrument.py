@@ -11,7 +11,7 @@ import functools
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....analysis import pointers
+from ....analysis import effects, pointers
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
 from ....base_dsl.sanitizing import BOUNDS
@@ -184,7 +184,7 @@ class Instrumentation(ReportFacts):
                 user = op.operation
                 if user in users and not waited:
                     self.call(expansion, Builder(ir.InsertionPoint(user), user.location), "tensor_used")
-                waited = (waited or user in users) and user.name.startswith(_ORDER_NOTHING)
+                waited = (waited or user in users) and not effects.may_order(user.name)
 
     def enter(self, x: Expander) -> None:
         """Let the scheduler run a kernel even if nothing in it waits, unless its threads never synchronize."""
@@ -635,8 +635,6 @@ _REGISTER_MOVES = {
     "arith.bitcast",
 }
 """Operations that only rename registers: they do not wait for a load of their operand."""
-_ORDER_NOTHING = ("arith.", "math.", "vector.", "cute.load")
-"""Between two uses with only such operations between them nothing can be ordered."""
 
 
 def _launches_together(module: ir.Module) -> bool:

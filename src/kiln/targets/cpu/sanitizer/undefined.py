@@ -13,14 +13,17 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....analysis import effects, pointers
+from ....analysis.values import sources, targets
 from ....base_dsl.compiler import source_span
 from ....dialects import cute
+from ....dialects.declaration import DECLARED
 from ....dialects.declaration import attributes as dialect_attributes
-from ....dialects.nvgpu.mma import MmaSync
+from ....dialects.nvgpu.mma import MmaBlockScale, MmaSync
 from ....dialects.nvgpu.warp import Shuffle, shuffle, vote
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....hardware import mma_shapes
-from ....mlir import ir, terminator
+from ....mlir import ir
 from ...lowering.builder import Builder, flat_type, int_type, like, reshape
 from ...lowering.memory import private_bytes
 from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
@@ -29,8 +32,6 @@ if TYPE_CHECKING:
     from ..expand import Expansion
     from .instrument import Instrumentation
 
-_MOVED = {"cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.cast_memref", "cute.iter", "cute.through"}
-"""Operations whose result points into the memory of their first operand."""
 _SHAPING = {
     "vector.extract",
     "vector.insert",
@@ -45,21 +46,13 @@ _SHAPING = {
     "vector.interleave",
 }
 """Operations that only move elements: shadows move in the same way."""
-_COMPUTING = {
-    "cute_nvgpu.approx",
-    "cute_nvgpu.prmt",
-    "cute_nvgpu.lop3",
-    "cute_nvgpu.packed_f32x2",
-    "cute_nvgpu.warp_uniform",
-    "vector.fma",
-    "vector.bitcast",
-}
-_SHUFFLE = "cute_nvgpu.shuffle"
-_TOGETHER = {"cute_nvgpu.vote", "cute_nvgpu.redux"}
-"""Warp operations whose result depends on the first operand of every lane."""
-_MMA = "cute_nvgpu.mma_sync"
-_SCALED_MMA = "cute_nvgpu.mma_block_scale"
+_COMPUTING = {*_SHAPING, "vector.bitcast", "vector.fma", "vector.reduction"}
+_LOAD = cute.Load.OPERATION_NAME
+_STORE = cute.Store.OPERATION_NAME
+_UNDEF = cute.Undef.OPERATION_NAME
 _ASSEMBLY = "llvm.inline_asm"
+_STRUCTURES = {_ASSEMBLY, "llvm.extractvalue"}
+"""Operations of structures: several results of assembly are one, unset as a whole."""
 _WRITING = re.compile(r"(?<![\w.%])(st|red|atom|stmatrix)\b")
 """Instructions of PTX that write to memory."""
 _ONES = {
@@ -75,24 +68,6 @@ _ONES = {
     "f64": 0x3FF0000000000000,
 }
 """A register of ones, by the type of its elements."""
-_HARMLESS = {
-    ("cute.load", 0),
-    ("cute.store", 1),
-    ("cute.leaf", 0),
-    ("cute.bounds", 0),
-    ("cute_nvgpu.wgmma", 0),
-    ("cute_nvgpu.wgmma", 1),
-}
-"""Uses of a register tensor's address that are tracked, or are harmless."""
-_STORES = {
-    "cute.store": 0,
-    "cute_nvgpu.ordered_store": 1,
-    "cute_nvgpu.atomic_rmw": 1,
-    "cute_nvgpu.stmatrix": 1,
-    "cute_nvgpu.atomic_cas": 2,
-}
-"""Operations that write a value to memory, with the number of that operand."""
-
 
 _Slot = tuple[ir.Value, ir.Type]
 """Memory for a shadow, and its type there."""
@@ -133,6 +108,8 @@ class _Watch:
         self.maybe: set[ir.Value] = set()
         """Values that may be unset."""
         self.shadows: dict[ir.Value, ir.Value] = {}
+        self.slots: dict[ir.Value, _Slot] = {}
+        """Memory for the shadows of values that `scf` passes on."""
 
     def run(self) -> None:
         def visit(op: ir.Operation) -> ir.WalkResult:
@@ -189,13 +166,16 @@ class _Watch:
             found[value] = place
             for use in value.uses:
                 user = use.owner.operation
-                if user.name in _MOVED and use.operand_number == 0:
+                number = use.operand_number
+                derived = pointers.derived(user, number)
+                if derived is not None:
                     moved = place
                     if step := cute.PtrAdd.of(user):
                         moved = place.moved(step.offset, cute.element_bits(cute.info(value.type).element))
-                    todo.append((user.results[0], moved))
-                elif (user.name, use.operand_number) not in _HARMLESS:
-                    return
+                    todo.append((derived, moved))
+                elif not cute.access_through(user, number) and not Wgmma.of(user):
+                    if effects.uses_memory(user.name, number):
+                        return
         self.places.update(found)
 
     def _address(
@@ -251,54 +231,21 @@ class _Watch:
 
     def _spread_to(self, op: ir.Operation) -> None:
         name = op.name
-        load = cute.Load.of(op)
-        if (load and load.source in self.places) or name == "cute.undef":
+        if name == _UNDEF or (name == _LOAD and cute.Load(op).source in self.places):
             self._add(op.results[0])
-        elif name == _SHUFFLE or name in _TOGETHER:
+        elif effects.from_lanes(name):
             if op.operands[0] in self.maybe:
                 self._add(op.results[0])
-        elif name in (_MMA, _SCALED_MMA, _ASSEMBLY, "llvm.extractvalue"):
-            if any(operand in self.maybe for operand in op.operands):
-                self.maybe.update(op.results)  # several results of assembly are one structure, unset as a whole
-        elif (
-            name.startswith(("arith.", "math.")) or name in _SHAPING or name in _COMPUTING or name == "vector.reduction"
-        ):
+        elif name.startswith("scf."):
+            for number, value in enumerate(op.operands):
+                if value in self.maybe:
+                    for target in targets(op, number):
+                        self._add(target)
+        elif effects.computes(name) or name.startswith(("arith.", "math.")) or name in _COMPUTING:
             if len(op.results) == 1 and any(operand in self.maybe for operand in op.operands):
                 self._add(op.results[0])
-        elif name in ("scf.yield", "scf.condition"):
-            for value, targets in self._passed(op):
-                if value in self.maybe:
-                    for target in targets:
-                        self._add(target)
-        elif name in ("scf.for", "scf.while"):
-            for value, target in self._started(op):
-                if value in self.maybe:
-                    self._add(target)
-
-    def _passed(self, op: ir.Operation) -> list[tuple[ir.Value, list[ir.Value]]]:
-        """Return pairs of a value and its targets, for the terminator of a region."""
-        parent = op.parent.operation  # pyright: ignore[reportOptionalMemberAccess]
-        values = list(op.operands)[1 if op.name == "scf.condition" else 0 :]
-        if op.name == "scf.condition":
-            targets = [[r, a] for r, a in zip(parent.results, parent.regions[1].blocks[0].arguments)]
-        elif parent.name == "scf.if":
-            targets = [[r] for r in parent.results]
-        elif parent.name == "scf.for":
-            targets = [[r, a] for r, a in zip(parent.results, list(parent.regions[0].blocks[0].arguments)[1:])]
-        elif parent.name == "scf.while":
-            targets = [[a] for a in parent.regions[0].blocks[0].arguments]
-        else:
-            targets = [[] for _ in values]
-        return list(zip(values, targets))
-
-    def _started(self, op: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
-        """Return pairs of a loop's initial value and its target: a block argument, or a result if there is no
-        iteration."""
-        arguments = list(op.regions[0].blocks[0].arguments)
-        if op.name == "scf.while":
-            return list(zip(op.operands, arguments))
-        inits = list(op.operands)[3:]
-        return [*zip(inits, arguments[1:]), *zip(inits, op.results)]
+        elif name in _STRUCTURES and any(operand in self.maybe for operand in op.operands):
+            self.maybe.update(op.results)
 
     # -- shadows -----------------------------------------------------------------------------------------
 
@@ -336,29 +283,35 @@ class _Watch:
                 result = shadow if result is None else b.binary("ori", result, shadow)
         return result if result is not None else b.const(like(type_, int_type(1)), 0)
 
-    def _slots(self, values: Iterable[ir.Value]) -> dict[int, _Slot]:
-        """Return memory for the shadows that cross a region: of those values that may be unset, by their positions."""
-        slots: dict[int, _Slot] = {}
-        for number, value in enumerate(values):
-            if value in self.maybe:
-                first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
-                type_ = like(value.type, int_type(8))
-                slots[number] = first.alloca(type_), type_
-        return slots
+    def _slot(self, value: ir.Value) -> _Slot:
+        """Return new memory for the shadow of a value that `scf` passes on."""
+        first = Builder(ir.InsertionPoint.at_block_begin(self.entry), self.func.location)
+        type_ = like(value.type, int_type(8))
+        return first.alloca(type_), type_
 
-    def _keep(self, before: ir.Operation, values: Sequence[ir.Value], slots: dict[int, _Slot]) -> None:
-        """Before an operation, store the shadows of values."""
-        b = Builder(ir.InsertionPoint(before), before.location)
-        for number, (place, type_) in slots.items():
-            b.store(b.value("arith.extui", type_, (self._shadow(b, values[number]),)), place)
+    def _keep(self, op: ir.Operation) -> None:
+        """Before an operation of `scf`, store the shadows of values that it passes on, and report unset ones that
+        decide where it goes."""
+        deciding: list[ir.Value] = []
+        for number, value in enumerate(op.operands):
+            passed = targets(op, number)
+            if not passed:
+                deciding.append(value)
+            elif passed[0] in self.maybe:
+                slot = self.slots.get(passed[0]) or self._slot(passed[0])
+                self.slots.update(dict.fromkeys(passed, slot))
+                b = Builder(ir.InsertionPoint(op), op.location)
+                place, type_ = slot
+                b.store(b.value("arith.extui", type_, (self._shadow(b, value),)), place)
+        self._decides(op, deciding, "branch")
 
-    def _recall(
-        self, at: ir.InsertionPoint, op: ir.Operation, values: Sequence[ir.Value], slots: dict[int, _Slot]
-    ) -> None:
-        """At a place inside or after an operation, load the shadows of values."""
+    def _recall(self, at: ir.InsertionPoint, op: ir.Operation, passed: Iterable[ir.Value]) -> None:
+        """At a place inside or after an operation of `scf`, load the shadows of values that it passed there."""
         b = Builder(at, op.location)
-        for number, (place, type_) in slots.items():
-            self.shadows[values[number]] = b.compare("ne", b.load(type_, place), b.const(type_, 0))
+        for value in passed:
+            if value in self.slots:
+                place, type_ = self.slots[value]
+                self.shadows[value] = b.compare("ne", b.load(type_, place), b.const(type_, 0))
 
     # -- the walk ----------------------------------------------------------------------------------------
 
@@ -368,38 +321,34 @@ class _Watch:
 
     def _visit(self, op: ir.Operation) -> None:
         name = op.name
-        after = (
-            Builder(ir.InsertionPoint.after(op), op.location) if name not in ("scf.yield", "scf.condition") else None
-        )
-        if name == "cute.alloc_rmem":
+        if name.startswith("scf."):
+            self._pass_on(op)
+        elif name == cute.AllocRmem.OPERATION_NAME:
             if op.result in self.places:
                 self._forget(op, self.places[op.result].array)
-        elif name == "cute.load":
+        elif name == _LOAD:
             self._load(op)
-        elif (store := cute.Store.of(op)) and store.target in self.places:
+        elif name == _STORE and cute.Store(op).target in self.places:
             self._store(op)
-        elif name == "cute_nvgpu.wgmma":
+        elif name == Wgmma.OPERATION_NAME:
             self._wgmma(op)
-        elif name in _STORES:
-            self._decides(op, [op.operands[_STORES[name]]], "write")
-            self._decides(op, [v for i, v in enumerate(op.operands) if i != _STORES[name]], "address")
-        elif name == _ASSEMBLY:
-            if _WRITING.search(op.attributes["asm_string"].value):  # pyright: ignore[reportAttributeAccessIssue]
-                self._decides(op, list(op.operands), "write")
-            if len(op.results) and op.results[0] in self.maybe and after is not None:
-                self.shadows[op.results[0]] = self._computed(op, after)
-        elif name == "scf.if":
-            self._if(op)
-        elif name == "scf.for":
-            self._for(op)
-        elif name == "scf.while":
-            self._while(op)
-        elif len(op.results) == 1 and op.results[0] in self.maybe and after is not None:
-            self.shadows[op.results[0]] = self._computed(op, after)
-        else:
-            for region in op.regions:
-                for block in region.blocks:
-                    self._block(block)
+        elif (value := effects.stored(op)) is not None:
+            self._decides(op, [value], "write")
+            self._decides(op, [operand for operand in op.operands if operand != value], "address")
+        elif name == _ASSEMBLY and _WRITING.search(op.attributes["asm_string"].value):  # pyright: ignore[reportAttributeAccessIssue]
+            self._decides(op, list(op.operands), "write")
+        if len(op.results) == 1 and op.results[0] in self.maybe and op.results[0] not in self.shadows:
+            self.shadows[op.results[0]] = self._computed(op, Builder(ir.InsertionPoint.after(op), op.location))
+
+    def _pass_on(self, op: ir.Operation) -> None:
+        """Follow shadows through an operation of `scf`."""
+        self._keep(op)
+        for region in op.regions:
+            for block in region.blocks:
+                self._recall(ir.InsertionPoint.at_block_begin(block), op, block.arguments)
+                self._block(block)
+        if len(op.results):
+            self._recall(ir.InsertionPoint.after(op), op, op.results)
 
     def _forget(self, op: ir.Operation, array: RegisterArray) -> None:
         """Mark a new register tensor as unset."""
@@ -454,9 +403,9 @@ class _Watch:
         """Return the shadow of an operation's result."""
         name = op.name
         type_ = op.results[0].type
-        if name == "cute.undef":
+        if name == _UNDEF:
             return b.const(like(type_, int_type(1)), 1)
-        if name in (_MMA, _SCALED_MMA):
+        if MmaSync.of(op) or MmaBlockScale.of(op):
             return self._mma(op, b)
         if name == _ASSEMBLY:
             some = self._any(b, list(op.operands))
@@ -470,15 +419,13 @@ class _Watch:
             made = like(type_, int_type(type_.element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
             bits = b.value("arith.extsi", held, (self._shadow(b, source),))
             return b.compare("ne", b.value(name, made, (bits,)), b.const(made, 0))
-        if name in _TOGETHER:
-            mine = self._whole(b, self._shadow(b, op.operands[0]))
-            some = vote("any", mine, op.operands[1], b.value)
-            return self._shaped(b, some, type_)
-        if name == _SHUFFLE:  # what another lane holds may be unset: the shadow goes the same way
-            move = Shuffle(op)
+        if move := Shuffle.of(op):  # what another lane holds may be unset: the shadow goes the same way
             whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, move.value)),))
             word = shuffle(move.kind, whole, move.offset, move.mask, move.clamp, b.value)
             return self._shaped(b, b.compare("ne", word, 0), type_)
+        if effects.from_lanes(name):
+            mine = self._whole(b, self._shadow(b, op.operands[0]))
+            return self._shaped(b, vote("any", mine, DECLARED[name](op).mask, b.value), type_)  # pyright: ignore
         if name == "arith.select":
             condition, x, y = op.operands
             chosen = b.select(condition, self._shadow(b, x), self._shadow(b, y))
@@ -510,7 +457,7 @@ class _Watch:
         """
         *operands, c = op.operands[:3]
         kinds = (MmaSync(op).a_type, MmaSync(op).b_type)
-        narrow = op.name == _SCALED_MMA or mma_shapes.warp_kind(*kinds) is not None
+        narrow = MmaBlockScale.of(op) is not None or mma_shapes.warp_kind(*kinds) is not None
         kinds = ("s8", "s8") if narrow else kinds
         result = self._shadow(b, c)
         followed = [n for n in (0, 1) if operands[n] in self.shadows and kinds[n] in _ONES]
@@ -526,51 +473,10 @@ class _Watch:
             inputs = [_splat(b, v.type, _ONES[kind]) for v, kind in zip(operands, kinds, strict=True)]
             nothing = _splat(b, inputs[number].type, 0)
             inputs[number] = b.select(self.shadows[operands[number]], inputs[number], nothing)
-            accumulator = b.value(_MMA, type_, (*inputs, accumulator), attributes)
+            accumulator = b.value(MmaSync.OPERATION_NAME, type_, (*inputs, accumulator), attributes)
         bits = like(type_, int_type(ir.VectorType(type_).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
         counts = accumulator if bits == type_ else b.value("arith.bitcast", bits, (accumulator,))
         return b.binary("ori", result, b.compare("ne", counts, b.const(bits, 0)))
-
-    # -- control flow ------------------------------------------------------------------------------------
-
-    def _if(self, op: ir.Operation) -> None:
-        self._decides(op, [op.operands[0]], "branch")
-        slots = self._slots(op.results)
-        for region in op.regions:
-            for block in region.blocks:
-                self._block(block)
-                end = terminator(block)
-                self._keep(end, end.operands, slots)
-        self._recall(ir.InsertionPoint.after(op), op, op.results, slots)
-
-    def _for(self, op: ir.Operation) -> None:
-        self._decides(op, list(op.operands)[:3], "branch")
-        block = op.regions[0].blocks[0]
-        arguments = list(block.arguments)[1:]
-        slots = self._slots(arguments)
-        self._keep(op, list(op.operands)[3:], slots)
-        self._recall(ir.InsertionPoint.at_block_begin(block), op, arguments, slots)
-        self._block(block)
-        end = terminator(block)
-        self._keep(end, end.operands, slots)
-        self._recall(ir.InsertionPoint.after(op), op, op.results, slots)
-
-    def _while(self, op: ir.Operation) -> None:
-        before = op.regions[0].blocks[0]
-        after = op.regions[1].blocks[0]
-        first = self._slots(before.arguments)
-        second = self._slots(after.arguments)
-        self._keep(op, op.operands, first)
-        for block, slots in ((before, first), (after, second)):
-            self._recall(ir.InsertionPoint.at_block_begin(block), op, list(block.arguments), slots)
-        self._block(before)
-        condition = terminator(before)
-        self._decides(condition, [condition.operands[0]], "branch")
-        self._keep(condition, list(condition.operands)[1:], second)
-        self._block(after)
-        end = terminator(after)
-        self._keep(end, end.operands, first)
-        self._recall(ir.InsertionPoint.after(op), op, op.results, second)
 
     # -- findings ----------------------------------------------------------------------------------------
 
@@ -613,11 +519,16 @@ class _Watch:
         seen = set[Any]()
         while todo and len(seen) < 200:
             value = todo.pop(0)
-            op = _defining(value)
-            if value in seen or op is None:
+            if value in seen:
                 continue
             seen.add(value)
-            if op.name == "cute.undef":
+            if before := sources(value):
+                todo += [each for each in before if each in self.maybe]
+                continue
+            op = _defining(value)
+            if op is None:
+                continue
+            if cute.Undef.of(op):
                 return self.sanitizer.site_in(op, self.kernel, "variable"), -1
             if (load := cute.Load.of(op)) and load.source in self.places:
                 place = self.places[load.source]
@@ -629,13 +540,5 @@ class _Watch:
                 known = place.moved(load.offset, bits).constant()
                 scalar = known is not None and not isinstance(load.result.type, ir.VectorType)
                 return place.array.site, known * 8 // bits if scalar and known is not None else -1
-            if op.name in ("scf.if", "scf.for", "scf.while"):
-                number = list(op.results).index(value)
-                for region in op.regions:
-                    end = terminator(region.blocks[0]) if len(region.blocks) else None
-                    if end is not None and len(end.operands):
-                        todo.append(end.operands[number + (end.name == "scf.condition")])
-                todo += [v for v, target in self._started(op) if target == value] if op.name == "scf.for" else []
-            else:
-                todo += [operand for operand in op.operands if operand in self.maybe]
+            todo += [operand for operand in op.operands if operand in self.maybe]
         return -1, -1
