@@ -11,6 +11,7 @@ import data_pages
 import english_names
 import folders_of_tests
 import kernel_imports
+import operation_names
 import page_names
 import peer_tables
 import plain_english
@@ -57,6 +58,22 @@ def test_private_words(plant: Planted) -> None:
         (4, "product"),
     }
     assert len(reported(private_words.check, tree)) == 5
+
+
+def test_names_of_operations(plant: Planted) -> None:
+    text = """
+_MOVED = {"cute.ptr_add", "cute.view"}
+own = name.startswith(f"cute_nvgpu.{unit}") or name in "cute.load cute.store".split()
+type_ = "!cute.ptr"
+hint = "cute.copy(atom, source, target)"
+module = "cute.nvgpu.cpasync"
+"""
+    tree = plant({"src/kiln/targets/a.py": text, "src/kiln/dialects/b.py": text})
+    assert [line.split()[0] for line in reported(operation_names.check, tree)] == [
+        f"src/kiln/targets/a.py:{number}:" for number in (2, 2, 3, 3, 4)
+    ]
+    allowed = {operation_names.RULE: {"src/kiln/targets/a.py": 5}}
+    assert not reported(operation_names.check, plant({counted.COUNTS: json.dumps(allowed)}))
 
 
 def test_an_allowed_word_that_is_gone(plant: Planted) -> None:

@@ -23,6 +23,7 @@ import data_pages
 import english_names
 import folders_of_tests
 import kernel_imports
+import operation_names
 import page_names
 import peer_tables
 import plain_english
@@ -38,6 +39,7 @@ CHECKS: dict[str, Callable[[Tree], Iterator[Problem]]] = {
     "names": english_names.check,
     "statements": statements.check,
     "annotations": type_annotations.check,
+    "operations": operation_names.check,
     "rooms": room_map.check,
     "kernel-imports": kernel_imports.check,
     "workbench-imports": workbench_imports.check,
@@ -64,7 +66,9 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(f"{name:18}{sys.modules[check.__module__].__doc__}" for name, check in CHECKS.items()))
         return 0
     tree = Tree(args.root)
-    now = {**english_names.counts(tree), **type_annotations.counts(tree)} if args.lower or not args.checks else {}
+    now = {}
+    if args.lower or not args.checks:
+        now = {**english_names.counts(tree), **operation_names.counts(tree), **type_annotations.counts(tree)}
     if args.lower:
         print(f"{counted.COUNTS}: {counted.lowered(tree, now)} numbers lowered")
         return 0

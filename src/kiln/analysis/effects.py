@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 from ..dialects.cute.types import Cute
-from ..dialects.declaration import DECLARED, PURE, Access, Alias
+from ..dialects.declaration import DECLARED, PURE, UNSTATED, Access, Alias
+from ..hardware.features import Feature
 from ..mlir import ir
 
 
@@ -78,6 +79,19 @@ def may_order(op: str) -> bool:
     return any(said)
 
 
+def needs(op: ir.Operation, feature: Feature) -> bool:
+    """Return whether an operation needs a feature of a GPU."""
+    kind = DECLARED.get(op.name)
+    return kind is not None and any(one == feature for one, _ in kind(op).needs())
+
+
+@functools.cache
+def varies(op: str) -> str:
+    """Return who gets different results where the operands are the same, a key of `declaration.VARIES`."""
+    kind = DECLARED.get(op)
+    return "" if kind is None or kind.VARIES is UNSTATED else kind.VARIES
+
+
 @functools.cache
 def is_same_in(op: str, group: str) -> bool:
     """Return whether the threads of a group ("warp" or "cta") get the same result if their operands are the same.
@@ -87,7 +101,7 @@ def is_same_in(op: str, group: str) -> bool:
     kind = DECLARED.get(op)
     if kind is None or kind.READS or kind.MBARRIER:
         return False
-    return kind.VARIES not in (("thread",) if group == "warp" else ("thread", "warp"))
+    return varies(op) not in (("thread",) if group == "warp" else ("thread", "warp"))
 
 
 @functools.cache

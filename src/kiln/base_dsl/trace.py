@@ -131,13 +131,13 @@ class Trace:
         else:
             scratch.erase()
 
-    def has_operation(self, prefix: str) -> bool:
-        """Return whether an operation whose name starts with `prefix` was added, also to a block that is not moved yet."""
+    def has_operation(self, holds: Callable[[ir.Operation], bool]) -> bool:
+        """Return whether an operation was added of which something holds, also to a block that is not moved yet."""
         found = False
 
         def visit(operation: ir.Operation) -> ir.WalkResult:
             nonlocal found
-            found = operation.name.startswith(prefix)
+            found = holds(operation)
             return _ir.WalkResult.INTERRUPT if found else _ir.WalkResult.ADVANCE
 
         for root in (self.module.operation, self._scratch):

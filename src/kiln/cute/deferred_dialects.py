@@ -1,4 +1,4 @@
-"""Kiln's dialects, loaded when a kernel is first traced, so that importing the language loads no MLIR bindings."""
+"""Kiln's dialects, and what they declare, loaded when a kernel is first traced, so that importing the language loads no MLIR bindings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from .._support import lazy
 
 if TYPE_CHECKING:
+    from ..analysis import effects
     from ..dialects import cute, nvgpu
 else:
     cute = lazy.Module("kiln.dialects.cute")
     nvgpu = lazy.Module("kiln.dialects.nvgpu")
+    effects = lazy.Module("kiln.analysis.effects")
 
-__all__ = ["cute", "nvgpu"]
+__all__ = ["cute", "effects", "nvgpu"]

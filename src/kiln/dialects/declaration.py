@@ -185,7 +185,10 @@ def _attribute(name: str, constraint: Any, optional: bool) -> property:
     """Return the property of an attribute, as a Python value."""
 
     def write(view: Any, value: Any) -> None:
-        view.operation.attributes[name] = attribute_of(value)
+        if value is None:
+            del view.operation.attributes[name]
+        else:
+            view.operation.attributes[name] = attribute_of(value)
 
     if optional and constraint in (ir.BoolAttr, ir.UnitAttr):
         return property(lambda view: name in view.operation.attributes, write)

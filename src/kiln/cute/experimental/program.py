@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["compile", "jit", "kernel"]
 
 jit = DSL.jit
-_NOTE = "cute.experimental"
+_NOTE = "needs of a kernel"
 _SIZES = "bytes of workspaces"
 """The note of a host function that is run to learn how large its workspace must be."""
 MAP_BYTES = 128

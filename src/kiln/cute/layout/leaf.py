@@ -26,6 +26,7 @@ from ...base_dsl import tree
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeError, DSLUserCodeTypeError
 from ...base_dsl.typing import Integer, as_numeric
+from ..deferred_dialects import cute
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -174,7 +175,7 @@ def _is_argument(active: tracing.Trace, value: Any) -> bool:
     owner = value.owner
     frame = active.function
     if not isinstance(owner, ir.Block):
-        return owner.name == "cute.leaf"
+        return cute.Leaf.of(owner.operation) is not None
     if owner != frame.entry or frame.kind != "kernel":
         return owner == frame.entry
     number = ir.BlockArgument(value).arg_number

@@ -17,7 +17,7 @@ from ...base_dsl.typing import Int32, Int64, Integer
 from ...hardware.tensor_maps import PTX_ELEMENTS, SWIZZLES
 from ..arch.values import i32, kernel_only, pointer
 from ..arch.warp import elect_one
-from ..deferred_dialects import nvgpu
+from ..deferred_dialects import effects, nvgpu
 from ..layout.int_tuple import flatten_to_tuple
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, load_vector, recast_ptr, store_vector
 from .access import memory
@@ -69,7 +69,7 @@ def copy_tensormap(tma_atom: Any, tensormap_ptr: Any, *, loc: Any = None, ip: An
 
 
 def _differs_by_thread(value: ir.Value) -> bool:
-    """Return whether a value is computed from the index of the thread or lane."""
+    """Return whether a value is computed from what differs in each thread, such as its index."""
     todo = [value]
     seen = set[ir.Value]()
     while todo:
@@ -78,14 +78,11 @@ def _differs_by_thread(value: ir.Value) -> bool:
             continue
         seen.add(each)
         operation = each.owner.operation
-        if operation.name in _THREAD_INDICES:
+        if effects.varies(operation.name) == "thread":
             return True
         if operation.name != nvgpu.warp.WarpUniform.OPERATION_NAME:
             todo += operation.operands
     return False
-
-
-_THREAD_INDICES = ("cute.thread_idx", "cute.lane_idx")
 
 
 def _write_map(to: Pointer, facts: TensorMapFacts, of: KernelMap) -> None:

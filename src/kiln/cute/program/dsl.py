@@ -24,7 +24,7 @@ from ...base_dsl.traced_function import TracedFunction
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric
 from ...hardware import current, features
 from ...hardware.architectures import Arch
-from ..deferred_dialects import cute
+from ..deferred_dialects import cute, effects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,9 +63,6 @@ R = TypeVar("R")
 Owner = TypeVar("Owner")
 
 
-_TCGEN05 = "cute_nvgpu.tcgen05_"
-
-
 class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
@@ -82,7 +79,7 @@ class CuteDSL(ScfDSL):
         Where nothing names one and there is no GPU, a program that has used tcgen05 is meant for the first chip with it.
         """
         trace = tracing.current()
-        if trace is None or not trace.has_operation(_TCGEN05):
+        if trace is None or not trace.has_operation(lambda op: effects.needs(op, features.TCGEN05)):
             return current.architecture()
         return current.architecture(default=next(arch.name for arch in Arch if features.TCGEN05.on(arch)))
 
@@ -94,7 +91,7 @@ class CuteDSL(ScfDSL):
         if not sanitizing.kinds() and not (sanitizing.checks() and current.compiled_for().name == "cpu"):
             return
         attributes = [
-            {} if text is None else {"cute.layout": ir.StringAttr.get(text)}
+            {} if text is None else {cute.LAYOUT: ir.StringAttr.get(text)}
             for text in host_arguments.array_layouts(nodes)
         ]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
@@ -119,10 +116,7 @@ class CuteDSL(ScfDSL):
         return symbols.check_counts(nodes, names, values, fits) if counts else fits
 
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
-        return {
-            f"cute.{name}": ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
-            for name, value in hints.items()
-        }
+        return cute.loop_hints(hints)
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
         return cute.undef(type_)

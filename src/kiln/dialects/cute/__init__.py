@@ -4,8 +4,9 @@ Types, then operations by subject, each beside the function that builds it; all 
 MLIR's generic form.
 """
 
-from . import grid, memory, packing, reports, types
+from . import grid, hints, memory, packing, reports, types
 from .grid import *
+from .hints import *
 from .memory import *
 from .packing import *
 from .reports import *
@@ -15,4 +16,4 @@ OPERATIONS = tuple(types.Cute.operations)
 TYPES = (types.Ptr, types.Memref)
 
 __all__ = ["OPERATIONS", "TYPES"]
-__all__ += grid.__all__ + memory.__all__ + packing.__all__ + reports.__all__ + types.__all__
+__all__ += grid.__all__ + hints.__all__ + memory.__all__ + packing.__all__ + reports.__all__ + types.__all__

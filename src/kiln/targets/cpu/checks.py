@@ -59,9 +59,9 @@ def arrays(module: ir.Module, entry: str) -> list[Array]:
         offsets, end = slot_layout(func.attributes["function_type"].value.inputs)
         offsets.append(end)
         return [
-            _array(described["cute.layout"].value.removeprefix("const "), offsets[number + 1 :])
+            _array(described[cute.LAYOUT].value.removeprefix("const "), offsets[number + 1 :])
             for number, described in enumerate(func.attributes["arg_attrs"])
-            if "cute.layout" in described
+            if cute.LAYOUT in described
         ]
     return []
 

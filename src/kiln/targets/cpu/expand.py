@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...analysis import pointers
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute, nvgpu
@@ -148,33 +149,6 @@ class Expansion(host.Expansion):
 _SUSPENDS = {operation.OPERATION_NAME for operation in nvgpu.OPERATIONS if operation.WAITS}
 
 
-def _before_loops(value: ir.Value) -> ir.Value:
-    """Return what a value was before the loops that carry it unchanged."""
-    while isinstance(value.owner, ir.Block):
-        block = value.owner
-        loop = block.owner.operation
-        number = next(i for i, argument in enumerate(block.arguments) if argument == value)
-        end = list(block.operations)[-1].operation
-        if loop.name == "scf.for" and number > 0:
-            before = loop.operands[number + 2]
-            after = end.operands[number - 1]
-        elif loop.name == "scf.while" and block == loop.regions[1].blocks[0]:
-            passed = list(loop.regions[0].blocks[0].operations)[-1].operation.operands[number + 1]
-            if passed.owner != loop.regions[0].blocks[0]:
-                return value
-            number = next(i for i, argument in enumerate(passed.owner.arguments) if argument == passed)
-            before = loop.operands[number]
-            after = end.operands[number]
-        else:
-            return value
-        while not isinstance(after.owner, ir.Block) and after.owner.operation.name in ("cute.view", "cute.iter"):
-            after = after.owner.operation.operands[0]
-        if after != value:
-            return value
-        value = before
-    return value
-
-
 _CASTS = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 
 
@@ -228,7 +202,7 @@ class Expander(host.Expander):
         Such a read is undefined. For a GPU, LLVM drops what is done with the value; here it would be what happens to be
         on the stack. FlashAttention's loop that stores the log-sum-exps depends on the former.
         """
-        count = self.module.register_bytes.get(_before_loops(pointer), 0) // bytes_
+        count = self.module.register_bytes.get(pointers.unchanged_from(pointer), 0) // bytes_
         if count == 0 or _is_below(offset, count):
             return offset
         return b.binary("remui", offset, b.const(offset.type, count))

@@ -8,6 +8,7 @@ from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
 from ...base_dsl.numeric.expand import expand_narrow_floats
 from ...base_dsl.target import slot_layout
+from ...dialects.cute import LAYOUT
 from ...mlir import context, ir
 from ..lowering import arithmetic as shared_arithmetic
 from ..lowering import memory
@@ -91,7 +92,7 @@ def _signature(module: ir.Module, entry: str) -> tuple[list[ir.Type], list[ir.Ty
             layouts: list[str | None] = []
             if "arg_attrs" in func.attributes:
                 for described in func.attributes["arg_attrs"]:
-                    layouts.append(described["cute.layout"].value if "cute.layout" in described else None)
+                    layouts.append(described[LAYOUT].value if LAYOUT in described else None)
                 del func.attributes["arg_attrs"]
             return list(type_.inputs), list(type_.results), func.location, layouts
     raise CompilerDiagnosticError(f"the module has no function {entry}")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...dialects import cute
-from ...dialects.declaration import OpView
+from ...dialects.declaration import DECLARED, OpView
 from ...dialects.definition import operation_names
 from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import find, ir
@@ -214,7 +214,7 @@ _CARRIERS = (
 
 def _kind(name: str) -> tuple[bool, bool]:
     """Return whether an operation is of the dialects, and whether it is one whose results are numbers."""
-    return name.startswith(("cute.", "cute_nvgpu.")), name.startswith(_OF_NUMBERS) and name != "arith.select"
+    return name in DECLARED, name.startswith(_OF_NUMBERS) and name != "arith.select"
 
 
 def find_work(x: Expander, func: ir.Operation) -> Work:

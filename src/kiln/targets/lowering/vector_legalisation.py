@@ -327,7 +327,7 @@ class _Cutter:
 
 
 _MAKERS: dict[str, Any] = {
-    "cute.load": _Cutter._load,
+    cute.Load.OPERATION_NAME: _Cutter._load,
     "arith.constant": _Cutter._constant,
     "vector.broadcast": _Cutter._broadcast,
     "ub.poison": _Cutter._poison,

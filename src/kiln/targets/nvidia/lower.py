@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from ...base_dsl.compiler import Compilation
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...dialects import nvgpu
+from ...dialects.cute import Load, Undef
+from ...dialects.nvgpu.memory import OrderedLoad
+from ...dialects.nvgpu.wgmma import Wgmma
 from ...hardware import features
 from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir, only_has
@@ -117,7 +120,7 @@ def lower(
 
 def has_wgmma(module: ir.Module) -> bool:
     """Return whether a module of device functions has WGMMAs."""
-    found = find(module.operation, ("cute_nvgpu.wgmma", "llvm.inline_asm"))
+    found = find(module.operation, (Wgmma.OPERATION_NAME, "llvm.inline_asm"))
     return any(
         "asm_string" not in op.attributes or "wgmma.mma_async" in op.attributes["asm_string"].value for op in found
     )  # pyright: ignore
@@ -160,9 +163,9 @@ def take_in(module: ir.Module, other: ir.Module) -> None:
 _MAKERS = (
     "arith.bitcast",
     "arith.constant",
-    "cute.load",
-    "cute.undef",
-    "cute_nvgpu.ordered_load",
+    Load.OPERATION_NAME,
+    Undef.OPERATION_NAME,
+    OrderedLoad.OPERATION_NAME,
     "func.call",
     "ub.poison",
     "vector.bitcast",

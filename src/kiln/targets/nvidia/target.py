@@ -515,6 +515,6 @@ def _mark_launches(
             op.static_smem = kernel.static_smem
             op.smem_per_sm = arch.generation.smem
         if op.preferred_cluster and not features.PREFERRED_CLUSTER.on(arch):
-            del op.attributes["cute.preferred_cluster"]
+            op.preferred_cluster = None
         if kernel.prints or kernel.asserts:
             op.reports = True

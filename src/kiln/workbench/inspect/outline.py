@@ -100,7 +100,7 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
 
     by_name: dict[str, list[Operation]] = collections.defaultdict(list)
     for op in ops:
-        by_name[op.name.removeprefix("cute_nvgpu.").removeprefix("cute.")].append(op)
+        by_name[op.name.partition(".")[2]].append(op)
     made = {
         "launches": [_launch(op, number, captured) for op in by_name["launch"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
@@ -135,16 +135,17 @@ def _launch(op: Operation, number: Callable[[Operation, int], int | str], captur
         del sizes[2]
     words = [f"{title} {_extents(size)}" for title, size in zip(("grid", "block", "cluster"), sizes)]
     words += [f"{launched['smem']} bytes of dynamic shared memory"] if launched and launched["smem"] else []
-    words += [text.format(op.attributes[name]) for name, text in _LAUNCH_WORDS.items() if name in op.attributes]
+    options = {name.partition(".")[2]: value for name, value in op.attributes.items()}
+    words += [text.format(options[name]) for name, text in _LAUNCH_WORDS.items() if name in options]
     return Item(f"{name}: {', '.join(words)}", op.place)
 
 
 _LAUNCH_WORDS = {
-    "cute.min_blocks": "min. blocks {}",
-    "cute.max_threads": "max. threads {}",
-    "cute.preferred_cluster": "preferred cluster {}",
-    "cute.use_pdl": "dependent launch",
-    "cute.cooperative": "cooperative",
+    "min_blocks": "min. blocks {}",
+    "max_threads": "max. threads {}",
+    "preferred_cluster": "preferred cluster {}",
+    "use_pdl": "dependent launch",
+    "cooperative": "cooperative",
 }
 """Attributes of launches, in words."""
 
@@ -219,7 +220,7 @@ def _roles(ops: list[Operation]) -> list[Item]:
     """Return the branches of kernels in which warps do different things, with what they do and where."""
     doing: dict[tuple[tuple[Place, str], ...], dict[str, list[str]]] = {}
     for op in ops:
-        words = _DOES.get(op.name.removeprefix("cute_nvgpu."))
+        words = _DOES.get(op.name.partition(".")[2])
         if not op.branches or not words or not op.place:
             continue
         what = op.attributes["count"] if words == "registers" else _where(op.place, op.branches[0][0][0])

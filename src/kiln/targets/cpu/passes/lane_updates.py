@@ -9,23 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ....dialects import cute, nvgpu
+from ....analysis import effects
+from ....dialects import cute
 from ....mlir import ir, terminator
 
 UPDATE = "kiln.lane_update"
 """The attribute of a store before which the other lanes run."""
 
-_UNIFORM = {
-    operation.OPERATION_NAME
-    for operation in (
-        cute.AllocSmem,
-        cute.DynamicSmem,
-        cute.PtrAdd,
-        cute.BlockIdx,
-        cute.WarpIdx,
-        nvgpu.warp.WarpUniform,
-    )
-} | {"scf.for"}
 _MOST_OPERATIONS = 16  # of the computation between load and store
 
 
@@ -76,7 +66,7 @@ def _is_uniform(*values: ir.Value) -> bool:
         op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
         if op.name == "func.func":  # an argument of the kernel
             continue
-        if op.name not in _UNIFORM and not op.name.startswith("arith."):
+        if not effects.is_same_in(op.name, "warp") and not op.name.startswith(("arith.", "scf.for")):
             return False
         pending.extend(op.operands)
         if op.name == "scf.for":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import source_span
+from ....dialects import cute
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value, symbol
 from ...lowering.loop_annotations import LOOP_ANNOTATION
@@ -39,9 +40,9 @@ def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts] = ()) -> None:
 
 def _unheeded(loop: ir.Operation) -> str:
     """Return a loop's hint that has no effect; empty if there is none."""
-    if "cute.prefetch_stages" in loop.attributes:
-        return f"prefetch_stages={loop.attributes['cute.prefetch_stages'].value}"
-    asked = "cute.vectorize" in loop.attributes and isinstance(loop.attributes["cute.vectorize"], ir.UnitAttr)
+    if cute.PREFETCH_STAGES in loop.attributes:
+        return f"prefetch_stages={loop.attributes[cute.PREFETCH_STAGES].value}"
+    asked = cute.VECTORIZE in loop.attributes and isinstance(loop.attributes[cute.VECTORIZE], ir.UnitAttr)
     return "vectorize=True" if asked else ""
 
 
@@ -58,10 +59,10 @@ _NEVER = "disable = true"
 def _wish(op: ir.Operation) -> str:
     if op.name == "scf.while":
         return _NEVER
-    if "cute.unroll_full" in op.attributes:
+    if cute.UNROLL_FULL in op.attributes:
         return _FULL
-    if "cute.unroll" in op.attributes:
-        count = op.attributes["cute.unroll"].value
+    if cute.UNROLL in op.attributes:
+        count = op.attributes[cute.UNROLL].value
         return f"disable = false, count = {count} : i32" if count > 1 else _NEVER
     bounds = [constant_value(v) for v in list(op.operands)[:3]]
     if None in bounds:

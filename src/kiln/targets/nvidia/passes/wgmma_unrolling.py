@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....dialects.cute import CastPtr, PtrAdd
+from ....dialects.cute import UNROLL_FULL, CastPtr, PtrAdd
 from ....dialects.nvgpu.wgmma import MatrixDescriptor, Wgmma
 from ....mlir import ir
 from ...lowering.builder import constant_value, int_attr
@@ -25,7 +25,7 @@ def unroll_wgmma(module: ir.Module) -> None:
     for op in Wgmma.all_in(module.operation):
         parents[op.parent.operation] = None
     for loop in parents:
-        if loop.name == "scf.for" and "cute.unroll_full" in loop.attributes and (turns := _turns(loop)):
+        if loop.name == "scf.for" and UNROLL_FULL in loop.attributes and (turns := _turns(loop)):
             _Unrolling(loop).run(turns)
 
 
