@@ -17,12 +17,12 @@ class _Early:
         from kiln import _alias
 
         _alias.install()
-        found = _alias.AliasFinder().find_spec(spec.name)
-        if found is None or found.loader is None:
+        spec_of_kiln = _alias.AliasFinder().find_spec(spec.name)
+        if spec_of_kiln is None or spec_of_kiln.loader is None:
             raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
-        spec.__class__ = type(found)
-        vars(spec).update(vars(found))
-        return found.loader.create_module(spec)
+        spec.__class__ = type(spec_of_kiln)
+        vars(spec).update(vars(spec_of_kiln))
+        return spec_of_kiln.loader.create_module(spec)
 
     exec_module = None  # that of the loader found
 

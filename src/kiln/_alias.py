@@ -306,38 +306,34 @@ def rivals() -> list[Rival]:
     Costs a few file look-ups per entry of `sys.path`; distributions are read only when there is a rival to name.
     """
     own = own_package()
-    found: list[Rival] = []
-    found_at: set[str] = set()
+    packages: list[Rival] = []
+    seen: set[str] = set()
     wins = True
     for entry in sys.path:
         base = os.path.join(os.path.realpath(entry or os.curdir), ALIAS)
         for path, init in ((base, os.path.join(base, "__init__.py")), (f"{base}.py", f"{base}.py")):
-            if path not in found_at and os.path.isfile(init):
-                found_at.add(path)
+            if path not in seen and os.path.isfile(init):
+                seen.add(path)
                 if is_ours(init):  # another copy of Kiln, say an installed one beside a checkout, is no rival
                     wins = False
                 else:
-                    found.append(Rival(path, wins))
+                    packages.append(Rival(path, wins))
     for finder in sys.meta_path:  # editable installs of other packages may answer through a finder of their own
         if finder in (PathFinder, BuiltinImporter, FrozenImporter, _finder) or not hasattr(finder, "find_spec"):
             continue
         spec = finder.find_spec(ALIAS, None)
-        if (
-            spec is not None
-            and spec.origin
-            and (path := os.path.realpath(os.path.dirname(spec.origin))) not in found_at
-        ):
-            found_at.add(path)
-            found.append(Rival(path, False))
+        if spec is not None and spec.origin and (path := os.path.realpath(os.path.dirname(spec.origin))) not in seen:
+            seen.add(path)
+            packages.append(Rival(path, False))
     # Another wheel may have written into our own folder before us: its leftovers show that.
     init = os.path.join(own, "__init__.py")
     if os.path.isfile(init) and is_ours(init):
         for leftover in sorted(set(os.listdir(own)) - {"__init__.py", "__pycache__"}):
             rival = Rival(os.path.join(own, leftover), wins=False)
             if rival.distributions:
-                found.append(rival)
+                packages.append(rival)
                 break
-    return found
+    return packages
 
 
 def is_ours(init: str) -> bool:

@@ -111,17 +111,17 @@ def context() -> ir.Context:
     of them take 15 ms).
     """
     with _making:  # threads that come here first at the same time get the same context
-        if not _made:
-            made = ir.Context(load_on_create_dialects=[])
-            made.enable_multithreading(False)
+        if not _contexts:
+            new = ir.Context(load_on_create_dialects=[])
+            new.enable_multithreading(False)
             for dialect in (*_DIALECTS, *_imported):
-                made.get_dialect_descriptor(dialect)
-            _made.append(made)
-        return _made[0]
+                new.get_dialect_descriptor(dialect)
+            _contexts.append(new)
+        return _contexts[0]
 
 
 _making = fork_safe.rlock()
-_made: list[ir.Context] = []
+_contexts: list[ir.Context] = []
 _DIALECTS = ("arith", "cf", "func", "gpu", "irdl", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector")
 _imported: list[str] = []
 
@@ -179,17 +179,17 @@ def find(root: ir.Operation, names: Iterable[str]) -> list[ir.Operation]:
 
     Python is not called for other operations: a walk costs 2 us for every operation.
     """
-    found: list[ir.Operation] = []
+    operations: list[ir.Operation] = []
 
     def visit(op: Any, _: Any) -> bool:
-        found.append(op.operation)
+        operations.append(op.operation)
         return True  # not rewritten
 
     patterns = rewrite.RewritePatternSet(context())
     for name in names:
         patterns.add(name, visit)
     rewrite.walk_and_apply_patterns(root, patterns.freeze())
-    return found
+    return operations
 
 
 def terminator(block: ir.Block) -> ir.Operation:

@@ -152,8 +152,8 @@ def _differentiable(
         inputs = (*output_gradients[:passed], *saved)
         results = operator(*inputs)
         results = results if isinstance(results, tuple) else (results,)
-        known = [None if inputs[place] is None else result for place, result in zip(places, results)]
-        return tuple(known[number] for number in order)
+        gradients = [None if inputs[place] is None else result for place, result in zip(places, results)]
+        return tuple(gradients[number] for number in order)
 
     return Operator(f"kiln::{name}", forward, outputs=outputs, backward=backward_of, save=save)
 
@@ -698,8 +698,8 @@ class Linear(nn.Linear):
     ) -> None:
         super().__init__(in_features, out_features, bias, **options)
         if activation and activation not in _ACTIVATION_BACKWARD:
-            known = ", ".join(_ACTIVATION_BACKWARD)
-            raise ValueError(f"Linear got activation={activation!r}, which must be one of {known}")
+            names = ", ".join(_ACTIVATION_BACKWARD)
+            raise ValueError(f"Linear got activation={activation!r}, which must be one of {names}")
         self.activation = activation
 
     def forward(self, input: Tensor) -> Tensor:

@@ -58,8 +58,8 @@ class Report(notebook.Shown):
     def _count(self) -> str:
         tried = f" under {sanitizing.schedules_text(self.schedules)}" if self.schedules else ""
         count = len(self.findings)
-        found = f"{count} finding{'s' * (count != 1)}" if self.findings else "the sanitizer found nothing"
-        return f"{found}{tried}"
+        findings = f"{count} finding{'s' * (count != 1)}" if self.findings else "the sanitizer found nothing"
+        return f"{findings}{tried}"
 
     def _more(self) -> list[str]:
         """Return the commands that show pages of the knowledge base about the findings."""

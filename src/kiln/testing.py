@@ -41,9 +41,9 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
         arch: the architecture, such as "sm_90a"; by default the one that programs are compiled for.
     """
     arch = arch or current.architecture(target=get_target("nvidia")).name
-    wanted = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LINEINFO": "1"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    variables = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LINEINFO": "1"}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         with target("nvidia") as chosen, chosen.dry_run() as launches:
             yield launches
@@ -55,36 +55,36 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
                 os.environ[name] = value
 
 
-def assert_no_spills(*made: Any) -> None:
-    """Raise AssertionError if a kernel of `made` spills registers: compiled functions, or launches of `dry_run`."""
-    _assert_fits(made, lambda used: used.spill_stores or used.spill_loads)
+def assert_no_spills(*kernels: Any) -> None:
+    """Raise AssertionError if one of `kernels` spills registers: compiled functions, or launches of `dry_run`."""
+    _assert_fits(kernels, lambda used: used.spill_stores or used.spill_loads)
 
 
-def assert_no_local_memory(*made: Any) -> None:
-    """Raise AssertionError if a kernel of `made` spills registers or has arrays in local memory.
+def assert_no_local_memory(*kernels: Any) -> None:
+    """Raise AssertionError if one of `kernels` spills registers or has arrays in local memory.
 
-    `made` are compiled functions, or launches of `dry_run`.
+    `kernels` are compiled functions, or launches of `dry_run`.
     """
-    _assert_fits(made, lambda used: used.spill_stores or used.spill_loads or used.stack)
+    _assert_fits(kernels, lambda used: used.spill_stores or used.spill_loads or used.stack)
 
 
-def _assert_fits(made: tuple[Any, ...], bad: Callable[[Any], Any]) -> None:
-    found: list[str] = []
-    for one in made:
+def _assert_fits(kernels: tuple[Any, ...], bad: Callable[[Any], Any]) -> None:
+    messages: list[str] = []
+    for one in kernels:
         kernel = getattr(one, "kernel", None)
-        known = {kernel: one.resources} if kernel is not None else one.resources
-        if not known:
+        by_kernel = {kernel: one.resources} if kernel is not None else one.resources
+        if not by_kernel:
             raise AssertionError(
                 f"no resources are known of the kernels of {one!r}: was it compiled for a GPU, with ptxas?"
             )
         remarks = one.remarks if kernel is not None else one.executable.remarks
-        for name, used in known.items():
+        for name, used in by_kernel.items():
             if used is None or not used.registers:
                 raise AssertionError(f"ptxas reported nothing about the kernel {name}")
             if bad(used):
-                found += [str(remark) for remark in remarks if remark.kernel == name and remark.kind != "resources"]
-    if found:
-        raise AssertionError("\n".join(["kernels use local memory:", *dict.fromkeys(found)]))
+                messages += [str(remark) for remark in remarks if remark.kernel == name and remark.kind != "resources"]
+    if messages:
+        raise AssertionError("\n".join(["kernels use local memory:", *dict.fromkeys(messages)]))
 
 
 def add_tensor_init_args(parser: argparse.ArgumentParser, supports_int_dtypes: bool = True) -> None:

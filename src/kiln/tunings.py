@@ -72,15 +72,15 @@ class Tuned:
         asked = canonical([problem or {}, gpu or _model()])
         if asked not in self._answers:
             self._answers[asked] = self._find(dict(problem or {}), gpu or _model())
-        found = self._answers[asked]
-        return default if found is None else _like(default, found)
+        answer = self._answers[asked]
+        return default if answer is None else _like(default, answer)
 
     def _find(self, problem: dict[str, Any], gpu: str) -> dict[str, Any] | None:
-        known = [(e["problem"], e["config"]) for e in self.entries() if e["gpu"] == gpu]
-        for other, config in known:
+        recorded = [(e["problem"], e["config"]) for e in self.entries() if e["gpu"] == gpu]
+        for other, config in recorded:
             if other == problem:
                 return config
-        return nearest(problem, known, lambda config: self._is_valid(config, problem))
+        return nearest(problem, recorded, lambda config: self._is_valid(config, problem))
 
     def _is_valid(self, config: dict[str, Any], problem: dict[str, Any]) -> bool:
         validate = self._validate or _validate_of(self.program)
@@ -151,9 +151,9 @@ def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
     return total
 
 
-def nearest(problem: Mapping[str, Any], known: Iterable[tuple[Mapping[str, Any], Any]], valid: Any) -> Any:
+def nearest(problem: Mapping[str, Any], recorded: Iterable[tuple[Mapping[str, Any], Any]], valid: Any) -> Any:
     """Return the config of the nearest problem that is valid for this one, or None."""
-    near = [(distance(problem, other), canonical(other), config) for other, config in known]
+    near = [(distance(problem, other), canonical(other), config) for other, config in recorded]
     for _, _, config in sorted((n for n in near if n[0] is not None), key=lambda n: n[:2]):
         if valid(config):
             return config
@@ -168,8 +168,8 @@ _NEEDED = {"case": str, "file": str, "gpu": str, "problem": dict, "config": dict
 def read(file: Path) -> list[dict[str, Any]]:
     """Return the entries of a file; none if it is missing or broken."""
     try:
-        found = json.loads(file.read_text())["entries"]
-        return [e for e in found if all(isinstance(e[name], kind) for name, kind in _NEEDED.items())]
+        entries = json.loads(file.read_text())["entries"]
+        return [e for e in entries if all(isinstance(e[name], kind) for name, kind in _NEEDED.items())]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
 

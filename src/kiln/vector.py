@@ -21,5 +21,5 @@ def outerproduct(a: TensorSSA, b: TensorSSA, acc: Any = None, *, loc: Any = None
     """Return the matrix of products a[i] b[j], of shape (len(a), len(b)), added to `acc` if given."""
     if len(a.shape) != 1 or len(b.shape) != 1:
         raise type_error(f"outerproduct() takes vectors of one mode, got shapes {a.shape} and {b.shape}")
-    made = a.reshape((a.numel(), 1)) * b.reshape((1, b.numel()))
-    return made if acc is None else made + acc
+    outer = a.reshape((a.numel(), 1)) * b.reshape((1, b.numel()))
+    return outer if acc is None else outer + acc

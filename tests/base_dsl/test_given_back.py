@@ -24,7 +24,7 @@ def f(n: Int32, by: Constexpr):
 def sizes() -> list[int]:
     gc.collect()
     return [
-        len(x) for x in (rewriter._cache, rewriter._already, diagnostics.generated_names, code_reads.code_reads.known)
+        len(x) for x in (rewriter._cache, rewriter._already, diagnostics.generated_names, code_reads.code_reads.cache)
     ]
 
 

@@ -93,7 +93,7 @@ def _is_public(name: str, value: Any) -> bool:
 def _submodules(package: Any) -> list[str]:
     import pkgutil
 
-    return [found.name for found in pkgutil.iter_modules(package.__path__) if not found.name.startswith("_")]
+    return [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
 
 
 class Module:

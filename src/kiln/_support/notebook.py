@@ -105,9 +105,9 @@ class _Bar(Shown):
         return " ".join(filter(None, [f"{self.what}:", count, self.text, f"({seconds})"]))
 
     def _as_html(self) -> str:
-        known = f' value="{self.done}" max="{self.total}"' if self.total else ""
+        attributes = f' value="{self.done}" max="{self.total}"' if self.total else ""
         label = escape(self.what)
-        return page(f'<progress aria-label="{label}" style="width:220px"{known}></progress> {escape(str(self))}')
+        return page(f'<progress aria-label="{label}" style="width:220px"{attributes}></progress> {escape(str(self))}')
 
 
 @contextlib.contextmanager

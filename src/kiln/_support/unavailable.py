@@ -67,8 +67,8 @@ def _placeholder(module: str, qualname: str, reason: str) -> Any:
 
 def name(module: str, name: str) -> Any:
     """Return a placeholder of a module, as an attribute of it; AttributeError for other names."""
-    reason, *known = NAMES.get(module.partition(".")[2], ("",))
-    if name not in known:
+    reason, *submodules = NAMES.get(module.partition(".")[2], ("",))
+    if name not in submodules:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     return _placeholder(module, name, reason)
 
@@ -89,15 +89,19 @@ class Finder(Loader):
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         below = name.partition(".")[2]
-        if not name.startswith("kiln.") or not any(f"{below}.".startswith(f"{known}.") for known in MODULES):
+        if not name.startswith("kiln.") or not any(
+            f"{below}.".startswith(f"{unavailable}.") for unavailable in MODULES
+        ):
             return None
         return ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        made = _Module(spec.name, "Names that Kiln does not implement: see kiln._support.unavailable.")
+        module = _Module(spec.name, "Names that Kiln does not implement: see kiln._support.unavailable.")
         below = spec.name.partition(".")[2]
-        made.__kiln_reason__ = next(why for known, why in MODULES.items() if f"{below}.".startswith(f"{known}."))
-        return made
+        module.__kiln_reason__ = next(
+            why for unavailable, why in MODULES.items() if f"{below}.".startswith(f"{unavailable}.")
+        )
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         pass

@@ -85,7 +85,7 @@ class Node:
         """Return the argument as the traced function sees it."""
         raise NotImplementedError
 
-    def known(self) -> list[Any]:
+    def static_values(self) -> list[Any]:
         """Return what is known of it while tracing: values, and classes whose methods may be called."""
         return []
 
@@ -107,7 +107,7 @@ class StaticNode(Node):
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self.value
 
-    def known(self) -> list[Any]:
+    def static_values(self) -> list[Any]:
         return [self.value]
 
 
@@ -212,14 +212,14 @@ class ProtocolNode(Node):
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return tree.rebuilt(self.value, [next(values) for _ in self.types()])
 
-    def known(self) -> list[Any]:
+    def static_values(self) -> list[Any]:
         return [type(self.value)]
 
 
 def _static_attributes(value: Any) -> Hashable:
     """Return the static attributes of an object that is passed as values: strings, types, functions, enum members."""
-    found = attributes_of(value)
-    return tuple((name, static_key(x)) for name, x in found.items() if isinstance(x, _STATIC_KINDS))
+    attributes = attributes_of(value)
+    return tuple((name, static_key(x)) for name, x in attributes.items() if isinstance(x, _STATIC_KINDS))
 
 
 def _address(pointer: Any) -> int:
@@ -296,10 +296,10 @@ class GroupNode(Node):
 
     def specialized(self) -> Node:
         """Return the group with all elements specialised."""
-        made = [c.specialized() for c in self.children]
-        if all(a is b for a, b in zip(made, self.children, strict=True)):
+        children = [c.specialized() for c in self.children]
+        if all(a is b for a, b in zip(children, self.children, strict=True)):
             return self
-        return GroupNode(self._tag, made, self._make)
+        return GroupNode(self._tag, children, self._make)
 
     def adapter(self) -> Callable[[Any], Any] | None:
         """A plain tuple, from callers that know no other, becomes the named tuple."""
@@ -316,9 +316,9 @@ class GroupNode(Node):
 
         return adapt
 
-    def known(self) -> list[Any]:
+    def static_values(self) -> list[Any]:
         kind = self._tag[0] if type(self._tag) is tuple else self._tag
-        return [kind, *(value for c in self.children for value in c.known())]
+        return [kind, *(value for c in self.children for value in c.static_values())]
 
 
 _adapters: dict[type, Callable[[Any], Any]] = {}
@@ -398,12 +398,12 @@ class ArgumentRules:
         return self._promise(annotation)[1]
 
     def _promise(self, annotation: Any) -> tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]:
-        known = self._promised.get(id(annotation))
-        if known is None or known[0] is not annotation:  # the entry keeps the annotation, so the id is not reused
+        promise = self._promised.get(id(annotation))
+        if promise is None or promise[0] is not annotation:  # the entry keeps the annotation, so the id is not reused
             own = self.own_promise
-            known = (annotation, promises.kinds_promised(annotation, own), promises.judge_of(annotation, own))
-            self._promised[id(annotation)] = known
-        return known
+            promise = (annotation, promises.kinds_promised(annotation, own), promises.judge_of(annotation, own))
+            self._promised[id(annotation)] = promise
+        return promise
 
     def judges_values(self, annotation: Any) -> bool:
         """Return whether an annotation excludes some values of a type and not others."""
@@ -444,12 +444,12 @@ class ArgumentRules:
         if annotation is not None and self.is_static_annotation(annotation):
             return lambda value: (static_key(value), ())
         if kind in (int, bool, float):
-            wanted = annotation if is_numeric_type(annotation) else None
-            if annotation is not None and wanted is None:
+            declared = annotation if is_numeric_type(annotation) else None
+            if annotation is not None and declared is None:
                 return None
-            if wanted is not None and not (wanted._struct_format and (kind is not float or wanted.is_float)):
+            if declared is not None and not (declared._struct_format and (kind is not float or declared.is_float)):
                 return None
-            return _quick_number(wanted or {int: Int32, bool: Boolean, float: Float32}[kind])
+            return _quick_number(declared or {int: Int32, bool: Boolean, float: Float32}[kind])
         own = getattr(kind, "__kiln_argument__", None)
         if (own is not None and annotation is None) or (isinstance(annotation, type) and own is not None):
             return own

@@ -79,7 +79,7 @@ class Unfollowed(Exception):
     """The code may read attributes that it does not name."""
 
 
-def require_known(package: str | None) -> None:
+def refuse_unfollowed(package: str | None) -> None:
     """Raise `Unfollowed` for code of a package that may read any attribute."""
     if (package or "").partition(".")[0] not in _KNOWN:
         raise Unfollowed(package)
@@ -93,9 +93,11 @@ class _OwnNames:
         self._modules: set[str] = set()
 
     def get(self) -> set[str]:
-        known = self._modules
+        modules_before = self._modules
         new = [
-            name for name in list(sys.modules) if name.startswith("kiln") and name not in known and _is_language(name)
+            name
+            for name in list(sys.modules)
+            if name.startswith("kiln") and name not in modules_before and _is_language(name)
         ]
         for name in new:
             module = sys.modules.get(name)

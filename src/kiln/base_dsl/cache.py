@@ -76,20 +76,20 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
     if watchers:
         executable = target.compile(module, entry, options)
         for watcher in watchers:
-            watcher.made(entry, executable)
+            watcher.finished(entry, executable)
         return executable
-    wanted = settings.kept() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
-    if wanted:
+    keeps_files = settings.kept() or (options and options.kept()) or settings.get("CUTE_DSL_PRINT_IR")
+    if keeps_files:
         return target.compile(module, entry, options)
-    return loaded_or_made(
+    return load_or_build(
         lambda: key(target, module, entry, options),
-        lambda found: target.deserialize(found, module, entry, options),
+        lambda cached: target.deserialize(cached, module, entry, options),
         lambda: target.compile(module, entry, options),
         target.serialize,
     )
 
 
-def loaded_or_made(
+def load_or_build(
     name: Callable[[], str],
     use: Callable[[Entry], Loaded],
     make: Callable[[], Loaded],
@@ -100,17 +100,17 @@ def loaded_or_made(
     if folder is None:
         return make()
     named = name()
-    found = load(named, folder)
-    if found is not None:
+    entry_read = load(named, folder)
+    if entry_read is not None:
         try:
-            return use(found)
+            return use(entry_read)
         except Exception as reason:  # an entry is never a reason to fail
             logger().warning("cache entry %s cannot be used: %s", named, reason)
-    made = make()
-    entry = entry_of(made)
+    result = make()
+    entry = entry_of(result)
     if entry is not None:
         store(named, entry, folder)
-    return made
+    return result
 
 
 def keeping(
@@ -132,19 +132,19 @@ def keeping(
         return lambda: use(making())
     facts = (what, fingerprint, sources_hash(), _versions())
     name = blake2b(_MAGIC + repr(facts).encode(), digest_size=32).hexdigest()
-    found = load(name, folder)
-    making = begin() if found is None else None
+    entry = load(name, folder)
+    making = begin() if entry is None else None
 
     def finish() -> Loaded:
-        if found is not None:
+        if entry is not None:
             try:
-                return use(found.data["object"])
+                return use(entry.data["object"])
             except Exception as reason:  # an entry is never a reason to fail
                 logger().warning("cache entry %s cannot be used: %s", name, reason)
-        made = (making or begin())()
-        used = use(made)  # first: what cannot be used is not kept
+        data = (making or begin())()
+        used = use(data)  # first: what cannot be used is not kept
         if not (changed or sources_changed)():
-            store(name, Entry({}, {"object": made}), folder)
+            store(name, Entry({}, {"object": data}), folder)
         return used
 
     return finish
@@ -192,7 +192,7 @@ def sources_hash() -> str:
     if folder is None:
         return _read_sources()
     seen = ((path, os.stat(path)) for path in _sources())
-    facts = [(path, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns) for path, found in seen]
+    facts = [(path, status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns) for path, status in seen]
     name = blake2b(_MAGIC + repr(facts).encode(), digest_size=32).hexdigest()
     kept = load(name, folder)
     if kept is not None and "sources" in kept.data:
@@ -234,11 +234,11 @@ def _version(project: str) -> str:
     spec = importlib.util.find_spec(name)
     with contextlib.suppress(OSError):
         beside = [os.path.dirname(path) for path in (spec and spec.submodule_search_locations) or ()]
-        found = [
+        versions = [
             x for folder in beside for x in os.listdir(folder) if x.startswith(f"{name}-") and x.endswith(".dist-info")
         ]
-        if len(found) == 1:
-            return found[0].removeprefix(f"{name}-").removesuffix(".dist-info")
+        if len(versions) == 1:
+            return versions[0].removeprefix(f"{name}-").removesuffix(".dist-info")
     from importlib import metadata
 
     try:
@@ -297,10 +297,10 @@ def load(name: str, folder: str) -> Entry | None:
             return None
         # a pipe must not keep this waiting
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if ours := stat.S_ISREG(found.st_mode) and is_ours(found):
+            status = os.fstat(file.fileno())
+            if ours := stat.S_ISREG(status.st_mode) and is_ours(status):
                 head = file.read(_HEAD)
-                entry = _decode(name, head + file.read()) if _tells_size(head, found.st_size) else None
+                entry = _decode(name, head + file.read()) if _tells_size(head, status.st_size) else None
                 if entry is not None:
                     with contextlib.suppress(OSError):
                         os.utime(file.fileno())  # used now
@@ -400,8 +400,8 @@ def entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 def _items(folder: str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as listing:
+            return list(listing)
     except OSError:
         return []
 
@@ -412,12 +412,12 @@ def trim(folder: str, limit: int = LIMIT) -> int:
 
     Returns how many files were removed.
     """
-    found = sorted(entries(folder), key=lambda item: item[1].st_mtime)
-    total = sum(status.st_size for _, status in found)
+    by_age = sorted(entries(folder), key=lambda item: item[1].st_mtime)
+    total = sum(status.st_size for _, status in by_age)
     allowed = limit if total <= limit else limit * 0.9
     left_behind = time.time() - _WRITING
     removed = 0
-    for path, status in found:
+    for path, status in by_age:
         abandoned = os.path.basename(path).startswith(_TEMPORARY) and status.st_mtime < left_behind
         if total <= allowed and not abandoned:
             continue

@@ -32,13 +32,13 @@ def directory() -> str | None:
     why = unusable(name)
     if why is None:
         return name
-    found = _for_this_process()
-    kept = f"in {found} until this process ends" if found else "in memory"
+    private = _for_this_process()
+    kept = f"in {private} until this process ends" if private else "in memory"
     say_once(
         f"the cache directory {name or '~/.cache/kiln'} is not used: {why}. Compiled code is kept {kept}; "
         "CUTE_DSL_CACHE_DIR names a directory that you alone can write to"
     )
-    return found
+    return private
 
 
 def lasting_directory() -> str:
@@ -68,9 +68,9 @@ def say_once(message: str) -> None:
         logger().warning("%s", message)
 
 
-def is_ours(found: os.stat_result) -> bool:
+def is_ours(status: os.stat_result) -> bool:
     """Return whether a file or folder belongs to this user and nobody else may write to it."""
-    return found.st_uid == os.geteuid() and not _others_may_write(found)
+    return status.st_uid == os.geteuid() and not _others_may_write(status)
 
 
 def unusable(name: str) -> str | None:
@@ -81,12 +81,12 @@ def unusable(name: str) -> str | None:
         end, why = _walk(name)
         if why is not None:
             return why
-        found = os.lstat(end)
+        status = os.lstat(end)
     except (OSError, ValueError) as reason:
         return str(reason)
-    if found.st_uid != os.geteuid():
-        return f"{end} belongs to user {found.st_uid}, and this is user {os.geteuid()}"
-    return f"others can write to {end} ({stat.filemode(found.st_mode)})" if _others_may_write(found) else None
+    if status.st_uid != os.geteuid():
+        return f"{end} belongs to user {status.st_uid}, and this is user {os.geteuid()}"
+    return f"others can write to {end} ({stat.filemode(status.st_mode)})" if _others_may_write(status) else None
 
 
 def _walk(name: str) -> tuple[str, str | None]:
@@ -102,24 +102,24 @@ def _walk(name: str) -> tuple[str, str | None]:
         parent = at
         at = "/" if part.startswith("/") else os.path.join(at, part)
         try:
-            found = os.lstat(at)
+            status = os.lstat(at)
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):  # another process created it in the same moment
                 os.mkdir(at, 0o700)
-            found = os.lstat(at)
-        if found.st_uid not in _trusted_owners(os.geteuid()):
-            return at, f"{at} belongs to user {found.st_uid}, and this is user {os.geteuid()}"
-        if stat.S_ISLNK(found.st_mode):
+            status = os.lstat(at)
+        if status.st_uid not in _trusted_owners(os.geteuid()):
+            return at, f"{at} belongs to user {status.st_uid}, and this is user {os.geteuid()}"
+        if stat.S_ISLNK(status.st_mode):
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), at)
             rest.extend(_parts(os.readlink(at)))
             at = parent
-        elif not stat.S_ISDIR(found.st_mode):
+        elif not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), at)
-        elif rest and _others_may_write(found) and not found.st_mode & stat.S_ISVTX:
+        elif rest and _others_may_write(status) and not status.st_mode & stat.S_ISVTX:
             # in a directory with the sticky bit, such as /tmp, nobody can rename what is another's
-            mode = stat.filemode(found.st_mode)
+            mode = stat.filemode(status.st_mode)
             return at, f"others can write to {at} ({mode}), and could put another directory in its place"
     return at, None
 
@@ -130,10 +130,10 @@ def _parts(path: str) -> list[str]:
     return [*names, "/"] if path.startswith("/") else names
 
 
-def _others_may_write(found: os.stat_result) -> bool:
-    if found.st_mode & stat.S_IWOTH:
+def _others_may_write(status: os.stat_result) -> bool:
+    if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid, os.geteuid())
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_private_group(status.st_gid, os.geteuid())
 
 
 @functools.lru_cache(maxsize=16)
@@ -145,11 +145,11 @@ def _is_private_group(group: int, user: int) -> bool:
         import grp
         import pwd
 
-        found = grp.getgrgid(group)
+        entry = grp.getgrgid(group)
         owner = pwd.getpwuid(user)
     except (KeyError, ImportError):
         return False
-    return found.gr_name == owner.pw_name and owner.pw_gid == group and set(found.gr_mem) <= {owner.pw_name}
+    return entry.gr_name == owner.pw_name and owner.pw_gid == group and set(entry.gr_mem) <= {owner.pw_name}
 
 
 @functools.lru_cache(maxsize=4)
@@ -180,10 +180,10 @@ def _for_this_process() -> str | None:
         _private = None
         for base in _temporary_folders():
             with contextlib.suppress(OSError):
-                made = tempfile.mkdtemp(prefix="kiln-cache-", dir=base)  # mode 0700
-                atexit.register(_remove, made, os.getpid())
-                if unusable(made) is None:
-                    _private = made
+                folder = tempfile.mkdtemp(prefix="kiln-cache-", dir=base)  # mode 0700
+                atexit.register(_remove, folder, os.getpid())
+                if unusable(folder) is None:
+                    _private = folder
                     break
         return _private
 
@@ -191,10 +191,10 @@ def _for_this_process() -> str | None:
 def _temporary_folders() -> list[str]:
     import tempfile
 
-    found = [os.environ.get("XDG_RUNTIME_DIR", "")]
+    folders = [os.environ.get("XDG_RUNTIME_DIR", "")]
     with contextlib.suppress(OSError):  # no folder for temporary files
-        found.append(tempfile.gettempdir())
-    return [folder for folder in found if os.path.isabs(folder)]
+        folders.append(tempfile.gettempdir())
+    return [folder for folder in folders if os.path.isabs(folder)]
 
 
 def _remove(folder: str, process: int) -> None:

@@ -17,16 +17,16 @@ def by_code(function: Callable[[types.CodeType], T]) -> Callable[[types.CodeType
 
     Code is found by its identity: hashing it can take as long as the function itself.
     """
-    known: dict[int, tuple[weakref.ref[types.CodeType], T]] = {}
+    cache: dict[int, tuple[weakref.ref[types.CodeType], T]] = {}
 
     def find(code: types.CodeType) -> T:
         number = id(code)
-        found = known.get(number)
-        if found is None:
-            made = function(code)
-            found = known[number] = weakref.ref(code, lambda _: known.pop(number, None)), made
-        return found[1]
+        cached = cache.get(number)
+        if cached is None:
+            value = function(code)
+            cached = cache[number] = weakref.ref(code, lambda _: cache.pop(number, None)), value
+        return cached[1]
 
-    find.known = known  # pyright: ignore[reportFunctionMemberAccess]
+    find.cache = cache  # pyright: ignore[reportFunctionMemberAccess]
     find.__doc__ = function.__doc__
     return find

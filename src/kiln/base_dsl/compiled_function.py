@@ -156,8 +156,8 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
                 if name in arguments:
                     arguments[name] = adapt(arguments[name])
         absent = [name for name, value in self.static.items() if value is None]
-        found = self.parameters.nodes(self.source.dsl, arguments, takes_none=absent)
-        nodes = dict(zip(arguments, found, strict=True))
+        argument_nodes = self.parameters.nodes(self.source.dsl, arguments, takes_none=absent)
+        nodes = dict(zip(arguments, argument_nodes, strict=True))
         for name, node in nodes.items():
             expected = self.keys.get(name)
             if expected is not None and node.key != expected:
@@ -341,8 +341,8 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
     def _as_html(self) -> str:
         signature, rows = self._facts()
-        found = notebook.table((*_RESOURCES, "kernel"), rows, numbers=len(_RESOURCES)) if rows else ""
-        return notebook.page(notebook.source(signature), found)
+        table = notebook.table((*_RESOURCES, "kernel"), rows, numbers=len(_RESOURCES)) if rows else ""
+        return notebook.page(notebook.source(signature), table)
 
     def __getattr__(self, name: str) -> Any:
         kind = name[2:-2]
@@ -366,7 +366,7 @@ _RESOURCES = ("registers", "spills", "shared memory", "local memory")
 
 def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple[int, ...]]:
     """Return the paths (see `CompiledFunction.written_paths`) of arrays whose address is a leaf in `written`."""
-    found: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     before = 0
 
     def walk(node: Node, path: tuple[int, ...]) -> None:
@@ -376,12 +376,12 @@ def _written_paths(nodes: Sequence[Node], written: frozenset[int]) -> list[tuple
                 walk(child, (*path, place))
         else:
             if before in written:
-                found.append(path)
+                paths.append(path)
             before += len(node.types())
 
     for number, node in enumerate(nodes):
         walk(node, (number,))
-    return found
+    return paths
 
 
 _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")

@@ -47,13 +47,13 @@ def _file_span(location: Any) -> Span | None:
     # MLIR counts columns from 1, 0 being unknown; a span counts from 0
     end_line = location.end_line
     end_column = location.end_col
-    known_end = (end_line, end_column) > (location.start_line, location.start_col)
+    has_end = (end_line, end_column) > (location.start_line, location.start_col)
     return Span(
         filename,
         location.start_line,
         location.start_col - 1,
-        end_line if known_end else location.start_line,
-        end_column - 1 if known_end else -1,
+        end_line if has_end else location.start_line,
+        end_column - 1 if has_end else -1,
     )
 
 
@@ -86,17 +86,17 @@ def misplaced_value(module: ir.Module) -> DSLBaseError | None:
 
     A value is not available in another function than the one that computes it, nor after the branch or loop that does.
     """
-    found: list[tuple[ir.Operation, ir.Value]] = []
+    misplaced: list[tuple[ir.Operation, ir.Value]] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         for value in op.operands:
-            if not _is_known_at(op, value):
-                found.append((op, value))
+            if not _is_computed_before(op, value):
+                misplaced.append((op, value))
                 return ir.WalkResult.INTERRUPT
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return _misplaced(*found[0]) if found else None
+    return _misplaced(*misplaced[0]) if misplaced else None
 
 
 def _block_of(value: ir.Value) -> ir.Block:
@@ -110,7 +110,7 @@ def _around(op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Block]]:
         op = op.parent.operation
 
 
-def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
+def _is_computed_before(op: ir.Operation, value: ir.Value) -> bool:
     """Return whether a value is computed before an operation, in a block that is around it in the same function."""
     home = _block_of(value)
     owner = value.owner
@@ -162,7 +162,7 @@ class Watcher:
     def state(self, compilation: Compilation, name: str) -> None:
         """Receive a module as it is now: `name` is "traced", or the pass that was just run."""
 
-    def made(self, entry: str, executable: Any) -> None:
+    def finished(self, entry: str, executable: Any) -> None:
         """Receive the executable of the function `entry`."""
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from .._support import fork_safe
 from . import object_versions
-from .attribute_reads import REFLECTING, Unfollowed, own_names, require_known
+from .attribute_reads import REFLECTING, Unfollowed, own_names, refuse_unfollowed
 from .cells import contents
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
@@ -188,8 +188,8 @@ class Dependencies:
             return False
 
     def _contents_as_before(self) -> bool:
-        for names, known in self._whole:
-            if names.keys() != known:
+        for names, before in self._whole:
+            if names.keys() != before:
                 return False
         if self._registries and not self._registries_unchanged():
             return False
@@ -242,34 +242,34 @@ class Dependencies:
     def guards(self) -> list[Guard]:
         """Return the conditions of `unchanged` for native code, which compares objects by identity."""
         self.moved: bool = False
-        found: list[Guard] = []
+        result: list[Guard] = []
         rest = False
         for names, name, value in self._names:
             rest |= type(names) is not dict
             if type(names) is dict:
-                found.append(Guard(IN_DICT, names, name, NOTHING if value is _MISSING else value))
-        found += [Guard(IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
+                result.append(Guard(IN_DICT, names, name, NOTHING if value is _MISSING else value))
+        result += [Guard(IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
         rest |= any(value is _MISSING for _, value in self._cells)
         for function, *_ in self._fields:
             words = object_versions.function_words(function)
             rest |= words is None
-            found += [Guard(IS_WORD, address, function, word) for address, word in words or ()]
+            result += [Guard(IS_WORD, address, function, word) for address, word in words or ()]
         for owner, name, _ in self._titles:
             word = object_versions.title_word(owner, name)
             rest |= word is None
             if word is not None:
-                found.append(Guard(IS_WORD, word[0], owner, word[1]))
+                result.append(Guard(IS_WORD, word[0], owner, word[1]))
         for kind, word in self._kinds.items():
             rest |= word is None
             if word is not None:
-                found.append(Guard(IS_WORD, word[0], kind, word[1]))
+                result.append(Guard(IS_WORD, word[0], kind, word[1]))
         if rest:
-            found.append(Guard(IS_TRUE, self.unchanged))
+            result.append(Guard(IS_TRUE, self.unchanged))
         elif self._contents or self._asked or self._whole:
-            found.append(Guard(IS_TRUE, self._contents_unchanged))
+            result.append(Guard(IS_TRUE, self._contents_unchanged))
         elif self._registries:
-            found.append(Guard(IS_TRUE, self._registries_unchanged))
-        return found
+            result.append(Guard(IS_TRUE, self._registries_unchanged))
+        return result
 
 
 class _Finder:
@@ -279,8 +279,8 @@ class _Finder:
     value may be passed through many functions.
     """
 
-    def __init__(self, found: Dependencies, selective: bool = False) -> None:
-        self._found: Any = found
+    def __init__(self, dependencies: Dependencies, selective: bool = False) -> None:
+        self._dependencies: Any = dependencies
         self._selective = selective
         """Whether objects count by the attributes that are named; raises `Unfollowed` where code may read others."""
         self.objects = False
@@ -334,7 +334,7 @@ class _Finder:
         self._functions.add(function)
         if not traced and is_library(code.co_filename):
             if self._selective:
-                require_known(function.__globals__.get("__name__"))
+                refuse_unfollowed(function.__globals__.get("__name__"))
             self._library_function(function)
             return
         reads = code_reads(code)
@@ -362,7 +362,7 @@ class _Finder:
         self._owner(function.__dict__)
         if keyed:
             return
-        self._found._fields.append((function, code, function.__defaults__, function.__kwdefaults__))
+        self._dependencies._fields.append((function, code, function.__defaults__, function.__kwdefaults__))
         for value in function.__defaults__ or ():
             self.value(value)
         named = function.__kwdefaults__ or {}
@@ -370,7 +370,7 @@ class _Finder:
             self._name(named, name)
         for cell in function.__closure__ or ():
             value = contents(cell, _MISSING)
-            self._found._cells.append((cell, value))
+            self._dependencies._cells.append((cell, value))
             self.value(value)
 
     def _library_function(self, function: types.FunctionType) -> None:
@@ -389,7 +389,7 @@ class _Finder:
         if (id(names), name) not in self._noted:
             self._noted.add((id(names), name))
             value = names.get(name, _MISSING)
-            self._found._names.append((names, name, value))
+            self._dependencies._names.append((names, name, value))
             if name not in ENVIRONMENT or value is not getattr(
                 os, name, None
             ):  # else it is known which variables are read
@@ -399,7 +399,7 @@ class _Finder:
         """Record that any name of a dictionary may be read."""
         if (id(names), _MISSING) not in self._noted:
             self._noted.add((id(names), _MISSING))
-            self._found._whole.append((names, frozenset(names)))
+            self._dependencies._whole.append((names, frozenset(names)))
             for name in list(names):
                 if not (type(name) is str and name.startswith("__")):
                     self._name(names, name)
@@ -425,7 +425,7 @@ class _Finder:
         parts = whole.split(".")
         if parts[0] in _FRAMEWORKS or parts[0] in sys.stdlib_module_names or parts[0] in ("kiln", "cutlass"):
             if self._selective:
-                require_known(whole)
+                refuse_unfollowed(whole)
             return
         for count in range(1, len(parts) + 1):
             self._name(sys.modules, ".".join(parts[:count]))
@@ -459,7 +459,7 @@ class _Finder:
         self.objects |= met.objects
         self.skipped |= met.skipped
         if met.changeable:
-            self._found._contents.append((value, key))
+            self._dependencies._contents.append((value, key))
         self._met(met)
 
     def argument(self, value: Any) -> None:
@@ -487,7 +487,7 @@ class _Finder:
         for opaque in met.opaque:
             if self._selective:
                 kind = type(opaque)
-                require_known(opaque.__module__ if kind is types.BuiltinFunctionType else kind.__module__)
+                refuse_unfollowed(opaque.__module__ if kind is types.BuiltinFunctionType else kind.__module__)
             if id(opaque) not in self._opaque:
                 self._opaque[id(opaque)] = opaque
                 self._met_opaque(opaque)
@@ -515,11 +515,11 @@ class _Finder:
         if self._selective:
             for base in kind.__mro__:
                 if is_library_class(base):
-                    require_known(base.__module__)
-        if kind in self._found._kinds or not bases:
+                    refuse_unfollowed(base.__module__)
+        if kind in self._dependencies._kinds or not bases:
             return
-        self._found._kinds[kind] = object_versions.class_word(kind)
-        self._found._orders.append((kind, kind.__mro__))
+        self._dependencies._kinds[kind] = object_versions.class_word(kind)
+        self._dependencies._orders.append((kind, kind.__mro__))
         self._class(type(kind))
         for base in bases:
             if base in self._classes:
@@ -536,7 +536,7 @@ class _Finder:
 
     def _module(self, module: types.ModuleType) -> None:
         if self._selective and (_is_constant_module(module) or is_library_module(module.__name__)):
-            require_known(module.__name__)
+            refuse_unfollowed(module.__name__)
         if _is_constant_module(module):
             self._constant.setdefault(id(module), module)
         elif id(module) not in self._modules:
@@ -585,18 +585,18 @@ class _Finder:
                             for part in _parts_of_member(member):
                                 self.value(part)
         for base in self._classes:
-            wanted = {name for name in vars(base) if self._is_state(name)}
-            wanted |= self._attributes | self._texts
+            state_names = {name for name in vars(base) if self._is_state(name)}
+            state_names |= self._attributes | self._texts
             if self._selective:
-                wanted |= {name for name in vars(base) if name not in _NOT_STATE and self.reads(name)}
-            members = {name: vars(base).get(name, _MISSING) for name in wanted}
-            self._found._members.append((base, members, _special_names(base)))
+                state_names |= {name for name in vars(base) if name not in _NOT_STATE and self.reads(name)}
+            members = {name: vars(base).get(name, _MISSING) for name in state_names}
+            self._dependencies._members.append((base, members, _special_names(base)))
         if self._tests_classes:
             self._look_for_abstract_classes()
-            self._found._registries += [(kind, _registered(kind)) for kind in self._abstract]
+            self._dependencies._registries += [(kind, _registered(kind)) for kind in self._abstract]
         for name in sorted(self._attributes & _TITLES):
             owners = [*self._functions, *self._classes]
-            self._found._titles += [(owner, name, getattr(owner, name)) for owner in owners]
+            self._dependencies._titles += [(owner, name, getattr(owner, name)) for owner in owners]
         names = self._attributes | self._texts
         computed = {kind: _computed(kind, names) for kind in set(map(type, self._opaque.values()))}
         for opaque in self._opaque.values():
@@ -605,12 +605,12 @@ class _Finder:
             for name in sorted(asked):
                 key = _asked(opaque, name)
                 if key is not None:
-                    self._found._asked.append((opaque, name, key))
+                    self._dependencies._asked.append((opaque, name, key))
 
     def _contents_again(self) -> None:
         """Record contents again, by the names that are known by now."""
         if self._selective:
-            self._found._contents = []
+            self._dependencies._contents = []
             self.skipped = False
             for value in list(self._held):
                 self._content(value)
@@ -631,8 +631,8 @@ class _Finder:
         return _is_special(name) or (self._anything and name not in _NOT_STATE)
 
     def _size(self) -> int:
-        found = (self._noted, self._functions, self._classes, self._owners, self._values, self._opaque)
-        return sum(map(len, found)) + len(self._attributes) + len(self._texts) + len(self._changes) + self._anything
+        lists = (self._noted, self._functions, self._classes, self._owners, self._values, self._opaque)
+        return sum(map(len, lists)) + len(self._attributes) + len(self._texts) + len(self._changes) + self._anything
 
 
 _TITLES = frozenset(("__name__", "__qualname__"))
@@ -650,17 +650,17 @@ def _special_names(kind: type) -> frozenset[str]:
 
 def _registered(kind: type) -> frozenset[type]:
     """Return the classes that were registered with an abstract class or with one that is derived from it."""
-    found: set[type] = set()
+    classes: set[type] = set()
     todo = [kind]
     seen = {kind}
     while todo:
         one = todo.pop()
         if isinstance(one, abc.ABCMeta):
-            found |= {cls for reference in _abc._get_dump(one)[0] if (cls := reference()) is not None}
+            classes |= {cls for reference in _abc._get_dump(one)[0] if (cls := reference()) is not None}
         more = [derived for derived in type.__subclasses__(one) if derived not in seen]
         seen.update(more)
         todo += more
-    return frozenset(found)
+    return frozenset(classes)
 
 
 def _asked_by_protocol(kind: type) -> Iterable[str]:
@@ -699,11 +699,11 @@ def _only_named_are_read(order: tuple[type, ...]) -> bool:
 
 def _computed(kind: type, names: set[str]) -> set[str]:
     """Return which of some names are attributes that instances of a class compute."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         own = vars(base)
-        found.update((name, own[name]) for name in names & own.keys())
-    return {name for name, member in found.items() if type(member) in _COMPUTED}
+        members.update((name, own[name]) for name in names & own.keys())
+    return {name for name, member in members.items() if type(member) in _COMPUTED}
 
 
 def _asked(owner: Any, name: str) -> Hashable | None:

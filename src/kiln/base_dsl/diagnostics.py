@@ -180,18 +180,18 @@ class DSLBaseError(Exception):
 
 
 def _restored(kind: type[DSLBaseError], args: tuple[Any, ...], state: dict[str, Any]) -> DSLBaseError:
-    made = kind.__new__(kind, *args)
-    made.__dict__.update(state)
-    return made
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 _colours: contextvars.ContextVar[bool] = contextvars.ContextVar("colours", default=False)
 
 
 @contextlib.contextmanager
-def coloured(wanted: bool = True) -> Iterator[None]:
+def coloured(enabled: bool = True) -> Iterator[None]:
     """Let the texts of errors have colours while open."""
-    token = _colours.set(wanted)
+    token = _colours.set(enabled)
     try:
         yield
     finally:
@@ -206,8 +206,8 @@ _LABEL = re.compile(r"^(help|more):", re.MULTILINE)
 def in_colour(text: str) -> str:
     """Return the text of an error with escape sequences: place bold, kind and carets red, notes and help green."""
 
-    def head(found: re.Match[str]) -> str:
-        place, kind = found.groups(default="")
+    def head(match: re.Match[str]) -> str:
+        place, kind = match.groups(default="")
         return f"\x1b[1m{place}\x1b[0m\x1b[{'1;32' if kind == ' note:' else '1;31'}m{kind}\x1b[0m"
 
     text = _CARETS.sub("\\1\x1b[1;31m\\2\x1b[0m", _HEAD.sub(head, text))
@@ -308,10 +308,10 @@ class DSLOptimizationWarning(Warning):
 
 def is_internal(code: types.CodeType) -> bool:
     """Return whether a code object belongs to Kiln's machinery rather than to a user's program."""
-    known = internal_files.get(code.co_filename)
-    if known is None:
-        known = internal_files[code.co_filename] = code.co_filename.startswith(_internal_rooms)
-    return known
+    internal = internal_files.get(code.co_filename)
+    if internal is None:
+        internal = internal_files[code.co_filename] = code.co_filename.startswith(_internal_rooms)
+    return internal
 
 
 def user_frame(depth: int = 1) -> types.FrameType | None:
@@ -381,18 +381,18 @@ def node_span(node: ast.AST, filename: str, function: str = "") -> Span:
 
 def _frames_of_trace(frame: types.FrameType | None) -> list[types.FrameType]:
     """Return the user's frames from here to the one that called into the language; outside a trace, the innermost."""
-    found: list[types.FrameType] = []
+    frames: list[types.FrameType] = []
     inside = True
     while frame is not None:
         code = frame.f_code
         if not is_internal(code):
-            found.append(frame)
+            frames.append(frame)
             if not inside:
-                return found
+                return frames
         elif code.co_name in _ENTRIES and code.co_filename.startswith(_LANGUAGES):
             inside = False
         frame = frame.f_back
-    return found[:1]
+    return frames[:1]
 
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")

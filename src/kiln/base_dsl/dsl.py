@@ -334,9 +334,9 @@ class report:
                 failure.span = last_user_span(tb)
             return
         if isinstance(failure, NameError):
-            found = self._missing_variable(failure, tb)
-            if found is not None:
-                raise found from None
+            mistake = self._missing_variable(failure, tb)
+            if mistake is not None:
+                raise mistake from None
         if isinstance(failure, ir.MLIRError):
             span = last_user_span(tb)
             raise DSLOperationBuildError(f"an operation could not be built: {failure}", span=span) from failure
@@ -363,14 +363,14 @@ class report:
 
 def last_user_span(tb: types.TracebackType | None) -> Span | None:
     """Return where the innermost frame of the user's in a traceback was."""
-    found: Span | None = None
+    span: Span | None = None
     while tb is not None:
         if not is_internal(tb.tb_frame.f_code):
             line, end_line, column, end_column = positions(tb.tb_frame.f_code, tb.tb_lasti)
             base = frame_span(tb.tb_frame)
-            found = Span(base.filename, line if line > 0 else tb.tb_lineno, column, end_line, end_column, base.function)
+            span = Span(base.filename, line if line > 0 else tb.tb_lineno, column, end_line, end_column, base.function)
         tb = tb.tb_next
-    return found
+    return span
 
 
 def shorten_traceback(failure: BaseException) -> None:

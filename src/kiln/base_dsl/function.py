@@ -94,7 +94,7 @@ class JitFunction(TracedFunction[P, R_co]):
             with gc_paused:
                 traced = self._trace(nodes, arguments)
                 # before anything else happens that another thread could make use of
-                dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
+                dependencies = Dependencies(self.function, [value for node in nodes for value in node.static_values()])
                 with compile_lock:
                     code = self._compile_traced(traced, nodes, arguments, None, None)
             chosen = Specialization(code, dependencies, borrowed=False)

@@ -16,7 +16,7 @@ true. (ctypes number,): it is 0. (address, owner, word): the word is there. (cty
 table, which may change."""
 
 NOTHING = object()
-"""The value of `wanted` for a key that must be missing."""
+"""The value of `expected` for a key that must be missing."""
 
 
 class Guard(NamedTuple):
@@ -25,15 +25,15 @@ class Guard(NamedTuple):
     kind: int
     owner: Any
     key: Any = None
-    wanted: Any = NOTHING
+    expected: Any = NOTHING
 
     def words(self) -> tuple[int, int, int, int]:
         """Return the guard as it lies in memory."""
-        kind, owner, key, wanted = self
+        kind, owner, key, expected = self
         if kind == IS_WORD:
-            return kind, owner, id(key), wanted
+            return kind, owner, id(key), expected
         where = ctypes.addressof(owner) if kind in (IS_ZERO, ALL_OF) else id(owner)
-        return kind, where, id(key), 0 if wanted is NOTHING else id(wanted)
+        return kind, where, id(key), 0 if expected is NOTHING else id(expected)
 
 
 def table(guards: Sequence[Guard]) -> bytes:

@@ -21,12 +21,12 @@ def logger() -> logging.Logger:
     import logging
 
     global _configured
-    found = logging.getLogger("kiln")
-    wanted = tuple(os.environ.get(f"CUTE_DSL_LOG_{what}") for what in ("TO_CONSOLE", "TO_FILE", "LEVEL"))
-    if wanted != _configured:
-        _configured = wanted
-        _configure(found)
-    return found
+    kiln_logger = logging.getLogger("kiln")
+    setting = tuple(os.environ.get(f"CUTE_DSL_LOG_{what}") for what in ("TO_CONSOLE", "TO_FILE", "LEVEL"))
+    if setting != _configured:
+        _configured = setting
+        _configure(kiln_logger)
+    return kiln_logger
 
 
 def _configure(log: logging.Logger) -> None:

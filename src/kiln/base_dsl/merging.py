@@ -103,18 +103,18 @@ class Merge:
         self.leaves: list[Leaf] = []
         self.kept = kept
         self._filled: set[int] = set()
-        self._made: dict[tuple[int, int], Callable[[Iterator[Any]], Any]] = {}
+        self._merged: dict[tuple[int, int], Callable[[Iterator[Any]], Any]] = {}
         self._alive: list[Any] = []
         self._open: set[tuple[int, int]] = set()
         """The pairs that are being merged."""
 
     def planned(self) -> tuple[int, dict[tuple[int, int], Callable[[Iterator[Any]], Any]], set[int]]:
         """Return what has been planned until now, for `forget`."""
-        return len(self.leaves), dict(self._made), set(self._filled)
+        return len(self.leaves), dict(self._merged), set(self._filled)
 
     def forget(self, planned: tuple[int, dict[tuple[int, int], Callable[[Iterator[Any]], Any]], set[int]]) -> None:
         """Drop what was planned since: the parts of a value that could not be merged."""
-        number, self._made, self._filled = planned
+        number, self._merged, self._filled = planned
         del self.leaves[number:]
 
     def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
@@ -135,15 +135,15 @@ class Merge:
         key = id(a), id(b)
         if key in self._open:
             raise Mismatch(path, a, b, *_CONTAINS_ITSELF)
-        known = self._made.get(key)
-        if known is None:
+        merged = self._merged.get(key)
+        if merged is None:
             self._alive += (a, b)
             self._open.add(key)
             try:
-                known = self._made[key] = _once(self._unify(a, b, path))
+                merged = self._merged[key] = _once(self._unify(a, b, path))
             finally:
                 self._open.discard(key)
-        return known
+        return merged
 
     def _unify(self, a: Any, b: Any, path: str) -> Callable[[Iterator[Any]], Any]:
         if a is UNDEFINED or b is UNDEFINED:
@@ -159,7 +159,7 @@ class Merge:
         if type(a) is type(b) and _has_parts(a):
             first, second = _same_parts(a, b, path)
             named = {k: self.unify(first[k], second[k], path + _place(a, k)) for k in first}
-            return lambda values: _made_like(a, {k: part(values) for k, part in named.items()})
+            return lambda values: _with_parts(a, {k: part(values) for k, part in named.items()})
         if static_equal(a, b):
             return lambda _: a
         raise Mismatch(path, a, b)
@@ -181,7 +181,7 @@ def _place(x: Any, key: Any) -> str:
     return f"[{key!r}]" if isinstance(x, (tuple, list, dict)) else f".{key}"
 
 
-def _made_like(x: Any, parts: dict[Any, Any]) -> Any:
+def _with_parts(x: Any, parts: dict[Any, Any]) -> Any:
     """Return a structure like `x` with other parts."""
     if isinstance(x, tuple):
         return rebuild_tuple(x, list(parts.values()))
@@ -208,19 +208,19 @@ def _same_parts(a: Any, b: Any, path: str) -> tuple[dict[Any, Any], dict[Any, An
 
 def _defaults(x: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return the attributes that an object's class gives it."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for base in reversed(type(x).__mro__):
-        found |= {name: vars(base)[name] for name in names if name in vars(base)}
-    return {name: value for name, value in found.items() if not hasattr(type(value), "__get__")}
+        attributes |= {name: vars(base)[name] for name in names if name in vars(base)}
+    return {name: value for name, value in attributes.items() if not hasattr(type(value), "__get__")}
 
 
 def _once(make: Callable[[Iterator[Any]], Any]) -> Callable[[Iterator[Any]], Any]:
-    made: list[Any] = []
+    result: list[Any] = []
 
     def run(values: Iterator[Any]) -> Any:
-        if not made:
-            made.append(make(values))
-        return made[0]
+        if not result:
+            result.append(make(values))
+        return result[0]
 
     return run
 
@@ -235,13 +235,13 @@ def refilled(like: Any, items: Any) -> Any:
     """Return a list or dict of the same class with other items."""
     if type(like) in (list, dict):
         return items
-    made = copy.copy(like)
+    filled = copy.copy(like)
     if isinstance(like, list):
-        made[:] = items
+        filled[:] = items
     else:
-        made.clear()
-        made.update(items)
-    return made
+        filled.clear()
+        filled.update(items)
+    return filled
 
 
 def _is_scalar(x: object) -> bool:
@@ -320,14 +320,14 @@ def static_protocol_equal(a: Any, b: Any) -> bool:
 
 def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], Any]:
     """Merge with a side that is never read: take the other side's value, with undefined leaves. Its objects stay."""
-    known = b if a is UNDEFINED else a
+    defined = b if a is UNDEFINED else a
     rebuild: Any = None
     before = set(merge._filled)
 
     def opened() -> list[ir.Value]:
         nonlocal rebuild
         merge._filled = set(before)  # objects may be taken apart a second time, where that emits operations
-        _, values, rebuild = open_value(known, promote=False, kept=merge.kept, filled=merge._filled)
+        _, values, rebuild = open_value(defined, promote=False, kept=merge.kept, filled=merge._filled)
         return values
 
     parts = extracted(opened)
@@ -390,12 +390,12 @@ def open_value(
                 return lambda _: v
             make = lambda values: rebuilt(v, [next(values) for _ in parts])
         elif isinstance(v, (tuple, list, dict)) or (
-            is_plain_object(v) and (has_dynamic(v) or (promote and _is_made_of_numbers(v)))
+            is_plain_object(v) and (has_dynamic(v) or (promote and _holds_numbers_only(v)))
         ):
             inside.add(id(v))
             named = {k: walk(part) for k, part in _parts_of(v).items()}
             inside.discard(id(v))
-            make = lambda values: _made_like(v, {k: part(values) for k, part in named.items()})
+            make = lambda values: _with_parts(v, {k: part(values) for k, part in named.items()})
             if isinstance(v, tuple):
                 return make
         else:
@@ -424,7 +424,7 @@ def assign(target: Any, source: Any) -> Any:
     return target
 
 
-def _is_made_of_numbers(x: Any) -> bool:
+def _holds_numbers_only(x: Any) -> bool:
     attributes = attributes_of(x)
     return bool(attributes) and all(_is_scalar(v) for v in attributes.values())
 
@@ -476,8 +476,8 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> N
         mine = values_of(opened)
         theirs = values_of(x)
         if [v.type for v in mine] != [v.type for v in theirs]:
-            found: Any = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
-            why = value_trees.difference(*found) if isinstance(found[0], dict) else ""
+            values: Any = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
+            why = value_trees.difference(*values) if isinstance(values[0], dict) else ""
             raise Mismatch(path, opened, x, why)
         out.extend(theirs)
     elif isinstance(opened, (tuple, list, dict)) or (is_plain_object(opened) and has_dynamic(opened)):

@@ -66,7 +66,7 @@ def _title_places() -> dict[tuple[bool, str], int]:
 
     class Class: ...
 
-    found: dict[tuple[bool, str], int] = {}
+    places: dict[tuple[bool, str], int] = {}
     probes: list[Any] = [function, Class]
     for probe in probes:
         size = type(probe).__basicsize__
@@ -74,8 +74,8 @@ def _title_places() -> dict[tuple[bool, str], int]:
             setattr(probe, name, f"kiln's {name} of {size}")
             words = [word_at(id(probe) + 8 * n) for n in range(size // 8)]
             if words[_HEAD:].count(id(getattr(probe, name))) == 1:
-                found[isinstance(probe, type), name] = 8 * words.index(id(getattr(probe, name)), _HEAD)
-    return found
+                places[isinstance(probe, type), name] = 8 * words.index(id(getattr(probe, name)), _HEAD)
+    return places
 
 
 @functools.lru_cache(maxsize=1)
@@ -122,9 +122,9 @@ def _classes_have_versions() -> bool:
         if version(Probe) in seen:
             return False  # unchanged by a change, or given twice
         _look_up(Probe)
-        found = version(Probe)
+        number = version(Probe)
         _look_up(Probe)
-        if not found or found in seen or version(Probe) != found:
+        if not number or number in seen or version(Probe) != number:
             return False
-        seen.add(found)
+        seen.add(number)
     return True

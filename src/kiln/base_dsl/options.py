@@ -113,22 +113,22 @@ HOSTS = ("x86_64", "aarch64")
 def parsed_host_target(text: str, said: str = "--host-target ") -> tuple[str, str, str]:
     """Return the triple, processor and features that `--host-target`, or `said`, names; the latter may be empty."""
     words = text.split()
-    found = {"-mtriple": "", "-mcpu": "", "-mattr": ""}
+    settings = {"-mtriple": "", "-mcpu": "", "-mattr": ""}
     if len(words) == 1 and words[0].startswith("linux-"):
-        found["-mtriple"] = f"{words[0].removeprefix('linux-')}-unknown-linux-gnu"
+        settings["-mtriple"] = f"{words[0].removeprefix('linux-')}-unknown-linux-gnu"
     elif words[:1] == ["llvm"]:
         for word in words[1:]:
             name, equals, value = word.partition("=")
-            if name not in found or not equals:
-                raise runtime_error(f"{said}{text!r}: {word!r} is none of {', '.join(found)}=...")
-            found[name] = value
-    triple = found["-mtriple"]
+            if name not in settings or not equals:
+                raise runtime_error(f"{said}{text!r}: {word!r} is none of {', '.join(settings)}=...")
+            settings[name] = value
+    triple = settings["-mtriple"]
     if triple.partition("-")[0] not in HOSTS or "linux" not in triple:
         raise runtime_error(
             f"{said}{text!r} names no machine that host code can be compiled for",
             f"linux-x86_64, linux-aarch64, or 'llvm -mtriple=T [-mcpu=C] [-mattr=F]' with T for Linux on {' or '.join(HOSTS)}",
         )
-    return triple, found["-mcpu"], found["-mattr"]
+    return triple, settings["-mcpu"], settings["-mattr"]
 
 
 class HostTarget(StringCompileOption):
@@ -167,13 +167,13 @@ def register(*options: type[CompileOption]) -> None:
 register(OptLevel, EnableAssertions, GenerateLineInfo, HostTarget, FrontendNext)
 
 
-def suggestion(text: str, known: Iterable[str]) -> str:
+def suggestion(text: str, names: Iterable[str]) -> str:
     """Return the most similar option, or all of them."""
-    known = list(known)
+    names = list(names)
     import difflib
 
-    close = difflib.get_close_matches(text, known, 1)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    close = difflib.get_close_matches(text, names, 1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
 
 
 class CompileOptions:

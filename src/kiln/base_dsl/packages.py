@@ -170,10 +170,10 @@ def is_here(name: str) -> bool:
     if sys.modules.get(name) is not None:
         return loaded(name) is not None
     try:
-        found = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return False
-    return found is not None and found.has_location
+    return spec is not None and spec.has_location
 
 
 def loaded(name: str) -> Any:
@@ -191,8 +191,8 @@ def is_numpy_scalar(kind: type) -> bool:
 def load(name: str) -> Any:
     """Import a package. Raises ModuleNotFoundError where there is none, or a mere folder of that name."""
     if "." not in name and not is_here(name):
-        found = importlib.util.find_spec(name) if sys.modules.get(name) is None else sys.modules[name].__spec__
-        folders = list(getattr(found, "submodule_search_locations", None) or ())
+        spec = importlib.util.find_spec(name) if sys.modules.get(name) is None else sys.modules[name].__spec__
+        folders = list(getattr(spec, "submodule_search_locations", None) or ())
         raise ModuleNotFoundError(
             f"No module named {name!r}" + (f": {folders[0]} is a folder without one" if folders else ""), name=name
         )

@@ -44,31 +44,31 @@ class Parameters:
             return None
         keys: list[Hashable] = []
         leaves: list[Any] = []
-        for known, value in zip(self._quick[specialize], args, strict=True):
+        for conversions, value in zip(self._quick[specialize], args, strict=True):
             kind = type(value)
             try:
-                convert = known[kind]
+                convert = conversions[kind]
             except KeyError:
                 annotation = self._annotation_for(value, self.names[len(keys)])
                 broken = annotation is not None and (rules.judges_values(annotation) or rules.breaks(value, annotation))
-                convert = known[kind] = None if broken else rules.quick(kind, annotation, specialize)
-            found = convert(value) if convert is not None else None
-            if found is None:
+                convert = conversions[kind] = None if broken else rules.quick(kind, annotation, specialize)
+            converted = convert(value) if convert is not None else None
+            if converted is None:
                 return None
-            keys.append(found[0])
-            leaves += found[1]
+            keys.append(converted[0])
+            leaves += converted[1]
         return tuple(keys), leaves
 
     @property
     def annotations(self) -> dict[str, Any]:
         """Annotations by parameter, evaluated at the first use, without the None of those that may be left out."""
         if self._annotations is None:
-            found: dict[str, Any] = {}
+            by_name: dict[str, Any] = {}
             for name, annotation in promises.annotations_of(self.function).items():
-                found[name], optional = promises.without_none(annotation)
+                by_name[name], optional = promises.without_none(annotation)
                 if optional:
                     self._may_be_none.add(name)
-            self._annotations = found if self._read is None else self._read(found)
+            self._annotations = by_name if self._read is None else self._read(by_name)
         return self._annotations
 
     def _annotation_for(self, value: Any, name: str, *, takes_none: bool = False) -> Any:
@@ -104,8 +104,8 @@ class Parameters:
     ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the arguments of a call in a trace as the annotations show them: a tensor as an array, say."""
         if self._views is None:
-            found = [(name, rules.seen_as(self.annotations.get(name))) for name in self.names]
-            self._views = [(n, name, view) for n, (name, view) in enumerate(found) if view is not None]
+            views = [(name, rules.seen_as(self.annotations.get(name))) for name in self.names]
+            self._views = [(n, name, view) for n, (name, view) in enumerate(views) if view is not None]
         if not self._views:
             return args, kwargs
         args = list(args)

@@ -74,9 +74,9 @@ def kind_of(value: Any) -> str:
 
 def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds | None:
     """Return the kinds that an annotation allows; None if it excludes nothing. `own` knows a language's annotations."""
-    found = own(annotation)
-    if found is not None:
-        return found
+    kinds = own(annotation)
+    if kinds is not None:
+        return kinds
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if origin is Annotated or origin is Constexpr:
@@ -181,18 +181,18 @@ def annotations_of(owner: Any) -> dict[str, Any]:
     if isinstance(owner, type):
         if owner in _of_classes:
             return _of_classes[owner]
-        found: dict[str, Any] = {}
+        annotations: dict[str, Any] = {}
         for base in reversed(owner.__mro__):
-            found.update(_raw_annotations(base))
+            annotations.update(_raw_annotations(base))
         namespace = vars(sys.modules.get(owner.__module__, types.ModuleType("empty")))
         local: dict[str, Any] = dict(vars(owner))
     else:
-        found = dict(_raw_annotations(owner))
+        annotations = dict(_raw_annotations(owner))
         namespace = owner.__globals__
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
         local = {name: value for name, cell in cells if (value := contents(cell, _EMPTY)) is not _EMPTY}
     result: dict[str, Any] = {}
-    for name, annotation in found.items():
+    for name, annotation in annotations.items():
         if isinstance(annotation, typing.ForwardRef):  # texts in named tuples
             annotation = annotation.__forward_arg__
         if isinstance(annotation, str):
@@ -209,7 +209,7 @@ def annotations_of(owner: Any) -> dict[str, Any]:
                     continue
                 annotation = Constexpr
         result[name] = annotation
-    if isinstance(owner, type) and len(result) == len(found):
+    if isinstance(owner, type) and len(result) == len(annotations):
         _of_classes[owner] = result
     return result
 
@@ -222,6 +222,8 @@ def _raw_annotations(owner: Any) -> dict[str, Any]:
     if sys.version_info >= (3, 14):
         import annotationlib  # type: ignore[import-not-found]
 
-        found = annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
-        return {k: (v.__forward_arg__ if isinstance(v, annotationlib.ForwardRef) else v) for k, v in found.items()}
+        annotations = annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
+        return {
+            k: (v.__forward_arg__ if isinstance(v, annotationlib.ForwardRef) else v) for k, v in annotations.items()
+        }
     return inspect.get_annotations(owner)

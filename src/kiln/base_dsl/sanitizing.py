@@ -110,17 +110,17 @@ def schedules_text(count: int) -> str:
 
 def parse_kinds(text: str) -> tuple[str, ...]:
     """Return the kinds in a comma list, in order; `all`: all, `1` and `default`: the default. Raises ValueError."""
-    wanted: set[str] = set()
+    kinds: set[str] = set()
     for item in text.lower().replace(" ", "").split(","):
         if item in ("1", "default", "on", "true"):
-            wanted.update(DEFAULT_KINDS)
+            kinds.update(DEFAULT_KINDS)
         elif item == "all":
-            wanted.update(KINDS)
+            kinds.update(KINDS)
         elif item in KINDS or item in COUNTS:
-            wanted.add(item)
+            kinds.add(item)
         elif item not in ("", "0", "off", "false"):
             raise ValueError(f"unknown: {item}; expected some of {', '.join(KINDS)}, or all")
-    return tuple(kind for kind in (*KINDS, *COUNTS) if kind in wanted)
+    return tuple(kind for kind in (*KINDS, *COUNTS) if kind in kinds)
 
 
 def _checks(text: str) -> str:

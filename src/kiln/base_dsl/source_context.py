@@ -30,12 +30,12 @@ def node_at(span: Span | None, kind: type[_Node]) -> _Node | None:
     module = None if span is None else _tree(span.filename)
     if module is None or span is None:
         return None
-    found = [n for n in ast.walk(module) if isinstance(n, kind) and getattr(n, "lineno", 0) == span.line]
+    matching = [n for n in ast.walk(module) if isinstance(n, kind) and getattr(n, "lineno", 0) == span.line]
     if span.column >= 0:
         end = (span.end_line, span.end_column)
-        here = ((n, getattr(n, "end_lineno", -1), getattr(n, "end_col_offset", -1)) for n in found)
-        found = [n for n, *ends in here if n.col_offset == span.column and tuple(ends) == end]  # type: ignore[attr-defined]
-    return found[0] if len(found) == 1 else None
+        here = ((n, getattr(n, "end_lineno", -1), getattr(n, "end_col_offset", -1)) for n in matching)
+        matching = [n for n, *ends in here if n.col_offset == span.column and tuple(ends) == end]  # type: ignore[attr-defined]
+    return matching[0] if len(matching) == 1 else None
 
 
 def statement_at(span: Span | None) -> ast.stmt | None:
@@ -118,6 +118,6 @@ def return_span(function: types.FunctionType) -> Span | None:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first == code.co_firstlineno:
                 returns = (n for n in ast.walk(node) if isinstance(n, ast.Return) and n.value is not None)
-                found = min(returns, key=lambda n: n.lineno, default=None)
-                return None if found is None else node_span(found, code.co_filename, function.__name__)
+                earliest = min(returns, key=lambda n: n.lineno, default=None)
+                return None if earliest is None else node_span(earliest, code.co_filename, function.__name__)
     return None

@@ -50,7 +50,7 @@ def _place(module: ir.Module, at: int, line: str) -> Span | None:
     if value is not None:
         candidates += [other for other in located if re.search(re.escape(value[1]) + r"(?![\w.])", other)]
     for candidate in candidates:
-        found = re.search(r'loc\([^"]*"([^"]+)":(\d+):(\d+)', candidate)
-        if found is not None:
-            return Span(found[1], int(found[2]), int(found[3]) - 1)
+        place = re.search(r'loc\([^"]*"([^"]+)":(\d+):(\d+)', candidate)
+        if place is not None:
+            return Span(place[1], int(place[2]), int(place[3]) - 1)
     return None

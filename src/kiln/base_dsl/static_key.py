@@ -85,8 +85,8 @@ def static_key(x: Any, met: Met | None = None) -> Hashable:
     if kind in _PLAIN:
         return (kind, x)
     walk = _Walk(met or Met())
-    made = walk.key(x)
-    return (made, *walk.later()) if walk.postponed else made
+    key = walk.key(x)
+    return (key, *walk.later()) if walk.postponed else key
 
 
 class _Layout(NamedTuple):
@@ -191,16 +191,16 @@ class _Walk:
     def _attributes(self, x: Any, layout: _Layout) -> Hashable:
         if layout.attributes is None:
             return None
-        found = layout.attributes.__get__(x)
-        return tuple((name, self.key(found[name])) for name in sorted(found, key=str)) if found else None
+        attributes = layout.attributes.__get__(x)
+        return tuple((name, self.key(attributes[name])) for name in sorted(attributes, key=str)) if attributes else None
 
     def _named(self, x: Any, layout: _Layout, reads: Callable[[str], bool]) -> Hashable:
         """Return the key of the attributes that may be read."""
-        found = layout.attributes.__get__(x) if layout.attributes is not None else {}
+        attributes = layout.attributes.__get__(x) if layout.attributes is not None else {}
         slots = [(name, slot) for name, slot in layout.slots if reads(name.rpartition(".")[2])]
-        names = [name for name in found if type(name) is not str or reads(name)]
-        self.met.skipped |= len(names) != len(found) or len(slots) != len(layout.slots)
-        parts: list[Hashable] = [(name, self.key(found[name])) for name in sorted(names, key=str)]
+        names = [name for name in attributes if type(name) is not str or reads(name)]
+        self.met.skipped |= len(names) != len(attributes) or len(slots) != len(layout.slots)
+        parts: list[Hashable] = [(name, self.key(attributes[name])) for name in sorted(names, key=str)]
         for name, slot in slots:
             try:
                 parts.append((name, self.key(slot.__get__(x))))

@@ -197,10 +197,10 @@ def target_name() -> str:
 
 def target_key() -> str:
     """Return the key of code: the target in force, the kinds of instrumentation, and settings that affect code."""
-    known = _environment
-    if known is not None and not sanitizing.open_requests.value and b"KILN_SANITIZE" not in known:
+    environment = _environment
+    if environment is not None and not sanitizing.open_requests.value and b"KILN_SANITIZE" not in environment:
         for name in settings.CODE_VARIABLES:
-            if name in known:
+            if name in environment:
                 break
         else:
             return target_name()  # asked at every call: without a call of its own
@@ -216,8 +216,8 @@ def _environment_name() -> str:
     # Asked at every call: os.environ encodes the name each time, which costs as much as the call itself.
     if _environment is None or os.name != "posix":
         return os.environ.get("KILN_TARGET", "")
-    found = _environment.get(b"KILN_TARGET")
-    return found.decode() if found else _for_sanitizer()
+    name = _environment.get(b"KILN_TARGET")
+    return name.decode() if name else _for_sanitizer()
 
 
 def _for_sanitizer() -> str:
@@ -234,11 +234,11 @@ def get_target(name: str | None = None) -> Target:
     """Return the target of a name, or the one in force."""
     name = name or target_name()
     with _lock:
-        found = _loaded.get(name)
-        if found is None:
+        target = _loaded.get(name)
+        if target is None:
             with gc_paused:
-                found = _loaded[name] = _load(name)
-        return found
+                target = _loaded[name] = _load(name)
+        return target
 
 
 def _load(name: str) -> Target:
@@ -247,10 +247,10 @@ def _load(name: str) -> Target:
         return loader()
     import difflib
 
-    known = target_names()
-    close = difflib.get_close_matches(name, known, 1)
+    names = target_names()
+    close = difflib.get_close_matches(name, names, 1)
     raise DSLRuntimeError(
-        f"there is no target {name!r}; there are: {', '.join(known)}",
+        f"there is no target {name!r}; there are: {', '.join(names)}",
         hint=f"did you mean {close[0]!r}?" if close else "",
     )
 
@@ -258,8 +258,8 @@ def _load(name: str) -> Target:
 @functools.lru_cache(maxsize=1)
 def _default_name() -> str:
     """Return the best target of this machine; looked up once."""
-    wanted = sorted((name for name in _loaders if _preferences[name] >= 0), key=lambda n: -_preferences[n])
-    for name in wanted:
+    by_preference = sorted((name for name in _loaders if _preferences[name] >= 0), key=lambda n: -_preferences[n])
+    for name in by_preference:
         with contextlib.suppress(ImportError):
             if get_target(name).available():
                 return name

@@ -31,10 +31,10 @@ their number in it."""
 
 def _places_in(code: types.CodeType) -> dict[int, ir.Location]:
     number = id(code)
-    found = _places.get(number)
-    if found is None:
-        found = _places[number] = weakref.ref(code, lambda _: _places.pop(number, None)), {}
-    return found[1]
+    cached = _places.get(number)
+    if cached is None:
+        cached = _places[number] = weakref.ref(code, lambda _: _places.pop(number, None)), {}
+    return cached[1]
 
 
 class Trace:
@@ -133,17 +133,17 @@ class Trace:
 
     def has_operation(self, holds: Callable[[ir.Operation], bool]) -> bool:
         """Return whether an operation was added of which something holds, also to a block that is not moved yet."""
-        found = False
+        holds_one = False
 
         def visit(operation: ir.Operation) -> ir.WalkResult:
-            nonlocal found
-            found = holds(operation)
-            return _ir.WalkResult.INTERRUPT if found else _ir.WalkResult.ADVANCE
+            nonlocal holds_one
+            holds_one = holds(operation)
+            return _ir.WalkResult.INTERRUPT if holds_one else _ir.WalkResult.ADVANCE
 
         for root in (self.module.operation, self._scratch):
-            if root is not None and not found:
+            if root is not None and not holds_one:
                 root.walk(visit)
-        return found
+        return holds_one
 
     def is_merged(self, x: Any) -> bool:
         """Return whether an object was made of two between which a region chose."""
@@ -159,14 +159,14 @@ class Trace:
         if self._fixed is not None:
             return self._fixed
         frame = sys._getframe(depth + 1)
-        known = self._here
+        locations = self._here
         while True:
             name = frame.f_globals.get("__name__")
             if name not in _internal_modules:
                 code = frame.f_code
-                found = known.get((id(code), frame.f_lasti))
-                if found is not None:
-                    return found
+                cached = locations.get((id(code), frame.f_lasti))
+                if cached is not None:
+                    return cached
                 if not is_internal(code):
                     break
                 if name != "__main__":  # what is run by `python -m` shares this name with the user's program
@@ -177,8 +177,8 @@ class Trace:
                 break
             frame = back
         caller = self._callsites[-1][0] if self._callsites else None
-        found = known[id(code), frame.f_lasti] = self._make_location(frame, caller)
-        return found
+        cached = locations[id(code), frame.f_lasti] = self._make_location(frame, caller)
+        return cached
 
     def _make_location(self, frame: types.FrameType, caller: ir.Location | None) -> ir.Location:
         code = frame.f_code
@@ -443,18 +443,18 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
     function = trace.function
     # 0.0 and -0.0, 1 and 1.0 and True are equal as keys; NaN is unequal to itself
     key = (type_, value if type(value) is int else repr(value))
-    found = function.constants.get(key)
-    if found is None:
+    cached = function.constants.get(key)
+    if cached is None:
         if isinstance(value, float):
             attribute = _ir.FloatAttr.get(type_, value)
         else:
             attribute = _integer_attribute(type_, int(value))
         at_start = _ir.InsertionPoint.at_block_begin(function.entry)
-        found = _create(
+        cached = _create(
             "arith.constant", (type_,), (), {"value": attribute}, None, 0, _ir.Location.unknown(), at_start
         ).result
-        function.constants[key] = found
-    return found
+        function.constants[key] = cached
+    return cached
 
 
 def _integer_attribute(type_: Any, value: int) -> ir.Attribute:

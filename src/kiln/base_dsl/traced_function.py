@@ -87,7 +87,7 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
         self.function = function
         self.preprocess = preprocess
         self.name_prefix: str | None = None
-        self._made_of = _made_of(function)
+        self._parts = _replaceable_parts(function)
         self._parameters = Parameters(function, dsl.read_annotations)
         self._rewritten: types.FunctionType | None = None
         self._own = frozenset((*vars(self), "_own", "_specializations"))
@@ -99,13 +99,13 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
     def _look_again(self) -> None:
         """Look for other code or defaults of the function, which may have been replaced."""
         function = self.function
-        before = self._made_of
+        before = self._parts
         if function.__code__ is before[0] and function.__defaults__ is before[1]:
             if function.__kwdefaults__ is before[2] is None:
                 return
-        now = _made_of(function)
+        now = _replaceable_parts(function)
         if len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True)):
-            self._made_of = now
+            self._parts = now
             self._parameters = Parameters(self.function, self.dsl.read_annotations)
             self._rewritten = None
 
@@ -199,7 +199,7 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
         return self.rewritten(*map(_rewritten_lambda, args), **kwargs)
 
 
-def _made_of(function: types.FunctionType) -> tuple[Any, ...]:
+def _replaceable_parts(function: types.FunctionType) -> tuple[Any, ...]:
     """Return the replaceable parts of a function."""
     named = function.__kwdefaults__
     parts = (function.__code__, function.__defaults__, named)

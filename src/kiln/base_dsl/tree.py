@@ -137,11 +137,11 @@ def _slot_names(kind: type) -> list[str]:
 
 def attributes_of(x: object) -> dict[str, Any]:
     """Return the instance attributes of a plain object."""
-    found: dict[str, Any] = dict(getattr(x, "__dict__", {}))
+    attributes: dict[str, Any] = dict(getattr(x, "__dict__", {}))
     for name in _slot_names(type(x)):
         if hasattr(x, name):
-            found[name] = getattr(x, name)
-    return found
+            attributes[name] = getattr(x, name)
+    return attributes
 
 
 def set_attribute(x: Any, name: str, value: Any) -> None:
@@ -162,10 +162,10 @@ def delete_attribute(x: Any, name: str) -> None:
 
 def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
     """Return a new instance of x's class with these attributes; its constructor is not run."""
-    made = _bare(type(x))
+    copied = _bare(type(x))
     for name, value in attributes.items():
-        set_attribute(made, name, value)
-    return made
+        set_attribute(copied, name, value)
+    return copied
 
 
 def _bare(kind: type) -> Any:
@@ -200,31 +200,31 @@ def frozen(x: Any, memo: dict[int, Any] | None = None, kept: Kept = NOTHING_KEPT
     if not is_mutable(x) or id(x) in kept:
         return x
     memo = {} if memo is None else memo
-    made: Any
+    result: Any
     if id(x) in memo:
         return memo[id(x)]
     if isinstance(x, tuple):
         return rebuild_tuple(x, [frozen(e, memo, kept) for e in x])
     if isinstance(x, set):
-        made = memo[id(x)] = copy.copy(x)
+        result = memo[id(x)] = copy.copy(x)
     elif isinstance(x, list):
-        made = memo[id(x)] = [] if type(x) is list else copy.copy(x)
-        made[:] = [frozen(e, memo, kept) for e in x]
+        result = memo[id(x)] = [] if type(x) is list else copy.copy(x)
+        result[:] = [frozen(e, memo, kept) for e in x]
     elif isinstance(x, dict):
-        made = memo[id(x)] = {} if type(x) is dict else copy.copy(x)
-        made.update((k, frozen(e, memo, kept)) for k, e in x.items())
+        result = memo[id(x)] = {} if type(x) is dict else copy.copy(x)
+        result.update((k, frozen(e, memo, kept)) for k, e in x.items())
     elif is_protocol(x) and not has_attributes(x):
         values = values_of(x)
-        made = rebuilt(x, values) if values else x
+        result = rebuilt(x, values) if values else x
     else:
-        made = memo[id(x)] = _bare(type(x))
+        result = memo[id(x)] = _bare(type(x))
         # An object with the value protocols says itself what it is made of; what else it refers to stays the same object.
         apart = is_protocol(x)
         for name, value in attributes_of(x).items():
             if is_mutable(value) and not (apart and is_plain_object(value) and not has_dynamic(value)):
                 value = frozen(value, memo, kept)
-            set_attribute(made, name, value)
-    return made
+            set_attribute(result, name, value)
+    return result
 
 
 def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool:
@@ -264,13 +264,13 @@ _structured: set[type] = set()
 
 def values_of(x: Any) -> list[ir.Value]:
     """Return the MLIR values of an object with the value protocols."""
-    found = x.__extract_mlir_values__()
-    if type(found) is not dict and not any(type(v) in (dict, list) for v in found):
-        return found
+    values = x.__extract_mlir_values__()
+    if type(values) is not dict and not any(type(v) in (dict, list) for v in values):
+        return values
     from . import value_trees
 
     _structured.add(type(x))
-    return value_trees.flat(found)
+    return value_trees.flat(values)
 
 
 def _as_extracted(x: Any, values: list[ir.Value]) -> Any:
@@ -410,11 +410,11 @@ def extracted(extract: Callable[[], list[ir.Value]]) -> ExtractedValues:
     with ir.InsertionPoint(block):
         values = extract()
     types_ = [v.type for v in values]
-    made = list(block.operations)
-    if not made:
+    operations = list(block.operations)
+    if not operations:
         return ExtractedValues(extract, types_, values)
     del values
-    for operation in reversed(made):
+    for operation in reversed(operations):
         operation.operation.erase()
     return ExtractedValues(extract, types_, None)
 

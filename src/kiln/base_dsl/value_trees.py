@@ -59,13 +59,13 @@ def from_structure(obj: Any, values: Any) -> Any:
     return tree.copy_with(obj, {n: from_structure(p, values[n]) if n in values else p for n, p in parts.items()})
 
 
-def flat(found: Any) -> list[Any]:
+def flat(values: Any) -> list[Any]:
     """Return the values of a tree in order."""
-    if isinstance(found, dict):
-        return [value for part in found.values() for value in flat(part)]
-    if isinstance(found, (list, tuple)):
-        return [value for part in found for value in flat(part)]
-    return [] if found is None else [found]
+    if isinstance(values, dict):
+        return [value for part in values.values() for value in flat(part)]
+    if isinstance(values, (list, tuple)):
+        return [value for part in values for value in flat(part)]
+    return [] if values is None else [values]
 
 
 def refilled(template: Any, values: Iterator[Any]) -> Any:
@@ -82,13 +82,13 @@ def difference(first: Any, second: Any, path: str = "") -> str:
     if isinstance(first, dict) and isinstance(second, dict):
         if list(first) != list(second):
             return f"{path or 'the value'} has the fields {', '.join(first)} and then {', '.join(second)}"
-        found = (difference(first[key], second[key], f"{path}.{key}") for key in first)
-        return next(filter(None, found), "")
+        differences = (difference(first[key], second[key], f"{path}.{key}") for key in first)
+        return next(filter(None, differences), "")
     if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
         if len(first) != len(second):
             return f"{path or 'the value'} has {len(first)} elements and then {len(second)}"
-        found = (difference(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(first, second, strict=True)))
-        return next(filter(None, found), "")
+        differences = (difference(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(first, second, strict=True)))
+        return next(filter(None, differences), "")
     a = _kind(first)
     b = _kind(second)
     return "" if a == b else f"{path or 'the value'} is {a} and then {b}"
@@ -103,16 +103,16 @@ def debug_print_mlir_values(obj: Any, max_depth: int = -1) -> str:
     return "\n".join(_lines(structure(obj), type(obj).__name__, 0, max_depth))
 
 
-def _lines(found: Any, name: str, depth: int, most: int) -> Iterator[str]:
+def _lines(values: Any, name: str, depth: int, most: int) -> Iterator[str]:
     indent = "  " * depth
-    if not isinstance(found, (dict, list, tuple)):
-        yield f"{indent}{name}: {_kind(found)}"
+    if not isinstance(values, (dict, list, tuple)):
+        yield f"{indent}{name}: {_kind(values)}"
         return
-    count = len(flat(found))
+    count = len(flat(values))
     yield f"{indent}{name}: {count} value{'s' * (count != 1)}"
     if depth == most + 1 and most >= 0:
         return
-    parts = found.items() if isinstance(found, dict) else ((f"[{n}]", part) for n, part in enumerate(found))
+    parts = values.items() if isinstance(values, dict) else ((f"[{n}]", part) for n, part in enumerate(values))
     for key, part in parts:
         yield from _lines(part, str(key), depth + 1, most)
 
@@ -128,10 +128,10 @@ def report_loop(title: str, span: Any, carried: list[tuple[str, Any]]) -> None:
     if debug is None:
         return
     with trace.require("a loop").detached():  # constants that become values here stay out of the program
-        found = [(name, structure(value)) for name, value in carried]
+        structures = [(name, structure(value)) for name, value in carried]
     source = linecache.getline(span.filename, span.line).strip()
-    count = len(flat([values for _, values in found]))
+    count = len(flat([values for _, values in structures]))
     print(f"[loop] {span}: {title} carries {count} values\n    {source}")
-    for name, values in found:
+    for name, values in structures:
         for line in _lines(values, name, 1, debug + 1 if debug >= 0 else debug):
             print(line)

@@ -21,8 +21,8 @@ def _library() -> ctypes.CDLL:
 
 def _c_function(name: str, suffix: str, arguments: int) -> Callable[..., float]:
     kind = ctypes.c_float if suffix else ctypes.c_double
-    made = ctypes.CFUNCTYPE(kind, *[kind] * arguments)  # an object of its own, whose types no other caller sees
-    return made((_C_NAMES.get(name, name) + suffix, _library()))
+    function = ctypes.CFUNCTYPE(kind, *[kind] * arguments)  # an object of its own, whose types no other caller sees
+    return function((_C_NAMES.get(name, name) + suffix, _library()))
 
 
 def _propagating(name: str) -> Callable[[float, float], float]:

@@ -101,7 +101,7 @@ class RangeTrace:
         else:
             driver.call("cuCtxSynchronize")
             data = driver.read_memory(self.address, _SIZE)
-        found: list[RangeEvent] = []
+        events_so_far: list[RangeEvent] = []
         self.lost: int = 0
         for slot, count in enumerate(struct.unpack_from(f"<{WARPS}i", data)):
             self.lost += max(0, count - EVENTS)
@@ -109,8 +109,8 @@ class RangeTrace:
                 where = _HEADER + 8 * _WORDS * (slot * EVENTS + number % EVENTS)
                 time, nanoseconds, code, place = struct.unpack_from("<4q", data, where)
                 name = self.names[code // 2]
-                found.append(RangeEvent(name, not code % 2, place >> 32, place & 0xFFFFFFFF, time, nanoseconds))
-        return found
+                events_so_far.append(RangeEvent(name, not code % 2, place >> 32, place & 0xFFFFFFFF, time, nanoseconds))
+        return events_so_far
 
 
 _open: RangeTrace | None = None

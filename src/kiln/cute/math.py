@@ -106,37 +106,37 @@ def _apply(
     shape = _shape(op, arguments)
     count = None if shape is None else product(shape)
     values = [_operand(x, compute, shape, count) for x in arguments]
-    made = tracing.emit_value(
+    emitted = tracing.emit_value(
         op, emit.ir_type(result or compute, count), values, _flags(fastmath, approx) or emit.float_attributes()
     )
     if result is None and compute is not t:
-        made = convert(made, compute, t, count)
+        emitted = convert(emitted, compute, t, count)
     kind = result or t
-    return kind._make(made) if shape is None else TensorSSA(made, shape, kind)
+    return kind._make(emitted) if shape is None else TensorSSA(emitted, shape, kind)
 
 
 def _float_type(op: str, arguments: tuple[Any, ...]) -> Any:
     """Return the type the arguments meet in: Python numbers take the type of the others."""
-    found: Any = None
+    dtype: Any = None
     for x in arguments:
         if isinstance(x, (TensorSSA, Numeric)):
-            found = x.dtype if found is None else common_type(found, x.dtype)
+            dtype = x.dtype if dtype is None else common_type(dtype, x.dtype)
         elif plain_scalar(x) is None:
             raise type_error(
                 f"{op.removeprefix('math.')}() takes a number or a vector, got {type(x).__name__}",
                 "load a tensor first: t.load()",
             )
-    return Float32 if found is None else float_of(arithmetic_type(found))
+    return Float32 if dtype is None else float_of(arithmetic_type(dtype))
 
 
 def _shape(op: str, arguments: tuple[Any, ...]) -> Any:
     shape: Any = None
     for x in arguments:
         if isinstance(x, TensorSSA):
-            found = x.shape if shape is None else _broadcast_shape(shape, x.shape)
-            if found is None:
+            broadcast = x.shape if shape is None else _broadcast_shape(shape, x.shape)
+            if broadcast is None:
                 raise type_error(f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together")
-            shape = found
+            shape = broadcast
     return shape
 
 
@@ -154,8 +154,8 @@ def _on_host(op: str, arguments: tuple[Any, ...], result: Any) -> Any:
     t = _float_type(op, arguments)
     typed = any(isinstance(x, Numeric) for x in arguments)
     values = [float(t._compute(x).value) if typed else float(plain_scalar(x)) for x in arguments]  # type: ignore[arg-type]
-    made = host_math.function(op, typed and t._compute is Float32, len(values))(*values)
-    return (result or t)(made) if typed else made
+    on_host = host_math.function(op, typed and t._compute is Float32, len(values))(*values)
+    return (result or t)(on_host) if typed else on_host
 
 
 def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -703,8 +703,8 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
         check_chosen(f"{name}()", t, y)
         if t.is_integer:
             a, b, shape = _operands(x, y, t)
-            made = (emit.integer_max if name == "max" else emit.integer_min)(t, a, b, product(shape))
-            return TensorSSA(made, shape, t)
+            extreme = (emit.integer_max if name == "max" else emit.integer_min)(t, a, b, product(shape))
+            return TensorSSA(extreme, shape, t)
     op = {"max": "arith.maxnumf", "min": "arith.minnumf"}[name]
     if propagate_nan:
         op = {"max": "arith.maximumf", "min": "arith.minimumf"}[name]

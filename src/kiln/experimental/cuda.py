@@ -149,8 +149,8 @@ class TensorMap:
     def get_ptr(self, *, loc: Any = None, ip: Any = None) -> RawPointer:
         """Return the address of the map, generic, in a kernel that has it as a parameter."""
         kernel_only("TensorMap.get_ptr")
-        made = nvgpu.tma.tensor_map_address(self._map)
-        return raw_pointer(Pointer(made, Int64, AddressSpace.generic, 128, readonly=True))
+        address = nvgpu.tma.tensor_map_address(self._map)
+        return raw_pointer(Pointer(address, Int64, AddressSpace.generic, 128, readonly=True))
 
     @property
     def box_volume(self) -> int:
@@ -216,10 +216,10 @@ def _element(format_: TensorMapDataFormat, dtype: Any, tensor: Any) -> str:
 
 
 def _static(what: str, values: Any, count: int, most: int) -> tuple[int, ...]:
-    found = tuple(values)
-    if len(found) != count or not all(isinstance(v, int) and 1 <= v <= most for v in found):
-        raise type_error(f"{what} is {found}", f"{count} Python integers from 1 to {most}")
-    return found
+    numbers = tuple(values)
+    if len(numbers) != count or not all(isinstance(v, int) and 1 <= v <= most for v in numbers):
+        raise type_error(f"{what} is {numbers}", f"{count} Python integers from 1 to {most}")
+    return numbers
 
 
 def _encode(
@@ -382,20 +382,20 @@ def create_tensor_map_tiled_from_view(
 def _order(what: str, shape: tuple[Any, ...], steps: tuple[Any, ...], order: Any) -> list[int]:
     """Return the modes of a tensor from the innermost out."""
     if order is not None:
-        found = list(order)
-        if sorted(found) != list(range(len(shape))):
+        modes = list(order)
+        if sorted(modes) != list(range(len(shape))):
             raise type_error(
-                f"stride_order of {what}() is {tuple(found)}", f"each mode from 0 to {len(shape) - 1} once"
+                f"stride_order of {what}() is {tuple(modes)}", f"each mode from 0 to {len(shape) - 1} once"
             )
     elif all(isinstance(s, int) for s in (*steps, *shape)):
-        found = sorted(range(len(shape)), key=lambda m: (steps[m], shape[m] != 1, m))
+        modes = sorted(range(len(shape)), key=lambda m: (steps[m], shape[m] != 1, m))
     else:
         raise type_error(f"{what}() of a tensor with dynamic strides needs a stride_order", "(1, 0) for rows")
-    if isinstance(steps[found[0]], int) and steps[found[0]] != 1:
+    if isinstance(steps[modes[0]], int) and steps[modes[0]] != 1:
         raise type_error(
-            f"mode {found[0]} of the tensor has the stride {steps[found[0]]}", "the innermost has stride 1"
+            f"mode {modes[0]} of the tensor has the stride {steps[modes[0]]}", "the innermost has stride 1"
         )
-    return found
+    return modes
 
 
 def create_tensor_map_im2col(

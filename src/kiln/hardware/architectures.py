@@ -157,8 +157,8 @@ class Architecture(enum.Enum):
         try:
             return cls[arch_str.strip().lower()]
         except KeyError:
-            known = ", ".join(cls.__members__)
-            raise ValueError(f"{arch_str!r} is not an architecture Kiln knows; there are: {known}") from None
+            names = ", ".join(cls.__members__)
+            raise ValueError(f"{arch_str!r} is not an architecture Kiln knows; there are: {names}") from None
 
     @classmethod
     def filter(cls, criterion: Callable[[Any], bool]) -> list[Any]:
@@ -238,32 +238,32 @@ def decoded_needs(text: str) -> tuple[Generation, limits.Needs]:
 
 def meant(name: str) -> str:
     """Return a hint for a name that is no architecture: the newest known one that is not newer."""
-    known = f"there are {', '.join(Arch.__members__)}"
+    names = f"there are {', '.join(Arch.__members__)}"
     named = re.fullmatch(r"(?:sm|compute)?_?(\d+)([a-z]?)", name.strip().lower())
     if named is None:
-        return known
+        return names
     number = int(named[1])
     older = [arch for arch in Arch if arch.number <= number]
     if not older:
-        return f"the oldest is {next(iter(Arch)).name}; {known}"
+        return f"the oldest is {next(iter(Arch)).name}; {names}"
     like = [arch for arch in older if arch.number == older[-1].number]
     plain, *specific = like
     nearest = next((arch for arch in specific if named[2]), plain)
     if plain.number == number:
         return f"did you mean {nearest.name}?"
-    return f"the nearest before it is {nearest.name}; {known}"
+    return f"the nearest before it is {nearest.name}; {names}"
 
 
 def of_capability(major: int, minor: int) -> Architecture:
     """Return the architecture that uses all features of a GPU; for an unknown newer GPU, the best that it can run."""
-    found = [arch for arch in Arch if arch.suffix != "f" and arch.runs_on((major, minor))]
-    if not found:
+    compatible = [arch for arch in Arch if arch.suffix != "f" and arch.runs_on((major, minor))]
+    if not compatible:
         raise DSLRuntimeError(
             f"Kiln knows no architecture whose code runs on a GPU of compute capability {major}.{minor}; there are: "
             + ", ".join(Arch.__members__),
             hint='run on the CPU: kiln.target("cpu") or KILN_TARGET=cpu; to compile only, name one with --gpu-arch',
         )
-    return found[-1]
+    return compatible[-1]
 
 
 def refusal(requirement: str, capability: tuple[int, int]) -> str:

@@ -70,12 +70,12 @@ def device(number: int | None = None) -> Device:
     name = _name()
     if not _on_gpu():
         return device_of(name or DEFAULT)
-    found = device_here(driver.current_device() if number is None else number)
+    here = device_here(driver.current_device() if number is None else number)
     if not name:
-        return found
-    if Arch[name].capability != found.capability:
+        return here
+    if Arch[name].capability != here.capability:
         return device_of(name)
-    return dataclasses.replace(found, suffix=Arch[name].suffix)
+    return dataclasses.replace(here, suffix=Arch[name].suffix)
 
 
 def _name() -> str:

@@ -163,21 +163,21 @@ def models(project: str | None = None) -> dict[str, Model]:
                 rows[row["name"]] = {**rows.get(row["name"], {}), **row}
         except (ValueError, KeyError, TypeError) as reason:
             raise DeviceTableError(f"{project} is no list of objects with a name: {reason!r}") from None
-    known = list(Model._fields)
-    made: dict[str, Model] = {}
+    fields = list(Model._fields)
+    by_name: dict[str, Model] = {}
     for row in rows.values():
-        for wrong in row.keys() - set(known):
+        for wrong in row.keys() - set(fields):
             import difflib
 
-            near = difflib.get_close_matches(wrong, known, 1)
-            meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            near = difflib.get_close_matches(wrong, fields, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(fields)}"
             raise DeviceTableError(f"{project}: {row['name']} has {wrong!r}; {meant}")
         try:
             lists = {name: tuple(row[name]) for name in ("architectures", "also") if name in row}
-            made[row["name"]] = Model(**{**row, **lists})
+            by_name[row["name"]] = Model(**{**row, **lists})
         except TypeError as reason:
             raise DeviceTableError(f"{project}: {row['name']}: {str(reason).partition(') ')[2]}") from None
-    return made
+    return by_name
 
 
 def table() -> dict[str, Model]:
@@ -187,14 +187,16 @@ def table() -> dict[str, Model]:
 
 def model_of(name: str) -> Model | None:
     """Return the row of a device by its name, or by what its driver calls it ("NVIDIA H100 80GB HBM3")."""
-    known = table()
+    models_by_name = table()
     bare = name.removeprefix("NVIDIA ").strip()
-    for row in known.values():
+    for row in models_by_name.values():
         if _plain(bare) in map(_plain, (row.name, *row.also)):
             return row
     # the longest name whose words are all there: "A100-SXM4-80GB", "H200 NVL", "NVIDIA B200"
     words = set(_words(bare))
-    fitting = [row for row in known.values() if any(set(_words(one)) <= words for one in (row.name, *row.also))]
+    fitting = [
+        row for row in models_by_name.values() if any(set(_words(one)) <= words for one in (row.name, *row.also))
+    ]
     return max(fitting, key=lambda row: len(row.name), default=None)
 
 
@@ -210,8 +212,8 @@ def near_names(name: str) -> list[str]:
     """Names of the table that resemble one that is not there."""
     import difflib
 
-    names = {known.lower(): known for known in table()}
-    parts = [known for lower, known in names.items() if name.lower() in lower]
+    names = {model.lower(): model for model in table()}
+    parts = [model for lower, model in names.items() if name.lower() in lower]
     return parts or [names[one] for one in difflib.get_close_matches(name.lower(), names, 3, 0.4)]
 
 
@@ -224,9 +226,9 @@ def device_of(architecture: str) -> Device:
         for name in row.architectures:
             own = generation_of(name)
             standing.setdefault((own.major, own.minor), row)
-    known = standing[max(which for which in standing if which <= (generation.major, generation.minor))]
+    model = standing[max(which for which in standing if which <= (generation.major, generation.minor))]
     suffix = architecture[-1] if architecture[-1].isalpha() else ""
-    return Device(known.name, generation, known.sm_count, known.l2_bytes, suffix=suffix)
+    return Device(model.name, generation, model.sm_count, model.l2_bytes, suffix=suffix)
 
 
 @functools.lru_cache(maxsize=64)

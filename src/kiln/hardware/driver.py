@@ -121,10 +121,10 @@ def _initialized() -> int:
 
 def call(name: str, *arguments: Any) -> None:
     """Call a function of the driver; an error it returns is raised."""
-    wanted = function(name)
+    entry = function(name)
     status = _initialized()
     if not status:
-        status = wanted(*arguments)
+        status = entry(*arguments)
     if status:
         raise failure(status, name)
 
@@ -191,9 +191,9 @@ def is_current(device: int) -> bool:
 @functools.lru_cache(maxsize=64)
 def _primary_context(device: int) -> int:
     """Return the primary context of a device, which is what the CUDA runtime uses; kept for the life of the process."""
-    made = ctypes.c_void_p()
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(made), device)
-    return made.value or 0
+    context = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    return context.value or 0
 
 
 @contextlib.contextmanager
@@ -228,9 +228,9 @@ DEVICE_ORDINAL = 9
 
 def device_of(address: int) -> int | None:
     """Return the number of the device that memory belongs to; None if the driver does not know it."""
-    found = ctypes.c_int(0)
-    status = function("cuPointerGetAttribute")(ctypes.byref(found), DEVICE_ORDINAL, ctypes.c_uint64(address))
-    return None if status or found.value < 0 else found.value
+    number = ctypes.c_int(0)
+    status = function("cuPointerGetAttribute")(ctypes.byref(number), DEVICE_ORDINAL, ctypes.c_uint64(address))
+    return None if status or number.value < 0 else number.value
 
 
 def set_device(device: int) -> int:
@@ -363,7 +363,7 @@ _EMPTY_KERNEL = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry
 @functools.lru_cache(maxsize=256)
 def active_clusters(device: int, smem: int, size: int, stream: int) -> int:
     """Return how many clusters of `size` blocks with `smem` bytes of shared memory run on a device at a time."""
-    found = ctypes.c_int()
+    count = ctypes.c_int()
     with on_device(device):
         loaded = load_library(_EMPTY_KERNEL)
         try:
@@ -374,12 +374,12 @@ def active_clusters(device: int, smem: int, size: int, stream: int) -> int:
                     raise failure(status, "cuKernelSetAttribute")
             cluster = LaunchAttribute(LaunchAttribute.CLUSTER, 0, (size, 1, 1))
             config = LaunchConfig((size, 1, 1), (128, 1, 1), smem, stream, ctypes.addressof(cluster), 1)
-            place = ctypes.byref(found)
+            place = ctypes.byref(count)
             handle = ctypes.c_void_p(kernel)
             call("cuOccupancyMaxActiveClusters", place, handle, ctypes.byref(config))
         finally:
             call("cuLibraryUnload", ctypes.c_void_p(loaded))
-    return found.value
+    return count.value
 
 
 # --- streams, events, graphs ------------------------------------------------------------------------------------------

@@ -135,10 +135,10 @@ class Sizes(NamedTuple):
 
     def words(self) -> str:
         """Return the sizes as the arguments of a launch."""
-        found = [f"grid={_tuple(self.grid)}", f"block={_tuple(self.block)}"]
-        found += [f"cluster={_tuple(self.cluster)}"] if any(extent != 1 for extent in self.cluster) else []
-        found += [f"smem={'?' if self.smem is None else self.smem}"] if self.smem != 0 else []
-        return ", ".join(found)
+        texts = [f"grid={_tuple(self.grid)}", f"block={_tuple(self.block)}"]
+        texts += [f"cluster={_tuple(self.cluster)}"] if any(extent != 1 for extent in self.cluster) else []
+        texts += [f"smem={'?' if self.smem is None else self.smem}"] if self.smem != 0 else []
+        return ", ".join(texts)
 
 
 def _tuple(extents: Sequence[int | None]) -> str:
@@ -146,12 +146,12 @@ def _tuple(extents: Sequence[int | None]) -> str:
 
 
 def _product(extents: Sequence[int | None]) -> int | None:
-    found = 1
+    result = 1
     for extent in extents:
         if extent is None:
             return None
-        found *= extent
-    return found
+        result *= extent
+    return result
 
 
 def broken_rule(
@@ -170,9 +170,9 @@ def broken_rule(
                 return f"{what} {axis} is {extent}", f"every size of a {what} is at least 1{for_empty}"
             if extent is not None and extent > limit:
                 return f"{what} {axis} is {extent}", f"{what} {axis} is at most {limit}"
-    found = _broken_cluster(of, sizes, needs.pairs)
-    if found is not None:
-        return found
+    broken = _broken_cluster(of, sizes, needs.pairs)
+    if broken is not None:
+        return broken
     threads = _product(sizes.block)
     if threads is not None and threads > THREADS_PER_BLOCK:
         return f"{threads} threads per block", f"a block has at most {THREADS_PER_BLOCK} threads"
@@ -204,18 +204,18 @@ def registers_at_start(threads: int, blocks: int) -> int:
     return min(REGISTERS // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, SET_REGISTERS[1])
 
 
-def broken_register_rule(threads: int, blocks: int, wanted: int, released: int | None) -> tuple[str, str] | None:
-    """Return the rule that a warpgroup breaks whose threads ask for `wanted` registers: what is wrong, and the limit.
+def broken_register_rule(threads: int, blocks: int, count: int, released: int | None) -> tuple[str, str] | None:
+    """Return the rule that a warpgroup breaks whose threads ask for `count` registers: what is wrong, and the limit.
 
     `released` is the fewest registers that a thread of the block keeps when it gives some back; None if none does.
     """
     start = registers_at_start(threads, blocks)
     others = max(threads - WARPGROUP, 0)
     most = (start * threads - min(start, released or start) * others) // min(threads, WARPGROUP)
-    if wanted <= most:
+    if count <= most:
         return None
     return (
-        f"setmaxnreg.inc to {wanted} registers in a block of {threads} threads",
+        f"setmaxnreg.inc to {count} registers in a block of {threads} threads",
         f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warpgroup "
         "gets at most "
         f"{most // REGISTER_UNIT * REGISTER_UNIT} for each when the others have given theirs back",

@@ -193,10 +193,10 @@ def rows(
     cta_group: int = 1,
 ) -> Iterator[MmaRow]:
     """Return the rows of an instruction whose A can have elements of a type."""
-    wanted = (kind, scale_type, scale_vector, cta_group)
+    columns_asked = (kind, scale_type, scale_vector, cta_group)
     for row in ALL_ROWS:
         columns = (row.kind, row.scale_type, row.scale_vector, row.cta_group)
-        if row.instruction == instruction and element in row.inputs and columns == wanted:
+        if row.instruction == instruction and element in row.inputs and columns == columns_asked:
             yield row
 
 
@@ -229,11 +229,11 @@ def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str) ->
     """Return an error message for an instruction that does not exist, with those that do; empty if it exists."""
     if find(instruction, shape, a, b, accumulator) is not None:
         return ""
-    known = ", ".join(accumulators(instruction, a)) or "none"
+    accumulator_types = ", ".join(accumulators(instruction, a)) or "none"
     return (
         f"there is no {instruction} m{shape[0]}n{shape[1]}k{shape[2]} of {a} and {b} "
         f"with accumulators in {accumulator} "
-        f"(shapes of {a}: {_listed(instruction, a) or 'none'}; accumulators: {known})"
+        f"(shapes of {a}: {_listed(instruction, a) or 'none'}; accumulators: {accumulator_types})"
     )
 
 
@@ -292,38 +292,38 @@ def kind_refusal(
     ):
         fitting = [row for row in left if value in options(row)]
         if not fitting:
-            known = list(dict.fromkeys(option for row in left for option in options(row)))
-            known = sorted(known) if argument in ("k", "m", "n") else known
+            choices = list(dict.fromkeys(option for row in left for option in options(row)))
+            choices = sorted(choices) if argument in ("k", "m", "n") else choices
             where = named if argument == "kind" else spelled
             where += _context(argument, a, scale, 0 if instruction == _MMA else cta_group, m, k)
-            return f"{argument} is {value}: {where} takes {_options(argument, known)}"
+            return f"{argument} is {value}: {where} takes {_options(argument, choices)}"
         left = fitting
     return _major_refusal(spelled, left[0], n, a_major, b_major)
 
 
 def _context(argument: str, a: str, scale: str | None, cta_group: int, m: int, k: int) -> str:
     """Return the earlier arguments that limit what an argument may be; `cta_group` is 0 for warp MMA."""
-    found: list[str] = []
+    parts: list[str] = []
     if argument in ("b", "acc"):
-        found.append(f"A of {a}")
+        parts.append(f"A of {a}")
     if argument == "vector" and scale is not None:
-        found.append(f"scale factors of {scale}")
+        parts.append(f"scale factors of {scale}")
     if argument in ("k", "m", "n") and cta_group:
-        found.append(f"cta_group::{cta_group}")
+        parts.append(f"cta_group::{cta_group}")
     if argument == "n":
-        found.append(f"M = {m}")
+        parts.append(f"M = {m}")
     if argument in ("m", "n"):
-        found.append(f"K = {k}")
-    return f" with {' and '.join(found)}" if found else ""
+        parts.append(f"K = {k}")
+    return f" with {' and '.join(parts)}" if parts else ""
 
 
-def _options(argument: str, known: list[str | int | None]) -> str:
+def _options(argument: str, choices: list[str | int | None]) -> str:
     """Return the values that an argument may have, in words."""
-    if known == [None]:
+    if choices == [None]:
         return "no scale factors" if argument == "scale" else "none"
-    if argument == "n" and len(known) > 3:
-        return _steps([n for n in known if isinstance(n, int)])
-    *first, last = map(str, known)
+    if argument == "n" and len(choices) > 3:
+        return _steps([n for n in choices if isinstance(n, int)])
+    *first, last = map(str, choices)
     return f"{', '.join(first)} or {last}" if first else last
 
 
@@ -342,10 +342,10 @@ def _major_refusal(spelled: str, row: MmaRow, n: int, a_major: str, b_major: str
 
 def _listed(instruction: str, a: str) -> str:
     """Return the shapes for A of a type; the many of WGMMA by their steps in N."""
-    known = shapes(instruction, a)
-    if instruction != _WGMMA or not known:
-        return ", ".join("m{}n{}k{}".format(*s) for s in known)
-    return f"m64, {_steps([n for _, n, _ in known], 'n')}, k{known[0][2]}"
+    sizes = shapes(instruction, a)
+    if instruction != _WGMMA or not sizes:
+        return ", ".join("m{}n{}k{}".format(*s) for s in sizes)
+    return f"m64, {_steps([n for _, n, _ in sizes], 'n')}, k{sizes[0][2]}"
 
 
 def _steps(columns: list[int], letter: str = "") -> str:

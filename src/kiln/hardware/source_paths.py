@@ -16,10 +16,10 @@ _ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
 def encoded(path: str) -> str:
     """Return a path as `.file` names it."""
     return _NOT_PLAIN.sub(
-        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode(errors="surrogateescape")), path
+        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode(errors="surrogateescape")), path
     )
 
 
 def decoded(text: str) -> str:
     """Return the path that `.file` names."""
-    return _ENCODED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="surrogateescape"), text)
+    return _ENCODED.sub(lambda match: bytes.fromhex(match[0].replace("%", "")).decode(errors="surrogateescape"), text)

@@ -46,7 +46,7 @@ PTX_OF_CUDA = {
 def newest_ptx_of(cuda: str) -> int:
     """Return the newest PTX version that ptxas of a CUDA release such as "13.0.88" takes."""
     release = tuple(int(part) for part in cuda.split(".")[:2])
-    return max((version for known, version in PTX_OF_CUDA.items() if known <= release), default=80)
+    return max((version for cuda_release, version in PTX_OF_CUDA.items() if cuda_release <= release), default=80)
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Tool:
             done = subprocess.run([self.path, "--version"], capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        found = re.search(r"V(\d+(?:\.\d+)+)", done.stdout)
-        return found.group(1) if found else None
+        match = re.search(r"V(\d+(?:\.\d+)+)", done.stdout)
+        return match.group(1) if match else None
 
 
 def find(name: str) -> Tool | None:

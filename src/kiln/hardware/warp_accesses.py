@@ -48,12 +48,12 @@ class WarpAccess:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as JSON."""
-        made = dataclasses.asdict(self)
-        made[self.UNIT] = made.pop("served")
-        made["span"] = None if self.span is None else {"file": self.span.filename, "line": self.span.line}
-        made["calls"] = [{"file": span.filename, "line": span.line} for span in self.calls]
-        made[self.LOST] = self.lost
-        return made
+        record = dataclasses.asdict(self)
+        record[self.UNIT] = record.pop("served")
+        record["span"] = None if self.span is None else {"file": self.span.filename, "line": self.span.line}
+        record["calls"] = [{"file": span.filename, "line": span.line} for span in self.calls]
+        record[self.LOST] = self.lost
+        return record
 
 
 class SharedAccess(WarpAccess):
@@ -85,10 +85,10 @@ _Access = TypeVar("_Access", bound=WarpAccess)
 
 def _merged(accesses: Iterable[_Access]) -> list[_Access]:
     """Return one entry for each place, those that lose most first."""
-    found: dict[Any, _Access] = {}
+    merged: dict[Any, _Access] = {}
     for one in accesses:
         key = (one.kernel, one.operation, one.width, one.span, one.calls)
-        before = found.get(key)
+        before = merged.get(key)
         if before is not None:
             one = dataclasses.replace(
                 one,
@@ -98,8 +98,8 @@ def _merged(accesses: Iterable[_Access]) -> list[_Access]:
                 worst=max(before.worst, one.worst),
                 lanes=before.lanes + one.lanes,
             )
-        found[key] = one
-    return sorted(found.values(), key=lambda one: (-one.lost, -one.served))
+        merged[key] = one
+    return sorted(merged.values(), key=lambda one: (-one.lost, -one.served))
 
 
 class _Counted(notebook.Shown, Generic[_Access]):
@@ -238,8 +238,8 @@ class CoalescingReport(_Counted[GlobalAccess]):
     def _total(self) -> str:
         served = self._served
         least = self._served - self._lost
-        found = f"{served} sectors of global memory, {served / self.accesses:.4g} per access"
-        return f"{found}; {least} would do ({100 * self._lost / served:.0f} % less)" if self._lost else found
+        text = f"{served} sectors of global memory, {served / self.accesses:.4g} per access"
+        return f"{text}; {least} would do ({100 * self._lost / served:.0f} % less)" if self._lost else text
 
 
 def _source(one: WarpAccess) -> str:

@@ -38,21 +38,21 @@ UNKNOWN = Clocks()
 
 def summary(readings: Sequence[nvml.Reading], own: int = 1) -> Clocks:
     """Return the summary of readings. `own` processes are expected on the GPU."""
-    known = [one.sm_mhz for one in readings if one.sm_mhz is not None]
-    if not known:
+    clocks = [one.sm_mhz for one in readings if one.sm_mhz is not None]
+    if not clocks:
         return UNKNOWN
 
     def middle(values: list[float | None]) -> float | None:
-        known_values = [value for value in values if value is not None]
-        return statistics.median(known_values) if known_values else None
+        numbers = [value for value in values if value is not None]
+        return statistics.median(numbers) if numbers else None
 
     flags: list[str] = []
     if any(one.reasons & nvml.THERMAL for one in readings):
         flags.append("thermal")
     if any(one.reasons & nvml.POWER for one in readings):
         flags.append("power-cap")
-    third = len(known) // 3
-    if third >= 2 and abs(statistics.median(known[-third:]) / statistics.median(known[:third]) - 1) > _DRIFT:
+    third = len(clocks) // 3
+    if third >= 2 and abs(statistics.median(clocks[-third:]) / statistics.median(clocks[:third]) - 1) > _DRIFT:
         flags.append("clock-drift")
     if any(one.processes > own for one in readings):
         flags.append("shared-gpu")
@@ -105,14 +105,14 @@ def reader(device: int | None = None) -> Callable[[], nvml.Reading] | None:
 # --- holding the clock -----------------------------------------------------------------------------------------------
 
 
-def lock(gpu: nvml.Gpu, wanted: str | int = "base") -> int:
+def lock(gpu: nvml.Gpu, clock: str | int = "base") -> int:
     """Lock the clock of a GPU at "base", at "max" or at MHz; return the MHz."""
-    if wanted == "base":
+    if clock == "base":
         mhz = gpu.base_clock() or gpu.highest_clock()
     else:
-        mhz = gpu.highest_clock() if wanted == "max" else int(wanted)
+        mhz = gpu.highest_clock() if clock == "max" else int(clock)
     if mhz is None:
-        raise nvml.NvmlError(f"the GPU does not tell its {wanted} clock: name one in MHz")
+        raise nvml.NvmlError(f"the GPU does not tell its {clock} clock: name one in MHz")
     gpu.lock(mhz)
     return mhz
 
@@ -122,12 +122,12 @@ WATCHDOG = "import sys; from kiln.measure import clocks; clocks.unlock_at_end(sy
 
 
 @contextlib.contextmanager
-def locked(gpu: nvml.Gpu, wanted: str | int = "base") -> Iterator[int]:
+def locked(gpu: nvml.Gpu, clock: str | int = "base") -> Iterator[int]:
     """While open, lock the clock. If this process is killed, a child unlocks it."""
     # In its own session: signals to this process group do not reach the child.
     child = subprocess.Popen([sys.executable, "-c", WATCHDOG, gpu.uuid], stdin=subprocess.PIPE, start_new_session=True)
     try:
-        yield lock(gpu, wanted)
+        yield lock(gpu, clock)
     finally:
         assert child.stdin is not None
         child.stdin.close()  # which ends it

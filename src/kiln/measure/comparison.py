@@ -72,19 +72,19 @@ class Comparison(notebook.Shown):
 
     def _as_html(self) -> str:
         rows: list[tuple[str, ...]] = []
-        for name, found in self.measurements.items():
+        for name, measurement in self.measurements.items():
             ratio = self.ratios.get(name)
             than = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else ""
-            rows.append((name, str(found), than, self.verdicts[name] if ratio else ""))
+            rows.append((name, str(measurement), than, self.verdicts[name] if ratio else ""))
         return notebook.page(notebook.table(("", "time", "ratio to the first", "verdict"), rows))
 
     def __str__(self) -> str:
         width = max(map(len, self.measurements))
         lines = []
-        for name, found in self.measurements.items():
+        for name, measurement in self.measurements.items():
             ratio = self.ratios.get(name)
             than = f"  {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] {self.verdicts[name]}" if ratio else ""
-            lines.append(f"{name:{width}}  {found}{than}")
+            lines.append(f"{name:{width}}  {measurement}{than}")
         return "\n".join(lines)
 
 
@@ -145,8 +145,10 @@ def in_rounds(
         late = now() - begun > at_most
         if (done >= rounds and (late or not _open(series))) or (late and done >= _LEAST):
             break
-    found = {name: one.result(at_least_us) for name, one in series.items()}
-    return Comparison(found, _ratios(series), {name: medians.tolist() for name, medians in _medians(series).items()})
+    measurements = {name: one.result(at_least_us) for name, one in series.items()}
+    return Comparison(
+        measurements, _ratios(series), {name: medians.tolist() for name, medians in _medians(series).items()}
+    )
 
 
 def _medians(series: Mapping[str, Turns]) -> dict[str, np.ndarray]:

@@ -132,11 +132,11 @@ class Measurement:
         }
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> Measurement:
+    def from_json(record: Mapping[str, Any]) -> Measurement:
         """Return the measurement of `to_json`'s result."""
-        low, us, high = found["us"]
-        own = {name: found[name] for name in ("samples", "protocol", "flags", "floor", "steady", "error")}
-        return Measurement(us, low, high, clocks=Clocks(**found["clock"], flags=()), **own)
+        low, us, high = record["us"]
+        own = {name: record[name] for name in ("samples", "protocol", "flags", "floor", "steady", "error")}
+        return Measurement(us, low, high, clocks=Clocks(**record["clock"], flags=()), **own)
 
     def __str__(self) -> str:
         if self.error:
@@ -262,7 +262,7 @@ class Series:
         )
 
     def _of_samples(self, interval: Interval, samples: list[float], at_least_us: float) -> list[str]:
-        found = {
+        by_flag = {
             "noisy": interval.width > self.effort.stopping.within,
             "few-samples": interval.confidence < CONFIDENCE,
             "bimodal": statistics.clusters(samples) is not None,
@@ -270,4 +270,4 @@ class Series:
             "near-floor": interval.median < 5 * self.floor,
             "too-fast": interval.high < at_least_us,
         }
-        return [name for name, is_so in found.items() if is_so]
+        return [name for name, is_so in by_flag.items() if is_so]

@@ -127,15 +127,15 @@ class GpuTimer(_Host):
     The driver's functions are bound when it is made, so that a program that replaces them changes nothing.
     """
 
-    _made: dict[int, GpuTimer] = {}
+    _by_device: dict[int, GpuTimer] = {}
 
     @classmethod
     def of_current_device(cls) -> GpuTimer:
         driver.ensure_context()
         number = driver.current_device()
-        if number not in cls._made:
-            cls._made[number] = cls(number)
-        return cls._made[number]
+        if number not in cls._by_device:
+            cls._by_device[number] = cls(number)
+        return cls._by_device[number]
 
     def __init__(self, number: int) -> None:
         self.number = number

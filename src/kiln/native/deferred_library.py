@@ -21,6 +21,6 @@ class DeferredLibrary:
     def library(self) -> Library:
         """The library, imported when first used."""
         attribute, module, package = self._place
-        found = getattr(importlib.import_module(module, package), attribute)
-        assert found.name == self.name
-        return found
+        library_ = getattr(importlib.import_module(module, package), attribute)
+        assert library_.name == self.name
+        return library_

@@ -112,8 +112,8 @@ def address_of(symbol: str) -> ir.Value:
 def address_of_function(symbol: str, inputs: list[ir.Type], results: list[ir.Type]) -> ir.Value:
     """Return the address of a function of the module."""
     name = {"value": ir.FlatSymbolRefAttr.get(symbol, context())}
-    made = emit_value("func.constant", ir.FunctionType.get(inputs, results, context()), (), name)
-    return emit_value("builtin.unrealized_conversion_cast", pointer_type(), (made,))
+    function = emit_value("func.constant", ir.FunctionType.get(inputs, results, context()), (), name)
+    return emit_value("builtin.unrealized_conversion_cast", pointer_type(), (function,))
 
 
 def call(symbol: str, operands: list[ir.Value], results: list[ir.Type]) -> list[ir.Value]:

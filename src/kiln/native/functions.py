@@ -211,10 +211,10 @@ def extern(function: Any = None, *, name: str = "", attributes: tuple[str, ...] 
     """Decorator of a declaration of a C function, under another `name` if given, with LLVM `attributes`."""
     if function is None:
         return functools.partial(extern, name=name, attributes=attributes)
-    made = Function(function, external=True)
-    made.name = name or made.name
-    made.attributes = attributes
-    return made
+    declared = Function(function, external=True)
+    declared.name = name or declared.name
+    declared.attributes = attributes
+    return declared
 
 
 class Variable:
@@ -274,15 +274,15 @@ class Library:
 
     def export(self, function: Any) -> Any:
         """Decorator of a typed function that others see."""
-        made = Function(function, self)
-        self.functions.append(made)
-        return made
+        exported = Function(function, self)
+        self.functions.append(exported)
+        return exported
 
     def variable(self, name: str, kind: Any, value: int = 0) -> Variable:
         """Return a variable that others see, too; an array or a structure begins with zeros."""
-        made = Variable(self, name, kind, value)
-        self.variables.append(made)
-        return made
+        declared = Variable(self, name, kind, value)
+        self.variables.append(declared)
+        return declared
 
     def build(self) -> ir.Module:
         """Return a module of all of it."""
@@ -335,9 +335,9 @@ class Unit(tracing.Trace):
 
         `own`: it is the module's own although a library exports it.
         """
-        found = self._symbols.get(function)
-        if found is not None:
-            return found
+        earlier = self._symbols.get(function)
+        if earlier is not None:
+            return earlier
         from ..mlir import file_location, ir
 
         inputs, result = function.signature

@@ -34,10 +34,10 @@ class _Pointer:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __class_getitem__(cls, to: Any) -> Any:
-        found = cls._kinds.get(to)
-        if found is None:
-            found = cls._kinds[to] = type(f"Ptr[{name_of(to)}]", (_Pointer,), {"__slots__": (), "_to": to})
-        return found
+        kind = cls._kinds.get(to)
+        if kind is None:
+            kind = cls._kinds[to] = type(f"Ptr[{name_of(to)}]", (_Pointer,), {"__slots__": (), "_to": to})
+        return kind
 
     def __new__(cls, x: Any = None) -> Any:
         """Another pointer, a number or None, as a pointer of this type."""
@@ -52,10 +52,10 @@ class _Pointer:
 
     @classmethod
     def _of(cls, value: Any) -> Any:
-        made = object.__new__(cls)
-        object.__setattr__(made, "_value", value)
-        tracing.hold(made)
-        return made
+        pointer = object.__new__(cls)
+        object.__setattr__(pointer, "_value", value)
+        tracing.hold(pointer)
+        return pointer
 
     # -- as a value of the front end ------------------------------------------------------------------------------
 
@@ -120,12 +120,12 @@ class _Function(_Pointer):
         inputs = [Boolean if t is bool else t for t in of[0]]
         result = Boolean if of[1] is bool else of[1]
         key = ("function", tuple(inputs), result)
-        found = cls._kinds.get(key)
-        if found is None:
+        kind = cls._kinds.get(key)
+        if kind is None:
             name = f"Fn[[{', '.join(map(name_of, inputs))}], {name_of(result)}]"
             members = {"__slots__": (), "_signature": (tuple(inputs), result)}
-            found = cls._kinds[key] = type(name, (_Function,), members)
-        return found
+            kind = cls._kinds[key] = type(name, (_Function,), members)
+        return kind
 
     def __call__(self, *arguments: Any) -> Any:
         inputs, result = self._signature

@@ -97,8 +97,8 @@ def size_of(kind: Any) -> int:
 
 def resolved(annotation: Any, space: dict[str, Any], names: Any = None) -> Any:
     """Return the type that an annotation names; `bool` is an i1."""
-    found = eval(annotation, space, names) if isinstance(annotation, str) else annotation
-    return Boolean if found is bool else found
+    kind = eval(annotation, space, names) if isinstance(annotation, str) else annotation
+    return Boolean if kind is bool else kind
 
 
 class Field:
@@ -130,11 +130,11 @@ def struct(cls: type) -> Any:
     names = {name: getattr(cls, name) for name in ("__doc__", "__module__", "__qualname__")}
     laid_out = [(name, field.in_memory()) for name, field in fields.items()]
     make: Any = type(ctypes.Structure)
-    made = make(cls.__name__, (ctypes.Structure,), {**body, **names, "_fields_": laid_out})
+    struct_class = make(cls.__name__, (ctypes.Structure,), {**body, **names, "_fields_": laid_out})
     for name, field in fields.items():
-        field.offset = getattr(made, name).offset
-    made.__kiln_fields__ = fields
-    return made
+        field.offset = getattr(struct_class, name).offset
+    struct_class.__kiln_fields__ = fields
+    return struct_class
 
 
 def field_of(kind: Any, name: str) -> Field:

@@ -127,9 +127,9 @@ class PipelineAsync:
         """Return the initialised mbarriers of one side, for pipelines that programs define themselves."""
         op, group = agent
         arrival = TransactionArrival(tx_count) if op is PipelineOp.TmaLoad else _ARRIVALS[op]()
-        made = MbarrierArray(barrier_storage, num_stages, arrival, group)
-        made.init()
-        return made
+        barriers = MbarrierArray(barrier_storage, num_stages, arrival, group)
+        barriers.init()
+        return barriers
 
     def producer_acquire(
         self, state: PipelineState, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None
@@ -195,12 +195,12 @@ class PipelineAsync:
         return [*self.sync_object_full.__extract_mlir_values__(), *self.sync_object_empty.__extract_mlir_values__()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        made = object.__new__(type(self))
+        rebuilt = object.__new__(type(self))
         first = len(values) // 2  # both objects are of one kind
         full = self.sync_object_full.__new_from_mlir_values__(values[:first])
         empty = self.sync_object_empty.__new_from_mlir_values__(values[first:])
-        made.__dict__.update(self.__dict__, sync_object_full=full, sync_object_empty=empty)
-        return made
+        rebuilt.__dict__.update(self.__dict__, sync_object_full=full, sync_object_empty=empty)
+        return rebuilt
 
     def __kiln_static_key__(self) -> Any:
         return (type(self), self.num_stages)

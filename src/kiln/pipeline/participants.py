@@ -24,10 +24,10 @@ class _OnState:
         return self._state.__extract_mlir_values__()
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made._state = self._state.__new_from_mlir_values__(values)
-        return made
+        rebuilt = object.__new__(type(self))
+        rebuilt.__dict__.update(self.__dict__)
+        rebuilt._state = self._state.__new_from_mlir_values__(values)
+        return rebuilt
 
     def __kiln_join__(self, other: Any) -> Any:
         return (self, other) if self._pipeline is other._pipeline else None

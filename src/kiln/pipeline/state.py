@@ -29,9 +29,9 @@ class PipelineState:
             self._place = (Int32(index), Int32(phase))
 
     def _at(self, count: Int32, place: tuple[Int32, ...]) -> Any:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, _count=count, _place=place)
-        return made
+        advanced = object.__new__(type(self))
+        advanced.__dict__.update(self.__dict__, _count=count, _place=place)
+        return advanced
 
     @property
     def _index(self) -> Int32:

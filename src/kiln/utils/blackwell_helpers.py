@@ -536,10 +536,10 @@ def get_tmem_load_op(
     lanes = min(cta_m // warps_m, _LANES_OF_WARP)
     if elem_ty_d.width < 8 and lanes != _LANES_OF_WARP:
         raise ValueError("Num dp must be 32.")
-    found = _load_op(lanes, elem_ty_acc.width, elem_ty_d.width, layout_d.is_m_major_c())
-    if found is None or found[0] is None:
+    load = _load_op(lanes, elem_ty_acc.width, elem_ty_d.width, layout_d.is_m_major_c())
+    if load is None or load[0] is None:
         raise ValueError(f"Can not handle acc/d type combination: elem_ty_acc={elem_ty_acc}, elem_ty_d={elem_ty_d}")
-    op, pack = found
+    op, pack = load
     columns = op.shape.bits // 32 * (2 if pack is not Pack.NONE else 1)
     return make_copy_atom(op(Repetition(size(epi_tile[1]) // warps_n // columns), pack), elem_ty_acc)
 

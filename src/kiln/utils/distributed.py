@@ -44,16 +44,16 @@ def multimem_red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None,
 
 @DSL.jit
 def _spin_on_swap(lock_ptr: Any, expected: Int32, reset: Int32, order: Any, scope: Any):
-    found = arch.atomic_cas(lock_ptr, cmp=expected, val=reset, sem=order, scope=scope)
-    while found != expected:
-        found = arch.atomic_cas(lock_ptr, cmp=expected, val=reset, sem=order, scope=scope)
+    old = arch.atomic_cas(lock_ptr, cmp=expected, val=reset, sem=order, scope=scope)
+    while old != expected:
+        old = arch.atomic_cas(lock_ptr, cmp=expected, val=reset, sem=order, scope=scope)
 
 
 @DSL.jit
 def _spin_below(lock_ptr: Any, expected: Int32, scope: Any):
-    found = arch.load(lock_ptr, Int32, sem="relaxed", scope=scope)
-    while found < expected:
-        found = arch.load(lock_ptr, Int32, sem="relaxed", scope=scope)
+    value = arch.load(lock_ptr, Int32, sem="relaxed", scope=scope)
+    while value < expected:
+        value = arch.load(lock_ptr, Int32, sem="relaxed", scope=scope)
 
 
 def spin_lock_atom_cas_acquire_wait(
@@ -104,14 +104,14 @@ def multimem_ld_reduce(
     mc_ptr: Any, *, dtype: Any, num_elements: int, loc: Any = None, ip: Any = None
 ) -> tuple[Any, ...]:
     """Return elements added over all GPUs, as 32-bit words."""
-    known = _REDUCED.get((dtype, num_elements))
-    if known is None:
+    reduction = _REDUCED.get((dtype, num_elements))
+    if reduction is None:
         counts = sorted(n for t, n in _REDUCED if t is dtype)
         raise type_error(
             f"multimem_ld_reduce cannot add {num_elements} elements of {getattr(dtype, '__name__', dtype)} at once",
             f"num_elements is one of {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
         )
-    kind, wide = known
+    kind, wide = reduction
     words = max(num_elements * dtype.width // 32, 1)
     return _words(f"multimem.ld_reduce.relaxed.sys.global.add{wide}.{kind}", mc_ptr, words)
 
@@ -123,12 +123,12 @@ def multimem_ld_reduce_4xf32(mc_ptr: Any, *, loc: Any = None, ip: Any = None) ->
 
 def _words(instruction: str, pointer: Any, count: int) -> tuple[Any, ...]:
     names = ", ".join(f"{{$w{n}}}" for n in range(count))
-    made = arch.inline_ptx(
+    words = arch.inline_ptx(
         f"{instruction} {_group(names, count)}, [{{$r0}}];",
         write_only_types=[Int32] * count,
         read_only_args=[pointer.toint()],
     )
-    return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    return tuple(words) if isinstance(words, (tuple, list)) else (words,)
 
 
 def multimem_st(mc_ptr: Any, *regs: Any, loc: Any = None, ip: Any = None) -> None:
@@ -153,6 +153,6 @@ def _group(names: str, count: int) -> str:
     return f"{{{names}}}" if count > 1 else names
 
 
-def _choose(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise type_error(f"{what} is {value!r}", f"one of {', '.join(known)}")
+def _choose(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise type_error(f"{what} is {value!r}", f"one of {', '.join(choices)}")

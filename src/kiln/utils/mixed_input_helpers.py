@@ -138,12 +138,12 @@ def is_valid_tensor_alignment(
 ) -> bool:
     """Return whether contiguous extents of all tensors are multiples of 16 bytes, as TMA needs."""
     extents = {"m": m, "n": n, "k": k}
-    found = [
+    row_bits = [
         extents[major] * dtype.width for major, dtype in ((a_major, a_dtype), (b_major, b_dtype), (c_major, c_dtype))
     ]
     if scale_granularity_m:
-        found.append(m // scale_granularity_m * scale_dtype.width)
-    return all(bits % 128 == 0 for bits in found)
+        row_bits.append(m // scale_granularity_m * scale_dtype.width)
+    return all(bits % 128 == 0 for bits in row_bits)
 
 
 # --- layouts and copies of A ------------------------------------------------------------------------------------------

@@ -93,8 +93,10 @@ class SmemAllocator:
         if not isinstance(count, int):
             raise type_error(f"a tensor in shared memory needs a static layout, got {layout}")
         pointer = self.allocate_array(element_type, count, byte_alignment=byte_alignment)
-        made: Any = make_tensor(recast_ptr(pointer, swizzle, element_type) if swizzle is not None else pointer, layout)
-        return made
+        tensor: Any = make_tensor(
+            recast_ptr(pointer, swizzle, element_type) if swizzle is not None else pointer, layout
+        )
+        return tensor
 
     def _take(self, size: Any, alignment: int, dtype: Any) -> Pointer:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:

@@ -108,10 +108,10 @@ class TensorMapManager:
         }
         counts = {what: len(x) if isinstance(x, (tuple, list)) else None for what, x in parts.items()}
         if None in counts.values() or len(set(counts.values())) != 1:
-            found = ", ".join(
+            text = ", ".join(
                 f"{count if count is not None else 'no tuple'} of {what}" for what, count in counts.items()
             )
-            raise type_error(f"update_tensormap takes as many of each: {found}")
+            raise type_error(f"update_tensormap takes as many of each: {text}")
 
         def edit() -> None:
             for atom, tensor, place in zip(tma_copy_atom, tensor_gmem, edited, strict=True):

@@ -23,22 +23,22 @@ class ValueParts:
         return [value for part in vars(self).values() for value in extract_mlir_values(part)]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        made = {}
+        parts = {}
         first = 0
         for name, part in vars(self).items():
             last = first + len(extract_mlir_values(part))
-            made[name] = new_from_mlir_values(part, values[first:last])
+            parts[name] = new_from_mlir_values(part, values[first:last])
             first = last
-        return tree.copy_with(self, made)
+        return tree.copy_with(self, parts)
 
     def __kiln_static_key__(self) -> Any:
-        return tuple(_known(part) for part in vars(self).values())
+        return tuple(_without_values(part) for part in vars(self).values())
 
 
-def _known(part: Any) -> Any:
+def _without_values(part: Any) -> Any:
     """Return what is static in a part."""
     if isinstance(part, tuple):
-        return tuple(map(_known, part))
+        return tuple(map(_without_values, part))
     if isinstance(part, Numeric):
         return type(part)
     if tree.is_protocol(part):

@@ -21,11 +21,11 @@ def main(argv: Sequence[str]) -> int:
     if action == "clear":
         print(f"removed {cache.clear(name)} entries from {name}")
         return 0
-    found = list(cache.entries(name))
-    size = sum(status.st_size for _, status in found)
-    print(f"{name}: {len(found)} entries, {size / 2**20:.1f} MiB of at most {cache.LIMIT / 2**20:.0f} MiB")
-    if found:
-        times = [status.st_mtime for _, status in found]
+    entries = list(cache.entries(name))
+    size = sum(status.st_size for _, status in entries)
+    print(f"{name}: {len(entries)} entries, {size / 2**20:.1f} MiB of at most {cache.LIMIT / 2**20:.0f} MiB")
+    if entries:
+        times = [status.st_mtime for _, status in entries]
         print(f"used between {_date(min(times))} and {_date(max(times))}")
     return 0
 

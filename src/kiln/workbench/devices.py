@@ -80,14 +80,14 @@ def _show(names: list[str], as_json: bool) -> int:
     present = here()
     chosen = list(table.values())
     if names:
-        found = {name: devices.model_of(name) for name in names}
-        for name, model in found.items():
+        by_name = {name: devices.model_of(name) for name in names}
+        for name, model in by_name.items():
             if model is None:
                 near = devices.near_names(name)
                 meant = "did you mean " + " or ".join(near) + "?" if near else "there are: " + ", ".join(table)
                 print(f"no device {name!r} is known; {meant}", file=sys.stderr)
                 return EXIT.BAD_USE
-        chosen = [model for model in found.values() if model is not None]
+        chosen = [model for model in by_name.values() if model is not None]
     models = {number: devices.model_of(name) for number, name in present.items()}
     marks = {model.name: number for number, model in reversed(models.items()) if model}
     if as_json:
@@ -97,9 +97,9 @@ def _show(names: list[str], as_json: bool) -> int:
     print("\n".join(text.table([_COLUMNS, *(_row(model, marks.get(model.name)) for model in chosen)], (0, 1))))
     for number, name in present.items():
         own = _own(number, name)
-        known = "" if own["model"] else f" It is not in the table: a row for it can stand in {devices.PROJECT_TABLE}."
+        note = "" if own["model"] else f" It is not in the table: a row for it can stand in {devices.PROJECT_TABLE}."
         said = in_words(own["reached"])
-        print(f"*{number} {name}: {said or 'not measured yet: kiln devices measure'}.{known}")
+        print(f"*{number} {name}: {said or 'not measured yet: kiln devices measure'}.{note}")
     return EXIT.GOOD
 
 
@@ -164,11 +164,11 @@ def ceilings(uuid: str) -> dict[str, Any]:
         return {}
 
 
-def _keep(uuid: str, found: dict[str, Any]) -> None:
+def _keep(uuid: str, ceilings: dict[str, Any]) -> None:
     file = _file(uuid)
     if file is not None:
         file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(found, indent=2) + "\n")
+        file.write_text(json.dumps(ceilings, indent=2) + "\n")
 
 
 def measure_ceilings() -> dict[str, Any]:
@@ -186,11 +186,11 @@ def measure_ceilings() -> dict[str, Any]:
     def us(call: Callable[[], Any], l2: str = "warm") -> float:
         return measurement.measure(call, l2=l2, effort=measurement.BURST, clock=timer).us
 
-    found: dict[str, Any] = {"copy TB/s": 2 * size / min(us(by_kernel, "cold"), us(by_driver, "cold")) / 1e6}
+    ceilings: dict[str, Any] = {"copy TB/s": 2 * size / min(us(by_kernel, "cold"), us(by_driver, "cold")) / 1e6}
     memory.clear()
     for name, (call, flops) in _gemms().items():
-        found[f"{name} TFLOP/s"] = flops / us(call) / 1e6
-    return found | {"name": driver.device_name(timer.number), "measured": time.strftime("%Y-%m-%d")}
+        ceilings[f"{name} TFLOP/s"] = flops / us(call) / 1e6
+    return ceilings | {"name": driver.device_name(timer.number), "measured": time.strftime("%Y-%m-%d")}
 
 
 def _gemms(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
@@ -204,7 +204,7 @@ def _gemms(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
     from kiln.kernels.dispatch import arrays
     from kiln.kernels.impl.gemm import REGISTRY, GemmProblem
 
-    made: dict[str, tuple[Callable[[], Any], float]] = {}
+    gemms: dict[str, tuple[Callable[[], Any], float]] = {}
     for dtype in (torch.float16, torch.bfloat16):
         a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
         out = torch.empty_like(a)
@@ -219,16 +219,16 @@ def _gemms(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
             def call(a: Any = a, b: Any = b, out: Any = out, config: Any = config) -> Any:
                 return kernels.gemm(a, b.T, out=out, config=config)
 
-            made[f"{way} {str(dtype).removeprefix('torch.')}"] = call, 2.0 * n**3
-    return made
+            gemms[f"{way} {str(dtype).removeprefix('torch.')}"] = call, 2.0 * n**3
+    return gemms
 
 
 # --- doing -----------------------------------------------------------------------------------------------------------
 
 
 def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
-    wanted = words[0] if words else "base"
-    if len(words) > (action == "lock") or (action == "lock" and wanted not in ("base", "max") and not wanted.isdigit()):
+    clock = words[0] if words else "base"
+    if len(words) > (action == "lock") or (action == "lock" and clock not in ("base", "max") and not clock.isdigit()):
         wrong = f"{' '.join(words)!r} is not understood; lock takes base, max or MHz"
         print(f"kiln devices {action}: {wrong}", file=sys.stderr)
         return EXIT.BAD_USE
@@ -238,30 +238,30 @@ def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
     uuid = driver.uuid(args.gpu)
     if action == "measure":
         driver.set_device(args.gpu)
-        found = measure_ceilings()
-        _keep(uuid, found)
-        lines = [f"{name}: {value}" for name, value in found.items()]
-        print(json.dumps(found, indent=2) if args.json else "\n".join(lines))
+        ceilings = measure_ceilings()
+        _keep(uuid, ceilings)
+        lines = [f"{name}: {value}" for name, value in ceilings.items()]
+        print(json.dumps(ceilings, indent=2) if args.json else "\n".join(lines))
         return EXIT.GOOD
     try:
         gpu = nvml.Gpu(uuid)
         if action == "lock":
-            print(f"the clock is locked at {clocks.lock(gpu, wanted)} MHz, until: kiln devices unlock")
+            print(f"the clock is locked at {clocks.lock(gpu, clock)} MHz, until: kiln devices unlock")
         else:
             gpu.unlock()
             print("the clock is unlocked")
     except nvml.NvmlError as refused:
         print(refused, file=sys.stderr)
         if refused.permission:
-            print(f"an administrator may: {by_administrator(uuid, action, wanted)}", file=sys.stderr)
+            print(f"an administrator may: {by_administrator(uuid, action, clock)}", file=sys.stderr)
         return EXIT.NOT_HERE
     return EXIT.GOOD
 
 
-def by_administrator(uuid: str, action: str, wanted: str) -> str:
+def by_administrator(uuid: str, action: str, clock: str) -> str:
     """Return the command with which an administrator does it."""
     if action == "unlock":
         return f"sudo nvidia-smi -i {uuid} --reset-gpu-clocks"
     gpu = nvml.Gpu(uuid)
-    mhz = wanted if wanted.isdigit() else (gpu.base_clock() if wanted == "base" else None) or gpu.highest_clock()
+    mhz = clock if clock.isdigit() else (gpu.base_clock() if clock == "base" else None) or gpu.highest_clock()
     return f"sudo nvidia-smi -i {uuid} --lock-gpu-clocks={mhz},{mhz}"

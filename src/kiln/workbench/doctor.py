@@ -134,7 +134,7 @@ def _targets(driver: environment.Driver) -> Iterator[Finding]:
     )
     if "nvidia" not in target_names():
         yield Finding("targets", "nvidia", "missing", "not in this version of Kiln", only_cpu)
-    elif not _found("ptxas") and not driver.gpus:  # a GPU's driver can compile
+    elif not _is_here("ptxas") and not driver.gpus:  # a GPU's driver can compile
         yield Finding("targets", "nvidia", "missing", "no ptxas", only_cpu, _pip_for("ptxas"))
     elif not driver.gpus:
         why = driver.problem or "the driver shows no GPU"
@@ -231,7 +231,7 @@ _WITHOUT_TOOL = {
 }
 
 
-def _found(tool: str) -> bool:
+def _is_here(tool: str) -> bool:
     try:
         return toolchain.find(tool) is not None
     except DSLRuntimeError:  # `_tools` reports it
@@ -256,24 +256,24 @@ def _tools() -> Iterator[Finding]:
 
 def _chips() -> Iterator[Finding]:
     """Yield which GPUs of the table ptxas compiles for: an architecture needs the PTX version that it came with."""
-    tool = toolchain.find("ptxas") if _found("ptxas") else None
+    tool = toolchain.find("ptxas") if _is_here("ptxas") else None
     version = tool.version() if tool else None
     if version is None:
         return
     newest = toolchain.newest_ptx_of(version)
     chips = {name: model for model in reversed(devices.models().values()) for name in model.architectures}
-    known = sorted(chips.items(), key=lambda item: item[1].generation.number)
-    lacking = [f"{model.name} ({name})" for name, model in known if model.generation.ptx > newest]
+    by_generation = sorted(chips.items(), key=lambda item: item[1].generation.number)
+    lacking = [f"{model.name} ({name})" for name, model in by_generation if model.generation.ptx > newest]
     if lacking:
         value = f"ptxas of CUDA {version} compiles for none of these: {', '.join(lacking)}"
         yield Finding("toolchain", "chips", "missing", value, "their cubins need a newer ptxas", _pip_for("ptxas"))
     else:
-        yield Finding("toolchain", "chips", "ok", ", ".join(f"{model.name} ({name})" for name, model in known))
+        yield Finding("toolchain", "chips", "ok", ", ".join(f"{model.name} ({name})" for name, model in by_generation))
 
 
 def _pip_for(tool: str) -> str:
-    wanted = requirement(toolchain.TOOLS[tool][1])
-    return f"pip install '{wanted}'"
+    package = requirement(toolchain.TOOLS[tool][1])
+    return f"pip install '{package}'"
 
 
 def _gpus(driver: environment.Driver) -> Iterator[Finding]:

@@ -116,15 +116,21 @@ def _argument(text: str, symbols: dict[str, Any]) -> Any:
     if text.strip() == "stream":
         return make_fake_stream()
     try:
-        found = argument_text.described(text, symbols)
+        description = argument_text.described(text, symbols)
     except argument_text.WrongText as wrong:
         raise ContractError(f"--arg {_shown(text)}: {wrong}") from None
-    if found is None:
+    if description is None:
         return _value(text)
-    if found.shape is not None:
-        order = tuple(reversed(range(len(found.shape))))
-        return make_fake_compact_tensor(found.dtype, found.shape, stride_order=order, assumed_align=found.alignment)
-    return make_ptr(found.dtype, 0, assumed_align=found.alignment) if found.is_pointer else found.dtype(0)
+    if description.shape is not None:
+        order = tuple(reversed(range(len(description.shape))))
+        return make_fake_compact_tensor(
+            description.dtype, description.shape, stride_order=order, assumed_align=description.alignment
+        )
+    return (
+        make_ptr(description.dtype, 0, assumed_align=description.alignment)
+        if description.is_pointer
+        else description.dtype(0)
+    )
 
 
 def _shown(text: str) -> str:
@@ -143,8 +149,10 @@ def _value(text: str) -> Any:
 
 
 def _result(text: str) -> tuple[str, Any]:
-    name, equals, made = text.partition("=")
+    name, equals, extents_text = text.partition("=")
     if not equals:
         raise ContractError(f"--result {text}: write NAME=INPUT, or NAME=EXTENT,EXTENT")
-    extents = [int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in made.split(",")]
-    return name, extents[0] if len(extents) == 1 and isinstance(extents[0], str) and "." not in made else tuple(extents)
+    extents = [int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in extents_text.split(",")]
+    return name, extents[0] if len(extents) == 1 and isinstance(extents[0], str) and "." not in extents_text else tuple(
+        extents
+    )

@@ -321,12 +321,12 @@ def plans_in(module: types.ModuleType) -> Iterator[type[KernelPlan]]:
 def _modules(package: str) -> Iterator[tuple[str, str]]:
     """Yield the kernels of a package with their modules, by reading files for `KernelPlan`; imports packages only."""
     top = importlib.import_module(package)
-    for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
-        if found.ispkg or found.name.endswith(".__main__"):
+    for module in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
+        if module.ispkg or module.name.endswith(".__main__"):
             continue
-        spec = found.module_finder.find_spec(found.name, None)
+        spec = module.module_finder.find_spec(module.name, None)
         if spec and spec.origin and "KernelPlan" in Path(spec.origin).read_text():
-            yield found.name.rpartition(".")[2], found.name
+            yield module.name.rpartition(".")[2], module.name
 
 
 def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str, Any], prog: str | None = None) -> int:

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     os.environ.update(environment(args))
     counts_findings = args.sanitize is not None and args.sanitize_report is None
     if counts_findings:
-        atexit.register(_say_what_was_found, os.getpid())
+        atexit.register(_report_findings, os.getpid())
     _alias.take_over()
     if os.environ.get("KILN_TARGET", "").lower() == "cpu":
         # Tensors and streams of programs for GPUs come from host memory, in child processes too.
@@ -83,19 +83,19 @@ def _fails() -> bool:
     sanitizing = sys.modules.get("kiln.base_dsl.sanitizing")
     if sanitizing is None:
         return False
-    found = sanitizing.unasked
-    return bool(found.faults or found.errors) or any(warning.kind in _FAILING for warning in found.warnings)
+    unasked = sanitizing.unasked
+    return bool(unasked.faults or unasked.errors) or any(warning.kind in _FAILING for warning in unasked.warnings)
 
 
-def _say_what_was_found(process: int) -> None:
+def _report_findings(process: int) -> None:
     """Say what the sanitizer found in the program, and under how many schedules it ran."""
     sanitizing = sys.modules.get("kiln.base_dsl.sanitizing")
     if sanitizing is None or os.getpid() != process:  # nothing was compiled, or this is a forked process
         return
-    found = sanitizing.unasked
+    unasked = sanitizing.unasked
     schedules = sanitizing.schedules
     said = [f"the program ended with {name}" for name in _ended_with]
-    counts = [(len(_distinct(found.errors)) + found.faults, "error"), (len(_distinct(found.warnings)), "warning")]
+    counts = [(len(_distinct(unasked.errors)) + unasked.faults, "error"), (len(_distinct(unasked.warnings)), "warning")]
     numbers = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count]
     if numbers:
         said.append(f"the sanitizer found {' and '.join(numbers)}")

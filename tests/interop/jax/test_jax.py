@@ -52,10 +52,10 @@ def test_one_kernel_serves_all_shapes_and_numbers():
 
     f = jax.jit(scaling, static_argnums=1)
     f(matrix(), 2.0)
-    before = len(handler._known)
+    before = len(handler._calls_by_key)
     for shape in ((1, 1), (5, 7), (2, 31)):
         assert np.array_equal(f(matrix(*shape), 4.0), 4 * matrix(*shape))
-    assert len(handler._known) == before
+    assert len(handler._calls_by_key) == before
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32", "float8_e4m3fn", "bool"])

@@ -89,7 +89,7 @@ def test_searches_in_any_order_end() -> None:
             result = helper.delinearize_z((1, 0, asked[i]), shapes)
             for f in kiln.range_constexpr(len(FIELDS)):
                 out[i, f] = getattr(result, FIELDS[f])
-            out[i, len(FIELDS)] = Int32(result.found)
+            out[i, len(FIELDS)] = Int32(result.is_valid)
             deep, group = helper.search_cluster_tile_count_k((0, 0, asked[i]), shapes)
             out[i, len(FIELDS) + 1], out[i, len(FIELDS) + 2] = deep, group
 

@@ -60,16 +60,16 @@ class Scope:
 
     def roots(self, names: Iterable[str]) -> list[tuple[str, Any]]:
         """Return the named values a region can reach through these names, module globals included."""
-        found: list[tuple[str, Any]] = []
+        roots_so_far: list[tuple[str, Any]] = []
         for name in names:
             value = self.get(name)
             if value is UNDEFINED and name not in self.cells:
                 value = self.globals.get(name, UNDEFINED)
             if value is not UNDEFINED:
-                found.append((name, value))
+                roots_so_far.append((name, value))
             elif name in code_facts.ANY_NAME and name not in self.cells:
-                found.append((name, hidden_state.Globals(self.globals)))
-        return found
+                roots_so_far.append((name, hidden_state.Globals(self.globals)))
+        return roots_so_far
 
     def cells_of(self, names: Iterable[str]) -> frozenset[int]:
         """Return the identities of the cells of some variables."""
@@ -230,7 +230,7 @@ class Snapshot:
                 active.reach = self._reach
         self._own_cells = own_cells
         self._collect(roots)
-        if self._reach is not None and any(space.changed(known) for space, known in self._namespaces):
+        if self._reach is not None and any(space.changed(before) for space, before in self._namespaces):
             self._reach.forget()  # a name was bound to something else since it was followed
             self._collect(roots)
 
@@ -356,7 +356,7 @@ class Snapshot:
         if id(roots) in seen:
             return
         seen.add(id(roots))
-        self._namespaces += [(space, space.known) for space in roots.namespaces]
+        self._namespaces += [(space, space.at_start) for space in roots.namespaces]
         self._opaque += [(x, path, hidden_state.fingerprint(x)) for path, x in roots.caches]
         for path, value in roots.values:
             self._visit(value, path, seen, depth + 1)
@@ -385,11 +385,11 @@ class Snapshot:
 
     def changes(self) -> dict[int, Any]:
         """Return the slots that hold something else now, by index, with what they hold."""
-        found: dict[int, Any] = {}
+        changed: dict[int, Any] = {}
         for index, (slot, before) in enumerate(zip(self.slots, self.values, strict=True)):
             if not slot.holds(before):
-                found[index] = slot.get()
-        return found
+                changed[index] = slot.get()
+        return changed
 
     def reassigned(self) -> list[tuple[Slot, Any]]:
         """Return the fixed attributes that were assigned nevertheless, with what they held."""
@@ -402,9 +402,9 @@ class Snapshot:
 
     def hidden_changes(self) -> Iterator[tuple[str, str]]:
         """Yield the changes that cannot be carried: the path of what changed, and what it is."""
-        for space, known in self._namespaces:
-            if space.changed(known):
-                yield space.path(known), "a name of a module, class or function"
+        for space, earlier in self._namespaces:
+            if space.changed(earlier):
+                yield space.path(earlier), "a name of a module, class or function"
         for (x, path, _), kind in zip(self._objects, self._classes, strict=True):
             if type(x) is not kind:
                 yield f"{path}.__class__", "the class of an object"
@@ -465,12 +465,12 @@ class Snapshot:
 
     def new_attributes(self) -> dict[tuple[int, str], Any]:
         """Return the attributes that objects gained, by (index of the object, name)."""
-        found: dict[tuple[int, str], Any] = {}
+        new_values: dict[tuple[int, str], Any] = {}
         for index, (owner, _, attributes) in enumerate(self._objects):
             for name, value in tree.attributes_of(owner).items():
                 if name not in attributes and not hidden_state.is_filled_cache(owner, name):
-                    found[index, name] = value
-        return found
+                    new_values[index, name] = value
+        return new_values
 
     def owner_of(self, key: tuple[int, str]) -> Any:
         """Return the object that gained an attribute named by `new_attributes`."""
@@ -530,8 +530,8 @@ class Snapshot:
         self.restore()
         for slot, value in self.reassigned():
             slot.set(value)
-        for space, known in self._namespaces:
-            space.restore(known)
+        for space, before in self._namespaces:
+            space.restore(before)
 
     def classes(self) -> set[type]:
         """Return the classes of the plain objects."""

@@ -160,12 +160,12 @@ def choose(
     else:
         results = trace.dsl.make_if(condition.ir_value(), blocks[0].block, first_values, blocks[1].block, second_values)
     values = iter(results)
-    made = make(values)
+    result = make(values)
     finish(values)
     merged_objects.look_again(effects.snapshot.watched())
-    noted.add(made, list(chosen), "the value of a conditional expression")
+    noted.add(result, list(chosen), "the value of a conditional expression")
     noted.settle(list)
-    return made
+    return result
 
 
 def _arms_error(what: str, m: merging.Mismatch) -> Exception:

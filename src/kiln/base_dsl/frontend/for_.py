@@ -39,8 +39,8 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
         assert isinstance(call, ast.Call)
         call.func = ast.copy_location(rw.hook("range", [ast.Name("range", ast.Load())]), node.iter.func)
     run = rw.hook("for_", [index, rw.scope(), iterable, ast.Name(body.name, ast.Load())])
-    made = ast.copy_location(ast.Expr(ast.copy_location(run, node.iter)), node.iter)
-    return [body, made]
+    run_loop = ast.copy_location(ast.Expr(ast.copy_location(run, node.iter)), node.iter)
+    return [body, run_loop]
 
 
 def run_for(rec: Construct, scope: Scope, iterable: Any, body: Callable[[bool, Any], None]) -> None:
@@ -119,8 +119,8 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
 
 def _bound(kind: Any, value: Any) -> Any:
     """Return a start or step as a number of the loop's type that keeps what it is a multiple of."""
-    made = kind(value)
-    return made._assume(divisibility=abs(value)) if type(value) is int else made
+    number = kind(value)
+    return number._assume(divisibility=abs(value)) if type(value) is int else number
 
 
 def item_type(start: Any, stop: Any, step: Any) -> Any:
@@ -138,13 +138,13 @@ def item_type(start: Any, stop: Any, step: Any) -> Any:
     high = max(limits)
     if met.min <= low and high <= met.max:
         return met
-    found = next((t for t in (Int32, Int64, Int128) if t.min <= low and high <= t.max), None)
-    if found is None:
+    fitting = next((t for t in (Int32, Int64, Int128) if t.min <= low and high <= t.max), None)
+    if fitting is None:
         raise runtime_error(
             f"range() from {tree.describe(start)} to {tree.describe(stop)}: no integer type has all values of both",
             "convert both bounds to one type",
         )
-    return found
+    return fitting
 
 
 def _limits(bound: Any) -> tuple[int, int]:

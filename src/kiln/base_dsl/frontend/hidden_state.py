@@ -41,7 +41,7 @@ _PYTHONS_OWN = (
 class Namespace:
     """Names of a module, class or function, compared by the identity of their values."""
 
-    __slots__ = ("known", "label", "mapping", "names", "owner")
+    __slots__ = ("at_start", "label", "mapping", "names", "owner")
 
     def __init__(
         self, label: str, mapping: Mapping[str, Any], names: tuple[str, ...] | None, owner: type | None = None
@@ -51,7 +51,7 @@ class Namespace:
         self.owner: type | None = owner
         self.names: tuple[str, ...] | None = names
         """None: all that are there."""
-        self.known: tuple[Any, ...] = self.now()
+        self.at_start: tuple[Any, ...] = self.now()
 
     def now(self) -> tuple[Any, ...]:
         """Return what the names are bound to; with the names, if any may be added or removed."""
@@ -133,30 +133,30 @@ class Reach:
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[Any, Roots]] = {}
+        self._roots_by_id: dict[int, tuple[Any, Roots]] = {}
         self._defaults: dict[type, tuple[str, ...]] = {}
 
     def forget(self) -> None:
         """Forget everything, because a name was bound to something else."""
-        self._found.clear()
+        self._roots_by_id.clear()
         self._defaults.clear()
 
     def defaults(self, kind: type) -> tuple[str, ...]:
         """Return the attributes with plain values that a user's class gives its objects."""
-        found = self._defaults.get(kind)
-        if found is None:
+        plain = self._defaults.get(kind)
+        if plain is None:
             bases = [base for base in reversed(kind.__mro__) if not is_library_class(base)]
             own = {name: v for base in bases for name, v in vars(base).items()}
-            found = tuple(name for name, v in own.items() if not name.startswith("__") and _is_plain(v))
-            self._defaults[kind] = found
-        return found
+            plain = tuple(name for name, v in own.items() if not name.startswith("__") and _is_plain(v))
+            self._defaults[kind] = plain
+        return plain
 
     def of(self, start: Any) -> Roots:
         """Return what a function, class or module reaches."""
-        known = self._found.get(id(start))
-        if known is None:
-            known = self._found[id(start)] = start, _Search(start).roots
-        return known[1]
+        entry = self._roots_by_id.get(id(start))
+        if entry is None:
+            entry = self._roots_by_id[id(start)] = start, _Search(start).roots
+        return entry[1]
 
 
 class _Search:
@@ -268,9 +268,9 @@ class _Search:
 
     def _bindings(self, label: str, mapping: dict[str, Any], names: Iterable[str]) -> None:
         """Add names of a module, which may be rebound, and what they are bound to, which may change."""
-        known = self._globals.setdefault(id(mapping), (label, mapping, set()))[2]
-        for name in sorted(set(names) - known):
-            known.add(name)
+        names_before = self._globals.setdefault(id(mapping), (label, mapping, set()))[2]
+        for name in sorted(set(names) - names_before):
+            names_before.add(name)
             value = mapping.get(name)
             if value is not None and type(value) not in _CONSTANTS:
                 self._todo.append((f"{label}.{name}" if label else name, value))

@@ -67,21 +67,21 @@ class Guard(ast.stmt):
 
 def escaping(stmts: list[ast.stmt]) -> set[str]:
     """Return which of 'break', 'continue', 'return' may leave this block."""
-    found: set[str] = set()
+    jumps: set[str] = set()
     for stmt in stmts:
         if isinstance(stmt, ast.Break):
-            found.add("break")
+            jumps.add("break")
         elif isinstance(stmt, ast.Continue):
-            found.add("continue")
+            jumps.add("continue")
         elif isinstance(stmt, ast.Return):
-            found.add("return")
+            jumps.add("return")
         elif isinstance(stmt, (ast.For, ast.While, ast.AsyncFor)):
-            found |= escaping(stmt.body) & {"return"}
-            found |= escaping(stmt.orelse)
+            jumps |= escaping(stmt.body) & {"return"}
+            jumps |= escaping(stmt.orelse)
         elif not isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             for block in _blocks(stmt):
-                found |= escaping(block)
-    return found
+                jumps |= escaping(block)
+    return jumps
 
 
 def _blocks(stmt: ast.stmt) -> list[list[ast.stmt]]:
@@ -180,12 +180,12 @@ class JumpLowering:
                         rest = []
                     else:
                         rest = []
-                made = ast.If(
+                guard = ast.If(
                     stmt.test,
                     self._block(body, brk, cont, nested, depth + 1) or [ast.copy_location(ast.Pass(), stmt)],
                     self._block(orelse, brk, cont, nested, depth + 1),
                 )
-                out.append(ast.copy_location(made, stmt))
+                out.append(ast.copy_location(guard, stmt))
                 if not rest:
                     return out
             elif isinstance(stmt, (ast.For, ast.While)):

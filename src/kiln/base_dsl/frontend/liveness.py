@@ -129,12 +129,12 @@ def parameter_names(arguments: ast.arguments) -> set[str]:
 
 def declared_outside(body: list[ast.stmt]) -> set[str]:
     """Return the names a function declares `nonlocal` or `global`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for stmt in body:
         for node in syntax.walk_scope(stmt):
             if isinstance(node, (ast.Nonlocal, ast.Global)):
-                found |= set(node.names)
-    return found
+                names |= set(node.names)
+    return names
 
 
 def captured(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
@@ -147,18 +147,18 @@ def captured(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> s
 
 def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
     """Return the names of this scope that functions defined in it rebind through `nonlocal`."""
-    found: set[str] = set()
+    rebound: set[str] = set()
     for stmt in body:
         for node in syntax.walk(stmt):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                found |= {
+                rebound |= {
                     n
                     for inner in node.body
                     for d in syntax.walk_scope(inner)
                     if isinstance(d, ast.Nonlocal)
                     for n in d.names
                 }
-    return found
+    return rebound
 
 
 def lazy_parts(node: ast.AST) -> list[ast.expr]:
@@ -176,8 +176,8 @@ def lazy_parts(node: ast.AST) -> list[ast.expr]:
 
 def _bound_perhaps(node: ast.AST) -> frozenset[str]:
     """Return the names that `:=` binds in parts of a node that may not be evaluated."""
-    found = [n for n in syntax.walk(node) if isinstance(n, ast.NamedExpr)]
-    if not found:
+    walruses = [n for n in syntax.walk(node) if isinstance(n, ast.NamedExpr)]
+    if not walruses:
         return frozenset()
     lazy = [part for n in syntax.walk(node) for part in lazy_parts(n)]
     return frozenset(n.target.id for part in lazy for n in syntax.walk(part) if isinstance(n, ast.NamedExpr))
@@ -208,10 +208,14 @@ class Liveness:
 
     def names(self, *nodes: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
         """Return `names_of`, cached: statements are walked for each construct around them, in loops several times."""
-        found = [self._names.get(node) or self._names.setdefault(node, _frozen(names_of(node))) for node in nodes]
-        if len(found) == 1:
-            return found[0]
-        return frozenset().union(*(loads for loads, _ in found)), frozenset().union(*(stores for _, stores in found))
+        names_by_node = [
+            self._names.get(node) or self._names.setdefault(node, _frozen(names_of(node))) for node in nodes
+        ]
+        if len(names_by_node) == 1:
+            return names_by_node[0]
+        return frozenset().union(*(loads for loads, _ in names_by_node)), frozenset().union(
+            *(stores for _, stores in names_by_node)
+        )
 
     def killed(self, *nodes: ast.AST) -> frozenset[str]:
         """Return the names that some nodes bind for certain, so that their earlier values are dead."""
@@ -226,14 +230,14 @@ class Liveness:
 
     @staticmethod
     def _captured_by_inner(body: list[ast.stmt]) -> set[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for stmt in body:
             for node in syntax.walk_scope(stmt):
                 if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-                    found |= captured(node)
+                    names |= captured(node)
                 elif isinstance(node, ast.ClassDef):
-                    found |= names_of(node)[0]
-        return found
+                    names |= names_of(node)[0]
+        return names
 
     def block(self, stmts: list[ast.stmt], after: frozenset[str]) -> frozenset[str]:
         live = after | self._always

@@ -23,17 +23,17 @@ from .liveness import names_of
 def bound_by_break_or_else(body: list[ast.stmt]) -> frozenset[str]:
     """Return the names in a function's body for which that holds: nothing else in the function binds them."""
     module = ast.Module(body, [])
-    found: set[str] = set()
+    names: set[str] = set()
     for loop in nodes.walk(module):
         if isinstance(loop, (ast.For, ast.While)) and loop.orelse:
             candidates = _bound_for_certain(loop.orelse) - names_of(*loop.orelse)[0]
-            found |= {
+            names |= {
                 name
                 for name in candidates
                 if _only_before_break(name, loop.body)
                 and _stores(name, module) == _stores(name, ast.Module([*loop.body, *loop.orelse], []))
             }
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _bound_for_certain(block: list[ast.stmt]) -> set[str]:

@@ -200,12 +200,12 @@ class _Entry:
             self.set(self.original)
             return
         merged = [next(values) if keep else init for keep, init in zip(kept, self.inits, strict=True)]
-        made = self._rebuild(iter(merged))
+        merged_object = self._rebuild(iter(merged))
         if self.changed_in_place:  # other names may stand for the same object
-            tree.overwrite(self.original, made)
-            made = self.original
-        self.set(made)
-        self.made = made
+            tree.overwrite(self.original, merged_object)
+            merged_object = self.original
+        self.set(merged_object)
+        self.merged_object = merged_object
 
 
 def _connected(sets: list[set[int]]) -> list[list[int]]:
@@ -312,9 +312,9 @@ class _LoopState:
         flow = self.rec.flow
         scope = self.scope
         names = sorted(n for n in flow.reads | flow.writes | flow.live_out if not is_internal_name(n))
-        found = Reached([*scope.roots(names), *merged_objects.used_by_callers(scope)], scope.cells_of(names))
+        reached = Reached([*scope.roots(names), *merged_objects.used_by_callers(scope)], scope.cells_of(names))
         inside = objects_in(*(value for _, value in values))
-        return {number: x for number, x in inside.items() if found.references.get(number, 0) > 1}
+        return {number: x for number, x in inside.items() if reached.references.get(number, 0) > 1}
 
     def _open_slots(self) -> None:
         rec = self.rec
@@ -478,23 +478,23 @@ class _LoopState:
 
     def _check_objects(self) -> None:
         """Refuse objects that the loop rebuilds from their parts where a second reference would show it."""
-        made = [
+        merged_entries = [
             e for e in self.entries if e.holds_object and tree.is_mutable(e.original) and id(e.original) not in e.kept
         ]
-        if not made:
+        if not merged_entries:
             return
-        originals = set[int]().union(*(objects_in(e.original).keys() - e.kept.keys() for e in made))
+        originals = set[int]().union(*(objects_in(e.original).keys() - e.kept.keys() for e in merged_entries))
         for index, entry in self.slot_entries.items():
             if id(self.snapshot.slots[index].owner) in originals and not entry.is_as_it_began:
                 raise self._second_name(entry)
-        changed = [entry for entry in made if entry.is_changed]
+        changed = [entry for entry in merged_entries if entry.is_changed]
         if not changed:
             return
-        taken = [objects_in(e.opened).keys() - e.kept.keys() for e in made]
-        held = [objects_in(e.now).keys() - e.kept.keys() for e in made]
+        taken = [objects_in(e.opened).keys() - e.kept.keys() for e in merged_entries]
+        held = [objects_in(e.now).keys() - e.kept.keys() for e in merged_entries]
         groups = _connected([t | merged_objects.with_origins(h) for t, h in zip(taken, held, strict=True)])
         for group in groups:  # entries that hand objects on to each other
-            mine = [made[i] for i in group]
+            mine = [merged_entries[i] for i in group]
             blamed = next((e for e in mine if e in changed), None)
             second_name = any(
                 (id(e.original) in self.shared and e.now is not e.opened) or held[i] & self.snapshot.objects.keys()
@@ -540,8 +540,8 @@ class _LoopState:
             now = self.scope.get(name)
             if name in self.rec.exits:
                 old = False
-            known_later = is_internal_name(name) or name in self.rec.function.break_bound
-            if old is UNDEFINED and now is not UNDEFINED and not certain and not known_later:
+            set_later = is_internal_name(name) or name in self.rec.function.break_bound
+            if old is UNDEFINED and now is not UNDEFINED and not certain and not set_later:
                 unavailable(
                     self.rec,
                     name,
@@ -593,7 +593,7 @@ class _LoopState:
         for group in _connected([merged_objects.with_origins(each) for each in handed_on]):
             passed_on = [moved[i].original for i in group]  # after some iterations each may be any of them
             for entry in (moved[i] for i in group):
-                self.noted.add(entry.made, [entry.original, entry.now], entry.name, passed_on)
+                self.noted.add(entry.merged_object, [entry.original, entry.now], entry.name, passed_on)
         for step in late:
             step(values)
         merged_objects.look_again(self.snapshot.watched())

@@ -12,8 +12,8 @@ _numbers = itertools.count(1)
 
 def desugar(stmt: ast.stmt) -> list[ast.stmt]:
     """Return every `match` made of value patterns, as a chain of `if`s. Inner functions are not entered."""
-    made = _Desugar().visit(stmt)
-    return made if isinstance(made, list) else [made]
+    statements = _Desugar().visit(stmt)
+    return statements if isinstance(statements, list) else [statements]
 
 
 class _Desugar(nodes.Transformer):
@@ -43,13 +43,13 @@ class _Desugar(nodes.Transformer):
                 chain = [*bound, *case.body]
                 continue
             test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)
-            made = ast.If(test, [*bound, *case.body], chain)
-            ast.copy_location(made, case.pattern)
-            chain = [made]
-        for made in (first, *chain):
-            if not hasattr(made, "lineno"):
-                ast.copy_location(made, node)
-            nodes.fix_locations(made)
+            new = ast.If(test, [*bound, *case.body], chain)
+            ast.copy_location(new, case.pattern)
+            chain = [new]
+        for new in (first, *chain):
+            if not hasattr(new, "lineno"):
+                ast.copy_location(new, node)
+            nodes.fix_locations(new)
         return [ast.copy_location(first, node), *chain]
 
 

@@ -63,12 +63,12 @@ class Noted:
     def __init__(self, span: Span | None) -> None:
         """Begin for a region. `span`: where it is; None for the user's line that is running."""
         self._span = span
-        self._made: list[tuple[Any, list[Any], str, list[Any]]] = []
+        self._merged: list[tuple[Any, list[Any], str, list[Any]]] = []
 
     def add(self, merged: Any, origins: list[Any], name: str, passed_on: list[Any] | None = None) -> None:
         """Record an object merged from `origins`, one of which it would be in Python, or those a loop passed on."""
         if tree.is_mutable(merged) and all(tree.is_mutable(x) and x is not merged for x in origins):
-            self._made.append((merged, origins, name, passed_on or []))
+            self._merged.append((merged, origins, name, passed_on or []))
             tracing.require("a branch").merged[id(merged)] = merged, origins
 
     def setting(
@@ -85,15 +85,15 @@ class Noted:
 
     def settle(self, in_use: Callable[[], list[Any]]) -> None:
         """Watch the recorded objects that share a part with values `in_use` or with what the stack uses later."""
-        if not self._made:
+        if not self._merged:
             return
         trace = tracing.require("a branch")
-        origins = [_copied(merged, originals) for merged, originals, *_ in self._made]
+        origins = [_copied(merged, originals) for merged, originals, *_ in self._merged]
         used: Any = None
         already = objects_watched(trace.watched)
-        for i, (merged, originals, name, passed_on) in enumerate(self._made):
+        for i, (merged, originals, name, passed_on) in enumerate(self._merged):
             mine = origins[i]
-            others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
+            others = [o for k, o in enumerate(origins) if k != i and self._merged[k][0] is not merged]
             if mine and used is None:
                 used = objects_in(*in_use(), *used_later()).keys()
             all_origins = mine | _copied(merged, passed_on)
@@ -107,21 +107,21 @@ class Noted:
 
 def _copied(merged: Any, origins: list[Any]) -> set[int]:
     """Return the objects of its origins that a merged object has copies of; objects common to all are not copied."""
-    found = objects_in(*origins).keys()
-    return (found - objects_in(merged).keys()) | (found & {id(x) for x in origins})
+    originals = objects_in(*origins).keys()
+    return (originals - objects_in(merged).keys()) | (originals & {id(x) for x in origins})
 
 
 def with_origins(objects: Iterable[int]) -> set[int]:
     """Return objects and those that they were made of, by identity."""
     merged = tracing.require("a loop").merged
-    found = set[int]()
+    numbers = set[int]()
     todo = list(objects)
     while todo:
         number = todo.pop()
-        if number not in found:
-            found.add(number)
+        if number not in numbers:
+            numbers.add(number)
             todo += [id(x) for x in merged[number][1]] if number in merged else ()
-    return found
+    return numbers
 
 
 def watched_copy(name: str, copy: Any, span: Span | None) -> Watched:
@@ -239,14 +239,14 @@ def _has_with(code: types.CodeType) -> bool:
 
 def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
     """Return the variables that the callers of the function with these variables may read from here on, by name."""
-    found: list[tuple[str, Any]] = []
+    roots: list[tuple[str, Any]] = []
     mine = True
     for frame in _frames():
         if not mine:
-            found += _read_later(frame)
+            roots += _read_later(frame)
         elif frame.f_locals.get("__kiln_scope") is scope and "__kiln_scope" not in frame.f_code.co_freevars:
             mine = False
-    return found
+    return roots
 
 
 def _frames() -> Iterator[types.FrameType]:
@@ -279,11 +279,11 @@ def _places(_code: types.CodeType) -> dict[int, frozenset[str]]:
 
 def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
     """Return the names of variables that code loads after an offset, or in a loop around it."""
-    known = _places(code)
-    found = known.get(offset)
-    if found is None:
-        found = known[offset] = _find_loaded(code, offset)
-    return found
+    by_offset = _places(code)
+    names = by_offset.get(offset)
+    if names is None:
+        names = by_offset[offset] = _find_loaded(code, offset)
+    return names
 
 
 def _find_loaded(code: types.CodeType, offset: int) -> frozenset[str]:
@@ -293,8 +293,8 @@ def _find_loaded(code: types.CodeType, offset: int) -> frozenset[str]:
     names: set[Any] = set()
     for instruction in instructions:
         if instruction.opname.startswith("LOAD") and instruction.offset > start:
-            found = instruction.argval
-            names.update(found if isinstance(found, tuple) else (found,))  # some load two at once
+            argument = instruction.argval
+            names.update(argument if isinstance(argument, tuple) else (argument,))  # some load two at once
     return frozenset(name for name in names if isinstance(name, str) and not is_internal_name(name))
 
 

@@ -21,9 +21,9 @@ class _Fields(dict[type, tuple[str, ...]]):
     """The fields of a kind of node that may hold nodes."""
 
     def __missing__(self, kind: Any) -> tuple[str, ...]:
-        found = () if kind in _PLAIN_KINDS else tuple(name for name in kind._fields if name not in _PLAIN)
-        self[kind] = found
-        return found
+        fields = () if kind in _PLAIN_KINDS else tuple(name for name in kind._fields if name not in _PLAIN)
+        self[kind] = fields
+        return fields
 
 
 FIELDS = _Fields()
@@ -33,25 +33,25 @@ _CALL = ast.Call
 _LEAVES = (ast.Name, ast.Constant)
 
 
-def add_children(node: ast.AST, found: list[Any]) -> None:
+def add_children(node: ast.AST, children: list[Any]) -> None:
     """Append the nodes right below a node, in order; contexts and operators are left out."""
     kind = node.__class__
     values = node.__dict__
     if kind is _ATTRIBUTE:  # four of five nodes that have others below them are one of these two
-        found.append(values["value"])
+        children.append(values["value"])
         return
     if kind is _CALL:
-        found.append(values["func"])
-        found += values["args"]
-        found += values["keywords"]
+        children.append(values["func"])
+        children += values["args"]
+        children += values["keywords"]
         return
     for name in FIELDS[kind]:
         value: Any = values.get(name)
         if value.__class__ is list:
             # names of keywords in a pattern, and where a default or the key of a dictionary is missing
-            found += value if name not in _HOLES else [item for item in value if isinstance(item, _AST)]
+            children += value if name not in _HOLES else [item for item in value if isinstance(item, _AST)]
         elif isinstance(value, _AST):
-            found.append(value)
+            children.append(value)
 
 
 _HOLES = ("kwd_attrs", "kw_defaults", "keys")
@@ -59,11 +59,11 @@ _HOLES = ("kwd_attrs", "kw_defaults", "keys")
 
 def walk(node: ast.AST) -> list[Any]:
     """Return a node and all below it, in the order of `ast.walk`; contexts and operators are left out."""
-    found = [node]
-    for each in found:  # the list grows in the loop
+    reached = [node]
+    for each in reached:  # the list grows in the loop
         if FIELDS[each.__class__]:
-            add_children(each, found)
-    return found
+            add_children(each, reached)
+    return reached
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -71,21 +71,21 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 def walk_scope(node: ast.AST) -> list[Any]:
     """Return all nodes of one scope: inner functions and classes are not entered."""
-    found = [node]
-    for each in found:
+    reached = [node]
+    for each in reached:
         if not isinstance(each, _SCOPES):
-            add_children(each, found)
-    return found
+            add_children(each, reached)
+    return reached
 
 
 def clone(node: Any) -> Any:
     """Return a copy of a tree as the parser made it. Contexts and operators are shared, as the parser's are."""
     kind = node.__class__
-    made = kind.__new__(kind)
-    fields = made.__dict__
+    copied = kind.__new__(kind)
+    fields = copied.__dict__
     if kind in _LEAVES:
         fields.update(node.__dict__)
-        return made
+        return copied
     for name, value in node.__dict__.items():
         if value.__class__ is list:
             fields[name] = [clone(item) if isinstance(item, _AST) else item for item in value]
@@ -93,21 +93,21 @@ def clone(node: Any) -> Any:
             fields[name] = clone(value)
         else:
             fields[name] = value
-    return made
+    return copied
 
 
 def fix_locations(node: Any) -> Any:
     """Give each node without a place that of the node around it, as `ast.fix_missing_locations` does."""
     _place(node.__dict__, {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0})
-    found: list[Any] = [node]
+    reached: list[Any] = [node]
     below: list[Any] = []
-    for each in found:  # the list grows in the loop
+    for each in reached:  # the list grows in the loop
         if FIELDS[each.__class__]:
             add_children(each, below)
             for child in below:
                 if child.__dict__.get("end_col_offset") is None:  # kinds that need no place hand it on
                     _place(child.__dict__, each.__dict__)
-            found += below
+            reached += below
             below.clear()
     return node
 
@@ -140,17 +140,17 @@ class Transformer:
         for name in FIELDS[node.__class__]:
             value: Any = getattr(node, name, None)
             if value.__class__ is list:
-                made: list[Any] = []
+                items: list[Any] = []
                 for item in value:
                     if not isinstance(item, _AST):
-                        made.append(item)
+                        items.append(item)
                         continue
                     new = self.visit(item)
                     if new.__class__ is list:
-                        made += new
+                        items += new
                     elif new is not None:
-                        made.append(new)
-                value[:] = made
+                        items.append(new)
+                value[:] = items
             elif isinstance(value, _AST):
                 new = self.visit(value)
                 if new is None:

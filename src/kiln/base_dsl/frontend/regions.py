@@ -193,9 +193,9 @@ class ArmEnd:
         with self._snapshot.state(self.changes, self.gained):
             copy = tree.frozen(value, self._copies)
         originals = self._snapshot.objects
-        for number, made in self._copies.items():
+        for number, copied in self._copies.items():
             if number in originals:
-                kept[id(made)] = originals[number]
+                kept[id(copied)] = originals[number]
         return copy
 
 

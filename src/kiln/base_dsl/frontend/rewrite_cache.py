@@ -45,8 +45,8 @@ def _sources_changed() -> bool:
     return cache.sources_changed()
 
 
-def _packed(made: Made) -> bytes:
-    code, constructs = made
+def _packed(rewritten: Made) -> bytes:
+    code, constructs = rewritten
     functions = {id(x.function): x.function for x in constructs}
     places = {at: place for place, at in enumerate(functions)}
     of_functions = [

@@ -63,27 +63,29 @@ def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = 
     if function.__code__ in _already:
         return function
     code = function.__code__
-    known = _cache.setdefault(code, {})
-    found = known.get(code.co_filename)
-    if found is None:
-        found = known[code.co_filename] = _rewritten(function, result is not None)
+    by_file = _cache.setdefault(code, {})
+    rewritten = by_file.get(code.co_filename)
+    if rewritten is None:
+        rewritten = by_file[code.co_filename] = _rewritten(function, result is not None)
     cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    cells[HOOKS] = types.CellType(Hooks(found.constructs, result))
-    closure = tuple(cells[name] for name in found.code.co_freevars)
-    made = types.FunctionType(found.code, function.__globals__, function.__name__, function.__defaults__, closure)
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__qualname__ = function.__qualname__
-    made.__module__ = function.__module__
-    made.__dict__.update(function.__dict__)
-    made.__doc__ = function.__doc__
-    return made
+    cells[HOOKS] = types.CellType(Hooks(rewritten.constructs, result))
+    closure = tuple(cells[name] for name in rewritten.code.co_freevars)
+    new_function = types.FunctionType(
+        rewritten.code, function.__globals__, function.__name__, function.__defaults__, closure
+    )
+    new_function.__kwdefaults__ = function.__kwdefaults__
+    new_function.__qualname__ = function.__qualname__
+    new_function.__module__ = function.__module__
+    new_function.__dict__.update(function.__dict__)
+    new_function.__doc__ = function.__doc__
+    return new_function
 
 
 def rewritten_source(function: types.FunctionType) -> str:
     """Return the rewritten function as Python text, for people to read."""
     rewrite(function)
-    found = _cache.get(function.__code__, {}).get(function.__code__.co_filename)
-    return _rewrite_code(function, found.typed)[2]() if found else ""
+    rewritten = _cache.get(function.__code__, {}).get(function.__code__.co_filename)
+    return _rewrite_code(function, rewritten.typed)[2]() if rewritten else ""
 
 
 def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
@@ -260,11 +262,11 @@ class Rewriter:
         finally:
             self._scopes.pop()
         arguments = _bare_arguments(node.args) if top else node.args
-        made = _function_def(node.name, arguments, body)
+        definition = _function_def(node.name, arguments, body)
         if not top:
-            made.decorator_list = [self.expression(d) for d in node.decorator_list]
-            made.returns = node.returns
-        return ast.copy_location(made, node)
+            definition.decorator_list = [self.expression(d) for d in node.decorator_list]
+            definition.returns = node.returns
+        return ast.copy_location(definition, node)
 
     def _body(self, node: ast.FunctionDef, state: _ScopeState, kinds: set[type[ast.AST]]) -> list[ast.stmt]:
         """Return the statements of a function; `kinds` are the kinds of its nodes: others need not be looked for."""
@@ -299,11 +301,11 @@ class Rewriter:
         state.global_names = {n for s in statements if isinstance(s, ast.Global) for n in s.names}
         body = self.block(statements)
         # Every name a region may touch, through one closure: its cells are the function's variables.
-        known = sorted(local | ((loads | stores | outside) & (self._enclosing_names() - state.global_names)))
+        names = sorted(local | ((loads | stores | outside) & (self._enclosing_names() - state.global_names)))
         header: list[ast.stmt] = [n for n in statements if isinstance(n, (ast.Nonlocal, ast.Global))]
         body = [s for s in body if not isinstance(s, (ast.Nonlocal, ast.Global))]
         header += [_declare(name) for name in sorted(local - parameters)]
-        tuple_of_names = ast.Tuple([ast.Name(n, ast.Load()) for n in known], ast.Load())
+        tuple_of_names = ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())
         getter = ast.Lambda(no_parameters(), tuple_of_names)
         make_scope = ast.Assign([ast.Name(SCOPE, ast.Store())], self.hook("scope", [getter]))
         header.append(make_scope)
@@ -338,9 +340,9 @@ class Rewriter:
         out: list[ast.stmt] = []
         for stmt in statements:
             self._scopes[-1].pending.append([])
-            made = self.statement(stmt)
+            rewritten = self.statement(stmt)
             out += self._scopes[-1].pending.pop()
-            out += made
+            out += rewritten
         return out
 
     def statement(self, stmt: ast.stmt) -> list[ast.stmt]:
@@ -445,10 +447,10 @@ class Rewriter:
         arguments.args = [ast.arg(p) for p in parameters or []]
         if not body:
             first.append(ast.Pass())
-        made = _function_def(name, arguments, [*first, *body])
-        for new in (made, *first, *arguments.args):  # what is in the body has its place: functions are nested deeply
+        inner = _function_def(name, arguments, [*first, *body])
+        for new in (inner, *first, *arguments.args):  # what is in the body has its place: functions are nested deeply
             ast.copy_location(new, like)
-        return made
+        return inner
 
     def region(self, name: str, statements: list[ast.stmt], like: ast.AST, item: str | None = None) -> ast.FunctionDef:
         """Return a function for the body of a region; `dynamic` (its parameter) says whether it is one in the IR."""
@@ -487,22 +489,22 @@ class Rewriter:
         items: set[tuple[str, Any]] = set()
         for part in parts:
             for inner in nodes.walk(part):
-                found = inner.__class__
-                if found in _ASSIGNING:
+                construct_kind = inner.__class__
+                if construct_kind in _ASSIGNING:
                     for name in _assigned_names(inner):
                         assigned.setdefault(name, []).append(self.span(inner))
-                elif found is ast.Call:
+                elif construct_kind is ast.Call:
                     callee = inner.func
                     if isinstance(callee, (ast.Name, ast.Attribute)):
                         calls.add(callee.id if isinstance(callee, ast.Name) else callee.attr)
-                elif found is ast.Subscript and isinstance(inner.ctx, ast.Store):
+                elif construct_kind is ast.Subscript and isinstance(inner.ctx, ast.Store):
                     items.add(
                         (
                             _container_name(inner.value),
                             inner.slice.value if isinstance(inner.slice, ast.Constant) else None,
                         )
                     )
-                elif found is ast.Attribute:
+                elif construct_kind is ast.Attribute:
                     (attributes if isinstance(inner.ctx, ast.Store) else calls).add(inner.attr)
         self.constructs.append(
             Construct(
@@ -652,13 +654,13 @@ def _bare_arguments(arguments: ast.arguments) -> ast.arguments:
 def _suspension(node: ast.FunctionDef) -> ast.AST | None:
     """Return the first `yield` or `await` of a function's own body."""
     todo: list[Any] = [*node.body]
-    found: list[Any] = []
+    suspensions: list[Any] = []
     for each in todo:  # the list grows in the loop
         if isinstance(each, (ast.Yield, ast.YieldFrom, ast.Await)):
-            found.append(each)
+            suspensions.append(each)
         elif not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)):
             nodes.add_children(each, todo)
-    return min(found, key=lambda each: (each.lineno, each.col_offset), default=None)
+    return min(suspensions, key=lambda each: (each.lineno, each.col_offset), default=None)
 
 
 def _names_constexpr(annotation: ast.expr) -> bool:

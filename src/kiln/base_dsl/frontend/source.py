@@ -123,11 +123,11 @@ def _find_alone(code: types.CodeType) -> FunctionNode | None:
         (node,) = tree.body
     except (SyntaxError, ValueError):  # it ends elsewhere, or is not alone
         return None
-    wanted = _choose([node], (ast.FunctionDef, ast.AsyncFunctionDef), code)
+    definition = _choose([node], (ast.FunctionDef, ast.AsyncFunctionDef), code)
     text = "".join(lines)
     start = _DEFINITION.search(text)
     imports = _imports(text[: start.start()] if start else text)
-    return wanted if wanted is not None and _gives_code(excerpt + imports, code) else None
+    return definition if definition is not None and _gives_code(excerpt + imports, code) else None
 
 
 _DEFINITION = re.compile(r"^(?:@|def |class |async )", re.MULTILINE)
@@ -151,48 +151,48 @@ def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
     tree = _parse(text)
     if tree is None:
         return None
-    wanted = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
+    kinds = ast.Lambda if code.co_name == "<lambda>" else (ast.FunctionDef, ast.AsyncFunctionDef)
     # Places inside an f-string that spans lines may be wrong before Python 3.12: then everything is looked at.
-    return _choose(_around(tree, code.co_firstlineno), wanted, code) or _choose(nodes.walk(tree), wanted, code)
+    return _choose(_around(tree, code.co_firstlineno), kinds, code) or _choose(nodes.walk(tree), kinds, code)
 
 
 def _around(tree: ast.Module, line: int) -> list[Any]:
     """Return the nodes of a tree that a line is part of."""
-    found: list[Any] = [tree]
+    reached: list[Any] = [tree]
     below: list[Any] = []
-    for node in found:  # the list grows in the loop
+    for node in reached:  # the list grows in the loop
         nodes.add_children(node, below)
         for child in below:
             end = getattr(child, "end_lineno", None)  # some kinds of nodes have no place
             if end is None or (line <= end and _first_line(child) <= line):
-                found.append(child)
+                reached.append(child)
         below.clear()
-    return found
+    return reached
 
 
-def _choose(candidates: list[Any], wanted: Any, code: types.CodeType) -> FunctionNode | None:
-    found: list[FunctionNode] = []
+def _choose(candidates: list[Any], kinds: Any, code: types.CodeType) -> FunctionNode | None:
+    matching: list[FunctionNode] = []
     for node in candidates:
-        if not isinstance(node, wanted) or _first_line(node) != code.co_firstlineno:
+        if not isinstance(node, kinds) or _first_line(node) != code.co_firstlineno:
             continue
         if not isinstance(node, ast.Lambda) and node.name != code.co_name:
             continue
         parameters = _parameters(node.args)
         if parameters != _code_parameters(code) and parameters != _unmangled(_code_parameters(code)):
             continue
-        found.append(node)
-    if len(found) > 1:
+        matching.append(node)
+    if len(matching) > 1:
         column = _column(code)
-        found = [n for n in found if isinstance(n, ast.Lambda) and n.body.col_offset == column] or found
-    if len(found) > 1:  # Python 3.10 knows no columns
-        found = [n for n in found if isinstance(n, ast.Lambda) and _gives(n, code)] or found
-    if len(found) > 1 and len({ast.dump(n) for n in found}) > 1:
+        matching = [n for n in matching if isinstance(n, ast.Lambda) and n.body.col_offset == column] or matching
+    if len(matching) > 1:  # Python 3.10 knows no columns
+        matching = [n for n in matching if isinstance(n, ast.Lambda) and _gives(n, code)] or matching
+    if len(matching) > 1 and len({ast.dump(n) for n in matching}) > 1:
         raise DSLRuntimeError(
             f"several lambdas with the same parameters stand on line {code.co_firstlineno}",
             hint="put each lambda on a line of its own",
             span=Span(code.co_filename, code.co_firstlineno),
         )
-    return found[0] if found else None
+    return matching[0] if matching else None
 
 
 def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
@@ -209,10 +209,10 @@ def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> boo
 def _gives_code(excerpt: str, code: types.CodeType) -> bool:
     """Return whether compiling a part of a text gives the code."""
     try:
-        made = compile(excerpt, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True)
+        compiled = compile(excerpt, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True)
     except SyntaxError:  # places of nodes may be wrong, see above
         return False
-    return _contains(made, code)
+    return _contains(compiled, code)
 
 
 @functools.lru_cache(maxsize=128)

@@ -29,9 +29,9 @@ class Unset:
         """The objects, by identity, each with the path of the attribute, and the title and place of the region."""
 
     def __get__(self, owner: Any, kind: type) -> Any:
-        known = self.refusals.get(id(owner))
-        if known is not None:
-            _, path, title, span = known
+        refused = self.refusals.get(id(owner))
+        if refused is not None:
+            _, path, title, span = refused
             trace = tracing.current()
             refusal = error(
                 DSLUserCodeError,

@@ -70,7 +70,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
 
 def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
     """Return the conditions under which statements set one of the flags."""
-    found: list[ast.expr] = []
+    tests: list[ast.expr] = []
 
     def sets_flag(stmts: list[ast.stmt]) -> bool:
         return any(
@@ -84,34 +84,34 @@ def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
     for stmt in statements:
         for node in nodes.walk(stmt):
             if isinstance(node, ast.If) and (sets_flag(node.body) or sets_flag(node.orelse)):
-                found.append(node.test)
-    return found
+                tests.append(node.test)
+    return tests
 
 
 def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
     """Return names the tests depend on, also through the body's assignments; '()' is a call that may give anything."""
-    wanted: set[str] = set()
+    names: set[str] = set()
 
     def use(node: ast.AST) -> None:
-        wanted.update(names_of(node)[0])
+        names.update(names_of(node)[0])
         for inner in nodes.walk(node):
             if isinstance(inner, ast.Call):
                 name = inner.func.id if isinstance(inner.func, ast.Name) else getattr(inner.func, "attr", "")
                 if name not in _STATIC_CALLS:
-                    wanted.add("()")
+                    names.add("()")
 
     for test in tests:
         use(test)
     size = -1
-    while size != len(wanted):
-        size = len(wanted)
+    while size != len(names):
+        size = len(names)
         for stmt in body:
             for node in nodes.walk(stmt):
                 if isinstance(node, (ast.Assign, ast.AugAssign, ast.NamedExpr, ast.For)):
                     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                    if names_of(*targets)[1] & wanted:
+                    if names_of(*targets)[1] & names:
                         use(node.iter if isinstance(node, ast.For) else node.value)
-    return wanted
+    return names
 
 
 def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: Callable[[bool], None]) -> None:

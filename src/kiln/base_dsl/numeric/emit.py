@@ -35,8 +35,8 @@ def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Valu
         raise trace.outside_use("a constant of the program", True)
     function = current.function
     vector = t.vector_type(n)
-    found = function.constants.get((vector, repr(value)))
-    if found is None:
+    cached = function.constants.get((vector, repr(value)))
+    if cached is None:
         if isinstance(t, FloatMeta):
             element = ir.FloatAttr.get(t.mlir_type, float(value))
         elif t.width > 64:
@@ -45,11 +45,11 @@ def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Valu
             element = ir.IntegerAttr.get(t.mlir_type, _as_signed(int(value), t.width))
         attribute = ir.DenseElementsAttr.get_splat(vector, element)
         at_start = ir.InsertionPoint.at_block_begin(function.entry)
-        found = ir.Operation.create(
+        cached = ir.Operation.create(
             "arith.constant", (vector,), (), {"value": attribute}, None, 0, ir.Location.unknown(), at_start
         ).result
-        function.constants[vector, repr(value)] = found
-    return found
+        function.constants[vector, repr(value)] = cached
+    return cached
 
 
 def _as_signed(value: int, width: int) -> int:
@@ -356,8 +356,8 @@ def _integer_to_float(value: ir.Value, source: Any, target: Any, n: int | None, 
     op = "arith.uitofp" if nonneg or source._zero_extends else "arith.sitofp"
     if target is TYPES["BFloat16"] and source.width > 8:
         compute = TYPES["Float32"]  # what both code generators do, stated
-    made = emit_value(op, ir_type(compute, n), (value,))
-    return made if compute is target else _float_to_float(made, compute, target, n)
+    converted = emit_value(op, ir_type(compute, n), (value,))
+    return converted if compute is target else _float_to_float(converted, compute, target, n)
 
 
 def _float_to_integer(value: ir.Value, source: Any, target: Any, n: int | None) -> ir.Value:

@@ -247,20 +247,20 @@ def expand_narrow_floats(
         _retype_tf32(module)
     for op, source, target in todo:
         if op.name == BITCAST:
-            made = _bits_as(op)
+            expanded = _bits_as(op)
         else:
-            made = None if instruction is None else instruction(op, source, target)
-        if made is None:
-            made = _expand_extf(op, formats[source]) if source in formats else _expand_truncf(op, formats[target])
-        op.results[0].replace_all_uses_with(made)
+            expanded = None if instruction is None else instruction(op, source, target)
+        if expanded is None:
+            expanded = _expand_extf(op, formats[source]) if source in formats else _expand_truncf(op, formats[target])
+        op.results[0].replace_all_uses_with(expanded)
         op.erase()
 
 
 def saturate_float_to_int(module: ir.Module) -> None:
     """Guard every conversion of a float to an integer: out of range saturates, NaN gives 0."""
-    found: list[ir.Operation] = []
-    _walk(module, lambda op: found.append(op) if op.name in ("arith.fptosi", "arith.fptoui") else None)
-    for op in found:
+    conversions: list[ir.Operation] = []
+    _walk(module, lambda op: conversions.append(op) if op.name in ("arith.fptosi", "arith.fptoui") else None)
+    for op in conversions:
         _saturate(op)
 
 
@@ -315,7 +315,7 @@ def _bits_as(op: ir.Operation) -> ir.Value:
     result = op.results[0].type
     point = ir.InsertionPoint(op)
 
-    def made(name: str, type_: ir.Type, value: ir.Value, **attributes: ir.Attribute) -> ir.Value:
+    def unary(name: str, type_: ir.Type, value: ir.Value, **attributes: ir.Attribute) -> ir.Value:
         return ir.Operation.create(name, (type_,), (value,), attributes or None, None, 0, op.location, point).result
 
     def vector(type_: ir.Type, element: ir.Type) -> ir.Type:
@@ -326,12 +326,12 @@ def _bits_as(op: ir.Operation) -> ir.Value:
         return vector(type_, ir.IntegerType.get_signless(_element(type_).width, op.context))
 
     if not isinstance(value.type, ir.VectorType):
-        value = made("vector.broadcast", vector(value.type, value.type), value)
-    value = made("vector.bitcast", integers(result), made("arith.bitcast", integers(value.type), value))
-    value = made("arith.bitcast", vector(result, _element(result)), value)
+        value = unary("vector.broadcast", vector(value.type, value.type), value)
+    value = unary("vector.bitcast", integers(result), unary("arith.bitcast", integers(value.type), value))
+    value = unary("arith.bitcast", vector(result, _element(result)), value)
     if isinstance(result, ir.VectorType):
         return value
-    return made("vector.extract", result, value, static_position=ir.DenseI64ArrayAttr.get([0], op.context))
+    return unary("vector.extract", result, value, static_position=ir.DenseI64ArrayAttr.get([0], op.context))
 
 
 def _is_tf32(type_: ir.Type) -> bool:
@@ -361,10 +361,10 @@ def _retype_tf32(module: ir.Module) -> None:
         if "function_type" in op.attributes:
             signature = op.attributes["function_type"].value
             if isinstance(signature, ir.FunctionType) and any(map(_is_tf32, [*signature.inputs, *signature.results])):
-                made = ir.FunctionType.get(
+                function_type = ir.FunctionType.get(
                     [as_f32(t) for t in signature.inputs], [as_f32(t) for t in signature.results], module.context
                 )
-                op.attributes["function_type"] = ir.TypeAttr.get(made, module.context)
+                op.attributes["function_type"] = ir.TypeAttr.get(function_type, module.context)
 
     _walk(module, retype)
 

@@ -46,12 +46,17 @@ def _as_declared(name: str, bases: tuple[type, ...], declared: dict[str, Any]) -
         raise TypeError(
             f"{name}: its values have {model.width} bits in the IR ({model._mlir_name}), not {declared['width']}"
         )
-    known = {"width": model.width, "mlir": model._mlir_name, "numpy": model._numpy_name, "slot": model._struct_format}
+    of_model = {
+        "width": model.width,
+        "mlir": model._mlir_name,
+        "numpy": model._numpy_name,
+        "slot": model._struct_format,
+    }
     if isinstance(model, FloatMeta):
-        known["format"] = model._format
+        of_model["format"] = model._format
     else:
-        known["signed"] = cast("IntegerMeta", model).signed
-    return {**known, **declared, "model": model}
+        of_model["signed"] = cast("IntegerMeta", model).signed
+    return {**of_model, **declared, "model": model}
 
 
 class NumericMeta(type):
@@ -147,19 +152,19 @@ class NumericMeta(type):
     @property
     def mlir_type(cls) -> ir.Type:
         """The type of a value in the IR. Integers are signless there."""
-        made = cls._ir_type
-        if made is None:
+        type_ = cls._ir_type
+        if type_ is None:
             if not cls._mlir_name:
                 raise TypeError(f"{cls.__name__} is a family of types: it has no IR type")
-            made = cls._ir_type = ir.Type.parse(cls._mlir_name, context())
-        return made
+            type_ = cls._ir_type = ir.Type.parse(cls._mlir_name, context())
+        return type_
 
     def vector_type(cls, length: int) -> ir.Type:
         """Return `vector<length x T>`."""
-        made = cls._vector_types.get(length)
-        if made is None:
-            made = cls._vector_types[length] = ir.Type.parse(f"vector<{length}x{cls.mlir_type}>", context())
-        return made
+        type_ = cls._vector_types.get(length)
+        if type_ is None:
+            type_ = cls._vector_types[length] = ir.Type.parse(f"vector<{length}x{cls.mlir_type}>", context())
+        return type_
 
     @property
     def numpy_dtype(cls) -> Any:
@@ -168,12 +173,12 @@ class NumericMeta(type):
             return None
         import numpy
 
-        found = getattr(numpy, cls._numpy_name, None)
-        if found is None:
+        dtype = getattr(numpy, cls._numpy_name, None)
+        if dtype is None:
             import ml_dtypes
 
-            found = getattr(ml_dtypes, cls._numpy_name)
-        return found
+            dtype = getattr(ml_dtypes, cls._numpy_name)
+        return dtype
 
     @property
     def zero(cls) -> int | float:
@@ -194,14 +199,14 @@ class NumericMeta(type):
     def from_mlir_type(mlir_type: ir.Type) -> Any:
         """Return the numeric type of values of an IR type. A signless integer is taken as signed."""
         name = str(mlir_type)
-        found = _by_mlir_name.get(name)
-        if found is None and name[:2] in ("si", "ui"):
-            found = INTEGERS.get((int(name[2:]), name[0] == "s"))
-        if found is None and name == "index":
-            found = INTEGERS[64, True]
-        if found is None:
+        kind = _by_mlir_name.get(name)
+        if kind is None and name[:2] in ("si", "ui"):
+            kind = INTEGERS.get((int(name[2:]), name[0] == "s"))
+        if kind is None and name == "index":
+            kind = INTEGERS[64, True]
+        if kind is None:
             raise TypeError(f"no numeric type has values of type {name} in the IR")
-        return found
+        return kind
 
 
 class IntegerMeta(NumericMeta):
@@ -224,10 +229,10 @@ class IntegerMeta(NumericMeta):
         namespace["_zero_extends"] = boolean or not signed
         namespace["_min"] = -(1 << (width - 1)) if signed and not boolean else 0
         namespace["_max"] = (1 << (width - 1)) - 1 if signed and not boolean else (1 << width) - 1
-        made = super().__new__(mcs, name, bases, namespace, **kw)
-        if not kw.get("abstract") and not boolean and made._model is None:
-            INTEGERS[width, signed] = made
-        return made
+        cls = super().__new__(mcs, name, bases, namespace, **kw)
+        if not kw.get("abstract") and not boolean and cls._model is None:
+            INTEGERS[width, signed] = cls
+        return cls
 
     @property
     def min(cls) -> int:
@@ -249,11 +254,11 @@ class FloatMeta(NumericMeta):
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kw: Any) -> Any:
         kw = _as_declared(name, bases, kw)
         namespace["_format"] = format = kw.pop("format", None)
-        made = super().__new__(mcs, name, bases, namespace, **kw)
+        cls = super().__new__(mcs, name, bases, namespace, **kw)
         # The type that arithmetic is done in: hardware has none below 16 bits, nor for tf32.
-        native = format is None or (made._model or made).__name__ in _NATIVE
-        made._compute = made if native else TYPES.get("Float32", made)
-        return made
+        native = format is None or (cls._model or cls).__name__ in _NATIVE
+        cls._compute = cls if native else TYPES.get("Float32", cls)
+        return cls
 
     @property
     def signed(cls) -> bool:
@@ -301,10 +306,10 @@ _NATIVE = ("Float64", "Float32", "Float16", "BFloat16")
 
 def dtype(dtype_: str) -> Any:
     """Return the numeric type with the name `dtype_`: `dtype("Float16")` is `Float16`."""
-    found = TYPES.get(dtype_)
-    if found is None:
+    kind = TYPES.get(dtype_)
+    if kind is None:
         raise TypeError(f"no numeric type is called {dtype_!r}; there are {', '.join(TYPES)}")
-    return cast("Any", found)
+    return cast("Any", kind)
 
 
 def type_of_python(value: object) -> Any:

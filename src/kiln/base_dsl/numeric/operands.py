@@ -47,7 +47,7 @@ def refuse_complex(value: Any) -> None:
         )
 
 
-def unwrap(value: Any, wanted: Any) -> Any:
+def unwrap(value: Any, dtype: Any) -> Any:
     """Return as a scalar what `T(x)` takes besides Python and typed scalars.
 
     These are IR values, operations with one result, numpy scalars, and objects with an `ir_value()`.
@@ -58,16 +58,16 @@ def unwrap(value: Any, wanted: Any) -> Any:
         if isinstance(value, ir.OpView | ir.Operation):
             value = value.result
         if isinstance(value, ir.Value):
-            return wanted._make(value) if value.type == wanted.mlir_type else _typed(value)
-    found = plain_scalar(value)
-    if found is not None:
-        return found
+            return dtype._make(value) if value.type == dtype.mlir_type else _typed(value)
+    number = plain_scalar(value)
+    if number is not None:
+        return number
     inner = getattr(value, "ir_value", None)
     if callable(inner) and module is not None:
-        return unwrap(inner(), wanted)
+        return unwrap(inner(), dtype)
     raise type_error(
-        f"{wanted.__name__} takes a Python number, a typed scalar or an IR value, got {type(value).__name__}",
-        f"a tensor's element is t[i]; a tensor or vector is converted with .to({wanted.__name__})",
+        f"{dtype.__name__} takes a Python number, a typed scalar or an IR value, got {type(value).__name__}",
+        f"a tensor's element is t[i]; a tensor or vector is converted with .to({dtype.__name__})",
     )
 
 

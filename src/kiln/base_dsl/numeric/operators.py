@@ -33,14 +33,14 @@ def convert(x: Any, t: Any) -> Any:
         return x
     if isinstance(s, IntegerMeta):
         nonneg = x.nonneg
-        made = emit_convert(value, s, t, nonneg=nonneg)
+        result = emit_convert(value, s, t, nonneg=nonneg)
         if isinstance(t, IntegerMeta) and not t.is_boolean:
-            known = x._divisibility
+            divisibility = x._divisibility
             if t.width > s.width:
-                return t._make(made, nonneg, known)
+                return t._make(result, nonneg, divisibility)
             # cut off at a power of two: only the powers of two in the divisor survive
-            return t._make(made, False, known & -known)
-        return t._make(made)
+            return t._make(result, False, divisibility & -divisibility)
+        return t._make(result)
     return t._make(emit_convert(value, s, t))
 
 
@@ -66,10 +66,10 @@ def integer_constant(t: Any, value: int) -> ir.Value:
     if active is None:
         raise trace.outside_use("a constant of the program", True)
     constants = active.functions[-1].constants
-    found = constants.get((t, value))
-    if found is None:
-        found = constants[t, value] = constant(t._ir_type or t.mlir_type, value)
-    return found
+    cached = constants.get((t, value))
+    if cached is None:
+        cached = constants[t, value] = constant(t._ir_type or t.mlir_type, value)
+    return cached
 
 
 def arithmetic_type(t: Any) -> Any:
@@ -168,8 +168,8 @@ def _add(t: Any, x: Any, y: Any) -> Any:
         if y == 0:
             return x
         return t._make(_emit("arith.addi", t, x, y), x._nonneg and y >= 0, math.gcd(x._divisibility, y))
-    made = emit_value("arith.addi", t._ir_type or t.mlir_type, (x._value, y._value), None, _BY_OPERATOR)
-    return t._make(made, x._nonneg and y._nonneg, math.gcd(x._divisibility, y._divisibility))
+    result = emit_value("arith.addi", t._ir_type or t.mlir_type, (x._value, y._value), None, _BY_OPERATOR)
+    return t._make(result, x._nonneg and y._nonneg, math.gcd(x._divisibility, y._divisibility))
 
 
 def _sub(t: Any, x: Any, y: Any) -> Any:
@@ -187,8 +187,8 @@ def _mul(t: Any, x: Any, y: Any) -> Any:
         if y == 0:
             return t._lift(0)
         return t._make(_emit("arith.muli", t, x, y), x._nonneg and y >= 0, x._divisibility * abs(y))
-    made = emit_value("arith.muli", t._ir_type or t.mlir_type, (x._value, y._value), None, _BY_OPERATOR)
-    return t._make(made, x._nonneg and y._nonneg, x._divisibility * y._divisibility)
+    result = emit_value("arith.muli", t._ir_type or t.mlir_type, (x._value, y._value), None, _BY_OPERATOR)
+    return t._make(result, x._nonneg and y._nonneg, x._divisibility * y._divisibility)
 
 
 def _divisor(y: Any, what: str) -> int | None:
@@ -209,10 +209,10 @@ def _floordiv(t: Any, x: Any, y: Any) -> Any:
     if divisor == 1:
         return x
     nonneg = _nonneg(x) and _nonneg(y)
-    made = emit.integer_floordiv(t, ir_operand(x, t), ir_operand(y, t), nonneg=nonneg, divisor=divisor)
+    result = emit.integer_floordiv(t, ir_operand(x, t), ir_operand(y, t), nonneg=nonneg, divisor=divisor)
     multiple = _divisibility(x)
     exact = multiple // divisor if divisor and divisor > 0 and multiple % divisor == 0 else 1
-    return t._make(made, nonneg, exact)
+    return t._make(result, nonneg, exact)
 
 
 def _mod(t: Any, x: Any, y: Any) -> Any:
@@ -220,14 +220,14 @@ def _mod(t: Any, x: Any, y: Any) -> Any:
     if divisor is not None and _divisibility(x) % divisor == 0:
         return t._lift(0)
     nonneg = _nonneg(x) and _nonneg(y)
-    made = emit.integer_mod(t, ir_operand(x, t), ir_operand(y, t), nonneg=nonneg, divisor=divisor)
+    result = emit.integer_mod(t, ir_operand(x, t), ir_operand(y, t), nonneg=nonneg, divisor=divisor)
     # the remainder has the sign of the divisor
-    return t._make(made, _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+    return t._make(result, _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
 
 
 def _power_of_two_part(x: Any) -> int:
-    known = _divisibility(x)
-    return known & -known
+    divisibility = _divisibility(x)
+    return divisibility & -divisibility
 
 
 def _common_power_of_two(x: Any, y: Any) -> int:
@@ -249,13 +249,13 @@ def _xor(t: Any, x: Any, y: Any) -> Any:
 
 
 def _min(t: Any, x: Any, y: Any) -> Any:
-    made = emit.integer_min(t, ir_operand(x, t), ir_operand(y, t))
-    return t._make(made, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+    result = emit.integer_min(t, ir_operand(x, t), ir_operand(y, t))
+    return t._make(result, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
 
 
 def _max(t: Any, x: Any, y: Any) -> Any:
-    made = emit.integer_max(t, ir_operand(x, t), ir_operand(y, t))
-    return t._make(made, _nonneg(x) or _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+    result = emit.integer_max(t, ir_operand(x, t), ir_operand(y, t))
+    return t._make(result, _nonneg(x) or _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
 
 
 INTEGER = {
@@ -291,11 +291,11 @@ def shift(name: str, a: Any, amount: Any) -> Any:
     count = emit_convert(count, s, t, nonneg=amount.nonneg)
     may_be_negative = not amount.nonneg
     if name == "lshift":
-        made = emit.shift_left(t, ir_operand(x, t), count, may_be_negative=may_be_negative)
-        return t._make(made, False, _divisibility(x))
+        result = emit.shift_left(t, ir_operand(x, t), count, may_be_negative=may_be_negative)
+        return t._make(result, False, _divisibility(x))
     nonneg = _nonneg(x)
-    made = emit.shift_right(t, ir_operand(x, t), count, nonneg=nonneg, may_be_negative=may_be_negative)
-    return t._make(made, nonneg)
+    result = emit.shift_right(t, ir_operand(x, t), count, nonneg=nonneg, may_be_negative=may_be_negative)
+    return t._make(result, nonneg)
 
 
 def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
@@ -452,21 +452,21 @@ def extremum(name: str, a: Any, b: Any) -> Any:
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:
     """Return `if_true` where the condition holds, else `if_false`, in their common type. Both are computed already."""
     a, b = (if_true, if_false) if isinstance(type(if_true), NumericMeta) else (if_false, if_true)
-    known = condition._value if isinstance(type(condition), NumericMeta) else condition
+    plain = condition._value if isinstance(type(condition), NumericMeta) else condition
     if not isinstance(type(a), NumericMeta):
-        if type(known) in PLAIN:
-            return if_true if known else if_false
+        if type(plain) in PLAIN:
+            return if_true if plain else if_false
         a = as_numeric(a)
     t = meet(a, b, weak_type)
     if t is None:
         raise TypeError(f"cannot choose between {type(if_true).__name__} and {type(if_false).__name__}")
     check_chosen("a choice", t, if_true, if_false)
-    if type(known) in PLAIN:
-        chosen = operand(if_true if known else if_false, t)
+    if type(plain) in PLAIN:
+        chosen = operand(if_true if plain else if_false, t)
         return t._make(chosen) if type(chosen) in PLAIN else chosen
     x = operand(if_true, t)
     y = operand(if_false, t)
-    made = emit.select(t, TYPES["Boolean"](condition)._value, ir_operand(x, t), ir_operand(y, t))
+    result = emit.select(t, TYPES["Boolean"](condition)._value, ir_operand(x, t), ir_operand(y, t))
     if isinstance(t, IntegerMeta):
-        return t._make(made, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
-    return t._make(made)
+        return t._make(result, _nonneg(x) and _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
+    return t._make(result)

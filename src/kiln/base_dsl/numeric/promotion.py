@@ -21,10 +21,10 @@ def common_type(a: Any, b: Any) -> Any:
         met = rules.common_type(a, b)
         if met is not None:
             return met
-    found = _pairs.get((a, b))
-    if found is None:
-        found = _pairs[a, b] = _common_type(a, b)
-    return found
+    common = _pairs.get((a, b))
+    if common is None:
+        common = _pairs[a, b] = _common_type(a, b)
+    return common
 
 
 def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
@@ -108,12 +108,12 @@ def operand_type(t: Any, value: bool | int | float) -> Any:
     if active_rules() is not None:
         return weak_type(t, value)
     kind = type(value)
-    found = _beside.get((t, kind))
-    if found is None:
+    cached = _beside.get((t, kind))
+    if cached is None:
         met = t if kind is bool else common_type(t, TYPES["Float32" if kind is float else "Int32"])
         low, high = (met.min, met.max) if kind is int and isinstance(met, IntegerMeta) else (-math.inf, math.inf)
-        found = _beside[t, kind] = (met, low, high)
-    met, low, high = found
+        cached = _beside[t, kind] = (met, low, high)
+    met, low, high = cached
     return weak_type(met, value) if value < low or value > high else met
 
 

@@ -67,30 +67,30 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         """Set the value of a program's own type, whose `__init__` calls this; `T(x)` of other types has set it."""
         own = type(self)
         if own._initializes:
-            made = x if isinstance(x, own) else own._model(x, ip=ip)  # pyright: ignore[reportOptionalCall]
+            number = x if isinstance(x, own) else own._model(x, ip=ip)  # pyright: ignore[reportOptionalCall]
             for name in ("_value", "_nonneg", "_divisibility"):
-                if hasattr(made, name):
-                    setattr(self, name, getattr(made, name))
+                if hasattr(number, name):
+                    setattr(self, name, getattr(number, name))
             if not self.is_static and (current := state.trace) is not None:
                 current.numbers.append(self)
 
     @classmethod
     def _of_family(cls, value: Any) -> Any:
-        made = as_numeric(value)
-        if isinstance(made, cls):
-            return convert(made, type(made))
-        if cls is Float and isinstance(made, Integer):
-            return convert(made, float_of(type(made)))
-        raise TypeError(f"{cls.__name__} does not take a value of type {type(made).__name__}")
+        number = as_numeric(value)
+        if isinstance(number, cls):
+            return convert(number, type(number))
+        if cls is Float and isinstance(number, Integer):
+            return convert(number, float_of(type(number)))
+        raise TypeError(f"{cls.__name__} does not take a value of type {type(number).__name__}")
 
     @classmethod
     def _make(cls, value: Any) -> Self:
         """Wrap a plain value of the type, or an IR value of the type's IR type, without looking at it."""
-        made = object.__new__(cls)
-        made._value = value
+        number = object.__new__(cls)
+        number._value = value
         if type(value) not in PLAIN and (current := state.trace) is not None:
-            current.numbers.append(made)
-        return made
+            current.numbers.append(number)
+        return number
 
     @classmethod
     def _lift(cls, value: host.Plain) -> Self:
@@ -325,16 +325,16 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
 
     @classmethod
     def _make(cls, value: Any, nonneg: bool = False, divisibility: int = 1) -> Self:
-        made = object.__new__(cls)
-        made._value = value
-        made._nonneg = nonneg
-        made._divisibility = divisibility
+        number = object.__new__(cls)
+        number._value = value
+        number._nonneg = nonneg
+        number._divisibility = divisibility
         if type(value) not in PLAIN and (current := state.trace) is not None:
-            current.numbers.append(made)
+            current.numbers.append(number)
             if current.wraps:
-                made._nonneg = False
-                made._divisibility = 1
-        return made
+                number._nonneg = False
+                number._divisibility = 1
+        return number
 
     @classmethod
     def _lift(cls, value: host.Plain) -> Self:

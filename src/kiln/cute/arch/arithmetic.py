@@ -83,8 +83,8 @@ def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
     left = number(a)
     kind: Any = type(left)
     name = "arith.mulsi_extended" if kind.signed else "arith.mului_extended"
-    made = tracing.emit(name, (kind.mlir_type, kind.mlir_type), (left.ir_value(), kind(b).ir_value()))
-    return kind._make(made.results[1])
+    product = tracing.emit(name, (kind.mlir_type, kind.mlir_type), (left.ir_value(), kind(b).ir_value()))
+    return kind._make(product.results[1])
 
 
 def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Int64:

@@ -52,8 +52,8 @@ def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
     if isinstance(val, ir.Value) and isinstance(val.type, ir.VectorType):
         return nvgpu.memory.atomic_rmw(kind, address, val, order, scope)
     if not isinstance(val, (int, float, Numeric)) and hasattr(val, "ir_value"):  # a vector
-        made = nvgpu.memory.atomic_rmw(kind, address, val.ir_value(), order, scope)
-        return type(val)(made, val.shape, val.dtype)
+        old = nvgpu.memory.atomic_rmw(kind, address, val.ir_value(), order, scope)
+        return type(val)(old, val.shape, val.dtype)
     element = _element(ptr, val)
     if kind in ("min", "max") and not element.is_float and not element.signed:
         kind = f"u{kind}"
@@ -195,10 +195,10 @@ def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | No
 
     opposite = {"max": "umin", "min": "umax"}[kind]
     if sign_bit is not None:
-        made = apply(opposite if sign_bit else kind)
+        extreme = apply(opposite if sign_bit else kind)
     else:
-        made = _branch(bits, lambda: apply(opposite), lambda: apply(kind))
-    return Float32._make(tracing.emit_value("arith.bitcast", Float32.mlir_type, (made,)))
+        extreme = _branch(bits, lambda: apply(opposite), lambda: apply(kind))
+    return Float32._make(tracing.emit_value("arith.bitcast", Float32.mlir_type, (extreme,)))
 
 
 def _branch(bits: Any, negative: Any, positive: Any) -> Any:

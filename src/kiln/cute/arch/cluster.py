@@ -106,5 +106,5 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, i
     dtype = smem_ptr.dtype
     alignment = smem_ptr.alignment
     type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
-    made = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_=type_)
-    return Pointer(made, dtype, AddressSpace.generic, alignment, swizzle=smem_ptr.swizzle)
+    mapped = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_=type_)
+    return Pointer(mapped, dtype, AddressSpace.generic, alignment, swizzle=smem_ptr.swizzle)

@@ -16,10 +16,10 @@ _LETTERS = {(16, False): "h", (32, False): "r", (64, False): "l", (16, True): "h
 
 
 def _letter(kind: Any) -> str:
-    found = _LETTERS.get((kind.width, bool(kind.is_float)))
-    if found is None:
+    letter = _LETTERS.get((kind.width, bool(kind.is_float)))
+    if letter is None:
         raise type_error(f"inline_ptx() has no register for {kind.__name__}", "numbers of 16, 32 or 64 bits")
-    return found
+    return letter
 
 
 def inline_ptx(
@@ -55,8 +55,8 @@ def inline_ptx(
     names = {f"w{n}": n for n in range(len(writes))} | {f"rw{n}": len(writes) + n for n in range(len(both))}
     names |= {f"r{n}": count + len(both) + n for n in range(len(reads))}
 
-    def place(found: re.Match[str]) -> str:
-        name = found.group(1)
+    def place(match: re.Match[str]) -> str:
+        name = match.group(1)
         if name not in names:
             raise type_error(f"inline_ptx() has no operand {{${name}}}", f"operands: {', '.join(names)}")
         return f"${names[name]}"
@@ -81,8 +81,10 @@ def inline_ptx(
     if len(types) == 1:
         return results[0]._make(tracing.emit_value("llvm.inline_asm", types[0], operands, attributes))
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
-    made = tracing.emit_value("llvm.inline_asm", struct, operands, attributes)
+    struct_ = tracing.emit_value("llvm.inline_asm", struct, operands, attributes)
     return tuple(
-        kind._make(tracing.emit_value("llvm.extractvalue", type_, (made,), {"position": ir.DenseI64ArrayAttr.get([n])}))
+        kind._make(
+            tracing.emit_value("llvm.extractvalue", type_, (struct_,), {"position": ir.DenseI64ArrayAttr.get([n])})
+        )
         for n, (kind, type_) in enumerate(zip(results, types, strict=True))
     )

@@ -41,5 +41,5 @@ def clc_response(result_addr: Any, loc: Any = None, ip: Any = None) -> tuple[Int
     """
     kernel_only("clc_response")
     words = nvgpu.launch_control.clc_query_cancel(pointer(result_addr, "clc_response", "smem"))
-    x, y, z, found = (Int32._make(extract(words, number, Int32), True) for number in range(4))
-    return x, y, z, found
+    x, y, z, is_valid = (Int32._make(extract(words, number, Int32), True) for number in range(4))
+    return x, y, z, is_valid

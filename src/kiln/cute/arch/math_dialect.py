@@ -12,14 +12,14 @@ from ...mlir import dialect_module
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return [known for known in __dir__() if not known.startswith("_")]
-    found = getattr(dialect_module("math"), name)
-    if not isinstance(found, types.FunctionType):
-        return found
+        return [public for public in __dir__() if not public.startswith("_")]
+    builder = getattr(dialect_module("math"), name)
+    if not isinstance(builder, types.FunctionType):
+        return builder
 
-    @functools.wraps(found)
+    @functools.wraps(builder)
     def function(*args: Any, **kwargs: Any) -> Any:
-        result = found(*map(_value, args), **{key: _value(value) for key, value in kwargs.items()})
+        result = builder(*map(_value, args), **{key: _value(value) for key, value in kwargs.items()})
         typed = any(isinstance(x, Numeric) for x in (*args, *kwargs.values()))
         return NumericMeta.from_mlir_type(result.type)._make(result) if typed else result
 

@@ -18,12 +18,12 @@ class DialectAutoConvertProxy:
         self._dialect = dialect
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._dialect, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._dialect, name)
+        if not callable(attribute):
+            return attribute
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return found(*map(_as_value, args), **{key: _as_value(value) for key, value in kwargs.items()})
+            return attribute(*map(_as_value, args), **{key: _as_value(value) for key, value in kwargs.items()})
 
         return call
 

@@ -38,10 +38,10 @@ def fmin(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, lo
 
 def _extreme(choose: Any, operands: tuple[Any, ...], c: Any, nan: bool, abs_: bool) -> ir.Value:
     values = [Float32(_number(x)) for x in (*operands, c) if x is not None and not isinstance(x, ir.Type)]
-    found = values[0]
+    extreme = values[0]
     for value in values[1:]:
-        found = choose(found, value, abs=abs_, nan=nan)
-    return found.ir_value()
+        extreme = choose(extreme, value, abs=abs_, nan=nan)
+    return extreme.ir_value()
 
 
 def _number(x: Any) -> Any:
@@ -125,9 +125,9 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
     """
     what = "CpAsyncBulkTensorGlobalToSharedClusterOp"
     kernel_only(what)
-    wanted = getattr(mode if mode is not None else loadMode, "name", "TILE")
-    if wanted != ("IM2COL" if len(im2colOffsets) else "TILE"):
-        raise type_error(f"{what} of mode {wanted} with {len(im2colOffsets)} offsets")
+    expected = getattr(mode if mode is not None else loadMode, "name", "TILE")
+    if expected != ("IM2COL" if len(im2colOffsets) else "TILE"):
+        raise type_error(f"{what} of mode {expected} with {len(im2colOffsets)} offsets")
     cta_group = None if group is None else _CTA_GROUPS.get(getattr(group, "name", ""))
     if group is not None and cta_group is None:
         raise type_error(f"group of {what} is {group!r}", "CTAGroupKind.CTA_1 or CTA_2")
@@ -156,7 +156,7 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":  # `from ... import *` takes both
-        return [known for known in __dir__() if not known.startswith("_")]
+        return [public for public in __dir__() if not public.startswith("_")]
     return getattr(dialect_module("nvvm"), _OLDER_NAMES.get(name, name))
 
 

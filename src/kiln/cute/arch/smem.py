@@ -31,8 +31,8 @@ def alloc_smem(
     own = cute.element_bytes(element_type.mlir_type)
     alignment = max(alignment or own, own)
     size = (cute.element_bits(element_type.mlir_type) * size_in_elems + 7) // 8
-    made = cute.alloc_smem(size, alignment, cute.ptr_type(element_type.mlir_type, "smem", alignment))
-    return Pointer(made, element_type, AddressSpace.smem, alignment)
+    address = cute.alloc_smem(size, alignment, cute.ptr_type(element_type.mlir_type, "smem", alignment))
+    return Pointer(address, element_type, AddressSpace.smem, alignment)
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Pointer:
@@ -42,8 +42,8 @@ def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = 
     """
     kernel_only("get_dyn_smem")
     alignment = alignment or 1024
-    made = cute.dynamic_smem(cute.ptr_type(element_type.mlir_type, "smem", alignment))
-    return Pointer(made, element_type, AddressSpace.smem, alignment)
+    address = cute.dynamic_smem(cute.ptr_type(element_type.mlir_type, "smem", alignment))
+    return Pointer(address, element_type, AddressSpace.smem, alignment)
 
 
 def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:

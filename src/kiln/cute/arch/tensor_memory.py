@@ -26,10 +26,10 @@ _LEAST_COLUMNS = 32
 
 
 def _columns(arch: Any, what: str) -> int:
-    found = architectures.generation_of(str(arch))
-    if not found.tmem_columns:
+    generation = architectures.generation_of(str(arch))
+    if not generation.tmem_columns:
         raise type_error(f"{what} has no tensor memory for the architecture {arch!r}", "sm_100, sm_103 or sm_110")
-    return found.tmem_columns
+    return generation.tmem_columns
 
 
 def get_max_tmem_alloc_cols(compute_capability: str) -> int:

@@ -45,16 +45,16 @@ def f32(value: Any) -> ir.Value:
 
 def pointer(value: Any, what: str, space: str = "") -> ir.Value:
     """Return an argument as a pointer; raise an error if it is none, or not in the address space `space`."""
-    made = value.ir_value() if hasattr(value, "ir_value") else value
-    type_ = getattr(made, "type", None)
+    pointer_value = value.ir_value() if hasattr(value, "ir_value") else value
+    type_ = getattr(pointer_value, "type", None)
     if type_ is not None and not cute.is_ptr(type_) and str(type_).startswith("!llvm.ptr"):
-        made = pointer_to(Int8, made, space_of_llvm_pointer(type_)).ir_value()
-        type_ = made.type
+        pointer_value = pointer_to(Int8, pointer_value, space_of_llvm_pointer(type_)).ir_value()
+        type_ = pointer_value.type
     if type_ is None or not cute.is_ptr(type_):
         raise type_error(f"{what} takes a pointer, not {type(value).__name__}", "pass tensor.iterator + offset")
     if space and cute.info(type_).space not in (space, "generic"):
         raise type_error(f"{what} takes a pointer to {space}, not to {cute.info(type_).space}")
-    return made
+    return pointer_value
 
 
 def number(value: Any, like: Any = None) -> Numeric:
@@ -65,10 +65,10 @@ def number(value: Any, like: Any = None) -> Numeric:
     return kind(value)
 
 
-def choice(what: str, value: Any, known: tuple[str, ...]) -> str:
-    """Return one of the `known` names; members of enumerations count by theirs."""
+def choice(what: str, value: Any, choices: tuple[str, ...]) -> str:
+    """Return one of the `choices` names; members of enumerations count by theirs."""
     name = getattr(value, "value", None) if not isinstance(value, str) else value
     name = name if isinstance(name, str) else getattr(value, "name", str(value))
-    if name.lower() not in known:
-        raise type_error(f"{what} is {value!r}", f"one of {', '.join(known)}")
+    if name.lower() not in choices:
+        raise type_error(f"{what} is {value!r}", f"one of {', '.join(choices)}")
     return name.lower()

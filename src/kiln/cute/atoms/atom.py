@@ -142,10 +142,10 @@ class Atom:
         return f'!cute.atom<"{self._op}">'
 
     def _with_trait(self, trait: Any) -> Any:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made._trait = trait
-        return made
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied._trait = trait
+        return copied
 
     def set(self, modifier: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
         """Set a field of the atom that is known only at run time."""
@@ -268,9 +268,9 @@ class TiledCopy(CopyAtom):
         """Raise an error for a tile with fewer values for a thread than one call of the atom has."""
         if self._reaches_past_its_tile:
             held = size(self._layout_tv[1])
-            wanted = size(self.trait.layout_ref_tv[1])
+            needed = size(self.trait.layout_ref_tv[1])
             raise type_error(
-                f"one call of {self.op} has {wanted} values for a thread, which has {held} in a tile {self.tiler_mn}",
+                f"one call of {self.op} has {needed} values for a thread, which has {held} in a tile {self.tiler_mn}",
                 "take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
             )
 
@@ -292,8 +292,8 @@ class TiledCopy(CopyAtom):
         tile = zipped_divide(src, (values, *product_each(wrap(groups.shape))))
         moved: Any = composition(tile, (by_atom, None))
         rest = (None, (0, *(None,) * (modes - 1)))
-        made: Any = moved[rest] if isinstance(moved, TracedTensor) else slice_(moved, rest)
-        return made
+        retiled: Any = moved[rest] if isinstance(moved, TracedTensor) else slice_(moved, rest)
+        return retiled
 
     def __str__(self) -> str:
         return f"Tiled Copy\n  Tiler MN:        ({','.join(str(mode) for mode in wrap(self.tiler_mn))})\n  TV Layout tiled: {self._layout_tv}\n{super().__str__()}"
@@ -400,7 +400,7 @@ def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any
         raise type_error(f"make_copy_atom takes a copy operation, got {op!r}", hint)
     if not isinstance(copy_internal_type, NumericMeta) or copy_internal_type.is_abstract:
         raise type_error(f"make_copy_atom takes a numeric type such as Float16, got {copy_internal_type!r}")
-    options = known_keywords(op.make_trait, type(op).__name__, kwargs)
+    options = accepted_keywords(op.make_trait, type(op).__name__, kwargs)
     return CopyAtom(op, op.make_trait(copy_internal_type, **options))
 
 
@@ -409,7 +409,7 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
     return inspect.signature(function).parameters
 
 
-def known_keywords(
+def accepted_keywords(
     function: Callable[..., Any], name: str, keywords: dict[str, Any], others: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Return the keywords that an operation's function takes; raise an error for unknown ones, unless they are None.
@@ -418,16 +418,16 @@ def known_keywords(
     """
     if not keywords:
         return keywords
-    known = _parameters(getattr(function, "__func__", function))
-    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+    parameters = _parameters(getattr(function, "__func__", function))
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return keywords
     for keyword, value in keywords.items():
-        if keyword not in known and value is not None:
-            options = [*others, *(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)]
+        if keyword not in parameters and value is not None:
+            options = [*others, *(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)]
             raise type_error(
                 f"{name} takes no {keyword!r}", f"it takes {', '.join(options)}" if options else "it takes no options"
             )
-    return {keyword: value for keyword, value in keywords.items() if keyword in known}
+    return {keyword: value for keyword, value in keywords.items() if keyword in parameters}
 
 
 def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
@@ -441,15 +441,20 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
     if not isinstance(atom, CopyAtom):
         raise type_error(f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
     ref = atom.trait.layout_ref_tv
-    for what, wanted, got in (
+    for what, per_call, got in (
         ("threads", size(ref[0]), size(layout_tv[0])),
         ("values", size(ref[1]), size(layout_tv[1])),
     ):
         # A tile with fewer values than a warp's atom has can be looked at and partitioned, but not copied (`require_whole_calls`).
         part_of_call = what == "values" and size(ref[0]) > 1
-        if isinstance(wanted, int) and isinstance(got, int) and got % wanted and (not part_of_call or wanted % got):
+        if (
+            isinstance(per_call, int)
+            and isinstance(got, int)
+            and got % per_call
+            and (not part_of_call or per_call % got)
+        ):
             raise type_error(
-                f"a tiled copy of {got} {what} from an atom of {wanted}",
+                f"a tiled copy of {got} {what} from an atom of {per_call}",
                 f"the {what} of the layout ({layout_tv}) are a multiple of the atom's",
             )
     return TiledCopy(atom.op, atom.trait, layout_tv, tiler_mn)

@@ -16,7 +16,7 @@ from ..tensor.pointer import AddressSpace, Pointer, element_bits
 from ..tensor.tensor import TracedTensor
 from ..tensor.vector_access import WIDEST_ACCESS, Copy
 from .access_modifiers import modifiers_of
-from .atom import CopyAtom, TiledCopy, known_keywords
+from .atom import CopyAtom, TiledCopy, accepted_keywords
 
 __all__ = ["autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch"]
 
@@ -127,17 +127,19 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
         raise type_error(f"pred is a tensor of Booleans, got {type(pred).__name__}")
     if pred.element_type is not Boolean:
         raise type_error(f"pred is a tensor of Booleans, got {pred}")
-    found = product(pred.shape)
-    if count % values or not (found == calls or any(_covers(found, calls, x.shape) for x in tensors)):
+    predicate_count = product(pred.shape)
+    if count % values or not (
+        predicate_count == calls or any(_covers(predicate_count, calls, x.shape) for x in tensors)
+    ):
         raise type_error(
-            f"{found} predicates of shape {pretty_str(pred.shape)} for {calls} parts of {values} elements",
+            f"{predicate_count} predicates of shape {pretty_str(pred.shape)} for {calls} parts of {values} elements",
             "there is one predicate for each call of the atom, or one for all its calls in mode 0: (rest of mode 0, modes 1, 2, ...)",
         )
     layout = pred.layout
     pointer = pred.iterator
-    each = calls // found
+    each = calls // predicate_count
     groups: dict[Any, list[int]] = {}
-    for number in range(found):
+    for number in range(predicate_count):
         offset = layout(number)
         # of dynamic offsets nothing is known about which are the same
         key = offset if isinstance(offset, int) else (number, offset)
@@ -145,12 +147,17 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
     return [(pointer.element(key[1] if isinstance(key, tuple) else key), parts) for key, parts in groups.items()]
 
 
-def _covers(found: Any, calls: int, shape: Any) -> bool:
+def _covers(predicates: Any, calls: int, shape: Any) -> bool:
     """Return whether there is one predicate for each of the modes after mode 0, or after the first part of mode 0."""
     first, *rest = wrap(shape)
     others = product(tuple(rest)) if rest else 1
     repeated = product(tuple(first[1:])) if isinstance(first, tuple) and len(first) > 1 else 1
-    return isinstance(found, int) and found > 0 and calls % found == 0 and found in (others, repeated * others)
+    return (
+        isinstance(predicates, int)
+        and predicates > 0
+        and calls % predicates == 0
+        and predicates in (others, repeated * others)
+    )
 
 
 def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: Any, values: int) -> None:
@@ -242,7 +249,7 @@ def copy(
         )
     if isinstance(atom, TiledCopy):
         atom.require_whole_calls()
-    options = known_keywords(atom.trait.copy, f"a copy with {type(atom.op).__name__}", kwargs, ("pred",))
+    options = accepted_keywords(atom.trait.copy, f"a copy with {type(atom.op).__name__}", kwargs, ("pred",))
     atom.trait.copy(src, dst, pred, **options)
 
 

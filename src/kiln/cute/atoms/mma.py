@@ -22,7 +22,7 @@ from ..layout.tiling import logical_divide, tiled_product, zipped_divide
 from ..tensor.iterator import AddressSpace
 from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from ..tensor.vector_access import Registers
-from .atom import OPERAND_MODES, Atom, Op, ThreadSlice, Trait, known_keywords, tile_of_layouts
+from .atom import OPERAND_MODES, Atom, Op, ThreadSlice, Trait, accepted_keywords, tile_of_layouts
 
 if TYPE_CHECKING:
     from ..tensor.pointer import Pointer
@@ -94,16 +94,16 @@ class RegisterMmaTrait(MmaTrait):
 
     def registers(self, operand: str, tensor: TracedTensor) -> Registers:
         """Return an operand as the values of its calls."""
-        wanted = self._values[operand]
+        needed = self._values[operand]
         shape = tensor.shape
-        if product(shape) != wanted and isinstance(shape, tuple):
+        if product(shape) != needed and isinstance(shape, tuple):
             shape = shape[0]
-        if product(shape) != wanted:
+        if product(shape) != needed:
             raise type_error(
-                f"an MMA takes {wanted} values of {operand}, got the shape {pretty_str(shape)}",
+                f"an MMA takes {needed} values of {operand}, got the shape {pretty_str(shape)}",
                 "mode 0 holds the values of one call: partition with the tiled MMA",
             )
-        if wanted > 1 and not tensor.layout.is_static():
+        if needed > 1 and not tensor.layout.is_static():
             raise type_error(
                 f"an MMA takes {operand} from registers, got a tensor with the layout {tensor.layout}",
                 f"copy it to what make_fragment_{operand} makes",
@@ -237,15 +237,15 @@ class TiledMma(MmaAtom):
         return size(self.thr_layout_vmnk)
 
     def _permutation(self, mode: int) -> Any:
-        found = self._permutation_mnk[mode]
-        if found is None:
+        permutation = self._permutation_mnk[mode]
+        if permutation is None:
             return self.shape_mnk[mode] * size(self.thr_layout_vmnk[mode + 1])
-        return found
+        return permutation
 
     def get_tile_size(self, mode_idx: int) -> int:
         """Return the extent of the tile in M (0), N (1) or K (2)."""
-        found = self._permutation(mode_idx)
-        return product(found.shape if isinstance(found, Layout) else found)
+        extent = self._permutation(mode_idx)
+        return product(extent.shape if isinstance(extent, Layout) else extent)
 
     def get_slice(self, thr_idx: Any) -> ThrMma:
         """Return the part of one thread."""
@@ -402,7 +402,7 @@ def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) ->
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
         )
         raise type_error(f"make_mma_atom takes an MMA operation, got {op!r}", hint)
-    return MmaAtom(op, op.make_trait(**known_keywords(op.make_trait, type(op).__name__, kwargs)))
+    return MmaAtom(op, op.make_trait(**accepted_keywords(op.make_trait, type(op).__name__, kwargs)))
 
 
 def make_tiled_mma(
@@ -434,11 +434,11 @@ def make_tiled_mma(
         raise type_error(f"permutation_mnk has the modes M, N and K, got {_tiler_text(permutations)}")
     permutation = (*permutations, *(None,) * (3 - len(permutations)))
     for mode, extent in enumerate(permutation):
-        found = product(extent.shape) if isinstance(extent, Layout) else None if extent is None else product(extent)
+        covered = product(extent.shape) if isinstance(extent, Layout) else None if extent is None else product(extent)
         least = atom.shape_mnk[mode] * size(layout[mode])
-        if found is not None and (not isinstance(found, int) or found % least):
+        if covered is not None and (not isinstance(covered, int) or covered % least):
             raise type_error(
-                f"permutation_mnk[{mode}] has the extent {found}, and the atoms of all threads cover {least} in {'MNK'[mode]}",
+                f"permutation_mnk[{mode}] has the extent {covered}, and the atoms of all threads cover {least} in {'MNK'[mode]}",
                 f"the extent is a multiple of {least}, or None",
             )
     return TiledMma(atom.op, atom.trait, layout, permutation)
@@ -465,7 +465,7 @@ def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None,
         kwargs: options of the atom.
     """
     trait = _atom(atom, "mma_atom_call").trait
-    trait.call(d, a, b, c, **known_keywords(trait.call, f"a call of {type(atom.op).__name__}", kwargs))
+    trait.call(d, a, b, c, **accepted_keywords(trait.call, f"a call of {type(atom.op).__name__}", kwargs))
 
 
 @at_one_location
@@ -484,7 +484,7 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
         kwargs: options of the atom.
     """
     trait = _atom(atom, "gemm").trait
-    kwargs = known_keywords(trait.call, f"gemm() with {type(atom.op).__name__}", kwargs)
+    kwargs = accepted_keywords(trait.call, f"gemm() with {type(atom.op).__name__}", kwargs)
     ranks = tuple(rank(_first(x)) for x in (a, b, c, d))
     if ranks == (1, 1, 1, 1):
         trait.call(d, a, b, c, **kwargs)

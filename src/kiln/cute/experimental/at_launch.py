@@ -35,10 +35,10 @@ def recipe_of(value: ir.Value, entry: ir.Block) -> Recipe | None:
         return None
     operands: list[Recipe] = []
     for operand in operation.operands:
-        found = recipe_of(operand, entry)
-        if found is None:
+        recipe = recipe_of(operand, entry)
+        if recipe is None:
             return None
-        operands.append(found)
+        operands.append(recipe)
     attributes = tuple((name, operation.attributes[name]) for name in operation.attributes)
     kinds = tuple(r.type for r in operation.results)
     return Recipe(operation.name, result.result_number, kinds, attributes, tuple(operands))
@@ -60,7 +60,7 @@ class TensorAtLaunch:
         self._layout = tensor._layout
         self._recipes = [recipe_of(v, entry) for v in (self._pointer.ir_value(), *map(leaf_value, self._leaves))]
         self.whole: bool = None not in self._recipes
-        self.layout_known: bool = None not in self._recipes[1:]
+        self.is_layout_static: bool = None not in self._recipes[1:]
         self.key: tuple[tuple[Recipe | None, ...], str, Any] = (
             tuple(self._recipes),
             str(self._layout),

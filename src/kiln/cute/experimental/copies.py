@@ -103,10 +103,10 @@ def _fits(extents: Extents, values: int) -> bool:
 
 def _inside(extents: Extents, index: int) -> Any:
     """Return whether an element lies inside the tensor it was cut from."""
-    found: Any = True
+    inside: Any = True
     for place, size in zip(add_coords(extents.origin, extents.layout(index)), extents.sizes, strict=True):
-        found = _both(found, place < size)
-    return found
+        inside = _both(inside, place < size)
+    return inside
 
 
 def _both(a: Any, b: Any) -> Any:

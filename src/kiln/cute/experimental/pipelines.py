@@ -108,12 +108,12 @@ class _Pipeline:
         return [*self.producer_state.__extract_mlir_values__(), *self.consumer_state.__extract_mlir_values__()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        made = object.__new__(type(self))
+        rebuilt = object.__new__(type(self))
         half = len(values) // 2
-        made.__dict__.update(self.__dict__)
-        made.producer_state = self.producer_state.__new_from_mlir_values__(values[:half])
-        made.consumer_state = self.consumer_state.__new_from_mlir_values__(values[half:])
-        return made
+        rebuilt.__dict__.update(self.__dict__)
+        rebuilt.producer_state = self.producer_state.__new_from_mlir_values__(values[:half])
+        rebuilt.consumer_state = self.consumer_state.__new_from_mlir_values__(values[half:])
+        return rebuilt
 
     def __kiln_join__(self, other: Any) -> Any:
         return (self, other) if self.raw_pipeline is other.raw_pipeline else None
@@ -128,8 +128,8 @@ class _Pipeline:
 
     def producer_try_acquire(self, *, token: Any = None) -> Boolean:
         """Return whether the producer's stage is empty; a token that holds is returned."""
-        found = self.raw_pipeline.producer_try_acquire(self.producer_state)
-        return found if token is None else Boolean(token) | found
+        is_free = self.raw_pipeline.producer_try_acquire(self.producer_state)
+        return is_free if token is None else Boolean(token) | is_free
 
     def producer_acquire(self, *, token: Any = None) -> Any:
         """Wait until the producer's stage is empty, unless the token of a try holds."""
@@ -181,8 +181,8 @@ class _Pipeline:
 
     def consumer_try_wait(self, *, token: Any = None) -> Boolean:
         """Return whether the consumer's stage is full; a token that holds is returned."""
-        found = self.raw_pipeline.consumer_try_wait(self.consumer_state)
-        return found if token is None else Boolean(token) | found
+        is_full = self.raw_pipeline.consumer_try_wait(self.consumer_state)
+        return is_full if token is None else Boolean(token) | is_full
 
     def consumer_wait(self, state: PipelineState | None = None, *, token: Any = None) -> Any:
         """Wait until the consumer's stage, or that of a state, is full, unless the token of a try holds."""
@@ -259,7 +259,7 @@ class TMAToUMMAPipeline(_Pipeline):
         group = _ctas(mma, "TMAToUMMAPipeline", cluster)
         kind = (group is CtaGroup.TWO, multicast)
         if tma is not None and TMA_LOADS.get(tma) != kind:
-            names = [known.name for known, its in TMA_LOADS.items() if its == kind]
+            names = [mode.name for mode, its in TMA_LOADS.items() if its == kind]
             raise type_error(
                 f"a TMAToUMMAPipeline of {mma.name} with tma_operation_type {getattr(tma, 'name', tma)}", f"{names[0]}"
             )
@@ -343,9 +343,9 @@ class TMAStorePipeline:
         return [self.index.ir_value()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> TMAStorePipeline:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, index=Int32._make(values[0], True))
-        return made
+        rebuilt = object.__new__(type(self))
+        rebuilt.__dict__.update(self.__dict__, index=Int32._make(values[0], True))
+        return rebuilt
 
     def _in_tma_warp(self, act: Any) -> None:
         guarded(arch.make_warp_uniform(arch.warp_idx()) == self.tma_warp_id, act)

@@ -50,7 +50,7 @@ class KernelNeeds:
 
     def __init__(self, frame: tracing.FunctionFrame) -> None:
         self.frame = frame
-        self.known: dict[Any, Any] = {}
+        self.maps_by_key: dict[Any, Any] = {}
         """Parameters that were added, by what the launch passes for them."""
         self.stages = 0
         """The most stages of a pipeline that TMA fills."""
@@ -73,8 +73,8 @@ class KernelNeeds:
     def maps(self, count: int) -> tuple[Pointer, int]:
         """Return the workspace and the number of the first of `count` new tensor maps of each CTA in it."""
         if self._workspace is None:
-            made = self.parameter(cute.ptr_type(Uint8.mlir_type, "gmem", 1), lambda _: _workspace().ir_value())
-            self._workspace = Pointer(made, Uint8, AddressSpace.gmem, 1)
+            address = self.parameter(cute.ptr_type(Uint8.mlir_type, "gmem", 1), lambda _: _workspace().ir_value())
+            self._workspace = Pointer(address, Uint8, AddressSpace.gmem, 1)
         first = self._maps
         self._maps = self._maps + count
         return self._workspace, first
@@ -159,25 +159,25 @@ def _first_warp() -> Any:
 
 
 def _workspace() -> Any:
-    found = tracing.require("a launch").workspace
-    if found is None:
+    workspace = tracing.require("a launch").workspace
+    if workspace is None:
         raise error(
             WorkspaceNeeded,
             "a kernel writes tensor maps for tensors whose address only it knows, and has no memory for them",
             hint="compile the function that launches it with cute.experimental.compile, and pass a workspace as the "
             "last argument: compiled.get_aux_func(QueryDeviceWorkspaceFunc, kernel=...) tells its size",
         )
-    return found.iterator
+    return workspace.iterator
 
 
 def needs(what: str) -> KernelNeeds:
     """Return the needs of the kernel that is traced; raise an error outside a kernel of this module."""
-    found = tracing.require(what).function.notes.get(_NOTE)
-    if not isinstance(found, KernelNeeds):
+    noted = tracing.require(what).function.notes.get(_NOTE)
+    if not isinstance(noted, KernelNeeds):
         raise runtime_error(
             f"{what} outside a kernel of cute.experimental", "decorate the kernel with @cute.experimental.kernel"
         )
-    return found
+    return noted
 
 
 def _followed(argument: Any) -> Any:

@@ -211,21 +211,21 @@ class _Copy:
         at_launch = self._at_launch
         facts = (smem_layout, tile, ctas, internal_type)
         if not at_launch.whole:
-            if not at_launch.layout_known:
+            if not at_launch.is_layout_static:
                 raise type_error(
                     f"TMA with {self._tensor}, a tensor whose extents or strides only the kernel knows",
                     "its layout is static, or computed from arguments of the kernel",
                 )
             return atom_of_values(op, self._tensor, *facts)
         key = type(op), vars(op).get("cta_group"), str(smem_layout), str(tile), ctas, internal_type, at_launch.key
-        found = self._needs.known.get(key)
-        if found is None:
+        tensor_map = self._needs.maps_by_key.get(key)
+        if tensor_map is None:
 
             def encode(arguments: Any) -> ir.Value:
                 return atom_of_values(op, at_launch.in_host_code(arguments), *facts).atom.trait.map
 
-            found = self._needs.known[key] = self._needs.parameter(nvgpu.tma.tensor_map_type(), encode)
-        return atom_of_values(op, self._tensor, *facts, map_=found)
+            tensor_map = self._needs.maps_by_key[key] = self._needs.parameter(nvgpu.tma.tensor_map_type(), encode)
+        return atom_of_values(op, self._tensor, *facts, map_=tensor_map)
 
     def map(self, stores: bool) -> dict[str, Any]:
         """Return the keyword of a copy by a map that the kernel writes itself; nothing for other maps."""

@@ -20,8 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--with-tvm-ffi", action="store_true", help="also what TVM-FFI needs")
     parser.add_argument("--target", default="", help="another machine, as --host-target takes it, or a triple")
     options = parser.parse_args(arguments)
-    wanted = [name for name in ("libdir", "ldflags", "libs", "includedir", "cmakedir") if getattr(options, name)]
-    if not wanted:
+    answers_asked = [name for name in ("libdir", "ldflags", "libs", "includedir", "cmakedir") if getattr(options, name)]
+    if not answers_asked:
         parser.error("nothing is asked for: give --libdir, --ldflags, --libs, --includedir or --cmakedir")
     target = options.target
     if target and not target.startswith(("linux-", "llvm ")):
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             "includedir": files.include_folder,
             "cmakedir": files.cmake_folder,
         }
-        print("\n".join([answers[name]() for name in wanted]))  # all of it, or an error
+        print("\n".join([answers[name]() for name in answers_asked]))  # all of it, or an error
     except (DSLBaseError, ImportError) as reason:
         print(f"aot_config: {reason}", file=sys.stderr)
         return 1

@@ -46,21 +46,21 @@ def described(text: str, symbols: dict[str, SymInt]) -> Described | None:
     """Return what a description says; None if it begins with no type. `symbols` are the named extents so far."""
     if split := re.search(r"\b\w+\s+\w+", text):
         raise WrongText(f"a name or a number is one word, and extents are separated by commas, not {split[0]!r}")
-    found = _ARGUMENT.fullmatch(re.sub(r"\s", "", text))
-    if found is None or found[1] not in ELEMENTS:
+    match = _ARGUMENT.fullmatch(re.sub(r"\s", "", text))
+    if match is None or match[1] not in ELEMENTS:
         return None
-    kind = TYPES[ELEMENTS[found[1]]]
+    kind = TYPES[ELEMENTS[match[1]]]
     align = None
-    if found[4] is not None:
-        align = _number(found[4], "an alignment", _MOST_ALIGNMENT)
+    if match[4] is not None:
+        align = _number(match[4], "an alignment", _MOST_ALIGNMENT)
         least = max(1, kind.width // 8)
-        if found[2] is None and not found[3]:
-            raise WrongText(f"a number has no address: @{found[4]} is for tensors and pointers")
+        if match[2] is None and not match[3]:
+            raise WrongText(f"a number has no address: @{match[4]} is for tensors and pointers")
         if align & (align - 1) or align < least:
-            raise WrongText(f"an alignment is a power of two, {least} or more for {found[1]}, and not {align}")
-    if found[2] is None:
-        return Described(kind, None, bool(found[3]), align)
-    shape = tuple(_extent(part, symbols) for part in found[2].split(",")) if found[2] else ()
+            raise WrongText(f"an alignment is a power of two, {least} or more for {match[1]}, and not {align}")
+    if match[2] is None:
+        return Described(kind, None, bool(match[3]), align)
+    shape = tuple(_extent(part, symbols) for part in match[2].split(",")) if match[2] else ()
     if len(shape) > _MOST_MODES:
         raise WrongText(f"{len(shape)} extents, and a tensor has {_MOST_MODES} at most")
     if math.prod(each for each in shape if isinstance(each, int)) > _MOST_EXTENT:
@@ -78,13 +78,13 @@ def _number(digits: str, what: str, most: int) -> int:
 def _extent(part: str, symbols: dict[str, SymInt]) -> int | SymInt:
     if part[:1].isdigit():
         return _number(part, "an extent", _MOST_EXTENT)
-    found = _EXTENT.fullmatch(part)
-    if found is None:
+    match = _EXTENT.fullmatch(part)
+    if match is None:
         raise WrongText(f"{part!r} is not an extent: write a number, a name, or a name%16")
-    has_multiple = found[2] is not None
-    multiple = _number(found[2], f"the divisor of {found[1]}", _MOST_ALIGNMENT) if has_multiple else 1
-    symbol = symbols.setdefault(found[1], SymInt(divisibility=multiple))
+    has_multiple = match[2] is not None
+    multiple = _number(match[2], f"the divisor of {match[1]}", _MOST_ALIGNMENT) if has_multiple else 1
+    symbol = symbols.setdefault(match[1], SymInt(divisibility=multiple))
     if has_multiple and multiple != symbol.divisibility:
         where = f"and of {symbol.divisibility} where it was named first: write {part} there"
-        raise WrongText(f"{found[1]} is a multiple of {multiple} here, {where}")
+        raise WrongText(f"{match[1]} is a multiple of {multiple} here, {where}")
     return symbol

@@ -54,7 +54,7 @@ class TensorNode(Node):
 
     def __init__(
         self,
-        found: TensorSignature,
+        signature: TensorSignature,
         leaves: tuple[int, ...] | None,
         array: Array | None,
         alignment: int = 0,
@@ -62,10 +62,10 @@ class TensorNode(Node):
         *,
         bare: bool = False,
     ) -> None:
-        self.key = found
+        self.key = signature
         self.symbols = symbols
         self._bare = bare
-        self.formats: str = found.formats
+        self.formats: str = signature.formats
         self._leaves = leaves if array is None or array.has_memory else None
         self._array = array
         self._alignment = alignment
@@ -91,8 +91,8 @@ class TensorNode(Node):
         """Return a bare array as one whose alignment and divisibility are known."""
         if not self._bare or self._leaves is None:
             return self
-        found = array_variants(self.key).of(self._leaves)
-        return self if found is self.key else TensorNode(found, self._leaves, self._array, self._alignment)
+        narrowed = array_variants(self.key).of(self._leaves)
+        return self if narrowed is self.key else TensorNode(narrowed, self._leaves, self._array, self._alignment)
 
     def fit(self, expected: Hashable) -> Node | str:
         """Return this tensor as an argument of the expected signature, or why it does not fit."""
@@ -194,7 +194,7 @@ class TreeNode(GroupNode):
     def fit(self, expected: Hashable) -> Node | str:
         return ""
 
-    def known(self) -> list[Any]:
+    def static_values(self) -> list[Any]:
         return []
 
 
@@ -229,7 +229,7 @@ class _StaticTree(Node):
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self._value
 
-    def known(self) -> list[Any]:
+    def static_values(self) -> list[Any]:
         return [self._value]
 
 
@@ -316,9 +316,9 @@ def _described_node(array: Array, pattern: TensorPattern) -> Node:
     _check_device(array.device)
     alignment = natural_alignment(array.dtype)
     runtime._check_address(array, alignment)
-    found = pattern.signature(array)
-    leaves = found.leaves_of(array.address, array.shape, array.strides)
-    return TensorNode(found, leaves, array, alignment, pattern.symbols)
+    signature = pattern.signature(array)
+    leaves = signature.leaves_of(array.address, array.shape, array.strides)
+    return TensorNode(signature, leaves, array, alignment, pattern.symbols)
 
 
 def argument_node(value: Any, annotation: Any) -> Node | None:
@@ -331,8 +331,8 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
             return _described_node(array, pattern)
     if kind is RuntimeTensor:
         _check_device(value._array.device)
-        found, leaves = value._argument
-        return TensorNode(found, leaves, value._array, value._alignment)
+        signature, leaves = value._argument
+        return TensorNode(signature, leaves, value._array, value._alignment)
     if kind is TracedTensor or kind is Pointer:
         return value_node(value)
     if kind is RuntimePointer:
@@ -380,10 +380,10 @@ def array_node(x: Any) -> Node:
     _check_device(array.device)
     alignment = natural_alignment(array.dtype)
     runtime._check_address(array, alignment)
-    found, leaves = _array_argument(
+    signature, leaves = _array_argument(
         array.dtype, array.address, array.shape, array.strides, array.device, array.readonly
     )
-    return TensorNode(found, leaves, array, alignment, bare=array.has_memory)
+    return TensorNode(signature, leaves, array, alignment, bare=array.has_memory)
 
 
 def _array_argument(
@@ -396,16 +396,16 @@ def _array_argument(
     # strides of 0 stay static, so the pattern depends on where they are
     zeros = tuple([i for i, d in enumerate(strides) if d == 0]) if 0 in strides else ()
     key = (dtype, len(shape), leading, zeros, device, readonly, width)
-    found = _array_signatures.get(key)
-    if found is None:
+    signature = _array_signatures.get(key)
+    if signature is None:
         extents = tuple(DynamicLeaf(width, 1) for _ in shape)
         steps = tuple(d if i == leading or d == 0 else DynamicLeaf(64, 1) for i, d in enumerate(strides))
         space = AddressSpace.gmem if device == "cuda" else AddressSpace.generic
-        found = runtime.signature(dtype, space, natural_alignment(dtype), extents, steps, readonly)
-        _array_signatures[key] = found
+        signature = runtime.signature(dtype, space, natural_alignment(dtype), extents, steps, readonly)
+        _array_signatures[key] = signature
     if leading is None and not zeros:
-        return found, (address, *shape, *strides)
-    return found, (address, *shape, *[d for i, d in enumerate(strides) if i != leading and d != 0])
+        return signature, (address, *shape, *strides)
+    return signature, (address, *shape, *[d for i, d in enumerate(strides) if i != leading and d != 0])
 
 
 _array_signatures: dict[tuple[Any, ...], TensorSignature] = {}
@@ -424,8 +424,8 @@ def quick_array(kind: type, specialize: bool) -> Callable[[Any], Any] | None:
 
 
 def _quick_specialized(read: Callable[[Any], Any], x: Any) -> Any:
-    found = read(x)
-    return None if found is None else (array_variants(found[0]).of(found[1]), found[1])
+    argument = read(x)
+    return None if argument is None else (array_variants(argument[0]).of(argument[1]), argument[1])
 
 
 # The signature and leaves of an array, by its dtype, shape and strides: calls repeat them, so only the address is new.
@@ -433,26 +433,26 @@ _seen: dict[Any, tuple[TensorSignature, tuple[int, ...], int]] = {}
 _SEEN_LIMIT = 4096
 
 
-def _remember(key: Any, found: TensorSignature, leaves: tuple[int, ...], alignment: int) -> tuple[Any, Any, int]:
+def _remember(key: Any, signature: TensorSignature, leaves: tuple[int, ...], alignment: int) -> tuple[Any, Any, int]:
     if len(_seen) >= _SEEN_LIMIT:
         _seen.clear()
-    made = _seen[key] = (found, leaves[1:], alignment)
-    return made
+    entry = _seen[key] = (signature, leaves[1:], alignment)
+    return entry
 
 
 def _quick_numpy(x: Any) -> Any:
     address, readonly = x.__array_interface__["data"]
     key = (x.dtype, x.shape, x.strides, readonly)
-    known = _seen.get(key)
-    if known is None:
+    entry = _seen.get(key)
+    if entry is None:
         dtype = numpy_element_type(x.dtype)
         size = x.itemsize
         strides = tuple([s // size for s in x.strides])
         if min(strides, default=0) < 0 or any(s % size for s in x.strides):
             return None  # the node says what is wrong
-        known = _remember(key, *_array_argument(dtype, 0, x.shape, strides, "cpu", readonly), natural_alignment(dtype))
-    found, leaves, alignment = known
-    return None if address % alignment else (found, (address, *leaves))
+        entry = _remember(key, *_array_argument(dtype, 0, x.shape, strides, "cpu", readonly), natural_alignment(dtype))
+    signature, leaves, alignment = entry
+    return None if address % alignment else (signature, (address, *leaves))
 
 
 def _quick_torch(x: Any) -> Any:
@@ -468,22 +468,22 @@ def _quick_torch(x: Any) -> Any:
         key = (x.dtype, x.shape, strides, device)
     except RuntimeError:  # a sparse tensor, or one without storage
         return None
-    known = _seen.get(key)
-    if known is None:
+    entry = _seen.get(key)
+    if entry is None:
         _check_device(device)
         dtype = torch_element_type(x.dtype)
         if dtype.width < 8 and dtype is not Boolean:
             return None
-        found, leaves = _array_argument(dtype, 0, tuple(x.shape), strides, device, False)
-        known = _remember(key, found, leaves, natural_alignment(dtype))
-    found, leaves, alignment = known
+        signature, leaves = _array_argument(dtype, 0, tuple(x.shape), strides, device, False)
+        entry = _remember(key, signature, leaves, natural_alignment(dtype))
+    signature, leaves, alignment = entry
     if not address or address % alignment or x.is_neg():
         return None  # the node says what is wrong, if anything is
-    return found, (address, *leaves)
+    return signature, (address, *leaves)
 
 
 _SHAPE_LIKE = (Shape, Stride, Coord, Tile, IntTuple)
-_known: dict[int, tuple[Any, str]] = {}
+_kinds_by_annotation: dict[int, tuple[Any, str]] = {}
 
 
 def seen_as(annotation: Any) -> Callable[[Any], Any] | None:
@@ -494,8 +494,8 @@ def seen_as(annotation: Any) -> Callable[[Any], Any] | None:
 def as_tensors(parameters: Parameters, args: Sequence[Any]) -> list[Any]:
     """Return the arguments of a kernel with the arrays that are annotated as tensors as tensors."""
     kinds = [is_tensor_annotation(parameters.annotation(name)) for name in parameters.names]
-    found = zip(args, [*kinds, *[False] * (len(args) - len(kinds))])
-    return [a.tensor() if tensor and isinstance(a, arrays_in_trace.Array) else a for a, tensor in found]
+    pairs = zip(args, [*kinds, *[False] * (len(args) - len(kinds))])
+    return [a.tensor() if tensor and isinstance(a, arrays_in_trace.Array) else a for a, tensor in pairs]
 
 
 def is_tensor_annotation(annotation: Any) -> bool:
@@ -506,22 +506,24 @@ def is_tensor_annotation(annotation: Any) -> bool:
 def annotation_kind(annotation: Any) -> str:
     """Return "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None), "described" (a tensor
     with a description) or ""."""
-    known = _known.get(id(annotation))
-    if known is not None and known[0] is annotation:  # the entry keeps the annotation, so the id is not reused
-        return known[1]
+    entry = _kinds_by_annotation.get(id(annotation))
+    if entry is not None and entry[0] is annotation:  # the entry keeps the annotation, so the id is not reused
+        return entry[1]
     kind = "static" if is_constexpr(annotation) else "shape" if _is_shape_like(annotation) else ""
     kind = "described" if pattern_of(annotation) is not None else kind
-    _known[id(annotation)] = (annotation, kind)
+    _kinds_by_annotation[id(annotation)] = (annotation, kind)
     return kind
 
 
 def _is_shape_like(annotation: Any) -> bool:
-    if any(annotation is known for known in _SHAPE_LIKE):
+    if any(annotation is shape_like for shape_like in _SHAPE_LIKE):
         return True
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         # a union flattens: Optional[Shape] has the members of Shape and None
         members = set(map(str, typing.get_args(annotation))) - {"<class 'NoneType'>"}
-        return any(members == set(map(str, typing.get_args(known))) - {"<class 'NoneType'>"} for known in _SHAPE_LIKE)
+        return any(
+            members == set(map(str, typing.get_args(shape_like))) - {"<class 'NoneType'>"} for shape_like in _SHAPE_LIKE
+        )
     return False
 
 
@@ -551,9 +553,9 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
         return frozenset((TENSOR,))
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         members = [promises.kinds_promised(member, kinds_promised) for member in typing.get_args(annotation)]
-        found = promises.union_of(members)
+        kinds = promises.union_of(members)
         # a number, or where it lies in memory: programs pass its address as a pointer as well
-        return found | {POINTER} if found is not None and found >= {promises.NUMBER, TENSOR} else found
+        return kinds | {POINTER} if kinds is not None and kinds >= {promises.NUMBER, TENSOR} else kinds
     if not isinstance(annotation, type):
         return None
     if issubclass(annotation, (Tensor, arrays_in_trace.Array)):
@@ -576,13 +578,13 @@ def kinds_promised(annotation: Any) -> promises.Kinds | None:
 def array_layouts(nodes: Sequence[Node]) -> list[str | None]:
     """Return for each leaf of some arguments the layout of the array whose address it is, with `?` for dynamic leaves
     and with `const ` before it if the array is read-only."""
-    found: list[str | None] = []
+    layouts: list[str | None] = []
     for node in nodes:
         if isinstance(node, GroupNode):
-            found += array_layouts(node.children)
+            layouts += array_layouts(node.children)
         elif isinstance(node, TensorNode):
             const = "const " if node.key.readonly else ""
-            found += [const + node.key.layout, *[None] * (len(node.types()) - 1)]
+            layouts += [const + node.key.layout, *[None] * (len(node.types()) - 1)]
         else:
-            found += [None] * len(node.types())
-    return found
+            layouts += [None] * len(node.types())
+    return layouts

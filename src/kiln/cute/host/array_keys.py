@@ -23,11 +23,11 @@ def array_key(*arrays: Any) -> Hashable:
     """
     native = loading.engine()
     if native is not None:
-        found = native.describe(*arrays)
-        if found is None and all([x is None or introduce_array(native, type(x)) for x in arrays]):  # noqa: C419
-            found = native.describe(*arrays)
-        if found is not None:
-            return found
+        key = native.describe(*arrays)
+        if key is None and all([x is None or introduce_array(native, type(x)) for x in arrays]):  # noqa: C419
+            key = native.describe(*arrays)
+        if key is not None:
+            return key
     return tuple(None if x is None else _key(x) for x in arrays)
 
 
@@ -49,11 +49,11 @@ def stream_of(array: Any) -> int:
     """Return the handle of the stream on which the framework of an array is working; 0 for arrays of the host."""
     native = loading.engine()
     if native is not None:
-        found = native.stream(array)
-        if found is None and introduce_array(native, type(array)):
-            found = native.stream(array)
-        if found is not None:
-            return found
+        stream = native.stream(array)
+        if stream is None and introduce_array(native, type(array)):
+            stream = native.stream(array)
+        if stream is not None:
+            return stream
     if is_torch_tensor(type(array)) and array.is_cuda:
         import torch
 

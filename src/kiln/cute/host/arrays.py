@@ -136,8 +136,8 @@ def numpy_element_type(dtype: Any) -> Any:
             f"numpy's {dtype.str} has the other byte order", "convert it: x.astype(x.dtype.newbyteorder('='))"
         )
     for kind in TYPES.values():
-        known = kind._numpy_name
-        if known is not None and known.rstrip("_") == name:
+        numpy_name = kind._numpy_name
+        if numpy_name is not None and numpy_name.rstrip("_") == name:
             if kind.width < 8 and kind.width in (2, 4):
                 raise type_error(
                     f"numpy keeps each {name} in a byte of its own, and {kind.__name__} elements are packed",
@@ -185,9 +185,9 @@ def torch_dtype(ty: Any) -> Any:
     """Return the torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
     import torch
 
-    wanted = "Float32" if ty is TYPES["TFloat32"] else getattr(ty, "__name__", ty)
-    for name, known in TORCH_NAMES.items():
-        if known == wanted and hasattr(torch, name):
+    type_name = "Float32" if ty is TYPES["TFloat32"] else getattr(ty, "__name__", ty)
+    for name, name_of_type in TORCH_NAMES.items():
+        if name_of_type == type_name and hasattr(torch, name):
             return getattr(torch, name)
     raise TypeError(f"torch has no dtype for {getattr(ty, '__name__', ty)}")
 
@@ -270,18 +270,18 @@ def unpacked(shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> t
     leading = find_leading(shape, strides)
     if leading is None:
         raise type_error(f"packed elements in strides {strides}: no mode has stride 1", "make the array contiguous")
-    made_shape = tuple(s * factor if i == leading else s for i, s in enumerate(shape))
-    made_strides = tuple(1 if i == leading else d * factor for i, d in enumerate(strides))
-    return made_shape, made_strides
+    unpacked_shape = tuple(s * factor if i == leading else s for i, s in enumerate(shape))
+    unpacked_strides = tuple(1 if i == leading else d * factor for i, d in enumerate(strides))
+    return unpacked_shape, unpacked_strides
 
 
 def find_leading(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
     """Return the mode of stride 1; of several, the last whose extent is not 1, or else the last."""
-    found: int | None = None
+    leading: int | None = None
     for i, d in enumerate(strides):
-        if d == 1 and (found is None or shape[i] != 1 or shape[found] == 1):
-            found = i
-    return found
+        if d == 1 and (leading is None or shape[i] != 1 or shape[leading] == 1):
+            leading = i
+    return leading
 
 
 class _Device(ctypes.Structure):
@@ -508,10 +508,10 @@ def exchange_functions(kind: type) -> tuple[int, int] | None:
     offered = getattr(kind, "__dlpack_c_exchange_api__", None)
     if offered is None or not _capsule_is(offered, b"dlpack_exchange_api"):
         return None
-    found = _ExchangeFunctions.from_address(_capsule_pointer(offered, b"dlpack_exchange_api"))
-    if found.major != 1 or not found.read:
+    functions = _ExchangeFunctions.from_address(_capsule_pointer(offered, b"dlpack_exchange_api"))
+    if functions.major != 1 or not functions.read:
         return None
-    return found.read, found.stream
+    return functions.read, functions.stream
 
 
 class _ExchangeFunctions(ctypes.Structure):
@@ -534,12 +534,12 @@ def numpy_type(dtype: Any) -> int:
     if name is None or numpy is None:
         return -1
     try:
-        found = numpy.dtype(name.rstrip("_"))
-        if numpy_element_type(found) is not dtype:
+        candidate = numpy.dtype(name.rstrip("_"))
+        if numpy_element_type(candidate) is not dtype:
             return -1
     except (TypeError, DSLUserCodeTypeError):
         return -1
-    return plan.numpy_type(found)
+    return plan.numpy_type(candidate)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

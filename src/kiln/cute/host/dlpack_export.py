@@ -83,13 +83,13 @@ def capsule(array: Array, versioned: bool) -> Any:
         strides=ctypes.addressof(numbers) + 8 * rank,
         offset=0,
     )
-    made = (
+    record = (
         _Versioned(1, 0, 0, _delete, _READ_ONLY if array.readonly else 0, tensor)
         if versioned
         else _Managed(tensor, 0, _delete)
     )
-    where = ctypes.addressof(made)
-    _held[where] = (made, numbers, array.keep)
+    where = ctypes.addressof(record)
+    _held[where] = (record, numbers, array.keep)
     return _api.PyCapsule_New(where, _VERSIONED if versioned else _OWN, ctypes.cast(_destroy, ctypes.c_void_p))
 
 

@@ -35,15 +35,15 @@ class CuteCaller(NativeCaller):
         if isinstance(key, TensorSignature):
             return _tensor_record(key, planner, planner.exact and kind != "described")
         if isinstance(key, runtime.PointerSignature):
-            found, _ = runtime.pointer_signature(*key)
+            signature, _ = runtime.pointer_signature(*key)
             return plan.record(
                 plan.ArrayRecord,
                 plan.ARRAY,
                 planner.slot(PointerNode.formats),
-                signature=planner.reference(found),
+                signature=planner.reference(signature),
                 words=1,
                 dlpack=plan.NO_ARRAY,
-                alignment=found.alignment - 1,
+                alignment=signature.alignment - 1,
                 flags=plan.EXACT,
                 numpy=-1,
                 leading=-1,
@@ -73,44 +73,44 @@ class CuteCaller(NativeCaller):
                     engine.add_stream(kind, attribute)
 
 
-def _tensor_record(found: TensorSignature, planner: Planner, exact: bool) -> bytes | None:
+def _tensor_record(signature: TensorSignature, planner: Planner, exact: bool) -> bytes | None:
     """Return the record of a tensor. Without `exact`, arrays match that fit the signature, whatever theirs is."""
-    if len(found.shape) > plan.MAX_RANK:
+    if len(signature.shape) > plan.MAX_RANK:
         return None
-    leaves = b"".join(bytes(_leaf(leaf)) for leaf in (*found.shape, *found.stride))
-    stored = Float32 if found.dtype is TFloat32 else found.dtype
+    leaves = b"".join(bytes(_leaf(leaf)) for leaf in (*signature.shape, *signature.stride))
+    stored = Float32 if signature.dtype is TFloat32 else signature.dtype
     dlpack = dlpack_type(stored)
     numpy = numpy_type(stored)
     leading = -1
-    limit = INT32_MAX if found.promised and len(found.formats) > 1 else (1 << 63) - 1
+    limit = INT32_MAX if signature.promised and len(signature.formats) > 1 else (1 << 63) - 1
     more = 0
     limit = ROOM if planner.exact else limit
     if exact:
-        stored = found.dtype
-        leading, level = _level_of_array_signature(found)
+        stored = signature.dtype
+        leading, level = _level_of_array_signature(signature)
         if level is None:  # no array has this signature by itself
             dlpack = numpy = -1
         elif not planner.weaker:
             more = _STRONGER[level]
-    flags = more | (plan.EXACT if exact else 0) | (plan.READONLY if found.readonly else 0)
+    flags = more | (plan.EXACT if exact else 0) | (plan.READONLY if signature.readonly else 0)
     flags |= 0 if planner.has_array or planner.target == "cpu" else plan.LAUNCHES
-    flags |= 0 if found.counted or planner.exact else plan.UNCOUNTED
+    flags |= 0 if signature.counted or planner.exact else plan.UNCOUNTED
     planner.has_array = True
-    slot = planner.slot(found.formats)
+    slot = planner.slot(signature.formats)
     flags |= plan.WRITTEN if slot in planner.written else 0
     return plan.record(
         plan.ArrayRecord,
         plan.ARRAY,
         slot,
         leaves,
-        signature=planner.reference(found),
-        words=struct.calcsize("<" + found.formats) // 8,
-        rank=len(found.shape),
+        signature=planner.reference(signature),
+        words=struct.calcsize("<" + signature.formats) // 8,
+        rank=len(signature.shape),
         dlpack=dlpack,
-        element=planner.reference(found.dtype),
+        element=planner.reference(signature.dtype),
         other_element=planner.reference(stored),
-        devices=_devices(found, planner),
-        alignment=found.alignment - 1,
+        devices=_devices(signature, planner),
+        alignment=signature.alignment - 1,
         flags=flags,
         numpy=numpy,
         shift=(element_bits(stored) // 8).bit_length() - 1,
@@ -129,27 +129,34 @@ _STRONGER = (plan.NOT_ALIGNED, plan.NOT_ALIGNED_ROWS, plan.NOT_WHOLE_VECTORS, 0)
 """By level of a bare array's signature: the flag by which arrays of the next level do not match."""
 
 
-def _level_of_array_signature(found: TensorSignature) -> tuple[int, int | None]:
+def _level_of_array_signature(form_signature: TensorSignature) -> tuple[int, int | None]:
     """Return the leading mode (-1: none) of a bare array's signature (`_array_argument`) and what it knows (`PLAIN`,
     ...); None for signatures of no bare array."""
-    extents = tuple(DynamicLeaf(32, 1) for _ in found.shape)
-    steps = tuple(DynamicLeaf(64, 1) if isinstance(d, DynamicLeaf) else d for d in found.stride)
+    extents = tuple(DynamicLeaf(32, 1) for _ in form_signature.shape)
+    steps = tuple(DynamicLeaf(64, 1) if isinstance(d, DynamicLeaf) else d for d in form_signature.stride)
     ones = [mode for mode, d in enumerate(steps) if d == 1]
     if len(ones) > 1 or any(isinstance(d, int) and d > 1 for d in steps):
         return -1, None
-    plain = signature(found.dtype, found.memspace, natural_alignment(found.dtype), extents, steps, found.readonly)
+    plain = signature(
+        form_signature.dtype,
+        form_signature.memspace,
+        natural_alignment(form_signature.dtype),
+        extents,
+        steps,
+        form_signature.readonly,
+    )
     variants = array_variants(plain)
-    known = [level for level, each in enumerate(variants.levels) if each is found]
-    if not known:
+    levels = [level for level, each in enumerate(variants.levels) if each is form_signature]
+    if not levels:
         return -1, None
-    return variants.leading, known[-1] if variants.divisor else WHOLE_VECTORS
+    return variants.leading, levels[-1] if variants.divisor else WHOLE_VECTORS
 
 
-def _devices(found: TensorSignature, planner: Planner) -> int:
+def _devices(signature: TensorSignature, planner: Planner) -> int:
     """Return where arrays may be: as `TensorSignature.misfit` and `_check_device` say, bits by DLPack's numbers."""
     on_host = 1 << plan.CPU | 1 << plan.CUDA_HOST
     on_device = 1 << plan.CUDA | 1 << plan.CUDA_MANAGED
-    if found.memspace is not AddressSpace.gmem:
+    if signature.memspace is not AddressSpace.gmem:
         return on_host
     if planner.target != "cpu":
         return on_device

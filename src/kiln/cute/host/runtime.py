@@ -82,29 +82,29 @@ class RuntimeTensor(_Passed):
         "_order",
     )
 
-    def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False, memory: Any = None) -> None:
+    def __init__(self, form: Form, address: int, keep: Any, use_32bit_stride: bool = False, memory: Any = None) -> None:
         """Make a tensor of a form at an address; `keep` is its array, and `memory` holds what that may let go of."""
         self._address = address
         self._keep = keep
         self._memory = memory
         self._narrow_strides = use_32bit_stride
         self._order: tuple[int, ...] | None = None
-        self._form = made
+        self._form = form
         # Without it native code leaves the tensor to Python, which says what is wrong with one without memory.
-        self._argument_record = made.argument_record(address) if address or 0 in made.shape else None
+        self._argument_record = form.argument_record(address) if address or 0 in form.shape else None
 
-    def _set(self, made: Form) -> None:
+    def _set(self, form: Form) -> None:
         """Set which leaves are static and dynamic."""
-        self._form = made
-        self._argument_record = self._argument_record and made.argument_record(self._address)
+        self._form = form
+        self._argument_record = self._argument_record and form.argument_record(self._address)
 
     @property
     def _array(self) -> Array:
-        found = self._form
+        form = self._form
         device = "cuda" if self._memspace is AddressSpace.gmem else "cpu"
-        known = found.signature
+        signature = form.signature
         keep = self._keep if self._memory is None else (self._keep, self._memory)
-        return Array(self._address, found.shape, found.strides, known.dtype, device, known.readonly, keep)
+        return Array(self._address, form.shape, form.strides, signature.dtype, device, signature.readonly, keep)
 
     @property
     def _signature(self) -> TensorSignature:
@@ -127,12 +127,12 @@ class RuntimeTensor(_Passed):
 
     def __c_pointers__(self) -> list[int]:
         """Return where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
-        found, leaves = self._argument
-        packed = struct.pack("@" + found.formats.replace("4x", ""), *leaves)
-        known = self.__dict__.get("_struct")
-        if known is None or known.raw[: len(packed)] != packed:  # an argument may ask more than once
-            known = self._struct = ctypes.create_string_buffer(packed, len(packed) + 8)
-        return [ctypes.addressof(known)]
+        signature, leaves = self._argument
+        packed = struct.pack("@" + signature.formats.replace("4x", ""), *leaves)
+        struct_ = self.__dict__.get("_struct")
+        if struct_ is None or struct_.raw[: len(packed)] != packed:  # an argument may ask more than once
+            struct_ = self._struct = ctypes.create_string_buffer(packed, len(packed) + 8)
+        return [ctypes.addressof(struct_)]
 
     def __kiln_content__(self) -> Any:
         """What a trace can know of it: not what is in its memory."""
@@ -199,9 +199,9 @@ class RuntimeTensor(_Passed):
         return tuple(int(isinstance(leaf, DynamicLeaf)) for leaf in self._signature.stride)
 
     def __str__(self) -> str:
-        found = self._signature
-        if any(isinstance(leaf, DynamicLeaf) for leaf in (*found.shape, *found.stride)):
-            layout = found.layout
+        signature = self._signature
+        if any(isinstance(leaf, DynamicLeaf) for leaf in (*signature.shape, *signature.stride)):
+            layout = signature.layout
         else:
             layout = f"{self.shape}:{self.stride}"
         return f"Tensor<0x{self._address:016x}@{self._memspace} o {layout}>"
@@ -243,8 +243,8 @@ class RuntimeTensor(_Passed):
         where the strides do not tell. `divisibility` is a number the extent will always be a multiple of.
         """
         order = None if stride_order is None else tuple(stride_order)
-        made, self._order = marked_compact(self._form, self._order, mode, order, divisibility, self._narrow_strides)
-        self._set(made)
+        form, self._order = marked_compact(self._form, self._order, mode, order, divisibility, self._narrow_strides)
+        self._set(form)
         return self
 
 
@@ -334,10 +334,10 @@ def from_dlpack(
     key = None
     if native is not None and (assumed_align is None or assumed_align <= plan.DESCRIBED_ALIGNMENT):
         key = (native.describe(tensor_dlpack), assumed_align, force_tf32)
-        made = _forms.get(key)
+        form = _forms.get(key)
         address = native.address(tensor_dlpack)
-        if made is not None and address:
-            return RuntimeTensor(made, address, tensor_dlpack, use_32bit_stride, memory_of(tensor_dlpack))
+        if form is not None and address:
+            return RuntimeTensor(form, address, tensor_dlpack, use_32bit_stride, memory_of(tensor_dlpack))
     if type(tensor_dlpack) is RuntimeTensor:
         array = tensor_dlpack._array
         keep = tensor_dlpack._keep
@@ -348,12 +348,12 @@ def from_dlpack(
         memory = memory_of(tensor_dlpack) if array.address else None
     if force_tf32 and array.dtype is Float32:
         array = array._replace(dtype=TFloat32)
-    made = _static_form(array, assumed_align)
+    form = _static_form(array, assumed_align)
     if key is not None and key[0] is not None:
         if len(_forms) >= _MOST_FORMS:
             _forms.clear()
-        _forms[key] = made
-    return RuntimeTensor(made, array.address, keep, use_32bit_stride, memory)
+        _forms[key] = form
+    return RuntimeTensor(form, array.address, keep, use_32bit_stride, memory)
 
 
 _forms: dict[Any, Form] = {}
@@ -427,8 +427,8 @@ class FakeTensor(_Passed):
 
     __kiln_static__ = True
 
-    def __init__(self, found: TensorSignature, shape: Any, stride: Any) -> None:
-        self._signature = found
+    def __init__(self, signature_: TensorSignature, shape: Any, stride: Any) -> None:
+        self._signature = signature_
         self._shape = shape
         self._stride = stride
         self.symbols: list[tuple[Any, str]] = symbols_of(shape, stride)
@@ -500,8 +500,8 @@ def make_fake_tensor(
         raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
     extents = tuple(_pattern(s, "extent") for s in shape)
     strides = tuple(_pattern(d, "stride") for d in stride)
-    found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides, counted=False)
-    return FakeTensor(found, shape, stride)
+    signature_ = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides, counted=False)
+    return FakeTensor(signature_, shape, stride)
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
@@ -538,8 +538,8 @@ def make_fake_compact_tensor(
         strides[mode] = step
         extent = _pattern(shape[mode], "extent")
         if isinstance(extent, DynamicLeaf):
-            known = step.divisibility if isinstance(step, SymInt) else step
-            step = SymInt(width, divisibility=known * extent.divisibility)
+            factor = step.divisibility if isinstance(step, SymInt) else step
+            step = SymInt(width, divisibility=factor * extent.divisibility)
         else:
             step = step * extent
     return make_fake_tensor(dtype, shape, tuple(strides), memspace=memspace, assumed_align=assumed_align)
@@ -576,8 +576,8 @@ def pointer_signature(
 ) -> tuple[PointerSignature, plan.ArgumentRecord]:
     """Return the signature of a description, one object for equal ones, and what makes such pointers'
     argument records."""
-    made = PointerSignature(dtype, memspace, alignment)
-    return made, plan.ArgumentRecord(made, plan.CPU, dtype, False, (), (), "Q", ())
+    signature = PointerSignature(dtype, memspace, alignment)
+    return signature, plan.ArgumentRecord(signature, plan.CPU, dtype, False, (), (), "Q", ())
 
 
 class RuntimePointer(Pointer):
@@ -606,8 +606,8 @@ class RuntimePointer(Pointer):
         self._readonly = False
         self._address_value = address
         self._memory: ctypes.c_uint64 | None = None
-        found, argument_record = pointer_signature(dtype, memspace, alignment)
-        self._argument = (found, (address,))
+        signature, argument_record = pointer_signature(dtype, memspace, alignment)
+        self._argument = (signature, (address,))
         self._argument_record = argument_record(address)
         self.keep: Any = keep
 

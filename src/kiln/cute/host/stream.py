@@ -15,7 +15,7 @@ def handle_attribute(value: Any) -> str | None:
     if name in ("CUstream", "cudaStream_t"):
         return ""
     if name in ("Stream", "ExternalStream"):
-        return next((found for found in ("cuda_stream", "ptr") if hasattr(value, found)), None)
+        return next((attribute for attribute in ("cuda_stream", "ptr") if hasattr(value, attribute)), None)
     return None
 
 

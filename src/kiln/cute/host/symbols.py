@@ -19,26 +19,26 @@ from .tensor_forms import DynamicLeaf, TensorSignature
 
 def symbols_of(extents: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, str]]:
     """Return for each dynamic leaf of a description the identity of its symbol, and the leaf's name in messages."""
-    found: list[tuple[Any, str]] = []
+    symbols: list[tuple[Any, str]] = []
     for what, leaves in (("extent", extents), ("stride", strides)):
         for mode, leaf in enumerate(leaves):
             if not isinstance(leaf, int):
                 name = getattr(leaf, "symbol", None)
-                found.append((id(leaf) if name is None else name, f"the {what} of mode {mode}"))
-    return found
+                symbols.append((id(leaf) if name is None else name, f"the {what} of mode {mode}"))
+    return symbols
 
 
 def check_shared(nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]) -> ir.Value | None:
     """Add checks that leaves with one symbol have one value; return the condition that all hold, or None."""
-    known: dict[Any, tuple[str, str, ir.Value]] = {}
+    first_use: dict[Any, tuple[str, str, ir.Value]] = {}
     fits: Any = None
     for name, part, leaves in _parts(nodes, names, values):
         symbols: list[tuple[Any, str]] = getattr(part, "symbols", None) or []
         for (symbol, what), value in zip(symbols, leaves[1:], strict=False):
-            if symbol not in known:
-                known[symbol] = name, what, value
+            if symbol not in first_use:
+                first_use[symbol] = name, what, value
                 continue
-            equal = _require_equal(known[symbol], (name, what, value))
+            equal = _require_equal(first_use[symbol], (name, what, value))
             fits = equal if fits is None else fits & equal
     return None if fits is None else fits.ir_value()
 
@@ -55,7 +55,7 @@ def check_counts(
 
     Returns the condition that this and `fits` hold, or None.
     """
-    found: Any = None if fits is None else Boolean._make(fits)
+    fits_all: Any = None if fits is None else Boolean._make(fits)
     for name, part, leaves in _parts(nodes, names, values):
         key: Any = part.key
         if _may_overflow(key):
@@ -66,8 +66,8 @@ def check_counts(
             few = count <= INT32_MAX
             message = f"argument '{name}' has %ld elements, and its 32-bit extents are multiplied: {TOO_MANY}"
             cute.assert_(few.ir_value(), message, [count.ir_value()])  # noqa: PT009
-            found = few if found is None else found & few
-    return None if found is None else found.ir_value()
+            fits_all = few if fits_all is None else fits_all & few
+    return None if fits_all is None else fits_all.ir_value()
 
 
 def _may_overflow(key: Any) -> bool:

@@ -33,9 +33,9 @@ class DynamicLeaf(NamedTuple):
         return "?{" + " ".join(notes) + "}" if notes else "?"
 
 
-def other_rank(rank: int, wanted: int) -> str:
+def other_rank(rank: int, expected: int) -> str:
     """Return that an array has another number of modes than is expected."""
-    return f"it has {rank} mode{'s' * (rank != 1)}, not {wanted}"
+    return f"it has {rank} mode{'s' * (rank != 1)}, not {expected}"
 
 
 def _leaf_texts(leaves: Sequence[Any]) -> str:
@@ -163,8 +163,8 @@ class TensorSignature:
             return "it is in the memory of the host"
         if self.alignment > alignment and array.address % self.alignment:
             return f"its address {array.address:#x} is not a multiple of {self.alignment}"
-        for what, wanted, got in (("extent", self.shape, array.shape), ("stride", self.stride, array.strides)):
-            for mode, (w, g) in enumerate(zip(wanted, got, strict=True)):
+        for what, expected, got in (("extent", self.shape, array.shape), ("stride", self.stride, array.strides)):
+            for mode, (w, g) in enumerate(zip(expected, got, strict=True)):
                 if isinstance(w, DynamicLeaf):
                     if g % w.divisibility:
                         return f"the {what} of mode {mode} is {g}, not a multiple of {w.divisibility}"
@@ -194,10 +194,10 @@ def signature(
     """Return the signature of a description."""
     # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
     key = (dtype, memspace, alignment, shape, stride, readonly, counted)
-    found = _signatures.get(key)
-    if found is None:
-        found = _signatures.setdefault(key, TensorSignature(*key))
-    return found
+    cached = _signatures.get(key)
+    if cached is None:
+        cached = _signatures.setdefault(key, TensorSignature(*key))
+    return cached
 
 
 VECTOR_BYTES = 16
@@ -252,16 +252,16 @@ class Form:
 
     __slots__ = ("argument_record", "shape", "signature", "strides", "tail")
 
-    def __init__(self, found: TensorSignature, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        self.signature: TensorSignature = found
+    def __init__(self, signature: TensorSignature, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.signature: TensorSignature = signature
         self.shape: tuple[int, ...] = shape
         """The extents, all of them numbers."""
         self.strides: tuple[int, ...] = strides
-        self.tail: tuple[int, ...] = found.leaves_of(0, shape, strides)[1:]
+        self.tail: tuple[int, ...] = signature.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
-        device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
+        device = plan.CUDA if signature.memspace is AddressSpace.gmem else plan.CPU
         self.argument_record: plan.ArgumentRecord = plan.ArgumentRecord(
-            found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
+            signature, device, signature.dtype, signature.readonly, shape, strides, signature.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""
 
@@ -281,8 +281,16 @@ def form(
 
 
 def _with_leaves(old: Form, strides: tuple[int, ...], extents: tuple[Any, ...], steps: tuple[Any, ...]) -> Form:
-    found = old.signature
-    return form(found.dtype, found.memspace, found.alignment, found.readonly, old.shape, strides, (extents, steps))
+    signature = old.signature
+    return form(
+        signature.dtype,
+        signature.memspace,
+        signature.alignment,
+        signature.readonly,
+        old.shape,
+        strides,
+        (extents, steps),
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -291,20 +299,20 @@ def marked(old: Form, leading_dim: int | None, narrow: bool) -> Form:
     shape = old.shape
     strides = old.strides
     leading = _leading_mode(shape, strides, leading_dim)
-    made = tuple(
+    marked_strides = tuple(
         d if i == leading or d == 0 else DynamicLeaf(_stride_width(shape, strides, narrow), 1)
         for i, d in enumerate(strides)
     )
     extent = extent_width(
-        shape, [0 if isinstance(d, DynamicLeaf) and d.width == 64 else n for d, n in zip(made, strides)]
+        shape, [0 if isinstance(d, DynamicLeaf) and d.width == 64 else n for d, n in zip(marked_strides, strides)]
     )
-    return _with_leaves(old, strides, tuple(DynamicLeaf(extent, 1) for _ in shape), made)
+    return _with_leaves(old, strides, tuple(DynamicLeaf(extent, 1) for _ in shape), marked_strides)
 
 
 @functools.lru_cache(maxsize=4096)
 def marked_compact(
     old: Form,
-    known_order: tuple[int, ...] | None,
+    earlier_order: tuple[int, ...] | None,
     mode: int,
     stride_order: tuple[int, ...] | None,
     divisibility: int,
@@ -320,21 +328,21 @@ def marked_compact(
         raise type_error(
             f"the extent {shape[mode]} of mode {mode} is not a multiple of the divisibility {divisibility}"
         )
-    order = _compact_order(shape, strides, known_order, stride_order)
+    order = _compact_order(shape, strides, earlier_order, stride_order)
     extents: list[Any] = list(old.signature.shape)
     extents[mode] = DynamicLeaf(extent_width(shape, strides), divisibility)
-    made: list[Any] = [0] * rank
+    marked_strides: list[Any] = [0] * rank
     static = True
     step = 1
-    known = 1
+    stride = 1
     for m in reversed(order):
         if extents[m] == 1:
-            made[m] = 0
+            marked_strides[m] = 0
             continue
-        made[m] = step if static else DynamicLeaf(_stride_width(shape, strides, narrow), step)
-        if shape[m] != 1 and strides[m] != known:
+        marked_strides[m] = step if static else DynamicLeaf(_stride_width(shape, strides, narrow), step)
+        if shape[m] != 1 and strides[m] != stride:
             raise type_error(f"the layout {shape}:{strides} is not compact in the order {tuple(order)}")
-        known *= shape[m]
+        stride *= shape[m]
         if isinstance(extents[m], DynamicLeaf):
             static = False
             step *= extents[m].divisibility
@@ -342,22 +350,22 @@ def marked_compact(
             step *= extents[m]
     actual = tuple(
         0 if s == 1 and isinstance(d, int) and d == 0 else strides[i]
-        for i, (s, d) in enumerate(zip(extents, made, strict=True))
+        for i, (s, d) in enumerate(zip(extents, marked_strides, strict=True))
     )
-    actual = _compact_strides(shape, order, actual, made)
-    return _with_leaves(old, actual, tuple(extents), tuple(made)), order
+    actual = _compact_strides(shape, order, actual, marked_strides)
+    return _with_leaves(old, actual, tuple(extents), tuple(marked_strides)), order
 
 
 def _compact_order(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
-    known: tuple[int, ...] | None,
+    earlier: tuple[int, ...] | None,
     stride_order: tuple[int, ...] | None,
 ) -> tuple[int, ...]:
     rank = len(shape)
     if stride_order is None:
-        if known is not None:
-            return known
+        if earlier is not None:
+            return earlier
         if sum(1 for d in strides if d == 1) > 1:
             raise type_error(
                 f"the order of the modes does not follow from the layout {shape}:{strides}: pass stride_order"
@@ -368,8 +376,8 @@ def _compact_order(
     missing = sorted(set(range(rank)) - set(stride_order))
     if missing:
         raise type_error(f"stride_order {stride_order} does not contain mode {missing[0]}")
-    if known is not None and stride_order != known:
-        raise type_error(f"stride_order {stride_order} is not the order {known} of an earlier call")
+    if earlier is not None and stride_order != earlier:
+        raise type_error(f"stride_order {stride_order} is not the order {earlier} of an earlier call")
     longer = [m for m in stride_order if shape[m] != 1]
     if any(strides[a] < strides[b] for a, b in itertools.pairwise(longer)):
         raise type_error(f"stride_order {stride_order} does not agree with the layout {shape}:{strides}")
@@ -385,12 +393,12 @@ def _stride_width(shape: tuple[int, ...], strides: tuple[int, ...], narrow: bool
     return 32
 
 
-def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | None) -> int | None:
+def _leading_mode(shape: Sequence[int], strides: Sequence[int], leading_dim: int | None) -> int | None:
     rank = len(shape)
-    if wanted is not None:
-        if not -rank <= wanted < rank:
-            raise type_error(f"leading_dim {wanted} is not in the range [{-rank}, {rank})")
-        mode = wanted % rank
+    if leading_dim is not None:
+        if not -rank <= leading_dim < rank:
+            raise type_error(f"leading_dim {leading_dim} is not in the range [{-rank}, {rank})")
+        mode = leading_dim % rank
         if strides[mode] != 1 and shape[mode] != 1:
             raise type_error(f"the leading mode must have stride 1, and the stride of mode {mode} is {strides[mode]}")
         return mode
@@ -405,14 +413,14 @@ def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | No
     return ones[0] if ones else None
 
 
-def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
+def _compact_strides(shape: Any, order: Any, strides: Any, marked: Any) -> tuple[int, ...]:
     """Return the strides that the code gets: those of a compact layout, also where the array's are arbitrary."""
     step = 1
-    found = list(strides)
+    steps = list(strides)
     for m in reversed(order):
-        if isinstance(made[m], int) and made[m] == 0:
-            found[m] = 0
+        if isinstance(marked[m], int) and marked[m] == 0:
+            steps[m] = 0
             continue
-        found[m] = step
+        steps[m] = step
         step *= shape[m]
-    return tuple(found)
+    return tuple(steps)

@@ -61,19 +61,21 @@ class TensorPattern:
 
     def __init__(self, text: str, symbols: dict[str, SymInt]) -> None:
         try:
-            found = argument_text.described(text, symbols)
+            description = argument_text.described(text, symbols)
         except argument_text.WrongText as wrong:
             raise type_error(f'Tensor["{text}"]: {wrong}') from None
-        if found is None or found.shape is None:
+        if description is None or description.shape is None:
             raise type_error(
                 f'Tensor["{text}"]: this does not describe a tensor',
                 'write the element type, the extents, and the alignment if there is one: Tensor["f16[m,n%8]@16"]; '
                 f"element types are {', '.join(argument_text.ELEMENTS)}",
             )
-        order = tuple(reversed(range(len(found.shape))))
-        fake = make_fake_compact_tensor(found.dtype, found.shape, stride_order=order, assumed_align=found.alignment)
+        order = tuple(reversed(range(len(description.shape))))
+        fake = make_fake_compact_tensor(
+            description.dtype, description.shape, stride_order=order, assumed_align=description.alignment
+        )
         self._text = "".join(text.split())
-        self._wanted = fake._signature
+        self._expected = fake._signature
         self.symbols: list[tuple[Any, str]] = fake.symbols
         """The symbols of its dynamic leaves."""
 
@@ -82,17 +84,17 @@ class TensorPattern:
 
     def signature(self, array: Array) -> TensorSignature:
         """Return what code for an array knows: the description, the memory, and 64-bit extents of large arrays."""
-        wanted = self._wanted
+        expected = self._expected
         width = extent_width(array.shape)
-        extents = tuple(DynamicLeaf(width, s.divisibility) if isinstance(s, DynamicLeaf) else s for s in wanted.shape)
+        extents = tuple(DynamicLeaf(width, s.divisibility) if isinstance(s, DynamicLeaf) else s for s in expected.shape)
         space = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
-        return signature(wanted.dtype, space, wanted.alignment, extents, wanted.stride, array.readonly)
+        return signature(expected.dtype, space, expected.alignment, extents, expected.stride, array.readonly)
 
     def check(self, value: Any, path: str, owner: str) -> None:
         """Raise an error for a tensor in a trace, or a fake one, that is not known to be as described."""
         if isinstance(value, FakeTensor):
-            found = value._signature
-            reason = self._conflict(found.dtype, found.alignment, found.shape, found.stride)
+            signature = value._signature
+            reason = self._conflict(signature.dtype, signature.alignment, signature.shape, signature.stride)
         elif isinstance(value, TracedTensor):
             pointer = value.iterator
             alignment = pointer.alignment if isinstance(pointer, Pointer) else 0
@@ -112,19 +114,19 @@ class TensorPattern:
 
     def _conflict(self, dtype: Any, alignment: int, shape: Any, stride: Any) -> str:
         """Return what a tensor of which only this is known may break; empty if nothing."""
-        wanted = self._wanted
-        if dtype is not wanted.dtype:
+        pattern = self._expected
+        if dtype is not pattern.dtype:
             return f"its elements are {getattr(dtype, '__name__', dtype)}"
-        if not isinstance(shape, tuple) or len(shape) != len(wanted.shape):
-            return other_rank(len(shape) if isinstance(shape, tuple) else 1, len(wanted.shape))
-        if alignment % wanted.alignment:
-            return f"its address is only known to be a multiple of {alignment}, not of {wanted.alignment}"
-        for what, expected, found in (("extent", wanted.shape, shape), ("stride", wanted.stride, stride)):
-            for mode, (want, have) in enumerate(zip(expected, found, strict=True)):
+        if not isinstance(shape, tuple) or len(shape) != len(pattern.shape):
+            return other_rank(len(shape) if isinstance(shape, tuple) else 1, len(pattern.shape))
+        if alignment % pattern.alignment:
+            return f"its address is only known to be a multiple of {alignment}, not of {pattern.alignment}"
+        for what, expected, got in (("extent", pattern.shape, shape), ("stride", pattern.stride, stride)):
+            for mode, (want, have) in enumerate(zip(expected, got, strict=True)):
                 if isinstance(want, DynamicLeaf):
-                    known = have.divisibility if isinstance(have, DynamicLeaf) else have
-                    known = get_divisibility(known) if not isinstance(known, tuple) else 1
-                    if known % want.divisibility:
+                    multiple = have.divisibility if isinstance(have, DynamicLeaf) else have
+                    multiple = get_divisibility(multiple) if not isinstance(multiple, tuple) else 1
+                    if multiple % want.divisibility:
                         return f"the {what} of mode {mode} is {have}, not known to be a multiple of {want.divisibility}"
                 elif not isinstance(have, int) or have != want:
                     return f"the {what} of mode {mode} is {have}, not {want}"

@@ -10,8 +10,8 @@ from ...base_dsl.diagnostics import type_error
 
 def check(x: Any) -> None:
     """Raise an error for an object that stands for an array and has no memory, and say what to use."""
-    if (found := reason(x)) is not None:
-        raise type_error(*found)
+    if (mistake := reason(x)) is not None:
+        raise type_error(*mistake)
 
 
 def reason(x: Any) -> tuple[str, str] | None:

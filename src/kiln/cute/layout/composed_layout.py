@@ -216,12 +216,12 @@ def _bits_of(layout: Layout, period: int) -> int | None:
 
 def _shared_bits(layout: Layout, period: int) -> bool:
     """Return whether two modes of a static layout vary the same bit below a period, or one is no run of bits."""
-    found = 0
+    shared = 0
     for n, d in zip(flatten_to_tuple(layout._shape), flatten_to_tuple(layout._stride), strict=True):
         bits = _bits_of(Layout(n, d), period)
-        if bits is None or found & bits:
+        if bits is None or shared & bits:
             return True
-        found |= bits
+        shared |= bits
     return False
 
 

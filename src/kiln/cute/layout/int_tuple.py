@@ -21,7 +21,6 @@ from .leaf import (
     is_dynamic_leaf,
     is_integer,
     is_one,
-    known_equal,
     leaf_add,
     leaf_and,
     leaf_ceil_div,
@@ -30,6 +29,7 @@ from .leaf import (
     leaf_select,
     leaf_str,
     multiplied_extents,
+    surely_equal,
 )
 
 if TYPE_CHECKING:
@@ -259,15 +259,15 @@ def tree_hash(t: Any) -> int:
 
 def dynamic_leaves(t: Any) -> tuple[Any, ...]:
     """Return the dynamic leaves of a tree, left to right (those inside scaled basis elements too)."""
-    found: list[Any] = []
+    leaves: list[Any] = []
     for v in flatten_to_tuple(t):
         if is_dynamic_leaf(v):
-            found.append(v)
+            leaves.append(v)
         elif not isinstance(v, int):
             inner = getattr(v, "_leaves", None)
             if inner is not None:
-                found.extend(inner())
-    return tuple(found)
+                leaves.extend(inner())
+    return tuple(leaves)
 
 
 def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
@@ -412,13 +412,13 @@ def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
     if isinstance(coord, tuple):
         if not isinstance(t, tuple) or len(coord) != len(t):
             raise LayoutError(f"the slice coordinate {pretty_str(coord)} does not fit {pretty_str(t)}")
-        found: list[Any] = []
+        leaves: list[Any] = []
         for c, x in zip(coord, t):
             if isinstance(c, tuple):
-                found += _filter_tree(c, x, keep_none)
+                leaves += _filter_tree(c, x, keep_none)
             elif (c is None) == keep_none:
-                found.append(x)
-        return tuple(found)
+                leaves.append(x)
+        return tuple(leaves)
     return (t,) if (coord is None) == keep_none else ()
 
 
@@ -605,7 +605,7 @@ def _find_path(t: Any, pred_fn: Callable[[Any], Any]) -> tuple[int, ...] | None:
 
 def find(t: Any, x: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return where ``x`` first stands among the leaves of ``t``: an index, a path (tuple) if it is nested, or None."""
-    return find_if(t, lambda v: known_equal(v, x) or (not is_integer(v) and v == x))
+    return find_if(t, lambda v: surely_equal(v, x) or (not is_integer(v) and v == x))
 
 
 def common_divisor(values: Iterable[Any]) -> int:

@@ -32,16 +32,16 @@ def right_inverse_layout(layout: Layout) -> Layout:
             by_stride[abs(d)] = i
     out_shape: list[Any] = []
     out_stride: list[Any] = []
-    wanted = 1
-    while wanted in by_stride:
-        i = by_stride[wanted]
+    expected = 1
+    while expected in by_stride:
+        i = by_stride[expected]
         s = shapes[i]
         d = strides[i]
         out_shape.append(s)
         out_stride.append(leaf_mul(signum(d), places[i]))
-        if not isinstance(s, int) or s * abs(d) == wanted:
+        if not isinstance(s, int) or s * abs(d) == expected:
             break
-        wanted = s * abs(d)
+        expected = s * abs(d)
     return from_modes(*merge_modes(out_shape, out_stride))
 
 

@@ -165,10 +165,10 @@ class Layout(Drawn):
 
     def is_static(self) -> bool:
         """Return whether every extent and every stride is known."""
-        known = self._static
-        if known is None:
-            known = self._static = is_static_tree(self._shape) and is_static_tree(self._stride)
-        return known
+        static = self._static
+        if static is None:
+            static = self._static = is_static_tree(self._shape) and is_static_tree(self._stride)
+        return static
 
     def __call__(self, *coord: Any) -> Any:
         """Return the offset at a coordinate, or the layout that is left if the coordinate has None in it."""

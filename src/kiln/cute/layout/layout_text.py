@@ -23,15 +23,15 @@ class _Reader:
         self.at = 0
 
     def peek(self) -> str:
-        found = _TOKEN.match(self.text, self.at)
-        return found.group(1) if found else ""
+        match = _TOKEN.match(self.text, self.at)
+        return match.group(1) if match else ""
 
     def take(self, expected: str = "") -> str:
-        found = _TOKEN.match(self.text, self.at)
-        token = found.group(1) if found else ""
-        if not found or (expected and token != expected):
+        match = _TOKEN.match(self.text, self.at)
+        token = match.group(1) if match else ""
+        if not match or (expected and token != expected):
             self.fail(f"expected {expected or 'a number or a parenthesis'!s}")
-        self.at = found.end()  # pyright: ignore[reportOptionalMemberAccess]
+        self.at = match.end()  # pyright: ignore[reportOptionalMemberAccess]
         return token
 
     def fail(self, why: str) -> None:

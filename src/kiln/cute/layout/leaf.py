@@ -97,8 +97,8 @@ def _typed_leaf(x: Any) -> Any:
     """Return a raw integer value of the bindings as a dynamic leaf; None for anything else."""
     if not tree.is_mlir_value(x):
         return None
-    made = as_numeric(x)
-    return made if isinstance(made, Integer) else None
+    number = as_numeric(x)
+    return number if isinstance(number, Integer) else None
 
 
 def get_divisibility(x: Any) -> int:
@@ -158,13 +158,13 @@ def leaf_mul(a: Any, b: Any) -> Any:
 
 def multiplied_extents(a: Any, b: Any) -> Any:
     """Return ``a * b`` of extents. The trace learns it where 32 bits may be too few: for extents of arguments."""
-    made = leaf_mul(a, b)
-    if made is not a and made is not b and is_dynamic_leaf(made) and getattr(type(made), "width", 32) == 32:
+    extent = leaf_mul(a, b)
+    if extent is not a and extent is not b and is_dynamic_leaf(extent) and getattr(type(extent), "width", 32) == 32:
         active = tracing.current()
         if active is not None and not active.multiplies_extents:
             values = [getattr(x, "_value", x) for x in (a, b)]
             active.multiplies_extents = all(isinstance(v, int) or _is_argument(active, v) for v in values)
-    return made
+    return extent
 
 
 def _is_argument(active: tracing.Trace, value: Any) -> bool:
@@ -286,7 +286,7 @@ def leaf_select(condition: Any, a: Any, b: Any) -> Any:
     return a if a is b else condition._leaf_select(a, b)
 
 
-def known_equal(a: Any, b: Any) -> bool:
+def surely_equal(a: Any, b: Any) -> bool:
     """Return whether two leaves are known to be equal: equal ints, or the very same dynamic value."""
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
 

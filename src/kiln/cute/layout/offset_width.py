@@ -65,8 +65,8 @@ def with_wide_strides(layout: Any) -> Any:
     leaves = dynamic_leaves(layout.stride)
     if all(leaf_width(leaf) == 64 for leaf in leaves):
         return layout
-    made = [leaf if leaf_width(leaf) == 64 else Int64(leaf) for leaf in leaves]
-    return fast_layout(layout.shape, with_dynamic_leaves(layout.stride, made))
+    wide = [leaf if leaf_width(leaf) == 64 else Int64(leaf) for leaf in leaves]
+    return fast_layout(layout.shape, with_dynamic_leaves(layout.stride, wide))
 
 
 def extent_width(shape: Sequence[int], narrow_strides: Sequence[int] | None = None) -> int:

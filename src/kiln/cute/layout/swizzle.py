@@ -46,10 +46,10 @@ class Swizzle:
     @classmethod
     def from_name(cls, name: str) -> Swizzle:
         """Return the swizzle of byte addresses that TMA has under a name: `none`, `s32b`, `s64b` or `s128b`."""
-        known = {"none": 0, "s32b": 1, "s64b": 2, "s128b": 3}
-        if name not in known:
-            raise LayoutError(f"a swizzle is named {name!r}: {', '.join(known)}")
-        return cls(known[name], 4, 3)
+        bits = {"none": 0, "s32b": 1, "s64b": 2, "s128b": 3}
+        if name not in bits:
+            raise LayoutError(f"a swizzle is named {name!r}: {', '.join(bits)}")
+        return cls(bits[name], 4, 3)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("a Swizzle cannot be changed")

@@ -18,7 +18,7 @@ from ..layout.int_tuple import flatten_to_tuple, pretty_str, product
 from ..layout.leaf import is_one, leaf_add
 from ..layout.swizzle import Swizzle
 from ..tensor.extents import check_elements
-from ..tensor.pointer import AddressSpace, Pointer, address_at, known_alignment
+from ..tensor.pointer import AddressSpace, Pointer, address_at, alignment_at
 from ..tensor.tensor import TracedTensor
 
 
@@ -69,10 +69,10 @@ def say_alignment(bytes_: int) -> str:
 
 def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> None:
     """Raise an error for an address that is not known to be aligned."""
-    known = known_alignment(pointer, offset)
-    if known % bytes_:
+    alignment = alignment_at(pointer, offset)
+    if alignment % bytes_:
         raise type_error(
-            f"{what} is accessed by {bytes_} bytes at once, and its address is only known to be a multiple of {known}",
+            f"{what} is accessed by {bytes_} bytes at once, and its address is only known to be a multiple of {alignment}",
             say_alignment(16),
             page="sixteen-byte-accesses",
         )

@@ -189,10 +189,10 @@ def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, 
     """Return the attributes of a reduction of elements of a type, if the dialect's table has it."""
     if reduction is None:
         return {}
-    known = getattr(nvgpu.async_copy, table)[reduction]
+    elements = getattr(nvgpu.async_copy, table)[reduction]
     element = _ELEMENTS.get(value_type, "")
-    if element not in known:
-        names = [kind.__name__ for kind, name in _ELEMENTS.items() if name in known]
+    if element not in elements:
+        names = [kind.__name__ for kind, name in _ELEMENTS.items() if name in elements]
         raise type_error(f"a bulk reduction by {reduction} of {value_type.__name__}", f"of {', '.join(names)}")
     return {"reduction": reduction, "element": element}
 

@@ -116,12 +116,12 @@ class UniversalCopyTrait(CopyTrait):
             _warn_narrow(self.bits, narrowest * element_bits(self.value_type), src, dst)
 
 
-def _warn_narrow(wanted: int, got: int, src: Any, dst: Any) -> None:
+def _warn_narrow(asked: int, got: int, src: Any, dst: Any) -> None:
     frame = user_frame()
     place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
     warnings.warn_explicit(
-        f"a copy with num_bits_per_copy={wanted} is done with accesses of {got} bits: more is not known to be contiguous "
-        f"and aligned, from {src} to {dst}; {say_alignment(wanted // 8)}",
+        f"a copy with num_bits_per_copy={asked} is done with accesses of {got} bits: more is not known to be contiguous "
+        f"and aligned, from {src} to {dst}; {say_alignment(asked // 8)}",
         DSLOptimizationWarning,
         *place,
     )

@@ -177,15 +177,15 @@ def make_im2col_tma_atom(
 
 def _numbers(name: str, value: Any, count: int, least: int, most: int | None = None) -> tuple[int, ...]:
     """Return a static number for each mode between images and channels."""
-    found = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-    if len(found) != count or any(
-        not isinstance(x, int) or x < least or (most is not None and x > most) for x in found
+    numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    if len(numbers) != count or any(
+        not isinstance(x, int) or x < least or (most is not None and x > most) for x in numbers
     ):
         between = f"from {least} on" if most is None else f"from {least} to {most}"
         raise type_error(
             f"{name} is {value!r}: a static number {between} for each of the {count} modes between images and channels, or one for all"
         )
-    return found
+    return numbers
 
 
 def _output(size: Any, more: int, step: int) -> Any:

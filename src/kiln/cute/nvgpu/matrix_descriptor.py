@@ -64,8 +64,8 @@ class MatrixDescriptor(TensorIterator):
         self.swizzle: str = swizzle
 
     def moved(self, offset: Any) -> MatrixDescriptor:
-        low, known = (self._low, offset) if isinstance(offset, int) else (self._low + Int32(offset), 0)
-        return type(self)(low, self._high, self.dtype, self.major, self.swizzle, self._offset + known)
+        low, static_offset = (self._low, offset) if isinstance(offset, int) else (self._low + Int32(offset), 0)
+        return type(self)(low, self._high, self.dtype, self.major, self.swizzle, self._offset + static_offset)
 
     __add__ = moved
 
@@ -186,14 +186,14 @@ def plain_operand(pointer: Any, layout: Any, what: str, reader: Reader) -> tuple
         layout = layout.outer
     if swizzle is None or swizzle.num_bits == 0:
         return pointer, layout, NO_SWIZZLE
-    found = reader.swizzles.get((swizzle.num_bits, swizzle.num_base, swizzle.num_shift))
-    if found is None:
-        known = ", ".join(f"S<{bits},{base},{shift}>" for bits, base, shift in reader.swizzles)
+    mode = reader.swizzles.get((swizzle.num_bits, swizzle.num_base, swizzle.num_shift))
+    if mode is None:
+        swizzles = ", ".join(f"S<{bits},{base},{shift}>" for bits, base, shift in reader.swizzles)
         raise type_error(
             f"{what} is swizzled by {swizzle}",
-            f"the tensor cores know {known} of addresses in bytes: see make_smem_layout_atom",
+            f"the tensor cores know {swizzles} of addresses in bytes: see make_smem_layout_atom",
         )
-    return pointer, layout, found
+    return pointer, layout, mode
 
 
 def descriptor_offsets(

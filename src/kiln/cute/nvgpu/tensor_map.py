@@ -219,15 +219,15 @@ def taken_apart(layout: Any, tile: Layout, tensor: Any) -> tuple[Layout, Swizzle
         raise refuse(f"smem_layout_ is a layout or composed layout, got {layout!r}", tensor)
     if not layout.is_static():
         raise refuse(f"the layout of a tile in shared memory is static, got {layout}", tensor)
-    wanted = [product(s) for s in (m.shape for m in tile)]
-    found = [product(s) for s in (m.shape for m in layout)][: len(wanted)]
-    if found != wanted:
+    tile_extents = [product(s) for s in (m.shape for m in tile)]
+    extents = [product(s) for s in (m.shape for m in layout)][: len(tile_extents)]
+    if extents != tile_extents:
         raise refuse(
-            f"the tile is {pretty_str(tuple(wanted))} and its layout in shared memory {layout} is {pretty_str(tuple(found))}",
+            f"the tile is {pretty_str(tuple(tile_extents))} and its layout in shared memory {layout} is {pretty_str(tuple(extents))}",
             tensor,
             "the first modes of smem_layout_ have the extents of cta_tiler; cute.slice_ takes stages off",
         )
-    return make_layout([layout[i] for i in range(len(wanted))]), swizzle
+    return make_layout([layout[i] for i in range(len(tile_extents))]), swizzle
 
 
 def _flat(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -250,20 +250,20 @@ def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, in
     within = make_layout(tuple(shapes[:count]), stride=tuple(strides[:count]))
     numbers = _numbered(tensor.shape)
     shapes, strides = flat_modes(composition(make_identity_layout(tensor.shape), within))
-    found: list[tuple[int, int]] = []
+    modes: list[tuple[int, int]] = []
     for s, d in zip(shapes, strides, strict=True):
         if not isinstance(s, int):
             raise refuse(f"the box of a tile is static, but {within} takes {pretty_str(s)} elements of a mode", tensor)
         if s > 1:
-            found.append((numbers[tuple(d.mode)], s))
-    if not found or not is_one(_flat(tensor.layout)[1][found[0][0]]):
+            modes.append((numbers[tuple(d.mode)], s))
+    if not modes or not is_one(_flat(tensor.layout)[1][modes[0][0]]):
         raise refuse(
-            f"majorness: the contiguous mode of shared memory ({smem}) is mode {found[0][0] if found else '?'} of the tensor, whose "
+            f"majorness: the contiguous mode of shared memory ({smem}) is mode {modes[0][0] if modes else '?'} of the tensor, whose "
             "stride is not a static 1",
             tensor,
             "take a layout in shared memory of the tensor's major mode; mark_layout_dynamic(leading_dim=...) keeps that stride static",
         )
-    return found
+    return modes
 
 
 def _numbered(shape: Any) -> dict[tuple[int, ...], int]:

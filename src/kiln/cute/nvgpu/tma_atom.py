@@ -180,8 +180,8 @@ def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict
         if isinstance(s, tuple):
             return tuple(strides(x) for x in s)
         mode, count = count, count + 1
-        known = mode in place and not (isinstance(s, int) and s == 1)
-        return ScaledBasis(scales[mode], place[mode]) if known else 0
+        has_basis = mode in place and not (isinstance(s, int) and s == 1)
+        return ScaledBasis(scales[mode], place[mode]) if has_basis else 0
 
     return TracedTensor(Coordinates((0,) * facts.rank), Layout(tensor.shape, strides(tensor.shape)))
 

@@ -23,7 +23,7 @@ from ..layout.layout import make_layout, size
 from ..layout.leaf import leaf_add
 from ..tensor.iterator import Coordinates
 from ..tensor.leaf_values import leaf_like, leaf_value
-from ..tensor.pointer import AddressSpace, known_alignment, recast_ptr
+from ..tensor.pointer import AddressSpace, alignment_at, recast_ptr
 from ..tensor.tensor import TracedTensor
 from .access import ReductionKind, memory, policy_of, under
 from .common import CtaGroup
@@ -209,17 +209,17 @@ class TmaTrait(CopyTrait):
         super().__init__(value_type, make_layout(ctas), layout, layout)
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        made = self.map.values() if isinstance(self.map, KernelMap) else [self.map]
-        return [*made, *(leaf_value(leaf) for leaf in dynamic_leaves(self.images))]
+        maps = self.map.values() if isinstance(self.map, KernelMap) else [self.map]
+        return [*maps, *(leaf_value(leaf) for leaf in dynamic_leaves(self.images))]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
+        rebuilt = object.__new__(type(self))
+        rebuilt.__dict__.update(self.__dict__)
         count = len(self.map.values()) if isinstance(self.map, KernelMap) else 1
-        made.map = self.map.of(values[:count]) if isinstance(self.map, KernelMap) else values[0]
+        rebuilt.map = self.map.of(values[:count]) if isinstance(self.map, KernelMap) else values[0]
         leaves = [leaf_like(leaf, v) for leaf, v in zip(dynamic_leaves(self.images), values[count:], strict=True)]
-        made.images = with_dynamic_leaves(self.images, leaves)
-        return made
+        rebuilt.images = with_dynamic_leaves(self.images, leaves)
+        return rebuilt
 
     def __kiln_static_key__(self) -> Any:
         return self.facts, pretty_str(self.images)
@@ -256,24 +256,24 @@ class TmaTrait(CopyTrait):
         return count // self.facts.values
 
     def _place(self, tensor: TracedTensor, index: int) -> Place:
-        found = tensor._iterator.element(tensor.layout(index))
-        found = list(found) if isinstance(found, tuple) else [found]
-        if len(found) != self.facts.rank or any(isinstance(c, tuple) for c in found):
+        place = tensor._iterator.element(tensor.layout(index))
+        place = list(place) if isinstance(place, tuple) else [place]
+        if len(place) != self.facts.rank or any(isinstance(c, tuple) for c in place):
             raise type_error(
-                f"a coordinate {pretty_str(tuple(found))} for a tensor map of {self.facts.rank} modes",
+                f"a coordinate {pretty_str(tuple(place))} for a tensor map of {self.facts.rank} modes",
                 "the coordinate tensor is the one that was made with the atom",
             )
         over, under = self.facts.ratio
         if over != under:
-            found[0] = found[0] * over // under
-        if isinstance(found[0], int) and found[0] % self.facts.unit:
+            place[0] = place[0] * over // under
+        if isinstance(place[0], int) and place[0] % self.facts.unit:
             raise type_error(
-                f"a box starts at the coordinate {pretty_str(tuple(found))}: its first mode has elements of {self.facts.bits} bits, "
-                f"{found[0] * self.facts.bits / 8:g} bytes from the tensor's start, and boxes start at multiples of "
+                f"a box starts at the coordinate {pretty_str(tuple(place))}: its first mode has elements of {self.facts.bits} bits, "
+                f"{place[0] * self.facts.bits / 8:g} bytes from the tensor's start, and boxes start at multiples of "
                 f"{self.facts.unit * self.facts.bits // 8} bytes",
                 f"start at a multiple of {self.facts.unit} elements; threads copy what lies elsewhere",
             )
-        coordinates, offsets = self.facts.place(found, self.images)
+        coordinates, offsets = self.facts.place(place, self.images)
         return [i32(c) for c in coordinates], [Int16(o).ir_value() for o in offsets]
 
     def boxes(self, tensor: Any, what: str) -> list[ir.Value]:
@@ -295,17 +295,17 @@ class TmaTrait(CopyTrait):
                 "make the atom with the layout that shared memory is seen through",
             )
         base = recast_ptr(tensor.iterator, None)
-        found = []
+        values = []
         for i in range(self._count(tensor, what)):
             offset = leaf_add(start, layout(i * self.facts.values))
-            if known_alignment(base, offset) % _ALIGNMENT:
+            if alignment_at(base, offset) % _ALIGNMENT:
                 raise type_error(
                     f"boxes in shared memory are aligned to {_ALIGNMENT} bytes, and box {i} of {what}, {pretty_str(offset)} elements after "
-                    f"{base}, is only known to be to {known_alignment(base, offset)}",
+                    f"{base}, is only known to be to {alignment_at(base, offset)}",
                     f"allocate it aligned (byte_alignment={_ALIGNMENT}, cute.struct.Align[..., 1024]); cute.assume says it of offsets",
                 )
-            found.append((base + offset).ir_value())
-        return found
+            values.append((base + offset).ir_value())
+        return values
 
     def rows(self, tensor: TracedTensor, row_indices: Any) -> list[list[ir.Value]]:
         """Return the four rows of each instruction, from the rows of a tile that a program gives."""
@@ -317,10 +317,10 @@ class TmaTrait(CopyTrait):
         numbers = [self._row(tensor.layout(i * self.facts.values)) for i in range(self._count(tensor, "the tile"))]
         count = max(numbers) + 4
         indices: Any = () if row_indices is None else row_indices
-        found = size(indices) if hasattr(indices, "layout") else len(indices)
-        if found != count:
+        row_count = size(indices) if hasattr(indices, "layout") else len(indices)
+        if row_count != count:
             raise type_error(
-                f"row_indices has {found} rows for a tile of {count} rows",
+                f"row_indices has {row_count} rows for a tile of {count} rows",
                 "a row of the matrix for each row of the tile: cute.copy(atom, ..., row_indices=indices)",
             )
         return [[i32(indices[first + i]) for i in range(4)] for first in numbers]

@@ -41,10 +41,10 @@ def tma_partition(
             raise type_error(f"tma_partition takes tensors, got {type(tensor).__name__}")
     order = _order(smem_tensor, values)
     for tensor in tensors[1:]:
-        found = size(tensor, mode=[0])
-        if not isinstance(found, int) or found != size(smem_tensor, mode=[0]):
+        tile_size = size(tensor, mode=[0])
+        if not isinstance(tile_size, int) or tile_size != size(smem_tensor, mode=[0]):
             raise type_error(
-                f"mode 0 of {tensor} and of {smem_tensor} are tiles of {pretty_str(found)} and "
+                f"mode 0 of {tensor} and of {smem_tensor} are tiles of {pretty_str(tile_size)} and "
                 f"{size(smem_tensor, mode=[0])} elements: they are the same tile",
                 "group the modes of the tile first: cute.group_modes(t, 0, 2)",
             )

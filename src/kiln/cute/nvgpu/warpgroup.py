@@ -135,8 +135,8 @@ class WarpGroupMmaTrait(MmaTrait):
     def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
         unknown = sorted(fields.keys() - self.FIELDS.keys())
         if unknown:
-            known = ", ".join(f"warpgroup.Field.{name.upper()}" for name in self.FIELDS)
-            raise type_error(f"a WGMMA has no field {unknown[0]!r}", known)
+            field_names = ", ".join(f"warpgroup.Field.{name.upper()}" for name in self.FIELDS)
+            raise type_error(f"a WGMMA has no field {unknown[0]!r}", field_names)
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         for name, value in fields.items():
@@ -150,15 +150,15 @@ class WarpGroupMmaTrait(MmaTrait):
         return [field.type(getattr(self, name)).ir_value() for name, field in self.FIELDS.items()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> WarpGroupMmaTrait:
-        made = zip(self.FIELDS.items(), values, strict=True) if values else ()
-        return self.with_fields(**{name: field.type._make(value) for (name, field), value in made})
+        fields = zip(self.FIELDS.items(), values, strict=True) if values else ()
+        return self.with_fields(**{name: field.type._make(value) for (name, field), value in fields})
 
     def _check_type(self, operand: str, dtype: Any) -> None:
-        wanted = self.types[operand]
-        if dtype is wanted or (wanted is TFloat32 and dtype is Float32):  # the hardware ignores the lowest bits
+        declared = self.types[operand]
+        if dtype is declared or (declared is TFloat32 and dtype is Float32):  # the hardware ignores the lowest bits
             return
         raise type_error(
-            f"the MMA takes {wanted.__name__} elements of {operand}, got {dtype.__name__}",
+            f"the MMA takes {declared.__name__} elements of {operand}, got {dtype.__name__}",
             "make the operation for the type of the operands, or convert them with .to(T)",
         )
 
@@ -178,11 +178,11 @@ class WarpGroupMmaTrait(MmaTrait):
             return self._descriptor(operand, x)
         tensor = memory(x, f"operand {operand} of a WGMMA", AddressSpace.rmem)
         self._check_type(operand, tensor.element_type)
-        wanted = self._values[operand]
+        needed = self._values[operand]
         layout = tensor.layout
-        if not (_static_begins_with_row if layout.is_static() else _begins_with_row)(layout, wanted):
+        if not (_static_begins_with_row if layout.is_static() else _begins_with_row)(layout, needed):
             raise type_error(
-                f"a WGMMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
+                f"a WGMMA takes the {needed} values of {operand} of a call from registers in a row, got the layout "
                 f"{layout}",
                 f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
             )

@@ -345,8 +345,8 @@ def tables_of(x: Any) -> list[_Placed]:
         ends = [("source", x.layout_src_tv_tiled), ("destination", x.layout_dst_tv_tiled)]
         if ends[0][1] == ends[1][1]:
             ends = [("source and destination", ends[0][1])]
-        made = [_tv_table(layout, tile, f"{name} {pretty_str(tile)}") for name, layout in ends]
-        return [_Placed(t, 0, k * (made[0].columns + _GAP)) for k, t in enumerate(made)]
+        tables = [_tv_table(layout, tile, f"{name} {pretty_str(tile)}") for name, layout in ends]
+        return [_Placed(t, 0, k * (tables[0].columns + _GAP)) for k, t in enumerate(tables)]
     if hasattr(x, "tv_layout_A_tiled"):
         m, n, k = (x.get_tile_size(mode) for mode in range(3))
         if _in_memory(x.tv_layout_B):

@@ -209,13 +209,13 @@ def _boxes(facts: TensorMapFacts, shape: Any, smem: Any, tile: Layout) -> tuple[
     def at(index: int) -> tuple[int, ...]:
         return tuple(_flat_place(tile(order(index)), shape))
 
-    found: list[_Box] = []
+    boxes: list[_Box] = []
     blocks = facts.values // each
     for i in range(count):
         first = at(i * each)
         last = at((i + 1) * each - 1)
-        found.append(_Box(i // blocks, i % blocks, first, tuple(b - a + 1 for a, b in zip(first, last))))
-    return found, [max(b.first[m] + b.extent[m] for b in found) for m in range(len(found[0].first))]
+        boxes.append(_Box(i // blocks, i % blocks, first, tuple(b - a + 1 for a, b in zip(first, last))))
+    return boxes, [max(b.first[m] + b.extent[m] for b in boxes) for m in range(len(boxes[0].first))]
 
 
 def _flat_place(place: Any, shape: Any) -> list[int]:
@@ -274,13 +274,13 @@ def _runs(box: _Box, extent: list[int], modes: range) -> list[tuple[int, int]]:
     for m in modes:
         places = [p + step * x for x in range(box.first[m], box.first[m] + box.extent[m]) for p in places]
         step *= extent[m]
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for p in sorted(places):
-        if found and sum(found[-1]) == p:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
+        if runs and sum(runs[-1]) == p:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
-            found.append((p, 1))
-    return found
+            runs.append((p, 1))
+    return runs
 
 
 def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -> Panel:
@@ -309,9 +309,9 @@ def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -
                 body += [text_at(x + w / 2, middle + 15 * n, word) for n, word in enumerate(words)]
             edges[0] |= {i, i + rows}
             edges[1] |= {j, j + columns}
-    for axis, (found, length, pixels) in enumerate(zip(edges, lengths, (high, wide))):
+    for axis, (ends, length, pixels) in enumerate(zip(edges, lengths, (high, wide))):
         gap = -1e9
-        for edge in sorted(found):
+        for edge in sorted(ends):
             at = edge * pixels / length
             if at - gap < (13 if axis == 0 else 30):
                 continue

@@ -165,8 +165,8 @@ def _panel(
     """Return tensor memory in blocks of `tall` lanes and `wide` columns, with what each of them holds."""
     blocks: dict[tuple[int, int], list[int]] = {}
     for lane, column, first, second in spots:
-        found = blocks.setdefault((lane // tall, column // wide), [first, first, second, second])
-        found[:] = [min(found[0], first), max(found[1], first), min(found[2], second), max(found[3], second)]
+        block = blocks.setdefault((lane // tall, column // wide), [first, first, second, second])
+        block[:] = [min(block[0], first), max(block[1], first), min(block[2], second), max(block[3], second)]
     width = 84
     height = 36
     left = 74

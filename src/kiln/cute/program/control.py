@@ -109,8 +109,8 @@ def if_generate(
         if arm is None and not kinds:
             continue
         with ir.InsertionPoint(region.blocks.append()):
-            made = arm(*arguments) if arm is not None else arguments
-            values = made if isinstance(made, (list, tuple)) else [] if made is None else [made]
+            returned = arm(*arguments) if arm is not None else arguments
+            values = returned if isinstance(returned, (list, tuple)) else [] if returned is None else [returned]
             yield_out([k(v).ir_value() for k, v in zip(kinds, values, strict=True)])
     results = [k._make(v) for k, v in zip(kinds, operation.results, strict=True)]
     return results[0] if len(results) == 1 else results or None

@@ -297,9 +297,9 @@ _SIZES_ELSEWHERE = {
 """Names of a launch's sizes in other languages, and what to write for them."""
 
 
-def _only_known_options(launch: Callable[P, R]) -> Callable[P, R]:
+def _checks_option_names(launch: Callable[P, R]) -> Callable[P, R]:
     """Return `launch`, which answers an option that it does not have with the name of the nearest it has."""
-    known = inspect.signature(launch).parameters.keys()
+    parameters = inspect.signature(launch).parameters.keys()
 
     @functools.wraps(launch)
     def checked(*args: P.args, **options: P.kwargs) -> R:
@@ -307,11 +307,11 @@ def _only_known_options(launch: Callable[P, R]) -> Callable[P, R]:
             raise type_error(
                 "launch() takes its sizes by name", "launch(grid=(CTAs in x, y, z), block=(threads in x, y, z))"
             )
-        if unknown := [name for name in options if name not in known]:
+        if unknown := [name for name in options if name not in parameters]:
             import difflib  # start-up: it takes as long as a tenth of the language
 
-            close = difflib.get_close_matches(unknown[0], list(known), 1, 0.75)
-            hint = f"did you mean {close[0]}?" if close else ", ".join(known)
+            close = difflib.get_close_matches(unknown[0], list(parameters), 1, 0.75)
+            hint = f"did you mean {close[0]}?" if close else ", ".join(parameters)
             hint = _SIZES_ELSEWHERE.get(unknown[0], hint)
             raise type_error(f"launch() got an unknown option {unknown[0]!r}", hint)
         return launch(*args, **options)
@@ -329,8 +329,8 @@ class KernelLaunch:
         self.arguments = arguments
         self._trace_of = tracing.current()
         frame = user_frame()
-        self._made_in = id(frame)
-        self._made_at = None if frame is None else frame_span(frame)
+        self._creating_frame = id(frame)
+        self._creation = None if frame is None else frame_span(frame)
         self._launched = False
 
     def __del__(self) -> None:
@@ -338,12 +338,16 @@ class KernelLaunch:
         if self._launched or tracing is None:  # None: the interpreter is ending, and has emptied this module
             return
         active = tracing.current()
-        if active is None or active is not self._trace_of or self._made_at is None:
+        if active is None or active is not self._trace_of or self._creation is None:
             return
-        at = self._made_at
+        at = self._creation
         name = self.kernel.name
         frame = user_frame()
-        if frame is not None and id(frame) == self._made_in and at.line <= frame.f_lineno <= max(at.line, at.end_line):
+        if (
+            frame is not None
+            and id(frame) == self._creating_frame
+            and at.line <= frame.f_lineno <= max(at.line, at.end_line)
+        ):
             complaint = runtime_error(
                 f"the kernel {name!r} is called and not launched: nothing would run",
                 f"launch it: {name}(...).launch(grid=..., block=...)",
@@ -353,7 +357,7 @@ class KernelLaunch:
         else:
             logger().warning("%s:%d: the kernel %r is called and never launched", at.filename, at.line, name)
 
-    @_only_known_options
+    @_checks_option_names
     def launch(
         self,
         *,
@@ -578,8 +582,8 @@ def _extent(what: str, size: Any) -> list[Int64]:
     parts = list(size) if isinstance(size, (tuple, list)) else [size]
     if not 1 <= len(parts) <= 3:
         raise type_error(f"{what} has {len(parts)} extents", f"{what}=(x, y, z)")
-    made = [_size(f"{what}.{axis}", part) for axis, part in zip("xyz", parts, strict=False)]
-    return made + [Int64(1)] * (3 - len(made))
+    extents = [_size(f"{what}.{axis}", part) for axis, part in zip("xyz", parts, strict=False)]
+    return extents + [Int64(1)] * (3 - len(extents))
 
 
 _LARGEST_SIZE = (1 << 31) - 1

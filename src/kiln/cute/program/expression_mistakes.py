@@ -80,16 +80,16 @@ _OF_NUMBERS = {
 def type_mistake(text: str, at: Place) -> Explanation | None:
     """Return what to say of a TypeError of Python's."""
     for pattern, explain in _TYPE_MISTAKES:
-        found = re.search(pattern, text)
-        if found is not None:
-            explanation = explain(found, at)
+        match = re.search(pattern, text)
+        if match is not None:
+            explanation = explain(match, at)
             if explanation is not None:
                 return explanation
     return None
 
 
-def _operands(found: re.Match[str], at: Place) -> Explanation | None:
-    operator, *kinds = found.groups()
+def _operands(match: re.Match[str], at: Place) -> Explanation | None:
+    operator, *kinds = match.groups()
     if "TracedTensor" in kinds:
         sign = operator.removesuffix("=").split(" ")[0] or operator
         return (
@@ -109,9 +109,9 @@ def _operands(found: re.Match[str], at: Place) -> Explanation | None:
     return None
 
 
-def _special_method(found: re.Match[str], at: Place) -> Explanation | None:
+def _special_method(match: re.Match[str], at: Place) -> Explanation | None:
     """Return what to say of a `__bool__` and its like that returns a number of the program."""
-    method, kind = found.groups()
+    method, kind = match.groups()
     if kind not in TYPES:
         return None
     needed = "number" if method == "index" else method
@@ -121,8 +121,8 @@ def _special_method(found: re.Match[str], at: Place) -> Explanation | None:
     )
 
 
-def _subscript(found: re.Match[str], at: Place) -> Explanation | None:
-    kind = found[1]
+def _subscript(match: re.Match[str], at: Place) -> Explanation | None:
+    kind = match[1]
     node = node_at(at[0], ast.Subscript)
     if kind in ("function", "method", "builtin_function_or_method"):
         function = value_at(node.value, at[1]) if node is not None else None
@@ -146,8 +146,8 @@ def _without_parentheses(index: ast.expr) -> str:
     return ", ".join(map(ast.unparse, index.elts)) if isinstance(index, ast.Tuple) else ast.unparse(index)
 
 
-def _call(found: re.Match[str], at: Place) -> Explanation | None:
-    kind = found[1]
+def _call(match: re.Match[str], at: Place) -> Explanation | None:
+    kind = match[1]
     node = node_at(at[0], ast.Call)
     written = ast.unparse(node.func) if node is not None else "it"
     if kind == "TracedTensor":
@@ -161,7 +161,7 @@ def _call(found: re.Match[str], at: Place) -> Explanation | None:
     return None
 
 
-def _arguments(found: re.Match[str], at: Place) -> Explanation | None:
+def _arguments(match: re.Match[str], at: Place) -> Explanation | None:
     node = node_at(at[0], ast.Call)
     function = value_at(node.func, at[1]) if node is not None else None
     if node is None or not callable(function) or not str(getattr(function, "__module__", "")).startswith("kiln."):
@@ -174,9 +174,9 @@ def _arguments(found: re.Match[str], at: Place) -> Explanation | None:
     return "", f"its signature: {ast.unparse(node.func)}{inspect.Signature(bare)}"
 
 
-def _one_number(found: re.Match[str], at: Place) -> Explanation | None:
-    if found[1] in TYPES:
-        return "", f"it is one number, of type {found[1]}; tuples, lists and tensors have elements"
+def _one_number(match: re.Match[str], at: Place) -> Explanation | None:
+    if match[1] in TYPES:
+        return "", f"it is one number, of type {match[1]}; tuples, lists and tensors have elements"
     return None
 
 
@@ -238,8 +238,8 @@ def unpacking_mistake(text: str, at: Place) -> Explanation | None:
         case ast.Call(func=ast.Attribute(attr=name)) if name in _THREE_NUMBERS:
             return f"{name}() returns three numbers: x, y, z", f"take all of them: x, _, _ = {ast.unparse(value)}"
         case ast.Attribute(value=owner, attr="shape" | "stride" as what):
-            found = value_at(owner, at[1])
-            modes = getattr(found, "shape", None)
+            unpacked = value_at(owner, at[1])
+            modes = getattr(unpacked, "shape", None)
             if isinstance(modes, tuple):
                 count = f"{len(modes)} mode{'s' * (len(modes) != 1)}"
                 return (

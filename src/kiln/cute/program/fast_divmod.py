@@ -84,11 +84,11 @@ class FastDivmodDivisor:
         return [self._packed.ir_value()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> FastDivmodDivisor:
-        made = object.__new__(FastDivmodDivisor)
-        made._packed = Uint64._make(values[0])
+        rebuilt = object.__new__(FastDivmodDivisor)
+        rebuilt._packed = Uint64._make(values[0])
         kind: Any = type(self._divisor) if isinstance(self._divisor, Integer) else Uint32
-        made._divisor = self._divisor if isinstance(self._divisor, int) else kind(Uint32(made._packed))
-        return made
+        rebuilt._divisor = self._divisor if isinstance(self._divisor, int) else kind(Uint32(rebuilt._packed))
+        return rebuilt
 
     def __get_mlir_types__(self) -> list[ir.Type]:
         return [Uint64.mlir_type]
@@ -111,10 +111,10 @@ class FastDivmodDivisor:
 
     def _dynamic(self, kind: Any) -> FastDivmodDivisor:
         """Return the divisor with a type in place of its number, which rebuilding reads from the packed value."""
-        made = object.__new__(FastDivmodDivisor)
-        made._packed = self._packed
-        made._divisor = kind._make(0)
-        return made
+        divisor = object.__new__(FastDivmodDivisor)
+        divisor._packed = self._packed
+        divisor._divisor = kind._make(0)
+        return divisor
 
 
 def _bits(divisor: Any) -> Any:

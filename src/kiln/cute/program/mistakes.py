@@ -32,34 +32,34 @@ def explain(failure: Exception, tb: types.TracebackType | None) -> DSLBaseError 
     frame = _last_user_frame(tb)
     at = (span, frame)
     text = str(failure)
-    found = None
+    explanation = None
     kind: type[DSLBaseError] = DSLUserCodeTypeError
     if isinstance(failure, IndexError):
         missing = _missing_mode(span, frame)
         if missing is not None:
             return missing
-        found = expression_mistakes.array_index(at)
+        explanation = expression_mistakes.array_index(at)
         kind = DSLUserCodeIndexError
     elif isinstance(failure, AttributeError):
-        found = expression_mistakes.attribute_mistake(failure, at)
+        explanation = expression_mistakes.attribute_mistake(failure, at)
         kind = DSLUserCodeAttributeError
-        found = found or _launch_attribute(failure)
+        explanation = explanation or _launch_attribute(failure)
     elif isinstance(failure, NameError):
-        found = expression_mistakes.name_mistake(getattr(failure, "name", "") or "")
+        explanation = expression_mistakes.name_mistake(getattr(failure, "name", "") or "")
         kind = DSLUserCodeNameError
     elif isinstance(failure, TypeError):
-        known = _foreign_function(failure, span, frame) or _launch_without_sizes(text, span)
-        if known is not None:
-            return known
-        found = expression_mistakes.type_mistake(text, at)
+        at_once = _foreign_function(failure, span, frame) or _launch_without_sizes(text, span)
+        if at_once is not None:
+            return at_once
+        explanation = expression_mistakes.type_mistake(text, at)
     elif isinstance(failure, ValueError):
-        found = expression_mistakes.unpacking_mistake(text, at)
+        explanation = expression_mistakes.unpacking_mistake(text, at)
         kind = DSLUserCodeValueError
-    if found is None and isinstance(failure, (TypeError, ValueError)):
+    if explanation is None and isinstance(failure, (TypeError, ValueError)):
         last = last_frame(tb)
         if last is not None and is_internal(last.tb_frame.f_code) and raised_on_purpose(failure, last):
-            found = text, ""
-    return None if found is None else kind(found[0] or text, hint=found[1], span=span)
+            explanation = text, ""
+    return None if explanation is None else kind(explanation[0] or text, hint=explanation[1], span=span)
 
 
 def _launch_attribute(failure: AttributeError) -> expression_mistakes.Explanation | None:
@@ -160,9 +160,9 @@ def instead_of(name: str) -> str:
 
 
 def _last_user_frame(tb: types.TracebackType | None) -> types.FrameType | None:
-    found: types.FrameType | None = None
+    frame: types.FrameType | None = None
     while tb is not None:
         if not is_internal(tb.tb_frame.f_code):
-            found = tb.tb_frame
+            frame = tb.tb_frame
         tb = tb.tb_next
-    return found
+    return frame

@@ -92,18 +92,20 @@ class Array:
             if size >= _LARGE and (alignment is None or alignment >= _BOX):
                 alignment = max(alignment or 0, _LARGE)
             alignment = max(alignment or 16, own)
-            made = cute.alloc_smem(size, alignment, cute.ptr_type(dtype.mlir_type, "smem", alignment))
+            address = cute.alloc_smem(size, alignment, cute.ptr_type(dtype.mlir_type, "smem", alignment))
         elif space is AddressSpace.rmem:
             alignment = max(alignment or 16, own)
-            made = cute.alloc_rmem(count, cute.ptr_type(dtype.mlir_type, "rmem", alignment))
+            address = cute.alloc_rmem(count, cute.ptr_type(dtype.mlir_type, "rmem", alignment))
         else:
             raise type_error(f"an Array is allocated in {space}", "smem, or no space: memory of the thread")
-        self._set(raw_pointer.raw_pointer(Pointer(made, dtype, space, alignment)), shape, _row_major(shape), (0, count))
+        self._set(
+            raw_pointer.raw_pointer(Pointer(address, dtype, space, alignment)), shape, _row_major(shape), (0, count)
+        )
 
     def _view(self, base: Any, dtype: Any, shape: Any, space: Any) -> None:
         if isinstance(base, Array) and shape is None:
-            found = base if dtype in (None, base.dtype) else Array(base.data_ptr(), dtype=dtype)
-            self._set(found._pointer, found._shape, found._strides, found._room)
+            source = base if dtype in (None, base.dtype) else Array(base.data_ptr(), dtype=dtype)
+            self._set(source._pointer, source._shape, source._strides, source._room)
         elif isinstance(base, TracedTensor):
             self._of_tensor(base, dtype)
         else:
@@ -229,24 +231,24 @@ class Array:
     def subview(self, idx: Any = 0, *, loc: Any = None, ip: Any = None) -> Array:
         """Return the elements from an index on: a number counts elements in memory, a tuple is a coordinate."""
         offset = self._offset(idx) if isinstance(idx, tuple) else idx
-        made = object.__new__(Array)
+        view = object.__new__(Array)
         room = None if self._room is None else (_plus(self._room[0], offset), self._room[1])
-        made._set(self._pointer + offset, None, (1,), room)
-        return made
+        view._set(self._pointer + offset, None, (1,), room)
+        return view
 
     def at(self, pointer: RawPointer) -> Array:
         """Return the view of the same shape at another address."""
-        made = object.__new__(Array)
-        made._set(pointer, self._shape, self._strides, self._room)
-        return made
+        view = object.__new__(Array)
+        view._set(pointer, self._shape, self._strides, self._room)
+        return view
 
     def _offset(self, coord: tuple[Any, ...]) -> Any:
         if self._shape is None or len(coord) != len(self._shape):
             raise type_error(f"{self} is indexed by {len(coord)} numbers", "one for each mode")
-        found: Any = 0
+        offset: Any = 0
         for c, d in zip(coord, self._strides, strict=True):
-            found = _plus(found, _times(c, d))
-        return found
+            offset = _plus(offset, _times(c, d))
+        return offset
 
     # --- elements ----------------------------------------------------------------------------------------------------
 
@@ -306,13 +308,13 @@ class Array:
         if any(w and not _is_whole(c) for c, w in zip(coord, whole, strict=True)):
             raise type_error(f"{self} is indexed by whole modes and by a slice", "take the row first: a[i, :]")
         self._check(tuple(0 if w else c for c, w in zip(coord, whole, strict=True)), 1, False)
-        made = object.__new__(Array)
+        view = object.__new__(Array)
         offset = self._offset(tuple(0 if w else c for c, w in zip(coord, whole, strict=True)))
         shape = tuple(s for s, w in zip(self._shape, whole, strict=True) if w)
         strides = tuple(d for d, w in zip(self._strides, whole, strict=True) if w)
         room = None if self._room is None else (_plus(self._room[0], offset), self._room[1])
-        made._set(self._pointer + offset, shape, strides, room)
-        return made
+        view._set(self._pointer + offset, shape, strides, room)
+        return view
 
     def _linear(self, index: Any, count: int, write: bool) -> RawPointer:
         """Return the pointer to the element with an index, counted in memory, or with a coordinate."""
@@ -335,8 +337,8 @@ class Array:
             self._bounds(list(coord), [*coord[:-1], last], list(self._shape), write)
 
     def _bounds(self, low: list[Any], high: list[Any], sizes: list[Any], write: bool) -> None:
-        known = all(isinstance(x, int) for x in (*low, *high, *sizes))
-        if known and all(a >= 0 and b < n for a, b, n in zip(low, high, sizes, strict=True)):
+        is_static = all(isinstance(x, int) for x in (*low, *high, *sizes))
+        if is_static and all(a >= 0 and b < n for a, b, n in zip(low, high, sizes, strict=True)):
             return
         cute.bounds(self._pointer._base, [Int64(x).ir_value() for x in (*low, *high, *sizes)], write)
 
@@ -454,9 +456,9 @@ class Array:
         return extract_mlir_values(self._parts())
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Array:
-        made = object.__new__(Array)
-        made._set(*new_from_mlir_values(self._parts(), values))
-        return made
+        rebuilt = object.__new__(Array)
+        rebuilt._set(*new_from_mlir_values(self._parts(), values))
+        return rebuilt
 
     def __kiln_static_key__(self) -> Any:
         return (
@@ -475,10 +477,10 @@ class Array:
         checked = self._room is not None and other._room is not None
         joined: list[Array] = []
         for array, pointer in zip((self, other), pointers, strict=True):
-            made = object.__new__(Array)
+            view = object.__new__(Array)
             room = None if not checked or array._room is None else (Int64(array._room[0]), Int64(array._room[1]))
-            made._set(pointer, array._shape, array._strides, room)  # pyright: ignore[reportArgumentType]
-            joined.append(made)
+            view._set(pointer, array._shape, array._strides, room)  # pyright: ignore[reportArgumentType]
+            joined.append(view)
         return joined[0], joined[1]
 
     def __kiln_print__(self) -> list[Any]:

@@ -73,8 +73,8 @@ class Extents:
 
     def mapped(self, f: Callable[[Any], Any], shape: Any) -> Extents | None:
         """Return the extents of a tensor whose layout `f` changed to one of this shape; None if they are not known."""
-        made = self._changed(lambda: (f(self.layout), 0))
-        return made if made is not None and _covers(shape, made.layout.shape) else None
+        extents = self._changed(lambda: (f(self.layout), 0))
+        return extents if extents is not None and _covers(shape, extents.layout.shape) else None
 
     def _changed(self, change: Callable[[], tuple[Any, Any]]) -> Extents | None:
         try:

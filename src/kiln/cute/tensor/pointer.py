@@ -125,21 +125,21 @@ class Pointer(TensorIterator):
         tracing.hold(self)
 
     def _copy(self, **changes: Any) -> Pointer:
-        made = object.__new__(self._traced)  # also of an address from Python: inside a trace it is a plain pointer
+        copied = object.__new__(self._traced)  # also of an address from Python: inside a trace it is a plain pointer
         # name by name: every slice is a copy, and a loop over the names takes three times as long
-        made._base = self._base
-        made._offset = self._offset
-        made._inside = self._inside
-        made._dtype = self._dtype
-        made._memspace = self._memspace
-        made._alignment = self._alignment
-        made._swizzle = self._swizzle
-        made._readonly = self._readonly
-        made._apart = self._apart
+        copied._base = self._base
+        copied._offset = self._offset
+        copied._inside = self._inside
+        copied._dtype = self._dtype
+        copied._memspace = self._memspace
+        copied._alignment = self._alignment
+        copied._swizzle = self._swizzle
+        copied._readonly = self._readonly
+        copied._apart = self._apart
         for name, value in changes.items():
-            setattr(made, name, value)
-        tracing.hold(made)
-        return made
+            setattr(copied, name, value)
+        tracing.hold(copied)
+        return copied
 
     @property
     def dtype(self) -> type[Number]:
@@ -180,10 +180,10 @@ class Pointer(TensorIterator):
     @property
     def type(self) -> ir.Type:
         """Its IR type; the type's `swizzle_type` is the swizzle of its addresses, in bytes (S<0,4,3>: none)."""
-        known = cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._alignment)
-        made = type(known)(known)  # types of the IR are shared
-        made.swizzle_type = self._swizzle if self._swizzle is not None else Swizzle(0, 4, 3)
-        return made
+        type_ = cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._alignment)
+        shaped = type(type_)(type_)  # types of the IR are shared
+        shaped.swizzle_type = self._swizzle if self._swizzle is not None else Swizzle(0, 4, 3)
+        return shaped
 
     def __str__(self) -> str:
         parts = [type_name(self._dtype), self._memspace.name]
@@ -244,9 +244,9 @@ class Pointer(TensorIterator):
         """Return where the element `offset` elements on lies, in elements from the base."""
         assert self._swizzle is not None
         swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
-        known = leaf_add(self._offset, offset) if isinstance(offset, int) else self._offset
+        static_part = leaf_add(self._offset, offset) if isinstance(offset, int) else self._offset
         inside = self._inside if isinstance(offset, int) else leaf_add(self._inside, offset)
-        return leaf_add(swizzle(leaf_add(inside, known % period)), known - known % period)
+        return leaf_add(swizzle(leaf_add(inside, static_part % period)), static_part - static_part % period)
 
     def _unswizzled_base(self, offset: Any, alignment: int) -> Pointer:
         """Return the pointer without swizzle so many elements past the base."""
@@ -288,8 +288,8 @@ class Pointer(TensorIterator):
                     "or say so with cute.assume",
                 )
             return cute.ptr_add(self._base, index_value(self._offset), self.type)
-        wanted = self.type
-        return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
+        type_ = self.type
+        return self._base if self._base.type == type_ else cute.cast_ptr(self._base, type_)
 
     def toint(self, *, loc: Any = None, ip: Any = None) -> Int32 | Int64:
         """Return the address: 32 bits in shared and tensor memory, else 64.
@@ -369,10 +369,10 @@ class Pointer(TensorIterator):
         return "f" if self._dtype.is_float else "d"
 
     def moved(self, offset: Any) -> Pointer:
-        made = self.__add__(offset)
-        if made is NotImplemented:
+        pointer = self.__add__(offset)
+        if pointer is NotImplemented:
             raise _no_offset(offset)
-        return made
+        return pointer
 
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Pointer, Any]:
         """Return the pointer and the layout of a slice.
@@ -453,8 +453,8 @@ class Pointer(TensorIterator):
     def _base_value(self) -> ir.Value:
         if not self._period():
             return self.ir_value()
-        wanted = self._base_type()
-        return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
+        type_ = self._base_type()
+        return self._base if self._base.type == type_ else cute.cast_ptr(self._base, type_)
 
     def _inside_values(self) -> list[ir.Value]:
         """Return what is swizzled, if it is kept apart."""
@@ -551,21 +551,21 @@ def recast_ptr(
         raise type_error(f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
     if dtype is ptr.dtype:
         return ptr._copy(_swizzle=swizzle_)
-    wanted = cute.ptr_type(dtype.mlir_type, ptr.memspace.name, ptr.alignment)
-    made = cute.cast_ptr(ptr.ir_value(), wanted)
-    return Pointer(made, dtype, ptr.memspace, ptr.alignment, swizzle=swizzle_, readonly=ptr._readonly)
+    type_ = cute.ptr_type(dtype.mlir_type, ptr.memspace.name, ptr.alignment)
+    address = cute.cast_ptr(ptr.ir_value(), type_)
+    return Pointer(address, dtype, ptr.memspace, ptr.alignment, swizzle=swizzle_, readonly=ptr._readonly)
 
 
 def address_at(pointer: Pointer, offset: Any) -> ir.Value:
     """Return the address `offset` elements past a pointer, its swizzle applied, as an IR value."""
     if pointer.swizzle is not None and (period := pointer._period()):
-        base = pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset))
+        base = pointer._unswizzled_base(pointer._swizzled(offset, period), alignment_at(pointer, offset))
         return seen_through(base.ir_value(), pointer.swizzle)
     moved = pointer + offset
     if pointer.swizzle is None:
         return moved.ir_value()
     swizzled = pointer.swizzle(moved._address())
-    moved = pointer_from_address(swizzled, pointer.dtype, pointer.memspace, known_alignment(pointer, offset))
+    moved = pointer_from_address(swizzled, pointer.dtype, pointer.memspace, alignment_at(pointer, offset))
     return seen_through(moved.ir_value(), pointer.swizzle)
 
 
@@ -576,12 +576,12 @@ def pointer_to(
     if isinstance(value, Pointer):
         alignment = alignment or max(value.alignment, natural_alignment(dtype))
         type_ = cute.ptr_type(dtype.mlir_type, space.name, alignment)
-        made = Pointer(cute.cast_ptr(value.ir_value(), type_), dtype, space, alignment, readonly=value._readonly)
+        pointer = Pointer(cute.cast_ptr(value.ir_value(), type_), dtype, space, alignment, readonly=value._readonly)
     elif hasattr(value, "type") and not isinstance(value, Numeric):
-        made = _from_llvm_pointer(dtype, value, space, alignment)
+        pointer = _from_llvm_pointer(dtype, value, space, alignment)
     else:
-        made = pointer_from_address(value, dtype, space, alignment or 0)
-    return made if swizzle is None else recast_ptr(made, swizzle)
+        pointer = pointer_from_address(value, dtype, space, alignment or 0)
+    return pointer if swizzle is None else recast_ptr(pointer, swizzle)
 
 
 _LLVM_SPACES = {AddressSpace.gmem: 1, AddressSpace.smem: 3, AddressSpace.dsmem: 7, AddressSpace.tmem: 6}
@@ -598,10 +598,10 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     if not str(value.type).startswith("!llvm.ptr"):
         return pointer_from_address(value, dtype, memspace, alignment)
-    made = tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,))
+    address = tracing.emit_value("builtin.unrealized_conversion_cast", type_, (value,))
     if memspace is _TMEM:
-        return pointer_from_address(Int32(Int64._make(cute.ptr_to_int(made))), dtype, memspace, alignment)
-    return Pointer(made, dtype, memspace, alignment)
+        return pointer_from_address(Int32(Int64._make(cute.ptr_to_int(address))), dtype, memspace, alignment)
+    return Pointer(address, dtype, memspace, alignment)
 
 
 def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
@@ -636,23 +636,23 @@ def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
     return pointer._base, index_value(leaf_add(pointer._offset, offset))
 
 
-def known_alignment(pointer: Pointer, offset: Any) -> int:
+def alignment_at(pointer: Pointer, offset: Any) -> int:
     """Return the bytes the address `offset` elements past a pointer is a multiple of; a swizzle keeps its low bits."""
-    found = alignment_after(pointer._alignment, offset, pointer._dtype)
-    return found if pointer._swizzle is None else min(found, 1 << pointer._swizzle.num_base)
+    alignment = alignment_after(pointer._alignment, offset, pointer._dtype)
+    return alignment if pointer._swizzle is None else min(alignment, 1 << pointer._swizzle.num_base)
 
 
 def load_vector(pointer: Pointer, offset: Any, count: int) -> ir.Value:
     """Return `count` contiguous elements, as a vector."""
     base, index = _accessed(pointer, offset)
     dtype = pointer._dtype
-    return cute.load(base, index, dtype.vector_type(count), known_alignment(pointer, offset))
+    return cute.load(base, index, dtype.vector_type(count), alignment_at(pointer, offset))
 
 
 def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
     """Write a vector of contiguous elements."""
     base, index = _accessed(pointer, offset)
-    cute.store(value, base, index, known_alignment(pointer, offset))
+    cute.store(value, base, index, alignment_at(pointer, offset))
 
 
 def require_writable(pointer: Pointer) -> None:

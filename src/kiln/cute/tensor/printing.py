@@ -91,20 +91,20 @@ def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
     values: list[Any] = []
     position = 0
     used = 0
-    for found in re.finditer(_PLACE, fmt):
-        pieces.append(fmt[position : found.start()].replace("%", "%%"))
-        position = found.end()
-        if found.group() in ("%%", "{{", "}}"):
-            pieces.append("%%" if found.group() == "%%" else found.group()[0])
+    for match in re.finditer(_PLACE, fmt):
+        pieces.append(fmt[position : match.start()].replace("%", "%%"))
+        position = match.end()
+        if match.group() in ("%%", "{{", "}}"):
+            pieces.append("%%" if match.group() == "%%" else match.group()[0])
             continue
-        index = int(found["index"]) if found["index"] else used
+        index = int(match["index"]) if match["index"] else used
         used = max(used, index + 1)
         if index >= len(args):
             raise _too_few(fmt, len(args))
-        if found["letter"]:
-            _convert(args[index], found["flags"], found["letter"], pieces, values)
+        if match["letter"]:
+            _convert(args[index], match["flags"], match["letter"], pieces, values)
         else:
-            _append(args[index], found["spec"] or "", pieces, values)
+            _append(args[index], match["spec"] or "", pieces, values)
     pieces.append(fmt[position:].replace("%", "%%"))
     for i, arg in enumerate(args[used:]):
         if i or (fmt and not fmt[-1].isspace()):
@@ -140,12 +140,12 @@ def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
             spec = "f"
         pieces.append(format(arg, spec).replace("%", "%%") if spec else str(arg).replace("%", "%%"))
         return
-    found = re.fullmatch(r"([<>^]?)([-+ 0]*\d*(?:\.\d+)?)([a-zA-Z]?)", spec)
-    if found is None:
+    match = re.fullmatch(r"([<>^]?)([-+ 0]*\d*(?:\.\d+)?)([a-zA-Z]?)", spec)
+    if match is None:
         raise type_error(f"printf cannot apply the format {spec!r} to a value at run time", "use for example {:8.3f}")
-    flags = ("-" if found.group(1) == "<" else "") + found.group(2)
+    flags = ("-" if match.group(1) == "<" else "") + match.group(2)
     is_float = isinstance(arg, Numeric) and type(arg).is_float
-    _convert(arg, flags, found.group(3) or ("f" if is_float else "d"), pieces, values)
+    _convert(arg, flags, match.group(3) or ("f" if is_float else "d"), pieces, values)
 
 
 def _convert(arg: Any, flags: str, conversion: str, pieces: list[str], values: list[Any]) -> None:

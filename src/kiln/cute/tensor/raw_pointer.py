@@ -136,8 +136,8 @@ class RawPointer(Pointer):
         """
         how = access_modifiers(None if scope is None else "relaxed", scope, cache_modifier, evict)
         kind = self._dtype.mlir_type if count is None else self._dtype.vector_type(count)
-        made = nvgpu.memory.ordered_load(self.ir_value(), how, type_=kind)
-        return self._dtype._make(made) if count is None else TensorSSA(made, (count,), self._dtype)
+        loaded = nvgpu.memory.ordered_load(self.ir_value(), how, type_=kind)
+        return self._dtype._make(loaded) if count is None else TensorSSA(loaded, (count,), self._dtype)
 
     def nvvm_store_ext(
         self,
@@ -152,8 +152,8 @@ class RawPointer(Pointer):
         """Write an element or a vector in one access; operands are those of `nvvm_load_ext`."""
         require_writable(self)
         how = access_modifiers(None if scope is None else "relaxed", scope, cache_modifier, evict)
-        made = value.to_vector().value if isinstance(value, TensorSSA) else element_value(value, self._dtype)
-        nvgpu.memory.ordered_store(self.ir_value(), made, how)
+        stored = value.to_vector().value if isinstance(value, TensorSSA) else element_value(value, self._dtype)
+        nvgpu.memory.ordered_store(self.ir_value(), stored, how)
 
     def masked_gather(
         self,
@@ -217,9 +217,9 @@ def raw_pointer(pointer: Pointer) -> RawPointer:
     """Return a pointer of the language as a `RawPointer`."""
     if type(pointer) is RawPointer:
         return pointer
-    made = pointer._copy()
-    made.__class__ = RawPointer
-    return made  # pyright: ignore[reportReturnType]
+    raw = pointer._copy()
+    raw.__class__ = RawPointer
+    return raw  # pyright: ignore[reportReturnType]
 
 
 def cast_space(pointer: Pointer, space: AddressSpace) -> RawPointer:
@@ -227,8 +227,8 @@ def cast_space(pointer: Pointer, space: AddressSpace) -> RawPointer:
     if pointer.memspace is space:
         return raw_pointer(pointer)
     type_ = cute.ptr_type(pointer.dtype.mlir_type, space.name, pointer.alignment)
-    made = cute.cast_ptr(pointer.ir_value(), type_)
-    return raw_pointer(Pointer(made, pointer.dtype, space, pointer.alignment, swizzle=pointer.swizzle))
+    address = cute.cast_ptr(pointer.ir_value(), type_)
+    return raw_pointer(Pointer(address, pointer.dtype, space, pointer.alignment, swizzle=pointer.swizzle))
 
 
 def address_space(space: Any) -> AddressSpace:
@@ -251,8 +251,8 @@ def as_raw_pointer(value: Any, dtype: Any = None, space: Any = None) -> RawPoint
     """Return a pointer, an array, an LLVM pointer or an address as a `RawPointer`, of another element type if given."""
     value = value.data_ptr() if hasattr(value, "data_ptr") else value
     if isinstance(value, Pointer):
-        made = value if dtype in (None, value.dtype) else recast_ptr(value, value.swizzle, dtype)
-        return raw_pointer(made)
+        pointer = value if dtype in (None, value.dtype) else recast_ptr(value, value.swizzle, dtype)
+        return raw_pointer(pointer)
     if space is None and hasattr(value, "type") and not isinstance(value, Numeric):
         space = space_of_llvm_pointer(value.type)
     return raw_pointer(pointer_to(Int8 if dtype is None else dtype, value, address_space(space)))
@@ -378,6 +378,6 @@ def _if(condition: Any, then: Any, orelse: Any) -> Any:
         if make is None:
             continue
         with ir.InsertionPoint(region.blocks.append()):
-            made = make()
-            tracing.emit("scf.yield", (), () if orelse is None else (made.ir_value(),))
+            result = make()
+            tracing.emit("scf.yield", (), () if orelse is None else (result.ir_value(),))
     return None if orelse is None else orelse().dtype._make(branch.result)

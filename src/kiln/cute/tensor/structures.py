@@ -191,13 +191,15 @@ class union(struct):
 
 def _annotations(cls: type) -> dict[str, Any]:
     """Return the annotations of a class, evaluated where it is written."""
-    found = dict(getattr(cls, "__annotations__", {}))
-    if not any(isinstance(a, str) for a in found.values()):
-        return found
+    annotations = dict(getattr(cls, "__annotations__", {}))
+    if not any(isinstance(a, str) for a in annotations.values()):
+        return annotations
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("kiln.cute.tensor.structures"):
         frame = frame.f_back
-    return {name: eval(a, frame.f_globals, frame.f_locals) if isinstance(a, str) else a for name, a in found.items()}
+    return {
+        name: eval(a, frame.f_globals, frame.f_locals) if isinstance(a, str) else a for name, a in annotations.items()
+    }
 
 
 class StructView:
@@ -274,11 +276,11 @@ class ScalarField(Pointer):
 
     @classmethod
     def _of(cls, pointer: Pointer) -> ScalarField:
-        made = object.__new__(cls)
+        struct_ = object.__new__(cls)
         for name in Pointer.__slots__:
-            object.__setattr__(made, name, getattr(pointer, name))
-        tracing.hold(made)
-        return made
+            object.__setattr__(struct_, name, getattr(pointer, name))
+        tracing.hold(struct_)
+        return struct_
 
     @property
     def ptr(self) -> Pointer:

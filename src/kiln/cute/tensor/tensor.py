@@ -323,9 +323,9 @@ class TracedTensor(Tensor[E_co]):
     def _at(self, coord: Any) -> tuple[Any, Any]:
         """Return a coordinate and the offset of its element, or the tensor that is left."""
         layout = self._layout
-        if type(layout) is Layout and layout.is_static() and _is_known(coord):
-            offset, rest = _known_access(layout, coord)
-            return coord, offset if rest is None else self._known_slice(coord, offset, rest)
+        if type(layout) is Layout and layout.is_static() and _is_python_coord(coord):
+            offset, rest = _static_access(layout, coord)
+            return coord, offset if rest is None else self._static_slice(coord, offset, rest)
         if type(coord) is not int:
             coord = self._coordinate(coord)
             if has_underscore(coord):
@@ -335,12 +335,12 @@ class TracedTensor(Tensor[E_co]):
     if not TYPE_CHECKING:  # types: see `Tensor`
 
         def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
-            coord, found = self._at(coord)
-            if type(found) is TracedTensor:
-                return found
+            coord, place = self._at(coord)
+            if type(place) is TracedTensor:
+                return place
             if self._extents is not None:
                 check_element(self._extents, self._iterator, coord, write=False)
-            return self._iterator.element(found)
+            return self._iterator.element(place)
 
         def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
             coord, part = self._at(coord)
@@ -361,19 +361,19 @@ class TracedTensor(Tensor[E_co]):
         coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.sliced(coord)
         iterator, rest = self._iterator.sliced(self._layout, coord, self.offset_layout, by_thread)
-        made = self._part(iterator, rest, extents)
+        part = self._part(iterator, rest, extents)
         if by_thread and isinstance(self._layout, ComposedLayout):
-            made._thread_slice = self._layout, coord
-        return made
+            part._thread_slice = self._layout, coord
+        return part
 
     def _part(self, iterator: Any, layout: Any, extents: Any) -> TracedTensor:
         """Return a tensor of some of the elements."""
-        made = TracedTensor(iterator, layout, self._promised, extents)
+        part = TracedTensor(iterator, layout, self._promised, extents)
         if self._wide is False:  # then no part of it is
-            made._wide = False
-        return made
+            part._wide = False
+        return part
 
-    def _known_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
+    def _static_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
         """Return the rest of a slice, of a static layout at a static coordinate."""
         extents = None if self._extents is None else self._extents.sliced(coord)
         return self._part(self._iterator.moved(offset), rest, extents)
@@ -495,18 +495,18 @@ class TracedTensor(Tensor[E_co]):
         return [*parts, " )"]
 
 
-def _is_known(coord: Any) -> bool:
+def _is_python_coord(coord: Any) -> bool:
     """Return whether a coordinate is made of ints and None."""
     if type(coord) is tuple:
         for c in coord:  # noqa: SIM110  a generator costs twice as much
-            if c is not None and type(c) is not int and not _is_known(c):
+            if c is not None and type(c) is not int and not _is_python_coord(c):
                 return False
         return True
     return coord is None or type(coord) is int
 
 
 @functools.lru_cache(maxsize=8192)
-def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
+def _static_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
     """Return the offset of a static coordinate in a static layout, and what is left; None of an element."""
     return crd2idx(coord, layout), slice_(layout, coord) if has_underscore(coord) else None
 
@@ -644,10 +644,10 @@ def make_fragment(
 
 
 def _type_like(src: Any, dtype: Any, what: str) -> Any:
-    found = dtype if dtype is not None else getattr(src, "element_type", None)
-    if found is None:
+    element = dtype if dtype is not None else getattr(src, "element_type", None)
+    if element is None:
         raise type_error(f"{what} of a layout needs the element type", f"cute.{what}(layout, Float32)")
-    return found
+    return element
 
 
 def _layout_of(src: Any) -> Any:
@@ -674,11 +674,11 @@ def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: A
         src: a tensor, a `TensorSSA` or a layout.
         dtype: the element type; by default that of `src`. A layout has none, and needs it.
     """
-    found = _type_like(src, dtype, "make_rmem_tensor_like")
+    element = _type_like(src, dtype, "make_rmem_tensor_like")
     if isinstance(src, TensorSSA):
-        return make_rmem_tensor(src.shape, found)
+        return make_rmem_tensor(src.shape, element)
     layout = _layout_of(src)
-    return make_rmem_tensor(make_layout_like(layout), found)
+    return make_rmem_tensor(make_layout_like(layout), element)
 
 
 @overload
@@ -703,9 +703,9 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
     """
     if isinstance(src, (Layout, ComposedLayout)) and dtype is None:
         return make_fragment_layout(src)
-    found = _type_like(src, dtype, "make_fragment_like")
+    element = _type_like(src, dtype, "make_fragment_like")
     layout = _layout_of(src)
-    return make_rmem_tensor(make_fragment_layout(layout), found)
+    return make_rmem_tensor(make_fragment_layout(layout), element)
 
 
 def recast_tensor(
@@ -722,5 +722,5 @@ def recast_tensor(
         raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
     old = element_bits(src.element_type)
     new = element_bits(dtype)
-    made = src._iterator.recast(dtype, swizzle_)
-    return TracedTensor(made, recast_layout(new, old, src._layout), True if src._promised and new >= old else None)
+    iterator = src._iterator.recast(dtype, swizzle_)
+    return TracedTensor(iterator, recast_layout(new, old, src._layout), True if src._promised and new >= old else None)

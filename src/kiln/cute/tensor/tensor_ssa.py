@@ -77,21 +77,21 @@ def _binary(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
             t = arithmetic_type(t)
     elif name in ("and", "or", "xor"):
         return NotImplemented
-    known = plain_scalar(other) if not isinstance(other, (TensorSSA, Numeric)) else None
+    scalar = plain_scalar(other) if not isinstance(other, (TensorSSA, Numeric)) else None
     a, b, shape = _operands(x, other, t)
     if flip:
-        a, b, known = b, a, None
+        a, b, scalar = b, a, None
     count = product(shape)
     if not t.is_integer:
         return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
     if name in _DIVISIONS:
-        divisor = int(host.cast(t, known)) if known is not None else None
+        divisor = int(host.cast(t, scalar)) if scalar is not None else None
         if divisor == 0:
             raise type_error("an integer vector is divided by the constant 0")
-        made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
+        result = _DIVISIONS[name](t, a, b, count, divisor=divisor)
     else:
-        made = emit.integer(name, t, a, b, count)
-    return TensorSSA(made, shape, t)
+        result = emit.integer(name, t, a, b, count)
+    return TensorSSA(result, shape, t)
 
 
 def _compare(name: str, x: TensorSSA, other: Any) -> Any:
@@ -116,8 +116,8 @@ def _shift(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
     if flip:
         a, b = b, a
     shift = emit.shift_left if name == "lshift" else emit.shift_right
-    made = shift(t, a, b, product(shape), may_be_negative=t.signed)
-    return TensorSSA(made, shape, t)
+    result = shift(t, a, b, product(shape), may_be_negative=t.signed)
+    return TensorSSA(result, shape, t)
 
 
 class TensorSSA:
@@ -300,8 +300,8 @@ class TensorSSA:
     def from_elements(scalars: Sequence[Any], dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return a vector of scalars."""
         values = [dtype(x).ir_value() for x in scalars]
-        made = tracing.emit_value("vector.from_elements", dtype.vector_type(len(values)), values)
-        return TensorSSA(made, (len(values),), dtype)
+        vector = tracing.emit_value("vector.from_elements", dtype.vector_type(len(values)), values)
+        return TensorSSA(vector, (len(values),), dtype)
 
     @staticmethod
     def from_vector(value: Any, *, dtype: Any = None, shape: Any = None, loc: Any = None, ip: Any = None) -> TensorSSA:
@@ -337,8 +337,8 @@ class TensorSSA:
             )
         if self._count == 1:
             element = vector_access.extract(self._value, 0, self._dtype)
-            made = tracing.emit_value("vector.broadcast", self._dtype.vector_type(product(target)), (element,))
-            return TensorSSA(made, target, self._dtype)
+            vector = tracing.emit_value("vector.broadcast", self._dtype.vector_type(product(target)), (element,))
+            return TensorSSA(vector, target, self._dtype)
         strides: list[int] = []
         step = 1
         for s in own:
@@ -349,13 +349,13 @@ class TensorSSA:
             sum(c * d for c, d in zip(reversed(coord), strides, strict=True))
             for coord in itertools.product(*(range(s) for s in reversed(flat)))
         ]
-        made = tracing.emit_value(
+        vector = tracing.emit_value(
             "vector.shuffle",
             self._dtype.vector_type(len(positions)),
             (self._value, self._value),
             vector_access._mask(tuple(positions)),
         )
-        return TensorSSA(made, target, self._dtype)
+        return TensorSSA(vector, target, self._dtype)
 
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the elements converted. Floats round to nearest even; to an integer they truncate and saturate."""
@@ -374,11 +374,11 @@ class TensorSSA:
         if (self._count * old) % new:
             raise type_error(f"{self._count} elements of {old} bits are no whole number of {new} bits")
         count = self._count * old // new
-        made = tracing.emit_value("vector.bitcast", dtype.vector_type(count), (self._value,))
+        vector = tracing.emit_value("vector.bitcast", dtype.vector_type(count), (self._value,))
         flat = flatten_to_tuple(self._shape)
         first = flat[0] * old
         shape: Any = (first // new, *flat[1:]) if first % new == 0 else (count,)
-        return TensorSSA(made, shape, dtype)
+        return TensorSSA(vector, shape, dtype)
 
     def with_signedness(self, signed: bool | None) -> TensorSSA:
         """Return the same bits as signed or unsigned integers."""
@@ -550,8 +550,8 @@ class TensorSSA:
         for i in range(product(kept.shape)):
             base = crd2idx(i, kept)
             elements.append(self._combine(op, start.ir_value(), [base + offset for offset in inner]))
-        made = tracing.emit_value("vector.from_elements", t.vector_type(len(elements)), elements)
-        return TensorSSA(made, kept.shape, t)
+        vector = tracing.emit_value("vector.from_elements", t.vector_type(len(elements)), elements)
+        return TensorSSA(vector, kept.shape, t)
 
     def _reduce_modes(self, op: Any, dim: Any, acc: Any) -> Any:
         """Combine the elements along some modes, or all of them, beginning with `acc`."""
@@ -570,7 +570,7 @@ class TensorSSA:
         )
         count = product(kept.shape)
         starts = None if acc is None else full(kept.shape, acc, self._dtype).to_elements()
-        found: list[Any] = []
+        results: list[Any] = []
         for i in range(count):
             places = [crd2idx(i, kept) + crd2idx(j, inner) for j in range(product(inner.shape))]
             first = (
@@ -578,8 +578,8 @@ class TensorSSA:
                 if starts is None
                 else starts[i].ir_value()
             )
-            found.append(self._dtype._make(self._combine(op, first, places)))
-        return TensorSSA.from_elements(found, self._dtype).reshape(kept.shape)
+            results.append(self._dtype._make(self._combine(op, first, places)))
+        return TensorSSA.from_elements(results, self._dtype).reshape(kept.shape)
 
     def _bad_profile(self, profile: Any) -> Exception:
         return type_error(
@@ -592,10 +592,10 @@ class TensorSSA:
         if len(positions) == self._count and not t.is_float and not t.is_boolean:
             kind = _REDUCTIONS[op][0 if t._zero_extends else 1]
             return tracing.emit_value("vector.reduction", t.mlir_type, (self._value, start), _reduction(kind))
-        found = start
+        result = start
         for position in positions:
-            found = _combine_two(op, t, found, vector_access.extract(self._value, position, t))
-        return found
+            result = _combine_two(op, t, result, vector_access.extract(self._value, position, t))
+        return result
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._value]
@@ -701,9 +701,9 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
 def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
     """Return the flat extents of `shape` beside those of `target`, 1 for missing modes; None if they do not fit."""
     own = flatten_to_tuple(shape)
-    wanted = flatten_to_tuple(target)
-    own = (1,) * (len(wanted) - len(own)) + own
-    if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):
+    extents = flatten_to_tuple(target)
+    own = (1,) * (len(extents) - len(own)) + own
+    if len(own) != len(extents) or any(s not in (1, w) for s, w in zip(own, extents, strict=True)):
         return None
     return own
 
@@ -803,10 +803,10 @@ def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: Any = Non
     shape = cond.shape
     for side in (x, y):
         if isinstance(side, TensorSSA):
-            found = _broadcast_shape(shape, side.shape)
-            if found is None:
+            broadcast = _broadcast_shape(shape, side.shape)
+            if broadcast is None:
                 raise type_error(f"where(): shapes {pretty_str(shape)} and {pretty_str(side.shape)} do not go together")
-            shape = found
+            shape = broadcast
     count = product(shape)
     a, b = (
         side.to(t).broadcast_to(shape).value if isinstance(side, TensorSSA) else splat(side, t, count)

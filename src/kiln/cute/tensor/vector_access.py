@@ -27,8 +27,8 @@ from .pointer import (
     AddressSpace,
     Pointer,
     address_at,
+    alignment_at,
     element_bits,
-    known_alignment,
     load_vector,
     recast_ptr,
     require_writable,
@@ -170,7 +170,7 @@ def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
     """Return the accesses of a group, none wider than `widest` bytes."""
     base, offsets, positions = group
     widest = min(widest, _widest(pointer))
-    alignment = known_alignment(pointer, base)
+    alignment = alignment_at(pointer, base)
     for start, places in _plan(tuple(offsets), tuple(positions), element_bits(pointer.dtype), alignment, widest):
         yield Access(leaf_add(base, start), places)
 
@@ -182,7 +182,7 @@ def _plan(
     """Return where each access starts, and the places of its elements among the values."""
     order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
     longest = widest * 8 // bits
-    found: list[tuple[int, tuple[int, ...]]] = []
+    accesses: list[tuple[int, tuple[int, ...]]] = []
     i = 0
     while i < len(order):
         start = offsets[order[i]]
@@ -198,9 +198,9 @@ def _plan(
                 width = whole
                 while width * 2 <= length and _fits(width * 2, bits, alignment, start, widest):
                     width *= 2
-        found.append((start, tuple(positions[order[i + k]] for k in range(width))))
+        accesses.append((start, tuple(positions[order[i + k]] for k in range(width))))
         i += width
-    return found
+    return accesses
 
 
 def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> bool:
@@ -219,7 +219,7 @@ def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
     return (
         bits in (8, 16, 32)
         and count * bits % (8 * _WIDEST_ELSEWHERE) == 0
-        and known_alignment(pointer, 0) >= _WIDEST_ELSEWHERE
+        and alignment_at(pointer, 0) >= _WIDEST_ELSEWHERE
         and isinstance(layout, Layout)
         and layout.is_static()
         and _is_compact(flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride))
@@ -269,12 +269,12 @@ def assemble(dtype: Any, count: int, parts: Sequence[tuple[Access, ir.Value]]) -
     ):
         return _concatenated(dtype, sorted(parts, key=lambda part: part[0].positions[0]))
     if in_order and all(len(a.positions) > 1 for a, _ in parts):
-        made = tracing.emit_value("ub.poison", vector, (), _poison())
+        assembled = tracing.emit_value("ub.poison", vector, (), _poison())
         for access, value in parts:
-            made = tracing.emit_value(
-                "vector.insert_strided_slice", vector, (value, made), _slice_at(access.positions[0])
+            assembled = tracing.emit_value(
+                "vector.insert_strided_slice", vector, (value, assembled), _slice_at(access.positions[0])
             )
-        return made
+        return assembled
     elements: list[Any] = [None] * count
     for access, value in parts:
         for k, position in enumerate(access.positions):
@@ -379,17 +379,17 @@ class Registers:
         self.offsets: Sequence[Any] = _offsets(layout)
         """The offset of each value, call after call."""
         self._places = tuple(range(values))
-        self._alignment = known_alignment(pointer, 0)
+        self._alignment = alignment_at(pointer, 0)
         self._widest = _widest(pointer)
 
     def every(self, step: int) -> Registers:
         """Return the registers with every `step`-th value of a call only."""
-        made = object.__new__(Registers)
-        made.__dict__.update(self.__dict__)
-        made.values = self.values // step
-        made.offsets = self.offsets[::step]
-        made._places = tuple(range(made.values))
-        return made
+        registers = object.__new__(Registers)
+        registers.__dict__.update(self.__dict__)
+        registers.values = self.values // step
+        registers.offsets = self.offsets[::step]
+        registers._places = tuple(range(registers.values))
+        return registers
 
     def _accesses(self, call: int) -> list[tuple[int, tuple[int, ...]]]:
         offsets = tuple(self.offsets[call * self.values : (call + 1) * self.values])
@@ -398,11 +398,11 @@ class Registers:
     def load(self, call: int) -> ir.Value:
         """Return the values of a call."""
         pointer = self.pointer
-        found = self._accesses(call)
-        if len(found) == 1 and found[0][1] == self._places and self.values > 1:
-            return load_vector(pointer, found[0][0], self.values)
+        accesses = self._accesses(call)
+        if len(accesses) == 1 and accesses[0][1] == self._places and self.values > 1:
+            return load_vector(pointer, accesses[0][0], self.values)
         parts: list[tuple[Access, ir.Value]] = []
-        for start, places in found:
+        for start, places in accesses:
             if len(places) == 1:
                 value = pointer.element(start).ir_value()
             else:
@@ -466,10 +466,10 @@ class Copy:
         self._src_groups = list(_groups(src_layout, count))
         self._dst_groups = list(_groups(dst_layout, count))
 
-    def _accesses(self, pointer: Pointer, groups: Sequence[Group], wanted: frozenset[int] | None) -> Iterator[Access]:
+    def _accesses(self, pointer: Pointer, groups: Sequence[Group], needed: frozenset[int] | None) -> Iterator[Access]:
         for group in groups:
-            if wanted is not None:
-                kept = [k for k, p in enumerate(group.positions) if p in wanted]
+            if needed is not None:
+                kept = [k for k, p in enumerate(group.positions) if p in needed]
                 if not kept:
                     continue
                 group = Group(group.base, [group.offsets[k] for k in kept], [group.positions[k] for k in kept])
@@ -478,14 +478,14 @@ class Copy:
                     self.narrowest: int = min(self.narrowest, len(access.positions))
                 yield access
 
-    def move(self, wanted: frozenset[int] | None = None) -> None:
+    def move(self, needed: frozenset[int] | None = None) -> None:
         """Copy the elements at these indices; all without any."""
         if self._check is not None:
-            self._check(range(self._count) if wanted is None else sorted(wanted))
+            self._check(range(self._count) if needed is None else sorted(needed))
         dtype = self._src.dtype
         where: dict[int, tuple[int, int]] = {}
         values: list[tuple[ir.Value, int]] = []
-        for access in self._accesses(self._src, self._src_groups, wanted):
+        for access in self._accesses(self._src, self._src_groups, needed):
             width = len(access.positions)
             if self._modifiers[0]:
                 value = _load_modified(self._src, access.offset, width, self._modifiers[0])
@@ -496,7 +496,7 @@ class Copy:
             for k, position in enumerate(access.positions):
                 where[position] = (len(values), k)
             values.append((value, width))
-        for access in self._accesses(self._dst, self._dst_groups, wanted):
+        for access in self._accesses(self._dst, self._dst_groups, needed):
             value = _gather(access.positions, where, values, dtype)
             if self._modifiers[1]:
                 _store_modified(self._dst, access.offset, value, self._modifiers[1])

@@ -244,6 +244,6 @@ _UNITS = {
     "words": ("atomicrmw", "convert_and_pack_integer", "mov_b32", "print_runtime", "prmt", "red"),
 }
 
-_PLACES = {name: f".{unit}" for unit, found in _UNITS.items() for name in found}
+_PLACES = {name: f".{unit}" for unit, names in _UNITS.items() for name in names}
 if not TYPE_CHECKING:
     __getattr__ = lazy.names(__name__, _PLACES, tuple(_UNITS))

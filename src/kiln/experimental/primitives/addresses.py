@@ -26,26 +26,26 @@ def typed(address: Any, what: str) -> RawPointer:
 
 def _uncast(address: Any) -> Any:
     """Return the pointer that an LLVM pointer into the cluster's shared memory was cast from: addresses are the same."""
-    made_by = getattr(getattr(address, "owner", None), "name", "")
-    if str(getattr(address, "type", "")) == "!llvm.ptr<7>" and made_by == "llvm.addrspacecast":
+    producer = getattr(getattr(address, "owner", None), "name", "")
+    if str(getattr(address, "type", "")) == "!llvm.ptr<7>" and producer == "llvm.addrspacecast":
         return address.owner.operands[0]
     return address
 
 
 def shared(address: Any, what: str) -> RawPointer:
     """Return an address in the shared memory of this CTA, or of another one of the cluster, which is generic."""
-    made = typed(address, what)
-    if made.memspace not in _SHARED:
-        raise type_error(f"{what}() takes an address in shared memory, and this one is in {made.memspace}")
-    return made
+    pointer = typed(address, what)
+    if pointer.memspace not in _SHARED:
+        raise type_error(f"{what}() takes an address in shared memory, and this one is in {pointer.memspace}")
+    return pointer
 
 
 def far(address: Any, what: str) -> ir.Value:
     """Return an address in global memory, or a generic one, as a value of the IR."""
-    made = typed(address, what)
-    if made.memspace not in (AddressSpace.gmem, AddressSpace.generic):
-        raise type_error(f"{what}() takes an address in global memory, and this one is in {made.memspace}")
-    return made.ir_value()
+    pointer = typed(address, what)
+    if pointer.memspace not in (AddressSpace.gmem, AddressSpace.generic):
+        raise type_error(f"{what}() takes an address in global memory, and this one is in {pointer.memspace}")
+    return pointer.ir_value()
 
 
 def is_remote(pointer: RawPointer) -> bool:

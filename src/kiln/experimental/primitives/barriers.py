@@ -92,5 +92,5 @@ def mapa(addr: Any, cta_rank: Any, *, addrspace: int = 7, loc: Any = None, ip: A
     """Return the address (or Array) in the shared memory of another CTA that corresponds to one in this CTA's."""
     if addrspace != 7:
         raise type_error(f"addrspace of mapa() is {addrspace!r}", "7, the shared memory of the cluster")
-    made = raw_pointer(arch.map_dsmem_ptr(shared(addr, "mapa"), cta_rank))
-    return addr.at(made) if isinstance(addr, Array) else made
+    mapped = raw_pointer(arch.map_dsmem_ptr(shared(addr, "mapa"), cta_rank))
+    return addr.at(mapped) if isinstance(addr, Array) else mapped

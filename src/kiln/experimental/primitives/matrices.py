@@ -28,13 +28,13 @@ def ldmatrix(
     if kind == "m16n16":
         if not transposed or num not in (2, 4):
             raise type_error(f"ldmatrix() of 16x16 matrices to {num} words, layout {layout}", "2 or 4 words, COL")
-        made = nvgpu.mma.ldmatrix_bytes(where, words, num // 2, unpack)
+        loaded = nvgpu.mma.ldmatrix_bytes(where, words, num // 2, unpack)
     elif num in (1, 2, 4) and (source == "b16" or (unpack and not transposed)):
-        made = nvgpu.mma.ldmatrix(where, words, num, transposed, unpack)
+        loaded = nvgpu.mma.ldmatrix(where, words, num, transposed, unpack)
     else:
         raise type_error(f"ldmatrix() of {num} words of {kind} matrices of {source}", "1, 2 or 4 words of b16")
-    found = TensorSSA(made, (num,), Int32)
-    return found[0] if num == 1 else found
+    matrix = TensorSSA(loaded, (num,), Int32)
+    return matrix[0] if num == 1 else matrix
 
 
 def stmatrix(ptr: Any, sources: Any, layout: Any, *, shape: Any = None, loc: Any = None, ip: Any = None) -> None:

@@ -14,10 +14,10 @@ from .addresses import is_remote, shared, word
 
 
 def _barrier(addr: Any, what: str) -> Any:
-    made = shared(addr, what)
-    if is_remote(made):
+    barrier = shared(addr, what)
+    if is_remote(barrier):
         raise type_error(f"{what}() of an mbarrier of another CTA", "only arrivals and expect_tx reach other CTAs")
-    return made
+    return barrier
 
 
 def mbarrier_init(addr: Any, count: Any, *, loc: Any = None, ip: Any = None) -> None:

@@ -352,22 +352,22 @@ class Tcgen05SmemDesc(Int64):
         if isinstance(start_address, (int, Numeric)):
             start_address = inttoptr(start_address, AddressSpace.smem, Int8)
         where = shared(start_address, "Tcgen05SmemDesc.build").ir_value()
-        known = {number: name for name, number in tcgen05_descriptors.SWIZZLES.items()}
+        swizzles = {number: name for name, number in tcgen05_descriptors.SWIZZLES.items()}
         for name, number in (("leading", leading_byte_offset), ("stride", stride_byte_offset)):
             if number % 16 or not 0 <= number < 1 << 18:
                 raise type_error(
                     f"the {name}_byte_offset of an operand is {number}", f"a multiple of 16 below {1 << 18}"
                 )
-        if int(layout) not in known or version != 1:
+        if int(layout) not in swizzles or version != 1:
             raise type_error(
                 f"the layout of an operand is {layout!r}, version {version}", "a Tcgen05SmemSwizzle, version 1"
             )
         if base_offset not in range(8):
             raise type_error(f"the base_offset of an operand is {base_offset!r}", "0 to 7")
-        made = nvgpu.tcgen05.tcgen05_matrix_descriptor(
-            where, leading_byte_offset, stride_byte_offset, known[int(layout)]
+        descriptor = nvgpu.tcgen05.tcgen05_matrix_descriptor(
+            where, leading_byte_offset, stride_byte_offset, swizzles[int(layout)]
         )
-        return cls(Int64._make(made) | Int64(base_offset << 49))
+        return cls(Int64._make(descriptor) | Int64(base_offset << 49))
 
     def advance_start_address(self, byte_increment: Any) -> Tcgen05SmemDesc:
         """Return the descriptor of what lies `byte_increment` bytes further on."""
@@ -599,10 +599,10 @@ def tcgen05_ld(
 ) -> TensorSSA:
     """Return a thread's elements of tensor memory, `num` repetitions of the shape; valid after `tcgen05_wait`."""
     kernel_only("tcgen05_ld")
-    made = nvgpu.tcgen05.tcgen05_ld(
+    loaded = nvgpu.tcgen05.tcgen05_ld(
         _tmem(tmem_addr), choice("shape", shape, _SHAPES), num, split=offset, pack=bool(pack)
     )
-    words = TensorSSA(made, (made.type.shape[0],), Int32)  # pyright: ignore[reportAttributeAccessIssue]
+    words = TensorSSA(loaded, (loaded.type.shape[0],), Int32)  # pyright: ignore[reportAttributeAccessIssue]
     return words if tmem_addr.dtype is Int32 else words.bitcast(tmem_addr.dtype)
 
 

@@ -65,6 +65,6 @@ _MODULES = {
     "task_manager": ("TaskManager",),
 }
 
-_PLACES = {name: f".{module}" for module, found in _MODULES.items() for name in found}
+_PLACES = {name: f".{module}" for module, names in _MODULES.items() for name in names}
 if not TYPE_CHECKING:
     __getattr__ = lazy.names(__name__, _PLACES, tuple(_MODULES))

@@ -92,9 +92,9 @@ class SmemAllocator:
 
     def add_resource(self, resource: Any) -> None:
         """Add what a resource asks for (`get_smem_requirements`), and the barriers of its pipeline."""
-        known = {id(a) for piece in self._pieces for row in piece for a in row}
+        members = {id(a) for piece in self._pieces for row in piece for a in row}
         for allocation in resource.get_smem_requirements():
-            if id(allocation) not in known:
+            if id(allocation) not in members:
                 self.add(allocation)
         self.add_barriers(resource)
 
@@ -110,10 +110,10 @@ class SmemAllocator:
     def add_alias_group(self, alternatives: Any) -> None:
         """Add lists of allocations that share memory: each list lies in a row, all of them at one address."""
         self._open()
-        made = [list(row) for row in alternatives]
-        shared = {id(allocation) for row in made for allocation in row}
+        rows = [list(row) for row in alternatives]
+        shared = {id(allocation) for row in rows for allocation in row}
         self._pieces = [p for p in self._pieces if not any(id(a) in shared for row in p for a in row)]
-        self._pieces.append(made)
+        self._pieces.append(rows)
 
     def add_pipeline_group(self, group: Any) -> None:
         """Add the barriers of the members of a pipeline group."""
@@ -167,21 +167,21 @@ class TmemAllocator:
     __kiln_static__ = True
 
     def __init__(self) -> None:
-        self._found: list[TmemAllocation] = []
+        self._allocations: list[TmemAllocation] = []
         self.num_columns = 0
 
     def add(self, allocation: TmemAllocation) -> TmemAllocation:
         """Add columns."""
-        self._found.append(allocation)
+        self._allocations.append(allocation)
         return allocation
 
     def add_resource(self, resource: Any) -> None:
         """Add what a resource asks for (`get_tmem_requirements`)."""
-        self._found += [a for a in resource.get_tmem_requirements() if a not in self._found]
+        self._allocations += [a for a in resource.get_tmem_requirements() if a not in self._allocations]
 
     def compute_layout(self) -> None:
         """Give all allocations their first columns, in the order in which they were added."""
-        for allocation in self._found:
+        for allocation in self._allocations:
             allocation._offset = self.num_columns
             self.num_columns: int = self.num_columns + allocation.num_columns
         most = TMEM_ALLOCATION[1]

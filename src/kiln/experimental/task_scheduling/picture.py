@@ -127,9 +127,9 @@ def _box(call: Call, x: float, y: float, resources: list[Any]) -> list[str]:
     color = cell_color(resources.index(call.resource.members[0]), 1 if call.work is None else 2, len(resources))
     kind = " of a group" if isinstance(call.resource, PipelineGroup) else ""
     work = "a barrier operation" if call.work is None else f"work of the {call.work.side}"
-    made = [rect(x, y, _WIDE, _HIGH, color, "#555555", f"{call}: {work}{kind}")]
-    made.append(text_at(x + _WIDE / 2, y + 14, call.resource.name[:16], 11))
-    return [*made, text_at(x + _WIDE / 2, y + 28, call.name[:16], 11)]
+    parts = [rect(x, y, _WIDE, _HIGH, color, "#555555", f"{call}: {work}{kind}")]
+    parts.append(text_at(x + _WIDE / 2, y + 14, call.resource.name[:16], 11))
+    return [*parts, text_at(x + _WIDE / 2, y + 28, call.name[:16], 11)]
 
 
 def _arrow(x: float, y: float, x2: float, y2: float, resource: Any) -> str:

@@ -116,9 +116,9 @@ class PipelineConfig:
 
     def with_producers(self, arrivals: int) -> PipelineConfig:
         """Return the config of a pipeline whose stages so many arrivals fill."""
-        made = copy.copy(self)
-        made.producer_group = pipeline.CooperativeGroup(pipeline.Agent.Thread, arrivals)
-        return made
+        copied = copy.copy(self)
+        copied.producer_group = pipeline.CooperativeGroup(pipeline.Agent.Thread, arrivals)
+        return copied
 
     def make(self, barriers: Any, consuming_warps: int) -> Any:
         """Return the pipeline, with initialised barriers that nobody has synchronised on."""
@@ -138,16 +138,16 @@ class PipelineConfig:
         if self.mcast_mode_mn is not None and self.producer_kind == "tma":
             how["mcast_mode_mn"] = self.mcast_mode_mn
         kind = "PipelineCpAsync" if self.producer_op is PipelineOp.AsyncLoad else kind
-        made = getattr(pipeline, kind).create(**how)
+        created = getattr(pipeline, kind).create(**how)
         if self.kind == "tma_async" and not self.in_cluster:
             # a group of as many threads as the tasks have: all arrive; else one of each warp
             every = self.consumer_group.size == 32 * consuming_warps
-            return dataclasses.replace(made, is_signaling_thread=None if every else arch.lane_idx() == 0)
+            return dataclasses.replace(created, is_signaling_thread=None if every else arch.lane_idx() == 0)
         if self.kind == "umma_umma":
             arrival = UmmaArrival(cta_group(layout))
-            made = dataclasses.replace(made, sync_object_empty=made.sync_object_empty.arrived_by(arrival))
-            return dataclasses.replace(made, consumer_mask=made.producer_mask)
-        return made
+            created = dataclasses.replace(created, sync_object_empty=created.sync_object_empty.arrived_by(arrival))
+            return dataclasses.replace(created, consumer_mask=created.producer_mask)
+        return created
 
     def leads(self, producing: bool, waiting: bool = False) -> Any:
         """Return whether this CTA executes the barrier operations of a side: a bool, or a Boolean of the kernel.
@@ -196,7 +196,7 @@ class Pipelines:
     __kiln_static__ = True
 
     def __init__(self) -> None:
-        self.found: dict[Any, Any] = {}
+        self.by_resource: dict[Any, Any] = {}
         self.full_followers: set[Any] = set()
         """Members that are full by the barrier of the first, which the first's arrivals complete (Fork)."""
         self.announced_late: set[Any] = set()
@@ -206,11 +206,11 @@ class Pipelines:
 
     def share(self, group: Any) -> None:
         """Let the members of a group use one barrier on the side that a single task drives."""
-        first = self.found[group.members[0]]
+        first = self.by_resource[group.members[0]]
         if group.mode is PipelineGroupMode.Fork and first.sync_object_full.announces:
             self.announced_late.add(group.members[0])
         for member in group.members[1:]:
-            pipe = self.found[member]
+            pipe = self.by_resource[member]
             if group.mode is PipelineGroupMode.Fork:
                 self.full_followers.add(member)
                 pipe = dataclasses.replace(pipe, sync_object_full=first.sync_object_full)
@@ -220,7 +220,7 @@ class Pipelines:
             if group.mode is PipelineGroupMode.FusedMerge:
                 kind = pipe.sync_object_full.arrival
                 pipe = dataclasses.replace(pipe, sync_object_full=first.sync_object_full.arrived_by(kind))
-            self.found[member] = pipe
+            self.by_resource[member] = pipe
 
 
 def fused(group: Any) -> PipelineConfig:

@@ -40,12 +40,12 @@ def check_progress(tasks: list[Task], graph: dict[Any, Any]) -> None:
         call, resource = steps[task][at[task]]
         if call.name not in ("acquire", "wait"):
             return []
-        wanted = done[task, call.name, resource] + 1
+        needed = done[task, call.name, resource] + 1
         arrives = "commit" if call.name == "wait" else "release"
         if call.name == "acquire":
-            wanted -= resource.pipeline_config.num_stages
+            needed -= resource.pipeline_config.num_stages
         others = [t for t in tasks if (arrives, resource) in sides[t]]
-        return [other for other in others if done[other, arrives, resource] < wanted]
+        return [other for other in others if done[other, arrives, resource] < needed]
 
     moved = True
     while moved:
@@ -92,9 +92,9 @@ def _steps(tasks: list[Task]) -> dict[Task, list[tuple[Call, Any]]]:
     counts = {_count(loop) for loop in loops}
     if len(counts) == 1 and not kinds & {"first", "last", "every"}:
         # all loops are as long, and all iterations the same: a few rounds over the stages show what all do
-        known = next(iter(counts))
+        least = next(iter(counts))
         rounds = 2 * max((r.pipeline_config.num_stages for t in tasks for r in _pipelined(t)), default=0) + 1
-        lengths = {id(loop): min(known, rounds) if isinstance(known, int) else rounds for loop in loops}
+        lengths = {id(loop): min(least, rounds) if isinstance(least, int) else rounds for loop in loops}
     elif all(isinstance(count, int) and count <= _MOST for count in counts):
         lengths = {id(loop): _count(loop) for loop in loops}
     else:

@@ -88,16 +88,16 @@ class Schedule:
 
     def nodes(self) -> list[Call | Block]:
         """Return all operations and blocks, in the order of the source."""
-        found: list[Call | Block] = []
+        listed: list[Call | Block] = []
 
         def walk(block: Block) -> None:
             for node in block.body:
-                found.append(node)
+                listed.append(node)
                 if isinstance(node, Block):
                     walk(node)
 
         walk(self.root)
-        return found
+        return listed
 
     def calls(self) -> list[Call]:
         """Return all operations, in the order of the source."""
@@ -140,14 +140,14 @@ def schedule(fn: Callable[..., Any]) -> Callable[..., Schedule]:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Schedule:
-        made = Schedule(fn.__name__)
+        schedule = Schedule(fn.__name__)
         before = getattr(_active, "stack", [])
-        _active.stack = [made.root]
+        _active.stack = [schedule.root]
         try:
             fn(*args, **kwargs)
         finally:
             _active.stack = before
-        return made
+        return schedule
 
     return call
 

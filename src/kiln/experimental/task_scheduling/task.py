@@ -69,7 +69,7 @@ class Task:
     def is_selected(self) -> Boolean:
         """Return whether the warp of this thread belongs to the task, in the CTA of the cluster that runs it."""
         warp = arch.make_warp_uniform(arch.warp_idx())
-        found = (warp >= self.warp_idx) & (warp < self.warp_idx + self.num_warps)
+        is_mine = (warp >= self.warp_idx) & (warp < self.warp_idx + self.num_warps)
         if self.run_only_on_cta_id is None:
-            return found
-        return found & (arch.make_warp_uniform(arch.block_idx_in_cluster()) == self.run_only_on_cta_id)
+            return is_mine
+        return is_mine & (arch.make_warp_uniform(arch.block_idx_in_cluster()) == self.run_only_on_cta_id)

@@ -138,7 +138,7 @@ class TaskManager:
             place = self.smem_allocator.barriers.get(resource)
             storage = None if place is None else Array(self.smem_allocator.get(place), dtype=cute.Int64).data_ptr()
             resource._barriers = storage, warps_of(self.tasks, resource, producing=False)
-            pipelines.found[resource] = resource.create_pipeline(config)
+            pipelines.by_resource[resource] = resource.create_pipeline(config)
             del resource._barriers
         for group in groups:
             pipelines.share(group)
@@ -194,10 +194,10 @@ class _Run:
             key = _key(resource, True)
             config = resource.pipeline_config
             if key in self.states and config.in_cluster:
-                _tail(self, self.pipelines.found[resource], key, config.leads(True))
+                _tail(self, self.pipelines.by_resource[resource], key, config.leads(True))
 
     def _prepare(self, resource: Any, producing: bool) -> None:
-        pipe = self.pipelines.found.get(resource)
+        pipe = self.pipelines.by_resource.get(resource)
         key = _key(resource, producing)
         if pipe is None or key in self.states:
             return
@@ -299,7 +299,7 @@ class _Run:
                 self.scheduler.advance_to_next_work()
                 self.work_tile = self.scheduler.get_current_work()
             return
-        pipe = self.pipelines.found.get(queue)
+        pipe = self.pipelines.by_resource.get(queue)
         if pipe is None:
             raise type_error(
                 f"the work queue {queue.name!r} is by cluster launch control and has no pipeline_config",
@@ -323,7 +323,7 @@ class _Run:
     def _barrier(self, call: Call, resource: Any) -> None:
         """Emit a barrier operation of a resource, or of a member of a group."""
         producing = is_producing(call, self.task)
-        pipe = self.pipelines.found.get(resource)
+        pipe = self.pipelines.by_resource.get(resource)
         key = _key(resource, producing)
         name = call.name
         if pipe is None:
@@ -373,7 +373,7 @@ class _Run:
         resource = call.resource
         key = _key(call.resource, is_producing(call, self.task))
         state = self.states.get(key + _HELD, self.states.get(key))
-        pipe = self.pipelines.found.get(call.resource)
+        pipe = self.pipelines.by_resource.get(call.resource)
         offset, start, end, step = loop or (None, None, None, None)
         stage = barrier = None
         if state is not None and pipe is not None:

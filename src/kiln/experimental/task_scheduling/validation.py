@@ -53,11 +53,11 @@ def _warps(tasks: list[Task]) -> None:
                 f"tasks of the warpgroup of warp {first} have different num_registers ({names})",
                 "setmaxnreg is for whole warpgroups: give them one number, or pad with a task",
             )
-    wanted = [task.num_registers for task in tasks for _ in task.warps]
-    known = [count for count in wanted if count is not None]
-    if len(known) == len(wanted) and 32 * sum(known) > REGISTERS:
+    registers = [task.num_registers for task in tasks for _ in task.warps]
+    counts = [count for count in registers if count is not None]
+    if len(counts) == len(registers) and 32 * sum(counts) > REGISTERS:
         raise type_error(
-            f"the tasks ask for {32 * sum(known)} registers", f"num_registers of all threads: at most {REGISTERS}"
+            f"the tasks ask for {32 * sum(counts)} registers", f"num_registers of all threads: at most {REGISTERS}"
         )
 
 
@@ -135,28 +135,28 @@ def _is_shared(
 
 def _upstream(resource: Any, graph: dict[Any, Any]) -> set[Any]:
     """Return all that a resource is made of, directly or not."""
-    found: set[Any] = set()
+    sources: set[Any] = set()
     open_ = [resource]
     while open_:
         for source in graph.get(open_.pop(), ()):
-            if source not in found:
-                found.add(source)
+            if source not in sources:
+                sources.add(source)
                 open_.append(source)
-    return found
+    return sources
 
 
 def _written_before_read(task: Task) -> None:
     """Raise an error for a value that work takes and that no work of the task has returned before."""
-    known: set[str] = set()
+    written: set[str] = set()
     for call in task.schedule.calls():
         for value in (*call.args, *call.kwargs.values()):
-            if isinstance(value, Token) and value.key not in known:
+            if isinstance(value, Token) and value.key not in written:
                 raise type_error(
                     f"task {task.name!r} passes {value.key} to {call}, and no work before it returns that",
                     "a value comes from a consumer_work of the same schedule",
                 )
         if call.work is not None:
-            known |= {Token(call.resource, slot.slot).key for slot in call.work.returns}
+            written |= {Token(call.resource, slot.slot).key for slot in call.work.returns}
 
 
 _ENGINES = ("tma", "umma", "clc")
@@ -205,11 +205,11 @@ def _clusters(tasks: list[Task]) -> None:
 def _dependent_grids(tasks: list[Task], waited: bool) -> None:
     """Raise an error for a task that lets dependent grids start, if no task waits for those before, or only later."""
     names = {task: [c.name for c in task.schedule.calls() if c.work is None] for task in tasks}
-    for task, found in names.items():
-        if waited or "launch_griddep" not in found:
+    for task, calls in names.items():
+        if waited or "launch_griddep" not in calls:
             continue
-        own = "wait_griddep" in found
-        late = own and found.index("wait_griddep") > found.index("launch_griddep")
+        own = "wait_griddep" in calls
+        late = own and calls.index("wait_griddep") > calls.index("launch_griddep")
         if late or not any("wait_griddep" in other for other in names.values()):
             raise type_error(
                 f"task {task.name!r} calls launch_griddep() and {'waits later' if late else 'no task waits'}",
@@ -245,10 +245,10 @@ def _grouped(task: Task) -> None:
 
 
 def _edges(tasks: list[Task], graph: dict[Any, Any]) -> None:
-    known = {*graph, *(source for sources in graph.values() for source in sources)}
+    resources = {*graph, *(source for sources in graph.values() for source in sources)}
     for task in tasks:
         for resource in (*task.src_resources, *task.dst_resources):
-            if resource not in known:
+            if resource not in resources:
                 raise type_error(f"resource {resource.name!r} of task {task.name!r} is not in the dependency graph")
     for target, sources in graph.items():
         for source in sources:
@@ -292,17 +292,17 @@ def _counts(tasks: list[Task]) -> None:
         kinds = config.producer_kind, config.consumer_kind
         for (side, role), kind in zip(sides, kinds, strict=True):
             warps = warps_of(tasks, resource, producing=side == "producer")
-            wanted = getattr(config, f"{side}_group").size
+            arrivals = getattr(config, f"{side}_group").size
             names = ", ".join(repr(t.name) for t in tasks if resource in getattr(t, role)) or "no task"
             if not warps:
                 raise type_error(f"resource {resource.name!r} has a pipeline and no {side} task")
             if (
                 kind == "async"
                 and not config.in_cluster
-                and isinstance(wanted, int)
-                and wanted not in (warps, 32 * warps)
+                and isinstance(arrivals, int)
+                and arrivals not in (warps, 32 * warps)
             ):
                 raise type_error(
-                    f"the {side}_group of {resource.name!r} has {wanted} arrivals, and its tasks ({names}) have {warps} warps",
+                    f"the {side}_group of {resource.name!r} has {arrivals} arrivals, and its tasks ({names}) have {warps} warps",
                     f"{32 * warps} threads, or {warps} if one thread of each warp arrives",
                 )

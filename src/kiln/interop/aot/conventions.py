@@ -53,10 +53,10 @@ class EntryPoints:
 
     def check(self, signature: Signature) -> None:
         """Refuse outputs that are no tensors, and parameters that a framework cannot pass."""
-        known = {each.name: each for each in signature.parameters}
+        by_name = {each.name: each for each in signature.parameters}
         for what, names in (("outputs", self.outputs), ("mutates", self.mutates or ())):
             for name in names:
-                if name not in known or known[name].kind != "tensor":
+                if name not in by_name or by_name[name].kind != "tensor":
                     tensors = [each.name for each in signature.parameters if each.kind == "tensor"]
                     raise _wrong(f"{what} names {name!r}", f"tensors are {', '.join(tensors)}")
         if signature.results[0] != plan.NO_RESULT and (self.torch or self.jax):
@@ -66,8 +66,8 @@ class EntryPoints:
                 for each in signature.parameters:
                     _kind(each, name)
         if self.torch:
-            for name, made in self.outputs.items():
-                _output(name, made, self._inputs(signature), known[name])
+            for name, output in self.outputs.items():
+                _output(name, output, self._inputs(signature), by_name[name])
 
     def _inputs(self, signature: Signature) -> list[Parameter]:
         """Return the parameters that a framework passes."""
@@ -124,10 +124,10 @@ class EntryPoints:
             "kernel": data.symbol(thunks.KERNEL),
             "meta": data.symbol(thunks.META),
         }
-        known = {each.name: each for each in parameters}
+        by_name = {each.name: each for each in parameters}
         if outputs:
-            made = [(_output(each, self.outputs[each], inputs, known[each]), {}) for each in outputs]
-            addresses["outputs"] = data.records(made)
+            placed = [(_output(each, self.outputs[each], inputs, by_name[each]), {}) for each in outputs]
+            addresses["outputs"] = data.records(placed)
         types: list[tuple[Any, dict[str, Symbol]]] = []
         for theirs, ours in TORCH_NAMES.items():
             if not theirs.endswith("_x2"):
@@ -213,11 +213,11 @@ def _output(name: str, described: Any, inputs: Sequence[Parameter], parameter: P
             f"the output {name!r} is to be {described!r}", f"name an input that it is like, or pass {extents_hint}"
         )
     ranks = {each.name: len(each.about.get("shape", ())) for each in inputs}
-    found = extents(described, kinds, ranks)
-    if isinstance(found, str):
-        raise _wrong(f"the output {name!r} {found}", EXTENT_RULE)
+    places = extents(described, kinds, ranks)
+    if isinstance(places, str):
+        raise _wrong(f"the output {name!r} {places}", EXTENT_RULE)
     record.rank = rank
-    for place, extent in enumerate(found):
+    for place, extent in enumerate(places):
         record.extents[place] = tuple(extent)
     return record
 

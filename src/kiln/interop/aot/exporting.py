@@ -49,8 +49,8 @@ def export_to_c(
                 "name for TVM-FFI",
                 "pass either file_name and function_prefix, or function_name",
             )
-        made, _ = object_and_header([compiled], EntryPoints(tvm_ffi=check_name(function_name, "function name")))
-        write_whole(path, object_file(made))
+        built, _ = object_and_header([compiled], EntryPoints(tvm_ffi=check_name(function_name, "function name")))
+        write_whole(path, object_file(built))
         return
     if not file_name:
         raise type_error(
@@ -63,10 +63,10 @@ def export_to_c(
             "name the folder first: export_to_c(folder, name)",
         )
     prefix = check_name(function_prefix or file_name, "prefix")
-    made, text = object_and_header([compiled], EntryPoints(c=prefix))
+    built, text = object_and_header([compiled], EntryPoints(c=prefix))
     with contextlib.suppress(FileExistsError), _explained(path):
         os.makedirs(path, exist_ok=True)
-    write_whole(os.path.join(path, f"{file_name}.o"), object_file(made))
+    write_whole(os.path.join(path, f"{file_name}.o"), object_file(built))
     write_whole(os.path.join(path, f"{file_name}.h"), text.encode())
 
 
@@ -110,8 +110,8 @@ def export(
     archs = archs or [""]
     operator = getattr(function, "for_export", None)
     if operator is not None:
-        function, known, outputs, mutates = operator
-        name = name or known
+        function, name_of_operator, outputs, mutates = operator
+        name = name or name_of_operator
         conventions = dict.fromkeys([*conventions, "torch"])
     path = os.fspath(to)
     stem, kind = os.path.splitext(path)
@@ -141,13 +141,13 @@ def export(
     for arch in archs:
         chosen = [GPUArch(arch)] if arch not in ("", "cpu") else []
         target = {"": None, "cpu": "cpu"}.get(arch, "nvidia")
-        made = compile(function, *args, options=[*common, *chosen], target=target, **kwargs)
-        compiled.append(getattr(made, "compiled", made))
-    made, text = object_and_header(compiled, names, ptx)
+        jitted = compile(function, *args, options=[*common, *chosen], target=target, **kwargs)
+        compiled.append(getattr(jitted, "compiled", jitted))
+    object_, text = object_and_header(compiled, names, ptx)
     with _explained(os.path.dirname(path)):
         os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
     written = [stem + kind]
-    write_whole(written[0], library_file(made) if kind == ".so" else object_file(made))
+    write_whole(written[0], library_file(object_) if kind == ".so" else object_file(object_))
     if text:
         written.append(f"{stem}.h")
         write_whole(written[1], text.encode())
@@ -156,13 +156,13 @@ def export(
 
 def portable_of(compiled: CompiledFunction[Any], ptx: bool = True) -> Portable:
     """Return the code of a compiled function; refuses code that runs in this process only."""
-    found = compiled.executable.portable(ptx)
-    if found is None:
+    portable = compiled.executable.portable(ptx)
+    if portable is None:
         raise type_error(
             f"{compiled.function_name} is instrumented code, which cannot be exported",
             "compile it without the sanitizer",
         )
-    return found
+    return portable
 
 
 def object_and_header(
@@ -215,8 +215,8 @@ def object_and_header(
         "traced": traced.hexdigest(),
         "sizes": {each.architecture: each.image_bytes for each in portables},
     }
-    made = build(portables, signature, processor, metadata, names)
-    return made, header(names.c, signature, version(), architectures) if names.c else ""
+    built = build(portables, signature, processor, metadata, names)
+    return built, header(names.c, signature, version(), architectures) if names.c else ""
 
 
 @contextlib.contextmanager

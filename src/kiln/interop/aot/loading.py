@@ -55,19 +55,19 @@ def _read(path: str, foreign: bool) -> tuple[bytes, dict[str, dict[str, Any]]]:
             f"cannot load {path}: {reason.strerror}", hint="give the path of a file that export_to_c wrote"
         ) from None
     try:
-        known = metadata(data, foreign)
+        described = metadata(data, foreign)
     except elf.NotElf as reason:
         raise DSLRuntimeError(f"{path} {reason}", hint="export the function again") from None
-    if not known:
+    if not described:
         raise DSLRuntimeError(
             f"{path} has no functions that Kiln exported",
             hint="give an object that export_to_c wrote, or a library of such",
         )
-    for about in known.values():
+    for about in described.values():
         if about["abi"] > ABI:
             exported = f"{path} was exported by Kiln {about['kiln']} with version {about['abi']} of the format"
             raise DSLRuntimeError(f"{exported}, and this Kiln knows versions up to {ABI}", hint="install a newer Kiln")
-    return data, known
+    return data, described
 
 
 def read_metadata(file_path: Any) -> dict[str, dict[str, Any]]:
@@ -78,7 +78,7 @@ def read_metadata(file_path: Any) -> dict[str, dict[str, Any]]:
 def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
     """Load the functions of an exported object, or of a shared library linked from such objects."""
     path = os.fspath(file_path)
-    data, known = _read(path, foreign=False)
+    data, described = _read(path, foreign=False)
     is_library = elf.File(data).kind == elf.SHARED
     if not is_whole(data):
         raise DSLRuntimeError(
@@ -93,12 +93,12 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
         except OSError as reason:
             raise DSLRuntimeError(f"cannot load {path}: {reason}", hint="link it anew") from None
     else:
-        address_of = _linked(data, known)
+        address_of = _linked(data, described)
     if enable_tvm_ffi:
-        return _tvm_module(path, known, address_of)
+        return _tvm_module(path, described, address_of)
     DSL.caller.prepare()
     DSL.caller.wait()  # native code takes the calls, as those of compiled functions
-    return Module(path, {name: _loaded(name, about, address_of) for name, about in known.items()})
+    return Module(path, {name: _loaded(name, about, address_of) for name, about in described.items()})
 
 
 def _loaded(name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> Any:
@@ -162,7 +162,7 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
         raise elf.NotElf(
             f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {own}"
         )
-    found: dict[str, dict[str, Any]] = {}
+    by_function: dict[str, dict[str, Any]] = {}
     symbols = file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB)
     names = {symbol.name for symbol in symbols}
     for symbol in symbols:
@@ -171,10 +171,10 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
             function = symbol.name.removeprefix(META)
             at = symbol.value - header.address + header.offset
             end = at + symbol.size
-            found[function] = about = _parsed(data[at:end], len(data) >= end)
+            by_function[function] = about = _parsed(data[at:end], len(data) >= end)
             if "entry_points" not in about:  # a file of the first format: its symbols tell
                 about["entry_points"] = ["tvm_ffi"] if f"__tvm_ffi_{function}" in names else ["c"]
-    return found
+    return by_function
 
 
 _FIELDS = {
@@ -213,9 +213,9 @@ def _opened(path: str) -> Callable[[str], int]:
     return address_of
 
 
-def _linked(data: bytes, known: Mapping[str, Any]) -> Callable[[str], int]:
+def _linked(data: bytes, described: Mapping[str, Any]) -> Callable[[str], int]:
     exports: list[str] = []
-    for name, about in known.items():
+    for name, about in described.items():
         exports += [f"__kiln_slots_{name}", *([f"__tvm_ffi_{name}"] if "tvm_ffi" in about["entry_points"] else [])]
     try:
         library = jit.Library(data, tuple(exports), imports=_tvm_functions() if b"TVMFFI" in data else None)
@@ -228,14 +228,14 @@ def _tvm_functions() -> dict[str, int]:
     """Return addresses of TVM-FFI's functions that objects of the first release refer to; 0 for missing ones."""
     tvm_ffi = packages.loaded("tvm_ffi")
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi()) if tvm_ffi is not None else ctypes.CDLL(None)
-    found = {name: getattr(library, name, None) for name in TVM_FFI.values()}
-    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 if f else 0 for name, f in found.items()}
+    functions = {name: getattr(library, name, None) for name in TVM_FFI.values()}
+    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 if f else 0 for name, f in functions.items()}
 
 
-def _tvm_module(path: str, known: Mapping[str, Any], address_of: Callable[[str], int]) -> Module:
+def _tvm_module(path: str, described: Mapping[str, Any], address_of: Callable[[str], int]) -> Module:
     tvm_ffi = packages.load("tvm_ffi")
     functions: dict[str, Any] = {}
-    for name, about in known.items():
+    for name, about in described.items():
         if "tvm_ffi" in about["entry_points"]:
             address = address_of(f"__tvm_ffi_{name}")
             functions[name] = tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=address_of)
@@ -350,10 +350,10 @@ class LoadedFunction(CompiledFunction):
             return False
         if settings.get("KILN_AOT_STRICT"):
             return False
-        found = node.key
-        same = found.dtype is expected.dtype and len(found.shape) == len(expected.shape)
-        reachable = found.memspace is expected.memspace or self.target == "cpu"
-        return same and reachable and found.formats == expected.formats
+        key = node.key
+        same = key.dtype is expected.dtype and len(key.shape) == len(expected.shape)
+        reachable = key.memspace is expected.memspace or self.target == "cpu"
+        return same and reachable and key.formats == expected.formats
 
     def __repr__(self) -> str:
         return f"<exported function {self.function_name}({', '.join(self.names)})>"

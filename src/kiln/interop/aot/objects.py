@@ -118,17 +118,17 @@ def build(
     return elf.linked(_with_parts(objects, parts.values(), processor), {*thunks.names, meta})
 
 
-def object_file(made: elf.Object) -> bytes:
+def object_file(object_: elf.Object) -> bytes:
     """Return the file of an object, with a checksum."""
     check = elf.Section(CHECK, elf.EXCLUDE)
     check.append(_CHECK_HEAD + bytes(_DIGEST))
-    made.sections.append(check)
-    return _signed(elf.written(made))
+    object_.sections.append(check)
+    return _signed(elf.written(object_))
 
 
-def library_file(made: elf.Object) -> bytes:
+def library_file(object_: elf.Object) -> bytes:
     """Return the file of a shared library, with a checksum."""
-    data, loaded = shared_library.written(made)
+    data, loaded = shared_library.written(object_)
     check = _LIBRARY_CHECK.pack(_CHECK_HEAD, len(data), loaded, bytes(_DIGEST))
     return _signed(data[: shared_library.FREE] + check + data[shared_library.FREE + len(check) :])
 
@@ -141,13 +141,13 @@ def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor:
     while True:
         defined = {symbol.name for each in objects for symbol in each.symbols if symbol.is_defined}
         needed = {symbol.name for each in objects for symbol in each.symbols if not symbol.is_defined} - defined
-        found = [code for code in rest if not needed.isdisjoint(exports[id(code)])]
-        if not found:
+        matching = [code for code in rest if not needed.isdisjoint(exports[id(code)])]
+        if not matching:
             missing = sorted(name for name in needed if name.startswith("kiln_"))
             if missing:
                 raise DSLRuntimeError(f"the code needs {', '.join(missing)}, which exported code does not have")
             return objects
-        for code in found:
+        for code in matching:
             rest.remove(code)
             objects = [*objects, elf.read(jit.object_of(code, processor))]
 

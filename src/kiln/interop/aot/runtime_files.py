@@ -110,7 +110,7 @@ def archive(members: Mapping[str, bytes], symbols: Mapping[str, Sequence[str]]) 
         head = f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
         return head + data + b"\n" * (len(data) % 2)
 
-    names = [(symbol, name) for name, found in symbols.items() for symbol in found]
+    names = [(symbol, name) for name, of_name in symbols.items() for symbol in of_name]
     text = b"".join(symbol.encode() + b"\0" for symbol, _ in names)
     at = 8 + len(member("/", bytes(4 + 4 * len(names)) + text))
     places: dict[str, int] = {}
@@ -129,18 +129,18 @@ def runtime_archive(host_target: str = "") -> bytes:
     data = elf.Data(number)
     data.constant(struct.pack("<i", number), 4, machine.symbol)
     objects = [elf.read(jit.object_of(runtime, processor)), data.object()]
-    made = elf.written(elf.linked(objects, runtime.exports))
-    return archive({"runtime.o": made}, {"runtime.o": runtime.exports})
+    runtime_object = elf.written(elf.linked(objects, runtime.exports))
+    return archive({"runtime.o": runtime_object}, {"runtime.o": runtime.exports})
 
 
 def root() -> str:
     """Return the folder of these files; makes it."""
-    made = os.path.join(cache_folder.lasting_directory(), f"aot-{cache.sources_hash()[:16]}")
-    if not os.path.exists(os.path.join(made, "include", HEADER)):
-        _make(os.path.join(made, "include"))
+    folder = os.path.join(cache_folder.lasting_directory(), f"aot-{cache.sources_hash()[:16]}")
+    if not os.path.exists(os.path.join(folder, "include", HEADER)):
+        _make(os.path.join(folder, "include"))
         errors = ",\n".join(f"  CuteDSLRT_Error_{name} = {number}" for number, name in enumerate(ERRORS))
-        write_whole(os.path.join(made, "include", HEADER), (_HEADER % errors).encode())
-    return made
+        write_whole(os.path.join(folder, "include", HEADER), (_HEADER % errors).encode())
+    return folder
 
 
 def _make(folder: str) -> None:
@@ -179,7 +179,7 @@ def cmake_folder() -> str:
 
     folder = os.path.join(root(), "cmake")
     values = {"VERSION": version(), "PYTHON": sys.executable, "LIBDIR": library_folder(), "LIBRARY": LIBRARY}
-    text = re.sub(r"@([A-Z]+)@", lambda found: _quoted(values[found[1]]), _CMAKE)
+    text = re.sub(r"@([A-Z]+)@", lambda match: _quoted(values[match[1]]), _CMAKE)
     _make(folder)
     write_whole(os.path.join(folder, "KilnConfig.cmake"), text.encode())
     return folder

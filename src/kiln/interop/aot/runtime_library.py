@@ -57,11 +57,11 @@ def destroy(module: Ptr[Module]) -> None:
 
 
 @runtime.export
-def Module_Create_From_Bytes(made: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, libraries: Ptr[Ptr], count: u64) -> i32:
+def Module_Create_From_Bytes(result: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, libraries: Ptr[Ptr], count: u64) -> i32:
     """Load a copy of an object, and shared libraries by their paths."""
-    if made == None or (bytes_ == None and count == 0) or (count != 0 and libraries == None):
+    if result == None or (bytes_ == None and count == 0) or (count != 0 and libraries == None):
         return memory_linker.INVALID_ARGUMENT
-    made[0] = None
+    result[0] = None
     module = Ptr[Module](calloc(1, size_of(Module)))
     if module == None:
         return memory_linker.NO_MEMORY
@@ -89,7 +89,7 @@ def Module_Create_From_Bytes(made: Ptr[Ptr[Module]], bytes_: Ptr, size: u64, lib
     if status != 0:
         destroy(module)
         return status
-    made[0] = module
+    result[0] = module
     return 0
 
 
@@ -112,11 +112,11 @@ def read_file(path: Ptr, size: Ptr[u64]) -> Ptr:
 
 
 @runtime.export
-def Module_Load(made: Ptr[Ptr[Module]], path: Ptr) -> i32:
+def Module_Load(result: Ptr[Ptr[Module]], path: Ptr) -> i32:
     """Load a file: an object or a shared library."""
-    if made == None or path == None:
+    if result == None or path == None:
         return memory_linker.INVALID_ARGUMENT
-    made[0] = None
+    result[0] = None
     size = local(u64)
     paths = local(Ptr, 1)
     contents = read_file(path, size)
@@ -126,9 +126,9 @@ def Module_Load(made: Ptr[Ptr[Module]], path: Ptr) -> i32:
     status = i32(0)
     if is_library:
         paths[0] = path
-        status = Module_Create_From_Bytes(made, None, 0, Ptr[Ptr](paths), 1)
+        status = Module_Create_From_Bytes(result, None, 0, Ptr[Ptr](paths), 1)
     else:
-        status = Module_Create_From_Bytes(made, contents, size[0], None, 0)
+        status = Module_Create_From_Bytes(result, contents, size[0], None, 0)
     free(contents)
     return status
 
@@ -136,16 +136,16 @@ def Module_Load(made: Ptr[Ptr[Module]], path: Ptr) -> i32:
 @native
 def symbol_of(module: Ptr[Module], name: Ptr) -> u64:
     """Return the address of a global symbol, or 0."""
-    found = local(u64)
+    place = local(u64)
     for number in range(module.symbol_count):
         symbol = ref(module.symbols)[number]
         if symbol.info >> 4 == 1 and symbol.section != 0 and strcmp(module.names + u64(symbol.name), name) == 0:
-            if memory_linker.resolve(module, number, found) == 0:
-                return found[0]
+            if memory_linker.resolve(module, number, place) == 0:
+                return place[0]
     for number in range(module.library_count):
-        found[0] = address(dlsym(module.libraries[number], name))
-        if found[0] != 0:
-            return found[0]
+        place[0] = address(dlsym(module.libraries[number], name))
+        if place[0] != 0:
+            return place[0]
     return 0
 
 
@@ -160,17 +160,17 @@ def joined(memory: Ptr, before: Ptr, name: Ptr, after: Ptr) -> None:
 
 
 @runtime.export
-def Module_Get_Function(made: Ptr[u64], module: Ptr[Module], name: Ptr) -> i32:
+def Module_Get_Function(result: Ptr[u64], module: Ptr[Module], name: Ptr) -> i32:
     """Find a function by the prefix that it was exported with."""
-    if made == None or module == None or name == None:
+    if result == None or module == None or name == None:
         return memory_linker.INVALID_ARGUMENT
-    made[0] = 0
+    result[0] = 0
     if strlen(name) > 4096:
         return memory_linker.NOT_FOUND
     memory = Ptr(local(u8, 4200))
     joined(memory, text("__kiln_packed_"), name, text(""))
-    found = symbol_of(module, memory)
-    if found == 0:
+    place = symbol_of(module, memory)
+    if place == 0:
         return memory_linker.NOT_FOUND
     joined(memory, text(""), name, text("_Kernel_Module_Unload"))
     unload = symbol_of(module, memory)
@@ -179,7 +179,7 @@ def Module_Get_Function(made: Ptr[u64], module: Ptr[Module], name: Ptr) -> i32:
         module.unloads = larger
         larger[module.unload_count] = unload
         module.unload_count += 1
-    made[0] = found
+    result[0] = place
     return 0
 
 

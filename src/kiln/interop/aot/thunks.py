@@ -152,13 +152,13 @@ def _take(
     if any(each.kind == "tuple" for each in passed):
         return b.i64(1)
     i64 = int_type(64)
-    found = b.alloca(int_type(64))
+    slot = b.alloca(int_type(64))
     absent = b.i64(0)
     for each, value in zip(passed, arguments, strict=True):
         if each.kind == "tensor":
             null = b.compare("eq", b.value("llvm.ptrtoint", i64, (value,)), b.i64(0))
             absent = b.binary("ori", absent, b.value("arith.extui", i64, (null,)))
-    b.store(absent, found)
+    b.store(absent, slot)
     there = b.if_(b.compare("eq", absent, b.i64(0)))
     wrong = there.i64(0)
     for record in signature.ambient:
@@ -172,8 +172,8 @@ def _take(
             there.store(value, place)
         else:
             wrong = there.binary("ori", wrong, _take_tensor(there, each, value, place))
-    there.store(wrong, found)
-    return b.load(i64, found)
+    there.store(wrong, slot)
+    return b.load(i64, slot)
 
 
 def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Value) -> ir.Value:

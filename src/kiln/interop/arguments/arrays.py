@@ -100,12 +100,12 @@ def leading_mode(shape: Ptr[i64], strides: Ptr[i64], rank: i64) -> i64:
 
     Of several modes of stride 1 it is the last whose extent is not 1, else the last.
     """
-    found = i64(-1)
+    leading = i64(-1)
     for mode in range(rank):
         if strides[mode] == 1:
-            if found < 0 or shape[mode] != 1 or shape[found] == 1:
-                found = mode
-    return found
+            if leading < 0 or shape[mode] != 1 or shape[leading] == 1:
+                leading = mode
+    return leading
 
 
 @inline
@@ -256,40 +256,40 @@ def is_empty(tensor: Ptr[DLTensor]) -> bool:
 
 
 @native
-def read_tensor(known: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
+def read_tensor(kind: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
     """Fill a DLTensor for an array of a registered type; False if it is not what lies in its memory."""
-    if Ptr[u64](Ptr(at(value, known.inner)) + known.bits)[0] & known.refused != 0:
+    if Ptr[u64](Ptr(at(value, kind.inner)) + kind.bits)[0] & kind.refused != 0:
         return False
-    if known.read(value, tensor) != 0:
+    if kind.read(value, tensor) != 0:
         cpython.PyErr_Clear()
         return False
     return tensor.data + tensor.offset != 0 or is_empty(tensor)
 
 
 @inline
-def count_write(known, value):
+def count_write(kind, value):
     """Count a write to an array of a registered type, if its framework counts writes to it."""
-    inner = Ptr[u64](Ptr(value) + known.inner)
-    if known.counted != 0 and Ptr[u64](Ptr(inner[0]) + known.bits)[0] & known.counted != 0:
-        known.count_write(inner)
+    inner = Ptr[u64](Ptr(value) + kind.inner)
+    if kind.counted != 0 and Ptr[u64](Ptr(inner[0]) + kind.bits)[0] & kind.counted != 0:
+        kind.count_write(inner)
 
 
 @calls.export
 def note_write(value: Ptr[Object]) -> None:
     """Count a write to an object, if it is an array whose framework counts them."""
-    known = process.place
+    types = process.place
     if value == None:
         return
     for number in range(ARRAYS):
-        if value.kind == known.arrays[number].type:
-            count_write(known.arrays[number], value)
+        if value.kind == types.arrays[number].type:
+            count_write(types.arrays[number], value)
 
 
 @native
-def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayType], place: Ptr[u64]) -> bool:
+def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], kind: Ptr[ArrayType], place: Ptr[u64]) -> bool:
     """Read an array through its framework's DLPack functions. Returns whether it matches."""
     tensor = local(DLTensor)
-    if not read_tensor(known, value, tensor):
+    if not read_tensor(kind, value, tensor):
         return False
     if i64(tensor.type) != record.dlpack or i64(tensor.rank) != record.rank:
         return False
@@ -300,28 +300,28 @@ def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayTy
     if not fit(record, tensor.data + tensor.offset, tensor.shape, tensor.strides, place):
         return False
     if record.flags & WRITTEN != 0:
-        count_write(known, value)
+        count_write(kind, value)
     return True
 
 
 @native
 def take_array(record: Ptr[ArrayRecord], value: Ptr[Object], place: Ptr[u64]) -> bool:
     """Read an array of any registered type. Returns whether it matches."""
-    known = process.place
+    types = process.place
     kind = value.kind
-    if kind == known.ndarray:
+    if kind == types.ndarray:
         return take_numpy(record, Ptr[NumpyArray](value), place)
     for number in range(PREPARED):
-        if kind == known.prepared[number].type:
-            if not take_prepared(record, value, known.prepared[number].slot, place):
+        if kind == types.prepared[number].type:
+            if not take_prepared(record, value, types.prepared[number].slot, place):
                 return False
-            slot = known.prepared[number].array_slot
+            slot = types.prepared[number].array_slot
             if record.flags & WRITTEN != 0 and slot != 0:
                 note_write(at(value, slot))
             return True
     for number in range(ARRAYS):
-        if kind == known.arrays[number].type:
-            return take_tensor(record, value, known.arrays[number], place)
+        if kind == types.arrays[number].type:
+            return take_tensor(record, value, types.arrays[number], place)
     return False
 
 
@@ -340,9 +340,9 @@ def take_ambient(value: Ptr[Object], place: Ptr[u64]) -> bool:
 @calls.export
 def read_array(value: Ptr[Object], about: Ptr[ArrayFacts]) -> bool:
     """Read an array of a registered type; False for other values."""
-    known = process.place
+    types = process.place
     kind = value.kind
-    if kind == known.ndarray:
+    if kind == types.ndarray:
         array = Ptr[NumpyArray](value)
         rank = i64(array.rank)
         about.kind = NUMPY
@@ -356,9 +356,9 @@ def read_array(value: Ptr[Object], about: Ptr[ArrayFacts]) -> bool:
         about.device = plan.CPU
         return True
     for number in range(ARRAYS):
-        if kind == known.arrays[number].type:
+        if kind == types.arrays[number].type:
             tensor = local(DLTensor)
-            if not read_tensor(known.arrays[number], value, tensor):
+            if not read_tensor(types.arrays[number], value, tensor):
                 return False
             rank = i64(tensor.rank)
             if rank != 0 and tensor.strides == None:
@@ -371,7 +371,7 @@ def read_array(value: Ptr[Object], about: Ptr[ArrayFacts]) -> bool:
             about.rank = rank
             about.shape = tensor.shape
             about.strides = tensor.strides
-            about.stream = known.arrays[number].stream
+            about.stream = types.arrays[number].stream
             about.device = device
             return True
     return False

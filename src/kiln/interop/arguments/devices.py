@@ -21,23 +21,23 @@ def following(record):
 @native
 def enter_another(header: Ptr[Plan], slots: Ptr) -> bool:
     """Push the context of the first array's device unless it is current. Returns whether it was pushed."""
-    known = ref(process.place).devices
+    driver = ref(process.place).devices
     record = header.records
     for _ in range(header.record_count):
         if record.kind == plan.ARRAY and Ptr[ArrayRecord](record).flags & plan.LAUNCHES != 0:
             current = local(i32)
-            wanted = local(i32)
+            device = local(i32)
             where = Ptr[u64](slots + record.slot)[0]
-            if known.cuPointerGetAttribute(wanted, i32(_DEVICE_ORDINAL), where) != 0:  # the driver does not know it
+            if driver.cuPointerGetAttribute(device, i32(_DEVICE_ORDINAL), where) != 0:  # the driver does not know it
                 return False
-            if known.cuCtxGetDevice(current) == 0 and current[0] == wanted[0]:
+            if driver.cuCtxGetDevice(current) == 0 and current[0] == device[0]:
                 return False
-            if u32(wanted[0]) >= DEVICES:
+            if u32(device[0]) >= DEVICES:
                 return False
-            context = ref(known.contexts)[i64(wanted[0])]
-            if context[0] == 0 and known.cuDevicePrimaryCtxRetain(context, wanted[0]) != 0:
+            context = ref(driver.contexts)[i64(device[0])]
+            if context[0] == 0 and driver.cuDevicePrimaryCtxRetain(context, device[0]) != 0:
                 return False
-            return known.cuCtxPushCurrent_v2(context[0]) == 0
+            return driver.cuCtxPushCurrent_v2(context[0]) == 0
         record = following(record)
     return False
 

@@ -70,13 +70,13 @@ def slot_offset(kind: type, slot: str) -> int:
     descriptor = kind.__dict__.get(slot)
     if type(descriptor).__name__ != "member_descriptor":
         return 0
-    found = _MemberDescriptor.from_address(id(descriptor))
-    if found.owner != id(kind) or not found.member or found.member[0].name != slot.encode():
+    member = _MemberDescriptor.from_address(id(descriptor))
+    if member.owner != id(kind) or not member.member or member.member[0].name != slot.encode():
         return 0
-    return found.member[0].offset
+    return member.member[0].offset
 
 
-def _layout_is_known() -> bool:
+def _layout_matches() -> bool:
     """Return whether Python's objects have the layout that native code assumes."""
 
     class Probe:
@@ -103,7 +103,7 @@ def begin_loading(load: Callable[..., Callable[[], Any]]) -> EngineLoader | None
     """Begin to load the engine of this process; None where it cannot work."""
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return None
-    if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little" or not _layout_is_known():
+    if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little" or not _layout_matches():
         return None
     try:
         return EngineLoader(load, {name: _pointer_of(getattr(ctypes.pythonapi, name)) for name in API})
@@ -180,7 +180,7 @@ class Engine:
         self._process.none = id(None)
         self._process.true = id(True)
         self._process.false = id(False)
-        self._known: set[type] = set()
+        self._introduced: set[type] = set()
         self.describe = self.function("kiln_describe", _FAST)
         self.address = self.function("kiln_address_of", _ONE)
         self.stream = self.function("kiln_stream", _ONE)
@@ -196,9 +196,9 @@ class Engine:
 
     def _definition(self, name: str, symbol: str, flags: int, signature: str = "") -> _MethodDef:
         doc = f"{name}({signature})\n--\n\n".encode() if signature else None  # the form `inspect` reads
-        made = _MethodDef(name.encode(), self._address(symbol), flags, doc)
-        self._keep.append(made)
-        return made
+        definition = _MethodDef(name.encode(), self._address(symbol), flags, doc)
+        self._keep.append(definition)
+        return definition
 
     def function(self, symbol: str, flags: int = _FAST, holder: bytes | None = None) -> Any:
         """Return a native function as a Python function; `holder` is its first argument."""
@@ -225,9 +225,9 @@ class Engine:
         if not offset:
             return
         self._keep.append(python)
-        known = getattr(self._process, role)
-        known.slot = offset
-        known.python = id(python)
+        entry = getattr(self._process, role)
+        entry.slot = offset
+        entry.python = id(python)
         make = ctypes.pythonapi.PyDescr_NewMethod
         make.restype = ctypes.py_object
         make.argtypes = [ctypes.py_object, ctypes.c_void_p]
@@ -235,12 +235,12 @@ class Engine:
         setattr(kind, name, make(kind, ctypes.addressof(definition)))
 
     def _add(self, table: str, kind: type, *values: int) -> None:
-        if kind in self._known:
+        if kind in self._introduced:
             return
         for entry in getattr(self._process, table):
             if not entry.type:
                 self._keep.append(kind)
-                self._known.add(kind)
+                self._introduced.add(kind)
                 for (field, _), value in zip(entry._fields_[1:], values, strict=True):
                     setattr(entry, field, value)
                 entry.type = id(kind)  # last: other threads look for it
@@ -300,16 +300,16 @@ class Engine:
 
     def add_numpy(self, kind: type) -> None:
         """Register `numpy.ndarray`, if its fields lie where native code expects them."""
-        if kind in self._known:
+        if kind in self._introduced:
             return
-        if not _numpy_is_known():
+        if not _numpy_matches():
             packages.without("numpy arrays", "fields of an ndarray lie elsewhere")
             return
-        self._known.add(kind)
+        self._introduced.add(kind)
         self._process.ndarray = id(kind)
 
 
-def _numpy_is_known() -> bool:
+def _numpy_matches() -> bool:
     """Return whether numpy's arrays have the layout that native code assumes."""
     import numpy as np
 

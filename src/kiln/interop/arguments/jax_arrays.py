@@ -81,9 +81,9 @@ def ask(method: Ptr[Object], array: Ptr[Object]) -> Ptr[Object]:
 @native
 def find(aval: Ptr[Object], sharding: Ptr[Object], layout: Ptr[Object]) -> Ptr[Kind]:
     """Return the registered kind of three objects, or null."""
-    known = jax.place
-    for number in range(known.count):
-        kind = ref(known.kinds)[number]
+    jax_types = jax.place
+    for number in range(jax_types.count):
+        kind = ref(jax_types.kinds)[number]
         if kind.aval == aval and kind.sharding == sharding and kind.layout == layout:
             return kind
     return None
@@ -92,30 +92,30 @@ def find(aval: Ptr[Object], sharding: Ptr[Object], layout: Ptr[Object]) -> Ptr[K
 @native
 def kind_of(array: Ptr[Object]) -> Ptr[Kind]:
     """Return the registered kind of an array, or null."""
-    known = jax.place
-    found = Ptr[Kind](None)
-    aval = cpython.PyObject_GetAttr(array, known.aval)
-    sharding = cpython.PyObject_GetAttr(array, known.sharding)
-    layout = cpython.PyObject_GetAttr(array, known.layout)
+    jax_types = jax.place
+    kind = Ptr[Kind](None)
+    aval = cpython.PyObject_GetAttr(array, jax_types.aval)
+    sharding = cpython.PyObject_GetAttr(array, jax_types.sharding)
+    layout = cpython.PyObject_GetAttr(array, jax_types.layout)
     if aval != None and sharding != None and layout != None:
-        found = find(aval, sharding, layout)
+        kind = find(aval, sharding, layout)
     cpython.Py_DecRef(aval)  # null is fine; what was found is kept
     cpython.Py_DecRef(sharding)
     cpython.Py_DecRef(layout)
-    return found
+    return kind
 
 
 @native
 def is_finished(array: Ptr[Object]) -> bool:
     """Wait until an array is computed: JAX does not tell its stream. False after an error."""
-    known = jax.place
-    ready = ask(known.is_ready, array)
+    jax_types = jax.place
+    ready = ask(jax_types.is_ready, array)
     if ready == None:
         return False
     cpython.Py_DecRef(ready)
     if ready == process.place.true:
         return True
-    waited = ask(known.wait, array)
+    waited = ask(jax_types.wait, array)
     cpython.Py_DecRef(waited)
     return waited != None
 
@@ -150,9 +150,9 @@ def was_seen(array: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
         return False
     kind = seen.kind
     data = seen.data
-    found = cpython.PyObject_CallNoArgs(seen.reference)
-    cpython.Py_DecRef(found)  # the caller holds the array
-    if found != array:
+    referent = cpython.PyObject_CallNoArgs(seen.reference)
+    cpython.Py_DecRef(referent)  # the caller holds the array
+    if referent != array:
         return False
     describe(kind, data, tensor)
     deleted = ask(jax.place.is_deleted, array)

@@ -90,11 +90,11 @@ class NativeCaller(Caller):
             self.introduce(engine, value)
         if not hasattr(compiled, "for_caller"):
             passed = [name for name in compiled.passed if name not in compiled.ambient]
-            made = plans.plan(self, passed, compiled.executable.guards, exact=False)
-            if made is not None:
+            caller_plan = plans.plan(self, passed, compiled.executable.guards, exact=False)
+            if caller_plan is not None:
                 _install(engine)
                 _look_at_devices(engine, compiled.target)
-                compiled.for_caller = made
+                compiled.for_caller = caller_plan
 
     def learn_jit(self, function: JitFunction[..., Any], specialization: Specialization, values: Iterable[Any]) -> None:
         engine = loading.loaded()
@@ -184,10 +184,10 @@ class _Plans:
             owner=id(compiled),
             held_bytes=planner.held_bytes,
         )
-        made = bytes(head) + records
+        plan_bytes = bytes(head) + records
         # the plan too: another thread may be in a call by it when the next one replaces it
-        self._kept += [planner.keep, interned, table, guards, guard_table, report, made]
-        return made
+        self._kept += [planner.keep, interned, table, guards, guard_table, report, plan_bytes]
+        return plan_bytes
 
     def _records(self, caller: NativeCaller, names: list[str], ambient: list[str], planner: Planner) -> bytes | None:
         """Return the records of parameters, those of streams that are not passed last; None if one cannot be made."""
@@ -199,12 +199,12 @@ class _Plans:
                 streams.append(planner.slot("Q"))
                 continue
             if name in compiled.static:
-                made = _static_record(compiled.static[name], planner)
+                record = _static_record(compiled.static[name], planner)
             else:
-                made = caller.record(compiled.keys[name], compiled.parameters.annotation(name), planner)
-            if made is None:
+                record = caller.record(compiled.keys[name], compiled.parameters.annotation(name), planner)
+            if record is None:
                 return None
-            records += made
+            records += record
         if ambient:
             array = next((i for i, name in enumerate(names) if caller.is_array_key(compiled.keys.get(name))), None)
             if array is None:

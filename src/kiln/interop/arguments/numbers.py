@@ -27,12 +27,12 @@ def type_bit(value: Ptr[Object]) -> i64:
     if value == None:
         return 0
     kind = value.kind
-    known = process.place
-    if kind == known.int_type:
+    types = process.place
+    if kind == types.int_type:
         return plan.INT
-    if kind == known.float_type:
+    if kind == types.float_type:
         return plan.FLOAT
-    if kind == known.bool_type:
+    if kind == types.bool_type:
         return plan.BOOL
     return 0
 
@@ -81,11 +81,11 @@ def take_real(record: Ptr[RealRecord], value: Ptr[Object], place: Ptr[u64]) -> b
 @native
 def take_stream(value: Ptr[Object], place: Ptr[u64]) -> bool:
     """Read the handle of a stream of a registered type. Returns whether it matched."""
-    known = process.place
+    types = process.place
     kind = value.kind
     for number in range(STREAMS):
-        if kind == known.streams[number].type:
-            attribute = known.streams[number].attribute
+        if kind == types.streams[number].type:
+            attribute = types.streams[number].attribute
             handle = cpython.PyNumber_Long(value) if attribute == None else cpython.PyObject_GetAttr(value, attribute)
             if handle != None:
                 place[0] = cpython.PyLong_AsUnsignedLongLongMask(handle)

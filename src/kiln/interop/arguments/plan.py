@@ -132,7 +132,7 @@ class GuardWords:
     kind: i64
     owner: Ptr
     key: Ptr
-    wanted: Ptr
+    expected: Ptr
 
 
 @struct
@@ -256,14 +256,14 @@ def numpy_type(dtype: Any) -> int:
 
 def record(layout: Any, kind: int, slot: int, tail: bytes = b"", **fields: int) -> bytes:
     """Return a record of the structure `layout`; `tail` are its leaves, or the records of its elements."""
-    made = layout(kind=kind, size=ctypes.sizeof(layout) + len(tail), slot=slot, **fields)
-    return bytes(made) + tail
+    fixed = layout(kind=kind, size=ctypes.sizeof(layout) + len(tail), slot=slot, **fields)
+    return bytes(fixed) + tail
 
 
-def leaves_of(made: bytes) -> list[Leaf]:
+def leaves_of(record: bytes) -> list[Leaf]:
     """Return the extents and strides of an array's record."""
     at = ctypes.sizeof(ArrayRecord)
-    return list((Leaf * ((len(made) - at) // ctypes.sizeof(Leaf))).from_buffer_copy(made, at))
+    return list((Leaf * ((len(record) - at) // ctypes.sizeof(Leaf))).from_buffer_copy(record, at))
 
 
 class ArgumentRecord:

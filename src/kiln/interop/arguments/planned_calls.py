@@ -154,25 +154,25 @@ def holds(guard: Ptr[plan.GuardWords]) -> bool:
     """Return whether a guard holds; if not, a Python error may be set."""
     kind = guard.kind
     owner = Ptr[Object](guard.owner)
-    wanted = Ptr[Object](guard.wanted)
+    expected = Ptr[Object](guard.expected)
     if kind == guarding.IN_DICT:
-        found = cpython.PyDict_GetItemWithError(owner, Ptr[Object](guard.key))
-        return found == wanted and (found != None or cpython.PyErr_Occurred() == None)
+        value = cpython.PyDict_GetItemWithError(owner, Ptr[Object](guard.key))
+        return value == expected and (value != None or cpython.PyErr_Occurred() == None)
     if kind == guarding.IS_WORD:
-        return Ptr[u64](owner)[0] == address(wanted)
+        return Ptr[u64](owner)[0] == address(expected)
     if kind == guarding.IS_ZERO:
         return Ptr[u64](owner)[0] == 0
     if kind == guarding.IN_CELL:
-        found = cpython.PyCell_Get(owner)
-        cpython.Py_DecRef(found)  # the cell keeps it; null is fine
-        return found != None and found == wanted
+        value = cpython.PyCell_Get(owner)
+        cpython.Py_DecRef(value)  # the cell keeps it; null is fine
+        return value != None and value == expected
     if kind == guarding.ALL_OF:
         return guards_hold(Ptr[Guards](owner))
-    found = cpython.PyObject_CallNoArgs(owner)
-    if found == None:
+    value = cpython.PyObject_CallNoArgs(owner)
+    if value == None:
         return False
-    truth = cpython.PyObject_IsTrue(found)
-    cpython.Py_DecRef(found)
+    truth = cpython.PyObject_IsTrue(value)
+    cpython.Py_DecRef(value)
     return truth == 1
 
 

@@ -205,9 +205,9 @@ class Program:
             if isinstance(step, Call):
                 values = list(map(read, step.items))
                 split = len(values) - len(step.names)
-                made = step.function(*values[:split], **dict(zip(step.names, values[split:], strict=True)))
+                result = step.function(*values[:split], **dict(zip(step.names, values[split:], strict=True)))
                 if step.register >= 0:
-                    registers.append(made)
+                    registers.append(result)
             else:
                 leaves = step.leaves.copy()
                 for patch in step.patches:
@@ -220,11 +220,11 @@ class Program:
 
     def prepare(self, guards: Sequence[Guard]) -> bool:
         """Let native code repeat the program while the guards hold. Returns whether it can."""
-        made = self._encoded(guards)
-        if made is None:
+        encoded = self._encoded(guards)
+        if encoded is None:
             return False
-        self._keep.append(made)  # another thread may be repeating the one that this replaces
-        self._native = made
+        self._keep.append(encoded)  # another thread may be repeating the one that this replaces
+        self._native = encoded
         return True
 
     def _reference(self, value: Any) -> int:
@@ -350,7 +350,7 @@ class Recorder:
 
     def __init__(self, arrays: Sequence[Any], numbers: Sequence[Passed], is_array: Callable[[Any], bool]) -> None:
         self._registers: list[Any] = list(arrays)
-        self._known = {id(x): place for place, x in enumerate(arrays)}
+        self._place_of = {id(x): place for place, x in enumerate(arrays)}
         self._numbers = len(numbers)
         self._numbers_used: set[int] = set()
         self._is_array = is_array
@@ -380,14 +380,14 @@ class Recorder:
         `constants` are arrays among its arguments that are the same in every call.
         """
         items = self._items(args, kwargs, constants)
-        made = function(*args, **kwargs)
-        if id(made) not in self._known:
+        value = function(*args, **kwargs)
+        if id(value) not in self._place_of:
             register = len(self._registers)
-            self._known[id(made)] = register
-            self._registers.append(made)
-            self._versions.append(version(made))
+            self._place_of[id(value)] = register
+            self._registers.append(value)
+            self._versions.append(version(value))
             self._steps.append(Call(function, items, tuple(kwargs), register))
-        return made
+        return value
 
     def change(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function that changes its first argument, an array."""
@@ -400,8 +400,8 @@ class Recorder:
 
     def begins_in(self, view: Any, array: Any, further: int) -> None:
         """Note that a view begins `further` bytes after an array: a launch on it need not make the view."""
-        first = self._known.get(id(view))
-        second = self._known.get(id(array))
+        first = self._place_of.get(id(view))
+        second = self._place_of.get(id(array))
         if first is not None and second is not None and first != second:
             place, before = self._begins.get(second, (second, 0))
             self._begins[first] = (place, before + further)
@@ -415,7 +415,7 @@ class Recorder:
         """
         patches: list[Changed] = []
         for leaf, array in places:
-            place = self._known.get(id(array))
+            place = self._place_of.get(id(array))
             if place is None:
                 self.give_up("a launch on an array that was not seen before")
                 return
@@ -434,7 +434,7 @@ class Recorder:
         return tuple(self._item(value, constants) for value in (*args, *kwargs.values()))
 
     def _item(self, value: Any, constants: tuple[Any, ...]) -> Value:
-        place = self._known.get(id(value))
+        place = self._place_of.get(id(value))
         if place is not None:
             return Value(REGISTER, place)
         if type(value) is Passed or (self._is_array(value) and all(value is not x for x in constants)):
@@ -443,7 +443,7 @@ class Recorder:
 
     def place_of(self, value: Any) -> int | None:
         """Return the register of an array, or None."""
-        return self._known.get(id(value))
+        return self._place_of.get(id(value))
 
     def program(self, result: Any, address_of: Callable[[Any], int]) -> Program | None:
         """Return the program of a function that returned `result`, or None if it cannot be repeated."""
@@ -479,8 +479,10 @@ def _without_unused(steps: list[Call | Launch], result: Any, arguments: int) -> 
         else:
             continue
         kept.append(step)
-    made = sorted(place for place in used if place >= arguments)
-    places = {place: place for place in range(arguments)} | {place: arguments + n for n, place in enumerate(made)}
+    places_kept = sorted(place for place in used if place >= arguments)
+    places = {place: place for place in range(arguments)} | {
+        place: arguments + n for n, place in enumerate(places_kept)
+    }
 
     def moved(item: Value) -> Value:
         return Value(REGISTER, places[item.value]) if item.kind == REGISTER else item

@@ -90,22 +90,22 @@ def has_room(state):
 
 @native
 def is_array(kind: Ptr[Object]) -> bool:
-    known = process.place
-    if kind == known.ndarray:
+    types = process.place
+    if kind == types.ndarray:
         return True
     for number in range(ARRAYS):
-        if kind == known.arrays[number].type:
+        if kind == types.arrays[number].type:
             return True
     return False
 
 
 @native
 def is_constant(kind: Ptr[Object]) -> bool:
-    known = process.place
-    if kind == known.bool_type or kind == known.type_type:
+    types = process.place
+    if kind == types.bool_type or kind == types.type_type:
         return True
     for number in range(CONSTANTS):
-        if kind == known.constants[number].type:
+        if kind == types.constants[number].type:
             return True
     return False
 
@@ -119,37 +119,37 @@ def add_value(value: Ptr[Object], state: Ptr[State], arrays_allowed: bool) -> bo
     """
     if not has_room(state):
         return False
-    known = process.place
+    types = process.place
     kind = value.kind
     if is_array(kind):
         return arrays_allowed and add_array(value, state)
-    if value == known.none:
+    if value == types.none:
         put(state, NONE)
-    elif kind == known.int_type:
+    elif kind == types.int_type:
         number = local(i64)
         if not cpython.whole_number(value, number):
             return False
         put(state, INTEGER, u64(number[0]))
-    elif kind == known.float_type:
+    elif kind == types.float_type:
         real = local(f64)
         real[0] = cpython.PyFloat_AsDouble(value)
         put(state, REAL, Ptr[u64](real)[0])
-    elif kind == known.str_type:
+    elif kind == types.str_type:
         return add_string(value, state)
-    elif kind == known.tuple_type:
+    elif kind == types.tuple_type:
         return add_items(value, state, TUPLE, arrays_allowed)
-    elif kind == known.list_type:
-        made = cpython.PyList_AsTuple(value)
-        if made == None:
+    elif kind == types.list_type:
+        items = cpython.PyList_AsTuple(value)
+        if items == None:
             cpython.PyErr_Clear()
             return False
         if state.held == MAX_HELD:
-            cpython.Py_DecRef(made)
+            cpython.Py_DecRef(items)
             return False
-        state.holds[state.held] = made
+        state.holds[state.held] = items
         state.held += 1
-        return add_items(made, state, LIST, arrays_allowed)
-    elif kind == known.function_type:
+        return add_items(items, state, LIST, arrays_allowed)
+    elif kind == types.function_type:
         return add_function(value, state)
     elif is_constant(kind):
         put(state, CONSTANT, address(value))
@@ -371,11 +371,11 @@ def call_key(module: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, 
     """Return the key of a call, or None; the first argument is the holder."""
     state = local(State)
     key = Ptr[Object](None)
-    known = make_key(arguments[0], arguments + 1, positional - 1, names, state)
-    if known:
+    is_keyed = make_key(arguments[0], arguments + 1, positional - 1, names, state)
+    if is_keyed:
         key = key_of(state)
     release(state)
-    return key if known else return_none()
+    return key if is_keyed else return_none()
 
 
 # --- programs --------------------------------------------------------------------------------------------------------
@@ -413,23 +413,23 @@ def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], 
     """Call a Python function, which may make an array; False after an error."""
     for number in range(step.count):
         passed[number + 1] = object_of(state, step.items[number])
-    made = cpython.vectorcall(
+    result = cpython.vectorcall(
         Ptr[Object](step.function), passed + 1, step.positional | cpython.FREE_BEFORE, Ptr[Object](step.names)
     )
-    if made == None:
+    if result == None:
         return False
     register = step.register
     about = local(ArrayFacts)
     if register < 0:
-        cpython.Py_DecRef(made)
+        cpython.Py_DecRef(result)
         return True
-    state.objects[register] = made
+    state.objects[register] = result
     state.count = register + 1
-    if read_array(made, about):
+    if read_array(result, about):
         state.addresses[register] = about.address
         return True
     # the type of the array is not registered: Python finds its address
-    where = cpython.call_python(Ptr[Object](head.address_of), made, None, 0, None)
+    where = cpython.call_python(Ptr[Object](head.address_of), result, None, 0, None)
     if where == None:
         return False
     state.addresses[register] = cpython.PyLong_AsUnsignedLongLongMask(where)
@@ -443,16 +443,16 @@ def results(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
     count = head.result_count
     item = Ptr[Item](Ptr(head) + head.results_at)
     if count < 0:
-        found = object_of(state, item)
-        cpython.Py_IncRef(found)
-        return found
-    made = cpython.PyTuple_New(count)
-    if made != None:
+        value = object_of(state, item)
+        cpython.Py_IncRef(value)
+        return value
+    tuple_ = cpython.PyTuple_New(count)
+    if tuple_ != None:
         for number in range(count):
-            found = object_of(state, item[number])
-            cpython.Py_IncRef(found)
-            cpython.PyTuple_SetItem(made, number, found)
-    return made
+            value = object_of(state, item[number])
+            cpython.Py_IncRef(value)
+            cpython.PyTuple_SetItem(tuple_, number, value)
+    return tuple_
 
 
 @native
@@ -503,16 +503,16 @@ def repeat_recorded(
     if key == None:
         cpython.PyErr_Clear()
         return result
-    found = cpython.PyDict_GetItemWithError(cpython.PyTuple_GetItem(holder, 0), key)
+    program = cpython.PyDict_GetItemWithError(cpython.PyTuple_GetItem(holder, 0), key)
     cpython.Py_DecRef(key)
-    if found == None:
+    if program == None:
         cpython.PyErr_Clear()
         return result
-    cpython.Py_IncRef(found)
-    head = Ptr[ProgramHead](Ptr(at(found, process.place.program_slot)) + plan.BYTES_DATA)
+    cpython.Py_IncRef(program)
+    head = Ptr[ProgramHead](Ptr(at(program, process.place.program_slot)) + plan.BYTES_DATA)
     if guards_hold(Ptr[Guards](head.guards)):
         result = repeat(head, state)
-    cpython.Py_DecRef(found)
+    cpython.Py_DecRef(program)
     return result
 
 

@@ -129,10 +129,10 @@ def find_layout(tensors: list[Any]) -> TensorLayout:
 
 def _offset_of(words: list[int], addresses: list[int], count: int, what: str) -> int:
     held = [(ctypes.c_uint64 * count).from_address(address) for address in addresses]
-    found = [8 * n for n in range(count) if all(row[n] == word for row, word in zip(held, words, strict=True))]
-    if len(found) != 1:
-        raise ProbeError(f"the {what} of tensors are at {len(found)} of the offsets searched, not at one")
-    return found[0]
+    offsets = [8 * n for n in range(count) if all(row[n] == word for row, word in zip(held, words, strict=True))]
+    if len(offsets) != 1:
+        raise ProbeError(f"the {what} of tensors are at {len(offsets)} of the offsets searched, not at one")
+    return offsets[0]
 
 
 def keys_of(layout: TensorLayout, tensor: Any) -> int:
@@ -162,8 +162,8 @@ def prove_layout(layout: TensorLayout, tensors: list[Any]) -> None:
             "not what lies in its memory": (keys & layout.refused != 0, tensor.is_neg() or tensor._is_zerotensor()),
             "sparse": (_is_sparse(keys), tensor.is_sparse),
         }
-        for what, (read, known) in says.items():
-            if read != known:
+        for what, (read, expected) in says.items():
+            if read != expected:
                 raise ProbeError(f"offset {layout.keys} says that a tensor is {'' if read else 'not '}{what}, wrongly")
 
 

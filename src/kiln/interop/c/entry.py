@@ -97,24 +97,24 @@ def name_argument(function: Ptr[Function], names: Ptr[Ptr], number: i64, message
 
 
 @entry.export
-def say_number(message: Ptr[Text], what: Ptr, mode: i64, found: i64) -> None:
+def say_number(message: Ptr[Text], what: Ptr, mode: i64, number: i64) -> None:
     """Say, for example: its extent 0 is 126, expected"""
     put(message, what)
     if mode >= 0:
         put(message, text(" "))
         put_number(message, mode)
     put(message, text(" is "))
-    put_number(message, found)
+    put_number(message, number)
     put(message, text(", expected "))
 
 
 @entry.export
-def say_leaf(message: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, number: i64) -> None:
+def say_leaf(message: Ptr[Text], what: Ptr, mode: i64, leaf: i64, kind: i64, number: i64) -> None:
     """Say that an extent or stride is not as a leaf demands."""
-    say_number(message, what, mode, found)
+    say_number(message, what, mode, leaf)
     if kind == plan.STATIC:
         put_number(message, number)
-    elif found < 0 or number == 1:
+    elif leaf < 0 or number == 1:
         put(message, text("0 to 2^63 - 1") if kind == plan.DYNAMIC64 else text("0 to 2^31 - 1"))
     else:
         put(message, text("a multiple of "))
@@ -122,13 +122,13 @@ def say_leaf(message: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, nu
 
 
 @native
-def bad_leaf(kind: i64, number: i64, found: i64) -> bool:
+def bad_leaf(kind: i64, number: i64, leaf: i64) -> bool:
     """Return whether a leaf rejects an extent or stride."""
     if kind == plan.STATIC:
-        return found != number
-    if found < 0 or (kind == plan.DYNAMIC32 and found > 0x7FFFFFFF):
+        return leaf != number
+    if leaf < 0 or (kind == plan.DYNAMIC32 and leaf > 0x7FFFFFFF):
         return True
-    return number > 1 and found % number != 0
+    return number > 1 and leaf % number != 0
 
 
 @native
@@ -205,12 +205,12 @@ def is_for_gpu(function: Ptr[Function], slots: Ptr, where: i32) -> bool:
         return where == GPU
     record = function.plan.records
     header = function.plan
-    found = u64(0)
+    mask = u64(0)
     for _ in range(header.record_count):
-        if record.kind == plan.ARRAY and found == 0:
-            found = Ptr[u64](slots + record.slot)[0]
+        if record.kind == plan.ARRAY and mask == 0:
+            mask = Ptr[u64](slots + record.slot)[0]
         record = following(record)
-    return function.has(found)
+    return function.has(mask)
 
 
 @entry.export
@@ -295,21 +295,21 @@ def take_struct(record: Ptr[ArrayRecord], argument: Ptr, place: Ptr[u64], messag
     leaf = record.leaves
     for number in range(2 * record.rank):
         if leaf.kind != plan.STATIC:
-            found = i64(0)
+            value = i64(0)
             if leaf.kind == plan.DYNAMIC64:
                 offset = (offset + 7) & -8
-                found = Ptr[i64](argument + offset)[0]
+                value = Ptr[i64](argument + offset)[0]
                 offset += 8
             else:
-                found = i64(Ptr[i32](argument + offset)[0])
+                value = i64(Ptr[i32](argument + offset)[0])
                 offset += 4
-            if bad_leaf(leaf.kind, leaf.number, found):
+            if bad_leaf(leaf.kind, leaf.number, value):
                 is_extent = number < record.rank
                 what = text("its extent") if is_extent else text("its stride")
                 mode = number if is_extent else number - record.rank
-                say_leaf(message, what, mode, found, leaf.kind, leaf.number)
+                say_leaf(message, what, mode, value, leaf.kind, leaf.number)
                 return False
-            out[0] = u64(found)
+            out[0] = u64(value)
             out += 1
         leaf += 1
     return True

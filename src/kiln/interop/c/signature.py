@@ -57,11 +57,16 @@ def c_names(names: Sequence[str]) -> list[str]:
     """Return parameter names that C and C++ accept: ASCII, no keyword or macro, and all different."""
     taken: list[str] = []
     for name in names:
-        made = re.sub(r"[^A-Za-z0-9_]", lambda letter: f"u{ord(letter[0]):04x}", name)
-        made = f"p{made}" if _RESERVED.match(made) else made
-        while made in _TAKEN or _TAKEN_PATTERN.fullmatch(made) or made in taken or (made != name and made in names):
-            made += "_"
-        taken.append(made)
+        c_name = re.sub(r"[^A-Za-z0-9_]", lambda letter: f"u{ord(letter[0]):04x}", name)
+        c_name = f"p{c_name}" if _RESERVED.match(c_name) else c_name
+        while (
+            c_name in _TAKEN
+            or _TAKEN_PATTERN.fullmatch(c_name)
+            or c_name in taken
+            or (c_name != name and c_name in names)
+        ):
+            c_name += "_"
+        taken.append(c_name)
     return taken
 
 
@@ -138,12 +143,12 @@ def signature_of(compiled: CompiledFunction[Any], targets: Sequence[str] = ()) -
         if name in compiled.static:
             parameters.append(Parameter(name, {"kind": "none"}, plan.record(plan.ValueRecord, plan.SAME, 0)))
             continue
-        made = _described(compiled, compiled.keys[name], planner, targets)
-        if made is None:
+        described = _described(compiled, compiled.keys[name], planner, targets)
+        if described is None:
             what = f"argument {name!r} of {compiled.function_name} is {describe_key(compiled.keys[name])}"
             hint = "it takes tensors, pointers, streams, numbers, shapes, and tuples of these"
             raise type_error(f"{what}, which exported code cannot take", hint)
-        parameters.append(Parameter(name, *made))
+        parameters.append(Parameter(name, *described))
     for parameter, name in zip(parameters, c_names([each.name for each in parameters]), strict=True):
         parameter.c_name = name
     array = next((i for i, each in enumerate(parameters) if each.kind == "tensor"), 0)
@@ -165,14 +170,14 @@ def _described(
     """Return metadata and the record of arguments of a key, or None if exported code cannot take them."""
     if isinstance(key, TensorSignature):
         caller: Any = compiled.source.dsl.caller
-        made = caller.record(key, None, planner)
-        if made is None:
+        record = caller.record(key, None, planner)
+        if record is None:
             return None
-        head = _without_addresses(made)
+        head = _without_addresses(record)
         for target in targets:
             head.devices |= _without_addresses(caller.record(key, None, Planner(False, target))).devices
         head.flags &= plan.READONLY | plan.UNCOUNTED  # entry points find the device themselves
-        return _tensor(key), bytes(head) + made[ctypes.sizeof(head) :]
+        return _tensor(key), bytes(head) + record[ctypes.sizeof(head) :]
     if isinstance(key, PointerSignature):
         caller = compiled.source.dsl.caller
         about = {"kind": "pointer", "type": key.dtype.__name__, "memory": key.memspace.name, "alignment": key.alignment}
@@ -273,12 +278,12 @@ def _type_schema(about: dict[str, Any]) -> dict[str, Any]:
 
 def numbers_of(about: dict[str, Any]) -> list[str] | None:
     """Return the types of the numbers in a tuple, or None if it holds something else."""
-    found: list[str] = []
+    numbers: list[str] = []
     for each in about["elements"]:
         if each["kind"] == "number":
-            found.append(each["type"])
+            numbers.append(each["type"])
         elif each["kind"] == "tuple" and (inner := numbers_of(each)) is not None:
-            found += inner
+            numbers += inner
         elif each["kind"] != "static":
             return None
-    return found
+    return numbers

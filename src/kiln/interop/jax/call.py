@@ -81,7 +81,7 @@ def cutlass_call(
         leaves, tree = jax.tree.flatten(inputs)
         specs = _specs(input_spec, input_mode, tree, len(leaves), "input_spec", inputs=len(inputs))
         aliases = _aliases(input_output_aliases or {}, leaves, shapes)
-        made = _Call(
+        bound_call = _Call(
             fn,
             tree,
             output_tree,
@@ -97,7 +97,7 @@ def cutlass_call(
             vmap_method,
             kwargs,
         )
-        results = _primitive.bind(*leaves, call=made)
+        results = _primitive.bind(*leaves, call=bound_call)
         return jax.tree.unflatten(output_tree, results)
 
     return call
@@ -139,27 +139,27 @@ def _specs(
     if inputs is not None and isinstance(specs, list):
         specs = tuple(specs)
     try:
-        found = _broadcast(specs, tree, is_spec)
+        filled = _broadcast(specs, tree, is_spec)
     except (ValueError, TypeError):
-        found = None
-    if found is None or len(found) != count or not all(map(is_spec, found)):
+        filled = None
+    if filled is None or len(filled) != count or not all(map(is_spec, filled)):
         raise value_error(
             f"cutlass_call() got {name}={specs!r} for arrays in the tree {tree}",
             "pass a TensorSpec or None for each array, in the same tree",
         )
-    return tuple(TensorSpec() if spec is None else spec for spec in found)
+    return tuple(TensorSpec() if spec is None else spec for spec in filled)
 
 
 def _broadcast(specs: Any, tree: Any, is_spec: Any) -> list[Any]:
     """Return the specs of a prefix of a tree, leaf by leaf."""
     whole = jax.tree.unflatten(tree, range(tree.num_leaves))
-    found: list[Any] = []
+    leaves: list[Any] = []
 
     def add(spec: Any, part: Any) -> None:
-        found.extend([spec] * len(jax.tree.leaves(part)))
+        leaves.extend([spec] * len(jax.tree.leaves(part)))
 
     jax.tree.map(add, specs, whole, is_leaf=is_spec)
-    return found
+    return leaves
 
 
 def _aliases(aliases: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> dict[int, int]:
@@ -198,11 +198,12 @@ class _Call:
         shapes = tuple((str(shape.shape), str(shape.dtype)) for shape in self.shapes)
         keywords = tuple((name, type(value), value) for name, value in self.keywords.items())
         values = vars(self) | {"shapes": shapes, "aliases": tuple(self.aliases.items()), "keywords": keywords}
-        self._key: Any = tuple(values.values())
+        key: object = tuple(values.values())
         try:
-            hash(self._key)
+            hash(key)
         except TypeError:
-            self._key = id(self)
+            key = id(self)
+        self._key = key
 
     def with_axis(self, size: int) -> _Call:
         """Return the call for arrays with one more axis in front."""
@@ -252,25 +253,25 @@ class _Call:
         def fakes(
             kind: int, arrays: Sequence[Any], specs: Sequence[TensorSpec], what: str, skip: Any = ()
         ) -> list[Any]:
-            made: list[Any] = []
+            arguments: list[Any] = []
             for index, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
                 name = f"{what} {index}"
                 rank = len(array.shape)
                 if index in skip:
-                    made.append(None)
+                    arguments.append(None)
                     continue
                 fake = spec.checked(rank, name).fake(array.shape, array.dtype, self.static, on_host, name)
-                made.append(fake)
+                arguments.append(fake)
                 mismatch = f"{name} does not fit what was compiled, a {fake}: extents, multiples or alignment"
                 sources.append(handler.Source(kind, index, mismatch, spec.order(rank), spec.major(rank)))
-            return made
+            return arguments
 
         inputs = fakes(ARGUMENT, avals, self.specs, "input")
         same = set(self.aliases.values())
         outputs = fakes(RESULT, self.shapes, self.output_specs, "output", same)
         arguments = jax.tree.unflatten(self.tree, inputs)
         results = self._results(outputs, same)
-        made = compile_function(
+        jitted = compile_function(
             self.fn,
             make_fake_stream(),
             *arguments,
@@ -279,7 +280,7 @@ class _Call:
             target=_PLATFORMS[platform],
             **self.keywords,
         )
-        compiled = getattr(made, "compiled", made)
+        compiled = getattr(jitted, "compiled", jitted)
         numbers: list[int] = []
         for name, value in self.keywords.items():
             if name in compiled.keys:
@@ -340,9 +341,9 @@ def _run(*arrays: Any, call: _Call) -> Any:
 
 
 def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
-    known, numbers = call.compiled(context.avals_in, platform)
-    if not isinstance(known, handler.HandledCall):
-        return mlir.lower_fun(functools.partial(_call_python, known, call), multiple_results=True)(context, *operands)
+    handled, numbers = call.compiled(context.avals_in, platform)
+    if not isinstance(handled, handler.HandledCall):
+        return mlir.lower_fun(functools.partial(_call_python, handled, call), multiple_results=True)(context, *operands)
     target = call.target or (handler.TARGET if call.captured else handler.UNCAPTURED)
     handler.register(target, "cpu" if platform == "cpu" else "CUDA", call.captured)
     minor_first = lambda avals, specs: [
@@ -350,11 +351,11 @@ def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
     ]
     for_export = getattr(context.module_context.lowering_parameters, "for_export", True)
     passed = minor_first(context.avals_in, call.specs)
-    made = minor_first(context.avals_out, call.output_specs)
+    result_layouts = minor_first(context.avals_out, call.output_specs)
     rule = jax.ffi.ffi_lowering(
-        target, operand_layouts=passed, result_layouts=made, operand_output_aliases=call.aliases
+        target, operand_layouts=passed, result_layouts=result_layouts, operand_output_aliases=call.aliases
     )
-    return rule(context, *operands, **handler.attributes(known, numbers, for_export))
+    return rule(context, *operands, **handler.attributes(handled, numbers, for_export))
 
 
 for _platform in _PLATFORMS:
@@ -366,10 +367,10 @@ def _aligned(shape: Any, dtype: Any, contents: Any = None) -> Any:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + HOST_ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % HOST_ALIGNMENT
-    made = memory[start : start + size].view(dtype).reshape(shape)
+    aligned = memory[start : start + size].view(dtype).reshape(shape)
     if contents is not None:
-        made[...] = contents
-    return made
+        aligned[...] = contents
+    return aligned
 
 
 def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:

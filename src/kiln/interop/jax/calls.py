@@ -51,7 +51,7 @@ class Call:
 
 BUCKETS = 256
 xla_library: Library = Library("xla", prefix="kiln_")
-known = xla_library.variable("xla_calls", Array[u64, BUCKETS])
+table = xla_library.variable("xla_calls", Array[u64, BUCKETS])
 """Lists of calls by the lowest bits of their keys."""
 loader = xla_library.variable("xla_loader", u64)
 """A Python function that compiles the code that a call site carries. Returns None, or what is wrong."""
@@ -60,7 +60,7 @@ loader = xla_library.variable("xla_loader", u64)
 @xla_library.export
 def xla_add(call: Ptr[Call]) -> None:
     """Add a call for good. One thread adds at a time, while others may be looking for calls."""
-    place = ref(known.place)[i64(call.key[0] & (BUCKETS - 1))]
+    place = ref(table.place)[i64(call.key[0] & (BUCKETS - 1))]
     call.next = Ptr[Call](Ptr(pointers.atomic_load(place, "relaxed")))
     pointers.atomic_store(place, address(call), "release")
 
@@ -68,7 +68,7 @@ def xla_add(call: Ptr[Call]) -> None:
 @native
 def find(key: Ptr[u64]) -> Ptr[Call]:
     """Return the call of a key, or null."""
-    call = Ptr[Call](Ptr(pointers.atomic_load(ref(known.place)[i64(key[0] & (BUCKETS - 1))], "acquire")))
+    call = Ptr[Call](Ptr(pointers.atomic_load(ref(table.place)[i64(key[0] & (BUCKETS - 1))], "acquire")))
     while call != None:
         same = True
         for number in range(4):

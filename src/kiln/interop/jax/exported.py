@@ -66,7 +66,7 @@ class XlaFunction:
     """The arguments of a function as XLA passes them."""
 
     passed: i64
-    made: i64
+    outputs: i64
     numbers: i64
     """The number of attributes."""
     traits: i32
@@ -147,12 +147,12 @@ def name_unknown(
     attributes = ref(frame).attributes
     for number in range(attributes.count):
         source = about.sources
-        known = False
+        is_argument = False
         while source != end:
             if source.kind == NUMBER:
-                known = known or reader.find_attribute(frame, source.name, source.length) == number
+                is_argument = is_argument or reader.find_attribute(frame, source.name, source.length) == number
             source += 1
-        if not known:
+        if not is_argument:
             wrong_count(function, text("the number of attributes"), attributes.count, about.numbers, message)
             say(message, text(", and none is "))
             for letter in range(i64(attributes.names[number].length)):
@@ -202,17 +202,21 @@ def count_fits(function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Fram
     Further results must alias inputs, to which the kernel writes.
     """
     passed = ref(frame).arguments
-    made = ref(frame).results
+    results = ref(frame).results
     if passed.count != about.passed:
         wrong_count(function, text("the number of arrays that are passed"), passed.count, about.passed, message)
         return False
-    if made.count < about.made:
-        wrong_count(function, text("the number of results"), made.count, about.made, message)
+    if results.count < about.outputs:
+        wrong_count(function, text("the number of results"), results.count, about.outputs, message)
         return False
-    for number in range(about.made, made.count):
-        if not is_alias(passed, made.buffers[number].data):
+    for number in range(about.outputs, results.count):
+        if not is_alias(passed, results.buffers[number].data):
             wrong_count(
-                function, text("the number of results that are no aliases of inputs"), made.count, about.made, message
+                function,
+                text("the number of results that are no aliases of inputs"),
+                results.count,
+                about.outputs,
+                message,
             )
             return False
     return True
@@ -241,7 +245,7 @@ def take(
     """Read all arguments and call the function. Returns 0, or the error after writing its message."""
     header = function.full_plan
     caller = local(Caller)
-    arrays = about.passed + about.made + 1
+    arrays = about.passed + about.outputs + 1
     arguments = local(Argument, header.count + 1)
     slots = Ptr(local(u8, header.slots_bytes))
     reading.source = about.sources

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TARGET = "kiln_call"
 UNCAPTURED = "kiln_call_uncaptured"
 _targets = [TARGET, UNCAPTURED]
-_known: dict[bytes, Any] = {}
+_calls_by_key: dict[bytes, Any] = {}
 _ABI = 1
 """The version of what call sites carry."""
 _lock = fork_safe.lock()
@@ -73,22 +73,22 @@ class Source(NamedTuple):
 
 def add(compiled: CompiledFunction[Any], sources: Sequence[Source]) -> HandledCall | None:
     """Add a compiled function to the handler; None if only Python can call it."""
-    found = getattr(compiled, "for_caller", None)
-    if found is None:
+    caller_plan = getattr(compiled, "for_caller", None)
+    if caller_plan is None:
         return None
-    made = HandledCall(compiled.function_name, compiled.target, str(compiled.__mlir__), found, sources)
-    made.add(compiled.reporter(), compiled)
-    return made
+    handled = HandledCall(compiled.function_name, compiled.target, str(compiled.__mlir__), caller_plan, sources)
+    handled.add(compiled.reporter(), compiled)
+    return handled
 
 
 class HandledCall:
     """A compiled function as the handler knows it, without addresses of this process."""
 
-    def __init__(self, name: str, target: str, module: str, found: bytes, sources: Sequence[Source]) -> None:
+    def __init__(self, name: str, target: str, module: str, plan_: bytes, sources: Sequence[Source]) -> None:
         self.name = name
         self.target = target
         self.module = module
-        self.plan = found
+        self.plan = plan_
         self.sources = sources
         contents = [module, target, repr(list(map(tuple, sources)))]
         self.key: bytes = hashlib.sha256("\0".join(contents).encode()).digest()
@@ -96,7 +96,7 @@ class HandledCall:
     def add(self, report: Any, owner: Any) -> None:
         """Add it to the handler, once. `owner` keeps the code alive."""
         with _lock:
-            if self.key in _known:
+            if self.key in _calls_by_key:
                 return
             text_of = functools.partial(_error_text, report)
             texts = [ctypes.create_string_buffer(f"{self.name}: {each.mismatch}".encode()) for each in self.sources]
@@ -108,7 +108,7 @@ class HandledCall:
             head.key[:] = (ctypes.c_uint64 * 4).from_buffer_copy(self.key)
             memory = ctypes.create_string_buffer(bytes(head) + b"".join(map(bytes, listed)))
             _added()(ctypes.addressof(memory))
-            _known[self.key] = memory, texts, text_of, self.plan, owner
+            _calls_by_key[self.key] = memory, texts, text_of, self.plan, owner
 
     def packed(self) -> bytes:
         """Return it for other processes, which compile the module for their machine."""
@@ -140,22 +140,22 @@ def _load(data: bytes) -> str | None:
         from ...cute.program.dsl import DSL
         from ...mlir import context, ir, require_dialect
 
-        known = HandledCall.unpacked(data)
+        handled = HandledCall.unpacked(data)
         for dialect in DSL.dialects():
             require_dialect(dialect)
         with context(), ir.Location.unknown():
-            module = ir.Module.parse(known.module)
-        executable = DSL.compile_module(module, known.name, None, known.target)
-        head = plan.Plan.from_buffer_copy(known.plan)
+            module = ir.Module.parse(handled.module)
+        executable = DSL.compile_module(module, handled.name, None, handled.target)
+        head = plan.Plan.from_buffer_copy(handled.plan)
         head.entry = executable.address
         head.names = 0
         head.guards = 0
         head.value = 0
         head.report = 0
         head.owner = 0
-        known.plan = bytes(head) + known.plan[ctypes.sizeof(plan.Plan) :]
+        handled.plan = bytes(head) + handled.plan[ctypes.sizeof(plan.Plan) :]
         assert executable.report is not None
-        known.add(functools.partial(reported, executable.report, ""), executable)
+        handled.add(functools.partial(reported, executable.report, ""), executable)
     except Exception as failure:
         return f"the exported kernel cannot be loaded: {failure}"
     return None
@@ -182,14 +182,14 @@ def _error_text(report: Any, record: int) -> str | bytes | None:
     return None
 
 
-def attributes(known: HandledCall, numbers: Sequence[int], for_export: bool) -> dict[str, Any]:
+def attributes(call: HandledCall, numbers: Sequence[int], for_export: bool) -> dict[str, Any]:
     """Return the attributes of a call site; `for_export` with the code for other processes."""
     carried: dict[str, Any] = {
-        "kiln_key": np.frombuffer(known.key, np.uint64),
+        "kiln_key": np.frombuffer(call.key, np.uint64),
         "kiln_args": np.array([number & (1 << 64) - 1 for number in numbers] or [0], np.uint64),
     }
     if for_export:
-        carried["kiln_code"] = np.frombuffer(known.packed(), np.uint8)
+        carried["kiln_code"] = np.frombuffer(call.packed(), np.uint8)
     return carried
 
 

@@ -224,12 +224,12 @@ def find_attribute(frame: Ptr[Frame], name: Ptr, length: u64) -> i64:
     """Return the index of an attribute, or -1."""
     attributes = ref(frame).attributes
     for number in range(attributes.count):
-        found = attributes.names[number]
+        entry = attributes.names[number]
         same = False
-        if found.length == length:
+        if entry.length == length:
             same = True
             for place in range(i64(length)):
-                same = same and found.start[place] == Ptr[u8](name)[place]
+                same = same and entry.start[place] == Ptr[u8](name)[place]
         if same:
             return number
     return -1

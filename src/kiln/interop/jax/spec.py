@@ -128,8 +128,8 @@ def _dynamic(extent: Any, multiple: int | None) -> Any:
         return runtime.sym_int(divisibility=multiple or 1)
     least = multiple or 1
     powers = (2**power for power in range(12, 0, -1))
-    known = next((factor for factor in powers if factor > least and _is_multiple(extent, factor)), least)
-    return runtime.sym_int(divisibility=known, symbol=str(extent))
+    divisor = next((factor for factor in powers if factor > least and _is_multiple(extent, factor)), least)
+    return runtime.sym_int(divisibility=divisor, symbol=str(extent))
 
 
 def _is_multiple(extent: Any, factor: int) -> bool:

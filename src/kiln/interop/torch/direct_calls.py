@@ -72,11 +72,11 @@ direct = direct_library.variable("direct", Direct)
 @native
 def is_quiet() -> bool:
     """Return whether nothing intercepts operators: modes, transforms, autocast, tracing, profiling."""
-    known = direct.place
-    for number in range(known.keys):
-        if known.included(known.looking[number]):
+    table = direct.place
+    for number in range(table.keys):
+        if table.included(table.looking[number]):
             return False
-    return known.excluded(known.autocast) and not known.has_callbacks() and not known.has_modes()
+    return table.excluded(table.autocast) and not table.has_callbacks() and not table.has_modes()
 
 
 @native
@@ -88,18 +88,18 @@ def is_tensor(value: Ptr[Object]) -> bool:
 @native
 def is_plain(value: Ptr[Object], with_gradients: bool) -> bool:
     """Return whether a tensor is plain and, if gradients are enabled, requires none."""
-    known = direct.place
-    record = Ptr(at(value, known.inner))
-    if Ptr[u64](record + known.bits)[0] & known.foreign != 0:
+    table = direct.place
+    record = Ptr(at(value, table.inner))
+    if Ptr[u64](record + table.bits)[0] & table.foreign != 0:
         return False
-    return not (with_gradients and known.requires_grad(record))
+    return not (with_gradients and table.requires_grad(record))
 
 
 @native
 def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -> bool:
     """Read all arguments."""
     reader.begin(state)
-    known = process.place
+    types = process.place
     with_gradients = direct.place.grad_enabled()
     number = local(i64)
     for position in range(operator.inputs):
@@ -110,18 +110,18 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
         assign(argument, length=0, value=0)
         if value == None:
             return False
-        if kind == reader.TENSOR or (kind == reader.OPTIONAL_TENSOR and value != known.none):
+        if kind == reader.TENSOR or (kind == reader.OPTIONAL_TENSOR and value != types.none):
             if not is_tensor(value) or not is_plain(value, with_gradients):
                 return False
             if not reader.read_tensor(address(value) + direct.place.inner, state, argument):
                 return False
         elif kind == reader.OPTIONAL_TENSOR:
             argument.type = NONE
-        elif kind == reader.TRUTH and value.kind == known.bool_type:
-            assign(argument, type=BOOL, value=u64(value == known.true))
-        elif kind == reader.INTEGER and value.kind == known.int_type and cpython.whole_number(value, number):
+        elif kind == reader.TRUTH and value.kind == types.bool_type:
+            assign(argument, type=BOOL, value=u64(value == types.true))
+        elif kind == reader.INTEGER and value.kind == types.int_type and cpython.whole_number(value, number):
             assign(argument, type=INT, value=u64(number[0]))
-        elif kind == reader.REAL and (value.kind == known.float_type or value.kind == known.int_type):
+        elif kind == reader.REAL and (value.kind == types.float_type or value.kind == types.int_type):
             real = cpython.PyFloat_AsDouble(value)
             if cpython.PyErr_Occurred() != None:
                 cpython.PyErr_Clear()
@@ -138,11 +138,11 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
 @native
 def as_tuple(numbers: Ptr[i64], count: i64) -> Ptr[Object]:
     """Return a Python tuple of numbers."""
-    made = cpython.PyTuple_New(count)
+    tuple_ = cpython.PyTuple_New(count)
     for number in range(count):
-        if made != None:
-            cpython.PyTuple_SetItem(made, number, cpython.PyLong_FromLongLong(numbers[number]))
-    return made
+        if tuple_ != None:
+            cpython.PyTuple_SetItem(tuple_, number, cpython.PyLong_FromLongLong(numbers[number]))
+    return tuple_
 
 
 @native
@@ -150,19 +150,19 @@ def make_output(output: Ptr[Output], state: Ptr[State]) -> Ptr[Object]:
     """Make an output. Returns null after an error, NO_MATCH where only Python knows how."""
     layout = local(reader.Layout)
     passed = local(Ptr[Object], 4)
-    known = direct.place
+    table = direct.place
     if not reader.find_layout(output, state, layout, False):
         return Ptr[Object](NO_MATCH)
     passed[1] = as_tuple(layout.shape, layout.rank)
     passed[2] = as_tuple(layout.strides, layout.rank)
     passed[3] = output.type
-    make = known.empty_cpu if state.device == i32(torch.place.cpu) else known.empty_cuda
-    made = Ptr[Object](None)
+    make = table.empty_cpu if state.device == i32(torch.place.cpu) else table.empty_cuda
+    tensor = Ptr[Object](None)
     if passed[1] != None and passed[2] != None:
-        made = cpython.vectorcall(make, passed + 1, u64(3) | cpython.FREE_BEFORE, None)
+        tensor = cpython.vectorcall(make, passed + 1, u64(3) | cpython.FREE_BEFORE, None)
     cpython.Py_DecRef(passed[1])
     cpython.Py_DecRef(passed[2])
-    return made
+    return tensor
 
 
 @native
@@ -197,26 +197,26 @@ def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
     header = operator_calls.find(operator, state, slots, u64(SLOTS), outputs)
     if header == None:
         return nothing
-    made = i64(0)
+    created = i64(0)
     output = nothing
-    while made < operator.output_count:
-        output = make_output(outputs[0] + made, state)
+    while created < operator.output_count:
+        output = make_output(outputs[0] + created, state)
         if address(output) <= NO_MATCH:
             break
-        objects[made] = output
-        state.results[made] = address(output) + direct.place.inner
-        made += 1
-    if made < operator.output_count:
-        cpython.decref_all(objects, made)
+        objects[created] = output
+        state.results[created] = address(output) + direct.place.inner
+        created += 1
+    if created < operator.output_count:
+        cpython.decref_all(objects, created)
         return output
     if not operator_calls.take_outputs(operator, header, state, slots):
-        cpython.decref_all(objects, made)
+        cpython.decref_all(objects, created)
         return nothing
     reader.raise_versions(state)
     if not cpython.execute(header.entry, slots, Ptr[Object](header.report)):
-        cpython.decref_all(objects, made)
+        cpython.decref_all(objects, created)
         return None
-    return result_of(objects, made)
+    return result_of(objects, created)
 
 
 @direct_library.export
@@ -241,7 +241,7 @@ def is_bypassed(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> P
 
     Gradients must be needed exactly if `with_gradients`.
     """
-    known = process.place
+    types = process.place
     good = is_quiet()
     needed = False
     enabled = direct.place.grad_enabled()
@@ -251,9 +251,9 @@ def is_bypassed(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> P
         if is_tensor(value):
             good = good and is_plain(value, False)
             needed = needed or (enabled and not is_plain(value, True))
-        elif value != known.none and kind != known.int_type and kind != known.float_type:
-            good = good and (kind == known.bool_type or kind == known.str_type)
-    result = known.true if good and needed == with_gradients else known.false
+        elif value != types.none and kind != types.int_type and kind != types.float_type:
+            good = good and (kind == types.bool_type or kind == types.str_type)
+    result = types.true if good and needed == with_gradients else types.false
     cpython.Py_IncRef(result)
     return result
 

@@ -58,12 +58,12 @@ def dispatcher() -> Dispatcher | None:
     if engine is None:
         return None
     try:
-        made = Dispatcher(engine)
-        made.probe()
+        new = Dispatcher(engine)
+        new.probe()
     except (AttributeError, OSError, RuntimeError, TypeError) as failure:
         packages.without("torch dispatcher", failure)
         return None
-    return made
+    return new
 
 
 def _address(function: Any) -> int:
@@ -81,37 +81,37 @@ class Dispatcher:
         functions["delete_box"] = self._required("torch_delete_stable_ivalue", "_ZdlPv")
         self._engine = engine
         self._addresses = engine.load(operator_calls.operator_library)
-        self._known: Any = reader.Torch.from_address(self._addresses[reader.torch.symbol])
-        for field, found in functions.items():
-            setattr(self._known, field, found)
+        self._table: Any = reader.Torch.from_address(self._addresses[reader.torch.symbol])
+        for field, function in functions.items():
+            setattr(self._table, field, function)
         self.can_write: bool = self._load_writing()
         """Whether native code may serve operators that write to their inputs."""
         if (folder / "libtorch_cuda.so").exists():
             cuda = ctypes.CDLL(str(folder / "libtorch_cuda.so"))
-            self._known.stream = _address(cuda.aoti_torch_get_current_cuda_stream)
-        self._known.several = torch.cuda.device_count() > 1
-        self._known.cpu = self._library.aoti_torch_device_type_cpu()
-        self._known.cuda = self._library.aoti_torch_device_type_cuda()
+            self._table.stream = _address(cuda.aoti_torch_get_current_cuda_stream)
+        self._table.several = torch.cuda.device_count() > 1
+        self._table.cpu = self._library.aoti_torch_device_type_cpu()
+        self._table.cuda = self._library.aoti_torch_device_type_cuda()
         self.types: dict[torch.dtype, int] = {}
         """Torch's numbers of its types."""
-        for name, known in TORCH_NAMES.items():
+        for name, name_of_type in TORCH_NAMES.items():
             number_of = self._function(f"aoti_torch_dtype_{name}", f"torch_dtype_{name}")
-            kind = dlpack_type(TYPES[known])
+            kind = dlpack_type(TYPES[name_of_type])
             if number_of is not None and kind >= 0 and hasattr(torch, name) and not name.endswith("_x2"):
                 self.types[getattr(torch, name)] = number_of()
-                self._known.types[number_of()] = kind
+                self._table.types[number_of()] = kind
         self._used = 0
         self._lock = fork_safe.lock()
 
     def _function(self, *names: str) -> Any:
-        found = (getattr(library, name) for name in names for library in self._libraries if hasattr(library, name))
-        return next(found, None)
+        functions = (getattr(library, name) for name in names for library in self._libraries if hasattr(library, name))
+        return next(functions, None)
 
     def _required(self, *names: str) -> int:
-        found = self._function(*names)
-        if found is None:
+        function = self._function(*names)
+        if function is None:
             raise AttributeError(f"PyTorch has no {' or '.join(names)}")
-        return _address(found)
+        return _address(function)
 
     def _load_writing(self) -> bool:
         """Give native code the functions that writing to inputs needs. Returns whether they were proved."""
@@ -122,7 +122,7 @@ class Dispatcher:
             packages.without("torch versions", reason)
             return False
         for field, function in functions.items():
-            setattr(self._known, field, function)
+            setattr(self._table, field, function)
         return True
 
     def register(self, name: str, device: str, symbol: str) -> None:
@@ -145,9 +145,9 @@ class Dispatcher:
         seen = (ctypes.c_uint64 * 8).from_address(self._addresses[operator_calls.seen.symbol])
         result = torch.ops.kiln.native_probe(x, -3, 0.5, True, None)
         real = ctypes.c_double.from_buffer(ctypes.c_uint64(seen[4])).value
-        found = (seen[0], seen[1], ctypes.c_int64(seen[3]).value, real, seen[5] & 0xFF, seen[6])
-        if found != (5, 1, -3, 0.5, 1, 0) or result.data_ptr() != x.data_ptr():
-            raise RuntimeError(f"PyTorch passes arguments in another way: {found}")
+        received = (seen[0], seen[1], ctypes.c_int64(seen[3]).value, real, seen[5] & 0xFF, seen[6])
+        if received != (5, 1, -3, 0.5, 1, 0) or result.data_ptr() != x.data_ptr():
+            raise RuntimeError(f"PyTorch passes arguments in another way: {received}")
         _kept.append(library)
 
     # -- direct calls ------------------------------------------------------------------------------------
@@ -182,21 +182,21 @@ class Dispatcher:
         plain = torch._C._dispatch_keys(torch.zeros(1)) | keys(parse("CUDA")) | keys(parse("AutogradCUDA"))
         plain = plain | keys(parse("AutocastCUDA"))
         addresses = self._engine.load(direct_calls.direct_library)
-        known: Any = direct_calls.Direct.from_address(addresses[direct_calls.direct.symbol])
+        table: Any = direct_calls.Direct.from_address(addresses[direct_calls.direct.symbol])
         for field, function in functions.items():
-            setattr(known, field, function)
-        known.types[0] = id(torch.Tensor)
-        known.types[1] = id(torch.nn.Parameter)
-        known.inner = layout.implementation
-        known.bits = layout.keys
-        known.foreign = ~plain.raw_repr() & (1 << 64) - 1
-        known.autocast = autocast
-        known.keys = len(_LOOKING)
+            setattr(table, field, function)
+        table.types[0] = id(torch.Tensor)
+        table.types[1] = id(torch.nn.Parameter)
+        table.inner = layout.implementation
+        table.bits = layout.keys
+        table.foreign = ~plain.raw_repr() & (1 << 64) - 1
+        table.autocast = autocast
+        table.keys = len(_LOOKING)
         making = torch._C._dynamo.guards  # Inductor's code makes tensors by them
-        known.empty_cpu = id(making._empty_strided_cpu)
-        known.empty_cuda = id(making._empty_strided_cuda)
+        table.empty_cpu = id(making._empty_strided_cpu)
+        table.empty_cuda = id(making._empty_strided_cuda)
         for place, name in enumerate(_LOOKING):
-            known.looking[place] = int(parse(name))
+            table.looking[place] = int(parse(name))
 
     def call_directly(self, holder: bytes) -> Any:
         """Return the function that calls the operator of a holder (`direct_calls.DirectCall`)."""
@@ -244,15 +244,17 @@ class Kernel:
         `inputs` are the types of inputs in the schema, `sources` where each parameter comes from, `written` which
         inputs the kernel writes to.
         """
-        found = dispatcher()
+        shared = dispatcher()
         too_many = len(inputs) > reader.INPUTS or len(sources) > reader.PARAMETERS or outputs > reader.OUTPUTS
-        served = found is not None and not too_many and all(kind in reader.KINDS for kind in inputs)
-        made = found.new() if found is not None and served and (found.can_write or not any(written)) else None
-        if found is None or made is None:
+        served = shared is not None and not too_many and all(kind in reader.KINDS for kind in inputs)
+        registration = (
+            shared.new() if shared is not None and served and (shared.can_write or not any(written)) else None
+        )
+        if shared is None or registration is None:
             raise RuntimeError("Python takes the calls")
-        self._dispatcher = found
+        self._dispatcher = shared
         self._function = function
-        number, self._record = made
+        number, self._record = registration
         self._symbol = operator_calls.kernels[number].symbol
         self._name = ctypes.create_string_buffer(python_name.encode())
         record = self._record
@@ -298,8 +300,8 @@ class Kernel:
             self._outputs[id(held[1][2])] = self._described(rules)  # of the plans that the call made or used
             record.plans = 0
             for place, candidate in enumerate(held[3 : 3 + reader.CANDIDATES]):
-                found = self._outputs.get(id(candidate))
-                record.outputs[place] = 0 if found is None else ctypes.addressof(found)
+                rule = self._outputs.get(id(candidate))
+                record.outputs[place] = 0 if rule is None else ctypes.addressof(rule)
             record.plans = id(held)
 
     def _described(self, rules: Sequence[OutputRule | None]) -> Any:

@@ -86,7 +86,7 @@ torch_entry: Library = Library("aot_torch", prefix="kiln_aot_", passes=1, opt=1,
 
 
 @extern
-def dladdr(place: Ptr, found: Ptr) -> i32: ...
+def dladdr(place: Ptr, info: Ptr) -> i32: ...
 
 
 # --- registering -----------------------------------------------------------------------------------------------------
@@ -95,35 +95,35 @@ def dladdr(place: Ptr, found: Ptr) -> i32: ...
 @native
 def find_torch(registration: Ptr[Registration], library: Ptr) -> Ptr:
     """Look up PyTorch's functions. Returns null, or the name of one that PyTorch lacks."""
-    known = torch.place
+    table = torch.place
     for first, names in RUNS.items():
-        missing = find_all(library, text(names), Ptr[u64](Ptr(known) + first))
+        missing = find_all(library, text(names), Ptr[u64](Ptr(table) + first))
         if missing != None:
             return missing
     for first, names in WRITING_RUNS.items():
-        missing = find_all(library, text(names), Ptr[u64](Ptr(known) + first))
+        missing = find_all(library, text(names), Ptr[u64](Ptr(table) + first))
         if missing != None and registration.operator.written != 0:
             return missing
     box = dlsym(library, text("torch_delete_stable_ivalue"))
     if box == None:
         box = dlsym(None, text("_ZdlPv"))
-    Ptr[u64](ref(known).delete_box)[0] = address(box)
+    Ptr[u64](ref(table).delete_box)[0] = address(box)
     cuda = dlopen(text("libtorch_cuda.so"), _NOW | _LOADED)
     stream = dlsym(cuda if cuda != None else library, text("aoti_torch_get_current_cuda_stream"))
-    Ptr[u64](ref(known).stream)[0] = address(stream)
-    known.cpu = i64(Fn[[], i32](dlsym(library, text("aoti_torch_device_type_cpu")))())
-    known.cuda = i64(Fn[[], i32](dlsym(library, text("aoti_torch_device_type_cuda")))())
+    Ptr[u64](ref(table).stream)[0] = address(stream)
+    table.cpu = i64(Fn[[], i32](dlsym(library, text("aoti_torch_device_type_cpu")))())
+    table.cuda = i64(Fn[[], i32](dlsym(library, text("aoti_torch_device_type_cuda")))())
     for number in range(registration.type_count):
         each = ref(registration.types)[number]
         number_of = dlsym(library, each.name)
         if number_of == None:
             number_of = dlsym(library, each.name + 5)
         if number_of != None:
-            known.types[i64(Fn[[], i32](number_of)()) & 63] = u32(each.dlpack)
+            table.types[i64(Fn[[], i32](number_of)()) & 63] = u32(each.dlpack)
     for number in range(registration.operator.output_count):
         output = ref(registration.outputs)[number]
         for kind in range(64):
-            if i64(known.types[kind]) == output.dtype:
+            if i64(table.types[kind]) == output.dtype:
                 output.dtype = kind
                 break
     return None
@@ -266,12 +266,12 @@ def read(
             name_input(function, operator, number, message)
             explain_writing(first, state, message)
             return False
-    made = reader.make_outputs(operator, operator.outputs[0], state, True)
-    if made < operator.output_count:
-        reader.drop_results(state, made)
+    created = reader.make_outputs(operator, operator.outputs[0], state, True)
+    if created < operator.output_count:
+        reader.drop_results(state, created)
         say(message, function.signature)
         say(message, text(": PyTorch cannot make the output "))
-        say_integer(message, made)
+        say_integer(message, created)
         return False
     return True
 
@@ -284,9 +284,9 @@ def run(function: Ptr[Function], operator: Ptr[Operator], state: Ptr[State], mes
     arguments = local(Argument, header.count + 1)
     slots = Ptr(local(u8, header.slots_bytes))
     assign(caller, stream=0, asks=0, enters=1)
-    known = torch.place
-    if state.device != i32(known.cpu) and known.stream != None:
-        known.stream(state.device_number, ref(caller).stream)
+    table = torch.place
+    if state.device != i32(table.cpu) and table.stream != None:
+        table.stream(state.device_number, ref(caller).stream)
     for number in range(operator.parameters):
         source = operator.sources[number]
         argument = arguments + number
@@ -308,11 +308,11 @@ def run(function: Ptr[Function], operator: Ptr[Operator], state: Ptr[State], mes
 def make_alike(registration: Ptr[Registration], stack: Ptr[u64], state: Ptr[State]) -> bool:
     """Make outputs by PyTorch's own `empty_like`, which knows symbolic shapes, if all are like inputs of their type."""
     operator = ref(registration).operator
-    known = torch.place
+    table = torch.place
     dtype = local(i32)
     for number in range(operator.output_count):
         output = ref(registration.outputs)[number]
-        if output.rank >= 0 or known.dtype(stack[output.like], dtype) != 0:
+        if output.rank >= 0 or table.dtype(stack[output.like], dtype) != 0:
             return False
         if i64(dtype[0]) != output.dtype:
             return False
@@ -320,8 +320,8 @@ def make_alike(registration: Ptr[Registration], stack: Ptr[u64], state: Ptr[Stat
         passed = local(u64, 6)  # the tensor; type, layout, device, pinning and format are its own
         for place in range(6):
             passed[place] = 0
-        known.new_handle(stack[registration.outputs[number].like], passed)
-        if known.call(text("aten::empty_like"), text(""), passed) != 0:
+        table.new_handle(stack[registration.outputs[number].like], passed)
+        if table.call(text("aten::empty_like"), text(""), passed) != 0:
             reader.drop_results(state, number)
             return False
         state.results[number] = passed[0]

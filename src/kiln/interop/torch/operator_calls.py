@@ -47,17 +47,17 @@ def read(operator: Ptr[Operator], stack: Ptr[u64], state: Ptr[State]) -> bool:
 @native
 def find_stream(state: Ptr[State]) -> bool:
     """Find the current stream; False if the tensors are on another device than the current one."""
-    known = torch.place
+    table = torch.place
     current = local(i32)
     state.stream = 0
-    if state.device == i32(known.cpu):
+    if state.device == i32(table.cpu):
         return True
-    if state.device != i32(known.cuda) or known.stream == None:
+    if state.device != i32(table.cuda) or table.stream == None:
         return False
-    if known.several != 0:
-        if known.current_device(current) != 0 or current[0] != state.device_number:
+    if table.several != 0:
+        if table.current_device(current) != 0 or current[0] != state.device_number:
             return False
-    return known.stream(state.device_number, ref(state).stream) == 0
+    return table.stream(state.device_number, ref(state).stream) == 0
 
 
 @native
@@ -133,9 +133,9 @@ def run(operator: Ptr[Operator], stack: Ptr[u64], error: Ptr[Ptr]) -> bool:
     cpython.PyGILState_Release(gil)
     if header == None:
         return False
-    made = reader.make_outputs(operator, outputs[0], state, False)
-    if made < operator.output_count or not take_outputs(operator, header, state, slots):
-        reader.drop_results(state, made)
+    created = reader.make_outputs(operator, outputs[0], state, False)
+    if created < operator.output_count or not take_outputs(operator, header, state, slots):
+        reader.drop_results(state, created)
         return False
     reader.raise_versions(state)
     record = header.entry(slots)
@@ -149,20 +149,20 @@ def run(operator: Ptr[Operator], stack: Ptr[u64], error: Ptr[Ptr]) -> bool:
 def error_text(operator: Ptr[Operator], header: Ptr[Plan], record: Ptr) -> Ptr:
     """Return the text of the error that compiled code reported; null if it reported none."""
     gil = cpython.PyGILState_Ensure()
-    found = Ptr(None)
+    text_ = Ptr(None)
     report = local(Ptr[Object])
     number = cpython.PyLong_FromUnsignedLongLong(address(record))
     report[0] = number
     message = cpython.call_python(operator.report, Ptr[Object](header.report), report, 1, None)
     if message == None:
         cpython.PyErr_Clear()
-        found = Ptr(text("the call failed, and Python could not say how"))
+        text_ = Ptr(text("the call failed, and Python could not say how"))
     elif message != process.place.none:
-        found = Ptr(message) + plan.BYTES_DATA
+        text_ = Ptr(message) + plan.BYTES_DATA
     cpython.Py_DecRef(message)  # Python keeps it
     cpython.Py_DecRef(number)
     cpython.PyGILState_Release(gil)
-    return found
+    return text_
 
 
 @native

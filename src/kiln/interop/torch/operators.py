@@ -51,7 +51,7 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 """Dynamo replaces it by True, and so sees only the operator. Other tracers show in tensors and modes."""
 _kept: list[Any] = []
 """Libraries: an operator is removed with its library."""
-_made_at: dict[str, Span | None] = {}
+_places_of_definitions: dict[str, Span | None] = {}
 """The place in the program where each operator was made."""
 
 
@@ -129,7 +129,7 @@ class Operator(Generic[_P, _R_co]):
         self._vmap = self._vmap_leading if vmap else self._vmap_each
         self._autocast = autocast
         self.default: Any = self._define(name)
-        _made_at[name] = next(iter(call_chain()), None)
+        _places_of_definitions[name] = next(iter(call_chain()), None)
         self._needs_gradients = self._gradient_test()
         self._differentiated = type(
             name.replace("::", "_"),
@@ -165,22 +165,22 @@ class Operator(Generic[_P, _R_co]):
                 library.impl(short, self._run_plainly, device)
         torch.library.register_fake(name, self._parameters.make_outputs, lib=library)
         torch.library.register_vmap(name, self._vmap, lib=library)
-        made = getattr(getattr(torch.ops, namespace), short).default
+        operator = getattr(getattr(torch.ops, namespace), short).default
         if autocast:
             kept = [place for place, name in enumerate(self._parameters.inputs) if name in self._parameters.mutates]
             for device in _DEVICES:
-                cast = functools.partial(_casting, made, device.lower(), autocast, kept)
+                cast = functools.partial(_casting, operator, device.lower(), autocast, kept)
                 library.impl(short, cast, f"Autocast{device}")
-        return made
+        return operator
 
     def _native_kernel(self) -> Kernel | None:
         """Return the native kernel, or None if Python takes all calls."""
         if not isinstance(self._function, JitFunction) or self._parameters.returns:
             return None
-        known = {name: (reader.INPUT, place) for place, name in enumerate(self._parameters.inputs)}
-        known |= {name: (reader.OUTPUT, place) for place, name in enumerate(self._parameters.outputs)}
-        known |= dict.fromkeys(self._parameters.streams, (reader.STREAM, 0))
-        sources = [known[p.name] for p in self._parameters.all]
+        sources_by_name = {name: (reader.INPUT, place) for place, name in enumerate(self._parameters.inputs)}
+        sources_by_name |= {name: (reader.OUTPUT, place) for place, name in enumerate(self._parameters.outputs)}
+        sources_by_name |= dict.fromkeys(self._parameters.streams, (reader.STREAM, 0))
+        sources = [sources_by_name[p.name] for p in self._parameters.all]
         if not self._parameters.streams:
             sources.append((reader.STREAM, 0))
         try:
@@ -233,14 +233,14 @@ class Operator(Generic[_P, _R_co]):
             raise self._parameters.wrong(
                 "it has outputs that are no parameters", "export a function that writes to its outputs"
             )
-        made: dict[str, Any] = {}
+        shapes: dict[str, Any] = {}
         for name, like in self._parameters.outputs.items():
             if callable(like):
                 hint = 'name the input that it is like, or its extents: ("x.0", "n", 64)'
                 raise self._parameters.wrong(f"Python makes the output {name!r}", hint)
             extents = tuple(each for each in like if not isinstance(each, torch.dtype))
-            made[name] = like if isinstance(like, str) else extents
-        return self._function, self.name, made, self._parameters.mutates
+            shapes[name] = like if isinstance(like, str) else extents
+        return self._function, self.name, shapes, self._parameters.mutates
 
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.schema}>"
@@ -254,15 +254,15 @@ class Operator(Generic[_P, _R_co]):
         if len(kinds) > 1:
             where = ", ".join(f"{name} on {device}" for name, device in devices.items())
             raise RuntimeError(f"{self.name} got {where}: all tensors of a call are on one device")
-        made = None if self._parameters.returns else self._parameters.make_outputs(*args, **kwargs)
-        results = made if isinstance(made, tuple) else (made,)
-        outputs = {} if made is None else dict(zip(self._parameters.outputs, results))
+        created = None if self._parameters.returns else self._parameters.make_outputs(*args, **kwargs)
+        results = created if isinstance(created, tuple) else (created,)
+        outputs = {} if created is None else dict(zip(self._parameters.outputs, results))
         written = [(name, t) for name in self._parameters.mutates for t in _tensors(inputs[name])]
         for name, tensor in written:
             self._refuse_writing(name, tensor)
-        known = [*outputs.values(), *(tensor for _, tensor in written)]
-        if known and not self._parameters.returns and not any(tensor.numel() for tensor in known):
-            return made  # all outputs are empty
+        tensors = [*outputs.values(), *(tensor for _, tensor in written)]
+        if tensors and not self._parameters.returns and not any(tensor.numel() for tensor in tensors):
+            return created  # all outputs are empty
         versions = [version(tensor) for _, tensor in written]
         with _on(next(iter(kinds), None)):
             passed = inputs | outputs | {name: current_stream() for name in self._parameters.streams}
@@ -278,7 +278,7 @@ class Operator(Generic[_P, _R_co]):
         for (_, tensor), before in zip(written, versions):
             if version(tensor) == before:  # the call did not tell: only the program knows that it writes there
                 torch.autograd.graph.increment_version(tensor)
-        return returned if self._parameters.returns else made
+        return returned if self._parameters.returns else created
 
     def _refuse_writing(self, name: str, x: torch.Tensor) -> None:
         """Refuse to write to a tensor to which PyTorch's own operators would not, as `may_write` in native code."""
@@ -292,12 +292,14 @@ class Operator(Generic[_P, _R_co]):
             return
         raise RuntimeError(f"{self.name}: argument {name!r}: {why}")
 
-    def _output_rule(self, name: str, made: torch.Tensor) -> OutputRule | None:
+    def _output_rule(self, name: str, output: torch.Tensor) -> OutputRule | None:
         """Return how native code makes an output, or None if it cannot."""
         like = self._parameters.outputs[name]
         if isinstance(like, str):
-            return OutputRule(self._parameters.inputs.index(like), None, made.dtype)
-        return OutputRule(0, self._parameters.shapes[name][0], made.dtype) if name in self._parameters.shapes else None
+            return OutputRule(self._parameters.inputs.index(like), None, output.dtype)
+        return (
+            OutputRule(0, self._parameters.shapes[name][0], output.dtype) if name in self._parameters.shapes else None
+        )
 
     def _run_plainly(self, *args: Any, **kwargs: Any) -> Any:
         """Run in Python; errors have the class that native code raises."""
@@ -321,8 +323,8 @@ class Operator(Generic[_P, _R_co]):
 
     def _keep_for_gradient(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
-        known = dict(zip(self._parameters.inputs, inputs)) | dict(zip(self._parameters.outputs, outputs))
-        saved = [known[name] for name in self._save]
+        tensors = dict(zip(self._parameters.inputs, inputs)) | dict(zip(self._parameters.outputs, outputs))
+        saved = [tensors[name] for name in self._save]
         ctx.save_for_backward(*(x for x in saved if isinstance(x, torch.Tensor)))
         ctx.others = [None if isinstance(x, torch.Tensor) else x for x in saved]
         ctx.are_tensors = [isinstance(x, torch.Tensor) for x in saved]
@@ -333,10 +335,10 @@ class Operator(Generic[_P, _R_co]):
             raise RuntimeError(f"the operator {self.name} has no gradient: {hint}")
         tensors = iter(ctx.saved_tensors)
         saved = [next(tensors) if is_tensor else other for is_tensor, other in zip(ctx.are_tensors, ctx.others)]
-        found = self._backward(*saved, *gradients)
-        found = iter(found if isinstance(found, (tuple, list)) else (found,))
+        results = self._backward(*saved, *gradients)
+        results = iter(results if isinstance(results, (tuple, list)) else (results,))
         return tuple(
-            next(found, None) if self._parameters.kinds[name].startswith("Tensor") else None
+            next(results, None) if self._parameters.kinds[name].startswith("Tensor") else None
             for name in self._parameters.inputs
         )
 
@@ -372,8 +374,8 @@ def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Seq
     def cast(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [cast(each) for each in value]
-        wanted = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
-        return value.to(kind) if wanted and value.device.type == device else value
+        is_cast = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
+        return value.to(kind) if is_cast and value.device.type == device else value
 
     with _without_autocast()():
         return operator(*(value if place in kept else cast(value) for place, value in enumerate(args)))
@@ -416,7 +418,7 @@ def _refuse_another(name: str) -> None:
     namespace, _, short = name.partition("::")
     if not hasattr(getattr(torch.ops, namespace), short):
         return
-    first = _made_at.get(name)
+    first = _places_of_definitions.get(name)
     raise type_error(
         f"there is an operator {name} already" + ("" if first else ", and kiln.torch.op did not make it"),
         "choose another name: PyTorch keeps one operator of a name as long as the process lives",

@@ -77,17 +77,17 @@ def _function(functions: Mapping[str, int], name: str, *arguments: Any) -> Calla
     return ctypes.CFUNCTYPE(ctypes.c_bool, *arguments)(functions[name])
 
 
-def _compare(name: str, found: Any, expected: Any) -> None:
-    if found != expected:
-        raise ProbeError(f"the C++ function for {name} returns {found}, and PyTorch says {expected}")
+def _compare(name: str, returned: Any, expected: Any) -> None:
+    if returned != expected:
+        raise ProbeError(f"the C++ function for {name} returns {returned}, and PyTorch says {expected}")
 
 
 def main() -> int:
     from .dispatch import dispatcher
 
-    found = dispatcher()
-    if found is not None:
-        _ = found.is_direct
+    direct = dispatcher()
+    if direct is not None:
+        _ = direct.is_direct
     print(json.dumps({"torch": torch.__version__, "without": packages.lacking}))
     return 0
 

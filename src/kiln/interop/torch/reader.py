@@ -221,7 +221,7 @@ def begin(state: Ptr[State]) -> None:
 def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
     """Read a tensor; False if it is on another device than those before it, or cannot be read."""
     count = state.tensors
-    known = torch.place
+    table = torch.place
     if count == TENSORS:
         return False
     tensor = state.read[count]
@@ -230,11 +230,11 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
     device = local(i32)
     number = local(i32)
     tensor.data = 0
-    good = state.without_memory != 0 or known.data(handle, ref(tensor).data) == 0
-    good = good and known.rank(handle, rank) == 0
-    good = good and known.sizes(handle, ref(tensor).shape) == 0 and known.strides(handle, ref(tensor).strides) == 0
-    good = good and known.dtype(handle, dtype) == 0 and known.device(handle, device) == 0
-    good = good and known.device_number(handle, number) == 0
+    good = state.without_memory != 0 or table.data(handle, ref(tensor).data) == 0
+    good = good and table.rank(handle, rank) == 0
+    good = good and table.sizes(handle, ref(tensor).shape) == 0 and table.strides(handle, ref(tensor).strides) == 0
+    good = good and table.dtype(handle, dtype) == 0 and table.device(handle, device) == 0
+    good = good and table.device_number(handle, number) == 0
     if not good or u32(dtype[0]) >= 64:
         return False
     if state.device < 0:
@@ -242,8 +242,8 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
     if state.device != device[0] or state.device_number != number[0]:
         return False
     tensor.rank = i32(rank[0])
-    tensor.type = known.types[i64(dtype[0])]
-    tensor.device = u32(plan.CPU) if device[0] == i32(known.cpu) else u32(plan.CUDA)
+    tensor.type = table.types[i64(dtype[0])]
+    tensor.device = u32(plan.CPU) if device[0] == i32(table.cpu) else u32(plan.CUDA)
     tensor.device_number = u32(number[0])
     tensor.offset = 0
     assign(argument, type=DL_TENSOR, value=address(tensor))
@@ -257,8 +257,8 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
     """Read a list of tensors."""
     size = local(u64)
     item = local(u64)
-    known = torch.place
-    if state.lists == LISTS or known.list_size(handle, size) != 0:
+    table = torch.place
+    if state.lists == LISTS or table.list_size(handle, size) != 0:
         return False
     first = state.tensors
     count = i64(size[0])
@@ -268,7 +268,7 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
     state.lists += 1
     assign(group, elements=ref(state.elements)[first], count=count)
     for number in range(count):
-        if known.list_item(handle, u64(number), item) != 0:
+        if table.list_item(handle, u64(number), item) != 0:
             return False
         if not read_tensor(item[0], state, group.elements + number):
             return False
@@ -311,12 +311,12 @@ def is_repeated(tensor: Ptr[DLTensor]) -> bool:
 @native
 def may_write(handle: u64, tensor: Ptr[DLTensor]) -> bool:
     """Return whether PyTorch allows writing to a tensor in place; `Operator._refuse_writing` in Python says why not."""
-    known = torch.place
+    table = torch.place
     if is_repeated(tensor):
         return False
-    if known.is_inference(handle) and not known.in_inference():
+    if table.is_inference(handle) and not table.in_inference():
         return False
-    return not known.grad_enabled() or not known.requires_grad(Ptr(Ptr[u64](handle)[0]))
+    return not table.grad_enabled() or not table.requires_grad(Ptr(Ptr[u64](handle)[0]))
 
 
 @native
@@ -355,13 +355,13 @@ def is_dense(tensor: Ptr[DLTensor]) -> bool:
         if tensor.shape[mode] != 1:
             left += 1
     while left > 0:
-        found = i64(-1)
+        last = i64(-1)
         for mode in range(rank):
             if tensor.shape[mode] != 1 and tensor.strides[mode] == step:
-                found = mode
-        if found < 0:
+                last = mode
+        if last < 0:
             return False
-        step *= tensor.shape[found]
+        step *= tensor.shape[last]
         left -= 1
     return True
 
@@ -414,11 +414,11 @@ def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], com
 @native
 def make_outputs(operator: Ptr[Operator], outputs: Ptr[Output], state: Ptr[State], compacts: bool) -> i64:
     """Make outputs, whose handles are `state.results`. Returns how many could be made."""
-    made = i64(0)
+    created = i64(0)
     layout = local(Layout)
-    while made < operator.output_count:
-        output = outputs + made
-        result = ref(state.results)[made]
+    while created < operator.output_count:
+        output = outputs + created
+        result = ref(state.results)[created]
         if not find_layout(output, state, layout, compacts):
             break
         dtype = i32(output.dtype)
@@ -426,30 +426,30 @@ def make_outputs(operator: Ptr[Operator], outputs: Ptr[Output], state: Ptr[State
         number = state.device_number
         if torch.place.empty(layout.rank, layout.shape, layout.strides, dtype, device, number, result) != 0:
             break
-        made += 1
-    return made
+        created += 1
+    return created
 
 
 @native
 def drop_inputs(operator: Ptr[Operator], stack: Ptr[u64]) -> None:
     """Release the arguments on the stack."""
-    known = torch.place
+    table = torch.place
     size = local(u64)
     item = local(u64)
     for number in range(operator.inputs):
         kind = operator.kinds[number]
         value = stack[number]
         if kind == TENSOR:
-            known.delete_tensor(value)
+            table.delete_tensor(value)
         elif kind == OPTIONAL_TENSOR and value != 0:
-            known.delete_tensor(Ptr[u64](value)[0])
-            known.delete_box(value)
+            table.delete_tensor(Ptr[u64](value)[0])
+            table.delete_box(value)
         elif kind == TENSOR_LIST:
-            known.list_size(value, size)
+            table.list_size(value, size)
             for element in range(i64(size[0])):
-                known.list_item(value, u64(element), item)
-                known.delete_tensor(item[0])
-            known.delete_list(value)
+                table.list_item(value, u64(element), item)
+                table.delete_tensor(item[0])
+            table.delete_list(value)
 
 
 @native

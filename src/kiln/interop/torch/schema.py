@@ -45,17 +45,17 @@ def extents(
 
     `kinds` are PyTorch's types of the inputs, by name.
     """
-    found: list[Extent] = []
+    extents_so_far: list[Extent] = []
     names = list(kinds)
     for extent in described:
         name, _, axis = extent.partition(".") if isinstance(extent, str) else ("", "", "")
         kind = kinds.get(name)
         if isinstance(extent, int) and extent >= 0:
-            found.append(Extent(-1, extent))
+            extents_so_far.append(Extent(-1, extent))
         elif kind == "Tensor" and axis.isdigit() and (ranks is None or int(axis) < ranks[name]):
-            found.append(Extent(names.index(name), int(axis)))
+            extents_so_far.append(Extent(names.index(name), int(axis)))
         elif kind == "SymInt" and not axis:
-            found.append(Extent(names.index(name), -1))
+            extents_so_far.append(Extent(names.index(name), -1))
         else:
             return f"is to have the extent {extent!r}"
-    return found
+    return extents_so_far

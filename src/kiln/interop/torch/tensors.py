@@ -224,9 +224,9 @@ def cute_tensor_like(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     packed = None
     if _is_narrow(cutlass_dtype):
-        made = _to_bytes(data_ref, cutlass_dtype)
+        data = _to_bytes(data_ref, cutlass_dtype)
         storage = torch.zeros_like(data_ref, dtype=torch.uint8, device=device)
-        packed = torch.as_strided(storage, made.shape, made.stride()).copy_(made)
+        packed = torch.as_strided(storage, data.shape, data.stride()).copy_(data)
     else:
         storage = torch.empty_strided(
             data_ref.shape, data_ref.stride(), dtype=dtype(cutlass_dtype), device=device

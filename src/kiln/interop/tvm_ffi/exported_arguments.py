@@ -98,15 +98,15 @@ arguments: Library = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=
 
 
 @native
-def put_type(message: Ptr[Text], found: i64) -> None:
+def put_type(message: Ptr[Text], type_: i64) -> None:
     """Append a type, for example: float32"""
     for code, name in enumerate(TYPES):
-        if found & 255 == code:
+        if type_ & 255 == code:
             say(message, text(name))
-    say_integer(message, (found >> 8) & 255)
-    if found >> 16 != 1:
+    say_integer(message, (type_ >> 8) & 255)
+    if type_ >> 16 != 1:
         say(message, text(" x "))
-        say_integer(message, found >> 16)
+        say_integer(message, type_ >> 16)
 
 
 @native
@@ -178,19 +178,19 @@ def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr[T
 
 
 @native
-def say_kind(message: Ptr[Text], argument: Ptr[Argument], wanted: Ptr) -> i32:
+def say_kind(message: Ptr[Text], argument: Ptr[Argument], expected: Ptr) -> i32:
     """Say, for example: it is a string, expected a tensor"""
     say(message, text("it is "))
-    known = False
+    is_named = False
     for kind, name in KINDS.items():
         if argument.type == kind:
             say(message, text(name))
-            known = True
-    if not known:
+            is_named = True
+    if not is_named:
         say(message, text("of TVM-FFI's type "))
         say_integer(message, i64(argument.type))
     say(message, text(", expected "))
-    say(message, wanted)
+    say(message, expected)
     return OTHER_KIND
 
 
@@ -357,9 +357,9 @@ def perform(
 
 
 @native
-def wrong_count(function: Ptr[Function], what: Ptr, found: i64, wanted: i64, message: Ptr[Text]) -> None:
+def wrong_count(function: Ptr[Function], what: Ptr, count: i64, expected: i64, message: Ptr[Text]) -> None:
     """Say, for example: scale(...): the number of arguments is 2, expected 3"""
     say(message, function.signature)
     say(message, text(": "))
-    say_number(message, what, -1, found)
-    say_integer(message, wanted)
+    say_number(message, what, -1, count)
+    say_integer(message, expected)

@@ -53,25 +53,25 @@ def of(compiled: CompiledFunction[Any]) -> Any:
     if engine is None:
         return compiled
     entry = _entry(engine)
-    found = getattr(compiled, "for_caller", None)
+    caller_plan = getattr(compiled, "for_caller", None)
     takes_none = compiled.has_results or compiled.static_result is None
     keys = [compiled.keys.get(name) for name in compiled.passed]
     python = _raising_plainly(compiled, keys)
     report = _raising_plainly(compiled.reporter() or compiled)
     described = native.FunctionHandle(
-        plan=plan.address_of(found) if found is not None and takes_none else 0,
+        plan=plan.address_of(caller_plan) if caller_plan is not None and takes_none else 0,
         python=python.__chandle__(),
         report=report.__chandle__(),
         stream=_stream_function(),
     )
     handle = _Handle(bytes(described))
-    handle.kept = (compiled, found, python, report)
-    made = KilnFunction.__new__(KilnFunction)
-    made.__move_handle_from__(tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=handle))
-    made.compiled = compiled
-    if found is not None:
-        made.for_caller = found
-    return made
+    handle.kept = (compiled, caller_plan, python, report)
+    function = KilnFunction.__new__(KilnFunction)
+    function.__move_handle_from__(tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=handle))
+    function.compiled = compiled
+    if caller_plan is not None:
+        function.for_caller = caller_plan
+    return function
 
 
 class _Handle(bytes):

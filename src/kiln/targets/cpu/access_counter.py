@@ -214,14 +214,14 @@ def counted(call: Callable[[int], None], address: int, places: list[Place]) -> C
                             place.width,
                             place.span,
                             place.calls,
-                            found.accesses,
-                            found.served,
-                            found.ideal,
-                            found.worst,
-                            found.lanes,
+                            counter.accesses,
+                            counter.served,
+                            counter.ideal,
+                            counter.worst,
+                            counter.lanes,
                         )
-                        for place, found in zip(places, counters)
-                        if found.accesses
+                        for place, counter in zip(places, counters)
+                        if counter.accesses
                     ]
                 )
 

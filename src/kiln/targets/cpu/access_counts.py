@@ -70,11 +70,11 @@ def serve(access: Ptr[Pending], first: u32, lanes: u32) -> u32:
         if (access.mask >> lane) & 1 != 0:
             for part in range(words):
                 word = (access.addresses[lane] >> 2) + part
-                known = False
+                is_repeated = False
                 for earlier in range(count):
                     if st.words[earlier] == word:
-                        known = True
-                if not known:
+                        is_repeated = True
+                if not is_repeated:
                     st.words[count] = word
                     count += 1
                     st.count[word & (BANKS - 1)] += 1
@@ -89,11 +89,11 @@ def different(access: Ptr[Pending], bytes: u32) -> u32:
     for lane in range(32):
         if (access.mask >> lane) & 1 != 0:
             piece = access.addresses[lane] // bytes
-            known = False
+            is_repeated = False
             for earlier in range(count):
                 if st.words[earlier] == piece:
-                    known = True
-            if not known:
+                    is_repeated = True
+            if not is_repeated:
                 st.words[count] = piece
                 count += 1
     return count
@@ -174,7 +174,7 @@ def access(
     st = state.place
     first = thread & ~u32(31)
     lane = thread & 31
-    wanted = u32(0xFFFF_FFFF) if threads - first >= 32 else (u32(1) << (threads - first)) - 1
+    full = u32(0xFFFF_FFFF) if threads - first >= 32 else (u32(1) << (threads - first)) - 1
     key = (key ^ (u64(first) * u64(MIX))) * u64(MIX)
     bucket = u32(key >> 48)
     before = u32(0)
@@ -194,7 +194,7 @@ def access(
     entry.is_global = is_global
     entry.mask |= u32(1) << lane
     entry.addresses[lane] = u32(address)
-    if entry.mask == wanted:
+    if entry.mask == full:
         settle(entry)
         if before == 0:
             st.buckets[bucket] = entry.following

@@ -80,7 +80,7 @@ def install(executable: Executable, build: Callable[[], Call], arrays: list[Arra
     plain = executable.call
     report = executable.report
     seen: set[bytes] = set()
-    made: list[Call] = []
+    installed: list[Call] = []
 
     def is_checked(address: int) -> bool:
         if not always():
@@ -91,11 +91,11 @@ def install(executable: Executable, build: Callable[[], Call], arrays: list[Arra
         return not sanitizing.is_timed() and sum([array.elements(address) for array in arrays]) <= MOST_ELEMENTS
 
     def run(address: int) -> None:
-        if not made:
+        if not installed:
             with compile_lock:
-                if not made:
-                    made.append(_built(build, plain))
-        made[0](address)
+                if not installed:
+                    installed.append(_built(build, plain))
+        installed[0](address)
 
     def call(address: int) -> None:
         (run if is_checked(address) else plain)(address)

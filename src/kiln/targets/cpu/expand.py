@@ -267,16 +267,16 @@ class Expander(host.Expander):
 
         A number that is known when compiling is refused then.
         """
-        known = constant_value(value)
-        if known is None:
+        constant = constant_value(value)
+        if constant is None:
 
             def is_wrong(c: Builder) -> ir.Value:
                 outside = c.compare("ugt", c.binary("subi", value, least), most - least)
                 return c.binary("ori", outside, c.compare("ne", c.binary("andi", value, multiple - 1), 0))
 
             self.refuse(op, b, is_wrong, value, what, limit)
-        elif not least <= known <= most or known % multiple:
-            raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
+        elif not least <= constant <= most or constant % multiple:
+            raise report_at(op.location, CompilerDiagnosticError, what % constant, hint=limit)
 
     def frame_of(self, op: AnyOp) -> ir.Value:
         """Return the frame of the running thread; the kernel becomes one that waits."""
@@ -293,8 +293,8 @@ class Expander(host.Expander):
         """Call a function of the runtime."""
         results = [] if result is None else [result]
         self.module.declare(name, [v.type for v in operands], results)
-        made = b.call(name, results, operands)
-        return made.results[0] if result is not None else None
+        called = b.call(name, results, operands)
+        return called.results[0] if result is not None else None
 
     def suspend(self, b: Builder) -> None:
         """Let the other threads run."""
@@ -342,15 +342,15 @@ class Expander(host.Expander):
 
     def suspends(self, loop: ir.Operation) -> bool:
         """Return whether a loop's body has operations that suspend."""
-        found = False
+        suspending = False
 
         def visit(op: ir.Operation) -> ir.WalkResult:
-            nonlocal found
-            found = found or op.name in _SUSPENDS
-            return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+            nonlocal suspending
+            suspending = suspending or op.name in _SUSPENDS
+            return ir.WalkResult.INTERRUPT if suspending else ir.WalkResult.ADVANCE
 
         loop.walk(visit)
-        return found
+        return suspending
 
 
 OPEN_LOOP = "kiln.open_loop"

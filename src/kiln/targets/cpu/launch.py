@@ -76,8 +76,8 @@ def block_function(expansion: Expansion, state: FunctionState) -> None:
             expansion, state, block_name(state.name), lambda b, packed: _unpack(b, packed, kernel), static_smem(state)
         )
         return
-    made = function(expansion.module, block_name(state.name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
-    entry = made.regions[0].blocks[0]
+    block_function_ = function(expansion.module, block_name(state.name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
+    entry = block_function_.regions[0].blocks[0]
     packed, ctx, smem, sizes, *block_idx = entry.arguments
     end = ir.Operation.create("func.return", loc=kernel.location, ip=ir.InsertionPoint(entry))
     b = Builder(ir.InsertionPoint(end), kernel.location)

@@ -170,13 +170,13 @@ class CpuTarget(Target):
     def _check(self, executable: CpuExecutable, source: ir.Module, entry: str, options: CompileOptions | None) -> None:
         """Let some calls of an executable run a build that checks bounds and unset shared memory."""
         chosen = options or CompileOptions()
-        wanted = chosen.checks if chosen.is_set("checks") or sanitizing.checks() else "never"
-        if wanted == "never" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
+        mode = chosen.checks if chosen.is_set("checks") or sanitizing.checks() else "never"
+        if mode == "never" or executable.instrumented or not find(source.operation, (cute.Launch.OPERATION_NAME,)):
             return
         from . import checks
         from .sanitizer.report_facts import ReportFacts
 
-        def made() -> CpuExecutable:
+        def checked_executable() -> CpuExecutable:
             from ..host import jit
             from .lower import lower
 
@@ -185,9 +185,9 @@ class CpuTarget(Target):
             data = jit.emit_object(jit.optimize(text, CHECKED_OPT), CHECKED_OPT)
             return CpuExecutable(data, expansion.sites, Artifacts(), expansion.sanitizer)
 
-        def loaded(found: Entry) -> CpuExecutable:
-            sanitizer = ReportFacts.decoded((sanitizing.BOUNDS,), found.facts["sanitizer"])
-            return CpuExecutable(found.data["object"], _sites(found), Artifacts(), sanitizer)
+        def loaded(entry: Entry) -> CpuExecutable:
+            sanitizer = ReportFacts.decoded((sanitizing.BOUNDS,), entry.facts["sanitizer"])
+            return CpuExecutable(entry.data["object"], _sites(entry), Artifacts(), sanitizer)
 
         def entry_of(checked: CpuExecutable) -> Entry:
             assert checked.sanitizer is not None
@@ -199,16 +199,16 @@ class CpuTarget(Target):
 
         def build() -> Any:
             name = functools.partial(cache.key, self, source, entry, options, "checked")
-            checked = cache.loaded_or_made(name, loaded, made, entry_of)
+            checked = cache.load_or_build(name, loaded, checked_executable, entry_of)
             assert checked.sanitizer is not None
             checked.sanitizer.strict = always
-            checked.sanitizer.silent = wanted == "off"
+            checked.sanitizer.silent = mode == "off"
             facts.append(checked.sanitizer)
             return checked.call
 
-        always = wanted == "always"
+        always = mode == "always"
         facts = list[ReportFacts]()
-        goes_on = lambda: always or any(known.outside for known in facts)
+        goes_on = lambda: always or any(fact.outside for fact in facts)
         checks.install(executable, build, checks.arrays(source, entry), goes_on)
 
     def launch_guards(self) -> Sequence[Guard]:

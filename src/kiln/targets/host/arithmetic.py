@@ -40,8 +40,8 @@ def _never_zero(x: Expander, value: ir.Value, depth: int = 4) -> bool:
     if op.name in ("arith.extsi", "arith.extui"):
         return _never_zero(x, op.operands[0], depth - 1)
     if op.name in ("arith.maxsi", "arith.maxui"):
-        known = [v for operand in op.operands for v in constant_values(operand) or []]
-        return bool(known) and (min(known) > 0 or (op.name == "arith.maxui" and 0 not in known))
+        constants = [v for operand in op.operands for v in constant_values(operand) or []]
+        return bool(constants) and (min(constants) > 0 or (op.name == "arith.maxui" and 0 not in constants))
     if op.name == "arith.select":
         return _never_zero(x, op.operands[1], depth - 1) and _never_zero(x, op.operands[2], depth - 1)
     return False
@@ -137,7 +137,7 @@ def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir
     type_ = value.type
     narrow = like(value.type, int_type(64))
     i32 = like(value.type, int_type(32))
-    made = b.value("arith.trunci", narrow, (value,))
+    narrowed = b.value("arith.trunci", narrow, (value,))
     scale = b.const(i32, 127 << 23)
     for shift in (32, 64):
         bits = b.value(
@@ -148,9 +148,9 @@ def _of_64_bits(b: Builder, value: ir.Value, signed: bool) -> tuple[ir.Value, ir
         limit = 1 << (30 + shift)
         moved = b.binary("addi", value, b.const(type_, limit)) if signed else value
         is_long = b.compare("uge", moved, b.const(type_, 2 * limit if signed else limit))
-        made = b.select(is_long, b.binary("ori", bits, any_set), made)
+        narrowed = b.select(is_long, b.binary("ori", bits, any_set), narrowed)
         scale = b.select(is_long, b.const(i32, 127 + shift << 23), scale)
-    return made, b.value("arith.bitcast", like(type_, _f32()), (scale,))
+    return narrowed, b.value("arith.bitcast", like(type_, _f32()), (scale,))
 
 
 def _at_most_53_bits(b: Builder, value: ir.Value, signed: bool) -> ir.Value:
@@ -230,7 +230,7 @@ def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
         return b.value(name, result, (value,))
     length = result.shape[0]
     whole = value.type
-    made = b.value("ub.poison", result, (), {"value": ir.Attribute.parse("#ub.poison", context())})
+    assembled = b.value("ub.poison", result, (), {"value": ir.Attribute.parse("#ub.poison", context())})
     first = 0
     while first < length:
         size = min(16, 1 << (length - first).bit_length() - 1)
@@ -238,9 +238,9 @@ def _in_pieces(b: Builder, name: str, value: ir.Value, result: Any) -> ir.Value:
         sizes = {"sizes": ir.Attribute.parse(f"[{size} : i64]", context())}
         of, to = (ir.VectorType.get([size], _element(x), loc=b.location) for x in (whole, result))
         piece = b.value("vector.extract_strided_slice", of, (value,), place | sizes)
-        made = b.value("vector.insert_strided_slice", result, (b.value(name, to, (piece,)), made), place)
+        assembled = b.value("vector.insert_strided_slice", result, (b.value(name, to, (piece,)), assembled), place)
         first += size
-    return made
+    return assembled
 
 
 @HANDLERS.expands("arith.extf")
@@ -325,18 +325,18 @@ def in_f32(x: Expander, op: ir.Operation, b: Builder) -> ir.Value:
     result = op.results[0].type
     element = _element(result)
     narrow = isinstance(element, (ir.BF16Type, ir.F16Type))
-    made = b.op(
+    extended = b.op(
         op.name,
         [like(result, _f32()) if narrow else result],
         [widen(v) for v in op.operands],
         dict(op.attributes.items()),
     )
     handler = x.module.handlers.get(op.name)  # the f32 operation may need one itself
-    value = made.result
+    value = extended.result
     if handler is not None:
-        replacement = handler.expand(x, made, b)
+        replacement = handler.expand(x, extended, b)
         if replacement is not KEEP:
-            made.erase()
+            extended.erase()
             value = replacement
     if isinstance(element, ir.BF16Type):
         value = round_to_bf16(b, value)
@@ -360,10 +360,10 @@ def _libm(function: str) -> Callable[..., ir.Value]:
             return b.call(name, [element], list(op.operands)).result
         flat: Any = flat_type(result)
         operands = [reshape(b, value, flat) for value in op.operands]
-        made: list[ir.Value] = []
+        elements: list[ir.Value] = []
         for number in range(flat.shape[0]):
-            made.append(b.call(name, [element], [b.element(value, number) for value in operands]).results[0])
-        return reshape(b, b.value("vector.from_elements", flat, made), result)
+            elements.append(b.call(name, [element], [b.element(value, number) for value in operands]).results[0])
+        return reshape(b, b.value("vector.from_elements", flat, elements), result)
 
     return expand
 

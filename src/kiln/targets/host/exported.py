@@ -139,11 +139,11 @@ def plain_form(message: str, types: Sequence[str]) -> str:
     """Return a C format as a form of `texts.put_form`, which knows no widths."""
     kinds = iter(types)
 
-    def plain(found: re.Match[str]) -> str:
-        if found[0] == "%%":
+    def plain(match: re.Match[str]) -> str:
+        if match[0] == "%%":
             return "%%"
         if next(kinds, "i64") == "f64":
             return "%g"
-        return {"u": "%u", "x": "%x", "X": "%x", "p": "0x%x"}.get(found[1], "%d")
+        return {"u": "%u", "x": "%x", "X": "%x", "p": "0x%x"}.get(match[1], "%d")
 
     return _CONVERSION.sub(plain, message)

@@ -80,7 +80,7 @@ def common() -> tuple[str, Processor]:
 
 class _Machines(threading.local):
     def __init__(self) -> None:
-        self.made = functools.lru_cache(maxsize=16)(_new_machine)
+        self.machine = functools.lru_cache(maxsize=16)(_new_machine)
 
 
 def _new_machine(opt: int, processor: Processor) -> llvm.TargetMachine:
@@ -95,7 +95,7 @@ _machines = _Machines()
 
 def target_machine(opt: int, processor: Processor | None = None) -> llvm.TargetMachine:
     """Return this thread's code generator for a processor, by default this machine's."""
-    return _machines.made(opt, processor or host())
+    return _machines.machine(opt, processor or host())
 
 
 class _Engines:
@@ -169,11 +169,11 @@ def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = 
 
 def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
     """Start to make object code in another thread, and return a function that waits for it."""
-    made: list[bytes] = []
+    built: list[bytes] = []
 
     def run() -> None:
         with contextlib.suppress(Exception):  # whoever waits meets it again
-            made.append(make())
+            built.append(make())
 
     thread = threading.Thread(target=one_import.waited_for(run), name="kiln: object code")
     with contextlib.suppress(RuntimeError):  # no more threads: whoever waits does it
@@ -183,7 +183,7 @@ def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
     def wait() -> bytes:
         if thread.ident is not None:
             thread.join()  # in a process that was forked meanwhile the thread has ended
-        return made[0] if made else make()
+        return built[0] if built else make()
 
     return wait
 
@@ -287,10 +287,13 @@ class Library:
                 )
             builder = llvm.JITLibraryBuilder().add_object_img(data)
             self._others = (*map(part_library, self.parts), *others)
-            found = dict(imports)
+            available = dict(imports)
             for other in self._others:  # by address: they may be another engine's
-                found = {**{name: other.addresses[name] for name in undefined & other.addresses.keys()}, **found}
-            for name, address in found.items():
+                available = {
+                    **{name: other.addresses[name] for name in undefined & other.addresses.keys()},
+                    **available,
+                }
+            for name, address in available.items():
                 builder.import_symbol(name, address)
             builder.add_current_process()
             for name in exports:
@@ -341,13 +344,13 @@ class Part(NamedTuple):
 
 def needed_parts(parts: Iterable[Part], needed: set[str]) -> tuple[list[Part], set[str]]:
     """Return those of some parts that define some of the symbols, and the symbols that none defines."""
-    found: list[Part] = []
+    parts_needed: list[Part] = []
     rest = set(needed)
     for part in parts:
         if any(name.startswith(part.prefix) for name in rest) and not rest.isdisjoint(part.exports):
-            found.append(part)
+            parts_needed.append(part)
             rest.difference_update(part.exports)
-    return found, rest
+    return parts_needed, rest
 
 
 _parts: dict[str, Library] = {}

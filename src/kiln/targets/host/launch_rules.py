@@ -14,9 +14,9 @@ def refused_launch(kernel: str, needs: str, numbers: list[int]) -> tuple[str, st
     `needs` are those of the kernel, encoded; `numbers` are grid, block, cluster, bytes of shared memory, whether it is
     cooperative.
     """
-    of, known = architectures.decoded_needs(needs)
+    of, needs_of_kernel = architectures.decoded_needs(needs)
     sizes = limits.Sizes(numbers[:3], numbers[3:6], numbers[6:9], numbers[9])
-    broken = limits.broken_rule(of, sizes, known)
+    broken = limits.broken_rule(of, sizes, needs_of_kernel)
     if broken is not None:
         return limits.refusal(kernel, sizes, broken[0]), broken[1], False
     threads = 1

@@ -124,8 +124,8 @@ def _wrap(
         for offset, value in zip(offsets[len(inputs) :], call.results, strict=True):
             _write(b, slots, offset, value)
 
-    made = function(module, WRAPPER, [ptr], [ptr])
-    block = made.regions[0].blocks[0]
+    wrapper = function(module, WRAPPER, [ptr], [ptr])
+    block = wrapper.regions[0].blocks[0]
     slots = block.arguments[0]
     b = Builder(ir.InsertionPoint(block), location)
     ctx = b.alloca(i64, call_context.SIZE // 8)

@@ -83,13 +83,13 @@ def _packed_f32x2(x: Expander, op: nvgpu.units.PackedF32x2, b: Builder) -> ir.Va
     rounding = op.rounding
     if rounding != "rn":
         operands = [op.a, op.b, op.c] if kind == "fma" else [op.a, op.b]
-        made = op.a  # pyright: ignore[reportAttributeAccessIssue]
+        result = op.a  # pyright: ignore[reportAttributeAccessIssue]
         f32 = op.a.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
         for n in range(2):
             place = {"static_position": ir.DenseI64ArrayAttr.get([n])}
             parts = [b.value("vector.extract", f32, (v,), place) for v in operands]
-            made = b.value("vector.insert", op.a.type, (rounded(x, b, kind, rounding, f32, *parts), made), place)
-        return made
+            result = b.value("vector.insert", op.a.type, (rounded(x, b, kind, rounding, f32, *parts), result), place)
+        return result
     if kind == "fma":
         return b.value("math.fma", op.a.type, (op.a, op.b, op.c))
     return b.value(f"arith.{kind}f", op.a.type, (op.a, op.b))

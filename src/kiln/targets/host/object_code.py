@@ -16,7 +16,7 @@ def undefined_symbols(data: bytes) -> set[str]:
     (table,) = struct.unpack_from("<Q", data, 0x28)
     size, count = struct.unpack_from("<HH", data, 0x3A)
     sections = [_SECTION.unpack_from(data, table + size * number) for number in range(count)]
-    found: set[str] = set()
+    undefined: set[str] = set()
     for _, kind, _, _, start, length, names_section, _, _, _ in sections:
         if kind != _SYMBOL_TABLE:
             continue
@@ -24,5 +24,5 @@ def undefined_symbols(data: bytes) -> set[str]:
         for name, _, _, section, _, _ in _SYMBOL.iter_unpack(data[start : start + length]):
             if section == 0 and name:
                 first = names + name
-                found.add(data[first : data.index(b"\0", first)].decode())
-    return found
+                undefined.add(data[first : data.index(b"\0", first)].decode())
+    return undefined

@@ -43,9 +43,9 @@ def rounded(x: Expander, b: Builder, name: str, rounding: str, type_: ir.Type, *
 
 
 def _define(module: ir.Module, callee: str, name: str, mode: int, type_: ir.Type, inputs: Sequence[ir.Type]) -> None:
-    made = function(module, callee, inputs, [type_])
-    made.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("strictfp", context())], context())
-    entry = made.regions[0].blocks[0]
+    defined = function(module, callee, inputs, [type_])
+    defined.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("strictfp", context())], context())
+    entry = defined.regions[0].blocks[0]
     b = Builder(ir.InsertionPoint(entry), ir.Location.unknown(context()))
     before = intrinsic(b, "llvm.get.rounding", int_type(32), [])
     intrinsic(b, "llvm.set.rounding", None, [b.i32(mode)])
@@ -59,10 +59,10 @@ def _define(module: ir.Module, callee: str, name: str, mode: int, type_: ir.Type
     b.op("func.return", (), (result,))
 
 
-def step(b: Builder, bits: ir.Value, exact: ir.Value, made: ir.Value, rounding: str) -> ir.Value:
+def step(b: Builder, bits: ir.Value, exact: ir.Value, rounded: ir.Value, rounding: str) -> ir.Value:
     """Return the bits of a float that was rounded to nearest, moved by one where that was in the wrong direction.
 
-    `exact` is the number, `made` what was made of it, in a type that has both.
+    `exact` is the number, `rounded` what was made of it, in a type that has both.
     """
     type_ = bits.type
     one = b.const(type_, 1)
@@ -75,8 +75,8 @@ def step(b: Builder, bits: ir.Value, exact: ir.Value, made: ir.Value, rounding: 
         predicate = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 4)}  # olt: false for NaN
         return b.value("arith.cmpf", ir.IntegerType.get_signless(1), (first, second), predicate)
 
-    low = is_less(made, exact)
-    high = is_less(exact, made)
+    low = is_less(rounded, exact)
+    high = is_less(exact, rounded)
     if rounding == "rz":
         wrong = b.select(negative, low, high)
         return b.select(wrong, towards, bits)

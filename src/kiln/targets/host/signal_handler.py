@@ -163,8 +163,8 @@ def chain(number: i32, info: Ptr[SignalInfo], machine: Ptr) -> None:
     handler = u64(0)
     flags = u64(0)
     own = libc.pthread_self()
-    for position, known in enumerate(SIGNALS):
-        if number == known:
+    for position, signal in enumerate(SIGNALS):
+        if number == signal:
             handler = previous.place[2 * position]
             flags = previous.place[2 * position + 1]
     # a handler that raises the signal again for whom it found before it means the one before both

@@ -51,32 +51,32 @@ def install() -> None:
         return
     ours = _addresses["kiln_cpu_signal"]
     for position, number in enumerate(SIGNALS):
-        found, wanted = (ctypes.create_string_buffer(_ACTION_BYTES) for _ in range(2))
-        if _libc.sigaction(number, None, found):
+        current, ours_ = (ctypes.create_string_buffer(_ACTION_BYTES) for _ in range(2))
+        if _libc.sigaction(number, None, current):
             continue
-        handler = ctypes.c_uint64.from_buffer(found).value
+        handler = ctypes.c_uint64.from_buffer(current).value
         if handler == ours:
             continue
         previous = (ctypes.c_uint64 * 2).from_address(_addresses["kiln_cpu_signal_previous"] + 16 * position)
         previous[0] = handler
-        previous[1] = ctypes.c_uint32.from_buffer(found, _ACTION_FLAGS).value
-        ctypes.c_uint64.from_buffer(wanted).value = ours
-        ctypes.c_uint32.from_buffer(wanted, _ACTION_FLAGS).value = SIGINFO | _ONSTACK | _NODEFER
-        _libc.sigaction(number, wanted, None)
+        previous[1] = ctypes.c_uint32.from_buffer(current, _ACTION_FLAGS).value
+        ctypes.c_uint64.from_buffer(ours_).value = ours
+        ctypes.c_uint32.from_buffer(ours_, _ACTION_FLAGS).value = SIGINFO | _ONSTACK | _NODEFER
+        _libc.sigaction(number, ours_, None)
 
 
 def _code_with_locks() -> list[tuple[int, int]]:
     """Return where the code of the C library's allocator and streams lies: it may hold locks when a signal comes."""
-    wanted = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (_libc.malloc, _libc.free, _libc.fprintf)]
-    found: list[tuple[int, int]] = []
+    lock_functions = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (_libc.malloc, _libc.free, _libc.fprintf)]
+    ranges: list[tuple[int, int]] = []
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             for line in maps:
                 if "x" not in line.split(" ", 2)[1]:
                     continue
                 begin, end = (int(number, 16) for number in line.split(" ", 1)[0].split("-"))
-                if any(begin <= address < end for address in wanted):
-                    found.append((begin, end))
+                if any(begin <= address < end for address in lock_functions):
+                    ranges.append((begin, end))
     except OSError:
         pass
-    return found
+    return ranges

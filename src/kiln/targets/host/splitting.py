@@ -116,9 +116,9 @@ class _Splitter(FrameBuilder):
 
     def _cut_blocks(self, blocks: list[ir.Block]) -> list[ir.Block]:
         """Cut blocks that have more operations than a part may have."""
-        found: list[ir.Block] = []
+        cut: list[ir.Block] = []
         for block in blocks:
-            found.append(block)
+            cut.append(block)
             if len(block.operations) <= self.most:
                 continue
             held = [op.operation for op in block.operations]
@@ -130,8 +130,8 @@ class _Splitter(FrameBuilder):
                     pieces[0].append(op)
             for before, after in itertools.pairwise([block, *pieces]):
                 self.op("llvm.br", ir.InsertionPoint(before), (), (), None, [after])
-            found += pieces
-        return found
+            cut += pieces
+        return cut
 
     def _deal(self, blocks: list[ir.Block]) -> list[list[ir.Block]]:
         """Return parts of the blocks, in order. They end outside as many loops as possible, and as late as possible."""
@@ -177,9 +177,11 @@ class _Splitter(FrameBuilder):
             "no_inline": ir.UnitAttr.get(context()),
         }
         point = ir.InsertionPoint(self.func)
-        made = ir.Operation.create("llvm.func", attributes=attributes, regions=1, loc=self.func.location, ip=point)
-        self.functions.append(made)
-        return made.regions[0].blocks.append(*types, arg_locs=[self.unknown] * len(types))
+        part_function = ir.Operation.create(
+            "llvm.func", attributes=attributes, regions=1, loc=self.func.location, ip=point
+        )
+        self.functions.append(part_function)
+        return part_function.regions[0].blocks.append(*types, arg_locs=[self.unknown] * len(types))
 
     def _frame(self, part: int) -> ir.Value:
         return self.starts[part].arguments[len(self.arguments)]
@@ -196,20 +198,20 @@ class _Splitter(FrameBuilder):
     def _replace_constants(self, blocks: list[ir.Block]) -> None:
         """Make the constants of a part, and addresses next to arguments, in its first block."""
         for block in (self.driver, *blocks):
-            for op in [op.operation for op in block.operations if self._is_made_again(op.operation)]:
-                made: dict[int, ir.Value] = {}
+            for op in [op.operation for op in block.operations if self._is_rematerialized(op.operation)]:
+                clones: dict[int, ir.Value] = {}
                 for use in list(op.results[0].uses):
                     user = use.owner.operation
                     if user.block == self.driver:
                         continue
                     part = self.part_of[user.block]
-                    if part not in made:
-                        made[part] = op.clone(ir.InsertionPoint(self.starts[part])).results[0]
-                    user.operands[use.operand_number] = made[part]
+                    if part not in clones:
+                        clones[part] = op.clone(ir.InsertionPoint(self.starts[part])).results[0]
+                    user.operands[use.operand_number] = clones[part]
                 if next(iter(op.results[0].uses), None) is None:
                     op.erase()
 
-    def _is_made_again(self, op: ir.Operation) -> bool:
+    def _is_rematerialized(self, op: ir.Operation) -> bool:
         if op.name == "llvm.getelementptr":
             return op.block == self.driver and all(operand in self.arguments for operand in op.operands)
         return op.name in REMATERIALIZED
@@ -251,12 +253,12 @@ class _Splitter(FrameBuilder):
         if (part, target) not in left:
             number, places = self._enter(target)
             types = [value.type for value in target.arguments]
-            made = self.functions[part].regions[0].blocks.append(*types, arg_locs=[self.unknown] * len(types))
-            at = ir.InsertionPoint(made)
-            for value, place in zip(made.arguments, places, strict=True):
+            block_ = self.functions[part].regions[0].blocks.append(*types, arg_locs=[self.unknown] * len(types))
+            at = ir.InsertionPoint(block_)
+            for value, place in zip(block_.arguments, places, strict=True):
                 self.store(at, value, self._frame(part), place)
             self.op("llvm.return", at, (), (self.constant(at, number),))
-            left[part, target] = made
+            left[part, target] = block_
         return left[part, target]
 
     def _spill(self, blocks: list[ir.Block]) -> list[tuple[ir.Value, int]]:
@@ -305,9 +307,9 @@ class _Splitter(FrameBuilder):
                 self.op("llvm.br", at, (), values, None, [block])
                 block = landing
             targets[part].append((number, block))
-        for start, found in zip(self.starts, targets, strict=True):
-            if found:
-                self.switch(ir.InsertionPoint(start), start.arguments[len(start.arguments) - 1], found)
+        for start, ways in zip(self.starts, targets, strict=True):
+            if ways:
+                self.switch(ir.InsertionPoint(start), start.arguments[len(start.arguments) - 1], ways)
             else:  # nobody comes here
                 self.op("llvm.unreachable", ir.InsertionPoint(start))
 
@@ -373,10 +375,10 @@ def group_structured(module: ir.Module) -> None:
 
     MLIR's conversion moves all that follows in a block behind each of them, and remembers every move until it is done.
     """
-    found: dict[ir.Block, list[ir.Operation]] = {}
+    by_block: dict[ir.Block, list[ir.Operation]] = {}
     for op in find(module.operation, _STRUCTURED):
-        found.setdefault(op.block, []).append(op)
-    for block, structured in found.items():
+        by_block.setdefault(op.block, []).append(op)
+    for block, structured in by_block.items():
         if len(structured) > _MOST_STRUCTURED:
             _group(block, set(structured))
 
@@ -408,15 +410,15 @@ def _group(block: ir.Block, structured: set[ir.Operation]) -> None:
         location = group[0].location
         point = ir.InsertionPoint(group[0])
         types = [result.type for result in results]
-        made = ir.Operation.create("scf.execute_region", types, regions=1, loc=location, ip=point)
-        inner = made.regions[0].blocks.append()
+        region_op = ir.Operation.create("scf.execute_region", types, regions=1, loc=location, ip=point)
+        inner = region_op.regions[0].blocks.append()
         for op in group:
             inner.append(op)
         ir.Operation.create("scf.yield", (), results, loc=location, ip=ir.InsertionPoint(inner))
-        for result, outside in zip(made.results, users, strict=True):
+        for result, outside in zip(region_op.results, users, strict=True):
             for user, index in outside:
                 user.operands[index] = result
-        number_of[made] = -1
+        number_of[region_op] = -1
 
 
 def _within(block: ir.Block, op: ir.Operation) -> ir.Operation:

@@ -31,7 +31,7 @@ _FILLS = ("zeros", "nan")
 @HANDLERS.expands(nvgpu.tma.TensorMapEncode)
 def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
     if x.function.is_kernel:
-        raise made_in_kernel(op)
+        raise refused_in_kernel(op)
     _refuse_outliving(op.result, op)
     i64 = int_type(64)
     ptr = ptr_type()
@@ -42,16 +42,16 @@ def _encode(x: Expander, op: nvgpu.tma.TensorMapEncode, b: Builder) -> ir.Value:
         for number in range(field.size // 8):
             value = values[number] if number < len(values) else b.i64(0)
             b.store(value, b.byte_gep(request, field.offset + 8 * number))
-    known = b.address_of(x.module.constant(bytes(_fixed_part(op))[-KNOWN_BYTES:]))
+    fixed = b.address_of(x.module.constant(bytes(_fixed_part(op))[-KNOWN_BYTES:]))
     x.module.declare(x.module.encoder, [ptr] * 4, [int_type(32)])
-    rule = b.call(x.module.encoder, [int_type(32)], [request, known, map_, finding]).results[0]
+    rule = b.call(x.module.encoder, [int_type(32)], [request, fixed, map_, finding]).results[0]
     failed = b.if_(b.compare("ne", rule, 0))
     x.fault_with(failed, x.module.site(op, "tensor_map", op.tensor, ""), _words(Finding), finding)
     x.end(failed)
     return map_
 
 
-def made_in_kernel(op: AnyOp) -> Exception:
+def refused_in_kernel(op: AnyOp) -> Exception:
     """Return the error for a map that a kernel makes."""
     return report_at(
         op.location,

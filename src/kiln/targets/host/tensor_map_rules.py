@@ -72,13 +72,13 @@ _TEXTS = {
 
 def forms() -> list[str]:
     """Return the texts of the rules for native code: the order of mode (m) and value (v), then "|" and a format."""
-    found: list[str] = []
+    texts: list[str] = []
     for what, hint in _TEXTS.values():
         text = f"{what}, expected: {hint}"
         order = "".join("m" if name == "mode" else "v" for name in re.findall(r"{(\w+)}", text))
         text = text.replace("{element}", "number {value}").replace("{address}", "0x%x")
-        found.append(f"{order}|" + text.replace("{mode}", "%d").replace("{value}", "%d"))
-    return found
+        texts.append(f"{order}|" + text.replace("{mode}", "%d").replace("{value}", "%d"))
+    return texts
 
 
 def explained(tensor: str, rule: int, mode: int, value: int) -> tuple[str, str]:

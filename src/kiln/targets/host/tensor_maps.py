@@ -88,9 +88,9 @@ _SWIZZLE_128B = 3
 def element_bits(element: i32) -> i32:
     """Return the bits of an element of global memory."""
     bits = i32(0)
-    for number, found in _BITS:
+    for number, width in _BITS:
         if element == number:
-            bits = i32(found)
+            bits = i32(width)
     return bits
 
 
@@ -98,9 +98,9 @@ def element_bits(element: i32) -> i32:
 def swizzle_span(swizzle: i32) -> i32:
     """Return the bytes of a row of a swizzle's pattern."""
     bytes_ = i32(0)
-    for number, found in _SPANS:
+    for number, span in _SPANS:
         if swizzle == number:
-            bytes_ = i32(found)
+            bytes_ = i32(span)
     return bytes_
 
 

@@ -54,8 +54,8 @@ def _shift(x: Expander, op: ir.Operation, b: Builder) -> object:
     if SIGNED_AMOUNT in op.attributes:
         limit = None if isinstance(amount.owner, ir.Block) else amount.owner.operation
         asked = limit.operands[0] if limit is not None and limit.name == "arith.minui" else amount
-        known = constant_values(asked)
-        if known is None or min(known) < 0:
+        constants = constant_values(asked)
+        if constants is None or min(constants) < 0:
             x.shifts_by(op, asked, b)
     element = element_of(value.type)
     width = 64 if isinstance(element, ir.IndexType) else element.width
@@ -77,7 +77,7 @@ def mangle(type_: ir.Type) -> str:
 
 def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.Value]) -> Any:
     """Call an LLVM intrinsic by its mangled name, and return its result, if it has one."""
-    made = b.op(
+    called = b.op(
         "llvm.call_intrinsic",
         () if result is None else (result,),
         operands,
@@ -87,15 +87,15 @@ def intrinsic(b: Builder, name: str, result: ir.Type | None, operands: list[ir.V
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
         },
     )
-    return None if result is None else made.result
+    return None if result is None else called.result
 
 
 def saturated(b: Builder, kind: str, value: ir.Value, result: ir.Type) -> ir.Value:
     """Return a float as an integer: `kind` is "fptosi" or "fptoui"."""
     value = reshape(b, value, flat_type(value.type))
     flat = flat_type(result)
-    made = intrinsic(b, f"llvm.{kind}.sat.{mangle(flat)}.{mangle(value.type)}", flat, [value])
-    return reshape(b, made, result)
+    clamped = intrinsic(b, f"llvm.{kind}.sat.{mangle(flat)}.{mangle(value.type)}", flat, [value])
+    return reshape(b, clamped, result)
 
 
 # Bits of LLVM's is.fpclass: negative and positive of infinity, normal, subnormal, zero, around two kinds of NaN.

@@ -271,8 +271,8 @@ class Builder:
     def address_of_function(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Value:
         """Return the address of a `func.func` of the module."""
         type_ = ir.FunctionType.get(list(inputs), list(results), context())
-        made = self.value("func.constant", type_, (), {"value": ir.FlatSymbolRefAttr.get(name, context())})
-        return self.value("builtin.unrealized_conversion_cast", ptr_type(), (made,))
+        constant = self.value("func.constant", type_, (), {"value": ir.FlatSymbolRefAttr.get(name, context())})
+        return self.value("builtin.unrealized_conversion_cast", ptr_type(), (constant,))
 
     def if_(self, condition: ir.Value) -> Builder:
         """Open an `scf.if` without results, and return a builder for its body; this builder continues after it."""
@@ -291,17 +291,17 @@ class Builder:
         type_: ir.Type,
     ) -> ir.Value:
         """Emit an `scf.if` whose branches two functions build, and return its result."""
-        made = self.op("scf.if", (type_,), (condition,), None, 2)
-        for region, make in zip(made.regions, (then, otherwise), strict=True):
+        branch = self.op("scf.if", (type_,), (condition,), None, 2)
+        for region, make in zip(branch.regions, (then, otherwise), strict=True):
             point = ir.InsertionPoint(region.blocks.append())
             value = make(Builder(point, self.location))
             ir.Operation.create("scf.yield", (), (value,), loc=self.location, ip=point)
-        return made.results[0]
+        return branch.results[0]
 
     def _branches(self, condition: ir.Value, count: int) -> list[Builder]:
-        made = self.op("scf.if", (), (condition,), None, 2)
+        branch = self.op("scf.if", (), (condition,), None, 2)
         builders: list[Builder] = []
-        for region in list(made.regions)[:count]:
+        for region in list(branch.regions)[:count]:
             block = region.blocks.append()
             end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(block))
             builders.append(Builder(ir.InsertionPoint(end), self.location))
@@ -315,11 +315,11 @@ class Builder:
         `condition` builds the test and returns it with values for the body, of types `result_types`. Returns a builder
         for the body, and those values.
         """
-        made = self.op("scf.while", result_types, (), None, 2)
-        before = made.regions[0].blocks.append()
+        loop = self.op("scf.while", result_types, (), None, 2)
+        before = loop.regions[0].blocks.append()
         passed = condition(Builder(ir.InsertionPoint(before), self.location))
         ir.Operation.create("scf.condition", (), passed, loc=self.location, ip=ir.InsertionPoint(before))
-        after = made.regions[1].blocks.append(*result_types, arg_locs=[self.location] * len(result_types))
+        after = loop.regions[1].blocks.append(*result_types, arg_locs=[self.location] * len(result_types))
         end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(after))
         return Builder(ir.InsertionPoint(end), self.location), tuple(after.arguments)
 
@@ -331,8 +331,8 @@ class Builder:
     def for_(self, lower: ir.Value, upper: ir.Value, step: ir.Value) -> tuple[Builder, ir.Value]:
         """Open an `scf.for` without iteration arguments, and return a builder for its body and its induction
         variable."""
-        made = self.op("scf.for", (), (lower, upper, step), None, 1)
-        block = made.regions[0].blocks.append(lower.type, arg_locs=[self.location])
+        loop = self.op("scf.for", (), (lower, upper, step), None, 1)
+        block = loop.regions[0].blocks.append(lower.type, arg_locs=[self.location])
         end = ir.Operation.create("scf.yield", loc=self.location, ip=ir.InsertionPoint(block))
         return Builder(ir.InsertionPoint(end), self.location), block.arguments[0]
 
@@ -372,16 +372,16 @@ def operations(module: ir.Module) -> list[ir.Operation]:
     It walks the module: going through `module.body.operations` imports the generated Python of their dialects (`llvm`:
     44 ms).
     """
-    found: list[ir.Operation] = []
+    inside: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "builtin.module":
             return ir.WalkResult.ADVANCE
-        found.append(op)
+        inside.append(op)
         return ir.WalkResult.SKIP
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return inside
 
 
 def symbol(op: ir.Operation) -> str:
@@ -450,9 +450,9 @@ def constant_values(value: ir.Value) -> list[int] | None:
 
 def function(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:
     """Return a new private `func.func`, with an entry block, at the end of the module."""
-    made = declare(module, name, inputs, results)
-    made.regions[0].blocks.append(*inputs, arg_locs=[ir.Location.unknown(context())] * len(inputs))
-    return made
+    func = declare(module, name, inputs, results)
+    func.regions[0].blocks.append(*inputs, arg_locs=[ir.Location.unknown(context())] * len(inputs))
+    return func
 
 
 def declare(module: ir.Module, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Operation:

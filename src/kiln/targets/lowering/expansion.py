@@ -138,7 +138,7 @@ class Expander:
     def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Any) -> None:
         """Report a shift by a negative amount, which Python refuses; the shift itself is well defined."""
 
-    def allocated(self, pointer: ir.Value, made: ir.Value) -> None:
+    def allocated(self, pointer: ir.Value, address: ir.Value) -> None:
         """Note the memory of a register tensor, before uses of its pointer are expanded."""
 
     def cast_pointer(self, b: Any, pointer: ir.Value, type_: ir.Type) -> ir.Value:
@@ -222,7 +222,7 @@ def find_work(x: Expander, func: ir.Operation) -> Work:
     work = Work()
     advance = ir.WalkResult.ADVANCE
     kinds: dict[str, tuple[bool, bool]] = {}
-    found = work.operations
+    to_expand = work.operations
     values = work.values
     handler_of = x.handler
     is_retyped = x.is_retyped
@@ -232,7 +232,7 @@ def find_work(x: Expander, func: ir.Operation) -> Work:
         handler = handler_of(op, name)
         own, numbers = kinds.get(name) or kinds.setdefault(name, _kind(name))
         if own or handler is not None:
-            found.append((op, name, handler))
+            to_expand.append((op, name, handler))
         if own or numbers:
             return advance
         if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):

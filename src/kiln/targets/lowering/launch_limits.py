@@ -41,20 +41,20 @@ def check_limits(module: ir.Module, arch: Architecture, emulated: bool = False) 
             launches.setdefault(launch.kernel, []).append(launch)
         else:
             inside.setdefault(symbol(_function_of(op)), []).append(op)
-    found: dict[str, Needs] = {}
+    needs_by_kernel: dict[str, Needs] = {}
     for func in operations(module):
         if func.name == "func.func" and cute.KERNEL in func.attributes:
             name = symbol(func)
-            found[name] = _needs(func, inside.get(name, []), launches.get(name, []))
+            needs_by_kernel[name] = _needs(func, inside.get(name, []), launches.get(name, []))
     for name, ops in launches.items():
-        needs = found.get(name, Needs())
+        needs = needs_by_kernel.get(name, Needs())
         for op in ops:
             _check_launch(op, name, needs, arch, [] if emulated else inside.get(name, []))
             _warn_of_smem(op, name, needs)
             _warn_of_blocks(op, name, arch.generation)
             _warn_of_columns(op, name, _those(inside.get(name, []), Tcgen05Alloc))
         _check_registers(inside.get(name, []), ops, needs)
-    return found
+    return needs_by_kernel
 
 
 _OF_KERNELS = tuple(kind.OPERATION_NAME for kind in (cute.AllocSmem, cute.DynamicSmem, SetMaxRegister, Tcgen05Alloc))

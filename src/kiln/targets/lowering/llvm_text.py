@@ -22,7 +22,7 @@ _TOKEN = re.compile(rf'"[^"]*"|;.*|[%@!$#][-\w.$]+|\b(half|bfloat|float|double)\
 def fix_float_literals(text: str) -> str:
     """Rewrite the floating-point literals of a module's text as bit patterns every LLVM reads."""
     # Few lines have any. What every literal has in it is looked for first: a search for plain characters is quick.
-    starts = {text.rfind("\n", 0, found.start()) + 1 for hint in _HINTS for found in hint.finditer(text)}
+    starts = {text.rfind("\n", 0, match.start()) + 1 for hint in _HINTS for match in hint.finditer(text)}
     fixed: list[str] = []
     done = 0
     for start in sorted(starts):
@@ -37,13 +37,13 @@ def fix_float_literals(text: str) -> str:
 def _fix_line(line: str) -> str:
     kind = ""
 
-    def replace(found: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         nonlocal kind
-        if found.group(1):
-            kind = found.group(1)
-        elif found.group(2) and kind:
-            return _spell(kind, literal_bits(kind, found.group(2)))
-        return found.group(0)
+        if match.group(1):
+            kind = match.group(1)
+        elif match.group(2) and kind:
+            return _spell(kind, literal_bits(kind, match.group(2)))
+        return match.group(0)
 
     return _TOKEN.sub(replace, line)
 
@@ -131,10 +131,10 @@ def bf16_as_integers(text: str) -> str:
     return "\n".join(lines)
 
 
-def _as_integer(found: re.Match[str]) -> str:
-    token = found.group()
-    if found.group(1):
-        return str(int(found.group(1), 16))
+def _as_integer(match: re.Match[str]) -> str:
+    token = match.group()
+    if match.group(1):
+        return str(int(match.group(1), 16))
     if token.startswith("@llvm."):
         return token.replace("bf16", "i16")
     return "i16" if token == "bfloat" else token

@@ -158,15 +158,15 @@ def _address(x: Expander, b: Builder, memory: ir.Value, type_: ir.Type, offset: 
 def private_address(x: Expander, pointer: ir.Value, step: ir.Type, number: int) -> ir.Value:
     """Return the address of an element of a register tensor; it is made once, where the pointer is."""
     assert x.places is not None
-    found = x.places.get((pointer, step, number))
-    if found is None:
+    address = x.places.get((pointer, step, number))
+    if address is None:
         owner = pointer.owner
         if isinstance(owner, ir.Block):
             b = x.builder(ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown(context()))
         else:
             b = x.builder(ir.InsertionPoint.after(owner.operation), owner.operation.location)
-        found = x.places[pointer, step, number] = b.gep(pointer, step, number)
-    return found
+        address = x.places[pointer, step, number] = b.gep(pointer, step, number)
+    return address
 
 
 @HANDLERS.expands(cute.PtrAdd, types=True)
@@ -178,10 +178,10 @@ def _tensor(b: Builder, type_: ir.Type, pointer: ir.Value, leaves: list[ir.Value
     """Return a tensor made of a pointer and dynamic leaves."""
     if not leaves:
         return pointer
-    made = b.insert(b.value("llvm.mlir.undef", type_), pointer, 0)
+    struct_ = b.insert(b.value("llvm.mlir.undef", type_), pointer, 0)
     for number, leaf in enumerate(leaves):
-        made = b.insert(made, leaf, number + 1)
-    return made
+        struct_ = b.insert(struct_, leaf, number + 1)
+    return struct_
 
 
 @HANDLERS.expands(cute.View)
@@ -288,9 +288,9 @@ def alloc_rmem(x: Expander, op: cute.AllocRmem, _b: Builder) -> ir.Value:
     # at the function's entry: in a loop it would take new stack every time, and LLVM keeps only such memory in registers
     size = private_bytes(op)
     alignment = cute.info(op.result.type).alignment
-    made = x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(alignment, 1))
-    x.allocated(op.result, made)
-    return made
+    address = x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(alignment, 1))
+    x.allocated(op.result, address)
+    return address
 
 
 @HANDLERS.expands(cute.Bounds)

@@ -60,9 +60,9 @@ def run_passes(table: Mapping[str, Pass], text: str, names: Sequence[str], arch:
         except ir.MLIRError as failure:
             raise DSLUserCodeValueError(f"the module does not parse: {failure}") from None
         verify(module)
-        made: list[ir.Module] = []
+        modules: list[ir.Module] = []
         for name in names:
             further = table[name].run(module, arch)
             module.operation.verify()
-            made += [] if further is None else [further]
-        return "\n".join(str(one).rstrip() for one in (module, *made)) + "\n"
+            modules += [] if further is None else [further]
+        return "\n".join(str(one).rstrip() for one in (module, *modules)) + "\n"

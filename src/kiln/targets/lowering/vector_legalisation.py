@@ -67,10 +67,10 @@ class _Cutter:
         """Cut what can be cut, in order, and give the others what they need."""
         cut: list[ir.Operation] = []
         for op in operations:
-            made = self._cut(op)
-            if made is not None:
+            replacement = self._cut(op)
+            if replacement is not None:
                 cut.append(op)
-                for result, pieces in zip(op.results, made, strict=True):
+                for result, pieces in zip(op.results, replacement, strict=True):
                     self._pieces[result] = pieces
         for op in stores:
             self._store(op)
@@ -126,9 +126,9 @@ class _Cutter:
 
     def _offset(self, op: ir.Operation, type_: ir.Type, number: int) -> ir.Value:
         block = op.block
-        found = self._offsets.get((block, type_, number))
-        if found is None:
-            found = self._offsets[block, type_, number] = ir.Operation.create(
+        offset = self._offsets.get((block, type_, number))
+        if offset is None:
+            offset = self._offsets[block, type_, number] = ir.Operation.create(
                 "arith.constant",
                 (type_,),
                 (),
@@ -138,7 +138,7 @@ class _Cutter:
                 ir.Location.unknown(context()),
                 ir.InsertionPoint.at_block_begin(block),
             ).result
-        return found
+        return offset
 
     def _constant(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         value: Any = op.attributes["value"]
@@ -171,11 +171,11 @@ class _Cutter:
         short = zip(*map(_short_types, types), strict=True)
         point = ir.InsertionPoint(op)
         location = op.location
-        made = [
+        cut_operations = [
             ir.Operation.create(op.name, results, parts, attributes, None, 0, location, point)
             for results, *parts in zip(short, *operands, strict=True)
         ]
-        return [[piece.results[k] for piece in made] for k in range(len(types))]
+        return [[piece.results[k] for piece in cut_operations] for k in range(len(types))]
 
     def _broadcast(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         value = op.operands[0]
@@ -257,8 +257,8 @@ class _Cutter:
 
     def _cut_value(self, value: ir.Value) -> list[ir.Value]:
         """Return the pieces of a long vector; one that was not cut is taken apart where it is made."""
-        found = self._pieces.get(value)
-        if found is None:
+        pieces = self._pieces.get(value)
+        if pieces is None:
             owner = value.owner
             if isinstance(owner, ir.Block):
                 point = ir.InsertionPoint.at_block_begin(owner)
@@ -267,7 +267,7 @@ class _Cutter:
                 point = ir.InsertionPoint.after(owner.operation)
                 location = owner.operation.location
             type_: Any = value.type
-            found = [
+            pieces = [
                 ir.Operation.create(
                     "vector.extract_strided_slice",
                     (_vector(type_, length),),
@@ -280,8 +280,8 @@ class _Cutter:
                 ).result
                 for first, length in _parts(type_.shape[0])
             ]
-            self._pieces[value] = found
-        return found
+            self._pieces[value] = pieces
+        return pieces
 
     # -- operations that use long vectors ----------------------------------------------------------------------------
 
@@ -389,8 +389,8 @@ def _short_types(type_: Any) -> list[ir.Type]:
 
 def _alike(type_: Any, make: Callable[[ir.Type], ir.Value]) -> list[ir.Value]:
     """Return the pieces of a vector whose elements are the same: one value for all of a length."""
-    made = {short: make(short) for short in dict.fromkeys(_short_types(type_))}
-    return [made[short] for short in _short_types(type_)]
+    by_type = {short: make(short) for short in dict.fromkeys(_short_types(type_))}
+    return [by_type[short] for short in _short_types(type_)]
 
 
 def _is_aligned(first: int, length: int, whole: Any) -> bool:

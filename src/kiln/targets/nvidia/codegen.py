@@ -183,13 +183,13 @@ _ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 def with_plain_files(ptx: str) -> str:
     """Return PTX with file names as ptxas takes them: LLVM escapes characters, and ptxas knows no escapes."""
 
-    def unescaped(found: re.Match[bytes]) -> bytes:
-        code = found[1]
+    def unescaped(match: re.Match[bytes]) -> bytes:
+        code = match[1]
         return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _ESCAPED.get(code, code)
 
-    def renamed(found: re.Match[str]) -> str:
-        path = _ESCAPE.sub(unescaped, found[2].encode(errors="surrogateescape")).decode(errors="surrogateescape")
-        return f'{found[1]}"{source_paths.encoded(file_names.from_utf8(path))}"'
+    def renamed(match: re.Match[str]) -> str:
+        path = _ESCAPE.sub(unescaped, match[2].encode(errors="surrogateescape")).decode(errors="surrogateescape")
+        return f'{match[1]}"{source_paths.encoded(file_names.from_utf8(path))}"'
 
     return _FILE.sub(renamed, ptx)
 
@@ -325,10 +325,10 @@ def supported_ptx(arch: Architecture) -> int:
 
 def with_version(ptx: str, version: int) -> str:
     """Return PTX of at least a version, which inline PTX in it needs."""
-    found = _VERSION.search(ptx)
-    if found is None or int(found[1]) * 10 + int(found[2]) >= version:
+    directive = _VERSION.search(ptx)
+    if directive is None or int(directive[1]) * 10 + int(directive[2]) >= version:
         return ptx
-    return f"{ptx[: found.start()]}.version {version / 10}{ptx[found.end() :]}"
+    return f"{ptx[: directive.start()]}.version {version / 10}{ptx[directive.end() :]}"
 
 
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
@@ -415,9 +415,9 @@ def _ptxas_message(said: str, ptx: str, name: str, arch: Architecture) -> str:
     shown: list[str] = []
     for line in lines[:5]:
         shown.append(line.strip())
-        found = re.search(r"line (\d+)", line)
-        if found and 0 < int(found.group(1)) <= len(source):
-            shown.append(f"    {source[int(found.group(1)) - 1].strip()}")
+        match = re.search(r"line (\d+)", line)
+        if match and 0 < int(match.group(1)) <= len(source):
+            shown.append(f"    {source[int(match.group(1)) - 1].strip()}")
     return f"ptxas rejected the code of {name} for {arch.name}:\n" + "\n".join(shown)
 
 
@@ -426,15 +426,15 @@ _MESSAGE = re.compile(r"\((C75\d\d)\) (?:Potential Performance Loss: )?(.*?)\.?$
 
 def _messages(said: str, ptx: str) -> dict[str, tuple[str, ...]]:
     """Return the messages of ptxas about each kernel."""
-    found: dict[str, dict[str, None]] = {}
+    by_kernel: dict[str, dict[str, None]] = {}
     for line in said.splitlines():
         if match := _MESSAGE.search(line):
             code, text = match.groups()
             named = re.search(r" (?:in|for) (?:the )?function '([^']+)'", text)
             text = re.sub(r" (?:in|for) (?:the )?function '[^']+'(?: in line \d+)?|in around line \d+ ", "", text)
             for name in [named.group(1)] if named else _kernels_with(ptx, "setmaxnreg"):
-                found.setdefault(name, {})[f"{code}: {text}"] = None
-    return {name: tuple(texts) for name, texts in found.items()}
+                by_kernel.setdefault(name, {})[f"{code}: {text}"] = None
+    return {name: tuple(texts) for name, texts in by_kernel.items()}
 
 
 def _kernels_with(ptx: str, word: str) -> list[str]:
@@ -445,30 +445,30 @@ def _kernels_with(ptx: str, word: str) -> list[str]:
 def parse_resources(said: str, ptx: str = "") -> dict[str, Resources]:
     """Return the resources of each kernel in what `ptxas -v` printed."""
     messages = _messages(said, ptx)
-    found: dict[str, Resources] = {}
+    by_kernel: dict[str, Resources] = {}
     name = ""
     for line in said.splitlines():
         if match := re.search(r"Compiling entry function '([^']+)'", line):
             name = match.group(1)
-            found[name] = Resources(messages=messages.get(name, ()))
+            by_kernel[name] = Resources(messages=messages.get(name, ()))
         elif name and (
             match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
         ):
             stack, stores, loads = map(int, match.groups())
-            found[name] = dataclasses.replace(found[name], stack=stack, spill_stores=stores, spill_loads=loads)
+            by_kernel[name] = dataclasses.replace(by_kernel[name], stack=stack, spill_stores=stores, spill_loads=loads)
         elif name and (match := re.search(r"Used (\d+) registers", line)):
 
             def number(pattern: str, text: str = line) -> int:
                 return sum(int(n) for n in re.findall(pattern, text))
 
-            found[name] = dataclasses.replace(
-                found[name],
+            by_kernel[name] = dataclasses.replace(
+                by_kernel[name],
                 registers=int(match.group(1)),
                 smem=number(r"(\d+) bytes smem"),
                 constant=number(r"(\d+) bytes cmem"),
                 barriers=number(r"used (\d+) barriers"),
             )
-    return found
+    return by_kernel
 
 
 # --- nvdisasm --------------------------------------------------------------------------------------------------------

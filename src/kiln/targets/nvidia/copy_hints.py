@@ -38,9 +38,9 @@ def _sections(cubin: bytes) -> list[bytes]:
     """Return the sections of an ELF file of 64 bits that hold instructions."""
     (table,) = struct.unpack_from("<Q", cubin, 40)
     size, count = struct.unpack_from("<HH", cubin, 58)
-    found: list[bytes] = []
+    sections: list[bytes] = []
     for number in range(count):
         _, _, flags, _, offset, length = struct.unpack_from("<IIQQQQ", cubin, table + number * size)
         if flags & _CODE:
-            found.append(cubin[offset : offset + length])
-    return found
+            sections.append(cubin[offset : offset + length])
+    return sections

@@ -34,9 +34,9 @@ class DeviceBuilder(Builder):
         return self.value("llvm.getelementptr", pointer.type, operands, attributes)
 
     def field(self, pointer: ir.Value, struct: ir.Type, index: int) -> ir.Value:
-        made = super().field(pointer, struct, index)
-        made.set_type(pointer.type)
-        return made
+        address = super().field(pointer, struct, index)
+        address.set_type(pointer.type)
+        return address
 
     def address_in(self, symbol: str, space: int) -> ir.Value:
         """Return the address of a global variable of an address space."""
@@ -74,8 +74,8 @@ class DeviceBuilder(Builder):
         removed."""
         attributes = _asm_attributes(code, constraints, pure)
         if len(results) < 2:
-            made = self.op("llvm.inline_asm", results, operands, attributes)
-            return list(made.results)
+            assembly = self.op("llvm.inline_asm", results, operands, attributes)
+            return list(assembly.results)
         struct = self.op("llvm.inline_asm", [struct_type(results)], operands, attributes).result
         return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
 
@@ -110,9 +110,9 @@ class DeviceBuilder(Builder):
         if isinstance(value, (int, str)):
             return Literal(str(value))
         if place.type == "pred":
-            known = constant(value)
-            if known is not None:
-                return Literal(str(int(bool(known))))
+            number = constant(value)
+            if number is not None:
+                return Literal(str(int(bool(number))))
             value = self.value("arith.extui", int_type(32), (value,))
         elif place.type in _ADDRESSES and not isinstance(value.type, ir.IntegerType):
             value = _ADDRESSES[place.type](self, value)
@@ -322,5 +322,5 @@ def special_register(b: Builder, name: str) -> ir.Value:
 
 def l2_policy(b: DeviceBuilder, name: str) -> ir.Value:
     """Return the policy of the L2 cache that a hint such as `L2::evict_last` stands for."""
-    (made,) = b.asm(f"createpolicy.fractional.{name}.b64 $0, 1.0;", "=l", [], [int_type(64)], pure=True)
-    return made
+    (policy,) = b.asm(f"createpolicy.fractional.{name}.b64 $0, 1.0;", "=l", [], [int_type(64)], pure=True)
+    return policy

@@ -182,8 +182,8 @@ class Expander(lowering.Expander):
     def lowered(self, type_: ir.Type) -> ir.Type:
         return device_type(type_)
 
-    def allocated(self, pointer: ir.Value, made: ir.Value) -> None:
-        self.registers.allocate(pointer, made)
+    def allocated(self, pointer: ir.Value, address: ir.Value) -> None:
+        self.registers.allocate(pointer, address)
 
     def cast_pointer(self, b: DeviceBuilder, pointer: ir.Value, type_: ir.Type) -> ir.Value:
         return b.cast_space(pointer, type_)
@@ -204,11 +204,11 @@ class Expander(lowering.Expander):
 
     def _once(self, key: Any, name: str, type_: ir.Type, attributes: dict[str, ir.Attribute] | None) -> ir.Value:
         """Return the result of an operation at the start of the function, made once."""
-        found = self._shared.get(key)
-        if found is None:
+        shared = self._shared.get(key)
+        if shared is None:
             b = self.at_entry(ir.Location.unknown(context()))
-            found = self._shared[key] = b.value(name, type_, (), attributes)
-        return found
+            shared = self._shared[key] = b.value(name, type_, (), attributes)
+        return shared
 
     def _number(self, value: int) -> ir.Value:
         i32 = int_type(32)
@@ -224,10 +224,10 @@ class Expander(lowering.Expander):
     def joined(self, b: Builder, type_: ir.Type, parts: Sequence[ir.Value]) -> ir.Value:
         """Return a vector of what registers hold."""
         vector = _vector_type(len(parts), parts[0].type)
-        made = self._once(vector, "llvm.mlir.poison", vector, None)
+        vector_ = self._once(vector, "llvm.mlir.poison", vector, None)
         for number, part in enumerate(parts):
-            made = b.value("llvm.insertelement", vector, (made, part, self._number(number)))
-        return made if vector == type_ else b.value("llvm.bitcast", type_, (made,))
+            vector_ = b.value("llvm.insertelement", vector, (vector_, part, self._number(number)))
+        return vector_ if vector == type_ else b.value("llvm.bitcast", type_, (vector_,))
 
     def require(self, op: AnyOp, feature: Feature, what: str = "") -> None:
         """Refuse an operation that needs a feature which the architecture lacks; `what` names the operation."""
@@ -365,17 +365,17 @@ def _global_arguments(func: ir.Operation, types: list[ir.Type]) -> None:
             continue
         leaves = cute.info(type_).leaves
         if not leaves:
-            made = b.value("llvm.addrspacecast", ptr_type(), (argument,))
-            argument.replace_all_uses_except(made, [made.owner.operation])
+            replacement = b.value("llvm.addrspacecast", ptr_type(), (argument,))
+            argument.replace_all_uses_except(replacement, [replacement.owner.operation])
             argument.set_type(pointer_type(1))
             continue
         parts = [b.extract(argument, pointer_type(1), 0)]
         parts += [b.extract(argument, int_type(width), n + 1) for n, width in enumerate(leaves)]
         own = [part.owner.operation for part in parts]
-        made = b.value("llvm.mlir.undef", argument.type)
+        replacement = b.value("llvm.mlir.undef", argument.type)
         for number, part in enumerate([b.value("llvm.addrspacecast", ptr_type(), (parts[0],)), *parts[1:]]):
-            made = b.insert(made, part, number)
-        argument.replace_all_uses_except(made, own)
+            replacement = b.insert(replacement, part, number)
+        argument.replace_all_uses_except(replacement, own)
         argument.set_type(struct_type([pointer_type(1), *map(int_type, leaves)]))
     signature = func.attributes["function_type"].value
     func.attributes["function_type"] = ir.TypeAttr.get(

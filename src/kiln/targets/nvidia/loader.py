@@ -211,15 +211,15 @@ def explain(said: Ptr[Text], status: i32) -> None:
     """Append the driver's text for a status."""
     put(said, text(": "))
     words = local(u64)
-    known = driver.place
+    cuda = driver.place
     words[0] = 0
-    if known.cuGetErrorName != 0 and Fn[[i32, Ptr], i32](known.cuGetErrorName)(status, words) == 0:
+    if cuda.cuGetErrorName != 0 and Fn[[i32, Ptr], i32](cuda.cuGetErrorName)(status, words) == 0:
         put(said, Ptr(words[0]))
     put(said, text(" (error "))
     put_number(said, i64(status))
     put(said, text(")"))
     words[0] = 0
-    if known.cuGetErrorString != 0 and Fn[[i32, Ptr], i32](known.cuGetErrorString)(status, words) == 0:
+    if cuda.cuGetErrorString != 0 and Fn[[i32, Ptr], i32](cuda.cuGetErrorString)(status, words) == 0:
         put(said, text(", "))
         put(said, Ptr(words[0]))
 
@@ -228,13 +228,13 @@ def explain(said: Ptr[Text], status: i32) -> None:
 def ensure_context() -> i32:
     """Give this thread a context if it has none: the primary one of device 0."""
     context = local(u64)
-    known = driver.place
+    cuda = driver.place
     context[0] = 0
-    status = Fn[[Ptr], i32](known.cuCtxGetCurrent)(context)
+    status = Fn[[Ptr], i32](cuda.cuCtxGetCurrent)(context)
     if status == 0 and context[0] == 0:
-        status = Fn[[Ptr, i32], i32](known.cuDevicePrimaryCtxRetain)(context, 0)
+        status = Fn[[Ptr, i32], i32](cuda.cuDevicePrimaryCtxRetain)(context, 0)
         if status == 0:
-            status = Fn[[u64], i32](known.cuCtxSetCurrent)(context[0])
+            status = Fn[[u64], i32](cuda.cuCtxSetCurrent)(context[0])
     return status
 
 
@@ -246,13 +246,13 @@ def enter(device: i32, said: Ptr[Text]) -> i32:
     if status != 0:
         return 0 - status
     now = local(i32)
-    known = driver.place
+    cuda = driver.place
     context = local(u64)
-    if Fn[[Ptr], i32](known.cuCtxGetDevice)(now) == 0 and now[0] == device:
+    if Fn[[Ptr], i32](cuda.cuCtxGetDevice)(now) == 0 and now[0] == device:
         return 0
-    status = Fn[[Ptr, i32], i32](known.cuDevicePrimaryCtxRetain)(context, device)
+    status = Fn[[Ptr, i32], i32](cuda.cuDevicePrimaryCtxRetain)(context, device)
     if status == 0:
-        status = Fn[[u64], i32](known.cuCtxPushCurrent_v2)(context[0])
+        status = Fn[[u64], i32](cuda.cuCtxPushCurrent_v2)(context[0])
     if status != 0:
         put(said, text("cannot use CUDA device "))
         put_number(said, i64(device))
@@ -303,25 +303,25 @@ def attribute(number: i32, device: i32) -> i32:
 def merit(image: Ptr[Image], capability: i32) -> i32:
     """Return the preference of an image for a device: 0 if it cannot run; its own code before compatible code before
     PTX."""
-    found = image.capability
+    built_for = image.capability
     kind = image.kind
     if image.ptx != 0:
-        return 1000 + found if kind == PLAIN and found <= capability else i32(0)
+        return 1000 + built_for if kind == PLAIN and built_for <= capability else i32(0)
     if kind == FEATURES:
-        return 4000 + found if found == capability else i32(0)
-    if found // 10 != capability // 10 or found > capability:
+        return 4000 + built_for if built_for == capability else i32(0)
+    if built_for // 10 != capability // 10 or built_for > capability:
         return 0
-    return found + (3000 if kind == FAMILY else 2000)
+    return built_for + (3000 if kind == FAMILY else 2000)
 
 
 @native
 def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
     """Load an image and let host code launch its kernels."""
-    known = driver.place
-    made = local(u64)
+    cuda = driver.place
+    library = local(u64)
     kernel = local(u64)
-    load = Fn[[Ptr, Ptr, Ptr, Ptr, u32, Ptr, Ptr, u32], i32](known.cuLibraryLoadData)
-    status = load(made, image.data, None, None, 0, None, None, 0)
+    load = Fn[[Ptr, Ptr, Ptr, Ptr, u32, Ptr, Ptr, u32], i32](cuda.cuLibraryLoadData)
+    status = load(library, image.data, None, None, 0, None, None, 0)
     if status != 0:
         put(said, text("cannot load the kernels for "))
         put(said, image.name)
@@ -330,30 +330,30 @@ def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
     table = variant.table
     devices = local(i32)
     devices[0] = 1
-    Fn[[Ptr], i32](known.cuDeviceGetCount)(devices)
+    Fn[[Ptr], i32](cuda.cuDeviceGetCount)(devices)
     for number in range(variant.kernel_count):
         about = ref(variant.kernels)[number]
-        status = Fn[[Ptr, u64, Ptr], i32](known.cuLibraryGetKernel)(kernel, made[0], about.name)
+        status = Fn[[Ptr, u64, Ptr], i32](cuda.cuLibraryGetKernel)(kernel, library[0], about.name)
         if status != 0:
             put(said, text("cannot find the kernel "))
             put(said, about.name)
             explain(said, status)
-            Fn[[u64], i32](known.cuLibraryUnload)(made[0])
+            Fn[[u64], i32](cuda.cuLibraryUnload)(library[0])
             return status
-        allow = Fn[[i32, i32, u64, i32], i32](known.cuKernelSetAttribute)
+        allow = Fn[[i32, i32, u64, i32], i32](cuda.cuKernelSetAttribute)
         for device in range(devices[0]):
             if about.dynamic != 0:
                 allow(_DYNAMIC_SMEM, attribute(_SMEM, device) - about.static_smem, kernel[0], device)
             if about.cluster != 0:
                 allow(_NON_PORTABLE, 1, kernel[0], device)
         table[HANDLES + number] = kernel[0]
-    table[LAUNCH] = known.cuLaunchKernelEx
+    table[LAUNCH] = cuda.cuLaunchKernelEx
     table[SLOW] = address(slow)
     table[AFTER] = address(after)
     table[OWNER] = address(variant)
     table[RECENT] = address(ring.place)
     table[CLOCK] = address(clock_gettime)
-    variant.library = made[0]
+    variant.library = library[0]
     return 0
 
 
@@ -367,9 +367,9 @@ def load_for(module: Ptr[Module], device: i32, said: Ptr[Text]) -> i32:
     for number in range(module.count):
         each = ref(module.variants)[number]
         for position in range(each.image_count):
-            found = merit(ref(each.images)[position], capability)
-            if found > best:
-                best = found
+            value = merit(ref(each.images)[position], capability)
+            if value > best:
+                best = value
                 variant = each
                 image = ref(each.images)[position]
     if best == 0:
@@ -448,8 +448,8 @@ def unload(module: Ptr[Module]) -> i32:
         if each.library != 0:
             for kernel in range(each.kernel_count):
                 each.table[HANDLES + kernel] = 0
-            found = Fn[[u64], i32](driver.place.cuLibraryUnload)(each.library)
-            status = found if found != 0 else status
+            result = Fn[[u64], i32](driver.place.cuLibraryUnload)(each.library)
+            status = result if result != 0 else status
             each.library = 0
     leave_lock(ref(module).lock)
     return status
@@ -463,9 +463,9 @@ def slow(index: i32, site: i32, status: i32, config: Ptr, arguments: Ptr, varian
     """Handle a failed launch: give the thread a context if it has none, and retry. Returns the driver's status."""
     if status != _INVALID_CONTEXT:
         return status if status > 0 else i32(_NOT_FOUND)
-    found = ensure_context()
-    if found != 0:
-        return found
+    result = ensure_context()
+    if result != 0:
+        return result
     launch = Fn[[Ptr, u64, Ptr, Ptr], i32](driver.place.cuLaunchKernelEx)
     return launch(config, variant.table[HANDLES + index], arguments, None)
 
@@ -473,13 +473,13 @@ def slow(index: i32, site: i32, status: i32, config: Ptr, arguments: Ptr, varian
 @native
 def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
     """Wait for a kernel that prints or asserts, except during capture, and read its fault."""
-    known = driver.place
+    cuda = driver.place
     capturing = local(i32)
     capturing[0] = 0
-    Fn[[u64, Ptr], i32](known.cuStreamIsCapturing)(stream, capturing)
+    Fn[[u64, Ptr], i32](cuda.cuStreamIsCapturing)(stream, capturing)
     if capturing[0] != 0:
         return 0
-    status = Fn[[u64], i32](known.cuStreamSynchronize)(stream)
+    status = Fn[[u64], i32](cuda.cuStreamSynchronize)(stream)
     if status != 0:
         return status
     reports = variant.kernels[index].reports
@@ -489,15 +489,15 @@ def after(index: i32, site: i32, stream: u64, variant: Ptr[Variant]) -> i32:
         return 0
     where = local(u64)
     size = local(u64)
-    status = Fn[[Ptr, Ptr, u64, Ptr], i32](known.cuLibraryGetGlobal)(where, size, variant.library, text(FAULT_RECORD))
+    status = Fn[[Ptr, Ptr, u64, Ptr], i32](cuda.cuLibraryGetGlobal)(where, size, variant.library, text(FAULT_RECORD))
     if status != 0:
         return status
     record = local(u8, 4 * FAULT_HEADER + 8 * FAULT_VALUES)
-    status = Fn[[Ptr, u64, u64], i32](known.cuMemcpyDtoH_v2)(record, where[0], size[0])
+    status = Fn[[Ptr, u64, u64], i32](cuda.cuMemcpyDtoH_v2)(record, where[0], size[0])
     words = Ptr[i32](Ptr(record))
     if status != 0 or words[0] == 0:
         return status
-    Fn[[u64, u8, u64], i32](known.cuMemsetD8_v2)(where[0], 0, size[0])
+    Fn[[u64, u8, u64], i32](cuda.cuMemsetD8_v2)(where[0], 0, size[0])
     for number in range(7):
         variant.fault[number] = i64(words[1 + number])
     values = Ptr[i64](Ptr(record) + 4 * FAULT_HEADER)

@@ -120,9 +120,9 @@ def lower(
 
 def has_wgmma(module: ir.Module) -> bool:
     """Return whether a module of device functions has WGMMAs."""
-    found = find(module.operation, (Wgmma.OPERATION_NAME, "llvm.inline_asm"))
+    operations = find(module.operation, (Wgmma.OPERATION_NAME, "llvm.inline_asm"))
     return any(
-        "asm_string" not in op.attributes or "wgmma.mma_async" in op.attributes["asm_string"].value for op in found
+        "asm_string" not in op.attributes or "wgmma.mma_async" in op.attributes["asm_string"].value for op in operations
     )  # pyright: ignore
 
 
@@ -151,9 +151,9 @@ def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
 
 def take_in(module: ir.Module, other: ir.Module) -> None:
     """Add the definitions of another module of the program that a lowered module lacks."""
-    known = set(map(symbol, operations(module)))
+    symbols = set(map(symbol, operations(module)))
     for op in operations(other):
-        if symbol(op) not in known:
+        if symbol(op) not in symbols:
             module.body.append(op)
 
 

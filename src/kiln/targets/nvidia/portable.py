@@ -38,10 +38,10 @@ def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
 
 def _images(code: Any, ptx: bool) -> dict[bool, bytes]:
     """Return what there is to load: a cubin (False), PTX (True)."""
-    found = {False: code.cubin} if code.cubin else {}
+    images = {False: code.cubin} if code.cubin else {}
     if (ptx and not code.arch.suffix) or not code.cubin:
-        found[True] = code.ptx.encode() + b"\0"
-    return found
+        images[True] = code.ptx.encode() + b"\0"
+    return images
 
 
 def _place(data: elf.Data, portables: Sequence[Portable]) -> tuple[elf.Symbol, dict[str, str]]:

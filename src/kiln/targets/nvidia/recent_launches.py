@@ -85,9 +85,9 @@ def _clock() -> Callable[[], int]:
     symbol = "kiln_ticks"
     with context(), ir.Location.unknown():
         module = ir.Module.create()
-        made = function(module, symbol, [], [int_type(64)])
-        del made.attributes["sym_visibility"]
-        b = Builder(ir.InsertionPoint(made.regions[0].blocks[0]), ir.Location.unknown())
+        func = function(module, symbol, [], [int_type(64)])
+        del func.attributes["sym_visibility"]
+        b = Builder(ir.InsertionPoint(func.regions[0].blocks[0]), ir.Location.unknown())
         b.op("func.return", (), (counter(b),))
         Compilation(module, symbol).run(
             "llvm-conversion", "convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"

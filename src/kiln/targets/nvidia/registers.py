@@ -50,10 +50,10 @@ class Registers:
         """Registers whose values that block has not written yet."""
         self._blocks: dict[ir.Block, ir.Block] = {}
 
-    def allocate(self, pointer: ir.Value, made: ir.Value) -> None:
-        """Memory `made` takes the place of a pointer whose uses are not expanded yet."""
+    def allocate(self, pointer: ir.Value, address: ir.Value) -> None:
+        """Memory at `address` takes the place of a pointer whose uses are not expanded yet."""
         if _is_of_registers(pointer):
-            self._arrays.add(made)
+            self._arrays.add(address)
 
     def read(self, b: DeviceBuilder, type_: ir.Type, address: ir.Value, alignment: int) -> ir.Value:
         """Return the value at an address."""
@@ -94,9 +94,9 @@ class Registers:
 
     def _register(self, address: ir.Value) -> _Register | None:
         """Return what an address leads to; None if to other memory."""
-        known = self._by_address.get(address, _UNKNOWN)
-        if known is not _UNKNOWN:
-            return known
+        register = self._by_address.get(address, _UNKNOWN)
+        if register is not _UNKNOWN:
+            return register
         place = 0
         root = address
         while root not in self._arrays:
@@ -111,8 +111,8 @@ class Registers:
             parts: Any = owner.operation.attributes
             place += parts["rawConstantIndices"][0] * parts["elem_type"].value.width // 8
             root = owner.operation.operands[0]
-        found = self._by_address[address] = self._by_place.setdefault((root, place), _Register(address))
-        return found
+        new = self._by_address[address] = self._by_place.setdefault((root, place), _Register(address))
+        return new
 
     def _enter(self, b: DeviceBuilder) -> None:
         """Accesses are made by another builder."""

@@ -277,8 +277,8 @@ def explain(
 
     `needs` are the kernel's (`limits.Needs`), encoded.
     """
-    known = decoded_needs(needs)[1] if needs else limits.Needs(info.static_smem or info.extra_smem, info.dynamic)
-    known = known._replace(smem=max(known.smem, info.static_smem))  # libraries may have some, too
+    kernel_needs = decoded_needs(needs)[1] if needs else limits.Needs(info.static_smem or info.extra_smem, info.dynamic)
+    kernel_needs = kernel_needs._replace(smem=max(kernel_needs.smem, info.static_smem))  # libraries may have some, too
     sizes = limits.Sizes(
         _signed(tuple(config.grid)),
         _signed(tuple(config.block)),
@@ -290,7 +290,7 @@ def explain(
     if status in (driver.NO_BINARY, 98):
         return _wrong_architecture(arch, driver.capability())
     major, minor = driver.capability()
-    broken = limits.broken_rule(generation_of(f"sm_{major}{minor}"), sizes, known, info.registers)
+    broken = limits.broken_rule(generation_of(f"sm_{major}{minor}"), sizes, kernel_needs, info.registers)
     if broken is None:
         return driver.failure(status, limits.refusal(info.name, sizes))
     what, *listing = broken[0].split("\n")

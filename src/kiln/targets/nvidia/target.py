@@ -220,8 +220,8 @@ class NvidiaTarget(Target):
             if facts:
                 devices = Compilation(device, entry, options)
                 assembled = self._compile_device(compilation, devices, facts, code, artifacts, running)
-                known = zip(facts, code.kernels, strict=True)
-                counted = [own for fact, own in known if fact.min_blocks > 1 or fact.asks_smem]
+                pairs = zip(facts, code.kernels, strict=True)
+                counted = [own for fact, own in pairs if fact.min_blocks > 1 or fact.asks_smem]
                 if any(own.static_smem or compilation.options.link_libraries for own in counted):
                     assembled()  # the host code depends on what ptxas says of static shared memory
                 self._compile_host(compilation, facts, needs, code, artifacts)
@@ -274,10 +274,10 @@ class NvidiaTarget(Target):
                     path = compilation.write_rejected(f"failed.{arch.name}.ptx", code.ptx)
                     raise CompilerDiagnosticError(failure.message, hint=f"the PTX is in {path}") from None
             code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
-            known = zip(facts, code.kernels, strict=True)
+            pairs = zip(facts, code.kernels, strict=True)
             code.resources |= {
                 own.name: _with_memory(code.resources[own.name], fact, own)
-                for fact, own in known
+                for fact, own in pairs
                 if own.name in code.resources
             }
             remarks.warn_of_slow_wgmma(code.kernels, code.resources)
@@ -309,11 +309,11 @@ class NvidiaTarget(Target):
         texts = list[str]()
         beside: list[codegen.Beside] = []
         with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
-            for module, known in parts[:-1]:
+            for module, part_facts in parts[:-1]:
                 part = Compilation(module, compilation.name, options)
                 part.timings = whole.timings
-                expansion = lower(part, arch, known, lines)
-                if is_alone(module, [fact.name for fact in known]):
+                expansion = lower(part, arch, part_facts, lines)
+                if is_alone(module, [fact.name for fact in part_facts]):
                     texts.append(text_of(part))
                     beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
             expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
@@ -415,7 +415,7 @@ class NvidiaTarget(Target):
         facts = {
             "arch": code.arch.name,
             "kernels": [dataclasses.asdict(kernel) for kernel in code.kernels],
-            "resources": {name: dataclasses.asdict(found) for name, found in code.resources.items()},
+            "resources": {name: dataclasses.asdict(resources) for name, resources in code.resources.items()},
             "sites": [cache.encode_site(site) for site in code.sites],
             "host_sites": [cache.encode_site(site) for site in code.host_sites],
             "artifacts": [name for name in executable.artifacts if name not in _OWN_ARTIFACTS],
@@ -435,8 +435,8 @@ class NvidiaTarget(Target):
             data["cubin"],
             [KernelInfo(**kernel) for kernel in facts["kernels"]],
             {
-                name: Resources(**{**found, "messages": tuple(found["messages"])})
-                for name, found in facts["resources"].items()
+                name: Resources(**{**record, "messages": tuple(record["messages"])})
+                for name, record in facts["resources"].items()
             },
             [cache.decode_site(Site, site) for site in facts["sites"]],
             [cache.decode_site(Site, site) for site in facts["host_sites"]],
@@ -454,14 +454,14 @@ _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
 
 def _libraries(options: CompileOptions) -> list[bytes]:
     """Return the bitcode of `LinkLibraries`."""
-    found: list[bytes] = []
+    contents: list[bytes] = []
     for path in filter(None, map(str.strip, options.link_libraries.split(","))):
         try:
             with open(path, "rb") as file:
-                found.append(file.read())
+                contents.append(file.read())
         except OSError as reason:
             raise DSLRuntimeError(f"LinkLibraries: {reason}", hint="paths of LLVM bitcode files") from None
-    return found
+    return contents
 
 
 def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resources]) -> KernelInfo:

@@ -64,15 +64,15 @@ def memcmp(left: Ptr, right: Ptr, bytes_: u64) -> i32: ...
 @native
 def find_driver() -> None:
     """Look for the driver and its functions. Threads that do so at a time find the same."""
-    found = i32(NOT_THERE)
+    state = i32(NOT_THERE)
     library = dlopen(text("libcuda.so.1"), _RTLD_NOW)
     if library != None:
         tiled.value = address(dlsym(library, text("cuTensorMapEncodeTiled")))
         im2col.value = address(dlsym(library, text("cuTensorMapEncodeIm2col")))
         start = address(dlsym(library, text("cuInit")))
         if start != 0 and Fn[[u32], i32](start)(0) == 0:
-            found = i32(THERE)
-    atomic_store(driver.place, found, "release")
+            state = i32(THERE)
+    atomic_store(driver.place, state, "release")
 
 
 @native
@@ -145,19 +145,19 @@ def place_of(request: Ptr[u64]) -> Ptr[Entry]:
 
 
 @maps.export
-def encode_tensor_map(request: Ptr[Request], known: Ptr, map_: Ptr, finding: Ptr[Finding]) -> i32:
+def encode_tensor_map(request: Ptr[Request], fixed_part: Ptr, map_: Ptr, finding: Ptr[Finding]) -> i32:
     """Write the tensor map of a request; return 0, or the rule that it breaks.
 
     Without a driver the map is zeros, and the launch will fail. A locked entry is skipped instead of awaited.
     """
-    memcpy(ref(request).box, known, KNOWN_BYTES)
+    memcpy(ref(request).box, fixed_part, KNOWN_BYTES)
     entry = place_of(Ptr[u64](request))
     if atomic("xchg", ref(entry).lock, 1, "acquire") == 0:
-        known = memcmp(ref(entry).request, request, 8 * WORDS) == 0
-        if known:
+        fixed_part = memcmp(ref(entry).request, request, 8 * WORDS) == 0
+        if fixed_part:
             memcpy(map_, ref(entry).map, MAP_BYTES)
         atomic_store(ref(entry).lock, 0, "release")
-        if known:
+        if fixed_part:
             return 0
     rule = broken_rule(request, finding)
     if rule != 0:

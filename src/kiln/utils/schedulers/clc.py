@@ -127,8 +127,10 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
         self, result_addr: Pointer, *, loc: Any = None, ip: Any = None
     ) -> WorkTileInfo:
         """Return the tile of this CTA that an answer gives to its cluster; an invalid tile if no cluster waits."""
-        x, y, z, found = arch.clc_response(result_addr)
-        return WorkTileInfo(self.params._tile_of((x, y, z), self.cta_id_in_cluster, self._grid_dim), found != Int32(0))
+        x, y, z, is_valid = arch.clc_response(result_addr)
+        return WorkTileInfo(
+            self.params._tile_of((x, y, z), self.cta_id_in_cluster, self._grid_dim), is_valid != Int32(0)
+        )
 
     def get_current_work(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
         """Return the tile (m, n, l) of this CTA that the last answer gave to its cluster; then an invalid tile."""

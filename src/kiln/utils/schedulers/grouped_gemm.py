@@ -29,7 +29,7 @@ __all__ = [
 class GroupSearchResult(ValueParts):
     """The problem of a tile, the tile's coordinate in it, the problem's shape, and its number of tiles along K.
 
-    Past the last problem `found` is false, `group_idx` is the number of problems, and all else is 0.
+    Past the last problem `is_valid` is false, `group_idx` is the number of problems, and all else is 0.
     """
 
     group_idx: Any
@@ -39,7 +39,7 @@ class GroupSearchResult(ValueParts):
     problem_shape_n: Any
     problem_shape_k: Any
     cta_tile_count_k: Any
-    found: Any = True
+    is_valid: Any = True
 
 
 @dataclasses.dataclass
@@ -107,7 +107,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
             self.params.raster_along_m,
         )
         self.search_state: GroupedGemmGroupSearchState = GroupedGemmGroupSearchState(group, first)
-        return GroupSearchResult(group, *place, *shape, found=group < self.group_count)
+        return GroupSearchResult(group, *place, *shape, is_valid=group < self.group_count)
 
     def delinearize_z(
         self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: Any = None, ip: Any = None
@@ -209,7 +209,7 @@ class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
         """Return the tile of this CTA; past the last problem, an invalid tile."""
         tile = super().get_current_work()
         result = self.delinearize_z((*self.cta_id_in_cluster[:2], self._current_work_linear_idx))
-        return GroupWorkTileInfo(tile.tile_idx, Boolean(tile.is_valid_tile) & result.found, result)
+        return GroupWorkTileInfo(tile.tile_idx, Boolean(tile.is_valid_tile) & result.is_valid, result)
 
     def initial_work_tile_info(self, *, loc: Any = None, ip: Any = None) -> GroupWorkTileInfo:
         """Return the first tile."""

@@ -81,9 +81,9 @@ class SplitKVScheduler:
 
     @jit
     def find(
-        self, seqlens: Tensor, max_keys: Int32, split: Int32, num_splits: Int32, found: Tensor, kept: Tensor, keeps: Any
+        self, seqlens: Tensor, max_keys: Int32, split: Int32, num_splits: Int32, place: Tensor, kept: Tensor, keeps: Any
     ):
-        """Let one warp find a split and write its `FIELDS` to `found`, and if `keeps` to row `split` of `kept`, too."""
+        """Let one warp find a split and write its `FIELDS` to `place`, and if `keeps` to row `split` of `kept`, too."""
         lane = arch.lane_idx()
         batch = Int32(seqlens.shape[0])
         turns = ceil_div(batch, _WARP * _LOADS)
@@ -96,10 +96,10 @@ class SplitKVScheduler:
         split_blocks = ceil_div(total, num_splits)
         begin = split * split_blocks
         if lane == 0:
-            found[0] = batch
-            found[1] = Int32(0)
-            found[2] = split_blocks
-            found[3] = Int32(0)
+            place[0] = batch
+            place[1] = Int32(0)
+            place[2] = split_blocks
+            place[3] = Int32(0)
         arch.sync_warp()
         before = Int32(0)
         for turn in range(turns):
@@ -113,11 +113,11 @@ class SplitKVScheduler:
             start = before + end - sum(extents, Int32(0))
             for i, extent in enumerate(extents):
                 if begin >= start and begin < start + extent:
-                    found[0] = first + i
-                    found[1] = start
-                    found[3] = extent - self.overhead
+                    place[0] = first + i
+                    place[1] = start
+                    place[3] = extent - self.overhead
                 start = start + extent
             before = before + arch.shuffle_sync(end, _WARP - 1)
         arch.sync_warp()
         if keeps and lane < self.FIELDS:
-            kept[split, lane] = found[lane]
+            kept[split, lane] = place[lane]

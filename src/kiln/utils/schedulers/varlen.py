@@ -67,9 +67,9 @@ def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, 
     lane = arch.lane_idx()
     num_sequences = cu_seqlens.shape[0] - 1
     first, before = search
-    found = Int32(num_sequences)
+    result = Int32(num_sequences)
     start = Int32(0)
-    while first < num_sequences and found == num_sequences:
+    while first < num_sequences and result == num_sequences:
         sequence = first + lane
         _, length = sequence_range(cu_seqlens, min(sequence, num_sequences - 1), rows)
         tiles = ceil_div(length, tile_rows) * heads if sequence < num_sequences else Int32(0)
@@ -79,12 +79,12 @@ def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, 
             end = end + other if lane >= step else end
         skipped = arch.popc(arch.vote_ballot_sync(before + end <= number))
         if skipped < _WARP:
-            found = first + skipped
+            result = first + skipped
             start = before + arch.shuffle_sync(end - tiles, skipped)
         else:
             first = first + _WARP
             before = before + arch.shuffle_sync(end, _WARP - 1)
-    return found, number - start, SequenceSearch(first, before)
+    return result, number - start, SequenceSearch(first, before)
 
 
 @jit

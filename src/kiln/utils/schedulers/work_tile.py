@@ -46,9 +46,9 @@ class WorkTileInfo(ValueParts):
 
 
 def _placed(tile: WorkTileInfo, other: Any) -> Any:
-    made = object.__new__(type(tile))
-    made.__dict__.update(tile.__dict__, _tile_idx=_beside(tile._tile_idx, other))
-    return made
+    placed = object.__new__(type(tile))
+    placed.__dict__.update(tile.__dict__, _tile_idx=_beside(tile._tile_idx, other))
+    return placed
 
 
 def _beside(own: Any, other: Any) -> Any:

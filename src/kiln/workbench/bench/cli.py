@@ -72,16 +72,16 @@ class Benched:
     """FLOPs and bytes."""
     model: Model | None
 
-    def rates(self, found: Measurement) -> dict[str, float]:
+    def rates(self, measurement: Measurement) -> dict[str, float]:
         """Return `tflops`, `tbs` and `roofline` (the fraction of the peak), as far as they are known."""
-        if self.work is None or not found.us or found.protocol == "cpu-wall":
+        if self.work is None or not measurement.us or measurement.protocol == "cpu-wall":
             return {}
         flops, size = self.work
-        made = {"tflops": flops / found.us / 1e6, "tbs": size / found.us / 1e6}
+        rates_ = {"tflops": flops / measurement.us / 1e6, "tbs": size / measurement.us / 1e6}
         least = self.model and self.model.least_us(flops, size, self.dtype)
         if least:
-            made["roofline"] = least / found.us
-        return made
+            rates_["roofline"] = least / measurement.us
+        return rates_
 
 
 def bench(
@@ -102,22 +102,22 @@ def bench(
         config = tuned_file.tuned_config(case, case.problem(problem))
     candidates = [Candidate(KERNEL, case, KERNEL, config), *peers(case, against, config)]
     with command_line.progress(None, case.name, quiet=not notebook.is_here()) as advance:
-        found = timed(candidates, case.problem(problem), runner=runner, **{"progress": advance, **options})
-    if found.comparison is None:
-        raise RuntimeError(f"{case.name} could not be timed: {found.failed[KERNEL]['message']}")
-    return found.comparison
+        benched = timed(candidates, case.problem(problem), runner=runner, **{"progress": advance, **options})
+    if benched.comparison is None:
+        raise RuntimeError(f"{case.name} could not be timed: {benched.failed[KERNEL]['message']}")
+    return benched.comparison
 
 
 def peers(case: Case, names: Sequence[str], config: Any) -> list[Candidate]:
     """Return candidates to compare a Case with, by name; "all" means the reference and all baselines."""
-    known = [*PEERS, *case.baselines]
-    wanted = [each for name in names for each in (["reference", *case.baselines] if name == "all" else [name])]
-    for name in wanted:
-        if name not in known:
+    peer_names = [*PEERS, *case.baselines]
+    each_name = [each for name in names for each in (["reference", *case.baselines] if name == "all" else [name])]
+    for name in each_name:
+        if name not in peer_names:
             raise ContractError(
-                f"--against {name}: {case.name} can be compared with {', '.join([*known, 'all'])}", case.file
+                f"--against {name}: {case.name} can be compared with {', '.join([*peer_names, 'all'])}", case.file
             )
-    return [Candidate(name, case, name, config) for name in dict.fromkeys(wanted)]
+    return [Candidate(name, case, name, config) for name in dict.fromkeys(each_name)]
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ class _Failed(Exception):
 
     def described(self) -> dict[str, Any]:
         status = "crash" if self.worker_ended else self.outcome.status
-        found = {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
+        record_ = {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
         if status in ("crash", "timeout", "oom"):  # only its output says why
-            found["stderr"] = self.outcome.stderr[-2000:]
-        return found
+            record_["stderr"] = self.outcome.stderr[-2000:]
+        return record_
 
 
 class _WorkerCandidate:
@@ -170,9 +170,9 @@ class _WorkerCandidate:
         return self.batches[-1]
 
     def result(self, at_least_us: float = 0.0) -> Measurement:
-        found = self.do("result", at_least_us=at_least_us)
-        self.wrong = found["wrong"]
-        return Measurement.from_json(found["measurement"])
+        answer = self.do("result", at_least_us=at_least_us)
+        self.wrong = answer["wrong"]
+        return Measurement.from_json(answer["measurement"])
 
 
 def timed(
@@ -229,42 +229,42 @@ def timed(
 def _runners(candidates: Sequence[Candidate], runner: Runner | None) -> Iterator[dict[str, Runner]]:
     """Provide a worker for each Case: two revisions of one module cannot live in a process."""
     with contextlib.ExitStack() as stack:
-        made: dict[str, Runner] = {}
+        runners: dict[str, Runner] = {}
         for where, case in {each.case.where: each.case for each in candidates}.items():
             own = case.runner if isinstance(case, worker_case.WorkerCase) else None
-            made[where] = runner or own or stack.enter_context(Local(jobs=1))
-        yield made
+            runners[where] = runner or own or stack.enter_context(Local(jobs=1))
+        yield runners
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def record(found: Benched, options: Mapping[str, Any]) -> Record:
+def record(benched: Benched, options: Mapping[str, Any]) -> Record:
     """Return the Record of the kernel's time and those of its peers."""
-    own = found.comparison.measurements[KERNEL] if found.comparison else None
-    wrong = found.failed.get(KERNEL) or ({"type": "Compiled", "message": own.error} if own and own.error else None)
+    own = benched.comparison.measurements[KERNEL] if benched.comparison else None
+    wrong = benched.failed.get(KERNEL) or ({"type": "Compiled", "message": own.error} if own and own.error else None)
     protocol = (own.protocol if own else "") + (" steady" if options.get("steady") else "")
     env = environment()
-    more: dict[str, Any] = {"against": {}, **(found.rates(own) if own else {}), "source": found.case.digest()}
-    if found.comparison:
-        for name, ratio in found.comparison.ratios.items():
-            peer = found.comparison.measurements[name]
+    more: dict[str, Any] = {"against": {}, **(benched.rates(own) if own else {}), "source": benched.case.digest()}
+    if benched.comparison:
+        for name, ratio in benched.comparison.ratios.items():
+            peer = benched.comparison.measurements[name]
             more["against"][name] = {
                 "us": [peer.low, peer.us, peer.high],
                 "ratio": [ratio.low, ratio.median, ratio.high],
-                "verdict": found.comparison.verdicts[name],
+                "verdict": benched.comparison.verdicts[name],
                 "flags": peer.flags,
                 "status": peer.status,
             }
-    more["against"] |= {name: why for name, why in found.failed.items() if name != KERNEL}
+    more["against"] |= {name: why for name, why in benched.failed.items() if name != KERNEL}
     words = [f"--l2={options['l2']}", *(["--steady"] if options.get("steady") else [])]
     return Record(
         "bench",
-        key_of("bench", found.case, found.problem, found.config, env, protocol),
-        found.case.name,
-        found.problem,
-        found.config,
-        str(found.failed[KERNEL]["status"]) if KERNEL in found.failed else own.status if own else "error",
+        key_of("bench", benched.case, benched.problem, benched.config, env, protocol),
+        benched.case.name,
+        benched.problem,
+        benched.config,
+        str(benched.failed[KERNEL]["status"]) if KERNEL in benched.failed else own.status if own else "error",
         us=[own.low, own.us, own.high] if own else None,
         n=own.n if own else 0,
         protocol=protocol,
@@ -272,7 +272,7 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
         clock=own.to_json()["clock"] if own else {},
         flags=own.flags if own else [],
         error=wrong,
-        again=command_line.again("bench", found.case, found.problem, *words, config=found.config),
+        again=command_line.again("bench", benched.case, benched.problem, *words, config=benched.config),
         more=more,
     )
 
@@ -281,8 +281,8 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    made = command_line.arguments("kiln bench", "Time a kernel beside its reference and baselines.", several=True)
-    how = made.add_argument_group("how to measure")
+    parser = command_line.arguments("kiln bench", "Time a kernel beside its reference and baselines.", several=True)
+    how = parser.add_argument_group("how to measure")
     peers = "what to compare with: reference, torch.compile, names of `baselines`, all (the default), or none"
     option(how, "--against NAMES", peers, action="append")
     option(how, "--l2", "the L2 cache before each call (cold)", choices=("cold", "warm", "rotate"), default="cold")
@@ -293,7 +293,7 @@ def make_parser() -> argparse.ArgumentParser:
     option(how, "--gate RATIO", "fail unless the kernel is this many times as fast as each of the others", type=float)
     flag(how, "--quick", "take fewer samples")
     flag(how, "--no-verify", "do not check results first")
-    return made
+    return parser
 
 
 @command_line.report_errors
@@ -334,13 +334,13 @@ def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case
         if args.lock:
             stack.enter_context(_locked(args.lock))
         for problem in chosen:
-            found = _benched(args, first, others, older, problem)
+            benched = _benched(args, first, others, older, problem)
             options = {"l2": args.l2, "steady": args.steady}
-            made = record(found, options)
-            journal_of(first).append(made)
-            printed.append(dataclasses.asdict(made))
-            show(found, args)
-            statuses.append(_status(found, args))
+            entry = record(benched, options)
+            journal_of(first).append(entry)
+            printed.append(dataclasses.asdict(entry))
+            show(benched, args)
+            statuses.append(_status(benched, args))
     reached = devices.in_words(devices.ceilings(environment()["uuid"])) if here and not args.quiet else ""
     if reached:
         command_line.console(args).print(f"this GPU reaches: {reached}")
@@ -369,11 +369,11 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
 
 def _unverified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> Verdict | None:
     """Check the results and return the first verdict that is not ok; skip problems that the journal records as ok."""
-    known = journal_of(case).by_key()
+    records = journal_of(case).by_key()
     env = environment()
     for problem in problems:
         config = command_line.config(args, case, problem)
-        before = known.get(key_of("verify", case, problem, config, env, verify.PROTOCOL))
+        before = records.get(key_of("verify", case, problem, config, env, verify.PROTOCOL))
         if before is not None and before.status == "ok":
             continue
         verdict = verify.verify(case, problems=[problem], config=config, quick=True, quiet=args.quiet)
@@ -389,15 +389,15 @@ def _did_not_finish(verdict: Verdict) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(wanted: str) -> Iterator[None]:
+def _locked(clock: str) -> Iterator[None]:
     try:
-        with clocks.locked(nvml.Gpu(driver.uuid(0)), wanted) as mhz:
+        with clocks.locked(nvml.Gpu(driver.uuid(0)), clock) as mhz:
             print(f"the clock is locked at {mhz} MHz", file=sys.stderr)
             yield
     except nvml.NvmlError as refused:
-        command = devices.by_administrator(driver.uuid(0), "lock", wanted) if refused.permission else ""
+        command = devices.by_administrator(driver.uuid(0), "lock", clock) if refused.permission else ""
         hint = f"; an administrator may: {command}" if command else ""
-        raise ContractError(f"--lock {wanted}: {refused}{hint}") from None
+        raise ContractError(f"--lock {clock}: {refused}{hint}") from None
 
 
 @contextlib.contextmanager
@@ -426,21 +426,21 @@ def revision(case: Case, name: str, load: Callable[[str], Case] = load) -> Itera
         yield load(f"{there}:{plan}" if colon else str(there))
 
 
-def _status(found: Benched, args: Any) -> int:
-    if found.comparison is None or KERNEL in found.failed:
+def _status(benched: Benched, args: Any) -> int:
+    if benched.comparison is None or KERNEL in benched.failed:
         return EXIT.FAILED
-    own = found.comparison.measurements[KERNEL]
+    own = benched.comparison.measurements[KERNEL]
     if own.error:
         return EXIT.FAILED
     if "too-fast" in own.flags:
         print(f"physics: {CHECKS['physics']}: flops_bytes says too much, or not all was computed", file=sys.stderr)
         return EXIT.FAILED
     if args.gate is not None:
-        slow = [name for name, ratio in found.comparison.ratios.items() if ratio.high < args.gate]
+        slow = [name for name, ratio in benched.comparison.ratios.items() if ratio.high < args.gate]
         if slow:
             print(f"--gate {args.gate}: less than {args.gate:g} times as fast as {', '.join(slow)}", file=sys.stderr)
             return EXIT.FAILED
-    if args.strict and not all(each.trusted for each in found.comparison.measurements.values()):
+    if args.strict and not all(each.trusted for each in benched.comparison.measurements.values()):
         return EXIT.UNTRUSTED
     return EXIT.GOOD
 
@@ -457,32 +457,32 @@ _RATES = {"tflops": ".4g", "tbs": ".3g", "roofline": ".0%"}
 """Columns of rates, with their formats."""
 
 
-def show(found: Benched, args: Any) -> None:
+def show(benched: Benched, args: Any) -> None:
     """Print the table of a problem."""
     out = command_line.console(args)
     out.print(
-        f"{found.case.name} {fields_text(found.problem)}{f' config={found.config}' if found.config else ''}".strip()
+        f"{benched.case.name} {fields_text(benched.problem)}{f' config={benched.config}' if benched.config else ''}".strip()
     )
     rows: list[list[str]] = []
-    measured = found.comparison.measurements if found.comparison else {}
+    measured = benched.comparison.measurements if benched.comparison else {}
     for name, one in measured.items():
-        assert found.comparison is not None
-        rates = found.rates(one)
+        assert benched.comparison is not None
+        rates = benched.rates(one)
         speeds = [f"{rates[what]:{form}}" if what in rates else "" for what, form in _RATES.items()]
-        ratio = found.comparison.ratios.get(name)
+        ratio = benched.comparison.ratios.get(name)
         beside = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "1"
         times = ["-", ""] if one.error else [_us(one.us), f"[{_us(one.low)}, {_us(one.high)}]"]
         machine = [f"{value:.0f}" if value else "" for value in (one.clock_mhz, one.watts)]
         flags = ", ".join([one.error, *one.flags] if one.error else one.flags)
-        rows.append([name, *times, *speeds, *machine, beside, found.comparison.verdicts.get(name, ""), flags])
-    others = {name: why for name, why in found.failed.items() if name not in measured}
+        rows.append([name, *times, *speeds, *machine, beside, benched.comparison.verdicts.get(name, ""), flags])
+    others = {name: why for name, why in benched.failed.items() if name not in measured}
     rows += [[name, "-", *[""] * 8, f"{why['status']}: {why['message']}"] for name, why in others.items()]
     head = ["", "us", "95 %", "TFLOP/s", "TB/s", "roofline", "MHz", "W", "time / kernel's", "", "flags"]
     used = [at for at in range(len(head)) if at < 2 or any(row[at] for row in rows)]
     left = {number for number, at in enumerate(used) if at in (0, 9, 10)}
     for line in table([[row[at] for at in used] for row in [head, *rows]], left):
         out.print(line)
-    for name, why in found.failed.items():
+    for name, why in benched.failed.items():
         for line in why.get("stderr", "").strip().splitlines()[-5:]:
             out.print(f"{name}: {line}")
     own = measured.get(KERNEL)
@@ -490,8 +490,8 @@ def show(found: Benched, args: Any) -> None:
         on_cpu = "the CPU target, by the wall clock: this says nothing about a GPU"
         where = on_cpu if own.protocol == "cpu-wall" else own.protocol
         out.print(f"{own.n} samples, {where}" + (f", floor {own.floor:.2f} us" if own.floor else ""))
-    if KERNEL in found.failed and found.comparison:
-        out.print(f"{found.failed[KERNEL]['status']}: {found.failed[KERNEL]['message']}")
+    if KERNEL in benched.failed and benched.comparison:
+        out.print(f"{benched.failed[KERNEL]['status']}: {benched.failed[KERNEL]['message']}")
 
 
 def _estimate(cases: Sequence[Case], problems: Sequence[Mapping[str, Any]], args: Any, checked: bool) -> int:

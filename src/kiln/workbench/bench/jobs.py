@@ -27,7 +27,7 @@ class _Candidate:
     def __init__(self, case: Case, function: Callable[..., Any], inputs: list[Any], options: Mapping[str, Any]) -> None:
         self.last: Any = None
         # Outputs of timed calls have to equal that of a call that is not timed.
-        self.wanted = None if case.mutates or case.nondeterministic else fingerprint(function(*inputs))
+        self.expected = None if case.mutates or case.nondeterministic else fingerprint(function(*inputs))
         effort = measurement.QUICK if options["quick"] else measurement.NORMAL
 
         def call(*arrays: Any) -> Any:
@@ -40,7 +40,7 @@ class _Candidate:
 
     def complaint(self) -> str | None:
         """Return what is wrong with the output of the last timed call, or None."""
-        if self.wanted is None or self.last is None or fingerprint(self.last) == self.wanted:
+        if self.expected is None or self.last is None or fingerprint(self.last) == self.expected:
             return None
         return "outputs of timed calls are not those of a call that is not timed"
 
@@ -82,7 +82,7 @@ def result(name: str, at_least_us: float) -> dict[str, Any]:
     return {"measurement": prepared.series.result(at_least_us).to_json(), "wrong": prepared.complaint()}
 
 
-_made: dict[str, list[Any]] = {}
+_last_inputs: dict[str, list[Any]] = {}
 
 
 def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
@@ -90,10 +90,10 @@ def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
     if case.mutates:
         return case.inputs(problem, seed)
     key = json.dumps((case.where, problem, seed), sort_keys=True)
-    if key not in _made:
-        _made.clear()
-        _made[key] = case.inputs(problem, seed)
-    return _made[key]
+    if key not in _last_inputs:
+        _last_inputs.clear()
+        _last_inputs[key] = case.inputs(problem, seed)
+    return _last_inputs[key]
 
 
 def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) -> Callable[..., Any]:

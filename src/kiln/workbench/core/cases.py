@@ -89,13 +89,13 @@ class Case:
 
     def changed(self, problem: Mapping[str, Any], fields: Mapping[str, Any]) -> Problem:
         """Return a problem with some fields changed; the new values must have the types of the old ones."""
-        made = Problem(problem)
+        problem_ = Problem(problem)
         for name, value in fields.items():
-            if name not in made:
-                hint = did_you_mean(name, made) or f"there are: {', '.join(made) or 'none'}"
+            if name not in problem_:
+                hint = did_you_mean(name, problem_) or f"there are: {', '.join(problem_) or 'none'}"
                 raise ContractError(f"the problems of {self.name} have no field {name!r}; {hint}")
-            made[name] = _like(made[name], value, name)
-        return made
+            problem_[name] = _like(problem_[name], value, name)
+        return problem_
 
     def _all_problems(self) -> list[Problem]:
         defaults = self._defaults()
@@ -111,7 +111,7 @@ class Case:
             return [Problem(defaults)]
         if not isinstance(listed, (list, tuple)) or not listed or not all(isinstance(each, Mapping) for each in listed):
             raise self._bad(f"`problems` is a list of dicts with at least one, not {short(listed)}", "problems")
-        made: list[Problem] = []
+        problems: list[Problem] = []
         for number, each in enumerate(listed):
             problem = Problem({name: value for name, value in defaults.items() if value is not MISSING} | dict(each))
             unknown = [] if defaults.get("**") else [name for name in problem if name not in defaults]
@@ -125,32 +125,32 @@ class Case:
                 json.dumps(problem)
             except TypeError as reason:
                 raise self._bad(f"problem {number} is not JSON ({reason}): name types by text", "problems") from None
-            made.append(problem)
-        return made
+            problems.append(problem)
+        return problems
 
     def _defaults(self) -> dict[str, Any]:
         """Return the fields of problems: parameters of get_inputs with their defaults; `**` if it takes any keyword."""
         if "fields" in self._names:
             return dict(self._names["fields"])
-        found: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
         for name, parameter in inspect.signature(self._names["get_inputs"]).parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
-                found["**"] = True
+                defaults["**"] = True
             elif parameter.kind is not parameter.VAR_POSITIONAL:
-                found[name] = MISSING if parameter.default is parameter.empty else parameter.default
-        return found
+                defaults[name] = MISSING if parameter.default is parameter.empty else parameter.default
+        return defaults
 
     # Calls of the user's functions
 
     def inputs(self, problem: Mapping[str, Any], seed: int = 0) -> list[Any]:
         """Return the inputs of a problem; they depend on the seed only."""
         seed_everything(seed)
-        made = self._called("get_inputs", self._names["get_inputs"], **problem)
-        if not isinstance(made, (list, tuple)):
-            raise self._bad(f"get_inputs returns a list of arrays, not {short(made)}", "get_inputs")
-        if not any(map(is_array, made)):
-            raise self._bad(f"get_inputs returns arrays (torch, numpy), not {short(list(made))}", "get_inputs")
-        return list(made)
+        arrays = self._called("get_inputs", self._names["get_inputs"], **problem)
+        if not isinstance(arrays, (list, tuple)):
+            raise self._bad(f"get_inputs returns a list of arrays, not {short(arrays)}", "get_inputs")
+        if not any(map(is_array, arrays)):
+            raise self._bad(f"get_inputs returns arrays (torch, numpy), not {short(list(arrays))}", "get_inputs")
+        return list(arrays)
 
     def kernel(self, *inputs: Any, config: Any = None, problem: Mapping[str, Any] | None = None) -> Any:
         """Run the kernel, with a config if there is one; exceptions of the kernel pass through."""
@@ -177,12 +177,12 @@ class Case:
         function = self._names.get("flops_bytes")
         if function is None:
             return None
-        made = self._called("flops_bytes", function, **problem)
-        if isinstance(made, Mapping) and {"flops", "bytes"} <= made.keys():
-            made = made["flops"], made["bytes"]
-        if not isinstance(made, (tuple, list)) or len(made) != 2:
-            raise self._bad(f"flops_bytes returns (flops, bytes), not {short(made)}", "flops_bytes")
-        return float(made[0]), float(made[1])
+        work = self._called("flops_bytes", function, **problem)
+        if isinstance(work, Mapping) and {"flops", "bytes"} <= work.keys():
+            work = work["flops"], work["bytes"]
+        if not isinstance(work, (tuple, list)) or len(work) != 2:
+            raise self._bad(f"flops_bytes returns (flops, bytes), not {short(work)}", "flops_bytes")
+        return float(work[0]), float(work[1])
 
     # Configs
 
@@ -209,11 +209,11 @@ class Case:
         if listed is not None and not isinstance(listed, (list, tuple)):
             form = "`configs` is a list of dicts or Tilings, or a dict of lists"
             raise self._bad(f"{form}, not {short(listed)}", "configs")
-        found: dict[str, tuple[dict[str, Any], Any]] = {}
+        configs: dict[str, tuple[dict[str, Any], Any]] = {}
         for value in listed or ():
             config = self._as_dict(value)
-            found.setdefault(json.dumps(config, sort_keys=True), (config, value))
-        return list(found.values())
+            configs.setdefault(json.dumps(config, sort_keys=True), (config, value))
+        return list(configs.values())
 
     def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
         """Return why a config is refused for a problem; nothing if it is not."""
@@ -247,30 +247,30 @@ class Case:
             return next((value for _, value in choices if not self._reasons(value, problem)), None)
         if not isinstance(config, Mapping):
             return config
-        for known, value in choices:
-            if known == config:
+        for listed, value in choices:
+            if listed == config:
                 return value
         kind = type(choices[0][1]) if choices else dict
         return kind(**config) if is_dataclass(kind) else dict(config)
 
     def _as_dict(self, value: Any) -> dict[str, Any]:
-        made = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        mapping = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         try:
-            if not isinstance(made, Mapping):
+            if not isinstance(mapping, Mapping):
                 raise TypeError(f"{short(value)} is neither a dict nor a dataclass")
-            return json.loads(json.dumps(dict(made)))
+            return json.loads(json.dumps(dict(mapping)))
         except TypeError as reason:
             raise self._bad(f"a config is not JSON: {reason}", "configs") from None
 
     def _reasons(self, value: Any, problem: Mapping[str, Any]) -> list[str]:
         """Return why a config is refused."""
-        found: list[str] = []
+        reasons: list[str] = []
         whole = self._names["plan_of"](problem) if self._of_plan else Problem(problem)
         if hasattr(value, "validate"):
-            found += _said(value.validate, whole)
+            reasons += _said(value.validate, whole)
         if self._names.get("validate") is not None:
-            found += _said(self._names["validate"], value, whole, current.device())
-        return found
+            reasons += _said(self._names["validate"], value, whole, current.device())
+        return reasons
 
     # The verbs
 
@@ -397,13 +397,13 @@ def _said(function: Callable[..., Any], *arguments: Any) -> list[str]:
 # Architectures, keys
 
 
-def arch_fits(wanted: str, name: str | None) -> bool:
+def arch_fits(arch: str, name: str | None) -> bool:
     """Return whether an architecture (`sm_90a`; `sm_90` for a device's capability) is among those of a contract.
 
     `sm_80+` means that one and all later ones, `sm_90a` code for 9.0 alone; commas separate names.
     """
     here = generation_of(name or "sm_80")
-    return not refusal(wanted, (here.major, here.minor))
+    return not refusal(arch, (here.major, here.minor))
 
 
 def key_of(

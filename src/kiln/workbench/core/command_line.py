@@ -181,8 +181,8 @@ def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[P
             chosen = [case.problem(int(which))]
         except ValueError:
             raise ContractError(f"--problem {which}: a number or `all`") from None
-    made = [case.changed(each, args.fields) for each in chosen]
-    return [each for number, each in enumerate(made) if each not in made[:number]]
+    changed = [case.changed(each, args.fields) for each in chosen]
+    return [each for number, each in enumerate(changed) if each not in changed[:number]]
 
 
 def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -198,12 +198,12 @@ def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> 
             raise ContractError(f"--config {text}: {case.name} has {len(choices)} configs for this problem", case.file)
         return choices[int(text)].config
     try:
-        made = json.loads(text)
+        config_ = json.loads(text)
     except ValueError:
-        made = None
-    if not isinstance(made, dict):
+        config_ = None
+    if not isinstance(config_, dict):
         raise ContractError(f"--config {text}: a number, a JSON object, or `tuned`")
-    return made
+    return config_
 
 
 def again(verb: str, case: Case, problem: Mapping[str, Any], *more: str, config: Any = None) -> str:

@@ -117,6 +117,6 @@ def _registry_and_problem(name: str, problem: Mapping[str, Any]) -> tuple[regist
     sizes = {field: value for field, value in problem.items() if field != "dtype"}
     arrays = [torch.empty(shape, dtype=getattr(torch, problem["dtype"])) for shape in function.shapes(**sizes)]
     plain = getattr(kernels, name).__wrapped__  # bypasses the recorder, which would keep an empty call
-    with kiln.target("cpu"), registry.collecting_problems() as found:
+    with kiln.target("cpu"), registry.collecting_problems() as problems:
         plain(*arrays, **function.options)
-    return found[0]
+    return problems[0]

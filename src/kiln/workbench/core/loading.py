@@ -28,10 +28,10 @@ def load(where: Any) -> Case:
     text = os.fspath(where)
     name = text
     plan = None
-    found = re.fullmatch(r"(.+):([A-Za-z_]\w*)", text)
-    if found and not os.path.exists(text):
-        name = found.group(1)
-        plan = found.group(2)
+    match = re.fullmatch(r"(.+):([A-Za-z_]\w*)", text)
+    if match and not os.path.exists(text):
+        name = match.group(1)
+        plan = match.group(2)
     if os.path.isdir(name) and os.path.isfile(os.path.join(name, "kernel.py")):
         name = os.path.join(name, "kernel.py")
     if name.endswith(".py") or os.sep in name or os.path.isfile(name):
@@ -68,8 +68,8 @@ def _of_module(module: ModuleType, where: str, plan: str | None) -> Case:
 
 
 def _is_plan(value: Any) -> bool:
-    wanted = ("prepare_inputs", "reference_fn", "plan")
-    return isinstance(value, type) and all(callable(getattr(value, name, None)) for name in wanted)
+    methods = ("prepare_inputs", "reference_fn", "plan")
+    return isinstance(value, type) and all(callable(getattr(value, name, None)) for name in methods)
 
 
 def _of_plan(plan: Any, where: str) -> Case:
@@ -86,27 +86,27 @@ def _of_plan(plan: Any, where: str) -> Case:
             return getattr(plan, each.name)
         return each.default_factory() if each.default_factory is not MISSING else each.default
 
-    def made(problem: Mapping[str, Any]) -> Any:
+    def plan_of(problem: Mapping[str, Any]) -> Any:
         return kind(**problem)
 
     def kernel(*inputs: Any, problem: Mapping[str, Any], config: Any = None) -> Any:
-        kernel = made(problem).plan(*inputs)
+        kernel = plan_of(problem).plan(*inputs)
         result = kernel.run(config)
         outputs = kernel.output_tensors if result is None else result
         return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
 
     names: dict[str, Any] = {
         "fields": {each.name: default(each) for each in problem_fields},
-        "plan_of": made,
+        "plan_of": plan_of,
         "kernel_fn": kernel,
-        "reference_fn": lambda *inputs, problem: made(problem).reference_fn(*inputs),
-        "get_inputs": lambda **problem: made(problem).prepare_inputs(),
+        "reference_fn": lambda *inputs, problem: plan_of(problem).reference_fn(*inputs),
+        "get_inputs": lambda **problem: plan_of(problem).prepare_inputs(),
     }
     if hasattr(kind, "oracle_fn"):
-        names["oracle_fn"] = lambda *inputs, problem: made(problem).oracle_fn(*inputs)
+        names["oracle_fn"] = lambda *inputs, problem: plan_of(problem).oracle_fn(*inputs)
     for method, name in (("_autotune_configs", "configs"), ("_algorithmic_flops_bytes", "flops_bytes")):
         if hasattr(kind, method) and _says_something(kind, method):
-            names[name] = lambda method=method, **problem: getattr(made(problem), method)()
+            names[name] = lambda method=method, **problem: getattr(plan_of(problem), method)()
     for name in ("problems", "tolerance", "baselines", "arch", "mutates", "aliases", "nondeterministic", "streams"):
         if getattr(kind, name, None) is not None:
             names[name] = getattr(kind, name)

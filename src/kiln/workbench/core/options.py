@@ -23,9 +23,9 @@ def _formatter(prog: str, raw: bool = False) -> argparse.HelpFormatter:
             pass
         else:
             kind = rich_argparse.RawDescriptionRichHelpFormatter if raw else rich_argparse.RichHelpFormatter
-            made: Any = kind(prog)
-            made.text_markup = made.help_markup = False  # brackets in our texts are no markup
-            return made
+            formatter: Any = kind(prog)
+            formatter.text_markup = formatter.help_markup = False  # brackets in our texts are no markup
+            return formatter
     return (argparse.RawDescriptionHelpFormatter if raw else argparse.HelpFormatter)(prog)
 
 
@@ -49,9 +49,9 @@ def option(parser: Any, names: str, help: str, also: str = "", **settings: Any) 
     words = names.split()
     flags = [word for word in words if word.startswith("-")]
     metavar = " ".join(words[len(flags) :])
-    made = parser.add_argument(*flags, help=help, **({"metavar": metavar} if metavar else {}), **settings)
+    action = parser.add_argument(*flags, help=help, **({"metavar": metavar} if metavar else {}), **settings)
     if also:
-        hidden = {"dest": made.dest, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        hidden = {"dest": action.dest, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
         parser.add_argument(also, **{**settings, **hidden})
 
 

@@ -119,22 +119,22 @@ class Ray(Runner):
                 asked[ask.options(**options).remote()] = node
         good: list[dict[str, Any]] = []
         bad: list[str] = []
-        wanted = own_versions()
+        own = own_versions()
         for reference, node in asked.items():
             name = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"
             try:
-                found = self._ray.get(reference, timeout=_PATIENCE)
+                answer = self._ray.get(reference, timeout=_PATIENCE)
             except Exception as failed:  # any error of Ray: a node that does not answer cannot work
                 bad.append(f"{name}: {[type(failed).__name__, *str(failed).strip().splitlines()][-1]}")
                 continue
-            other = {what: found[what] for what, here in wanted.items() if found[what] != here}
+            other = {what: answer[what] for what, here in own.items() if answer[what] != here}
             if other:
-                differing = [f"{what} {there or 'is missing'}, here {wanted[what]}" for what, there in other.items()]
+                differing = [f"{what} {there or 'is missing'}, here {own[what]}" for what, there in other.items()]
                 bad.append(f"{name}: {', '.join(differing)}")
             else:
                 cpus, gpus = (int(node["Resources"].get(what, 0)) for what in ("CPU", "GPU"))
                 about = {"id": node["NodeID"], "name": node["NodeManagerHostname"], "cpus": cpus}
-                good.append({**found, **about, "gpus": found["gpus"][:gpus]})
+                good.append({**answer, **about, "gpus": answer["gpus"][:gpus]})
         return good, bad
 
     def _on(self, node: str, soft: bool) -> Any:
@@ -174,17 +174,17 @@ class Ray(Runner):
                 for slot in self._slots:
                     if slot.busy:
                         continue
-                    found = _for(slot, waiting, self.model)
-                    while found is None and more:
+                    choice = _for(slot, waiting, self.model)
+                    while choice is None and more:
                         job = next(coming, None)
                         more = job is not None
                         if job is not None:
                             waiting.append((job, 1))
-                            found = _for(slot, waiting, self.model)
-                            if found is None and len(waiting) > 4 * len(self._slots):
+                            choice = _for(slot, waiting, self.model)
+                            if choice is None and len(waiting) > 4 * len(self._slots):
                                 break
-                    if found is not None:
-                        self._begin(slot, *found)
+                    if choice is not None:
+                        self._begin(slot, *choice)
                 if not self._flights:
                     if waiting:
                         job, _ = waiting.popleft()
@@ -236,8 +236,8 @@ class Ray(Runner):
                 yield from self._lost(flight, waiting, TimeoutError("its node did not answer in time"))
 
     def _outcome(self, flight: _Flight, answer: dict[str, Any]) -> Outcome:
-        found = json.loads(json.dumps(answer).replace(_PROJECT, str(self.project))) if self.project else answer
-        return Outcome(flight.job, **{**found, "gpu": flight.slot.gpu})
+        fields = json.loads(json.dumps(answer).replace(_PROJECT, str(self.project))) if self.project else answer
+        return Outcome(flight.job, **{**fields, "gpu": flight.slot.gpu})
 
     def _lost(self, flight: _Flight, waiting: deque[tuple[Job, int]], failed: BaseException) -> Iterator[Outcome]:
         """Retry a job whose machine was lost on another one, up to `ATTEMPTS` times."""
@@ -307,19 +307,19 @@ def _reporter() -> Any:
     """Return a function that describes a node; it is sent by value, since Kiln may be missing there."""
 
     def report() -> dict[str, Any]:
-        found: dict[str, Any] = {"kiln": None, "sources": None, "ptxas": None, "driver": None, "arch": None, "gpus": []}
+        facts: dict[str, Any] = {"kiln": None, "sources": None, "ptxas": None, "driver": None, "arch": None, "gpus": []}
         try:
             from kiln.hardware import architectures, driver
             from kiln.workbench.core import ray_runner  # noqa: PLW0406
             from kiln.workbench.core.environment import environment
         except ImportError:
-            return found
-        found |= ray_runner.own_versions()
+            return facts
+        facts |= ray_runner.own_versions()
         if driver.available():
-            found["gpus"] = [driver.device_name(number) for number in range(driver.device_count())]
-            found["arch"] = architectures.of_capability(*driver.capability(0)).name
-            found["driver"] = environment()["driver"]
-        return found
+            facts["gpus"] = [driver.device_name(number) for number in range(driver.device_count())]
+            facts["arch"] = architectures.of_capability(*driver.capability(0)).name
+            facts["driver"] = environment()["driver"]
+        return facts
 
     return report
 
@@ -379,7 +379,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     if (folder / ".gitignore").is_file():
         lines = (folder / ".gitignore").read_text().splitlines()
         ignored += [line.strip().strip("/") for line in lines if line.strip() and not line.startswith(("#", "!"))]
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for place, folders, files in os.walk(folder):
         inside = os.path.relpath(place, folder)
         names = {name: name if inside == "." else f"{inside}/{name}" for name in [*folders, *files]}
@@ -388,5 +388,5 @@ def _sizes(folder: Path) -> dict[str, int]:
         for name in files:
             if name in kept and not os.path.islink(os.path.join(place, name)):
                 top = name if inside == "." else inside.split("/")[0]
-                found[top] = found.get(top, 0) + os.path.getsize(os.path.join(place, name))
-    return found
+                sizes[top] = sizes.get(top, 0) + os.path.getsize(os.path.join(place, name))
+    return sizes

@@ -81,11 +81,11 @@ class Record:
     @staticmethod
     def from_json(line: str | bytes) -> Record:
         """Return the Record of a line; raise ValueError if it is none. Unknown fields are ignored."""
-        found = json.loads(line)
-        if not isinstance(found, dict) or "v" not in found:
+        record = json.loads(line)
+        if not isinstance(record, dict) or "v" not in record:
             raise ValueError("no record")
         try:
-            return Record(**{name: value for name, value in found.items() if name in _FIELDS})
+            return Record(**{name: value for name, value in record.items() if name in _FIELDS})
         except TypeError as missing:
             raise ValueError(str(missing)) from None
 
@@ -123,16 +123,16 @@ class Journal:
             lines = self.file.read_bytes().split(b"\n")
         except FileNotFoundError:
             return [], 0
-        found: list[Record] = []
+        records: list[Record] = []
         torn = 0
         for line in lines:
             if not line.strip():
                 continue
             try:
-                found.append(Record.from_json(line))
+                records.append(Record.from_json(line))
             except ValueError:  # no JSON, no UTF-8 or no record
                 torn += 1
-        return found, torn
+        return records, torn
 
     def by_key(self) -> dict[str, Record]:
         """Return the last record of each key."""

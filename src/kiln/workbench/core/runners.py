@@ -257,8 +257,8 @@ class Local(Runner):
             return None
         return self._outcome(slot, attempt.job, status, error={"type": status, "message": message}, seconds=seconds)
 
-    def _outcome(self, slot: _Slot, job: Job, status: str, **found: Any) -> Outcome:
-        return Outcome(job, status, stderr=slot.text(), node=platform.node(), gpu=slot.gpu_name, **found)
+    def _outcome(self, slot: _Slot, job: Job, status: str, **fields: Any) -> Outcome:
+        return Outcome(job, status, stderr=slot.text(), node=platform.node(), gpu=slot.gpu_name, **fields)
 
 
 @dataclass
@@ -429,5 +429,5 @@ def _resident(pid: int) -> int:
 
 
 def _free_memory() -> int:
-    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-    return int(found.group(1)) << 10 if found else 1 << 40
+    match = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return int(match.group(1)) << 10 if match else 1 << 40

@@ -56,7 +56,7 @@ def class_of(name: str) -> str:
     """Return the class of an instruction by its name, such as "LDG.E.128"."""
     if _INTEGERS.match(name):
         return "int"
-    return next((found for found, pattern in _CLASSES if pattern.match(name)), "int")
+    return next((kind for kind, pattern in _CLASSES if pattern.match(name)), "int")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,12 +109,12 @@ _TARGET = re.compile(r"`\((\.L_\w+)\)")
 
 def kernels(text: str) -> dict[str, Code]:
     """Return the code of each kernel of a module, by name."""
-    found: dict[str, Code] = {}
+    codes: dict[str, Code] = {}
     code: Code | None = None
     place = ("", 0)
     for line in text.splitlines():
         if start := _KERNEL.match(line):
-            code = found[start.group(1)] = Code([], {})
+            code = codes[start.group(1)] = Code([], {})
             place = ("", 0)
         elif code is None:
             continue
@@ -127,10 +127,10 @@ def kernels(text: str) -> dict[str, Code]:
             # BRA.U UP0, `(...) has its predicate among the operands
             conditional = bool(predicate) or (name.startswith("BRA") and not operands.startswith("`"))
             code.instructions.append(Instruction(int(address, 16), name, operands, conditional, place))
-    for code in found.values():
+    for code in codes.values():
         code.drop_padding()
         code.place_first_rounds()
-    return found
+    return codes
 
 
 @dataclasses.dataclass
@@ -170,10 +170,10 @@ class Code:
 
     def by_line(self) -> dict[tuple[str, int], list[Instruction]]:
         """Return the instructions of each source line."""
-        found: dict[tuple[str, int], list[Instruction]] = {}
+        by_place: dict[tuple[str, int], list[Instruction]] = {}
         for one in self.instructions:
-            found.setdefault(one.place, []).append(one)
-        return found
+            by_place.setdefault(one.place, []).append(one)
+        return by_place
 
     def loops(self) -> list[Loop]:
         """Return all loops in the order of their code, outer ones first.
@@ -188,15 +188,15 @@ class Code:
                 if header in above[block]:
                     bodies.setdefault(header, {header}).update(_reaching(block, header, following))
         ends = [*starts[1:], len(self.instructions)]
-        found: list[Loop] = []
+        loops_: list[Loop] = []
         for header, body in sorted(bodies.items()):
             inside = sum(body < other for other in bodies.values())
             last = max((block for block in body if header in following[block]), default=header)
             code = tuple(
                 self.instructions[place] for block in sorted(body) for place in range(starts[block], ends[block])
             )
-            found.append(Loop(code, self.instructions[ends[last] - 1].place, inside))
-        return found
+            loops_.append(Loop(code, self.instructions[ends[last] - 1].place, inside))
+        return loops_
 
     def _blocks(self) -> tuple[list[int], list[list[int]]]:
         """Return where basic blocks begin, and the successors of each."""
@@ -254,21 +254,23 @@ def _dominators(following: Sequence[Sequence[int]]) -> list[set[int]]:
     while changed:
         changed = False
         for block in range(1, len(following)):
-            made = {block}.union(set.intersection(*(above[each] for each in before[block])) if before[block] else ())
-            changed = changed or made != above[block]
-            above[block] = made
+            dominators = {block}.union(
+                set.intersection(*(above[each] for each in before[block])) if before[block] else ()
+            )
+            changed = changed or dominators != above[block]
+            above[block] = dominators
     return above
 
 
 def _reaching(block: int, header: int, following: Sequence[Sequence[int]]) -> set[int]:
     """Return the blocks that reach a block without passing the header."""
-    found = {header}
+    reached = {header}
     waiting = [block]
     while waiting:
-        if (one := waiting.pop()) not in found:
-            found.add(one)
+        if (one := waiting.pop()) not in reached:
+            reached.add(one)
             waiting += [each for each, nexts in enumerate(following) if one in nexts]
-    return found
+    return reached
 
 
 def mix(instructions: Sequence[Instruction]) -> dict[str, int]:

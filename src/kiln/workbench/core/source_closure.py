@@ -19,9 +19,9 @@ from pathlib import Path
 def _foreign() -> tuple[Path, ...]:
     """Return folders whose files belong to no project."""
     paths = sysconfig.get_paths()
-    found = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     own = Path(__file__).resolve().parents[2]
-    return (*found, own, own.with_name("cutlass"))
+    return (*folders, own, own.with_name("cutlass"))
 
 
 def is_project(path: Path) -> bool:
@@ -31,15 +31,15 @@ def is_project(path: Path) -> bool:
 
 def source_files(file: Path) -> dict[Path, bytes]:
     """Return the closure of a file by resolved path, in order of path. Files that are no Python end it."""
-    found: dict[Path, bytes] = {}
+    contents: dict[Path, bytes] = {}
     waiting = [file.resolve()]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in contents:
             continue
         try:
-            found[path] = path.read_bytes()
-            tree = ast.parse(found[path])
+            contents[path] = path.read_bytes()
+            tree = ast.parse(contents[path])
         except (OSError, SyntaxError, ValueError):
             continue
         package = path.with_name("__init__.py")
@@ -47,7 +47,7 @@ def source_files(file: Path) -> dict[Path, bytes]:
             waiting.append(package)
             package = package.parent.with_name("__init__.py")
         waiting += [each for each in _imported(tree, path, file.resolve().parent) if is_project(each)]
-    return dict(sorted(found.items()))
+    return dict(sorted(contents.items()))
 
 
 def digest(files: dict[Path, bytes]) -> str:
@@ -93,13 +93,13 @@ def _imported(tree: ast.Module, path: Path, folder: Path) -> Iterator[Path]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _found(alias.name.split("."), _roots(folder, path))
+                yield from _module_files(alias.name.split("."), _roots(folder, path))
         elif isinstance(node, ast.ImportFrom):
             base = node.module.split(".") if node.module else []
             roots = [path.parents[node.level - 1]] if node.level else _roots(folder, path)
-            yield from _found(base, roots)
+            yield from _module_files(base, roots)
             for alias in node.names:  # any of them may be a module
-                yield from _found([*base, alias.name], roots)
+                yield from _module_files([*base, alias.name], roots)
 
 
 def _roots(folder: Path, path: Path) -> list[Path]:
@@ -110,7 +110,7 @@ def _roots(folder: Path, path: Path) -> list[Path]:
     return [folder, package, *(Path(entry or ".").resolve() for entry in sys.path)]
 
 
-def _found(parts: list[str], roots: list[Path]) -> Iterator[Path]:
+def _module_files(parts: list[str], roots: list[Path]) -> Iterator[Path]:
     """Yield the files that an import of a dotted name runs: those of its packages, and its own."""
     for root in roots:
         if not parts or not any((root / parts[0]).with_suffix(suffix).exists() for suffix in ("", ".py")):

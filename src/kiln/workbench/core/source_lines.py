@@ -45,32 +45,32 @@ _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 
 def read_mlir(text: str) -> Text:
     """Read MLIR with locations (`get_asm(enable_debug_info=True)`)."""
-    aliases = {found[1]: found[2] for line in text.splitlines() if (found := _ALIAS.match(line))}
-    known: dict[str, list[Place]] = {}
+    aliases = {alias[1]: alias[2] for line in text.splitlines() if (alias := _ALIAS.match(line))}
+    by_words: dict[str, list[Place]] = {}
 
     def chain(words: str) -> list[Place]:
-        if words not in known:
-            known[words] = list(_chain(words, aliases))
-        return known[words]
+        if words not in by_words:
+            by_words[words] = list(_chain(words, aliases))
+        return by_words[words]
 
-    made = Text()
+    result = Text()
     open_lines: list[list[int]] = []  # lines of operations with open regions, whose location follows the last one
     for raw in text.splitlines():
         if _DEBUG_ALIAS.match(raw):
             continue
         line, last = _without_locations(raw)
-        mine: list[int] = [len(made.lines)]
-        made.add(line, None)
+        mine: list[int] = [len(result.lines)]
+        result.add(line, None)
         if line.lstrip().startswith("}") and open_lines:
             mine = [*open_lines.pop(), *mine]
         if line.endswith("{"):
             open_lines.append(mine)
         elif last:
             places = chain(last)
-            made.calls.update(itertools.pairwise(places))
+            result.calls.update(itertools.pairwise(places))
             for number in mine:
-                made.places[number] = places[0] if places else None
-    return made
+                result.places[number] = places[0] if places else None
+    return result
 
 
 def _without_locations(line: str) -> tuple[str, str]:
@@ -88,13 +88,13 @@ def _without_locations(line: str) -> tuple[str, str]:
 
 def _find_location(line: str, at: int) -> int:
     """Return the index of the next ` loc(` outside strings."""
-    found = line.find(" loc(", at)
-    if found < 0 or '"' not in line[at:found]:
-        return found
+    start = line.find(" loc(", at)
+    if start < 0 or '"' not in line[at:start]:
+        return start
     strings = [match.span() for match in _STRING.finditer(line, at)]
-    while found >= 0 and any(begin <= found < end for begin, end in strings):
-        found = line.find(" loc(", found + 1)
-    return found
+    while start >= 0 and any(begin <= start < end for begin, end in strings):
+        start = line.find(" loc(", start + 1)
+    return start
 
 
 def _closing(line: str, at: int) -> int:
@@ -116,9 +116,9 @@ def _chain(words: str, aliases: dict[str, str]) -> Iterator[Place]:
     """Yield the places of a location: its own, then those of the calls that led there."""
     if words in aliases:
         yield from _chain(aliases[words], aliases)
-    elif found := _FILE.match(words):
-        if int(found[2]):
-            yield _unescaped(found[1]), int(found[2])
+    elif match := _FILE.match(words):
+        if int(match[2]):
+            yield _unescaped(match[1]), int(match[2])
     elif words.startswith("callsite("):
         callee, caller = _parts(words[len("callsite(") : -1], " at ")
         yield from _chain(callee, aliases)
@@ -128,15 +128,15 @@ def _chain(words: str, aliases: dict[str, str]) -> Iterator[Place]:
             if places := list(_chain(part, aliases)):
                 yield from places
                 return
-    elif found := re.match(r'"(?:[^"\\]|\\.)*"\((.*)\)$', words):
-        yield from _chain(found[1], aliases)
+    elif match := re.match(r'"(?:[^"\\]|\\.)*"\((.*)\)$', words):
+        yield from _chain(match[1], aliases)
 
 
 def _unescaped(text: str) -> str:
     r"""Return a path as MLIR and LLVM print it without escapes: `\22` is a quote."""
 
-    def character(found: re.Match[bytes]) -> bytes:
-        return b"\\" if found[1] == b"\\" else bytes.fromhex(found[1].decode())
+    def character(match: re.Match[bytes]) -> bytes:
+        return b"\\" if match[1] == b"\\" else bytes.fromhex(match[1].decode())
 
     path = re.sub(rb"\\([0-9A-Fa-f]{2}|\\)", character, text.encode(errors="surrogateescape"))
     return os.path.normpath(file_names.from_utf8(path.decode(errors="surrogateescape")))
@@ -179,7 +179,7 @@ _NAMED = re.compile(r"^!llvm\.(?:dbg|module\.flags|ident)")
 def read_llvm(text: str) -> Text:
     """Read LLVM IR with debug metadata, which is left out."""
     metadata = filter(None, map(_METADATA.match, text.splitlines()))
-    nodes = {found[1]: (found[2], dict(_FIELD.findall(found[3]))) for found in metadata}
+    nodes = {match[1]: (match[2], dict(_FIELD.findall(match[3]))) for match in metadata}
 
     def file_of(name: str) -> str:
         while name in nodes:
@@ -189,25 +189,25 @@ def read_llvm(text: str) -> Text:
             name = fields.get("file") or fields.get("scope", "")
         return ""
 
-    known: dict[str, Place | None] = {}
+    places: dict[str, Place | None] = {}
 
     def place_of(name: str) -> Place | None:
-        if name not in known:
+        if name not in places:
             kind, fields = nodes.get(name, ("", {}))
             line = int(fields.get("line", 0))
             file = file_of(fields.get("scope", ""))
             if kind == "DISubprogram":
                 file = file_of(fields.get("file", ""))
-            known[name] = (file, line) if file and line else None
-        return known[name]
+            places[name] = (file, line) if file and line else None
+        return places[name]
 
-    made = Text()
+    result = Text()
     for raw in text.splitlines():
         if _METADATA.match(raw) or _NAMED.match(raw):
             continue
-        found = _PLACED.search(raw)
-        made.add(_PLACED.sub("", raw), place_of(found[1]) if found else None)
-    return _without_blank_ends(made)
+        match = _PLACED.search(raw)
+        result.add(_PLACED.sub("", raw), place_of(match[1]) if match else None)
+    return _without_blank_ends(result)
 
 
 # --- PTX -------------------------------------------------------------------------------------------------------------
@@ -220,21 +220,21 @@ _PTX_OTHER = re.compile(r"^\s*(?:\.(?!pragma)|[$\w]+:\s*$|[{}()]?\s*$|//)")
 
 def read_ptx(text: str) -> Text:
     """Read PTX; an instruction's place is that of the `.loc` before it."""
-    files = {found[1]: _of_ptx(found[2]) for line in text.splitlines() if (found := _PTX_FILE.match(line))}
-    made = Text()
+    files = {match[1]: _of_ptx(match[2]) for line in text.splitlines() if (match := _PTX_FILE.match(line))}
+    result = Text()
     place = None
     inside = 0
     for raw in text.splitlines():
-        if found := _PTX_LOC.match(raw):
-            place = (files[found[1]], int(found[2])) if int(found[2]) and found[1] in files else None
+        if match := _PTX_LOC.match(raw):
+            place = (files[match[1]], int(match[2])) if int(match[2]) and match[1] in files else None
             continue
         if _PTX_NOISE.match(raw):
             continue
         inside += raw.count("{") - raw.count("}")
         if not inside:
             place = None
-        made.add(raw.expandtabs(4).rstrip(), place if inside and not _PTX_OTHER.match(raw) else None)
-    return _without_blank_ends(made)
+        result.add(raw.expandtabs(4).rstrip(), place if inside and not _PTX_OTHER.match(raw) else None)
+    return _without_blank_ends(result)
 
 
 # --- SASS ------------------------------------------------------------------------------------------------------------
@@ -246,26 +246,26 @@ _SASS_KERNEL = re.compile(r"^\.text\.(\S+):")
 
 def read_sass(text: str) -> Text:
     """Read SASS as `nvdisasm -g -c` prints it: kernels, labels, instructions by address."""
-    made = Text()
+    result = Text()
     place = None
     inside = False
     for raw in text.splitlines():
-        if found := _SASS_KERNEL.match(raw):
-            made.add(f"{found[1]}:", None)
+        if match := _SASS_KERNEL.match(raw):
+            result.add(f"{match[1]}:", None)
             place = None
-        elif found := _SASS_LINE.match(raw):
-            here = (_of_ptx(found[1]), int(found[2]))
+        elif match := _SASS_LINE.match(raw):
+            here = (_of_ptx(match[1]), int(match[2]))
             if not inside:  # the lines after it are the calls that led there
                 place = here if here[1] else None
-            inside = bool(found[3])
+            inside = bool(match[3])
             if inside:
-                made.calls.add((here, (_of_ptx(found[3]), int(found[4]))))
-        elif found := _SASS_CODE.match(raw):
-            made.add(f"{(found[2] or '').strip():>5} {found[3]}", place, found[1])
+                result.calls.add((here, (_of_ptx(match[3]), int(match[4]))))
+        elif match := _SASS_CODE.match(raw):
+            result.add(f"{(match[2] or '').strip():>5} {match[3]}", place, match[1])
             inside = False
         elif raw.startswith(".L_"):
-            made.add(raw.strip(), None)
-    return _without_padding(made)
+            result.add(raw.strip(), None)
+    return _without_padding(result)
 
 
 def _without_padding(text: Text) -> Text:
@@ -290,8 +290,8 @@ def _without_padding(text: Text) -> Text:
 
 def instruction_of(line: str) -> str:
     """Return the instruction's name in a line of `read_sass`, or ""."""
-    found = re.match(r"^(?: +|@!?U?P\w+ +| *@!?U?P\w+ +)([A-Z][A-Z0-9_.a-z]*)", line)
-    return found[1] if found else ""
+    match = re.match(r"^(?: +|@!?U?P\w+ +| *@!?U?P\w+ +)([A-Z][A-Z0-9_.a-z]*)", line)
+    return match[1] if match else ""
 
 
 _LIVE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/.*?// \|\s*(\d*)\s*\|")
@@ -302,10 +302,10 @@ def read_live_registers(text: str) -> dict[tuple[str, str], int]:
     live: dict[tuple[str, str], int] = {}
     kernel = ""
     for raw in text.splitlines():
-        if found := _SASS_KERNEL.match(raw):
-            kernel = found[1]
-        elif (found := _LIVE.match(raw)) and found[2]:
-            live[kernel, found[1]] = int(found[2])
+        if match := _SASS_KERNEL.match(raw):
+            kernel = match[1]
+        elif (match := _LIVE.match(raw)) and match[2]:
+            live[kernel, match[1]] = int(match[2])
     return live
 
 

@@ -21,9 +21,9 @@ def fields_text(fields: Mapping[str, Any], separator: str = " ") -> str:
     return separator.join(f"{name}={value}" for name, value in fields.items())
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return "did you mean X?" for the known name that is most like a wrong one; "" if none is."""
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name, list(names), 1)
     return f"did you mean {near[0]!r}?" if near else ""
 
 

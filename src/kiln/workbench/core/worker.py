@@ -126,7 +126,7 @@ def described(error: BaseException) -> dict[str, Any]:
     others = (kiln, "<", *sysconfig.get_paths().values())
     users = [frame for frame in frames if not frame.filename.startswith(others)]
     place = (users or frames or [None])[-1]
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "type": type(error).__name__,
         "message": str(error),
         "file": getattr(error, "file", None) or (place.filename if place else None),
@@ -134,8 +134,8 @@ def described(error: BaseException) -> dict[str, Any]:
         "traceback": "".join(traceback.format_list(users or frames)),
     }
     if type(error).__name__ == "ContractError":  # in parts, so that the parent can raise it
-        found["message"] = getattr(error, "message", found["message"])
-    return found
+        record["message"] = getattr(error, "message", record["message"])
+    return record
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class _Recorder(Watcher):
             self._states.clear()
         self._states.append((compilation, name, compilation.module.operation.get_asm(enable_debug_info=True)))
 
-    def made(self, entry: str, executable: Any) -> None:
+    def finished(self, entry: str, executable: Any) -> None:
         states = self._states
         self._states = []
         if "ptx" not in executable.artifacts or not states:
@@ -131,11 +131,11 @@ class _Recorder(Watcher):
 def static_launch(ptx: str, kernel: str) -> dict[str, list[int]]:
     """Return the extents of a kernel's blocks and clusters that PTX states, where they are compiled in."""
     head = re.search(rf"\.entry {re.escape(kernel)}\(.*?\{{", ptx, re.DOTALL)
-    found = {
+    matches = {
         name: re.search(rf"\.{directive} (\d+), (\d+), (\d+)", head.group() if head else "")
         for name, directive in (("block", "reqntid"), ("cluster", "reqnctapercluster"))
     }
-    return {name: [int(extent) for extent in match.groups()] for name, match in found.items() if match}
+    return {name: [int(extent) for extent in match.groups()] for name, match in matches.items() if match}
 
 
 def live_registers(cubin: bytes) -> str:
@@ -185,8 +185,8 @@ def compile_subject(subject: Subject, arch: str = "", sass: bool = True, timeout
         if not out.exists():
             why = f"the program ended its process ({_ending(done.returncode)})"
             return Captured([], [], f"{why}\n{done.stderr[-2000:]}")
-        found = json.loads(out.read_text())
-    return Captured(**found | {"compiled": [Compiled(**one) for one in found["compiled"]]})
+        captured = json.loads(out.read_text())
+    return Captured(**captured | {"compiled": [Compiled(**one) for one in captured["compiled"]]})
 
 
 def run_on_cpu(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:

@@ -65,11 +65,11 @@ def main(argv: Sequence[str]) -> int:
 def _describe_exported(path: str) -> int:
     """Print what an exported file says about its functions, as JSON."""
     try:
-        known = conventions.exporter().read_metadata(path)
+        metadata = conventions.exporter().read_metadata(path)
     except DSLBaseError as reason:
         print(f"kiln inspect: {reason}", file=sys.stderr)
         return command_line.EXIT.BAD_USE
-    print(json.dumps(known, indent=2))
+    print(json.dumps(metadata, indent=2))
     return 0
 
 
@@ -97,12 +97,12 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
 
 def _write_tasks(file: str, runs: list[capture.Captured]) -> int:
     """Write the picture of the last task schedule that the program made."""
-    found = [picture for captured in runs for picture in captured.tasks]
-    if not found:
+    pictures = [picture for captured in runs for picture in captured.tasks]
+    if not pictures:
         print("kiln inspect: --tasks: no kernel of the program has a TaskManager", file=sys.stderr)
         return 1
     try:
-        Path(file).write_text(found[-1], encoding="utf-8")
+        Path(file).write_text(pictures[-1], encoding="utf-8")
     except OSError as reason:
         print(f"kiln inspect: {file} cannot be written: {reason.strerror}", file=sys.stderr)
         return 2
@@ -153,14 +153,14 @@ def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) 
         text = json.dumps(model)
         print(text) if args.json == "-" else Path(args.json).write_text(text)
     if args.html:
-        made = page.page(model)
+        html = page.page(model)
         try:
-            Path(args.html).write_text(made, encoding="utf-8")
+            Path(args.html).write_text(html, encoding="utf-8")
         except OSError as reason:
             print(f"kiln inspect: {args.html} cannot be written: {reason.strerror}", file=sys.stderr)
             return 2
         kernels = ", ".join(dict.fromkeys(kernel["name"] for unit in model["units"] for kernel in unit["kernels"]))
-        print(f"{args.html}: {kernels} ({len(made) // 1024} KiB)", file=sys.stderr if args.json == "-" else sys.stdout)
+        print(f"{args.html}: {kernels} ({len(html) // 1024} KiB)", file=sys.stderr if args.json == "-" else sys.stdout)
     for note in model["notes"] if not args.quiet else ():
         print(f"kiln inspect: {note}", file=sys.stderr)
     return 0

@@ -87,32 +87,32 @@ class Colours:
     """Highlights lines and remembers them: those of one pass are mostly those of the pass before."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], str] = {}
+        self._encoded_runs: dict[tuple[str, str], str] = {}
 
     def runs(self, kind: str, lines: list[str]) -> list[str]:
         """Return the colours of lines of a language."""
         if kind == "python":  # a line alone does not say whether it is in a string
             return list(_runs(kind, lines))
-        new = [line for line in dict.fromkeys(lines) if (kind, line) not in self._known]
-        self._known.update(zip(((kind, line) for line in new), _runs(kind, new)))
-        return [self._known[kind, line] for line in lines]
+        new = [line for line in dict.fromkeys(lines) if (kind, line) not in self._encoded_runs]
+        self._encoded_runs.update(zip(((kind, line) for line in new), _runs(kind, new)))
+        return [self._encoded_runs[kind, line] for line in lines]
 
 
 def _runs(kind: str, lines: list[str]) -> Iterator[str]:
     lexer = _LEXERS[kind](stripnl=False)
     letters: dict[object, str] = {}
-    made: list[tuple[str, int]] = []
+    runs: list[tuple[str, int]] = []
     count = 0
     for token, text in lexer.get_tokens("\n".join(lines)):
         letter = letters.get(token)
         if letter is None:
-            letter = letters[token] = next((found for parent, found in _LETTERS if token in parent), ".")
+            letter = letters[token] = next((letter_ for parent, letter_ in _LETTERS if token in parent), ".")
         first, *others = text.split("\n")
-        made.append((letter, len(first)))
+        runs.append((letter, len(first)))
         for part in others:
-            yield _encoded(made)
+            yield _encoded(runs)
             count += 1
-            made = [(letter, len(part))]
+            runs = [(letter, len(part))]
     for _ in range(count, len(lines)):
         yield ""
 

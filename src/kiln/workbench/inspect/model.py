@@ -35,7 +35,7 @@ class Files:
     """The program's files by number."""
 
     def __init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
+        self.entries: list[dict[str, Any]] = []
         self._numbers: dict[str, int | None] = {}
 
     def number(self, path: str) -> int | None:
@@ -47,15 +47,15 @@ class Files:
             except OSError:
                 self._numbers[path] = None
                 return None
-            self._numbers[path] = len(self.found)
-            self.found.append({"path": path, "name": os.path.basename(path), "lines": lines})
+            self._numbers[path] = len(self.entries)
+            self.entries.append({"path": path, "name": os.path.basename(path), "lines": lines})
         return self._numbers[path]
 
     def place(self, place: Place | None) -> list[int] | None:
         if place is None:
             return None
         number = self.number(place[0])
-        return None if number is None or place[1] > len(self.found[number]["lines"]) else [number, place[1]]
+        return None if number is None or place[1] > len(self.entries[number]["lines"]) else [number, place[1]]
 
 
 def build(
@@ -80,7 +80,7 @@ def build(
         said.append("There is no ptxas or nvdisasm here, so there is no SASS: pip install 'kiln-dsl[cuda]'.")
     ptxas = next((captured.ptxas for captured in runs), "")
     about = {"title": title, "command": command, "kiln": __version__, "ptxas": ptxas, "notes": said}
-    return {**about, "files": files.found, "units": units, "diffs": _diffs(units)}
+    return {**about, "files": files.entries, "units": units, "diffs": _diffs(units)}
 
 
 def _unit(one: Compiled, captured: Captured, files: Files) -> dict[str, Any]:
@@ -128,8 +128,10 @@ def _unit(one: Compiled, captured: Captured, files: Files) -> dict[str, Any]:
 
 def _outline(one: Compiled, captured: Captured, files: Files) -> list[Any]:
     """Return how the kernels are built: [title, [[words, place, depth], ...]]."""
-    found = sections(one, captured).items()
-    return [[title, [[item.words, files.place(item.place), item.depth] for item in items]] for title, items in found]
+    sections_ = sections(one, captured).items()
+    return [
+        [title, [[item.words, files.place(item.place), item.depth] for item in items]] for title, items in sections_
+    ]
 
 
 def _column(name: str, title: str, words: str, values: Any, details: dict[str, str] | None = None) -> dict[str, Any]:
@@ -151,13 +153,13 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
             at = f"{place[0]}:{place[1]}"
             counts[at][class_of(instruction_of(line))] += 1
             most[at] = max(most.get(at, 0), used or 0)
-    details = {at: ", ".join(f"{n} {name}" for name, n in found.most_common()) for at, found in counts.items()}
-    totals = {at: found.total() for at, found in counts.items()}
+    details = {at: ", ".join(f"{n} {name}" for name, n in counted.most_common()) for at, counted in counts.items()}
+    totals = {at: counted.total() for at, counted in counts.items()}
     columns = [_column("sass", "SASS", "machine instructions", totals, details)]
     if live:
         text["live"] = registers
         columns.append(_column("live", "live", "the most registers in use at a time in the line's instructions", most))
-    local = {at: found["local"] for at, found in counts.items() if found["local"]}
+    local = {at: counted["local"] for at, counted in counts.items() if counted["local"]}
     if local:
         about = "instructions that access local memory: spilled registers, or arrays that are indexed"
         columns.append(_column("local", "local", about, local))
@@ -183,15 +185,15 @@ def _observed(files: Files, captured: Captured, stalls: list[dict[Place, float]]
     if lost:
         about = "wavefronts of shared memory lost to bank conflicts, counted on the CPU target"
         columns.append(_column("banks", "conflicts", about, lost, {at: "; ".join(w) for at, w in said.items()}))
-    found: dict[str, list[str]] = collections.defaultdict(list)
+    messages_at: dict[str, list[str]] = collections.defaultdict(list)
     for one in captured.findings:
         for where in filter(None, {at(one["span"]), at(one["other_span"])}):
-            found[where].append(one["message"])
-    if found:
-        counts = {at: len(messages) for at, messages in found.items()}
-        details = {at: "; ".join(messages) for at, messages in found.items()}
+            messages_at[where].append(one["message"])
+    if messages_at:
+        counts = {at: len(messages) for at, messages in messages_at.items()}
+        details = {at: "; ".join(messages) for at, messages in messages_at.items()}
         columns.append(_column("findings", "findings", "the sanitizer's findings on the CPU target", counts, details))
-    shown = {one["path"] for one in files.found}
+    shown = {one["path"] for one in files.entries}
     last = next((one for one in stalls if any(file in shown for file, _ in one)), {})
     samples = {at({"file": file, "line": line}): share for (file, line), share in last.items() if file in shown}
     if samples:
@@ -203,15 +205,17 @@ def stalls_of(where: str) -> list[dict[Place, float]]:
     """Return the percentage of samples by line of each profile in the journal beside a file, the last first."""
     file = where.partition(":")[0]
     folder = os.path.join(file if os.path.isdir(file) else os.path.dirname(os.path.abspath(file)), ".kiln")
-    found: list[dict[Place, float]] = []
+    stalls: list[dict[Place, float]] = []
     for record in Journal(folder).read()[0]:
         if record.kind == "profile" and record.more.get("prof_type") == "ncu":
             counts: collections.Counter[Place] = collections.Counter()
             for kernel in record.more["kernels"]:
                 for one in kernel["lines"]:
                     counts[os.path.normpath(one["file"]), one["line"]] += sum(one["counts"].values())
-            found.insert(0, {place: round(100 * count / counts.total(), 1) for place, count in counts.items() if count})
-    return found
+            stalls.insert(
+                0, {place: round(100 * count / counts.total(), 1) for place, count in counts.items() if count}
+            )
+    return stalls
 
 
 # --- two configs -----------------------------------------------------------------------------------------------------
@@ -227,12 +231,12 @@ def _diffs(units: list[dict[str, Any]]) -> dict[str, Any]:
         if first is None or units[first]["config"] == other["config"]:
             continue
         texts = {f"{text['kind']}/{text['title']}": text for text in units[first]["texts"]}
-        found: dict[str, Any] = {}
+        by_key: dict[str, Any] = {}
         for text in other["texts"]:
             key = f"{text['kind']}/{text['title']}"
             if key in texts:
                 a, b = ([_NUMBERS.sub("#", line).strip() for line in one["lines"]] for one in (texts[key], text))
                 matcher = difflib.SequenceMatcher(None, a, b)
-                found[key] = [[int(tag == "equal"), *rest] for tag, *rest in matcher.get_opcodes()]
-        diffs[f"{first}:{number}"] = found
+                by_key[key] = [[int(tag == "equal"), *rest] for tag, *rest in matcher.get_opcodes()]
+        diffs[f"{first}:{number}"] = by_key
     return diffs

@@ -53,7 +53,7 @@ _CONSTANT = re.compile(r"^\s*(%\w+) = arith\.constant (-?\d+|true|false)\b")
 
 def operations(text: source_lines.Text) -> tuple[list[Operation], dict[tuple[str, str], int]]:
     """Return the operations of a module, and its integer constants by function and name."""
-    found: list[Operation] = []
+    parsed: list[Operation] = []
     numbers: dict[tuple[str, str], int] = {}
     function = ""
     open_branches: list[tuple[Place, str] | None] = []
@@ -76,8 +76,8 @@ def operations(text: source_lines.Text) -> tuple[list[Operation], dict[tuple[str
             attributes = {name: value.strip('"').split(" : ")[0] for name, value in _ATTRIBUTE.findall(between)}
             branches = tuple(branch for branch in open_branches if branch)
             type_ = op[3].rpartition("-> ")[2]
-            found.append(Operation(op[1] or "", op[2], operands, attributes, place, function, type_, branches))
-    return found, numbers
+            parsed.append(Operation(op[1] or "", op[2], operands, attributes, place, function, type_, branches))
+    return parsed, numbers
 
 
 def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
@@ -101,7 +101,7 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
     by_name: dict[str, list[Operation]] = collections.defaultdict(list)
     for op in ops:
         by_name[op.name.partition(".")[2]].append(op)
-    made = {
+    by_title = {
         "launches": [_launch(op, number, captured) for op in by_name["launch"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
         "shared memory": _shared(by_name, numbers),
@@ -115,7 +115,7 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
             + [(op.place, _tcgen05_mma(op, constant_bits(op, 3))) for name in _TCGEN05_MMAS for op in by_name[name]]
         ),
     }
-    return {title: items for title, items in made.items() if items}
+    return {title: items for title, items in by_title.items() if items}
 
 
 _TCGEN05_MMAS = ("tcgen05_mma", "tcgen05_mma_block_scale", "tcgen05_mma_ws")
@@ -280,27 +280,27 @@ def _arrivals(count: int | str) -> str:
 def _inits(
     by_name: dict[str, list[Operation]], number: Callable[[Operation, int], int | str]
 ) -> dict[Place | None, list[int | str]]:
-    found: dict[Place | None, list[int | str]] = collections.defaultdict(list)
+    inits: dict[Place | None, list[int | str]] = collections.defaultdict(list)
     for op in by_name["mbarrier_init"]:
-        found[op.place].append(number(op, 1))
-    return found
+        inits[op.place].append(number(op, 1))
+    return inits
 
 
 def _barriers(by_name: dict[str, list[Operation]], number: Callable[[Operation, int], int | str]) -> list[Item]:
-    found: list[tuple[Place | None, str]] = []
+    barriers: list[tuple[Place | None, str]] = []
     for op in by_name["mbarrier_init"]:
-        found.append((op.place, f"mbarrier of {_arrivals(number(op, 1))}"))
+        barriers.append((op.place, f"mbarrier of {_arrivals(number(op, 1))}"))
     for op in by_name["barrier"]:
         which = number(op, 0)
         threads = number(op, 1)
         named = "" if which == 0 else f"barrier {which}: "
         words = f"{named}all threads of the CTA" if threads == 0 else f"barrier {which}: {threads} threads"
-        found.append((op.place, words))
+        barriers.append((op.place, words))
     for op in by_name["barrier_arrive"]:
-        found.append((op.place, f"barrier {number(op, 0)}: {number(op, 1)} threads, arrives only"))
+        barriers.append((op.place, f"barrier {number(op, 0)}: {number(op, 1)} threads, arrives only"))
     for op in by_name["cluster_arrive"]:
-        found.append((op.place, "all threads of the cluster"))
-    return _counted(found)
+        barriers.append((op.place, "all threads of the cluster"))
+    return _counted(barriers)
 
 
 _TENSOR_COPIES = {
@@ -354,8 +354,8 @@ def _tcgen05_mma(op: Operation, idesc: int) -> str:
     return f"tcgen05.mma{ws}{shape} {op.attributes.get('kind')}{block}{_pair(op)}"
 
 
-def _counted(found: Iterable[tuple[Place | None, str]]) -> list[Item]:
-    counts = collections.Counter(found)
+def _counted(barriers: Iterable[tuple[Place | None, str]]) -> list[Item]:
+    counts = collections.Counter(barriers)
     ordered = sorted(counts, key=lambda key: (key[0] or ("", 0), key[1]))
     return [Item(f"{counts[key]} x {key[1]}" if counts[key] > 1 else key[1], key[0]) for key in ordered]
 

@@ -18,11 +18,11 @@ def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]])
     launched = [one for one in launches if one["kernel"] == kernel["name"] and one["arch"] == arch]
     first = launched[0] if launched else {}
     extents = {name: first.get(name) or kernel.get(name) for name in ("grid", "block", "cluster")}
-    made = {**kernel, "launches": len(launched), **extents, "most_smem": generation_of(arch).smem_per_block}
-    made["file"] = os.path.basename(kernel["file"])
+    record = {**kernel, "launches": len(launched), **extents, "most_smem": generation_of(arch).smem_per_block}
+    record["file"] = os.path.basename(kernel["file"])
     if first:
-        made["dynamic"] = first["smem"]
-    return made | resident(made, arch)
+        record["dynamic"] = first["smem"]
+    return record | resident(record, arch)
 
 
 def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
@@ -32,8 +32,13 @@ def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
     threads = math.prod(kernel["block"])
     shared = kernel.get("smem", 0) + kernel.get("dynamic", 0)
     others = kernel.get("barriers", 0), kernel.get("tmem_columns", 0)
-    found = occupancy(arch, threads, kernel["registers"], shared, *others)
-    return {"blocks": found.blocks, "warps": found.warps, "most_warps": found.most_warps, "limiter": found.limiter}
+    limits_ = occupancy(arch, threads, kernel["registers"], shared, *others)
+    return {
+        "blocks": limits_.blocks,
+        "warps": limits_.warps,
+        "most_warps": limits_.most_warps,
+        "limiter": limits_.limiter,
+    }
 
 
 def resources(runs: list[Captured]) -> str:
@@ -65,15 +70,15 @@ _HEAD: tuple[str, ...] = (
 
 def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
     threads = kernel["block"] and math.prod(kernel["block"])
-    known = "registers" in kernel
+    has_resources = "registers" in kernel
     share = f"{100 * kernel['warps'] / kernel['most_warps']:.0f} %" if kernel.get("most_warps") else "?"
     return (
         kernel["name"],
         words(config),
         arch,
-        str(kernel["registers"]) if known else "no ptxas",
-        str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?",
-        str(kernel["stack"]) if known else "?",
+        str(kernel["registers"]) if has_resources else "no ptxas",
+        str(kernel["spill_stores"] + kernel["spill_loads"]) if has_resources else "?",
+        str(kernel["stack"]) if has_resources else "?",
         str(kernel.get("smem", 0) + kernel.get("dynamic", 0)),
         str(threads or "?"),
         str(kernel.get("blocks", "?")),

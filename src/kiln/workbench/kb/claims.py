@@ -112,8 +112,8 @@ class Result:
 
     def row(self) -> list[str]:
         """Return the result as a row of the page's table."""
-        found = "holds" if self.holds else "does not hold"
-        return kb_pages.row_of(self.claim, _short(self.before), _short(self.value), found + self.note)
+        verdict = "holds" if self.holds else "does not hold"
+        return kb_pages.row_of(self.claim, _short(self.before), _short(self.value), verdict + self.note)
 
     @property
     def note(self) -> str:
@@ -144,43 +144,43 @@ def measure(
 ) -> dict[str, Any]:
     """Return the metrics of a case under a config, by name, as JSON."""
     # A case is loaded for one mode only: kernels compiled for a GPU are not those of the CPU target.
-    made = load(case)
-    chosen = made.problem(problem)
-    choices = made.configs(chosen)
+    opened = load(case)
+    chosen = opened.problem(problem)
+    choices = opened.configs(chosen)
     config = ({**choices[0].config, **(config or {})}) if choices else config
     if mode == "number":
-        numbers = made._names.get("numbers")
-        found = numbers(config, chosen) if numbers else {}
-        missing = [name for name in (metric.partition(":")[2] for metric in metrics) if name not in found]
+        numbers = opened._names.get("numbers")
+        numbers_ = numbers(config, chosen) if numbers else {}
+        missing = [name for name in (metric.partition(":")[2] for metric in metrics) if name not in numbers_]
         if missing:
-            counted = ", ".join(found) or "nothing"
+            counted = ", ".join(numbers_) or "nothing"
             raise ValueError(f"the case counts no number {missing[0]!r}: its numbers() gives {counted}")
-        return {metric: found[metric.partition(":")[2]] for metric in metrics}
+        return {metric: numbers_[metric.partition(":")[2]] for metric in metrics}
     if mode == "time":
         first = {**choices[0].config, **(before or {})} if choices else before
-        return _ratio(made, chosen, first, config, baseline)
-    inputs = made.inputs(chosen)
+        return _ratio(opened, chosen, first, config, baseline)
+    inputs = opened.inputs(chosen)
     if mode == "dry":
-        return _static(made, chosen, inputs, config, metrics, arch)
+        return _static(opened, chosen, inputs, config, metrics, arch)
     with kiln.target("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if mode == "banks":
             with kiln.bank_conflicts() as report:
-                made.kernel(*inputs, config=config, problem=chosen)
+                opened.kernel(*inputs, config=config, problem=chosen)
             return {"bank_conflicts": report.conflicts}
         if mode == "sanitize":
             with kiln.sanitize(raises=False) as report, contextlib.suppress(Exception):
-                made.kernel(*inputs, config=config, problem=chosen)  # also one that raises has findings
+                opened.kernel(*inputs, config=config, problem=chosen)  # also one that raises has findings
             first = str(report.findings[0]).splitlines()[0] if report.findings else ""
             return {"findings": len(report), "finding": first.partition(": ")[2]}
         if mode == "refused":
             try:
-                made.kernel(*inputs, config=config, problem=chosen)
+                opened.kernel(*inputs, config=config, problem=chosen)
             except Exception as reason:
-                where = os.path.dirname(os.path.abspath(made.file or case)) + os.sep  # results do not depend on it
+                where = os.path.dirname(os.path.abspath(opened.file or case)) + os.sep  # results do not depend on it
                 return {"refused": f"{type(reason).__name__}: {reason}".replace(where, "")}
             return {"refused": ""}
-        return {"error": _error(made, chosen, inputs, config)}
+        return {"error": _error(opened, chosen, inputs, config)}
 
 
 def _error(case: Any, problem: Any, inputs: list[Any], config: Any) -> float:
@@ -190,10 +190,10 @@ def _error(case: Any, problem: Any, inputs: list[Any], config: Any) -> float:
         wide = np.asarray(x.cpu() if hasattr(x, "cpu") else x)
         return wide.astype(np.float64) if wide.dtype.kind not in "iub" else wide
 
-    wanted = exact(case.oracle(*map(exact, inputs), problem=problem))
-    found = exact(case.kernel(*inputs, config=config, problem=problem))
-    scale = np.maximum(np.abs(wanted), np.sqrt((wanted**2).mean()))
-    return float((np.abs(found - wanted) / scale).max())
+    expected = exact(case.oracle(*map(exact, inputs), problem=problem))
+    result = exact(case.kernel(*inputs, config=config, problem=problem))
+    scale = np.maximum(np.abs(expected), np.sqrt((expected**2).mean()))
+    return float((np.abs(result - expected) / scale).max())
 
 
 _OPERATION = re.compile(r"^\s+(?:%|\"|[a-z]\w*\.)", re.MULTILINE)
@@ -215,7 +215,7 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
         occupancy(arch, n, each.registers, smem, each.barriers, each.tmem_columns)
         for n, each, smem in zip(threads, used, shared)
     ]
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "registers": max(each.registers for each in used),
         "spills": sum(each.spill_stores + each.spill_loads for each in used),
         "local": max(each.stack for each in used),
@@ -227,11 +227,11 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
     }
     if "operations" in metrics:
         texts = {id(launch.artifacts): launch.artifacts["mlir"] for launch in launches}
-        found["operations"] = sum(len(_OPERATION.findall(text)) for text in texts.values())
-    read = [name for name in metrics if name not in found]
+        values["operations"] = sum(len(_OPERATION.findall(text)) for text in texts.values())
+    read = [name for name in metrics if name not in values]
     if read:
-        found |= _instructions({id(each.artifacts): each.artifacts["sass"] for each in launches}.values(), read)
-    return {name: found[name] for name in metrics}
+        values |= _instructions({id(each.artifacts): each.artifacts["sass"] for each in launches}.values(), read)
+    return {name: values[name] for name in metrics}
 
 
 def _instructions(texts: Iterable[str], metrics: list[str]) -> dict[str, Any]:
@@ -245,21 +245,21 @@ def _instructions(texts: Iterable[str], metrics: list[str]) -> dict[str, Any]:
                 own = {one.address for one in loop.instructions}
                 if not any({one.address for one in other.instructions} < own for other in working):
                     looped += [one.name for one in loop.instructions]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for metric in metrics:
         kind, _, pattern = metric.partition(":")
         if kind == "instructions":
-            found[metric] = len(names)
+            values[metric] = len(names)
         elif kind == "mix":
-            found[metric] = sum(sass.class_of(name) == pattern for name in names)
+            values[metric] = sum(sass.class_of(name) == pattern for name in names)
         elif kind == "per_mma":
             mmas = sum(sass.class_of(name) == "tensor" for name in looped)
             if not mmas:
                 raise ValueError("no loop of the kernel has MMAs")
-            found[metric] = len(looped) / mmas
+            values[metric] = len(looped) / mmas
         else:
-            found[metric] = sum(bool(re.match(pattern, name)) for name in (looped if kind == "loop" else names))
-    return found
+            values[metric] = sum(bool(re.match(pattern, name)) for name in (looped if kind == "loop" else names))
+    return values
 
 
 def _ratio(case: Any, problem: Any, before: Any, after: Any, baseline: str | None) -> dict[str, Any]:
@@ -276,11 +276,11 @@ def _ratio(case: Any, problem: Any, before: Any, after: Any, baseline: str | Non
     def run_after() -> Any:
         return case.kernel(*inputs, config=after, problem=problem)
 
-    found = compare({"after": run_after, "before": run_before})
-    times = found.measurements
+    compared_ = compare({"after": run_after, "before": run_before})
+    times = compared_.measurements
     us = [times[name].us for name in ("before", "after")]
     flags = {*times["before"].flags, *times["after"].flags}
-    return {"ratio": found.ratio, "interval": [found.low, found.high], "us": us, "flags": sorted(flags)}
+    return {"ratio": compared_.ratio, "interval": [compared_.low, compared_.high], "us": us, "flags": sorted(flags)}
 
 
 # --- all claims of pages ---------------------------------------------------------------------------------------------
@@ -303,8 +303,8 @@ class ClaimCheck:
     def __init__(self, pages: Iterable[Page], folder: Path, metrics: Sequence[str] = ()) -> None:
         self.folder = folder
         every = [(page, claim) for page in pages for claim in page.claims]
-        wanted = [each for each in every if not metrics or each[1].metric.partition(":")[0] in metrics]
-        self.results: list[tuple[Page, Result]] = [(page, Result(claim)) for page, claim in wanted]
+        claims = [each for each in every if not metrics or each[1].metric.partition(":")[0] in metrics]
+        self.results: list[tuple[Page, Result]] = [(page, Result(claim)) for page, claim in claims]
         self._jobs: dict[str, dict[str, Any]] = {}
         self._users: dict[str, list[tuple[Result, str]]] = {}
         here = device()

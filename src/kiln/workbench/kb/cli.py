@@ -60,12 +60,12 @@ def _search(args: argparse.Namespace, folder: Path) -> int:
     if not folders:
         print(_NO_PAGES, file=sys.stderr)
         return EXIT.NOT_HERE
-    found = kb_search.search((place for each in folders for place in kb_search.places(each)), args.words)
-    if not found:
+    places = kb_search.search((place for each in folders for place in kb_search.places(each)), args.words)
+    if not places:
         looked = ", ".join(kb_pages.shown(each / "docs") for each in folders)
         print(f"nothing in {looked} has {' or '.join(map(repr, args.words))}", file=sys.stderr)
         return 1
-    for place in found:
+    for place in places:
         print(f"{kb_pages.shown(place.path)}:{place.line}: {place.title}")
         if excerpt := _excerpt(place.text, args.words):
             print(f"    {excerpt}")
@@ -85,9 +85,9 @@ def _show(args: argparse.Namespace, folder: Path) -> int:
     if not folders:
         print(_NO_PAGES, file=sys.stderr)
         return EXIT.NOT_HERE
-    known = [path for each in folders for path in kb_pages.files(each)]
-    docs = [path for each in folders for path in sorted((each / "docs").glob("**/*.md")) if path not in known]
-    path = kb_pages.path_of([*known, *docs], args.name)
+    pages = [path for each in folders for path in kb_pages.files(each)]
+    docs = [path for each in folders for path in sorted((each / "docs").glob("**/*.md")) if path not in pages]
+    path = kb_pages.path_of([*pages, *docs], args.name)
     text = path.read_text()
     body = text.split("---\n", 2)[2].strip() if text.startswith("---\n") else text.strip()
     if sys.stdout.isatty():
@@ -101,14 +101,14 @@ def _show(args: argparse.Namespace, folder: Path) -> int:
 
 
 def _index(args: argparse.Namespace, folder: Path) -> int:
-    made = kb_pages.index(folder)
+    text = kb_pages.index(folder)
     path = folder / kb_pages.INDEX
     if args.check:
-        current = path.is_file() and path.read_text() == made
+        current = path.is_file() and path.read_text() == text
         if not current:
             print(f"{kb_pages.shown(path)} is not what the pages say: run `kiln kb index`", file=sys.stderr)
         return 0 if current else 1
-    path.write_text(made)
+    path.write_text(text)
     print(f"{kb_pages.shown(path)}: {len(kb_pages.pages(folder))} pages")
     return 0
 
@@ -175,23 +175,23 @@ def _examples(args: argparse.Namespace, folder: Path) -> int:
     if not folders:
         print(_NO_PAGES, file=sys.stderr)
         return EXIT.NOT_HERE
-    found = kb_search.examples(folders[0])
+    listed = kb_search.examples(folders[0])
     if args.goal is None:
         print("goals:")
-        for goal, path in found["paths"].items():
+        for goal, path in listed["paths"].items():
             print(f"  {goal:<18} {path['about']}")
         print("\n`kiln kb examples --goal GOAL` says what to read, in which order; --all lists every example.")
         if not args.all:
             return 0
-        chosen = found["examples"]
+        chosen = listed["examples"]
     else:
-        if args.goal not in found["paths"]:
-            hint = did_you_mean(args.goal, found["paths"]) or f"there are: {', '.join(found['paths'])}"
+        if args.goal not in listed["paths"]:
+            hint = did_you_mean(args.goal, listed["paths"]) or f"there are: {', '.join(listed['paths'])}"
             print(f"kiln kb examples: no goal {args.goal!r}; {hint}", file=sys.stderr)
             return 2
-        by_path = {example["path"]: example for example in found["examples"]}
-        chosen = [by_path[path] for path in found["paths"][args.goal]["read"]]
-        print(found["paths"][args.goal]["about"])
+        by_path = {example["path"]: example for example in listed["examples"]}
+        chosen = [by_path[path] for path in listed["paths"][args.goal]["read"]]
+        print(listed["paths"][args.goal]["about"])
     for number, example in enumerate(chosen, 1):
         print(f"{number:3}. {example['path']}  [{example['arch']}]")
         print(f"     {example['teaches']}\n     runs on Kiln: {example['runs']}")
@@ -214,9 +214,9 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(_VERBS))
 
     def verb(name: str, do: Any, what: str) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
-        made.set_defaults(do=do)
-        return made
+        parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+        parser.set_defaults(do=do)
+        return parser
 
     search = verb("search", _search, "find pages, documentation, errors and examples by words")
     search.add_argument("words", nargs="+", metavar="WORD")

@@ -23,13 +23,13 @@ FOLDER = "docs/kernels"
 def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]], str]:
     """Return a claim for a new page, that a record's config beats another as the journal says, and its source."""
     records, _ = Journal(journal).read()
-    found = [record for record in records if record.key.startswith(key)]
+    matching = [record for record in records if record.key.startswith(key)]
     if not records:
         hint = "--journal names the folder .kiln beside the contract"
         raise PageError(f"no records here: {hint}", journal / "records.jsonl")
-    if not found:
+    if not matching:
         raise PageError(f"no record has a key that begins with {key!r}", journal / "records.jsonl")
-    record = found[-1]
+    record = matching[-1]
     # Readers would compare it with the slowest config of the problem.
     rivals = [
         other
@@ -70,16 +70,16 @@ def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
     if not message.strip():
         raise ContractError("--message is empty: say what was done, and what came of it")
     message = message.strip()
-    made = load(case)
+    opened = load(case)
     used = [pages.find(folder, name) for name in patterns]
-    path = folder / FOLDER / f"{made.name}.md"
-    begin = f"# {made.name}\n\nDevlog of `{pages.shown(Path(made.file or case))}`, the latest entry last.\n"
+    path = folder / FOLDER / f"{opened.name}.md"
+    begin = f"# {opened.name}\n\nDevlog of `{pages.shown(Path(opened.file or case))}`, the latest entry last.\n"
     text = path.read_text() if path.is_file() else begin
     before = _times(text)
-    records, _ = journal_of(made).read()
+    records, _ = journal_of(opened).read()
     rows: dict[str, str] = {}
     for record in records:
-        if record.case == made.name and record.us and record.status == "ok":
+        if record.case == opened.name and record.us and record.status == "ok":
             name = f"{json.dumps(record.problem)} {json.dumps(record.config) if record.config else ''}".strip()
             was = before.get(name)
             change = f"{record.us[1] / was:.3f}" if was else ""
@@ -87,7 +87,7 @@ def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
     env = environment()
     parts = [
         f"## {datetime.date.today().isoformat()}: {message.splitlines()[0]}",
-        f"Revision {_revision(folder)}, {env['gpu'] or 'no GPU'}, Kiln {env['kiln']}, sources {made.digest()[:12]}.",
+        f"Revision {_revision(folder)}, {env['gpu'] or 'no GPU'}, Kiln {env['kiln']}, sources {opened.digest()[:12]}.",
     ]
     if rest := "\n".join(message.splitlines()[1:]).strip():
         parts.append(rest)
@@ -110,7 +110,7 @@ def _times(text: str) -> dict[str, float]:
 def _revision(folder: Path) -> str:
     command = ["git", "describe", "--always", "--dirty"]
     try:
-        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found.stdout.strip()
+    return done.stdout.strip()

@@ -98,9 +98,9 @@ class Expectation:
         """Return whether a value meets the expectation."""
         if self.text.startswith("has "):
             return self.text[4:].strip() in str(value)
-        found = _EXPECT.fullmatch(self.text)
-        assert found is not None
-        sign, number, times, alone = found.groups()
+        match = _EXPECT.fullmatch(self.text)
+        assert match is not None
+        sign, number, times, alone = match.groups()
         limit = before if alone else float(number) * (before if times else 1)
         return _OPERATORS[sign](value, limit)
 
@@ -149,24 +149,24 @@ class Page:
 
     def rows(self) -> dict[str, list[str]]:
         """Return the rows of the evidence table, by claim and expectation."""
-        found = re.search(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", self.text, re.DOTALL)
-        rows = [_cells(line) for line in (found.group(1) if found else "").splitlines() if line.startswith("|")]
+        match = re.search(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", self.text, re.DOTALL)
+        rows = [_cells(line) for line in (match.group(1) if match else "").splitlines() if line.startswith("|")]
         return {f"{row[0]} {row[4]}": row for row in rows[2:] if len(row) == 6}
 
     def written(self, results: dict[str, list[str]]) -> str:
         """Return the page with results, rows by claim and expectation, in its table; others keep their rows."""
-        known = self.rows()
+        rows = self.rows()
         lines = ["| claim | on | before | after | expected | found |", "|---|---|--:|--:|---|---|"]
-        found: list[str] = []
+        results_of_rows: list[str] = []
         for claim in self.claims:
             row = row_of(claim)
             key = f"{row[0]} {row[4]}"
-            row = results.get(key) or known.get(key) or row
-            found.append(row[5])
+            row = results.get(key) or rows.get(key) or row
+            results_of_rows.append(row[5])
             lines.append("| " + " | ".join(row) + " |")
         table = f"{BEGIN}\n" + "\n".join(lines) + f"\n{END}"
-        status = "refuted" if any(each.startswith("does not") for each in found) else "measured"
-        if any(each == UNMEASURED for each in found):
+        status = "refuted" if any(each.startswith("does not") for each in results_of_rows) else "measured"
+        if any(each == UNMEASURED for each in results_of_rows):
             status = "unmeasured"
         text = re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: table, self.text, flags=re.DOTALL)
         return re.sub(r"(?m)^status: .*$", f"status: {status}", text, count=1)
@@ -175,9 +175,9 @@ class Page:
 UNMEASURED = "not measured yet"
 
 
-def row_of(claim: Claim, before: str = "", after: str = "", found: str = UNMEASURED) -> list[str]:
+def row_of(claim: Claim, before: str = "", after: str = "", result: str = UNMEASURED) -> list[str]:
     """Return a row of the evidence table."""
-    cells = (claim.claim, claim.on or "any machine", before, after, f"{claim.metric} {claim.expect.text}", found)
+    cells = (claim.claim, claim.on or "any machine", before, after, f"{claim.metric} {claim.expect.text}", result)
     return [cell.replace("|", "\\|") for cell in cells]
 
 
@@ -230,12 +230,12 @@ def read(path: Path, folder: Path) -> Page:
     import yaml  # an optional package
 
     text = path.read_text()
-    found = _HEAD.match(text)
-    if not found:
+    match = _HEAD.match(text)
+    if not match:
         raise PageError("a page begins with `---`, its head in YAML, and `---`", path)
     try:
-        head = yaml.safe_load(found.group(1))
-        lines = _lines(yaml.compose(found.group(1)))
+        head = yaml.safe_load(match.group(1))
+        lines = _lines(yaml.compose(match.group(1)))
     except yaml.YAMLError as reason:
         mark = getattr(reason, "problem_mark", None)
         said = getattr(reason, "problem", None) or str(reason)
@@ -248,8 +248,8 @@ def read(path: Path, folder: Path) -> Page:
 
     for name in head:
         if name not in (*FIELDS, *OPTIONAL_FIELDS):
-            known = ", ".join((*FIELDS, *OPTIONAL_FIELDS))
-            raise PageError(f"{name!r} is not a field of pages; there are: {known}", path, line(name))
+            names = ", ".join((*FIELDS, *OPTIONAL_FIELDS))
+            raise PageError(f"{name!r} is not a field of pages; there are: {names}", path, line(name))
     missing = [name for name in FIELDS if head.get(name) in (None, "", [])]
     if missing:
         raise PageError(f"{missing[0]!r} is missing", path, line(missing[0]))
@@ -286,7 +286,7 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
     wants_before = expect.needs_before or item["metric"] == "ratio"
     if wants_before and "from" not in change and "baseline" not in change:
         raise PageError("evidence: the change says neither `from` nor `baseline`: nothing to compare with", path, line)
-    known = {name: item[name] for name in ("problem", "on", "arch") if item.get(name) is not None}
+    optional = {name: item[name] for name in ("problem", "on", "arch") if item.get(name) is not None}
     return Claim(
         item["claim"],
         item["case"],
@@ -296,18 +296,18 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
         after=change.get("to"),
         baseline=change.get("baseline"),
         line=line,
-        **known,
+        **optional,
     )
 
 
 def _lines(node: Any, where: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], int]:
     """Return the line of each field and of each claim, counted from 0."""
-    found: dict[tuple[Any, ...], int] = {}
+    by_place: dict[tuple[Any, ...], int] = {}
     for key, value in getattr(node, "value", ()) if node is not None and node.id == "mapping" else ():
-        found[(*where, key.value)] = key.start_mark.line
+        by_place[(*where, key.value)] = key.start_mark.line
         if value.id == "sequence":
-            found |= {(*where, key.value, number): item.start_mark.line for number, item in enumerate(value.value)}
-    return found
+            by_place |= {(*where, key.value, number): item.start_mark.line for number, item in enumerate(value.value)}
+    return by_place
 
 
 def _check_body(page: Page, folder: Path) -> None:

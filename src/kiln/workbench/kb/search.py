@@ -118,8 +118,8 @@ def search(among: Iterable[Place], words: list[str], most: int = 12) -> list[Pla
     words = [_BRITISH.sub(r"\1z\2", word) for word in words]
     # A checkout and an installed Kiln have the same pages; the first of two equal places counts.
     places = list({(place.title, place.text): place for place in reversed(list(among))}.values())[::-1]
-    found = _full_text(places, words)
-    ranked = _by_substrings(places, words) if found is None else found
+    matches = _full_text(places, words)
+    ranked = _by_substrings(places, words) if matches is None else matches
     of_file: collections.Counter[Path] = collections.Counter()
     shown: list[Place] = []
     for place in ranked:
@@ -146,17 +146,17 @@ def _full_text(places: list[Place], words: list[str]) -> list[Place] | None:
         base.executemany("INSERT INTO places(rowid, title, also, text) VALUES (?, ?, ?, ?)", rows)
         own = [[word] for word in words if any(each.isalnum() for each in word) and word.lower() not in _STOP]
         wide = [_meant(word) for (word,) in own]
-        found: dict[int, None] = {}
+        matching: dict[int, None] = {}
         for groups, operator, ending in ((own, "AND", ""), (wide, "AND", ""), (wide, "OR", ""), (own, "OR", "*")):
-            if not groups or (operator == "OR" and found):
+            if not groups or (operator == "OR" and matching):
                 break
             texts = [" OR ".join(_quoted(each) + ending for each in group) for group in groups]
             query = f" {operator} ".join(f"({text})" for text in texts)
             # bm25 is the lower, the better; the numbers are the weights of title, other words and text.
             rank = "SELECT rowid, bm25(places, 6.0, 8.0, 1.0) FROM places WHERE places MATCH ?"
             scored = sorted((score * places[number].weight, number) for number, score in base.execute(rank, [query]))
-            found |= dict.fromkeys(number for _, number in scored)
-    return [places[number] for number in found]
+            matching |= dict.fromkeys(number for _, number in scored)
+    return [places[number] for number in matching]
 
 
 def _quoted(phrase: str) -> str:
@@ -171,26 +171,26 @@ def _meant(word: str) -> list[str]:
 
 def _by_substrings(places: list[Place], words: list[str]) -> list[Place]:
     """Return the places that have most of the words as parts of theirs, best first: what needs no FTS5."""
-    wanted = [word.lower() for word in words]
+    lower = [word.lower() for word in words]
     scored: list[tuple[int, float, Place]] = []
     for place in places:
         title = f"{place.title} {place.also}".lower()
         text = place.text.lower()
-        hits = [3 * (word in title) + min(3, text.count(word)) for word in wanted]
-        found = sum(map(bool, hits))
-        if found:
+        hits = [3 * (word in title) + min(3, text.count(word)) for word in lower]
+        words_here = sum(map(bool, hits))
+        if words_here:
             # The shorter of two equal places is more specific.
-            scored.append((found, place.weight * sum(hits) + 1 / (1 + len(text)), place))
-    most_words = max((found for found, _, _ in scored), default=0)
+            scored.append((words_here, place.weight * sum(hits) + 1 / (1 + len(text)), place))
+    most_words = max((words_here for words_here, _, _ in scored), default=0)
     best = sorted((each for each in scored if each[0] == most_words), key=lambda each: -each[1])
     return [place for _, _, place in best]
 
 
 def places(folder: Path) -> Iterator[Place]:
     """Yield everything that can be found."""
-    known = set(pages.files(folder))
+    page_files = set(pages.files(folder))
     for path in sorted((folder / "docs").glob("**/*.md")):
-        if path in known:
+        if path in page_files:
             yield _whole(path)
         elif path != folder / pages.INDEX and "data" not in path.relative_to(folder).parts:
             yield from _sections(path)
@@ -243,11 +243,11 @@ def examples(folder: Path) -> dict[str, Any]:
         return {"examples": [], "paths": {}}
     text = path.read_text()
     try:
-        found = json.loads(text)
+        index = json.loads(text)
     except ValueError as reason:
         raise pages.PageError(f"no JSON: {reason}", path, getattr(reason, "lineno", 1)) from None
     numbered = [(number, re.search(r'"path": "([^"]*)"', line)) for number, line in enumerate(text.splitlines(), 1)]
-    lines = {found.group(1): number for number, found in numbered if found}
-    for example in found["examples"]:
+    lines = {match.group(1): number for number, match in numbered if match}
+    for example in index["examples"]:
         example["line"] = lines.get(example["path"], 1)
-    return found
+    return index

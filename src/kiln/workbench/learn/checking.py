@@ -55,7 +55,7 @@ def exercises(lesson: int) -> tuple[Exercise, ...]:
 def solution(lesson: int, number: int) -> str:
     """Return the right solution of an exercise."""
     text = (EXERCISES / f"lesson_{lesson:02}" / f"exercise_{number}.py").read_text(encoding="utf-8")
-    return _GAP.sub(lambda found: re.sub(r"^ *#: .*\n", "", found[3], flags=re.MULTILINE), text)
+    return _GAP.sub(lambda match: re.sub(r"^ *#: .*\n", "", match[3], flags=re.MULTILINE), text)
 
 
 def start_text(lesson: int, number: int) -> str:
@@ -64,12 +64,12 @@ def start_text(lesson: int, number: int) -> str:
     return _GAP.sub(_gap, text)
 
 
-def _gap(found: re.Match[str]) -> str:
+def _gap(match: re.Match[str]) -> str:
     """Return the gap of a start file: the comment, and code to fix, or None for names that the function uses below."""
-    indent, about, code = found.groups()
+    indent, about, code = match.groups()
     if to_mend := re.findall(r"^ *#: (.*\n)", code, re.MULTILINE):
         return f"{indent}{about}" + "".join(indent + line for line in to_mend)
-    below = found.string[found.end() :].partition("\n\n\n")[0]
+    below = match.string[match.end() :].partition("\n\n\n")[0]
     names = [name for name in re.findall(rf"^{indent}(\w+) = ", code, re.MULTILINE) if re.search(rf"\b{name}\b", below)]
     return f"{indent}{about}{indent}{' = '.join([*dict.fromkeys(names), 'None']) if names else 'pass'}\n"
 
@@ -159,10 +159,10 @@ _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[a-zA-Z]\w*(?:::\w+)*)*?)(?:\.v(\d
 def bytes_per_access(function: Any, *arguments: Any) -> dict[str, set[int]]:
     """Return the widths of global loads and stores in the PTX of a jit function for sm_90a: {"ld": {16}, "st": {16}}."""
     compiled = kiln.cute.compile(function, *arguments, target="nvidia", options="--gpu-arch sm_90a")
-    found: dict[str, set[int]] = {"ld": set(), "st": set()}
+    widths: dict[str, set[int]] = {"ld": set(), "st": set()}
     for kind, _, count, bits in _ACCESS.findall(compiled.artifacts["ptx"]):
-        found[kind].add(int(count or 1) * int(bits) // 8)
-    return found
+        widths[kind].add(int(count or 1) * int(bits) // 8)
+    return widths
 
 
 def _short(value: Any) -> str:

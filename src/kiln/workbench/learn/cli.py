@@ -21,17 +21,19 @@ from .lessons import Lesson, lessons, notebook
 
 def main(argv: Sequence[str]) -> int:
     args = make_parser().parse_args(argv)
-    found = {lesson.number: lesson for lesson in lessons()}
+    by_number = {lesson.number: lesson for lesson in lessons()}
     if args.verb is None:
-        return _list(list(found.values()))
-    if args.number not in found:
-        there = f"there are {min(found)} to {max(found)}" if found else "this Kiln is installed without lessons"
+        return _list(list(by_number.values()))
+    if args.number not in by_number:
+        there = (
+            f"there are {min(by_number)} to {max(by_number)}" if by_number else "this Kiln is installed without lessons"
+        )
         print(f"kiln learn: there is no lesson {args.number}; {there}", file=sys.stderr)
         return EXIT.BAD_USE
-    return args.do(args, found[args.number])
+    return args.do(args, by_number[args.number])
 
 
-def _list(found: list[Lesson]) -> int:
+def _list(listed: list[Lesson]) -> int:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -39,7 +41,7 @@ def _list(found: list[Lesson]) -> int:
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name in ("#", "lesson", "minutes", "afterwards you can"):
         table.add_column(name, justify="right" if name in ("#", "minutes") else "left")
-    for lesson in found:
+    for lesson in listed:
         table.add_row(str(lesson.number), lesson.title, str(lesson.minutes), lesson.can)
     Console(width=None if sys.stdout.isatty() else 160, markup=False).print(table)
     print("`kiln learn start 1` writes a lesson and its exercises into a folder; `kiln learn check 1` tests them.")
@@ -71,7 +73,7 @@ def _start(args: argparse.Namespace, lesson: Lesson) -> int:
 
 
 def _check(args: argparse.Namespace, lesson: Lesson) -> int:
-    folder = Path(args.folder) if args.folder else _found_folder(lesson)
+    folder = Path(args.folder) if args.folder else _own_folder(lesson)
     failed = 0
     for number, exercise in enumerate(checking.exercises(lesson.number), 1):
         file = folder / f"exercise_{number}.py"
@@ -109,7 +111,7 @@ def _folder(lesson: Lesson) -> str:
     return f"learn-{lesson.number:02}"
 
 
-def _found_folder(lesson: Lesson) -> Path:
+def _own_folder(lesson: Lesson) -> Path:
     """Return the folder that `start` made below this one, or this one if it is the one."""
     return Path(_folder(lesson)) if Path(_folder(lesson)).is_dir() else Path()
 

@@ -64,9 +64,9 @@ def _read(path: Path) -> Lesson:
     return Lesson(int(path.name[:2]), path, title[1], int(fields["minutes"]), fields["can"])
 
 
-def _image(found: re.Match[str]) -> str:
+def _image(match: re.Match[str]) -> str:
     """Return a picture in plain Markdown; that of the dark theme is left out."""
-    name, options = found.groups()
+    name, options = match.groups()
     if "only-dark" in options:
         return ""
     alt = re.search(r"^:alt: (.+)$", options, re.MULTILINE)
@@ -89,19 +89,19 @@ def notebook(lesson: Lesson) -> str:
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    made = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+    content = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
     """Yield a page's cells in order: kind and text. The kind of a code cell has its tags."""
     end = 0
-    for found in _FENCE.finditer(text):
-        if between := text[end : found.start()].strip():
+    for match in _FENCE.finditer(text):
+        if between := text[end : match.start()].strip():
             yield "markdown", between + "\n"
-        kind, options, source = found.groups()
+        kind, options, source = match.groups()
         yield f"{kind} {options}" if kind == "{code-cell}" else kind, source
-        end = found.end()
+        end = match.end()
     if rest := text[end:].strip():
         yield "markdown", rest + "\n"
 

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     if args.read:
         if args.case:
             parser.error("--read FILE takes no CASE")
-        found = [read(each) for each in args.read]
+        profiles = [read(each) for each in args.read]
     else:
         if not 1 <= len(args.case) <= 2:
             parser.error("name a CASE, or two to compare")
@@ -66,23 +66,23 @@ def main(argv: Sequence[str]) -> int:
         if args.prof_type == "disabled":
             return _bench(args)
         with Local(jobs=1, timeout=TIMEOUT) as runner:
-            found = [_one(where, args, runner) for where in args.case]
-    command_line.write_json(args, [each.to_json() for each in found])
+            profiles = [_one(where, args, runner) for where in args.case]
+    command_line.write_json(args, [each.to_json() for each in profiles])
     if not args.quiet:
-        for each in found:
+        for each in profiles:
             for note in each.notes:
                 console.print(note)
-        parts: list[RenderableType] = [part for each in found for part in tables(each, args.lines, args.kernel)]
-        if len(found) == 2:
-            parts = [*compared(*found), *parts]
+        parts: list[RenderableType] = [part for each in profiles for part in tables(each, args.lines, args.kernel)]
+        if len(profiles) == 2:
+            parts = [*compared(*profiles), *parts]
         for part in parts:
             console.print(part)
-    for each in found:
+    for each in profiles:
         if each.failed:
             print(f"{each.name}: {each.failed}", file=sys.stderr)
-    if any(each.failed for each in found):
+    if any(each.failed for each in profiles):
         return EXIT.FAILED
-    return EXIT.NOT_HERE if any(each.missing for each in found) else EXIT.GOOD
+    return EXIT.NOT_HERE if any(each.missing for each in profiles) else EXIT.GOOD
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -169,14 +169,14 @@ def profile(
     own = runner if runner is not None else Local(jobs=1, timeout=timeout)
     status = None
     try:
-        found = _profile(case, prof_type, job, own, timeout)
+        result = _profile(case, prof_type, job, own, timeout)
     except _Failed as failure:
         status = failure.outcome.status
-        found = Profile(prof_type, case.name, [], failed=str(failure))
+        result = Profile(prof_type, case.name, [], failed=str(failure))
     finally:
         if runner is None:
             own.close()
-    return _recorded(case, fields, config, prof_type, found, status or ("skipped" if found.missing else "ok"))
+    return _recorded(case, fields, config, prof_type, result, status or ("skipped" if result.missing else "ok"))
 
 
 def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float) -> Profile:
@@ -194,24 +194,24 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
             if reason:
                 raise CannotProfile(reason)
             if prof_type == "ncu":
-                found = ncu.record(job, report.with_name(f"{report.name}.ncu-rep"), timeout)
+                result = ncu.record(job, report.with_name(f"{report.name}.ncu-rep"), timeout)
                 (compiled,) = runner.run([Job(f"{_JOBS}:static", job)])
                 if compiled.status == "ok":  # the report lacks inlined calls
-                    for kernel in found.kernels:
+                    for kernel in result.kernels:
                         kernel.lines = with_calls(kernel.lines, compiled.result["calls"])
             elif prof_type == "nsys":
-                found = nsys.record(job, report.with_name(f"{report.name}.sqlite"), timeout)
+                result = nsys.record(job, report.with_name(f"{report.name}.sqlite"), timeout)
             else:
-                found = _annotated(job, runner)
-            found.name = case.name
-            return found
+                result = _annotated(job, runner)
+            result.name = case.name
+            return result
     except CannotProfile as reason:
         missing = str(reason)
-    found = static(case, job, runner)
+    result = static(case, job, runner)
     if missing:
-        found.missing = missing
-        found.notes.insert(0, f"{prof_type} is not possible here: {missing}\nThe static profile instead:")
-    return found
+        result.missing = missing
+        result.notes.insert(0, f"{prof_type} is not possible here: {missing}\nThe static profile instead:")
+    return result
 
 
 def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
@@ -221,34 +221,34 @@ def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
     compiled_for = {"CUTE_DSL_ARCH": own} if own else command_line.job_options(TIMEOUT)["env"]
     done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
     kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
-    found = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")
-    found.extra["static"] = done["kernels"]
+    result = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")
+    result.extra["static"] = done["kernels"]
     if refused:
-        found.notes.append(f"{refused}: the profile is for {own}")
+        result.notes.append(f"{refused}: the profile is for {own}")
     work = case.flops_bytes(job["problem"])
     device = devices.device_of(own) if own else current.device()
-    found.extra["work"] = [*work, done["dtype"]] if work else None
+    result.extra["work"] = [*work, done["dtype"]] if work else None
     if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
         takes = f"take {least:.3g} us at least on {device.name}"
-        found.notes.append(f"{work[0]:.3g} operations and {work[1]:.3g} bytes {takes}")
+        result.notes.append(f"{work[0]:.3g} operations and {work[1]:.3g} bytes {takes}")
     if any(each.mix.get("shared") or each.mix.get("global") for each in kernels):
         counting = Job(f"{_JOBS}:accesses", job, timeout=COUNTING_TIMEOUT, env={"KILN_TARGET": "cpu"})
         (outcome,) = runner.run([counting])
         if outcome.status == "ok":
             for name in ("bank_conflicts", "coalescing"):
-                found.extra[name] = outcome.result[name]
-            for kernel in found.kernels:
-                kernel.metrics |= _counts(kernel.name, found.extra)
+                result.extra[name] = outcome.result[name]
+            for kernel in result.kernels:
+                kernel.metrics |= _counts(kernel.name, result.extra)
             if outcome.result["problem"] != job["problem"]:
                 fields = fields_text(outcome.result["problem"], ", ")
-                found.notes.append(f"bank conflicts and sectors are those of a smaller problem: {fields}")
+                result.notes.append(f"bank conflicts and sectors are those of a smaller problem: {fields}")
         else:
             why = (outcome.error or {}).get("message", outcome.status)
             large = [name for name, value in job["problem"].items() if type(value) is int and value > 64]
             if outcome.status == "timeout" and large:
                 why += f"; smaller extents may do: {' '.join(f'--{name}=64' for name in large)}"
-            found.notes.append(f"bank conflicts and sectors of {case.name} were not counted: {why}")
-    return found
+            result.notes.append(f"bank conflicts and sectors of {case.name} were not counted: {why}")
+    return result
 
 
 def _counts(kernel: str, counted: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Value]:
@@ -256,16 +256,16 @@ def _counts(kernel: str, counted: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
     kinds = ("bank_conflicts", "coalescing")
     shared, global_ = ([one for one in counted[name] if one["kernel"] == kernel] for name in kinds)
     total = {name: sum(one[name] for one in global_) for name in ("accesses", "sectors", "ideal")}
-    found: dict[str, Value] = {}
+    metrics: dict[str, Value] = {}
     if global_:
-        found["Global accesses by warps"] = total["accesses"]
-        found["Sectors/global access"] = total["sectors"] / total["accesses"]
-        found["Ideal sectors/access"] = total["ideal"] / total["accesses"]
+        metrics["Global accesses by warps"] = total["accesses"]
+        metrics["Sectors/global access"] = total["sectors"] / total["accesses"]
+        metrics["Ideal sectors/access"] = total["ideal"] / total["accesses"]
     if shared:
         times = sum(one["accesses"] for one in shared)
-        found["Shared accesses by warps"] = times
-        found["Wavefronts/shared access"] = sum(one["wavefronts"] for one in shared) / times
-    return found
+        metrics["Shared accesses by warps"] = times
+        metrics["Wavefronts/shared access"] = sum(one["wavefronts"] for one in shared) / times
+    return metrics
 
 
 _JOBS = "kiln.workbench.profile.jobs"
@@ -296,27 +296,27 @@ def _done(runner: Runner, job: Job) -> Any:
     raise _Failed(outcome)
 
 
-def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
-    runs = found.occupancy
-    widths = ", ".join(f"{size} ({count}x)" for size, count in found.widths.items())
+def _kernel(static_: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
+    runs = static_.occupancy
+    widths = ", ".join(f"{size} ({count}x)" for size, count in static_.widths.items())
     metrics: dict[str, Value] = {
         "Theoretical%": 100 * runs.fraction,
         "Limited by": runs.limiter,
-        "Registers/thread": found.registers,
-        "SMEM/block (KB)": found.smem / 1024,
-        "Spills (B)": found.spill_stores + found.spill_loads,
-        "Local memory (B)": found.stack,
-        "Grid": _extents(found.grid),
-        "Block": _extents(found.block),
-        "Warps in the grid": math.prod(found.grid) * -(-found.threads // 32),
-        **({"Cluster": _extents(found.cluster)} if math.prod(found.cluster) > 1 else {}),
+        "Registers/thread": static_.registers,
+        "SMEM/block (KB)": static_.smem / 1024,
+        "Spills (B)": static_.spill_stores + static_.spill_loads,
+        "Local memory (B)": static_.stack,
+        "Grid": _extents(static_.grid),
+        "Block": _extents(static_.block),
+        "Warps in the grid": math.prod(static_.grid) * -(-static_.threads // 32),
+        **({"Cluster": _extents(static_.cluster)} if math.prod(static_.cluster) > 1 else {}),
         "Blocks/SM": runs.blocks,
         **({"Bytes/global access": widths} if widths else {}),
-        "Code size (instructions)": sum(found.mix.values()),
-        "In flight/SM (KB)": found.bytes_in_flight / 1024,
+        "Code size (instructions)": sum(static_.mix.values()),
+        "In flight/SM (KB)": static_.bytes_in_flight / 1024,
     }
-    lines = with_calls([LineProfile(line.file, line.line, line.mix) for line in found.lines], calls)
-    return KernelProfile(found.kernel, metrics, lines, found.launches)
+    lines = with_calls([LineProfile(line.file, line.line, line.mix) for line in static_.lines], calls)
+    return KernelProfile(static_.kernel, metrics, lines, static_.launches)
 
 
 def _extents(size: Sequence[int]) -> str:
@@ -350,15 +350,15 @@ def _short_key(job: Mapping[str, Any]) -> str:
 
 
 def _recorded(
-    case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, found: Profile, status: str
+    case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, result: Profile, status: str
 ) -> Profile:
     """Write a profile to the journal and return it."""
     env = environment()
     protocol = f"profile-{asked}"
-    times = [kernel.metrics["Duration (us)"] for kernel in found.kernels if "Duration (us)" in kernel.metrics]
+    times = [kernel.metrics["Duration (us)"] for kernel in result.kernels if "Duration (us)" in kernel.metrics]
     total = float(sum(each for each in times if not isinstance(each, str)))
-    why = found.failed or found.missing
-    kernels = [kernel.to_json() for kernel in found.kernels]
+    why = result.failed or result.missing
+    kernels = [kernel.to_json() for kernel in result.kernels]
     record = Record(
         "profile",
         key_of("profile", case, problem, config, env, protocol),
@@ -372,51 +372,51 @@ def _recorded(
         env=env,
         error={"type": asked, "message": why} if why else None,
         again=command_line.again("profile", case, problem, f"--prof-type={asked}", config=config),
-        more={"prof_type": found.prof_type, "kernels": kernels, "source": case.digest()},
+        more={"prof_type": result.prof_type, "kernels": kernels, "source": case.digest()},
     )
     journal_of(case).append(record)
-    return found
+    return result
 
 
 # --- what is shown besides -------------------------------------------------------------------------------------------
 
 
-def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]:
+def tables(result: Profile, lines: int, kernel: str = "") -> list[RenderableType]:
     """Return what is printed of a profile."""
-    parts = found.tables(lines, kernel)
-    for each in map(StaticProfile.from_json, found.extra.get("static", ())):
+    parts = result.tables(lines, kernel)
+    for each in map(StaticProfile.from_json, result.extra.get("static", ())):
         if kernel in each.kernel:
-            parts += _static_tables(each, found.extra.get("work"))
-    counted = found.extra.get("bank_conflicts", ())
+            parts += _static_tables(each, result.extra.get("work"))
+    counted = result.extra.get("bank_conflicts", ())
     conflicts = [each for each in counted if kernel in each["kernel"] and each["conflicts"]]
     if conflicts:
         parts.append(_conflicts_table(conflicts[:lines]))
-    elif found.extra.get("bank_conflicts"):
+    elif result.extra.get("bank_conflicts"):
         parts.append("no bank conflicts of shared memory (counted on the CPU target)\n")
-    moved = [each for each in found.extra.get("coalescing", ()) if kernel in each["kernel"]]
+    moved = [each for each in result.extra.get("coalescing", ()) if kernel in each["kernel"]]
     if moved:
         parts.append(_sectors_table(moved[:lines]))
-    parts += nsys.tables(found.extra.get("timeline"))
-    parts += kernel_ranges.tables(found.extra.get("trace"))
+    parts += nsys.tables(result.extra.get("timeline"))
+    parts += kernel_ranges.tables(result.extra.get("trace"))
     return parts
 
 
-def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[RenderableType]:
+def _static_tables(static_: StaticProfile, work: Sequence[Any] | None) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    if found.unread:
-        parts.append(f"{found.kernel}: no instructions: {found.unread}")
-    for message in found.messages:
-        parts.append(f"{found.kernel}: ptxas: {message}")
-    if found.mix:
-        total = sum(found.mix.values())
-        table = new_table("instructions", *found.mix, "all", left=(0,))
-        add_row(table, found.kernel, *map(str, found.mix.values()), str(total))
-        for loop in found.loops:
+    if static_.unread:
+        parts.append(f"{static_.kernel}: no instructions: {static_.unread}")
+    for message in static_.messages:
+        parts.append(f"{static_.kernel}: ptxas: {message}")
+    if static_.mix:
+        total = sum(static_.mix.values())
+        table = new_table("instructions", *static_.mix, "all", left=(0,))
+        add_row(table, static_.kernel, *map(str, static_.mix.values()), str(total))
+        for loop in static_.loops:
             each = "" if loop.per_mma is None else f", {loop.per_mma:.1f} per MMA"
             name = f"{'  ' * loop.depth}loop at {shorter(loop.file)}:{loop.line}{each}"
-            add_row(table, name, *(str(loop.mix.get(kind, "")) for kind in found.mix), str(loop.instructions))
+            add_row(table, name, *(str(loop.mix.get(kind, "")) for kind in static_.mix), str(loop.instructions))
         parts.append(table)
-    local = [line for line in found.lines if line.local_loads or line.local_stores]
+    local = [line for line in static_.lines if line.local_loads or line.local_stores]
     if local:
         table = new_table("local memory", "stores", "loads", left=(0,))
         for line in sorted(local, key=lambda line: -line.local_loads - line.local_stores)[:10]:
@@ -424,17 +424,17 @@ def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[Ren
         parts.append(table)
     table = new_table("on", "arch", "blocks/SM", "warps", "%", "limited by", "waves", "least us", left=(0, 1, 5))
     for model in devices.table().values():
-        lacks = found.lacks(model.generation)
+        lacks = static_.lacks(model.generation)
         if lacks:
             add_row(table, model.name, f"sm_{model.generation.number}", "0", "-", "-", lacks, "-", "-")
             continue
-        runs = found.occupancy_on(model.generation)
-        waves = f"{found.waves(model):.2f}" if runs.blocks else "-"
+        runs = static_.occupancy_on(model.generation)
+        waves = f"{static_.waves(model):.2f}" if runs.blocks else "-"
         least = model.least_us(*work) if work else None
         fits = (runs.blocks, runs.warps, f"{100 * runs.fraction:.0f}", runs.limiter)
         bound = f"{least:.3g}" if least else "-"
         add_row(table, model.name, f"sm_{model.generation.number}", *fits, waves, bound)
-    parts += [table, f"With the registers that ptxas gave it for {found.arch}.\n"]
+    parts += [table, f"With the registers that ptxas gave it for {static_.arch}.\n"]
     return parts
 
 

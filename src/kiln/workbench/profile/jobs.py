@@ -35,7 +35,7 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
     inputs = case.inputs(problem, seed)
     with dry_run() as launches:
         case.kernel(*inputs, config=config, problem=problem)
-    kernels = [found.to_json() for found in static_profile(launches)]
+    kernels = [each.to_json() for each in static_profile(launches)]
     return {"dtype": dtype_of(inputs), "kernels": kernels, "calls": calls_of(launches)}
 
 
@@ -58,21 +58,26 @@ def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int)
     with nvtx_range("first call"):
         case.kernel(*inputs, config=config, problem=problem)
     with nvtx_range("measuring"):
-        found = measurement.measure(_ranged(case, inputs, problem, config))
-    return {**found.to_json(), "nvtx": nvtx_is_here()}
+        measured = measurement.measure(_ranged(case, inputs, problem, config))
+    return {**measured.to_json(), "nvtx": nvtx_is_here()}
 
 
 def trace(where: str, problem: Mapping[str, Any], config: Config, seed: int, path: str) -> dict[str, Any]:
     """Run a call with its ranges recorded, write them as a file for Perfetto, and return a summary."""
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
-    with RangeTrace() as found:
+    with RangeTrace() as traced:
         case.kernel(*inputs, config=config, problem=problem)
-    events = found.events()
-    made = spans(events)
+    events = traced.events()
+    ranges = spans(events)
     with open(path, "w") as file:
-        json.dump(chrome(made, found.on_host), file)
-    return {"unit": "steps" if found.on_host else "cycles", "ranges": summary(made), "lost": found.lost, "path": path}
+        json.dump(chrome(ranges, traced.on_host), file)
+    return {
+        "unit": "steps" if traced.on_host else "cycles",
+        "ranges": summary(ranges),
+        "lost": traced.lost,
+        "path": path,
+    }
 
 
 def _ranged(case: Case, inputs: list[Any], problem: Mapping[str, Any], config: Config) -> Any:

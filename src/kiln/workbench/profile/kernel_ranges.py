@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 def spans(events: Iterable[RangeEvent]) -> list[Span]:
     """Pair starts with ends, leaving out those whose other half is lost; in the order of the ends, warp by warp."""
-    found: list[Span] = []
+    spans_: list[Span] = []
     begun: dict[tuple[int, int], list[RangeEvent]] = {}
     for event in events:
         stack = begun.setdefault((event.block, event.warp), [])
@@ -38,41 +38,41 @@ def spans(events: Iterable[RangeEvent]) -> list[Span]:
             stack.append(event)
         elif stack and stack[-1].name == event.name:
             first = stack.pop()
-            found.append(Span(event.name, event.block, event.warp, first.time, event.time, first.nanoseconds))
-    return found
+            spans_.append(Span(event.name, event.block, event.warp, first.time, event.time, first.nanoseconds))
+    return spans_
 
 
-def chrome(found: list[Span], on_host: bool) -> dict[str, Any]:
+def chrome(ranges: list[Span], on_host: bool) -> dict[str, Any]:
     """Return a trace for Perfetto and Chrome: CTAs are processes, warps threads.
 
     A cycle is shown as a microsecond. Clocks of SMs are not synchronised, so a CTA starts where the GPU's coarse
     global clock saw its first range; the CPU target has one clock.
     """
     first: dict[int, Span] = {}
-    for span in found:
+    for span in ranges:
         if span.block not in first or span.start < first[span.block].start:
             first[span.block] = span
     origin = min((span.at for span in first.values()), default=0)
     events: list[dict[str, Any]] = [
         {"name": "process_name", "ph": "M", "pid": block, "args": {"name": f"block {block}"}} for block in sorted(first)
     ]
-    for span in sorted(found, key=lambda span: (span.block, span.warp, span.start, -span.end)):
+    for span in sorted(ranges, key=lambda span: (span.block, span.warp, span.start, -span.end)):
         begun = span.start if on_host else span.start - first[span.block].start + first[span.block].at - origin
         name = {"name": span.name, "ph": "X", "pid": span.block, "tid": span.warp}
         events.append({**name, "ts": begun, "dur": span.end - span.start})
     return {"traceEvents": events, "otherData": {"unit": "steps" if on_host else "cycles"}}
 
 
-def summary(found: list[Span]) -> list[dict[str, Any]]:
+def summary(ranges: list[Span]) -> list[dict[str, Any]]:
     """Return count, total, median and longest of each range, the longest in total first."""
     times: dict[str, list[int]] = {}
-    for span in found:
+    for span in ranges:
         times.setdefault(span.name, []).append(span.end - span.start)
-    made = [
+    rows = [
         {"name": name, "count": len(each), "total": sum(each), "median": statistics.median(each), "longest": max(each)}
         for name, each in times.items()
     ]
-    return sorted(made, key=lambda each: (-each["total"], each["name"]))
+    return sorted(rows, key=lambda each: (-each["total"], each["name"]))
 
 
 def profile_of(result: Mapping[str, Any], name: str) -> Profile:

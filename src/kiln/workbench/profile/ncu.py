@@ -70,11 +70,11 @@ class CannotProfile(Exception):
 def find(tool: str) -> str:
     """Return the path of "ncu" or "nsys"; raise CannotProfile if it is missing."""
     installed = [path for place in PLACES[tool] for path in sorted(glob.glob(place), reverse=True)]
-    found = shutil.which(tool) or next(iter(installed), None)
-    if found is None:
+    program = shutil.which(tool) or next(iter(installed), None)
+    if program is None:
         package = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}[tool]
         raise CannotProfile(f"{tool} was not found: install {package} (developer.nvidia.com) or the CUDA toolkit")
-    return found
+    return program
 
 
 def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int = 1) -> str:
@@ -180,10 +180,10 @@ def _reader() -> Any:
 
 
 def _kernel(action: Any) -> KernelProfile:
-    known = set(action.metric_names())
+    names = set(action.metric_names())
 
     def number(name: str) -> float | None:
-        metric = action.metric_by_name(name) if name in known else None
+        metric = action.metric_by_name(name) if name in names else None
         return metric.as_double() if metric is not None and metric.has_value() else None
 
     metrics: dict[str, Value] = {}
@@ -199,13 +199,13 @@ def _kernel(action: Any) -> KernelProfile:
     parts = [number(f"launch__shared_mem_per_block_{kind}") for kind in ("static", "dynamic")]
     if any(part is not None for part in parts):
         metrics["SMEM/block (KB)"] = sum(part or 0.0 for part in parts) / 1024
-    return KernelProfile(action.name(), metrics, _lines(action, known), sources=dict(action.source_files()))
+    return KernelProfile(action.name(), metrics, _lines(action, names), sources=dict(action.source_files()))
 
 
-def _lines(action: Any, known: set[str]) -> list[LineProfile]:
+def _lines(action: Any, names: set[str]) -> list[LineProfile]:
     """Return samples by line and by stall reason."""
-    found: dict[tuple[str, int], Counter[str]] = {}
-    for name in known:
+    stalls: dict[tuple[str, int], Counter[str]] = {}
+    for name in names:
         stall = _STALL.match(name)
         if not stall or stall.group(1).endswith("not_issued"):
             continue
@@ -217,8 +217,8 @@ def _lines(action: Any, known: set[str]) -> list[LineProfile]:
             samples = metric.as_uint64(index)
             source = action.source_info(_waiting(action, places.as_uint64(index), stall.group(1))) if samples else None
             if source is not None:
-                found.setdefault((source.file_name(), source.line()), Counter())[stall.group(1)] += samples
-    return [LineProfile(*place, dict(counts.most_common())) for place, counts in sorted(found.items())]
+                stalls.setdefault((source.file_name(), source.line()), Counter())[stall.group(1)] += samples
+    return [LineProfile(*place, dict(counts.most_common())) for place, counts in sorted(stalls.items())]
 
 
 _SIZE = 16

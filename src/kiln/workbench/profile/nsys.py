@@ -86,14 +86,14 @@ def _profile(database: sqlite3.Connection, name: str) -> Profile:
         "calls": _summed((texts.get(which, "?"), start, end) for start, end, which in calls),
         "ranges": _summed((text or texts.get(which, "?"), start, end) for start, end, text, which in ranges),
     }
-    found: dict[str, KernelProfile] = {}
+    by_kernel: dict[str, KernelProfile] = {}
     for _, _, which, registers, smem in kernels:
         name_ = texts.get(which, "?")
         metrics: dict[str, Value] = {"Registers/thread": registers, "SMEM/block (KB)": smem / 1024}
-        found.setdefault(name_, KernelProfile(name_, metrics, launches=0)).launches += 1
+        by_kernel.setdefault(name_, KernelProfile(name_, metrics, launches=0)).launches += 1
     for each in timeline["kernels"]:
-        found[each["name"]].metrics["Duration (us)"] = each["median_us"]
-    return Profile("nsys", name, list(found.values()), extra={"timeline": timeline})
+        by_kernel[each["name"]].metrics["Duration (us)"] = each["median_us"]
+    return Profile("nsys", name, list(by_kernel.values()), extra={"timeline": timeline})
 
 
 def _busy(spans: list[tuple[int, int]]) -> tuple[float, list[float]]:
@@ -111,14 +111,14 @@ def _busy(spans: list[tuple[int, int]]) -> tuple[float, list[float]]:
 
 def _summed(spans: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
     """Return count, total and median by name, the longest in total first."""
-    found: dict[str, list[float]] = {}
+    durations: dict[str, list[float]] = {}
     for name, start, end in spans:
-        found.setdefault(name, []).append((end - start) / 1e3)
-    made = [
+        durations.setdefault(name, []).append((end - start) / 1e3)
+    rows = [
         {"name": name, "count": len(times), "total_us": sum(times), "median_us": statistics.median(times)}
-        for name, times in found.items()
+        for name, times in durations.items()
     ]
-    return sorted(made, key=lambda each: (-each["total_us"], each["name"]))
+    return sorted(rows, key=lambda each: (-each["total_us"], each["name"]))
 
 
 def tables(timeline: Mapping[str, Any] | None) -> list[RenderableType]:

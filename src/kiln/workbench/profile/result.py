@@ -113,9 +113,9 @@ class KernelProfile:
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as JSON, without the sources."""
-        made = dataclasses.asdict(self)
-        del made["sources"]
-        return made
+        record = dataclasses.asdict(self)
+        del record["sources"]
+        return record
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> KernelProfile:
@@ -149,8 +149,8 @@ class Profile(notebook.Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as JSON."""
-        made = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**made, "kernels": [kernel.to_json() for kernel in self.kernels]}
+        record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**record, "kernels": [kernel.to_json() for kernel in self.kernels]}
 
     def __str__(self) -> str:
         return _text(self.tables())
@@ -160,7 +160,7 @@ class Profile(notebook.Shown):
 
     def tables(self, lines: int = 10, kernel: str = "") -> list[RenderableType]:
         """Return what is shown of it, for rich to print."""
-        return [part for found in self.kernels if kernel in found.name for part in self._of(found, lines)]
+        return [part for each in self.kernels if kernel in each.name for part in self._of(each, lines)]
 
     def _of(self, kernel: KernelProfile, lines: int) -> list[RenderableType]:
         times = f", {kernel.launches} launches" if kernel.launches > 1 else ""
@@ -277,7 +277,7 @@ def _text(parts: Sequence[RenderableType]) -> str:
     from rich.console import Console
 
     console = Console(width=160, color_system=None)
-    with console.capture() as made:
+    with console.capture() as capture:
         for part in parts:
             console.print(part, markup=False)
-    return made.get()
+    return capture.get()

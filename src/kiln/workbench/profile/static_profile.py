@@ -182,25 +182,25 @@ class StaticProfile:
 
 def static_profile(launches: Iterable[Any]) -> list[StaticProfile]:
     """Return the profiles of a dry run's launches, in order; equal launches of a kernel are one."""
-    found: dict[tuple[Any, ...], StaticProfile] = {}
+    by_kernel: dict[tuple[Any, ...], StaticProfile] = {}
     code: dict[int, Any] = {}
     for launch in launches:
         key = (launch.kernel, launch.arch, launch.grid, launch.block, launch.cluster, launch.smem, id(launch.artifacts))
-        if key in found:
-            found[key] = dataclasses.replace(found[key], launches=found[key].launches + 1)
+        if key in by_kernel:
+            by_kernel[key] = dataclasses.replace(by_kernel[key], launches=by_kernel[key].launches + 1)
             continue
         if id(launch.artifacts) not in code:
             code[id(launch.artifacts)] = _disassembled(launch.artifacts)
-        found[key] = _profile(launch, code[id(launch.artifacts)])
-    return list(found.values())
+        by_kernel[key] = _profile(launch, code[id(launch.artifacts)])
+    return list(by_kernel.values())
 
 
 def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
     """Return lines of functions inlined into launched kernels, each with a line that called them, in order."""
-    made = list(launches)
-    remarks = [remark for launch in made for remark in launch.remarks if remark.kind == "resources"]
+    all_launches = list(launches)
+    remarks = [remark for launch in all_launches for remark in launch.remarks if remark.kind == "resources"]
     bodies = {_body(remark.file, remark.line) for remark in remarks}
-    texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in made}
+    texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in all_launches}
     pairs = {pair for text in texts.values() for pair in read_mlir(text).calls}
 
     def inside(place: tuple[str, int]) -> bool:
@@ -235,14 +235,16 @@ def _disassembled(artifacts: Mapping[str, Any]) -> dict[str, sass.Code] | str:
 def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
     used = launch.resources
     code = read.get(launch.kernel) if isinstance(read, dict) else None
-    known: dict[str, Any] = {"unread": read} if isinstance(read, str) else {}
+    fields: dict[str, Any] = {"unread": read} if isinstance(read, str) else {}
     if code is None:
-        known.setdefault("unread", "the kernel is not in the code")
+        fields.setdefault("unread", "the kernel is not in the code")
     else:
         loops = [loop for loop in code.loops() if not loop.only_waits]
-        known |= {
+        fields |= {
             "mix": code.mix(),
-            "lines": tuple(_line(*place, found) for place, found in sorted(code.by_line().items()) if place[0]),
+            "lines": tuple(
+                _line(*place, instructions) for place, instructions in sorted(code.by_line().items()) if place[0]
+            ),
             "loops": tuple(LoopCost(*loop.place, loop.depth, sass.mix(loop.instructions)) for loop in loops),
             "loaded_at_a_time": code.bytes_loaded_at_a_time(),
             "widths": code.widths(),
@@ -266,11 +268,11 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
         used.barriers,
         messages=tuple(used.messages),
         tmem_columns=used.tmem_columns,
-        **known,
+        **fields,
     )
 
 
-def _line(file: str, line: int, found: list[sass.Instruction]) -> LineCost:
-    stores = sum(one.name.startswith("STL") for one in found)
-    loads = sum(one.name.startswith("LDL") for one in found)
-    return LineCost(file, line, sass.mix(found), stores, loads)
+def _line(file: str, line: int, instructions: list[sass.Instruction]) -> LineCost:
+    stores = sum(one.name.startswith("STL") for one in instructions)
+    loads = sum(one.name.startswith("LDL") for one in instructions)
+    return LineCost(file, line, sass.mix(instructions), stores, loads)

@@ -31,10 +31,10 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"there is no folder {folder}")
     records, torn = read(folder)
     if args.case:
-        known = sorted({record.case for record in records})
+        cases = sorted({record.case for record in records})
         records = [record for record in records if record.case == args.case]
-        if not records and known:
-            parser.error(f"no records of {args.case!r}; there are: {', '.join(known)}")
+        if not records and cases:
+            parser.error(f"no records of {args.case!r}; there are: {', '.join(cases)}")
     if not records:
         print(f"kiln report: no records below {folder}; verify, bench, tune and profile write them", file=sys.stderr)
         return EXIT.FAILED
@@ -64,14 +64,14 @@ def _journals(folder: Path) -> list[Journal]:
 
 def present_sources(folder: Path) -> dict[str, str]:
     """Return the digest of each Case's source as it is now, where its file still lies beside the journal."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for journal in _journals(folder):
         for record in journal.read()[0]:
             where = [*shlex.split(record.again), "", "", ""][2]  # kiln VERB FILE.py:NAME
             file = journal.folder.resolve().parent / re.sub(r":\w+$", "", Path(where).name)
-            if record.case not in found and "source" in record.more and file.is_file():
-                found[record.case] = source_closure.digest(source_closure.source_files(file))
-    return found
+            if record.case not in digests and "source" in record.more and file.is_file():
+                digests[record.case] = source_closure.digest(source_closure.source_files(file))
+    return digests
 
 
 def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> int:

@@ -41,7 +41,7 @@ def build(records: list[Record], torn: int = 0, sources: Mapping[str, str] | Non
     return {
         "records": len(records),
         "torn": torn,
-        "cases": [_case(name, found, sources.get(name)) for name, found in by_case.items()],
+        "cases": [_case(name, records_of_case, sources.get(name)) for name, records_of_case in by_case.items()],
         "environments": _environments(records),
         "statuses": [[name, statuses[name], meaning] for name, meaning in STATUSES.items()],
         "flags": [[name, flags[name], FLAGS.get(name, "")] for name in dict.fromkeys((*FLAGS, *flags))],
@@ -79,13 +79,13 @@ def _case(name: str, records: list[Record], source: str | None) -> dict[str, Any
 
 def _newest(records: list[Record], kind: str, is_present: Callable[[Record], bool]) -> list[Record]:
     """Return the last record of each problem, config, GPU and protocol: of the present source, else of an earlier one."""
-    found: dict[str, Record] = {}
+    newest: dict[str, Record] = {}
     for record in records:
         if record.kind == kind and (kind != "verify" or "checks" in record.more):
             asked = json.dumps([record.problem, record.config, record.env.get("gpu"), record.protocol], sort_keys=True)
-            if asked not in found or is_present(record) or not is_present(found[asked]):
-                found[asked] = record
-    return list(found.values())
+            if asked not in newest or is_present(record) or not is_present(newest[asked]):
+                newest[asked] = record
+    return list(newest.values())
 
 
 def words(value: Any) -> str:
@@ -135,9 +135,9 @@ def _sweeps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 key = json.dumps([fixed, one["config"], one["gpu"], one["protocol"]], sort_keys=True)
                 groups[" = ".join(sorted([field, *tied])), key].append(one)
     sweeps: list[dict[str, Any]] = []
-    for (field, key), found in groups.items():
+    for (field, key), rows_ in groups.items():
         first = field.split(" = ", maxsplit=1)[0]
-        points = {one["problem"][first]: one for one in found}
+        points = {one["problem"][first]: one for one in rows_}
         if len(points) < 3:
             continue
         fixed, config, gpu, _ = json.loads(key)
@@ -173,9 +173,9 @@ def _roofline(results: list[dict[str, Any]]) -> dict[str, Any] | None:
             continue
         shared = {"name": words(one["problem"]), "x": one["tflops"] / one["tbs"], "gpu": one["gpu"]}
         points.append({"who": "kernel", "y": one["tflops"], "part": one["roofline"], **shared})
-        for other, found in one["against"].items():
-            if found["us"]:
-                points.append({"who": other, "y": _speed(one, found["us"]), "part": None, **shared})
+        for other, peer in one["against"].items():
+            if peer["us"]:
+                points.append({"who": other, "y": _speed(one, peer["us"]), "part": None, **shared})
     if not points:
         return None
     ceilings: list[dict[str, Any]] = []
@@ -194,7 +194,7 @@ def _tuning(records: list[Record]) -> list[dict[str, Any]]:
     groups: dict[str, list[Record]] = collections.defaultdict(list)
     for record in records:
         groups[json.dumps([record.problem, record.env.get("gpu")], sort_keys=True)].append(record)
-    return [_history(found) for found in groups.values()]
+    return [_history(rows_) for rows_ in groups.values()]
 
 
 def _history(records: list[Record]) -> dict[str, Any]:
@@ -239,13 +239,13 @@ def _failures(records: list[Record]) -> list[dict[str, Any]]:
             message = str(message_of(record) or "").splitlines()
             reason = re.sub(r"\d+(\.\d+)?", "N", message[0]) if message else ""
             groups[record.kind, record.status, reason].append(record)
-    made: list[dict[str, Any]] = []
-    for (kind, status, _), found in groups.items():
-        first = found[0]
+    rows: list[dict[str, Any]] = []
+    for (kind, status, _), same in groups.items():
+        first = same[0]
         example = {"problem": first.problem, "config": first.config, "again": first.again}
         error = {"error": message_of(first), "line": (first.error or {}).get("line")}
-        made.append({"kind": kind, "status": status, "count": len(found), **error, **example})
-    return sorted(made, key=lambda one: -one["count"])
+        rows.append({"kind": kind, "status": status, "count": len(same), **error, **example})
+    return sorted(rows, key=lambda one: -one["count"])
 
 
 def _environments(records: list[Record]) -> list[dict[str, Any]]:

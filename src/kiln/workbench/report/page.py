@@ -112,8 +112,8 @@ def _case(case: dict[str, Any], drawn: dict[str, figures.Figure], number: int) -
         about = f"{title}: each config in the order it was tried, by its time when it was screened"
         about += "" if tuning["gpu"] else f"; {_CPU_TIMES}"
         picture(f"tuning-{n}", "Tuning", figures.history(tuning), about)
-        known = [row for row in tuning["rows"] if row["estimated"] and row["us"] and row["status"] == "ok"]
-        if tuning["gpu"] and len(known) >= 3:  # estimates are for GPUs
+        points = [row for row in tuning["rows"] if row["estimated"] and row["us"] and row["status"] == "ok"]
+        if tuning["gpu"] and len(points) >= 3:  # estimates are for GPUs
             picture(f"estimated-{n}", "Estimated and measured", figures.estimates(tuning), title)
     parts = [f'<h2 id="case-{number}">{_e(case["name"])}</h2>', _cards(case), _failures(case)]
     parts += [f'<div class="pictures">{"".join(pictures)}</div>'] if pictures else []
@@ -241,9 +241,9 @@ def _tuned(tuning: dict[str, Any]) -> str:
 
 def _failures(case: dict[str, Any]) -> str:
     """Return what failed, verification first, and folded below it what was refused or did not fit."""
-    found = sorted(case["failures"], key=lambda one: one["kind"] != "verify")
-    failed = [one for one in found if one["status"] in FAILED]
-    others = [one for one in found if one["status"] not in FAILED]
+    failures = sorted(case["failures"], key=lambda one: one["kind"] != "verify")
+    failed = [one for one in failures if one["status"] in FAILED]
+    others = [one for one in failures if one["status"] not in FAILED]
     about = f"Not possible here: {sum(one['count'] for one in others)} records"
     folded = f"<details><summary>{about}</summary>{_failure_table(others)}</details>" if others else ""
     return (_failure_table(failed, "Failures") if failed else "") + folded

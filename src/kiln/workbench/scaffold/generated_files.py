@@ -51,10 +51,10 @@ def one_line(text: str) -> str:
 
 def literal(value: Any, what: str, path: Path) -> str:
     """Return a value of a file as code."""
-    made = repr(value)
+    text = repr(value)
     try:
-        if ast.literal_eval(made) == value:
-            return made
+        if ast.literal_eval(text) == value:
+            return text
     except (ValueError, SyntaxError, RecursionError):
         pass
-    raise ContractError(f"{what} is {made}, which is not a Python constant", path)
+    raise ContractError(f"{what} is {text}, which is not a Python constant", path)

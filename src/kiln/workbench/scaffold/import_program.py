@@ -256,11 +256,11 @@ def _task(source: Source) -> list[dict[str, Any]]:
 
 
 def _default_problem(node: ast.FunctionDef, path: Path) -> dict[str, Any]:
-    known = {"seed": 0}
+    usual = {"seed": 0}
     problem: dict[str, Any] = {}
     for name, _, default in parameters(node):
         try:
-            problem[name] = ast.literal_eval(default) if default is not None else known.get(name, 64)
+            problem[name] = ast.literal_eval(default) if default is not None else usual.get(name, 64)
         except (ValueError, SyntaxError):
             what = f"the default of {name} is {one_line(default or '')}, and no constant"
             raise ContractError(f"{what}: name problems in a task.yml beside the file", path, node.lineno) from None
@@ -380,13 +380,15 @@ def _reference(source: Source, also: dict[str, Source], args: argparse.Namespace
             raise ContractError(wrong, source.path)
         return f"original.{args.reference}"
     function = args.reference.partition(":")[2]
-    found = [name for name, node in also["reference"].names.items() if isinstance(node, ast.FunctionDef)]
-    if function and function not in found:
-        has = ", ".join(found) or "none"
+    functions = [name for name, node in also["reference"].names.items() if isinstance(node, ast.FunctionDef)]
+    if function and function not in functions:
+        has = ", ".join(functions) or "none"
         raise ContractError(f"it has no function {function!r}; it has: {has}", also["reference"].path)
-    if not function and len(found) != 1:
-        raise ContractError(f"it has {len(found)} functions: write {args.reference}:FUNCTION", also["reference"].path)
-    return f"reference.{function or found[0]}"
+    if not function and len(functions) != 1:
+        raise ContractError(
+            f"it has {len(functions)} functions: write {args.reference}:FUNCTION", also["reference"].path
+        )
+    return f"reference.{function or functions[0]}"
 
 
 def _type(value: Any) -> str:
@@ -403,20 +405,20 @@ def _arch(text: str) -> str:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def _report(kind: str, source: Source, folder: Path, copies: Iterable[str], made_files: Iterable[str]) -> None:
-    files = [*copies, *made_files]
+def _report(kind: str, source: Source, folder: Path, copies: Iterable[str], new_files: Iterable[str]) -> None:
+    files = [*copies, *new_files]
     print(f"{one_line(str(shown(source.path)))}: {kind} (sha256 {source.hash[:12]}; {source.licence})")
-    for what, found in (("jit functions", source.jit), ("kernels", source.kernels)):
-        if found:
-            print(f"  {what}: " + ", ".join(f"{name} (line {node.lineno})" for name, node in found.items()))
+    for what, definitions in (("jit functions", source.jit), ("kernels", source.kernels)):
+        if definitions:
+            print(f"  {what}: " + ", ".join(f"{name} (line {node.lineno})" for name, node in definitions.items()))
     if source.options:
         print("  options: " + ", ".join(source.options))
-    made = folder / next(iter(made_files))
-    lines = enumerate(made.read_text().splitlines(), 1)
-    holes = [f"  {shown(made)}:{n}: {line.partition(HOLE)[2].strip()}" for n, line in lines if HOLE in line]
+    first = folder / next(iter(new_files))
+    lines = enumerate(first.read_text().splitlines(), 1)
+    holes = [f"  {shown(first)}:{n}: {line.partition(HOLE)[2].strip()}" for n, line in lines if HOLE in line]
     marked = ", each marked `TODO(import)`:" if holes else ""
     print(f"{shown(folder)}: {', '.join(files)}; {len(holes)} holes{marked}")
-    print(*holes, f"next: kiln verify {shown(made)}", sep="\n")
+    print(*holes, f"next: kiln verify {shown(first)}", sep="\n")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -50,7 +50,7 @@ class Source:
 
 def beside(sources: Sequence[Source], but: Sequence[str]) -> dict[str, Source]:
     """Return the modules, by name, that sources import from beside them or from the folder above, except `but`."""
-    found: dict[str, Source] = {}
+    imported: dict[str, Source] = {}
     waiting = list(sources)
     while waiting:
         each = waiting.pop()
@@ -59,10 +59,10 @@ def beside(sources: Sequence[Source], but: Sequence[str]) -> dict[str, Source]:
             path = here / f"{top}.py"
             if not path.is_file() and importlib.util.find_spec(top) is None:
                 path = above / f"{top}.py"
-            if path.is_file() and top not in (*found, *but):
-                found[top] = read(path)
-                waiting.append(found[top])
-    return found
+            if path.is_file() and top not in (*imported, *but):
+                imported[top] = read(path)
+                waiting.append(imported[top])
+    return imported
 
 
 def read(path: Path) -> Source:
@@ -78,19 +78,19 @@ def read(path: Path) -> Source:
     except ValueError as reason:
         raise ContractError(f"no Python: {reason}", path) from None
     definitions = (ast.FunctionDef, ast.ClassDef)
-    found = Source(
+    source = Source(
         path, data, tree, list(_imports(tree)), {node.name: node for node in tree.body if isinstance(node, definitions)}
     )
     for name, node in _functions(tree):
         decorators = {ast.unparse(each).partition("(")[0].rpartition(".")[2] for each in node.decorator_list}
         if "jit" in decorators:
-            found.jit[name] = node
+            source.jit[name] = node
         if "kernel" in decorators:
-            found.kernels[name] = node
+            source.kernels[name] = node
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-            _option(node, found.options)
-    return found
+            _option(node, source.options)
+    return source
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:

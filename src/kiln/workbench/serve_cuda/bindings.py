@@ -57,33 +57,33 @@ def _refused(name: str) -> Callable[..., Any]:
 
 def attribute(number: int) -> int:
     """Return a device attribute by its number, which the driver and the runtime share; 0 for a missing one."""
-    found = served.current()
+    device = served.current()
     return {
-        1: found.max_threads_per_block,
+        1: device.max_threads_per_block,
         **dict(zip(range(2, 8), (*limits.BLOCK, *limits.GRID))),
-        8: found.shared_memory_per_block,
+        8: device.shared_memory_per_block,
         9: 65536,
-        10: found.warp_size,
-        12: found.regs_per_block,
-        13: found.clock_rate,
-        16: found.multi_processor_count,
-        18: found.is_integrated,
+        10: device.warp_size,
+        12: device.regs_per_block,
+        13: device.clock_rate,
+        16: device.multi_processor_count,
+        18: device.is_integrated,
         31: 1,
-        36: found.memory_clock_rate,
-        37: found.memory_bus_width,
-        38: found.L2_cache_size,
-        39: found.max_threads_per_multi_processor,
+        36: device.memory_clock_rate,
+        37: device.memory_bus_width,
+        38: device.L2_cache_size,
+        39: device.max_threads_per_multi_processor,
         41: 1,
-        75: found.major,
-        76: found.minor,
-        81: found.shared_memory_per_multiprocessor,
-        82: found.regs_per_multiprocessor,
+        75: device.major,
+        76: device.minor,
+        81: device.shared_memory_per_multiprocessor,
+        82: device.regs_per_multiprocessor,
         83: 1,
         95: 1,
-        97: found.shared_memory_per_block_optin,
-        106: found.max_blocks_per_multi_processor,
+        97: device.shared_memory_per_block_optin,
+        106: device.max_blocks_per_multi_processor,
         111: limits.KEPT_SMEM,
-        120: int(found.major >= 9),
+        120: int(device.major >= 9),
     }.get(int(number), 0)
 
 

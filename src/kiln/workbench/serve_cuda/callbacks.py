@@ -67,15 +67,15 @@ def _serve_autograd() -> None:
     module._engine_run_backward = module.graph._engine_run_backward = run_in_force
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        made = forward.__get__(None, cls)(*args, **kwargs)
+        result = forward.__get__(None, cls)(*args, **kwargs)
         if any(map(is_marked, tensors_in((args, kwargs)))):
-            for tensor in tensors_in(made):
+            for tensor in tensors_in(result):
                 if hasattr(tensor, "fake_device") and not in_force():
                     continue  # of a call that the mode passed on, which traces on the host
                 mark(tensor, True)
                 if tensor.grad_fn is not None:
                     setattr(tensor.grad_fn, MARK, True)
-        return made
+        return result
 
     module.Function.apply = classmethod(functools.wraps(plain)(apply))
 
@@ -129,12 +129,12 @@ def _chosen(name: str, kernels: dict[bool, Callable[..., Any]]) -> Callable[...,
     def kernel(*args: Any, **kwargs: Any) -> Any:
         tensors = list(tensors_in((args, kwargs)))
         on_cuda = any(map(is_marked, tensors)) if tensors else True in kernels
-        found = kernels.get(on_cuda)
-        if found is None:
+        on_cuda_kernel = kernels.get(on_cuda)
+        if on_cuda_kernel is None:
             where = "CUDA" if on_cuda else "CPU"
             raise NotImplementedError(f"Could not run {name!r} with arguments from the {where!r} backend.")
         with _in_force():
-            return found(*args, **kwargs)
+            return on_cuda_kernel(*args, **kwargs)
 
     return kernel
 

@@ -38,19 +38,19 @@ def large(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> torch.
     if kwargs.get("layout", torch.strided) is not torch.strided or any(hasattr(x, "fake_device") for x in args):
         return None
     described = {k: v for k, v in kwargs.items() if k != "generator"}
-    wanted = func(*args, **{**described, "device": "meta"})
-    bytes_ = wanted.numel() * wanted.itemsize
-    if bytes_ < _LARGE or wanted.untyped_storage().nbytes() != bytes_:
+    like = func(*args, **{**described, "device": "meta"})
+    bytes_ = like.numel() * like.itemsize
+    if bytes_ < _LARGE or like.untyped_storage().nbytes() != bytes_:
         return None
-    if name in _NORMAL and not wanted.is_floating_point():
+    if name in _NORMAL and not like.is_floating_point():
         return None
     # The system provides zero pages when they are touched.
     memory = (torch.zeros if name in _ZEROS else torch.empty)(bytes_ + SLACK, dtype=torch.uint8)
-    first = -memory.data_ptr() % ALIGNMENT // wanted.itemsize
-    made = torch.empty(0, dtype=wanted.dtype).set_(memory.untyped_storage(), first, wanted.shape, wanted.stride())
+    first = -memory.data_ptr() % ALIGNMENT // like.itemsize
+    tensor = torch.empty(0, dtype=like.dtype).set_(memory.untyped_storage(), first, like.shape, like.stride())
     if name in _NORMAL:
-        _draw_normal(made, kwargs.get("generator"))
-    return made
+        _draw_normal(tensor, kwargs.get("generator"))
+    return tensor
 
 
 def _draw_normal(tensor: torch.Tensor, generator: torch.Generator | None) -> None:

@@ -77,9 +77,9 @@ def _making_mask(create: Callable[..., Any]) -> Callable[..., Any]:
         arguments = signature.bind(*args, **kwargs).arguments
         if arguments.get("device") is None:
             arguments["device"] = "cuda"
-        made = _as_one_call(create)(**arguments)
-        for tensor in tensors_in(list(vars(made).values())):
+        mask = _as_one_call(create)(**arguments)
+        for tensor in tensors_in(list(vars(mask).values())):
             mark(tensor, torch.device(arguments["device"]).type == "cuda")
-        return made
+        return mask
 
     return create_block_mask

@@ -56,18 +56,18 @@ RANDOM = frozenset(
 """Names of the torch functions that draw random numbers without a generator argument."""
 
 _lock = fork_safe.rlock()
-_made: list[Any] = []
+_generators: list[Any] = []
 
 
 def default_generator() -> Any:
     """Return the device's generator, a CPU generator that nothing else uses."""
-    if not _made:
+    if not _generators:
         import torch
 
         generator = _plain_generator_type()("cpu")
         generator.manual_seed(torch.default_generator.initial_seed())
-        _made.append(generator)
-    return _made[0]
+        _generators.append(generator)
+    return _generators[0]
 
 
 @contextlib.contextmanager

@@ -77,13 +77,13 @@ class CUDAGraph:
                 whole = torch.empty(0, dtype=torch.uint8).set_(storage)
                 self._before[storage.data_ptr()] = whole, whole.clone()
         result = func(*args, **kwargs)
-        made = list(tensors_in(result))
-        for tensor in made:  # every replay writes new memory: nothing to restore
+        tensors = list(tensors_in(result))
+        for tensor in tensors:  # every replay writes new memory: nothing to restore
             self._before.setdefault(tensor.untyped_storage().data_ptr(), (tensor.detach(), tensor.detach()))
 
         def again() -> None:
             with torch.no_grad():
-                for old, new in zip(made, tensors_in(func(*args, **kwargs)), strict=True):
+                for old, new in zip(tensors, tensors_in(func(*args, **kwargs)), strict=True):
                     if old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 

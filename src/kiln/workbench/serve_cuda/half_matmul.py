@@ -42,13 +42,13 @@ def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> An
 
     `out_dtype`, which torch has for CUDA only, is the type of the inputs, or f32 for 16-bit floats.
     """
-    found: set[torch.dtype] = set()
+    halves: set[torch.dtype] = set()
     others: set[torch.dtype] = set()
 
     def widened(x: Any) -> Any:
         if isinstance(x, torch.Tensor):
             if x.dtype in _HALVES:
-                found.add(x.dtype)
+                halves.add(x.dtype)
                 return x.float()
             others.add(x.dtype)
             return x
@@ -56,15 +56,15 @@ def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> An
 
     wide = [widened(x) for x in args]
     named = {name: x if name == "out" else widened(x) for name, x in kwargs.items()}
-    wanted = named.pop("out_dtype", None)
-    if wanted is not None and not found and others == {wanted}:
+    dtype = named.pop("out_dtype", None)
+    if dtype is not None and not halves and others == {dtype}:
         return func(*wide, **named)
-    if len(found) != 1 or (wanted is not None and wanted is not torch.float32 and wanted not in found):
+    if len(halves) != 1 or (dtype is not None and dtype is not torch.float32 and dtype not in halves):
         return None  # nothing to do, or torch refuses it
     if func.__name__ in _IN_PLACE:
         return args[0].copy_(getattr(torch.Tensor, func.__name__[:-1])(*wide, **named))
     out = named.pop("out", None)
-    made = func(*wide, **named).to(wanted or found.pop())
+    result = func(*wide, **named).to(dtype or halves.pop())
     if out is None:
-        return made
-    return out.resize_(made.shape).copy_(made)
+        return result
+    return out.resize_(result.shape).copy_(result)

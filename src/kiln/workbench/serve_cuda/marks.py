@@ -12,11 +12,11 @@ MARK = "_kiln_on_cuda"
 
 def is_marked(x: Any) -> bool:
     """Return whether a tensor counts as one on the GPU. Its storage is marked as well, since torch may wrap it anew."""
-    known = getattr(x, MARK, None)
-    if known is None and isinstance(x, torch.Tensor):
+    mark_ = getattr(x, MARK, None)
+    if mark_ is None and isinstance(x, torch.Tensor):
         storage = _storage(x)
-        known = storage is not None and hasattr(storage, MARK)
-    return bool(known)
+        mark_ = storage is not None and hasattr(storage, MARK)
+    return bool(mark_)
 
 
 def _storage(x: torch.Tensor) -> Any:

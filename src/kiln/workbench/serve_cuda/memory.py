@@ -53,14 +53,14 @@ def allocate(size: int, kind: str = "device") -> int | None:
     """Allocate memory and return its address; None if there is none. `free` takes the same `kind`."""
     size = max(int(size), 1)
     access = mmap.PROT_READ | mmap.PROT_WRITE
-    made = _libc.mmap(None, _rounded(size), access, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
-    if made == _FAILED:
+    address = _libc.mmap(None, _rounded(size), access, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if address == _FAILED:
         return None
     with _lock:
-        _sizes[made] = size
-        _kinds[made] = kind
-        bisect.insort(_starts, made)
-    return made
+        _sizes[address] = size
+        _kinds[address] = kind
+        bisect.insort(_starts, address)
+    return address
 
 
 def free(address: int, kind: str = "device") -> bool:

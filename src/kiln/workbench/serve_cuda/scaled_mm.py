@@ -35,8 +35,8 @@ def block_scaled(
     k = left.shape[1]
     left = left * _scales(scale_a, left.shape[0], k // size).repeat_interleave(size, 1)
     right = right * _scales(scale_b, right.shape[0], k // size).repeat_interleave(size, 1)
-    made = left @ right.t()
-    return (made if bias is None else made + bias.float()).to(out_dtype or torch.bfloat16)
+    result = left @ right.t()
+    return (result if bias is None else result + bias.float()).to(out_dtype or torch.bfloat16)
 
 
 def grouped(
@@ -70,23 +70,23 @@ def grouped(
     right = [_values(each.t()) for each in b] if along_rows else [_values(b.t())] * len(parts)
     of_a = scale_a[0].flatten()
     of_b = scale_b[0].flatten()
-    made = left.new_zeros((*(() if along_rows else (len(parts),)), left.shape[0], right[0].shape[0]))
+    result = left.new_zeros((*(() if along_rows else (len(parts),)), left.shape[0], right[0].shape[0]))
     for number, (start, end) in enumerate(parts):
         if along_rows:
             here = left[start:end]
             there = right[number]
-            where = made[start:end]
+            where = result[start:end]
         else:
             here = left[:, start:end]
             there = right[number][:, start:end]
-            where = made[number]
+            where = result[number]
         here, of_a = _scaled(here, of_a, size)
         there, of_b = _scaled(there, of_b, size)
         product = here @ there.t()
         for further in (*scale_a[1:], *scale_b[1:]):
             product = product * further.float()[number]
         where.copy_(product)
-    return made.to(out_dtype or torch.bfloat16)
+    return result.to(out_dtype or torch.bfloat16)
 
 
 def _scaled(matrix: torch.Tensor, scales: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:

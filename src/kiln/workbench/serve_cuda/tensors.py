@@ -90,12 +90,12 @@ class HostCuda(TorchFunctionMode):
 
 def _matmul(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     if func.__name__ == scaled_mm.NAME:
-        made = scaled_mm.block_scaled(*args, **kwargs)
+        result = scaled_mm.block_scaled(*args, **kwargs)
     elif func.__name__ == scaled_mm.GROUPED:
-        made = scaled_mm.grouped(*args, **kwargs)
+        result = scaled_mm.grouped(*args, **kwargs)
     else:
-        made = half_matmul.of_halves(func, args, kwargs)
-    return func(*args, **kwargs) if made is None else made
+        result = half_matmul.of_halves(func, args, kwargs)
+    return func(*args, **kwargs) if result is None else result
 
 
 def _on_host(kwargs: dict[str, Any]) -> tuple[dict[str, Any], torch.device | None]:
@@ -187,15 +187,15 @@ def _move(tensor: torch.Tensor, target: torch.device, *args: Any, **kwargs: Any)
         return tensor.to(target, *args, **kwargs)
     if target.type == "cuda":
         served.check_number(target.index or 0)
-    made = graphs.run(torch.Tensor.to, (tensor, _CPU, *args), kwargs)
+    moved = graphs.run(torch.Tensor.to, (tensor, _CPU, *args), kwargs)
     on_cuda = target.type == "cuda"
-    if made is tensor and on_cuda != is_marked(tensor):
-        made = graphs.run(torch.Tensor.clone, (tensor,), {})
-    if made is not tensor:
-        mark(made, on_cuda)
+    if moved is tensor and on_cuda != is_marked(tensor):
+        moved = graphs.run(torch.Tensor.clone, (tensor,), {})
+    if moved is not tensor:
+        mark(moved, on_cuda)
         if on_cuda:
-            _settle(made, [tensor])
-    return made
+            _settle(moved, [tensor])
+    return moved
 
 
 def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -372,10 +372,10 @@ def serve_parameters() -> None:
     plain = torch.nn.Parameter.__new__
 
     def new(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
-        made = plain(cls, data, requires_grad)
+        tensor = plain(cls, data, requires_grad)
         if is_marked(data):
-            mark(made, True)
-        return made
+            mark(tensor, True)
+        return tensor
 
     torch.nn.Parameter.__new__ = staticmethod(new)
 
@@ -389,17 +389,17 @@ def serve_other_ways() -> None:
         target = _named_device(map_location) if isinstance(map_location, (str, torch.device)) else None
         if target is None or target.type not in ("cuda", "cpu"):
             return load(f, map_location, *args, **kwargs)
-        found = load(f, _CPU, *args, **kwargs)
-        for tensor in tensors_in(found):  # the mark is saved with a tensor
+        loaded = load(f, _CPU, *args, **kwargs)
+        for tensor in tensors_in(loaded):  # the mark is saved with a tensor
             mark(tensor, target.type == "cuda")
-        return found
+        return loaded
 
     def from_dlpack_marked(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
         if not is_marked(ext_tensor):
             return from_dlpack(ext_tensor, **kwargs)
-        made = ext_tensor.detach()
-        mark(made, True)
-        return made
+        tensor = ext_tensor.detach()
+        mark(tensor, True)
+        return tensor
 
     module: Any = torch
     module.load = load_marked

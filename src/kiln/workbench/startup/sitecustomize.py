@@ -50,11 +50,11 @@ class _FirstImport:
 
             serve_cuda.activate()
         self.is_done = True
-        found = self._others(spec.name)
-        if found is None:
+        other = self._others(spec.name)
+        if other is None:
             raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
-        spec.__class__ = type(found)
-        vars(spec).update(vars(found))
+        spec.__class__ = type(other)
+        vars(spec).update(vars(other))
         return spec.loader.create_module(spec)
 
     exec_module = None  # that of the loader found

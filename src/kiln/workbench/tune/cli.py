@@ -52,16 +52,16 @@ def tune(
     asked = Settings(**settings)
     if asked.target is None and os.environ.get("KILN_TARGET") == "cpu":
         asked.target = "cpu"
-    wanted = list(problems) if problems is not None else [case.problem(problem)]
+    asked_problems = list(problems) if problems is not None else [case.problem(problem)]
     if runner is not None:
-        return Tuner(case, asked, runner, report=report or _silent).tune(wanted)
+        return Tuner(case, asked, runner, report=report or _silent).tune(asked_problems)
     with contextlib.ExitStack() as ends:
         if report is None and notebook.is_here():
             report = ends.enter_context(_Progress(quiet=False))
         pair = tuner.local_runners(asked, jobs or os.cpu_count() or 1, gpus, memory)
         for one in dict.fromkeys(pair):
             ends.enter_context(one)
-        return Tuner(case, asked, *pair, report=report or _silent).tune(wanted)
+        return Tuner(case, asked, *pair, report=report or _silent).tune(asked_problems)
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -115,8 +115,8 @@ def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Ru
     timed = here or settings.target == "cpu"
     status = EXIT.GOOD
     for _ in _models_in_turn(runners[0], settings):
-        found = Tuner(case, settings, *runners, report=report).tune(problems)
-        status = max(status, _tell(args, found, timed))
+        tuning = Tuner(case, settings, *runners, report=report).tune(problems)
+        status = max(status, _tell(args, tuning, timed))
     return status
 
 
@@ -147,17 +147,17 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"([\d.]+)([smh]?)", text)
-    if not found:
+    match = re.fullmatch(r"([\d.]+)([smh]?)", text)
+    if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: 90s, 10m, 1h")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _bytes(text: str) -> int:
-    found = re.fullmatch(r"([\d.]+)([KMGT]?)i?B?", text)
-    if not found:
+    match = re.fullmatch(r"([\d.]+)([KMGT]?)i?B?", text)
+    if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: 512M, 4G")
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
 
 
 def _list(text: str) -> list[str]:
@@ -177,8 +177,8 @@ def _models(runner: Runner) -> list[str]:
 
 def _models_in_turn(runner: Runner, settings: Settings) -> Iterator[str | None]:
     """Yield every GPU model of a cluster, each of which is tuned by itself; None elsewhere."""
-    found = [] if settings.target == "cpu" else _models(runner)
-    for model in found or [None]:
+    models = [] if settings.target == "cpu" else _models(runner)
+    for model in models or [None]:
         if isinstance(runner, Ray):
             runner.model = model
         yield model
@@ -209,22 +209,22 @@ class _Progress(contextlib.AbstractContextManager["_Progress"]):
 # --- what is printed -------------------------------------------------------------------------------------------------
 
 
-def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
+def _tell(args: argparse.Namespace, tuning: Tuning, timed: bool) -> int:
     """Print the result and return the exit status. `timed`: whether there was a device to time on."""
-    command_line.write_json(args, found.to_json())
+    command_line.write_json(args, tuning.to_json())
     console = command_line.console(args)
-    good = bool(found.decisions)
+    good = bool(tuning.decisions)
     if not args.quiet or not good:
-        console.print(str(found))
+        console.print(str(tuning))
     if good:
         if not args.quiet and not args.config:
-            console.print(f"written to {near_path(tuned_file.path_of(found.case))}")
+            console.print(f"written to {near_path(tuned_file.path_of(tuning.case))}")
         return EXIT.GOOD
-    if not timed and found.counts()["ranked"]:
+    if not timed and tuning.counts()["ranked"]:
         ranked = "There is no GPU: configs were compiled and ranked, not measured."
         print(f"{ranked} --target cpu times on the CPU.", file=sys.stderr)
         return EXIT.NOT_HERE
-    print("no config was measured" if found.stopped else "no config works", file=sys.stderr)
+    print("no config was measured" if tuning.stopped else "no config works", file=sys.stderr)
     return EXIT.FAILED
 
 

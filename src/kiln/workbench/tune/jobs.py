@@ -118,15 +118,15 @@ def _beside(call: Any, name: str) -> dict[str, Any]:
     return {"reference_us": _references[name][0], "uuid": environment()["uuid"]}
 
 
-def _facts(found: measurement.Measurement) -> dict[str, Any]:
+def _facts(measured: measurement.Measurement) -> dict[str, Any]:
     return {
-        "status": "error" if found.error else "ok",
-        "message": found.error,
-        "us": [found.low, found.us, found.high],
-        "n": found.n,
-        "protocol": found.protocol,
-        "clock": {name: value for name, value in found.clocks._asdict().items() if name != "flags"},
-        "flags": list(found.flags),
+        "status": "error" if measured.error else "ok",
+        "message": measured.error,
+        "us": [measured.low, measured.us, measured.high],
+        "n": measured.n,
+        "protocol": measured.protocol,
+        "clock": {name: value for name, value in measured.clocks._asdict().items() if name != "flags"},
+        "flags": list(measured.flags),
     }
 
 
@@ -138,10 +138,10 @@ def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[st
     calls = {str(number): call for number, call in enumerate(bound)}
     for call in bound:
         call()  # compiles or loads, outside the measurement
-    found = comparison.compare(calls, seed=seed, effort=_FINAL)
-    measured = list(found.measurements.values())
+    compared = comparison.compare(calls, seed=seed, effort=_FINAL)
+    measured = list(compared.measurements.values())
     return {
-        "rounds": [found.rounds[name] for name in calls],
+        "rounds": [compared.rounds[name] for name in calls],
         "protocol": measured[0].protocol,
         "flags": sorted({flag for one in measured for flag in one.flags}),
         "clock": _facts(measured[0])["clock"],

@@ -58,9 +58,9 @@ class Search:
             value = worst if us is None else math.log(us)
             study.add_trial(optuna.trial.create_trial(params=point, distributions=spaces, value=value))
         seen = {place for place, _ in measured}
-        found: list[int] = []
+        chosen: list[int] = []
         for _ in range(_TRIES * size):
-            if len(found) == size or len(seen) == len(self.configs):
+            if len(chosen) == size or len(seen) == len(self.configs):
                 break
             trial = study.ask(spaces)
             place = self._places.get(tuple(trial.params[name] for name in self._fields))
@@ -68,10 +68,10 @@ class Search:
                 study.tell(trial, worst)
             elif place not in seen:
                 seen.add(place)
-                found.append(place)
+                chosen.append(place)
         # Fill up in order what TPE no longer proposes.
         rest = (place for place in range(len(self.configs)) if place not in seen)
-        return [*found, *(place for place, _ in zip(rest, range(size - len(found)), strict=False))]
+        return [*chosen, *(place for place, _ in zip(rest, range(size - len(chosen)), strict=False))]
 
     def _point(self, config: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple(values.index(canonical(config.get(name))) for name, values in self._fields.items())

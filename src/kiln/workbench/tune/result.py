@@ -175,5 +175,5 @@ def replay(case: Case, together: bool = False, journal: Journal | None = None) -
         tuning.records |= {name: selection.of_configs(group) for name, group in by_problem.items()}
         tuning.decisions |= decisions
         finals = selection.finals(by_problem, together)
-        tuning.finals |= {name: selection.compared(by_problem[name], wanted) for name, wanted in finals.items()}
+        tuning.finals |= {name: selection.compared(by_problem[name], finalists) for name, finalists in finals.items()}
     return tuning

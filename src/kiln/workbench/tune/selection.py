@@ -71,14 +71,14 @@ def screened(records: Iterable[Record]) -> list[Candidate]:
     timed = [record for record in newest(records) if record.status == "ok" and record.us]
     good = [record for record in timed if record.config is not None and "finalists" not in record.more]
     typical = _typical(good)
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for record in good:
         scale = 1.0
         if _is_relative(record):
             scale = typical[canonical(record.more["reference"])] / record.more["reference_us"]
         low, middle, high = (scale * us for us in record.us or ())
-        found.append(Candidate(record.more.get("place", 0), record.config or {}, (low, middle, high)))
-    return sorted(found, key=lambda one: (one.us[1], one.place))
+        candidates.append(Candidate(record.more.get("place", 0), record.config or {}, (low, middle, high)))
+    return sorted(candidates, key=lambda one: (one.us[1], one.place))
 
 
 def _is_relative(record: Record) -> bool:
@@ -104,13 +104,13 @@ def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(chosen, key=lambda one: one.place)
 
 
-def compared(records: Iterable[Record], wanted: Sequence[Candidate]) -> list[Candidate]:
+def compared(records: Iterable[Record], finalists: Sequence[Candidate]) -> list[Candidate]:
     """Return the result of comparing exactly these configs; empty if they were not compared."""
-    asked = {canonical(one.config) for one in wanted}
+    asked = {canonical(one.config) for one in finalists}
     for record in sorted(newest(records), key=_when, reverse=True):
-        found = record.more.get("finalists") if record.status == "ok" else None
-        if found and {canonical(one["config"]) for one in found} == asked:
-            return [Candidate(f["place"], f["config"], _three(f["us"]), tuple(f["rounds"])) for f in found]
+        earlier = record.more.get("finalists") if record.status == "ok" else None
+        if earlier and {canonical(one["config"]) for one in earlier} == asked:
+            return [Candidate(f["place"], f["config"], _three(f["us"]), tuple(f["rounds"])) for f in earlier]
     return []
 
 
@@ -157,15 +157,15 @@ def decisions(by_problem: Mapping[str, Sequence[Record]], together: bool = False
     `together`: for all of them the config with the best geometric mean of ratios to each problem's best, among those
     that work everywhere.
     """
-    wanted = finals(by_problem, together)
+    finalists = finals(by_problem, together)
     if not together or len(by_problem) < 2:
-        found = {
-            problem: choose(compared(records, wanted[problem]) or wanted[problem])
+        by_problem_ = {
+            problem: choose(compared(records, finalists[problem]) or finalists[problem])
             for problem, records in by_problem.items()
         }
-        return {problem: decision for problem, decision in found.items() if decision is not None}
-    rounds = {problem: compared(records, wanted[problem]) for problem, records in by_problem.items()}
-    same = next(iter(wanted.values()))
+        return {problem: decision for problem, decision in by_problem_.items() if decision is not None}
+    rounds = {problem: compared(records, finalists[problem]) for problem, records in by_problem.items()}
+    same = next(iter(finalists.values()))
     decision = choose(_means(list(rounds.values())) if all(rounds.values()) else same, "times the best")
     if decision is None:
         return {}
@@ -175,7 +175,7 @@ def decisions(by_problem: Mapping[str, Sequence[Record]], together: bool = False
         for problem, records in by_problem.items()
     }
     chosen = canonical(decision.config)
-    return {problem: Decision(decision.config, known[chosen], why) for problem, known in times.items()}
+    return {problem: Decision(decision.config, by_place[chosen], why) for problem, by_place in times.items()}
 
 
 def _means(problems: Sequence[Sequence[Candidate]]) -> list[Candidate]:
@@ -212,15 +212,15 @@ def groups(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
 
     Records of another version of the kernel, the compiler or the driver say nothing about this one.
     """
-    found: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    by_model: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for record in records:
         if record.kind != "tune":
             continue
         model = str(record.env.get("gpu") or "cpu")
         kept = {name: value for name, value in record.env.items() if name not in ("uuid", "node")}
-        made_by = canonical([kept, record.more.get("source")])
-        found.setdefault((model, canonical(record.problem)), {}).setdefault(made_by, []).append(record)
+        origin = canonical([kept, record.more.get("source")])
+        by_model.setdefault((model, canonical(record.problem)), {}).setdefault(origin, []).append(record)
     return {
         place: max(sets.items(), key=lambda item: (max(map(_when, item[1])), item[0]))[1]
-        for place, sets in sorted(found.items())
+        for place, sets in sorted(by_model.items())
     }

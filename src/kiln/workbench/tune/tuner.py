@@ -116,7 +116,7 @@ class Tuner:
         self.deadline: float | None = None if settings.budget is None else time.monotonic() + settings.budget
         self.result: Tuning = Tuning(case)
         self._locks = ConfigLocks(self.journal)
-        self._known: dict[str, Record] = {}
+        self._recorded: dict[str, Record] = {}
         self._size = -1
         self._work: Sequence[float] | None = None
         """FLOPs and bytes of the problem that is tuned."""
@@ -131,9 +131,9 @@ class Tuner:
         if not self.times:
             return self.result
         kept: dict[str, list[Record]] = {}
-        for name, wanted in selection.finals(last, self.settings.together).items():
-            kept[name] = [*last[name], *self._compared(json.loads(name), wanted)]
-            self.result.finals[name] = selection.compared(kept[name], wanted)
+        for name, finalists in selection.finals(last, self.settings.together).items():
+            kept[name] = [*last[name], *self._compared(json.loads(name), finalists)]
+            self.result.finals[name] = selection.compared(kept[name], finalists)
         self.result.decisions = selection.decisions(kept, self.settings.together)
         if not self.settings.only:  # a choice among some configs does not count
             result.write(self.case, self.model, self.result.decisions, last)
@@ -176,9 +176,9 @@ class Tuner:
         ]
         if not self.settings.only:
             return listed
-        known = {canonical(config.choice.config): config for config in listed}
+        by_config = {canonical(config.choice.config): config for config in listed}
         others = (_Config(len(listed) + n, Choice(dict(config))) for n, config in enumerate(self.settings.only))
-        return [known.get(canonical(config.choice.config), config) for config in others]
+        return [by_config.get(canonical(config.choice.config), config) for config in others]
 
     def _promising(self, valid: Sequence[_Config]) -> Sequence[_Config]:
         """Return the configs to compile: the best estimated if the Case estimates times and there are very many, else all."""
@@ -214,15 +214,15 @@ class Tuner:
 
         stage = _Stage("compile", self.runner, problem, f"{RANK} {self.arch}", job, self._compiled)
         self._run(stage, configs, states)
-        known: list[tuple[int, estimates.Estimate | None]] = []
+        estimated: list[tuple[int, estimates.Estimate | None]] = []
         for config in configs:
             record = states.get(config.place)
             if record is not None and record.status == "ranked":
                 us = record.more.get("estimate_us")
                 estimate = None if us is None else estimates.Estimate(us, record.more["spills"])
-                known.append((config.place, estimate))
+                estimated.append((config.place, estimate))
         by_place = {config.place: config for config in configs}
-        return [by_place[place] for place in estimates.order(known)]
+        return [by_place[place] for place in estimates.order(estimated)]
 
     def _least_us(self, dtype: str | None) -> float | None:
         """Return the roofline's microseconds for the work of the problem on inputs of a type; None if unknown."""
@@ -250,14 +250,14 @@ class Tuner:
 
         self._run(_Stage("screen", self.timing, problem, self._of_target(SCREEN), job, screened), configs, states)
 
-    def _compared(self, problem: Mapping[str, Any], wanted: Sequence[selection.Candidate]) -> list[Record]:
+    def _compared(self, problem: Mapping[str, Any], finalists: Sequence[selection.Candidate]) -> list[Record]:
         """Return the Record of comparing some configs, from the journal or made now; none for fewer than two."""
-        if len(wanted) < 2:
+        if len(finalists) < 2:
             return []
-        configs = [one.config for one in wanted]
-        places = [one.place for one in wanted]
+        configs = [one.config for one in finalists]
+        places = [one.place for one in finalists]
         arguments = self._job_arguments(problem) | {"configs": configs}
-        timeout = self.settings.timeout + 15 * len(wanted)
+        timeout = self.settings.timeout + 15 * len(finalists)
 
         def finished(config: _Config, key: str, outcome: Outcome) -> Record:
             record = self._timed(problem, config, key, outcome, None)
@@ -299,9 +299,9 @@ class Tuner:
         done = 0
         while waiting and not self._is_over():
             elsewhere: list[_Config] = []
-            for found in stage.runner.run(self._jobs(stage, waiting, states, elsewhere)):
-                config, key = found.job.tag
-                states[config.place] = self._keep(stage.record_of(config, key, found))
+            for outcome in stage.runner.run(self._jobs(stage, waiting, states, elsewhere)):
+                config, key = outcome.job.tag
+                states[config.place] = self._keep(stage.record_of(config, key, outcome))
                 self._locks.free(key)
                 self.result.measured += 1
                 done += 1
@@ -318,17 +318,17 @@ class Tuner:
             if self._is_over():
                 return
             key = key_of("tune", self.case, stage.problem, config.choice.config, self.env, stage.protocol)
-            found = self._answer(key)
-            if found is None and not self._locks.take(key):
+            answer = self._answer(key)
+            if answer is None and not self._locks.take(key):
                 elsewhere.append(config)
                 continue
-            if found is None:
-                found = self._answer(key)  # another tuner may have written it just before unlocking
-            if found is None:
+            if answer is None:
+                answer = self._answer(key)  # another tuner may have written it just before unlocking
+            if answer is None:
                 yield dataclasses.replace(stage.job_of(config), tag=(config, key))
             else:
                 self._locks.free(key)
-                states[config.place] = found
+                states[config.place] = answer
 
     def _is_over(self) -> bool:
         if self.deadline is not None and time.monotonic() > self.deadline:
@@ -339,12 +339,12 @@ class Tuner:
         """Return the journal's Record of a key, other tuners' included, or None."""
         size = self.journal.file.stat().st_size if self.journal.file.exists() else 0
         if size != self._size:
-            self._known = self.journal.by_key()
+            self._recorded = self.journal.by_key()
             self._size = size
-        found = self._known.get(key)
-        if found is None or found.status in AGAIN:
+        answer = self._recorded.get(key)
+        if answer is None or answer.status in AGAIN:
             return None
-        return None if self.settings.fresh and found.more.get("at", 0.0) < self.started else found
+        return None if self.settings.fresh and answer.more.get("at", 0.0) < self.started else answer
 
     def _keep(self, record: Record) -> Record:
         self.journal.append(record)
@@ -355,20 +355,20 @@ class Tuner:
     def _refused(self, problem: Mapping[str, Any], config: _Config) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, "list/1")
         reason = "; ".join(config.choice.reasons)
-        found = self._answer(key)
-        if found is not None:
-            return found
+        answer = self._answer(key)
+        if answer is not None:
+            return answer
         return self._keep(self._record(problem, config, key, "invalid", "list/1", message=reason, kind="validate"))
 
     def _pruned(self, problem: Mapping[str, Any], config: _Config, estimated: float | None) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, self._of_target(SCREEN))
-        found = self._answer(key)  # a run with a larger --top may have measured it
-        if found is not None:
-            return found
-        known = self._known.get(key)
+        answer = self._answer(key)  # a run with a larger --top may have measured it
+        if answer is not None:
+            return answer
+        earlier = self._recorded.get(key)
         record = self._record(problem, config, key, "pruned", SCREEN)
         record.more["estimate_us"] = estimated
-        return known if known is not None and known.status == "pruned" else self._keep(record)
+        return earlier if earlier is not None and earlier.status == "pruned" else self._keep(record)
 
     def _compiled(self, config: _Config, key: str, outcome: Outcome) -> Record:
         problem = outcome.job.arguments["problem"]
@@ -396,8 +396,8 @@ class Tuner:
             record.more["launches"] = launches
         if estimate is not None and status == "ranked":
             by = "roofline" if config.estimate_us is None else "perf_model"
-            found = {"estimate_us": estimate.us, "estimate_by": by, "estimate_on": self.device.name}
-            record.more |= {**found, "least_us": estimate.least_us, "spills": estimate.spills}
+            estimated = {"estimate_us": estimate.us, "estimate_by": by, "estimate_on": self.device.name}
+            record.more |= {**estimated, "least_us": estimate.least_us, "spills": estimate.spills}
         if record.error is not None and said.get("line"):
             record.error["line"] = said["line"]
         return record
@@ -501,8 +501,8 @@ def last_place(stderr: str) -> tuple[str, int] | None:
 
 
 def _frames(stderr: str) -> list[tuple[str, int, str]]:
-    found = re.findall(r'^  File "(.+)", line (\d+) in (\S+)', stderr, re.MULTILINE)
-    return [(path, int(line), function) for path, line, function in found]
+    frames = re.findall(r'^  File "(.+)", line (\d+) in (\S+)', stderr, re.MULTILINE)
+    return [(path, int(line), function) for path, line, function in frames]
 
 
 def skip(case: Case, problems: Sequence[Mapping[str, Any]], why: str) -> None:

@@ -68,18 +68,18 @@ class Watch:
 
     def complaints(self, case: Case) -> dict[str, str]:
         """Return the checks that failed, each with what was seen."""
-        found: dict[str, str] = {}
+        complaints_: dict[str, str] = {}
         if self.left:
-            found["no-threads"] = f"kernel_fn left a thread running: {self.left[0].name}"
+            complaints_["no-threads"] = f"kernel_fn left a thread running: {self.left[0].name}"
         if self._streams and not case.streams:
             why = "what comes after it on the given stream does not wait"
-            found["stream-order"] = f"kernel_fn puts work on a stream of its own: {why}"
-        return found
+            complaints_["stream-order"] = f"kernel_fn puts work on a stream of its own: {why}"
+        return complaints_
 
 
 def of_outputs(case: Case, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, str]:
     """Return the checks that the kernel's outputs failed, each with what was seen."""
-    found: dict[str, str] = {}
+    complaints_: dict[str, str] = {}
     kinds = {np.ndarray, *(type(x) for x in inputs)}
     torch = packages.loaded("torch")
     if torch is not None:
@@ -87,12 +87,12 @@ def of_outputs(case: Case, inputs: Sequence[Any], outputs: Sequence[Any]) -> dic
     for number, output in enumerate(outputs):
         if type(output) not in kinds:
             kind = f"{type(output).__module__}.{type(output).__qualname__}"
-            found["plain-arrays"] = f"output {number} is a {kind}, which may compute later"
+            complaints_["plain-arrays"] = f"output {number} is a {kind}, which may compute later"
             continue
         changed = [x for index, x in enumerate(inputs) if not mutated(case, index)]
         if not case.aliases and any(_overlap(output, x) for x in changed):
-            found["no-view"] = f"output {number} shares its memory with an input"
-    return found
+            complaints_["no-view"] = f"output {number} shares its memory with an input"
+    return complaints_
 
 
 def mutated(case: Case, number: int) -> bool:

@@ -271,15 +271,15 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
         for each in [check for check in mine if not check.ok]:
             protocol = f"{PROTOCOL}:{each.kind}:{each.variant}:{each.seed}"
             key = key_of("verify", case, each.problem, options.config, env, protocol)
-            journal.append(_made(case, key, each.problem, options, env, each.status, each))
+            journal.append(_record_of(case, key, each.problem, options, env, each.status, each))
         if whole and mine:
             bad = next((check for check in mine if not check.ok), None)
             key = key_of("verify", case, asked, options.config, env, PROTOCOL)
             more = {"checks": len(mine), "checked": checked.problem}  # it may have been shrunk
-            journal.append(_made(case, key, asked, options, env, bad.status if bad else "ok", bad, **more))
+            journal.append(_record_of(case, key, asked, options, env, bad.status if bad else "ok", bad, **more))
 
 
-def _made(
+def _record_of(
     case: Case,
     key: str,
     problem: Mapping[str, Any],
@@ -403,11 +403,11 @@ def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verd
         "timeout": args.timeout,
         "runner": runner,
     }
-    found = [verify(case, problems, **options)]
+    verdicts = [verify(case, problems, **options)]
     if args.also == "cpu" and command_line.on_gpu():
         os.environ["KILN_TARGET"] = "cpu"
-        found.append(verify(case, problems, **options))
-    return found
+        verdicts.append(verify(case, problems, **options))
+    return verdicts
 
 
 def make_runner(args: argparse.Namespace) -> Runner:

@@ -327,11 +327,11 @@ def poisoned_memory() -> Iterator[list[Zone]]:
     """While open, fill what torch and numpy allocate as empty with NaN, in zones, which are collected in a list."""
     zones: list[Zone] = []
 
-    def poisoned(made: Any) -> Any:
-        strides = made.stride() if is_torch(made) else [step // made.itemsize for step in made.strides]
-        if not _disjoint(made.shape, strides) or 0 in made.shape:
-            return made
-        zone = Zone(made, made.shape, strides)
+    def poisoned(array: Any) -> Any:
+        strides = array.stride() if is_torch(array) else [step // array.itemsize for step in array.strides]
+        if not _disjoint(array.shape, strides) or 0 in array.shape:
+            return array
+        zone = Zone(array, array.shape, strides)
         _poison(zone.array)
         zone.remember()
         zones.append(zone)
@@ -359,9 +359,11 @@ def _poisoning(torch: Any, poisoned: Any) -> Any:
 
     class Poison(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            made = func(*args, **(kwargs or {}))
-            plain = type(made) is torch.Tensor and getattr(func, "__name__", "") in names
-            return poisoned(made) if plain and made.layout is torch.strided and not made.dtype.is_complex else made
+            result = func(*args, **(kwargs or {}))
+            plain = type(result) is torch.Tensor and getattr(func, "__name__", "") in names
+            return (
+                poisoned(result) if plain and result.layout is torch.strided and not result.dtype.is_complex else result
+            )
 
     return Poison()
 

@@ -46,30 +46,34 @@ def describe(where: str, problem: dict[str, Any], max_elements: int | None = Non
 def shrunk(where: str, problem: Mapping[str, Any], max_elements: int | None = None) -> CheckedProblem:
     """Return a problem with at most `max_elements` elements of input, if there is a smaller one of its kind."""
     case, _ = opened(where)
-    made = cases.Problem(problem)
-    arrays = _arrays(case, made)
+    smaller_problem = cases.Problem(problem)
+    arrays = _arrays(case, smaller_problem)
     asked = _elements(arrays)
     fixed: set[str] = set()
     while max_elements and _elements(arrays) > max_elements:
-        sizes = {name: value for name, value in made.items() if _is_size(value) and value > 1 and name not in fixed}
+        sizes = {
+            name: value
+            for name, value in smaller_problem.items()
+            if _is_size(value) and value > 1 and name not in fixed
+        }
         if not sizes:
             break
         name = max(sizes, key=lambda each: sizes[each])
-        tried = cases.Problem(made | {name: _halved(sizes[name])})
+        tried = cases.Problem(smaller_problem | {name: _halved(sizes[name])})
         smaller = _possible(case, tried)
         if smaller is None or _elements(smaller) >= _elements(arrays):
             fixed.add(name)
         else:
-            made = tried
+            smaller_problem = tried
             arrays = smaller
     shapes = [x.shape for x in arrays]
     extents = []
-    for name, value in made.items():
-        other = _possible(case, cases.Problem(made | {name: value + 1})) if _is_size(value) else None
+    for name, value in smaller_problem.items():
+        other = _possible(case, cases.Problem(smaller_problem | {name: value + 1})) if _is_size(value) else None
         if other is not None and [x.shape for x in other] != shapes:
             extents.append(name)
     text = [f"{input_arrays.dtype_name(x)} {'x'.join(map(str, x.shape)) or 'scalar'}" for x in arrays]
-    return CheckedProblem(dict(made), extents, _elements(arrays), asked, text)
+    return CheckedProblem(dict(smaller_problem), extents, _elements(arrays), asked, text)
 
 
 def _halved(size: int) -> int:
@@ -190,7 +194,7 @@ class _Trial:
     def call(self) -> list[Any]:
         """Run the kernel and return its outputs."""
         self.running = True
-        with cheating.Watch() as self.watch, input_arrays.poisoned_memory() as self.made:
+        with cheating.Watch() as self.watch, input_arrays.poisoned_memory() as self.poisoned:
             result = self.case.kernel(*self.inputs, config=self.check.config, problem=self.problem)
         self._synchronize()
         self.running = False
@@ -206,14 +210,14 @@ class _Trial:
         if result is None and self.case.mutates:
             changed = [x for number, x in enumerate(inputs) if cheating.mutated(self.case, number)]
             return [x for x in changed if contracts.is_array(x)]
-        found = list(result.values()) if isinstance(result, Mapping) else result
-        found = list(found) if isinstance(found, (list, tuple)) else [found]
-        if not found or not all(map(contracts.is_array, found)):
+        outputs = list(result.values()) if isinstance(result, Mapping) else result
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        if not outputs or not all(map(contracts.is_array, outputs)):
             nothing = "None (return the output, or declare what it `mutates`)"
             what = nothing if result is None else contracts.short(result)
             message = f"{name} returns an array, or a tuple or dict of them, not {what}"
             raise ContractError(message, self.case.file, contracts.line_of(self.case.file, name))
-        return found
+        return outputs
 
     def _run_kernel(self, *inputs: Any) -> list[Any]:
         return self._outputs(
@@ -225,19 +229,19 @@ class _Trial:
 
     def complaints(self, outputs: Sequence[Any]) -> Result | None:
         """Return the first check against self-deception that a call failed."""
-        found = self.watch.complaints(self.case) | cheating.of_outputs(self.case, self.inputs, outputs)
+        by_rule = self.watch.complaints(self.case) | cheating.of_outputs(self.case, self.inputs, outputs)
         for number, zone in enumerate(self.zones):
             if zone is None:
                 continue
             if not cheating.mutated(self.case, number) and not zone.unchanged():
                 where = "bytes around it" if zone.spilled() else "its contents"
-                found.setdefault("inputs-unchanged", f"the kernel changed input {number}: {where}")
+                by_rule.setdefault("inputs-unchanged", f"the kernel changed input {number}: {where}")
             elif zone.spilled():
                 return self.wrong(f"the kernel wrote outside input {number}, which it may change")
-        if any(zone.spilled() for zone in self.made):
+        if any(zone.spilled() for zone in self.poisoned):
             where = "bytes before, after or between the elements of an output"
             return self.wrong(f"the kernel wrote outside memory it was given: {where}")
-        return next((self.cheat(name, seen) for name, seen in found.items()), None)
+        return next((self.cheat(name, seen) for name, seen in by_rule.items()), None)
 
     def wrong(self, message: str) -> Result:
         """Return that results are wrong, and how."""

@@ -56,9 +56,9 @@ def judge(got: Any, reference: Any, oracle: Any, tolerance: Any = None, exact: b
             return Judgement(wrong, _largest(xp, xp.abs(mine - theirs)), 0.0, "exact")
         if isinstance(tolerance, Mapping) and "factor" not in tolerance:
             return _by_tolerance(xp, mine, theirs, **tolerance)
-        wanted = input_arrays.rounded(truth, reference)
-        if exact and bool((truth == xp.round(truth)).all()) and bool((wanted == theirs).all()):
-            return Judgement(mine != wanted, _largest(xp, xp.abs(mine - wanted)), 0.0, "exact")
+        expected = input_arrays.rounded(truth, reference)
+        if exact and bool((truth == xp.round(truth)).all()) and bool((expected == theirs).all()):
+            return Judgement(mine != expected, _largest(xp, xp.abs(mine - expected)), 0.0, "exact")
         factor = tolerance["factor"] if isinstance(tolerance, Mapping) else FACTOR
         return _by_model(xp, mine, theirs, truth, factor, input_arrays.roundoff(reference), _is_fp64(oracle))
 
@@ -77,13 +77,13 @@ def _by_tolerance(xp: Any, mine: Any, theirs: Any, rtol: float = 0.0, atol: floa
 
 def _by_model(xp: Any, mine: Any, theirs: Any, truth: Any, factor: float, roundoff: float, is_fp64: bool) -> Judgement:
     same = (xp.isnan(mine) & xp.isnan(theirs)) | (mine == theirs)  # NaN equals NaN, infinities of one sign are equal
-    known = xp.isfinite(theirs) & xp.isfinite(truth)
-    some = truth[known]
+    finite = xp.isfinite(theirs) & xp.isfinite(truth)
+    some = truth[finite]
     scale = xp.abs(truth) + (xp.sqrt(xp.mean(some * some)) if 0 not in some.shape else 1.0)
     none = xp.zeros_like(truth)
     # 0/0, if all values are zero, is no error.
     mine_off, theirs_off = (
-        xp.where(known & (each != truth), xp.abs(each - truth), none) / xp.where(scale == 0, scale + 1, scale)
+        xp.where(finite & (each != truth), xp.abs(each - truth), none) / xp.where(scale == 0, scale + 1, scale)
         for each in (mine, theirs)
     )
     notes: list[str] = []
@@ -92,7 +92,7 @@ def _by_model(xp: Any, mine: Any, theirs: Any, truth: Any, factor: float, roundo
         bound += 64 * 2.0**-24
         narrow = "the reference rounds to a narrower type itself, so it is not an fp64 oracle"
         notes.append(f"{narrow}: define oracle_fn for a tight bound")
-    wrong = xp.where(known, ~(mine_off <= bound), ~same)
+    wrong = xp.where(finite, ~(mine_off <= bound), ~same)
     error = _largest(xp, xp.where(xp.isfinite(mine), mine_off, none))
     return Judgement(wrong, error, bound, f"{factor:g} times the reference's error against fp64", notes)
 
@@ -137,7 +137,7 @@ def _number(value: Any) -> float | int | bool | str:
 def _where(wrong: np.ndarray, tile: tuple[int, ...] | None) -> list[str]:
     """Describe the wrong elements as rows, columns, blocks or every n-th: whatever says it shortest."""
     shape = wrong.shape
-    found = []
+    places = []
     if wrong.all():
         return ["all elements"]
     names = _mode_names(len(shape))
@@ -151,10 +151,10 @@ def _where(wrong: np.ndarray, tile: tuple[int, ...] | None) -> list[str]:
         if not shown:
             continue
         text = f"{'whole ' if whole else ''}{name}{'s' if len(hit) > 1 else ''} {shown}"
-        found.append(text)
+        places.append(text)
     if len(shape) >= 2 and tile and len(tile) >= 2:
-        found += _tiles(wrong, tile)
-    return found or ["scattered over all of it"]
+        places += _tiles(wrong, tile)
+    return places or ["scattered over all of it"]
 
 
 def _mode_names(rank: int) -> list[str]:
@@ -207,41 +207,41 @@ def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
     """Describe what the wrong values have in common."""
     got = mine[wrong].astype(np.float64)
     want = theirs[wrong].astype(np.float64)
-    found: list[str] = []
+    observations: list[str] = []
     with np.errstate(all="ignore"):
         missing = np.isnan(got) & ~np.isnan(want)
         if missing.any():
             which = "all of them" if missing.all() else f"{int(missing.sum())} of them"
             why = "never written (memory was NaN before the call), or computed from such"
-            found.append(f"{which} are NaN where a number is expected: {why}")
+            observations.append(f"{which} are NaN where a number is expected: {why}")
         swallowed = np.isnan(want) & ~np.isnan(got)
         if swallowed.any():
             why = "a comparison with NaN is false, so `where` and `max` drop it"
-            found.append(f"{int(swallowed.sum())} should be NaN and are not: {why}")
+            observations.append(f"{int(swallowed.sum())} should be NaN and are not: {why}")
         endless = np.isinf(got) & np.isfinite(want)
         if endless.any():
-            found.append(f"{int(endless.sum())} are infinite: an overflow of the type?")
+            observations.append(f"{int(endless.sum())} are infinite: an overflow of the type?")
         real = np.isfinite(got) & np.isfinite(want)
         got = got[real]
         want = want[real]
         if got.size < 2 or got.size < 0.5 * wrong.sum():
-            return found
+            return observations
         if not got.any():
-            found.append("they are 0")
+            observations.append("they are 0")
         elif np.allclose(got, -want, rtol=1e-2, atol=0):
-            found.append("they have the other sign")
+            observations.append("they have the other sign")
         else:
             ratio = got / want
             middle = float(np.median(ratio))
             if np.isfinite(middle) and abs(middle - 1) > 0.01 and np.allclose(ratio, middle, rtol=1e-2):
-                found.append(f"they are {middle:.4g} times what is expected")
+                observations.append(f"they are {middle:.4g} times what is expected")
             else:
-                found += _moved(mine, theirs, wrong)
+                observations += _moved(mine, theirs, wrong)
         relative = np.abs(got - want) / (np.abs(want) + np.sqrt(np.mean(np.square(want))))
-        if not found and wrong.mean() > 0.05 and np.median(relative) < 2.0**-4:
+        if not observations and wrong.mean() > 0.05 and np.median(relative) < 2.0**-4:
             size = f"{np.median(relative):.1e} of their size"
-            found.append(f"many are off by little, {size}: an accumulator of too narrow a type?")
-    return found
+            observations.append(f"many are off by little, {size}: an accumulator of too narrow a type?")
+    return observations
 
 
 def _moved(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:

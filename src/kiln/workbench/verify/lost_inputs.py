@@ -23,12 +23,12 @@ def lost(
     inputs: Sequence[Any], kernel: Callable[..., Sequence[Any]], reference: Callable[..., Sequence[Any]]
 ) -> list[str]:
     """Describe the columns of matrices that are lost; nothing if all of them count, or none."""
-    found: list[str] = []
+    messages: list[str] = []
     until = time.monotonic() + SECONDS
     for number, x in enumerate(inputs):
         if input_arrays.is_floating(x) and len(x.shape) == 2 and min(x.shape) > 1:
-            found += _of_input(inputs, number, kernel, reference, until)
-    return found
+            messages += _of_input(inputs, number, kernel, reference, until)
+    return messages
 
 
 def _of_input(inputs: Sequence[Any], number: int, kernel: Any, reference: Any, until: float) -> list[str]:

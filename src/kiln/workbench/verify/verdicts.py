@@ -42,7 +42,7 @@ class Verdict(notebook.Shown):
 
     def lines(self) -> list[tuple[str, str, str]]:
         """Return kind, status and details of each kind of check; a heading line begins each problem."""
-        found: list[tuple[str, str, str]] = []
+        lines_: list[tuple[str, str, str]] = []
         for asked, checked in self.problems:
             same = [other for other, each in self.problems if each.problem == checked.problem]
             if asked is not same[0]:
@@ -53,7 +53,7 @@ class Verdict(notebook.Shown):
             shrunk = f" (made smaller from {before}; {whole})" if dict(asked) != checked.problem else ""
             if len(same) > 1:
                 shrunk = f" ({len(same)} problems, made smaller)"
-            found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(checked.inputs)}; {self.where}"))
+            lines_.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(checked.inputs)}; {self.where}"))
             mine = [check for check in self.checks if check.base == checked.problem]
             rows: dict[Any, list[Any]] = {}
             for kind in KINDS:
@@ -64,8 +64,8 @@ class Verdict(notebook.Shown):
                     alike = kind if failed is None or failed.output else first_line(failed.message)
                     rows.setdefault(alike, [kind, *_summary(of_kind)]).append(kind)
             for kind, status, text, _, *others in rows.values():
-                found.append((kind, status, f"{text}; the same for {', '.join(others)}" if others else text))
-        return found
+                lines_.append((kind, status, f"{text}; the same for {', '.join(others)}" if others else text))
+        return lines_
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""

@@ -125,12 +125,12 @@ class _TmemOp(CopyOp):
 
     def _check_repeat(self, repeat: Any, least: int = 1) -> Repetition:
         most = _REGISTERS // self.shape.registers
-        found = Repetition(repeat) if isinstance(repeat, int) and repeat in _POWERS else repeat
-        if not isinstance(found, Repetition) or not least <= found.value <= most:
+        repetition = Repetition(repeat) if isinstance(repeat, int) and repeat in _POWERS else repeat
+        if not isinstance(repetition, Repetition) or not least <= repetition.value <= most:
             raise type_error(
                 f"repeat of {type(self).__name__} is {repeat!r}", f"Repetition.x{least} to Repetition.x{most}"
             )
-        return found
+        return repetition
 
     def registers_layout(self) -> Layout:
         """Return (thread, bit) -> bit of the data, which is ordered by lanes, and by columns inside a lane."""
@@ -341,13 +341,13 @@ class TmemCopyTrait(CopyTrait):
         held = size(self.memory_side[1])
         values = self.op.shape.registers * self.op.repeat.value * 32 // element_bits(self.value_type)
         for what, tensor in (("tensor memory", memory_tensor), ("registers", registers)):
-            found = element_bits(tensor.element_type)
-            wanted = element_bits(self.value_type)
-            if found != wanted:
+            bits = element_bits(tensor.element_type)
+            expected = element_bits(self.value_type)
+            if bits != expected:
                 raise type_error(
                     f"a copy with {name} of {self.value_type.__name__} has a tensor in {what} of "
                     f"{tensor.element_type.__name__}",
-                    f"an atom of the type of the elements, or elements of {wanted} bits",
+                    f"an atom of the type of the elements, or elements of {expected} bits",
                 )
         count = calls(registers, values, "the registers")
         of_thread = size(memory_tensor.shape) == count * values
@@ -376,18 +376,18 @@ class TmemCopyTrait(CopyTrait):
             registers.store(number, self._values(words, registers))
 
     def _values(self, words: ir.Value, registers: Registers) -> ir.Value:
-        wanted = registers.pointer.dtype.vector_type(registers.values)
-        return words if words.type == wanted else tracing.emit_value("vector.bitcast", wanted, (words,))
+        type_ = registers.pointer.dtype.vector_type(registers.values)
+        return words if words.type == type_ else tracing.emit_value("vector.bitcast", type_, (words,))
 
     def _store(self, src: Any, dst: Any) -> None:
         kernel_only(f"a copy with {type(self.op).__name__}")
         addresses, registers = self._calls(dst, src)
-        wanted = Int32.vector_type(self.op.shape.registers * self.op.repeat.value)
+        type_ = Int32.vector_type(self.op.shape.registers * self.op.repeat.value)
         for number, address in enumerate(addresses):
             value = registers.load(number)
             if not isinstance(value.type, ir.VectorType):
                 value = tracing.emit_value("vector.from_elements", registers.pointer.dtype.vector_type(1), (value,))
-            words = value if value.type == wanted else tracing.emit_value("vector.bitcast", wanted, (value,))
+            words = value if value.type == type_ else tracing.emit_value("vector.bitcast", type_, (value,))
             nvgpu.tcgen05.tcgen05_st(address, words, **self._instruction(), unpack=self.op.packed or None)
 
 

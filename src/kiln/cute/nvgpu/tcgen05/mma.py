@@ -143,29 +143,29 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
                 copy.disable_output_lane = self._lane_masks(value)
             else:
                 own = self._pointers or (_LANES,)
-                known = ", ".join(f"tcgen05.Field.{each.upper()}" for each in (*_FLAGS, *own))
-                raise type_error(f"{type(self.op).__name__} has no field {name!r}", known)
+                field_names = ", ".join(f"tcgen05.Field.{each.upper()}" for each in (*_FLAGS, *own))
+                raise type_error(f"{type(self.op).__name__} has no field {name!r}", field_names)
         return copy
 
     def _lane_masks(self, value: Any) -> tuple[Any, ...] | None:
         """Return the masks of rows of D that are not written, 32 rows each."""
-        wanted = 4 * self.op.cta_group.value
+        expected = 4 * self.op.cta_group.value
         if value is None:
             return None
         masks = tuple(value) if isinstance(value, (tuple, list)) else ()
-        if len(masks) != wanted:
+        if len(masks) != expected:
             raise type_error(
                 f"tcgen05.Field.DISABLE_OUTPUT_LANE is set to {value}",
-                f"{wanted} masks of 32 rows of D, whose set bits are rows that are not written",
+                f"{expected} masks of 32 rows of D, whose set bits are rows that are not written",
             )
         return tuple(Int32(mask - (1 << 32) if isinstance(mask, int) and mask >> 31 else mask) for mask in masks)
 
     def _scales(self, name: str, value: Any) -> Pointer:
-        wanted = self.op.sf_dtype  # pyright: ignore[reportAttributeAccessIssue]
-        if not isinstance(value, Pointer) or value.memspace is not AddressSpace.tmem or value.dtype is not wanted:
+        dtype = self.op.sf_dtype  # pyright: ignore[reportAttributeAccessIssue]
+        if not isinstance(value, Pointer) or value.memspace is not AddressSpace.tmem or value.dtype is not dtype:
             raise type_error(
                 f"tcgen05.Field.{name.upper()} is set to {value}",
-                f"a pointer to {wanted.__name__} in tensor memory: the iterator of a tensor of scale factors",
+                f"a pointer to {dtype.__name__} in tensor memory: the iterator of a tensor of scale factors",
             )
         return value
 
@@ -179,10 +179,10 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
 
     def _pointer(self, name: str) -> Pointer:
         """Return a field as it crosses regions: of no known alignment, whatever it is set to inside."""
-        found = getattr(self, name)
-        if found is None:
-            found = pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
-        return found.with_alignment(1)
+        pointer = getattr(self, name)
+        if pointer is None:
+            pointer = pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
+        return pointer.with_alignment(1)
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> Tcgen05MmaTrait:
         if not values:
@@ -213,13 +213,13 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         return self.op.a_major_mode if operand == "A" else self.op.b_major_mode
 
     def _check_type(self, operand: str, dtype: Any) -> None:
-        wanted = self.types[operand]
-        if dtype is wanted or (wanted is TFloat32 and dtype is Float32):  # the hardware ignores the lowest bits
+        declared = self.types[operand]
+        if dtype is declared or (declared is TFloat32 and dtype is Float32):  # the hardware ignores the lowest bits
             return
-        if wanted.width < 8 and dtype in (Int8, Uint8):  # elements of 4 or 6 bits as bytes
+        if declared.width < 8 and dtype in (Int8, Uint8):  # elements of 4 or 6 bits as bytes
             return
         raise type_error(
-            f"{type(self.op).__name__} takes {wanted.__name__} elements of {operand}, got {dtype.__name__}",
+            f"{type(self.op).__name__} takes {declared.__name__} elements of {operand}, got {dtype.__name__}",
             "make the operation for the type of the operands, or convert them with .to(T)",
         )
 
@@ -289,7 +289,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
 
     def _scales_of(self, sfa: Any, sfb: Any, of_a: tuple[int, ...], of_b: tuple[int, ...]) -> list[tuple[Any, Any]]:
         """Return the address and the byte of the scale factors of A and of B in one MMA."""
-        found = []
+        addresses = []
         for name, tensor, at in (("sfa", sfa, of_a), ("sfb", sfb, of_b)):
             if tensor is not None:
                 pointer = tensor._iterator.moved(_offset(tensor, at))
@@ -300,8 +300,8 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
                     f"{type(self.op).__name__} has no scale factors of {name[-1].upper()}",
                     f"tiled_mma.set(tcgen05.Field.{name.upper()}, tensor.iterator), or [operand, scale factors] in gemm",
                 )
-            found.append(pointer.tmem_address())
-        return found
+            addresses.append(pointer.tmem_address())
+        return addresses
 
     def _descriptor(self, scales: Any) -> ir.Value:
         """Return the instruction descriptor; fields that are known at run time only are added to it."""
@@ -429,8 +429,8 @@ class MmaOp(atoms.MmaOp):
                 raise type_error(f"{what} of {name} is {value!r}", names)
         for what, dtype in (("a_dtype", a_dtype), ("b_dtype", b_dtype)):
             if dtype not in self._TYPES:
-                known = ", ".join(t.__name__ for t in self._TYPES)
-                raise type_error(f"{what} of {name} is {type_text(dtype)}", f"one of {known}")
+                types = ", ".join(t.__name__ for t in self._TYPES)
+                raise type_error(f"{what} of {name} is {type_text(dtype)}", f"one of {types}")
         if a_src is OperandSource.TMEM and a_major_mode is not OperandMajorMode.K:
             raise type_error(
                 f"a_major_mode of {name} is {a_major_mode.name} and a_src is TMEM", "A in tensor memory is K-major"

@@ -68,12 +68,12 @@ def operand_layout(op: Any, shape: Any) -> Layout:
     return _with_rest(first, shape, k)
 
 
-def _check_first(shape: Any, wanted: tuple[int, int], operand: str, op: Any) -> None:
+def _check_first(shape: Any, expected: tuple[int, int], operand: str, op: Any) -> None:
     first = shape[0] if isinstance(shape, tuple) else shape
-    if not isinstance(first, tuple) or tuple(product(x) for x in first) != wanted:
+    if not isinstance(first, tuple) or tuple(product(x) for x in first) != expected:
         raise type_error(
             f"make_fragment_{operand} of {type(op).__name__} takes the shape {pretty_str(shape)}",
-            f"mode 0 is {pretty_str(wanted)}, as in what partition_shape_{operand} returns",
+            f"mode 0 is {pretty_str(expected)}, as in what partition_shape_{operand} returns",
         )
 
 

@@ -96,10 +96,10 @@ class WarpMmaTrait(RegisterMmaTrait):
         super().__init__(shape_mnk, make_layout(32), layouts, (left, right, c))
 
     def _takes(self, operand: str, dtype: Any) -> bool:
-        wanted = self.types[operand]
-        if wanted is Int8 and self.names["AB".index(operand)] not in ("s8", "u8"):  # bytes with narrow floats
+        declared = self.types[operand]
+        if declared is Int8 and self.names["AB".index(operand)] not in ("s8", "u8"):  # bytes with narrow floats
             return element_bits(dtype) == 8
-        return dtype is wanted or (wanted is TFloat32 and dtype is Float32)  # the hardware ignores the lowest bits
+        return dtype is declared or (declared is TFloat32 and dtype is Float32)  # the hardware ignores the lowest bits
 
     def make_fragment(self, operand: str, of: Any) -> Any:
         if isinstance(of, TracedTensor) and operand != "C" and self._takes(operand, of.element_type):
@@ -110,10 +110,10 @@ class WarpMmaTrait(RegisterMmaTrait):
         if not (
             tensor.element_type is self.types["C"] if operand == "C" else self._takes(operand, tensor.element_type)
         ):
-            wanted = self.types[operand].__name__
-            found = tensor.element_type.__name__
+            declared = self.types[operand].__name__
+            dtype = tensor.element_type.__name__
             raise type_error(
-                f"the MMA takes {wanted} elements of {operand}, got {found}",
+                f"the MMA takes {declared} elements of {operand}, got {dtype}",
                 f"make_fragment_{operand} makes what it takes; convert with .to(T)",
             )
         return super().pointer_to(operand, tensor)
@@ -145,10 +145,10 @@ class WarpMmaOp(MmaOp):
         shape_mnk = tuple(shape_mnk) if isinstance(shape_mnk, (tuple, list)) else shape_mnk
         for dtype in (a_dtype, b_dtype):
             if dtype not in self._INPUTS or acc_dtype not in _accumulators(dtype):
-                known = [f"{a.__name__} with {c.__name__}" for a in self._INPUTS for c in _accumulators(a)]
+                combinations = [f"{a.__name__} with {c.__name__}" for a in self._INPUTS for c in _accumulators(a)]
                 raise type_error(
                     f"{name} does not accumulate {type_text(dtype)} in {type_text(acc_dtype)}",
-                    f"the hardware has {', '.join(known)}",
+                    f"the hardware has {', '.join(combinations)}",
                 )
         a, b, acc = (PTX_NAMES[dtype] for dtype in (a_dtype, b_dtype, acc_dtype))
         if mma_shapes.find("mma.sync", shape_mnk, a, b, acc, kind=mma_shapes.warp_kind(a, b)) is None:
@@ -270,20 +270,20 @@ class BlockScaledTrait(WarpMmaTrait):
 
     def _scales(self, operand: str, tensor: Any) -> Registers:
         tensor = memory(tensor, f"SF{operand}", AddressSpace.rmem)
-        wanted = self.op.sf_type
+        dtype = self.op.sf_type
         depth = self.shape_mnk[2]
         vector = self.op.sf_vec_size
-        if tensor.element_type is not wanted:
-            raise type_error(f"SF{operand} has elements of {tensor.element_type.__name__}", f"{wanted.__name__}")
-        found = word_registers(tensor._iterator, tensor._layout, depth)
-        shared = [found.offsets[n : n + vector] for n in range(0, len(found.offsets), vector)]
-        if len(found.offsets) % depth or any(len(set(offsets)) > 1 for offsets in shared):
+        if tensor.element_type is not dtype:
+            raise type_error(f"SF{operand} has elements of {tensor.element_type.__name__}", f"{dtype.__name__}")
+        registers = word_registers(tensor._iterator, tensor._layout, depth)
+        shared = [registers.offsets[n : n + vector] for n in range(0, len(registers.offsets), vector)]
+        if len(registers.offsets) % depth or any(len(set(offsets)) > 1 for offsets in shared):
             raise type_error(
                 f"SF{operand} has the layout {pretty_str(tensor.shape)}:{pretty_str(tensor.stride)}",
                 f"mode 0 counts the {depth} elements along K, {vector} of which share a scale factor: "
                 f"utils.blackwell_helpers.partition_fragment_SF{operand} makes it",
             )
-        return found.every(vector)
+        return registers.every(vector)
 
     def load(self, operand: str, registers: Any, call: int) -> Any:
         """Return the registers of a call, for A and B with the word of its scale factors."""
@@ -316,15 +316,15 @@ class MmaSM120BlockScaledOp(MmaOp):
 
     def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, sf_type: Any) -> None:
         name = type(self).__name__
-        for what, value, known in (
+        for what, value, types in (
             ("a_dtype", a_dtype, self._INPUTS),
             ("b_dtype", b_dtype, self._INPUTS),
             ("acc_dtype", acc_dtype, (Float32,)),
             ("sf_type", sf_type, self._SCALE_TYPES),
         ):
-            if value not in known:
+            if value not in types:
                 raise type_error(
-                    f"{what} of {name} is {type_text(value)}", f"it is {' or '.join(t.__name__ for t in known)}"
+                    f"{what} of {name} is {type_text(value)}", f"it is {' or '.join(t.__name__ for t in types)}"
                 )
         self.a_dtype = a_dtype
         self.b_dtype = b_dtype

@@ -54,7 +54,7 @@ def query_cancel(x: Expander, op: AnyOp, b: Builder, response: ir.Value) -> ir.V
 def is_canceled(x: Expander, op: AnyOp, b: Builder, word: ir.Value) -> ir.Value:
     """Return whether the last word of an answer says yes; a thread that has read a no must not request again."""
     frame = x.frame_of(op)
-    found = b.compare("ne", word, 0)
+    is_hit = b.compare("ne", word, 0)
     none = b.if_(b.compare("eq", word, 0))
     Fields(none, frame, FrameHeader).store("refused", 1)
-    return found
+    return is_hit

@@ -64,13 +64,13 @@ def atomic_rmw(
         raw = b.value("arith.bitcast", bits, (value,))
         old = b.value("llvm.atomicrmw", bits, (pointer, raw), {**attributes, "bin_op": int_attr(int_type(64), 0)})
         return b.value("arith.bitcast", value.type, (old,))
-    known = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
-    if kind not in known:
+    atomics = _FLOAT_ATOMICS if _is_float(value.type) else _ATOMICS
+    if kind not in atomics:
         raise report_at(op.location, DSLNotImplemented, f"atomic {kind} of {value.type}")
     if isinstance(getattr(value.type, "element_type", value.type), ir.BF16Type):
         return _bf16_rmw(b, kind, pointer, value)
     return b.value(
-        "llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": int_attr(int_type(64), known[kind])}
+        "llvm.atomicrmw", value.type, (pointer, value), {**attributes, "bin_op": int_attr(int_type(64), atomics[kind])}
     )
 
 
@@ -114,8 +114,8 @@ def _bf16_rmw(b: Builder, kind: str, pointer: ir.Value, value: ir.Value) -> ir.V
         old = c.value("llvm.load", bits, (pointer,), ordered)
         wide = c.binary(operation, widen_bf16(c, _bitcast(c, old, value.type)), widen_bf16(c, value))
         changed = _compare_exchange(c, pointer, old, _bitcast(c, round_to_bf16(c, wide), bits))
-        found = c.extract(changed, bits, 0)
-        return c.compare("ne", found, old), found
+        current = c.extract(changed, bits, 0)
+        return c.compare("ne", current, old), current
 
     return _bitcast(b, b.repeat(exchange, bits), value.type)
 
@@ -184,10 +184,10 @@ def ordered_load(
         x.module.counter.access(x, op, b, space, pointer, value_bytes(carrier), value_bytes(carrier), "ld")
     pointer = hooks_of(x, op).ordered(b, pointer, carrier, modifiers, stores=False)
     attributes = _access(carrier, modifiers, _ACQUIRE)
-    made = b.value("llvm.load", carrier, (pointer,), attributes)
+    loaded = b.value("llvm.load", carrier, (pointer,), attributes)
     if "acquire" in modifiers and "ordering" not in attributes:  # x86-64 would keep the order anyway, aarch64 would not
         b.op("llvm.fence", (), (), {"ordering": int_attr(int_type(64), _ACQUIRE)})
-    return from_carrier(b, made, type_)
+    return from_carrier(b, loaded, type_)
 
 
 @HANDLERS.expands(nvgpu.memory.OrderedLoad, types=True)

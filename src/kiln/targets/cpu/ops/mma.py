@@ -71,8 +71,8 @@ def _outlined(x: Expander, name: str, body: Callable[[Builder, ir.Value], None])
         return
     x.module.declared.add(name)
     x.module.outlined.add(name)
-    made = function(x.module.module, name, [ptr_type()], [])
-    entry = made.regions[0].blocks[0]
+    outlined = function(x.module.module, name, [ptr_type()], [])
+    entry = outlined.regions[0].blocks[0]
     b = Builder(ir.InsertionPoint(entry), ir.Location.unknown(context()))
     body(b, entry.arguments[0])
     b.op("func.return", (), ())
@@ -461,8 +461,8 @@ def _element(b: Builder, memory: ir.Value, number: ir.Value, bits: int) -> ir.Va
     first = b.byte_gep(memory, b.binary("shrui", place, 3))
     low, high = (b.value("arith.extui", i32, (b.load(i8, b.byte_gep(first, n)),)) for n in range(2))
     both = b.binary("ori", low, b.binary("shli", high, 8))
-    wanted = b.binary("andi", b.binary("shrui", both, b.binary("andi", place, 7)), (1 << bits) - 1)
-    return b.value("arith.trunci", i8, (wanted,))
+    element = b.binary("andi", b.binary("shrui", both, b.binary("andi", place, 7)), (1 << bits) - 1)
+    return b.value("arith.trunci", i8, (element,))
 
 
 def _rows(x: Expander, op: ir.Operation, b: Builder, address: ir.Value, lanes: int, stores: bool) -> ir.Value:
@@ -489,9 +489,11 @@ def load_matrices(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, 
     meeting = meet(x, op, b, kind.name, b.i32(-1), [(pointer, _POINTER_AT)])
     first = once_for_warp(x, op, b, kind.name, meeting)
     first.call(movement, [], [meeting.inside(first).at("payload")])
-    made = b.load(_vector(kind.registers, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4)
+    registers = b.load(
+        _vector(kind.registers, int_type(32)), b.byte_gep(slot(b, meeting, lane_of(x, b)), _REGISTERS_AT), 4
+    )
     leave(b, meeting)
-    return made
+    return registers
 
 
 def store_matrices(
@@ -513,16 +515,16 @@ def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Val
     i16 = int_type(16)
     g = b.binary("shrui", lane, 2)
     t = b.binary("andi", lane, 3)
-    made = b.i32(0)
+    rows = b.i32(0)
     for half in range(2):
         # element (g, 2 t + half) of the transpose: row 2 t + half, column g
         row = b.binary("addi", b.binary("muli", t, 2), half)
         holder = b.binary("addi", b.binary("muli", row, 4), b.binary("shrui", g, 1))
         part = b.gep(slot(b, meeting, holder), i16, b.binary("andi", g, 1))
         wide = b.value("arith.extui", int_type(32), (b.load(i16, part),))
-        made = b.binary("ori", made, b.binary("shli", wide, 16 * half))
+        rows = b.binary("ori", rows, b.binary("shli", wide, 16 * half))
     leave(b, meeting)
-    return made
+    return rows
 
 
 @HANDLERS.expands(nvgpu.mma.LdMatrix, nvgpu.mma.LdMatrixBytes)

@@ -155,9 +155,9 @@ def _fold(
     inside = each.if_(each.compare("ne", bit, 0))
     value = inside.load(type_, slot(inside, meeting, lane))
     inside.store(combine(inside, inside.load(type_, result), value, lane), result)
-    made = b.load(type_, meeting.at("result"))
+    folded = b.load(type_, meeting.at("result"))
     leave(b, meeting)
-    return made
+    return folded
 
 
 @HANDLERS.calls(nvgpu.warp.Vote, "kind", "predicate", "mask")

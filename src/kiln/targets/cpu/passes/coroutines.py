@@ -108,8 +108,8 @@ class _Machine(FrameBuilder):
     def _move_allocas(self, dispatch: ir.Block) -> None:
         """Move stack memory to the frame."""
         for block in list(self.region.blocks)[1:]:
-            for found in list(block.operations):
-                op = found.operation
+            for operation in list(block.operations):
+                op = operation.operation
                 if op.name != "llvm.alloca":
                     continue
                 element = op.attributes["elem_type"].value  # pyright: ignore[reportAttributeAccessIssue]
@@ -181,8 +181,8 @@ class _Machine(FrameBuilder):
         outside: set[ir.Value] = set(self.entry.arguments)
         for op in self.entry.operations:
             outside.update(op.operation.results)
-        for found in uses:
-            found -= outside
+        for live in uses:
+            live -= outside
         predecessors: list[list[int]] = [[] for _ in blocks]
         for i, targets in enumerate(successors):
             for t in targets:

@@ -70,8 +70,8 @@ def guarded_versions(module: ir.Module, kernel: ir.Operation, name: str, first_i
     guard.build(module, versions.guard, branch.operands[0])
     inside = kernel.clone(ir.InsertionPoint(module.body))
     inside.attributes["sym_name"] = ir.StringAttr.get(versions.inside, context())
-    found = list(inside.regions[0].blocks[0].operations)[position].operation
-    found.operands[0] = Builder(ir.InsertionPoint(found), found.location).const(int_type(1), 1)
+    version_check = list(inside.regions[0].blocks[0].operations)[position].operation
+    version_check.operands[0] = Builder(ir.InsertionPoint(version_check), version_check.location).const(int_type(1), 1)
     return versions
 
 
@@ -123,11 +123,11 @@ class _Guard:
         parts = [self.dims(operand) for operand in op.operands]
         if any(part is None for part in parts) or op.name not in _UNIFORM or len(op.regions):
             return None
-        known = [part for part in parts if part is not None]
-        union = frozenset[int]().union(*known)
+        dims = [part for part in parts if part is not None]
+        union = frozenset[int]().union(*dims)
         if not union or op.name in ("arith.addi", "arith.subi", "arith.extsi", "arith.extui", "arith.trunci"):
             return union
-        if op.name == "arith.muli" and not known[0] & known[1]:
+        if op.name == "arith.muli" and not dims[0] & dims[1]:
             return union
         return None
 
@@ -152,8 +152,8 @@ class _Guard:
 
     def build(self, module: ir.Module, name: str, condition: ir.Value) -> None:
         """Make the function: it takes the kernel's arguments."""
-        made = function(module, name, [a.type for a in self.arguments], [int_type(1)])
-        block = made.regions[0].blocks[0]
+        guard_function = function(module, name, [a.type for a in self.arguments], [int_type(1)])
+        block = guard_function.regions[0].blocks[0]
         self.b = Builder(ir.InsertionPoint(block), self.kernel.location)
         self.copies: dict[ir.Value, ir.Value] = dict(zip(self.arguments, block.arguments, strict=True))
         self.wide: dict[ir.Value, ir.Value] = {}
@@ -208,18 +208,18 @@ class _Guard:
             narrow = self._copy(value)
             if isinstance(narrow.type, ir.IndexType):
                 narrow = self.b.value("arith.index_cast", int_type(64), (narrow,))
-            made = self.b.value("arith.extsi", exact, (narrow,))
+            exact_value = self.b.value("arith.extsi", exact, (narrow,))
         else:
             op = value.owner.operation
             operands = [self._exact(operand) for operand in op.operands]
             if op.name in ("arith.addi", "arith.subi", "arith.muli"):
-                made = self.b.binary(op.name.removeprefix("arith."), *operands)
+                exact_value = self.b.binary(op.name.removeprefix("arith."), *operands)
             else:
-                made = operands[0]
+                exact_value = operands[0]
                 if op.name == "arith.extui":
-                    self._require(self.b.compare("sge", made, self.b.const(exact, 0)))
+                    self._require(self.b.compare("sge", exact_value, self.b.const(exact, 0)))
             limit = 1 << ((64 if isinstance(value.type, ir.IndexType) else value.type.width) - 1)
-            self._require(self.b.compare("slt", made, self.b.const(exact, limit)))
-            self._require(self.b.compare("sge", made, self.b.const(exact, -limit)))
-        self.wide[value] = made
-        return made
+            self._require(self.b.compare("slt", exact_value, self.b.const(exact, limit)))
+            self._require(self.b.compare("sge", exact_value, self.b.const(exact, -limit)))
+        self.wide[value] = exact_value
+        return exact_value

@@ -59,15 +59,15 @@ class _Run:
 
 def fuse(x: Expander, operations: Sequence[ir.Operation]) -> list[int]:
     """Replace runs of operations of a kernel, and return the positions of those that are left."""
-    wanted = set(operations)
+    candidates = set(operations)
     blocks = list(dict.fromkeys(op.block for op in operations))
     runs: list[_Run] = []
     for block in blocks:
-        for found in _find(block, wanted):
-            runs.append(_Run(found, len(runs)))
+        for group in _find(block, candidates):
+            runs.append(_Run(group, len(runs)))
     if not runs:
         return list(range(len(operations)))
-    fused = {op for run in runs for op in run.operations if op in wanted}
+    fused = {op for run in runs for op in run.operations if op in candidates}
     left = [position for position, op in enumerate(operations) if op not in fused]
     for run in runs:
         _place(run)
@@ -81,18 +81,18 @@ def fuse(x: Expander, operations: Sequence[ir.Operation]) -> list[int]:
     return left
 
 
-def _find(block: ir.Block, wanted: set[ir.Operation]) -> list[list[ir.Operation]]:
-    found: list[list[ir.Operation]] = []
+def _find(block: ir.Block, group: set[ir.Operation]) -> list[list[ir.Operation]]:
+    groups: list[list[ir.Operation]] = []
     current: list[ir.Operation] = []
     last = count = 0
 
     def close() -> None:
         if count > 1:
-            found.append(current[:last])
+            groups.append(current[:last])
 
     for view in block.operations:
         op = view.operation
-        if op in wanted:
+        if op in group:
             current.append(op)
             last = len(current)
             count = count + 1
@@ -104,7 +104,7 @@ def _find(block: ir.Block, wanted: set[ir.Operation]) -> list[list[ir.Operation]
             last = 0
             count = 0
     close()
-    return found
+    return groups
 
 
 def _may_come_between(op: ir.Operation) -> bool:
@@ -152,19 +152,19 @@ def _stages(run: _Run) -> list[tuple[list[ir.Operation], ir.Operation | None]]:
 
 def _place(run: _Run) -> None:
     """Give a place to the values that come from outside, are needed in a later stage, or after the run."""
-    made_in: dict[ir.Value, int] = {}
+    stages: dict[ir.Value, int] = {}
     for stage, (before, op) in enumerate(_stages(run)):
         for one in before:
-            made_in.update((result, stage) for result in one.results)
+            stages.update((result, stage) for result in one.results)
         if op is not None:
-            made_in.update((result, stage + 1) for result in op.results)
+            stages.update((result, stage + 1) for result in op.results)
     inside = set(run.operations)
     for stage, (before, op) in enumerate(_stages(run)):
         for one in (*before, *([op] if op is not None else [])):
             for operand in one.operands:
-                if not _is_constant(operand) and made_in.get(operand, -1) != stage:
+                if not _is_constant(operand) and stages.get(operand, -1) != stage:
                     _reserve(run, operand)
-    for value in made_in:
+    for value in stages:
         if any(use.owner.operation not in inside for use in value.uses):
             _reserve(run, value)
 
@@ -189,8 +189,8 @@ def _replace(x: Expander, run: _Run, area: ir.Value) -> None:
     first = run.operations[0]
     b = Builder(ir.InsertionPoint(first), first.location)
     inside = set(run.operations)
-    made = [value for op in run.operations for value in op.results]
-    own = set(made)
+    results = [value for op in run.operations for value in op.results]
+    own = set(results)
     for value, offset in run.offsets.items():
         if value not in own:
             b.store(to_carrier(b, value), b.byte_gep(area, offset), _alignment_of(value.type))
@@ -202,7 +202,7 @@ def _replace(x: Expander, run: _Run, area: ir.Value) -> None:
     _warp_function(x, run, name)
     once_for_all.call(name, [], arguments)
     leave(b, meeting)
-    for value in made:
+    for value in results:
         outside = [use for use in value.uses if use.owner.operation not in inside]
         if not outside:
             continue
@@ -256,23 +256,25 @@ def _lane_loop(
     offset = c.binary("muli", lane, PAYLOAD)
     area = c.load(ptr_type(), c.byte_gep(payload, offset))
     slot = c.byte_gep(slots, offset)
-    known: dict[ir.Value, ir.Value] = {}
+    values: dict[ir.Value, ir.Value] = {}
 
     def get(value: ir.Value) -> ir.Value:
-        if value not in known:
+        if value not in values:
             if _is_constant(value):
-                known[value] = value.owner.operation.clone(c.point).results[0]  # pyright: ignore[reportAttributeAccessIssue]
+                values[value] = value.owner.operation.clone(c.point).results[0]  # pyright: ignore[reportAttributeAccessIssue]
             else:
-                known[value] = _load(c, area, run.offsets[value], value.type)
-        return known[value]
+                values[value] = _load(c, area, run.offsets[value], value.type)
+        return values[value]
 
     def keep(value: ir.Value) -> None:
         if value in run.offsets:
-            c.store(to_carrier(c, known[value]), c.byte_gep(area, run.offsets[value]), _alignment_of(value.type))
+            c.store(to_carrier(c, values[value]), c.byte_gep(area, run.offsets[value]), _alignment_of(value.type))
 
     if previous is not None:
         for result in previous.results:
-            known[result] = c.load(result.type, c.byte_gep(slot, mma.result_at(OPERATIONS[previous.name](previous))), 4)
+            values[result] = c.load(
+                result.type, c.byte_gep(slot, mma.result_at(OPERATIONS[previous.name](previous))), 4
+            )
             keep(result)
     for one in before:
         operands = [get(operand) for operand in one.operands]
@@ -280,7 +282,7 @@ def _lane_loop(
         for number, operand in enumerate(operands):
             copy.operands[number] = operand
         for result, new in zip(one.results, copy.results, strict=True):
-            known[result] = new
+            values[result] = new
             keep(result)
     if op is not None:
         for operand, place in mma.operands_at(OPERATIONS[op.name](op)):

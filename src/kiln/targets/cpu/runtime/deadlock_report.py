@@ -126,8 +126,8 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
     if site.kind == "registers":
         if site.message == "setmaxnreg":
             return " (it is not executed by the whole warpgroup)"
-        known = threads[0].word >> 32  # as in `BlockRecord.registers_known`
-        return f" (the block needs {8 * (known >> 16)} registers, its pool has {8 * (known & 0xFFFF)})"
+        registers = threads[0].word >> 32  # as in `BlockRecord.register_eighths`
+        return f" (the block needs {8 * (registers >> 16)} registers, its pool has {8 * (registers & 0xFFFF)})"
     if site.message == "barrier":
         counts = {
             (arrived, expected)

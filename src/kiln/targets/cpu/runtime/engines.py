@@ -91,11 +91,11 @@ def carry_out(block: Ptr[BlockRecord], operation: Ptr[Operation]) -> None:
 @inline
 def is_ordered(queue):
     """Return whether the operations of a thread in a queue are carried out in order."""
-    found = False
+    is_waiting = False
     for number, each in tuple(enumerate(QUEUES)):
         if each.ordered:
-            found = found or queue == number
-    return found
+            is_waiting = is_waiting or queue == number
+    return is_waiting
 
 
 @native

@@ -234,7 +234,7 @@ class BlockRecord:
     tmem_site: i32  # of the last allocation
     pair: PairMeeting  # of the CTAs of a pair: in the even one
     registers_free: u32  # released by warps
-    registers_known: u32  # low half: of the pool, high half: asked for by all threads; both divided by 8
+    register_eighths: u32  # low half: of the pool, high half: asked for by all threads; both divided by 8
 
 
 @struct

@@ -23,8 +23,8 @@ def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u
     threads = block.threads
     first = frame.thread // WARPGROUP * WARPGROUP
     at_start = min(u32(REGISTERS) // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, u32(SET_REGISTERS[1]))
-    if block.registers_known == 0:
-        block.registers_known = (at_start * threads // 8) * 0x10001
+    if block.register_eighths == 0:
+        block.register_eighths = (at_start * threads // 8) * 0x10001
     before = frame.registers if frame.registers != 0 else at_start
     if frame.asking == 0:
         frame.asking = 1
@@ -45,8 +45,8 @@ def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u
         return COME_AGAIN
     if frame.asking == 1:
         frame.asking = 2
-        wanted = (block.registers_known >> 16) * 8 - before + count
-        block.registers_known = (block.registers_known & 0xFFFF) | (wanted // 8) << 16
+        total = (block.register_eighths >> 16) * 8 - before + count
+        block.register_eighths = (block.register_eighths & 0xFFFF) | (total // 8) << 16
     if count > before + block.registers_free:
         wait(frame, ref(block).registers_free, ALL, block.registers_free, site)
         return COME_AGAIN

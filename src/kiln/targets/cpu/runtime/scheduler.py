@@ -120,8 +120,8 @@ def group_function(
     ptr = ptr_type()
     i32 = int_type(32)
     global_(expansion.module, frame_size_name(state.name), i32, int_attr(i32, 0), linkage="internal", constant=True)
-    made = function(expansion.module, name, [ptr, ptr, ptr, ptr, i32, i32, i32], [])
-    entry = made.regions[0].blocks[0]
+    group_func = function(expansion.module, name, [ptr, ptr, ptr, ptr, i32, i32, i32], [])
+    entry = group_func.regions[0].blocks[0]
     end = ir.Operation.create("func.return", loc=state.operation.location, ip=ir.InsertionPoint(entry))
     _GroupFunction(expansion, state, Builder(ir.InsertionPoint(end), state.operation.location), entry).build(
         unpack, static
@@ -147,8 +147,8 @@ class _GroupFunction:
         self.random = b.alloca(int_type(64))
         seeded = self._call(b, "kiln_cpu_seed", [self.number, self.random], i32)
         self.seeded = b.compare("ne", seeded, 0)
-        known = [frame_size, self.number, b.i32(int(self.state.meets)), b.i32(static)]
-        self._call(b, "kiln_cpu_initialize", [self.context, self.arena, self.sizes, *known, self.random])
+        settings = [frame_size, self.number, b.i32(int(self.state.meets)), b.i32(static)]
+        self._call(b, "kiln_cpu_initialize", [self.context, self.arena, self.sizes, *settings, self.random])
         self._tell(b, "group", self.arena, self.sizes, self.number)
         self.alive, self.progress, self.passed, self.halts = (b.alloca(i32) for _ in range(4))
         b.store(b.i32(0), self.passed)
@@ -164,8 +164,8 @@ class _GroupFunction:
         """Call a function of the runtime."""
         results = [] if result is None else [result]
         self.expansion.declare(name, [operand.type for operand in operands], results)
-        made = b.call(name, results, operands)
-        return None if result is None else made.results[0]
+        called = b.call(name, results, operands)
+        return None if result is None else called.results[0]
 
     def _tell(self, b: Builder, event: str, *operands: ir.Value) -> None:
         """Call the detector for an event, in an instrumented build."""
@@ -272,8 +272,8 @@ def _pass_over(b: Builder, random: ir.Value, passed: ir.Value) -> None:
 def set_frame_size(module: ir.Module, kernel: str, size: int) -> None:
     """Fill in the constant that the launch and the group's function read."""
     for op in module.body.operations:
-        found = op.operation
-        if found.name == "llvm.mlir.global" and found.attributes["sym_name"].value == frame_size_name(kernel):  # pyright: ignore[reportAttributeAccessIssue]
-            found.attributes["value"] = ir.IntegerAttr.get(int_type(32), size)
+        inner = op.operation
+        if inner.name == "llvm.mlir.global" and inner.attributes["sym_name"].value == frame_size_name(kernel):  # pyright: ignore[reportAttributeAccessIssue]
+            inner.attributes["value"] = ir.IntegerAttr.get(int_type(32), size)
             return
     raise AssertionError(f"no frame size of {kernel}")

@@ -62,9 +62,9 @@ _ELEMENTS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15)
 
 
 @accelerator.export
-def encode_tensor_map(request: Ptr[Request], known: Ptr, map: Ptr[TensorMap], finding: Ptr[Finding]) -> i32:
+def encode_tensor_map(request: Ptr[Request], fixed_part: Ptr, map: Ptr[TensorMap], finding: Ptr[Finding]) -> i32:
     """Write a record; return the broken rule, or 0 (`host/tensor_maps.py`)."""
-    memcpy(ref(request).box, known, KNOWN_BYTES)
+    memcpy(ref(request).box, fixed_part, KNOWN_BYTES)
     rule = broken_rule(request, finding)
     if rule != 0:
         return rule

@@ -243,10 +243,10 @@ def form_of(shape: str, repeat: int, split: int, packs: bool) -> int:
 @inline
 def chosen(table, shape):
     """Return the entry of a table of Python numbers."""
-    found = u32(table[0])
+    result = u32(table[0])
     for number, value in tuple(enumerate(table)):
-        found = u32(value) if shape == number else found
-    return found
+        result = u32(value) if shape == number else result
+    return result
 
 
 @inline
@@ -481,10 +481,10 @@ def row_piece(descriptor, row, piece):
     width = u32(128) if swizzle <= 2 else u32(64) if swizzle == 4 else u32(32)
     width = u32(16) if swizzle == 0 else width
     along = leading if swizzle == 0 else u32(16)
-    found = start + row % 8 * width + row // 8 * stride + piece * along
-    atoms = (found >> 7 & 3) << 5
-    pieces = (found >> 7 & (width // 16 - 1)) << 4
-    return found ^ (atoms if swizzle == 1 else pieces)
+    address_ = start + row % 8 * width + row // 8 * stride + piece * along
+    atoms = (address_ >> 7 & 3) << 5
+    pieces = (address_ >> 7 & (width // 16 - 1)) << 4
+    return address_ ^ (atoms if swizzle == 1 else pieces)
 
 
 @native
@@ -509,10 +509,10 @@ def copy_to(block: Ptr[BlockRecord], descriptor: u64, place: u32, form: u32) -> 
     lane = place >> 16
     column = place & 0xFFFF
     pieces = chosen(PIECES, shape)
-    made = local(u8, 16)
+    bytes_ = local(u8, 16)
     for row in range(chosen(ROWS, shape)):
         for piece in range(pieces):
-            widen(made, Ptr[u8](block.smem + row_piece(descriptor, row, piece)), format_)
+            widen(bytes_, Ptr[u8](block.smem + row_piece(descriptor, row, piece)), format_)
             copies = u32(1)
             step = u32(0)
             first = row
@@ -529,7 +529,7 @@ def copy_to(block: Ptr[BlockRecord], descriptor: u64, place: u32, form: u32) -> 
                 copies = u32(4)
                 step = u32(32)
             for copy in range(copies):
-                memcpy(cell(block, lane + first + copy * step, column + 4 * piece), made, 16)
+                memcpy(cell(block, lane + first + copy * step, column + 4 * piece), bytes_, 16)
 
 
 @native

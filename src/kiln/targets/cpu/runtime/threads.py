@@ -167,8 +167,8 @@ def leave_barrier(block: Ptr[BlockRecord], number: u32, warp: u32, live: u32) ->
 def complete_meeting(meeting: Ptr[Meeting], warp: Ptr[Warp]) -> bool:
     """Complete an open meeting if all lanes have arrived, and return whether it is complete."""
     arrived = meeting.arrived
-    wanted = meeting.mask & warp.live
-    here = arrived & wanted == wanted
+    expected = meeting.mask & warp.live
+    here = arrived & expected == expected
     if here:
         meeting.state = COMPLETE
         meeting.readers = popcount(arrived)

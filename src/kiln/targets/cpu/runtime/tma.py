@@ -37,10 +37,10 @@ NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM, P
 @inline
 def bits_of(map):
     """Return the bits of an element."""
-    found = u32(0)
+    result = u32(0)
     for number, bits in tuple(enumerate(BITS)):
-        found = u32(bits) if map.element == number else found
-    return found
+        result = u32(bits) if map.element == number else result
+    return result
 
 
 @inline
@@ -445,11 +445,11 @@ def tma_store(
     if map.element > PACKED:
         return ELEMENT
     if reduction != 0:
-        known = False
+        is_supported = False
         for kind, elements in tuple(REDUCED.items()):
             for element in elements:
-                known = known or (reduction == kind and map.element == element)
-        if not known:
+                is_supported = is_supported or (reduction == kind and map.element == element)
+        if not is_supported:
             return REDUCTION | i64(map.element) << 8
     bytes_ = copied_bytes(map, way)
     kind = i32(GATHERED) if way == GATHER4 else reduction

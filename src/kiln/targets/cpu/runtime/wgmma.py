@@ -36,13 +36,13 @@ def wgmma_at(group, number):
 def grow(group: Ptr[Warpgroup]) -> None:
     """Double the room for WGMMAs that are not done."""
     room = max(group.room * 2, u32(8))
-    made = Ptr[Wgmma](malloc(u64(room) * size_of(Wgmma)))
+    larger = Ptr[Wgmma](malloc(u64(room) * size_of(Wgmma)))
     number = group.done
     while number != group.begun:
-        memcpy(made[number & (room - 1)], wgmma_at(group, number), size_of(Wgmma))
+        memcpy(larger[number & (room - 1)], wgmma_at(group, number), size_of(Wgmma))
         number += 1
     free(group.wgmmas)
-    group.wgmmas = made
+    group.wgmmas = larger
     group.room = room
 
 

@@ -116,7 +116,7 @@ ABSOLUTE_SECTION = 0xFFF1
 
 def header(machine: int, kind: int, sections_at: int, section_count: int, segment_count: int = 0) -> bytes:
     """Return the header of a file, whose segments follow it and whose last section has the names of sections."""
-    made = Header(
+    filled = Header(
         kind=kind,
         machine=machine,
         version=1,
@@ -129,8 +129,8 @@ def header(machine: int, kind: int, sections_at: int, section_count: int, segmen
         section_count=section_count,
         names=section_count - 1,
     )
-    made.magic[:] = MAGIC
-    return bytes(made)
+    filled.magic[:] = MAGIC
+    return bytes(filled)
 
 
 # --- relocations -----------------------------------------------------------------------------------------------------

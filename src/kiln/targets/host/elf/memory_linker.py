@@ -178,25 +178,25 @@ def lay_out(module: Ptr[Module], ends: Ptr[u64]) -> None:
 
 
 @native
-def resolve(module: Ptr[Module], number: u64, found: Ptr[u64]) -> i32:
+def resolve(module: Ptr[Module], number: u64, address_out: Ptr[u64]) -> i32:
     """Find the address of a symbol. Returns 0 or an error."""
     symbol = ref(module.symbols)[number]
     header = Ptr[Header](module.file)
     if symbol.section == elf.ABSOLUTE_SECTION:
-        found[0] = symbol.value
+        address_out[0] = symbol.value
         return 0
     if symbol.section != 0:
         if symbol.section >= header.section_count:
             return DAMAGED
         place = module.places[symbol.section]
-        found[0] = place + symbol.value
+        address_out[0] = place + symbol.value
         return 0 if place != 0 else i32(DAMAGED)
     name = module.names + u64(symbol.name)
-    found[0] = 0
+    address_out[0] = 0
     if number == 0:
         return 0
-    found[0] = address(dlsym(None, name))
-    return i32(UNKNOWN_SYMBOL) if found[0] == 0 and symbol.info >> 4 != elf.WEAK else i32(0)
+    address_out[0] = address(dlsym(None, name))
+    return i32(UNKNOWN_SYMBOL) if address_out[0] == 0 and symbol.info >> 4 != elf.WEAK else i32(0)
 
 
 @native
@@ -232,8 +232,8 @@ def relocate_symbol(
     through = i32(elf.DIRECT)
     shift = u32(0)
     if (kind >= elf.FIRST_OF_AARCH64) == is_arm:
-        for known, relocation in elf.RELOCATIONS.items():
-            if kind == known:
+        for supported, relocation in elf.RELOCATIONS.items():
+            if kind == supported:
                 form = i32(relocation.form)
                 through = i32(relocation.target)
                 shift = u32(relocation.shift)
@@ -286,18 +286,18 @@ def relocate(module: Ptr[Module], is_arm: bool) -> i32:
                 entries = Ptr[RelocationEntry](module.file + each.offset)
                 for position in range(each.size // size_of(RelocationEntry)):
                     entry = ref(entries)[position]
-                    found = local(u64)
+                    symbol_address = local(u64)
                     wide = entry.kind == 1 or entry.kind == 24 or entry.kind == 257 or entry.kind == 260
                     if not fits(entry.offset, u64(8) if wide else u64(4), bytes_):
                         return DAMAGED
                     if u64(entry.symbol) >= module.symbol_count:
                         return DAMAGED
-                    status = resolve(module, u64(entry.symbol), found)
+                    status = resolve(module, u64(entry.symbol), symbol_address)
                     if status != 0:
                         return status
                     place = base + entry.offset
                     symbol = u64(entry.symbol)
-                    status = relocate_symbol(module, entry.kind, place, symbol, found[0], entry.addend, is_arm)
+                    status = relocate_symbol(module, entry.kind, place, symbol, symbol_address[0], entry.addend, is_arm)
                     if status != 0:
                         return status
     return 0

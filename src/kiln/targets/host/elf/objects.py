@@ -118,8 +118,8 @@ class File:
 
     def contents(self, number: int) -> bytes:
         """Return the bytes of a section."""
-        found = self.headers[number]
-        return b"" if found.kind == elf.NOBITS else self.data[found.offset : found.offset + found.size]
+        header = self.headers[number]
+        return b"" if header.kind == elf.NOBITS else self.data[header.offset : header.offset + header.size]
 
     def text(self, section: int, at: int) -> str:
         """Return a string of a section."""
@@ -155,35 +155,37 @@ def read(data: bytes) -> Object:
     if file.kind != elf.RELOCATABLE:
         raise NotElf("is no relocatable object")
     sections: dict[int, Section] = {}
-    for number, (name, found) in enumerate(zip(file.names, file.headers, strict=True)):
-        if found.kind in (elf.PROGBITS, elf.NOBITS) or (
-            found.kind not in (elf.SYMTAB, elf.STRTAB, elf.RELA) and found.flags & elf.ALLOC
+    for number, (name, header) in enumerate(zip(file.names, file.headers, strict=True)):
+        if header.kind in (elf.PROGBITS, elf.NOBITS) or (
+            header.kind not in (elf.SYMTAB, elf.STRTAB, elf.RELA) and header.flags & elf.ALLOC
         ):
-            alignment = max(found.alignment, 1)
-            made = Section(name, found.flags & ~(elf.MERGE | elf.STRINGS), alignment, size=found.size, kind=found.kind)
-            made.data += file.contents(number)
-            sections[number] = made
+            alignment = max(header.alignment, 1)
+            section = Section(
+                name, header.flags & ~(elf.MERGE | elf.STRINGS), alignment, size=header.size, kind=header.kind
+            )
+            section.data += file.contents(number)
+            sections[number] = section
     symbols = [
         Symbol(x.name, sections.get(x.section), x.value, x.size, x.binding, x.kind, x.section == elf.ABSOLUTE_SECTION)
         for x in file.symbols(elf.SYMTAB)
     ]
-    for number, found in enumerate(file.headers):
-        if found.kind != elf.RELA or found.info not in sections:
+    for number, header in enumerate(file.headers):
+        if header.kind != elf.RELA or header.info not in sections:
             continue
         for entry in file.entries(number, elf.RelocationEntry, "relocations"):
             if entry.symbol >= len(symbols):
                 raise NotElf("is damaged: a relocation names a symbol that is not there")
             relocation = (entry.offset, entry.kind, symbols[entry.symbol], entry.addend)
-            sections[found.info].relocations.append(relocation)
+            sections[header.info].relocations.append(relocation)
     return Object(file.machine, list(sections.values()), symbols)
 
 
-def renamed(made: Object, names: Collection[str], suffix: str) -> Object:
+def renamed(object_: Object, names: Collection[str], suffix: str) -> Object:
     """Append a suffix to some names of an object, and return it."""
-    for symbol in made.symbols:
+    for symbol in object_.symbols:
         if symbol.name in names:
             symbol.name += suffix
-    return made
+    return object_
 
 
 # --- putting together ------------------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ def linked(objects: Sequence[Object], exports: Collection[str]) -> Object:
     """Link several objects to one, which exports only the names `exports`."""
     merged, places = _merged_sections(objects)
     of_section = {section: Symbol("", section, binding=elf.LOCAL, kind=elf.SECTION) for section in merged}
-    made = _resolved_symbols(objects, exports, places, of_section)
+    new_symbols = _resolved_symbols(objects, exports, places, of_section)
     for each in objects:
         for section in each.sections:
             if section not in places:
@@ -203,10 +205,10 @@ def linked(objects: Sequence[Object], exports: Collection[str]) -> Object:
                 target = symbol.section
                 if symbol.kind == elf.SECTION and target is not None:
                     addend += places[target][1]
-                into.relocations.append((offset + start, kind, made[symbol], addend))
+                into.relocations.append((offset + start, kind, new_symbols[symbol], addend))
     used = {symbol for section in merged for _, _, symbol, _ in section.relocations}
     symbols = [s for s in of_section.values() if s in used]
-    named = [s for s in dict.fromkeys(made.values()) if s.kind != elf.SECTION]
+    named = [s for s in dict.fromkeys(new_symbols.values()) if s.kind != elf.SECTION]
     symbols += [s for s in named if s.is_defined or s in used]
     return Object(objects[0].machine, merged, symbols)
 
@@ -235,13 +237,13 @@ def _resolved_symbols(
 ) -> dict[Symbol, Symbol]:
     """Return the symbol of the linked object for each original one."""
     defined: dict[str, Symbol] = {}
-    made: dict[Symbol, Symbol] = {}
+    new_symbols: dict[Symbol, Symbol] = {}
     symbols = [symbol for each in objects for symbol in each.symbols]
     for symbol in symbols:
         if not symbol.is_defined or (symbol.section is not None and symbol.section not in places):
             continue
         if symbol.kind == elf.SECTION and symbol.section is not None:
-            made[symbol] = of_section[places[symbol.section][0]]
+            new_symbols[symbol] = of_section[places[symbol.section][0]]
             continue
         copy = dataclasses.replace(symbol)
         if symbol.section is not None:
@@ -252,12 +254,12 @@ def _resolved_symbols(
                 raise ValueError(f"{symbol.name} is defined twice")
             defined[symbol.name] = copy
             copy.binding = elf.GLOBAL if symbol.name in exports else elf.LOCAL
-        made[symbol] = copy
+        new_symbols[symbol] = copy
     undefined: dict[str, Symbol] = {}
     for symbol in symbols:
-        if symbol not in made and not symbol.is_defined and symbol.name:
-            made[symbol] = defined.get(symbol.name) or undefined.setdefault(symbol.name, Symbol(symbol.name))
-    return made
+        if symbol not in new_symbols and not symbol.is_defined and symbol.name:
+            new_symbols[symbol] = defined.get(symbol.name) or undefined.setdefault(symbol.name, Symbol(symbol.name))
+    return new_symbols
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -268,23 +270,23 @@ class Names:
 
     def __init__(self) -> None:
         self.data: bytearray = bytearray(b"\0")
-        self._known = {"": 0}
+        self._offsets = {"": 0}
 
     def at(self, name: str) -> int:
         """Return the offset of a name; adds it."""
-        if name not in self._known:
-            self._known[name] = len(self.data)
+        if name not in self._offsets:
+            self._offsets[name] = len(self.data)
             self.data += name.encode() + b"\0"
-        return self._known[name]
+        return self._offsets[name]
 
 
-def written(made: Object) -> bytes:
+def written(object_: Object) -> bytes:
     """Return the file of an object."""
     names = Names()
     out = bytearray(ctypes.sizeof(elf.Header))
-    symbols = sorted(made.symbols, key=lambda symbol: symbol.binding != elf.LOCAL)
+    symbols = sorted(object_.symbols, key=lambda symbol: symbol.binding != elf.LOCAL)
     number_of = {symbol: number for number, symbol in enumerate(symbols, 1)}
-    sections = [*made.sections, Section(".note.GNU-stack", 0)]
+    sections = [*object_.sections, Section(".note.GNU-stack", 0)]
     section_of = {section: number for number, section in enumerate(sections, 1)}
     headers = [elf.SectionHeader()]
 
@@ -324,7 +326,7 @@ def written(made: Object) -> bytes:
     names.at(".strtab")
     add(".strtab", elf.STRTAB, bytes(names.data), 1)
     out.extend(bytes(-len(out) % 8))
-    head = elf.header(made.machine, elf.RELOCATABLE, len(out), len(headers))
+    head = elf.header(object_.machine, elf.RELOCATABLE, len(out), len(headers))
     out[: len(head)] = head
     return bytes(out) + b"".join(map(bytes, headers))
 
@@ -391,9 +393,9 @@ class Data:
         return [symbol for _, _, symbol, _ in self._records.relocations if symbol.binding == elf.LOCAL]
 
     def _placed(self, section: Section, start: int, size: int, name: str) -> Symbol:
-        made = self.symbol(name) if name else Symbol("", binding=elf.LOCAL)
-        made.section = section
-        made.value = start
-        made.size = size
-        made.kind = elf.OBJECT
-        return made
+        symbol_ = self.symbol(name) if name else Symbol("", binding=elf.LOCAL)
+        symbol_.section = section
+        symbol_.value = start
+        symbol_.size = size
+        symbol_.kind = elf.OBJECT
+        return symbol_

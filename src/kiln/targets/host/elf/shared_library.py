@@ -55,20 +55,20 @@ _SYMBOL_BYTES = ctypes.sizeof(elf.SymbolEntry)
 _RELOCATION_BYTES = ctypes.sizeof(elf.RelocationEntry)
 
 
-def written(made: Object) -> tuple[bytes, int]:
+def written(object_: Object) -> tuple[bytes, int]:
     """Return the file of a library that exports the global symbols of an object, and the size of its loaded part."""
-    library = _Library(made)
+    library = _Library(object_)
     return library.file(), library.end
 
 
 def libraries_of(names: Sequence[str]) -> list[str]:
     """Return the libraries of the system that define some names."""
-    found = ["libc.so.6"]
+    libraries = ["libc.so.6"]
     rest = [name for name in names if not _has("libc.so.6", name)]
     for library in ("libm.so.6", "libgcc_s.so.1"):
         if any(_has(library, name) for name in rest):
-            found.append(library)
-    return found
+            libraries.append(library)
+    return libraries
 
 
 @functools.lru_cache(maxsize=1024)
@@ -80,11 +80,11 @@ def _has(library: str, name: str) -> bool:
 
 
 class _Library:
-    def __init__(self, made: Object) -> None:
-        self._machine = made.machine
-        self._page = _PAGE[made.machine]
-        self._shown = [s for s in made.symbols if s.binding != elf.LOCAL and s.is_defined]
-        sections = [section for section in made.sections if section.flags & elf.ALLOC]
+    def __init__(self, object_: Object) -> None:
+        self._machine = object_.machine
+        self._page = _PAGE[object_.machine]
+        self._shown = [s for s in object_.symbols if s.binding != elf.LOCAL and s.is_defined]
+        sections = [section for section in object_.sections if section.flags & elf.ALLOC]
         used = [entry for section in sections for entry in section.relocations]
         called = [s for _, kind, s, _ in used if _target_of(kind) == elf.CALL and not s.is_defined]
         self._foreign = list(dict.fromkeys(s for _, _, s, _ in used if not s.is_defined))

@@ -165,12 +165,12 @@ def _reduce_angle(x: Float) -> tuple[Float, ir.Value]:
     r = whole.fma(-1.5707962512969971, x)
     r = whole.fma(-7.5497894158615964e-08, r)
     r = whole.fma(-5.3903029534742384e-15, r)
-    made = b.op("scf.if", [x.v.type, int_type(32)], (abs(x).compare("ogt", _SWITCH),), None, 2)
-    for region, far in zip(made.regions, (True, False), strict=True):
+    branch = b.op("scf.if", [x.v.type, int_type(32)], (abs(x).compare("ogt", _SWITCH),), None, 2)
+    for region, far in zip(branch.regions, (True, False), strict=True):
         inner = DeviceBuilder(ir.InsertionPoint(region.blocks.append()), b.location)
         angle, quarter = _reduce_far(Float(inner, x.v)) if far else (r, Float(inner, whole.v).to_int())
         inner.op("scf.yield", (), (angle.v, quarter))
-    return Float(b, made.results[0]), made.results[1]
+    return Float(b, branch.results[0]), branch.results[1]
 
 
 _TURNS = (0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410, 0x7F9458EA)
@@ -194,10 +194,10 @@ def _reduce_far(x: Float) -> tuple[Float, ir.Value]:
 
     def chosen(offset: int) -> ir.Value:
         """Word `word + offset` of the constant, by selection: a table would lie in memory."""
-        found = b.i32(0)
+        turns = b.i32(0)
         for number in range(5):  # exponents of f32 need words 0 to 4
-            found = b.select(b.compare("eq", word, number), b.i32(_TURNS[number + offset]), found)
-        return found
+            turns = b.select(b.compare("eq", word, number), b.i32(_TURNS[number + offset]), turns)
+        return turns
 
     w = [wide(chosen(n)) for n in range(4)]
     by = wide(shift)
@@ -429,8 +429,8 @@ _ONLY_WIDE = ("acosh", "asinh", "atanh", "cbrt", "erfc")
 def _fast(kind: str, factor: float = 1.0, then: float = 1.0) -> Callable[[Float], Float]:
     def compute(x: Float) -> Float:
         x = x * factor if factor != 1.0 else x
-        made = Float(x.b, approx(x.b, kind, x.v))
-        return made * then if then != 1.0 else made
+        result = Float(x.b, approx(x.b, kind, x.v))
+        return result * then if then != 1.0 else result
 
     return compute
 
@@ -489,8 +489,8 @@ def _in_f64(
     symbol = f"{OUTLINED}{name}"
     if symbol not in x.module.declared:
         x.module.declared.add(symbol)
-        made = new_function(x.module.module, symbol, [_f64()] * arity, [_f64()])
-        block = made.regions[0].blocks[0]
+        func = new_function(x.module.module, symbol, [_f64()] * arity, [_f64()])
+        block = func.regions[0].blocks[0]
         inner = DeviceBuilder(ir.InsertionPoint(block), ir.Location.unknown(context()))
         result = FUNCTIONS[name](*(Float(inner, argument) for argument in block.arguments))
         inner.op("func.return", (), (result.v,))
@@ -510,10 +510,10 @@ def _each(
         return function(operands)
     flat: Any = flat_type(result)
     operands = [reshape(b, value, flat) for value in operands]
-    made: list[ir.Value] = []
+    elements: list[ir.Value] = []
     for number in range(flat.shape[0]):
-        made.append(function([b.element(value, number) for value in operands]))
-    return reshape(b, b.value("vector.from_elements", flat, made), result)
+        elements.append(function([b.element(value, number) for value in operands]))
+    return reshape(b, b.value("vector.from_elements", flat, elements), result)
 
 
 HANDLERS = Handlers()

@@ -356,13 +356,13 @@ def _reduce_angle(x: Float) -> tuple[Float, Float, ir.Value]:
     part, part_low = _product(whole, x.const(_QUARTER[1]))
     high, low = _sum(near, -part)
     high, low = _ordered_sum(high, (low - part_low) - whole * _QUARTER[2])
-    made = b.op("scf.if", [x.v.type, x.v.type, int_type(32)], (abs(x).compare("ogt", _SWITCH),), None, 2)
-    for region, far in zip(made.regions, (True, False), strict=True):
+    branch = b.op("scf.if", [x.v.type, x.v.type, int_type(32)], (abs(x).compare("ogt", _SWITCH),), None, 2)
+    for region, far in zip(branch.regions, (True, False), strict=True):
         inner = DeviceBuilder(ir.InsertionPoint(region.blocks.append()), b.location)
         x_here = Float(inner, x.v)
         r, rest, quarter = _reduce_far(x_here) if far else (high, low, Float(inner, whole.v).to_int())
         inner.op("scf.yield", (), (r.v, rest.v, quarter))
-    return Float(b, made.results[0]), Float(b, made.results[1]), made.results[2]
+    return Float(b, branch.results[0]), Float(b, branch.results[1]), branch.results[2]
 
 
 def _table_address(b: DeviceBuilder) -> ir.Value:

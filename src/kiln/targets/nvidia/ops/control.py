@@ -24,6 +24,6 @@ def _clock(_x: Expander, op: nvgpu.control.Clock, b: DeviceBuilder) -> list[ir.V
 
 @HANDLERS.expands(nvgpu.control.DynamicSmemSize)
 def _dynamic_smem_size(x: Expander, _op: nvgpu.control.DynamicSmemSize, b: DeviceBuilder) -> list[ir.Value]:
-    made = b.asm("mov.u32 $0, %dynamic_smem_size;", "=r", [], [int_type(32)], pure=True)
-    x.kernel.smem_sizes += [value.owner.operation for value in made]
-    return made
+    size = b.asm("mov.u32 $0, %dynamic_smem_size;", "=r", [], [int_type(32)], pure=True)
+    x.kernel.smem_sizes += [value.owner.operation for value in size]
+    return size

@@ -36,8 +36,8 @@ def _block_dim_of(x: Expander, op: cute.BlockDim, b: DeviceBuilder) -> ir.Value:
 
 
 def _block_dim(x: Expander, b: Builder, dim: int) -> ir.Value:
-    known = x.module.blocks.get(x.kernel.name)
-    return b.i32(known[dim]) if known else special_register(b, f"ntid.{'xyz'[dim]}")
+    block_dim = x.module.blocks.get(x.kernel.name)
+    return b.i32(block_dim[dim]) if block_dim else special_register(b, f"ntid.{'xyz'[dim]}")
 
 
 @HANDLERS.expands(cute.LaneIdx)
@@ -82,12 +82,12 @@ def printf_parts(text: str) -> list[tuple[str, int]]:
     """Return a format split into formats of at most 32 conversions, each with their number."""
     parts: list[tuple[str, int]] = []
     start = count = 0
-    for found in _CONVERSION.finditer(text):
-        if found.group() == "%%":
+    for match in _CONVERSION.finditer(text):
+        if match.group() == "%%":
             continue
         if count == _MOST_PRINTED:
-            parts.append((text[start : found.start()], count))
-            start = found.start()
+            parts.append((text[start : match.start()], count))
+            start = match.start()
             count = 0
         count += 1
     return [*parts, (text[start:], count)]

@@ -46,8 +46,8 @@ def _approx(_x: Expander, op: nvgpu.units.Approx, b: DeviceBuilder) -> ir.Value:
 def approx(b: DeviceBuilder, kind: str, value: ir.Value, *, ftz: bool = True) -> ir.Value:
     """Return an approximate function of the hardware."""
     flush = ".ftz" if ftz and kind != "tanh" else ""
-    (made,) = b.asm(f"{kind}.approx{flush}.f32 $0, $1;", "=f,f", [value], [f32()], pure=True)
-    return made
+    (result,) = b.asm(f"{kind}.approx{flush}.f32 $0, $1;", "=f,f", [value], [f32()], pure=True)
+    return result
 
 
 @HANDLERS.expands(nvgpu.units.PackedF32x2)
@@ -60,8 +60,10 @@ def _packed(x: Expander, op: nvgpu.units.PackedF32x2, b: DeviceBuilder) -> ir.Va
         words = [as_bits(b, value) for value in operands]
         inputs = ",".join(["l"] * len(words))
         names = ", ".join(f"${n + 1}" for n in range(len(words)))
-        (made,) = b.asm(f"{kind}.{rounding}{ftz}.f32x2 $0, {names};", f"=l,{inputs}", words, [int_type(64)], pure=True)
-        return from_bits(b, made, op.result.type)
+        (result,) = b.asm(
+            f"{kind}.{rounding}{ftz}.f32x2 $0, {names};", f"=l,{inputs}", words, [int_type(64)], pure=True
+        )
+        return from_bits(b, result, op.result.type)
     parts: list[ir.Value] = []
     for n in range(2):
         values = [b.element(value, n) for value in operands]

@@ -50,16 +50,16 @@ def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir
     bits = as_bits(b, op.value)
     width = bits.type.width
     if not _has_instruction(x, kind, type_):
-        made = _compare_and_swap_loop(op, b, _combination(kind, op.value))
-        return from_bits(b, made, op.result.type)
+        old = _compare_and_swap_loop(op, b, _combination(kind, op.value))
+        return from_bits(b, old, op.result.type)
     letter = REGISTER[width]
     space, address = _space(op.pointer)
     name = kind.removeprefix("u")
     ptx_type = f"b{width}" if kind == "exch" else _atomic_type(kind, type_)
     ftz = ".noftz" if kind == "add" and "16" in ptx_type and is_float(type_) else ""
     code = f"atom.{order}.{scope}{space}.{name}{ftz}.{ptx_type} $0, [$1], $2;"
-    (made,) = b.asm(code, f"={letter},{address},{letter}", [op.pointer, bits], [bits.type])
-    return from_bits(b, made, op.result.type)
+    (old,) = b.asm(code, f"={letter},{address},{letter}", [op.pointer, bits], [bits.type])
+    return from_bits(b, old, op.result.type)
 
 
 def _vector_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir.Value:
@@ -79,13 +79,13 @@ def _vector_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir
         old, new = (", ".join(f"${n + first}" for n in range(words)) for first in (0, words + 1))
         code = f"atom.{start}.v{words}.{packed} {{{old}}}, [${words}], {{{new}}};"
         letters = ",".join([*["=r"] * words, address, *["r"] * words])
-        found = b.asm(code, letters, [op.pointer, *pieces], [int_type(32)] * words)
+        previous = b.asm(code, letters, [op.pointer, *pieces], [int_type(32)] * words)
     else:
-        found = []
+        previous = []
         for n, piece in enumerate(pieces):
             code = f"atom.{start}.{packed} $0, [$1], $2;"
-            found += b.asm(code, f"=r,{address},r", [b.byte_gep(op.pointer, 4 * n), piece], [int_type(32)])
-    return b.value("vector.bitcast", type_, (b.value("vector.from_elements", as_words, list(found)),))
+            previous += b.asm(code, f"=r,{address},r", [b.byte_gep(op.pointer, 4 * n), piece], [int_type(32)])
+    return b.value("vector.bitcast", type_, (b.value("vector.from_elements", as_words, list(previous)),))
 
 
 def _element(b: DeviceBuilder, vector: ir.Value, number: int) -> ir.Value:
@@ -129,8 +129,8 @@ def _combination(kind: str, value: ir.Value) -> Callable[[DeviceBuilder, ir.Valu
         if str(element_of(value.type)) != "bf16":
             return b.value(name, value.type, (old, value))
         wide = like(value.type, ir.F32Type.get(context()))
-        made = b.value(name, wide, [b.value("arith.extf", wide, (part,)) for part in (old, value)])
-        return b.value("arith.truncf", value.type, (made,))
+        combined = b.value(name, wide, [b.value("arith.extf", wide, (part,)) for part in (old, value)])
+        return b.value("arith.truncf", value.type, (combined,))
 
     return combine
 
@@ -154,8 +154,8 @@ def _compare_and_swap_loop(
     old = before.arguments[0]
     new = as_bits(inner, combine(inner, from_bits(inner, old, value.type)))
     code = f"atom.{order}.{scope}{space}.cas.b{width} $0, [$1], $2, $3;"
-    (found,) = inner.asm(code, f"={letter},{address},{letter},{letter}", [pointer, old, new], [bits])
-    inner.op("scf.condition", (), (inner.compare("ne", found, old), found))
+    (current,) = inner.asm(code, f"={letter},{address},{letter},{letter}", [pointer, old, new], [bits])
+    inner.op("scf.condition", (), (inner.compare("ne", current, old), current))
     DeviceBuilder(ir.InsertionPoint(after), b.location).op("scf.yield", (), (after.arguments[0],))
     return loop.results[0]
 
@@ -170,8 +170,8 @@ def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: DeviceBuilder) -> ir
     letter = REGISTER[bits.type.width]
     space, address = _space(op.pointer)
     code = f"atom.{order}.{scope}{space}.cas.b{bits.type.width} $0, [$1], $2, $3;"
-    (made,) = b.asm(code, f"={letter},{address},{letter},{letter}", [op.pointer, expected, bits], [bits.type])
-    return from_bits(b, made, op.result.type)
+    (old,) = b.asm(code, f"={letter},{address},{letter},{letter}", [op.pointer, expected, bits], [bits.type])
+    return from_bits(b, old, op.result.type)
 
 
 def _access(type_: ir.Type) -> tuple[int, int]:
@@ -189,8 +189,8 @@ def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: DeviceBuilder) -
     modifiers, policy = _hinted(b, op.modifiers)
     asm = Instruction(b, [int_type(16 if width == 8 else width)] * count)
     operands = [asm.outputs(), asm.at(op.pointer), *map(asm, policy)]
-    made = asm.emit(_modified("ld", modifiers, op.pointer, width, count), *operands)
-    value = b.vector(made) if count > 1 else made[0]
+    registers = asm.emit(_modified("ld", modifiers, op.pointer, width, count), *operands)
+    value = b.vector(registers) if count > 1 else registers[0]
     if width == 8:
         value = b.value("arith.trunci", int_type(8), (value,))
     return from_bits(b, value, op.result.type)

@@ -33,16 +33,16 @@ def _registers(x: Expander, b: DeviceBuilder, vector: ir.Value, as_bits: bool) -
     Registers of a fragment that an operation made, or of a part of one, are known. Other fragments are taken apart once
     in a block, since they often feed many MMAs; operations of a block are expanded in order.
     """
-    wanted = _as_words(vector.type, as_bits)
-    found = _made_registers(x, vector)
-    if found is not None and found[0].type == wanted.element_type:
-        return found
+    word_vector = _as_words(vector.type, as_bits)
+    registers = _registers_of(x, vector)
+    if registers is not None and registers[0].type == word_vector.element_type:
+        return registers
     key = (vector, b.point.block, as_bits)
-    found = x.taken_apart.get(key)
-    if found is None:
-        words = vector if vector.type == wanted else b.value("llvm.bitcast", wanted, (vector,))
-        found = x.taken_apart[key] = x.elements(b, words)
-    return found
+    registers = x.taken_apart.get(key)
+    if registers is None:
+        words = vector if vector.type == word_vector else b.value("llvm.bitcast", word_vector, (vector,))
+        registers = x.taken_apart[key] = x.elements(b, words)
+    return registers
 
 
 @functools.lru_cache(maxsize=64)
@@ -54,21 +54,21 @@ def _as_words(type_: Any, as_bits: bool) -> Any:
     return _vector(type_.shape[0], int_type(32)) if as_bits and isinstance(element, ir.F32Type) else type_
 
 
-def _made_registers(x: Expander, vector: ir.Value) -> list[ir.Value] | None:
+def _registers_of(x: Expander, vector: ir.Value) -> list[ir.Value] | None:
     """Return the registers of a fragment that an operation made, or of a part of one."""
-    found = x.results.get(vector)
-    if found is not None or (op := store_forwarding.part_of(vector)) is None:
-        return found
+    registers = x.results.get(vector)
+    if registers is not None or (op := store_forwarding.part_of(vector)) is None:
+        return registers
     source = op.operands[0]
-    found = _made_registers(x, source)
-    if found is None:
+    registers = _registers_of(x, source)
+    if registers is None:
         return None
     whole: Any = source.type
     type_: Any = vector.type
-    register: Any = found[0].type
+    register: Any = registers[0].type
     first, rest = divmod(store_forwarding.first_element(op) * whole.element_type.width, register.width)
     count, more = divmod(type_.shape[0] * type_.element_type.width, register.width)
-    return None if rest or more else found[first : first + count]
+    return None if rest or more else registers[first : first + count]
 
 
 @HANDLERS.expands(nvgpu.mma.MmaSync)

@@ -55,11 +55,11 @@ def _first(b: DeviceBuilder, vector: ir.Value, count: int) -> ir.Value:
 def _to_tf32(b: DeviceBuilder, value: ir.Value) -> ir.Value:
     """Round f32 to tf32, kept in an f32."""
     kind = ir.F32Type.get(context())
-    made: list[ir.Value] = []
+    elements: list[ir.Value] = []
     for x in _elements(b, value):
         (bits,) = b.asm("cvt.rn.tf32.f32 $0, $1;", "=r,f", [x], [int_type(32)], pure=True)
-        made.append(b.value("arith.bitcast", kind, (bits,)))
-    return b.vector(made) if isinstance(value.type, ir.VectorType) else made[0]
+        elements.append(b.value("arith.bitcast", kind, (bits,)))
+    return b.vector(elements) if isinstance(value.type, ir.VectorType) else elements[0]
 
 
 def _to_narrow(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> ir.Value:
@@ -82,13 +82,13 @@ def _to_narrow(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> 
     words = [
         b.asm(code, letters, parts[n : n + each], [int_type(32)], pure=True)[0] for n in range(0, len(parts), each)
     ]
-    made = b.value("vector.bitcast", _vector(len(parts), int_type(bits), b), (b.vector(words),))
-    made = _first(b, made, count)
+    packed = b.value("vector.bitcast", _vector(len(parts), int_type(bits), b), (b.vector(words),))
+    packed = _first(b, packed, count)
     if not isinstance(type_, ir.VectorType):
-        made = _elements(b, made)[0]
+        packed = _elements(b, packed)[0]
     want = _bits(b, type_)
-    made = made if made.type == want else b.value("arith.trunci", want, (made,))
-    return b.value("arith.bitcast", type_, (made,))
+    packed = packed if packed.type == want else b.value("arith.trunci", want, (packed,))
+    return b.value("arith.bitcast", type_, (packed,))
 
 
 def _bits(b: DeviceBuilder, type_: ir.Type) -> ir.Type:
@@ -117,9 +117,11 @@ def _to_wide(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> ir
     code = f"{{ .reg .b{2 * bits} {', '.join(pairs)}; mov.b32 {{{', '.join(pairs)}}}, ${each // 2}; "
     code += " ".join(f"cvt.rn.{middle}x2.{name}x2 ${n}, {pair};" for n, pair in enumerate(pairs)) + " }"
     letters = ",".join([*["=r"] * len(pairs), "r"])
-    made = [part for word in words for part in b.asm(code, letters, [word], [int_type(32)] * len(pairs), pure=True)]
+    registers = [
+        part for word in words for part in b.asm(code, letters, [word], [int_type(32)] * len(pairs), pure=True)
+    ]
     element = ir.BF16Type.get(context()) if middle == "bf16" else ir.F16Type.get(context())
-    wide = _first(b, b.value("vector.bitcast", _vector(whole * each, element, b), (b.vector(made),)), count)
+    wide = _first(b, b.value("vector.bitcast", _vector(whole * each, element, b), (b.vector(registers),)), count)
     return _as(b, wide if isinstance(value.type, ir.VectorType) else b.elements(wide)[0], type_)
 
 

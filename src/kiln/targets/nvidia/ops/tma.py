@@ -11,7 +11,7 @@ from ....hardware import features
 from ....mlir import ir
 from ....ptx import control, sync, tma
 from ....ptx.form import Form
-from ...host.tensor_map_encode import made_in_kernel
+from ...host.tensor_map_encode import refused_in_kernel
 from ...lowering.builder import constant_value, int_type
 from ...lowering.expansion import Handlers
 from ..device_builder import DeviceBuilder, parts_of, prints, shared_address, special_register
@@ -46,7 +46,7 @@ def _box(op: nvgpu.tma.TmaLoad | nvgpu.tma.TmaStore | nvgpu.tma.TmaPrefetch, for
 
 @HANDLERS.expands(nvgpu.tma.TensorMapEncode)
 def _encode(_x: Expander, op: nvgpu.tma.TensorMapEncode, _b: DeviceBuilder) -> None:
-    raise made_in_kernel(op)
+    raise refused_in_kernel(op)
 
 
 @HANDLERS.expands(nvgpu.tma.TensorMapAddress)

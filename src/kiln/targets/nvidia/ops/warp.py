@@ -18,8 +18,8 @@ HANDLERS = Handlers()
 def _shuffle(_x: Expander, op: nvgpu.warp.Shuffle, b: DeviceBuilder) -> ir.Value:
     bits = as_bits(b, op.value)
     kind = ir.Attribute.parse(f"#nvvm<shfl_kind {op.kind}>", context())
-    made = b.value("nvvm.shfl.sync", int_type(32), (op.mask, bits, op.offset, op.clamp), {"kind": kind})
-    return from_bits(b, made, op.result.type)
+    shuffled = b.value("nvvm.shfl.sync", int_type(32), (op.mask, bits, op.offset, op.clamp), {"kind": kind})
+    return from_bits(b, shuffled, op.result.type)
 
 
 @HANDLERS.expands(nvgpu.warp.Vote)

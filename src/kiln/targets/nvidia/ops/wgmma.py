@@ -130,15 +130,15 @@ def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
     if a_in_registers := cute.is_ptr(op.types.a):
         words = _Registers(x, b, op.a, cute.info(op.types.a).element, 4)
         operands = [_as_word(b, value) for value in words.read()]
-    known = constant(op.accumulate)
-    flag = [] if known is not None else [b.value("arith.extui", int_type(32), (op.accumulate,))]
+    constant_flag = constant(op.accumulate)
+    flag = [] if constant_flag is not None else [b.value("arith.extui", int_type(32), (op.accumulate,))]
     d_type = _ACCUMULATORS.get(str(element), str(element))
     count = op.n // 2 * cute.element_bits(element) // 32
     if op.registers:
         accumulator = Accumulator(count, element, name=op.registers, first=op.first_register)
     else:
         accumulator = Accumulator(count, element, op.d)
-    accumulates = None if known is None else bool(known)
+    accumulates = None if constant_flag is None else bool(constant_flag)
     form = _Form(op.n, op.k, d_type, op.a_type, op.b_type, op.a_major, op.b_major, a_in_registers, accumulates)
     x.pending.append(PendingWgmma(accumulator, form, [*operands, op.b, *flag]))
     if not op.with_next:

@@ -25,8 +25,8 @@ def load(b: DeviceBuilder, type_: ir.Type, address: ir.Value) -> ir.Value:
     """Read a vector."""
     word, count = _words_of(type_)
     asm = Instruction(b, [word] * count)
-    made = asm.emit(f"ld.global.v{count}.b{word.width}", asm.outputs(), asm.at(address))
-    return b.value("llvm.bitcast", type_, (b.vector(made),))
+    registers = asm.emit(f"ld.global.v{count}.b{word.width}", asm.outputs(), asm.at(address))
+    return b.value("llvm.bitcast", type_, (b.vector(registers),))
 
 
 def store(b: DeviceBuilder, value: ir.Value, address: ir.Value) -> None:

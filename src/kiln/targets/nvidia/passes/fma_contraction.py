@@ -21,10 +21,10 @@ def allow_contraction(module: ir.Module) -> None:
     Only operations of the program are marked: those that expansions add rely on their roundings.
     """
     contract, none = (ir.Attribute.parse(f"#arith.fastmath<{flag}>", context()) for flag in ("contract", "none"))
-    found = [(op, op.name) for op in find(module.operation, ("arith.mulf", *_ADDITIONS))]
+    operations = [(op, op.name) for op in find(module.operation, ("arith.mulf", *_ADDITIONS))]
     # LLVM makes one product of equal ones
-    times = Counter(frozenset(op.operands) for op, name in found if name == "arith.mulf")
-    for op, name in found:
+    times = Counter(frozenset(op.operands) for op, name in operations if name == "arith.mulf")
+    for op, name in operations:
         if op.attributes["fastmath"] == none and (
             name in _ADDITIONS or (times[frozenset(op.operands)] == 1 and _is_in_one_sum(op.result, op.block))
         ):

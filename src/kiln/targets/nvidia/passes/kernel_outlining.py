@@ -153,16 +153,16 @@ def _replace_launch(
 def _note(op: cute.Launch, facts: LaunchFacts) -> None:
     """Add the facts of one launch to those of its kernel."""
 
-    def known(extents: tuple[ir.Value, ...]) -> tuple[int, ...] | None:
+    def static_extents(extents: tuple[ir.Value, ...]) -> tuple[int, ...] | None:
         values = tuple(constant_value(extent) for extent in extents)
         return None if None in values else values
 
     def merge(old: Any, new: Any) -> Any:
         return new if not facts.launched or old == new else None
 
-    facts.block = merge(facts.block, known(op.block))
+    facts.block = merge(facts.block, static_extents(op.block))
     # where the driver may choose between two sizes, the kernel must not promise one
-    facts.cluster = merge(facts.cluster, None if op.preferred_cluster else known(op.cluster))
+    facts.cluster = merge(facts.cluster, None if op.preferred_cluster else static_extents(op.cluster))
     facts.merge_smem = op.merge_smem and (facts.merge_smem or not facts.launched)
     facts.max_threads = max(facts.max_threads, op.max_threads or 0)
     facts.min_blocks = max(facts.min_blocks, op.min_blocks or 0)

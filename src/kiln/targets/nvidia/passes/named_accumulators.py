@@ -50,8 +50,8 @@ def accesses_by_register(array: RegisterArray) -> Accesses | None:
         return None
     places: dict[ir.Value, int | None] = {}
     registers = {op.operation: _registers(op, places) for op in array.accesses}
-    known = {op: numbers for op, numbers in registers.items() if numbers is not None}
-    return known if len(known) == len(registers) else None
+    by_operation = {op: numbers for op, numbers in registers.items() if numbers is not None}
+    return by_operation if len(by_operation) == len(registers) else None
 
 
 def _registers(access: cute.Load | cute.Store, places: dict[ir.Value, int | None]) -> range | None:
@@ -104,8 +104,8 @@ def updates(arrays: dict[RegisterArray, Accesses]) -> dict[ir.Operation, Update]
     accesses: dict[ir.Operation, tuple[RegisterArray, range]] = {}
     blocks: dict[ir.Block, None] = {}
     zeros: dict[ir.Operation, bool] = {}
-    for array, known in arrays.items():
-        for op, registers in known.items():
+    for array, of_array in arrays.items():
+        for op, registers in of_array.items():
             accesses[op] = array, registers
             by = _maker(store.value) if (store := cute.Store.of(op)) else None
             if by is None:

@@ -35,7 +35,7 @@ class _Memory:
 
     unit: int = 0
     """Bytes."""
-    is_known: bool = True
+    is_followed: bool = True
     """Whether all its accesses are known."""
     block: ir.Block | None = None
     """The block of the last access."""
@@ -101,17 +101,17 @@ def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[in
     for access in _accesses(operations, places):
         memory = access.memory
         op = access.op
-        if not memory.is_known:
+        if not memory.is_followed:
             continue
         access.units = range(access.start // memory.unit, (access.start + access.size) // memory.unit)
-        known, last = memory.enter(op.block)
+        contents, last = memory.enter(op.block)
         if access.is_write:
             writes.append(access)
-            _write(access, known, last, dead)
-        elif _replace(access, known):
+            _write(access, contents, last, dead)
+        elif _replace(access, contents):
             gone.add(access.number)
         else:
-            _read(access, known)
+            _read(access, contents)
     dead += [a for a in writes if a.left and a.memory.read.isdisjoint(a.units)]
     for access in dead:
         gone.add(access.number)
@@ -124,28 +124,28 @@ def forward_stores(operations: Mapping[int, tuple[ir.Operation, str]]) -> set[in
 def _places(pointer: ir.Value) -> dict[ir.Value, tuple[_Memory, int]]:
     """Return the pointers to a register array, with the bytes of an element; none if its address escapes."""
     memory = _Memory()
-    found: dict[ir.Value, tuple[_Memory, int]] = {}
+    places: dict[ir.Value, tuple[_Memory, int]] = {}
     todo = [pointer]
     while todo:
         value = todo.pop()
         step = _bytes(cute.info(value.type).element)
         if not step:
             return {}
-        found[value] = (memory, step)
+        places[value] = (memory, step)
         for use in value.uses:
             op = use.owner.operation
             if op.name in pointers.SAME and len(op.operands) == 1:
                 todo.append(op.results[0])
             elif not cute.access_through(op, use.operand_number):
                 return {}
-    return found
+    return places
 
 
 def _accesses(
     operations: Mapping[int, tuple[ir.Operation, str]], places: Mapping[ir.Value, tuple[_Memory, int]]
 ) -> list[_Access]:
     """Return the accesses through pointers."""
-    found: list[_Access] = []
+    accesses: list[_Access] = []
     constants: dict[ir.Value, int | None] = {}
     for number, (op, name) in operations.items():
         if name == _ALLOC:
@@ -161,11 +161,11 @@ def _accesses(
             place = constants[offset] = constant_value(offset)
         size = _vector_bytes(access.value.type)
         if place is None or not size:
-            memory.is_known = False
+            memory.is_followed = False
             continue
         memory.unit = math.gcd(memory.unit, place * step, size)
-        found.append(_Access(number, op, memory, place * step, size, isinstance(access, cute.Store)))
-    return found
+        accesses.append(_Access(number, op, memory, place * step, size, isinstance(access, cute.Store)))
+    return accesses
 
 
 @functools.lru_cache(maxsize=256)
@@ -188,7 +188,7 @@ def _vector_bytes(type_: ir.Type) -> int:
 # --- reads and writes ------------------------------------------------------------------------------------------------
 
 
-def _read(access: _Access, known: dict[int, _Source]) -> None:
+def _read(access: _Access, contents: dict[int, _Source]) -> None:
     """Record a load that stays: its value is known from then on."""
     units = access.units
     access.memory.read.update(units)
@@ -196,13 +196,13 @@ def _read(access: _Access, known: dict[int, _Source]) -> None:
         for unit in units:
             if (write := last.get(unit)) is not None:
                 write.is_read = True
-    known.update(dict.fromkeys(units, _Source(access.op.results[0], 0, access.start)))
+    contents.update(dict.fromkeys(units, _Source(access.op.results[0], 0, access.start)))
 
 
-def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access], dead: list[_Access]) -> None:
+def _write(access: _Access, contents: dict[int, _Source], last: dict[int, _Access], dead: list[_Access]) -> None:
     units = access.units
     for other, _ in access.memory.blocks.values():
-        if other is not known:
+        if other is not contents:
             for unit in units:
                 other.pop(unit, None)
     access.left = len(units)
@@ -214,28 +214,28 @@ def _write(access: _Access, known: dict[int, _Source], last: dict[int, _Access],
                 dead.append(before)
         last[unit] = access
     root, start = _root(cute.Store(access.op).value)
-    known.update(dict.fromkeys(units, _Source(root, start, access.start)))
+    contents.update(dict.fromkeys(units, _Source(root, start, access.start)))
 
 
-def _replace(access: _Access, known: dict[int, _Source]) -> bool:
+def _replace(access: _Access, contents: dict[int, _Source]) -> bool:
     """Replace a load by the stored value, and return whether all of it is known."""
     units = access.units
-    source = known.get(units[0])
+    source = contents.get(units[0])
     if source is None:
         return False
     op = access.op
     result = op.results[0]
-    wanted = result.type
-    if any(known.get(unit) is not source for unit in units):
-        part = _gathered(access, known)
+    type_ = result.type
+    if any(contents.get(unit) is not source for unit in units):
+        part = _gathered(access, contents)
         if part is None:
             return False
     else:
         part = _part(op, source.root, source.start + access.start - source.place, access.size)
         if part is None:
             return False
-    if part.type != wanted:
-        if not (_can_be_recast(part.type) and _can_be_recast(wanted)):
+    if part.type != type_:
+        if not (_can_be_recast(part.type) and _can_be_recast(type_)):
             return False
         for use in list(result.uses):
             user = use.owner.operation
@@ -243,13 +243,13 @@ def _replace(access: _Access, known: dict[int, _Source]) -> bool:
                 user.results[0].replace_all_uses_with(part)
                 user.erase()
         if any(True for _ in result.uses):
-            part = make_before(op, "vector.bitcast", wanted, (part,))
+            part = make_before(op, "vector.bitcast", type_, (part,))
     result.replace_all_uses_with(part)
     op.erase()
     return True
 
 
-def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
+def _gathered(access: _Access, contents: dict[int, _Source]) -> ir.Value | None:
     """Return a vector whose elements were written by several writes."""
     type_ = access.op.results[0].type
     if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or type_.shape[0] > _MOST_GATHERED:
@@ -257,10 +257,10 @@ def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
     element: Any = type_.element_type
     size = _bytes(element)
     unit = access.memory.unit
-    found: list[tuple[ir.Value, int]] = []
+    parts: list[tuple[ir.Value, int]] = []
     for place in range(access.start, access.start + access.size, size):
-        source = known.get(place // unit)
-        if source is None or any(known.get(k) is not source for k in range(place // unit, (place + size) // unit)):
+        source = contents.get(place // unit)
+        if source is None or any(contents.get(k) is not source for k in range(place // unit, (place + size) // unit)):
             return None
         kind = source.root.type
         start = source.start + place - source.place
@@ -268,8 +268,8 @@ def _gathered(access: _Access, known: dict[int, _Source]) -> ir.Value | None:
             return None
         if start % size:
             return None
-        found.append((source.root, start // size))
-    elements = [element_of_vector(access.op, root, number) for root, number in found]
+        parts.append((source.root, start // size))
+    elements = [element_of_vector(access.op, root, number) for root, number in parts]
     return make_before(access.op, "vector.from_elements", type_, elements)
 
 

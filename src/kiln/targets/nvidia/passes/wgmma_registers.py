@@ -93,7 +93,7 @@ class _Function:
         for array in self._arrays:
             if array.alloc.operation.block != self._entry:  # what holds them may be outside
                 array.alloc.operation.move_before(self._entry.operations[0])
-        copied = self._known.keys() & named.keys()
+        copied = self._named_accesses.keys() & named.keys()
         for (op, is_before), arrays in held.items():
             point = ir.InsertionPoint(op) if is_before else ir.InsertionPoint.after(op)
             for array in sorted(set(arrays) - copied, key=self._arrays.index):  # the same code each time
@@ -101,7 +101,7 @@ class _Function:
                 nvgpu.wgmma.hold_registers(alloc.result, alloc.count, named.get(array, ""), point, op.location)
         for array in self._arrays:
             if array in copied:
-                for op, registers in self._known[array].items():
+                for op, registers in self._named_accesses[array].items():
                     named_accumulators.copy_registers(op, named[array], registers)
             else:
                 for access in array.accesses:
@@ -121,16 +121,16 @@ class _Function:
     # -- arrays ------------------------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _known(self) -> dict[RegisterArray, Accesses]:
+    def _named_accesses(self) -> dict[RegisterArray, Accesses]:
         """Arrays that a kernel clears or scales, with the registers of their accesses: those that may have names."""
         a = set(itertools.chain(*self._a.values()))
         accesses = {array: named_accumulators.accesses_by_register(array) for array in self._arrays if array not in a}
-        return {array: known for array, known in accesses.items() if known is not None}
+        return {array: by_operation for array, by_operation in accesses.items() if by_operation is not None}
 
     def _name(self) -> dict[RegisterArray, str]:
         """Give names to the registers of accumulators, declare them, and make stores what is done to them."""
         places = {op.operation: _Accumulator.of(op) for op in self._wgmmas}
-        updates = named_accumulators.updates(self._known)
+        updates = named_accumulators.updates(self._named_accesses)
         arrays = {array.alloc.operation: array for array in self._arrays}
         other = {
             array
@@ -155,9 +155,9 @@ class _Function:
             (array,) = self._writers[run[0]]
             named_accumulators.update_registers(run[0], named[array], [updates[op] for op in run])
             for op in run:
-                del self._known[array][op]
+                del self._named_accesses[array][op]
                 named_accumulators.erase_with_operands(op)
-        for array, loads in self._known.items():
+        for array, loads in self._named_accesses.items():
             unread = [op for op in loads if array in named and not list(op.results[0].uses)]
             for op in unread:
                 del loads[op]
@@ -228,12 +228,12 @@ class _Function:
         op.erase()
 
     def _constant(self, type_: ir.Type, number: int) -> ir.Value:
-        made = self._constants.get((type_, number))
-        if made is None:
+        constant_ = self._constants.get((type_, number))
+        if constant_ is None:
             first = self._entry.operations[0].operation
-            made = make_before(first, "arith.constant", type_, (), {"value": ir.IntegerAttr.get(type_, number)})
-            self._constants[type_, number] = made
-        return made
+            constant_ = make_before(first, "arith.constant", type_, (), {"value": ir.IntegerAttr.get(type_, number)})
+            self._constants[type_, number] = constant_
+        return constant_
 
 
 # --- runs of WGMMAs --------------------------------------------------------------------------------------------------

@@ -81,10 +81,10 @@ class _Unrolling:
             self._numbers[op.results[0]] = number
             return
         operands = [self._value(v) for v in op.operands]
-        made = op.clone(self._point).operation
+        cloned = op.clone(self._point).operation
         for place, value in enumerate(operands):
-            made.operands[place] = value
-        for old, new in zip(op.results, made.results, strict=True):
+            cloned.operands[place] = value
+        for old, new in zip(op.results, cloned.results, strict=True):
             self._values[old] = new
             self._numbers.pop(old, None)
 
@@ -93,11 +93,11 @@ class _Unrolling:
         if number is None:
             return self._values.get(value, value)
         key = (value.type, number)
-        found = self._constants.get(key)
-        if found is None:
+        constant_ = self._constants.get(key)
+        if constant_ is None:
             constant = {"value": int_attr(value.type, number)}
-            found = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), constant)
-        return found
+            constant_ = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), constant)
+        return constant_
 
     def _computed(self, op: ir.Operation) -> int | None:
         """Return what an operation on known numbers gives, if it is one of those that addresses are made with."""
@@ -107,8 +107,8 @@ class _Unrolling:
         numbers = [self._numbers.get(v) for v in op.operands]
         if None in numbers:
             return None
-        made: int | None = compute(op, *numbers)
-        return None if made is None else made & _mask(op.results[0].type)
+        result: int | None = compute(op, *numbers)
+        return None if result is None else result & _mask(op.results[0].type)
 
 
 def _mask(type_: Any) -> int:

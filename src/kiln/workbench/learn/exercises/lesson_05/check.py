@@ -24,10 +24,10 @@ def _fused(module: Any) -> None:
             module.fused(_row(x), _row(y), 2.0, -0.5)
         same(case, y, np.maximum(2 * x - np.float32(0.5), 0), tolerance=1e-6)
     x = np.zeros(256, np.float32)
-    found = bytes_per_access(module.fused, _row(x), _row(x.copy()), 2.0, -0.5)
+    widths = bytes_per_access(module.fused, _row(x), _row(x.copy()), 2.0, -0.5)
     for kind, what in (("ld", "loads"), ("st", "stores")):
-        if 16 not in found[kind]:
-            raise Wrong(f"the widest of the {what}", expected="16 bytes", got=f"{max(found[kind], default=0)} bytes")
+        if 16 not in widths[kind]:
+            raise Wrong(f"the widest of the {what}", expected="16 bytes", got=f"{max(widths[kind], default=0)} bytes")
 
 
 def _add_column(module: Any) -> None:
