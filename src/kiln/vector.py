@@ -18,7 +18,7 @@ def broadcast_to(src: TensorSSA, target_shape: Any, *, loc: Any = None, ip: Any 
 
 
 def outerproduct(a: TensorSSA, b: TensorSSA, acc: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Return the matrix of products a[i] b[j], of shape (len(a), len(b)), added to `acc` if given."""
+    """Return the outer product, a[i] b[j], of shape (len(a), len(b)), added to `acc` if given."""
     if len(a.shape) != 1 or len(b.shape) != 1:
         raise type_error(f"outerproduct() takes vectors of one mode, got shapes {a.shape} and {b.shape}")
     outer = a.reshape((a.numel(), 1)) * b.reshape((1, b.numel()))

@@ -14,7 +14,9 @@ from source_tree import Problem, Tree
 EMPTY = frozenset({"found", "made", "known", "wanted"})
 _WORDS = re.compile(r"[a-z]+")
 _GEMM = re.compile(
-    r"\b(?:sums(?! of squares)(?<!row sums)(?<!partial sums)(?<!prefix sums)|products?)\b", re.IGNORECASE
+    r"\b(?:sums(?! of squares)(?<!row sums)(?<!partial sums)(?<!prefix sums)"
+    r"|(?<!inner )(?<!outer )(?<!dot )(?<!layout )products?(?!\())\b",
+    re.IGNORECASE,
 )
 NAMES = "names that say found, made, known or wanted"
 PROSE = "sums and products for accumulators and GEMMs"
@@ -72,6 +74,11 @@ def _text(tree: Tree, file: Path) -> Iterator[tuple[int, str]]:
         _, mark, comment = line.partition("# ")
         if mark:
             yield number, comment
+    exported = {name for node in tree.nodes(file) if _is_all(node) for name in ast.walk(node)}
     for node in tree.nodes(file):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in exported:
             yield from enumerate(node.value.splitlines(), node.lineno)
+
+
+def _is_all(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"

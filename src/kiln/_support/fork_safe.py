@@ -36,16 +36,16 @@ _cleaning: list[Callable[[], None]] = []
 
 def lock() -> threading.Lock:
     """Return a lock for a few lines that do not fork."""
-    new_lock = threading.Lock()
-    _locks.add(new_lock)
-    return new_lock
+    made = threading.Lock()
+    _locks.add(made)
+    return made
 
 
 def rlock() -> Any:
     """Return a lock that a thread can take several times."""
-    new_lock = threading.RLock()
-    _locks.add(new_lock)
-    return new_lock
+    made = threading.RLock()
+    _locks.add(made)
+    return made
 
 
 def wait_for(lock: Any) -> Any:

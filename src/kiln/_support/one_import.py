@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 # The kind that Python has for modules: a deadlock between this lock and one of a module is seen as well.
 _Lock: Any = getattr(getattr(importlib, "_bootstrap", None), "_ModuleLock", lambda name: fork_safe.rlock())
-_locks_of_imports: list[Any] = []
+_made: list[Any] = []
 
 
 def _new() -> None:
-    _locks_of_imports[:] = [_Lock("modules of Kiln")]
+    _made[:] = [_Lock("modules of Kiln")]
 
 
 def _new_in_child() -> None:
-    if getattr(_locks_of_imports[-1], "owner", None) != threading.get_ident():
+    if getattr(_made[-1], "owner", None) != threading.get_ident():
         _new()
 
 
@@ -55,7 +55,7 @@ def at_a_time() -> Iterator[None]:
     if getattr(_this_thread, "is_waited_for", False):
         yield
         return
-    lock = _locks_of_imports[-1]
+    lock = _made[-1]
     try:
         lock.acquire()
     except RuntimeError:  # the other thread waits for a module that this one is importing

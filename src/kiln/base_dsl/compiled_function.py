@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import re
 import struct
 import threading
@@ -114,7 +115,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         self._rebuild = traced.rebuild
         self.has_results: bool = bool(traced.result_types)
         # What the trace returned is rebuilt from results; without results it is static.
-        self.static_result: Any | None = None if self.has_results else traced.rebuild(iter(()))
+        self.static_result: Any = None if self.has_results else traced.rebuild(iter(()))
         self.target = target
         self.learned: Any = None
         """What the language's caller knows of it."""
@@ -237,13 +238,8 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
         `arguments` are the formats of each argument's leaves, and whether it is an array.
         """
-        before = 0
-        self._address_leaf: int | None = None
-        for formats, is_array in arguments:
-            if is_array:
-                self._address_leaf = before
-                break
-            before += len(_FORMATS.findall(formats))
+        first = itertools.accumulate((len(_FORMATS.findall(formats)) for formats, _ in arguments), initial=0)
+        self._address_leaf: int | None = next((n for n, (_, is_array) in zip(first, arguments) if is_array), None)
 
     def note_writes(self, values: Iterable[Any]) -> None:
         """Tell frameworks which of the arrays among all arguments of a call are written to."""

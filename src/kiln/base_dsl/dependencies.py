@@ -107,6 +107,13 @@ _NOT_STATE = frozenset(
 class Dependencies:
     """The names and objects that a function, and what it can call, may read, with the values found there."""
 
+    moved: bool
+    """Whether native guards have to be built again, although nothing has changed."""
+    _reads: Any
+    """By class, which attributes of its instances count; None if all do."""
+    _whole_keys: list[Hashable]
+    """The keys of contents with all their attributes: an object may be replaced by another of the same contents."""
+
     def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
         """Record what a function may read. `arguments` are part of a key: only what they lead to is recorded."""
         values = list(arguments)
@@ -134,11 +141,8 @@ class Dependencies:
 
     def _start(self) -> None:
         self.moved = False
-        """Whether native guards have to be built again, although nothing has changed."""
-        self._reads: Any = None
-        """By class, which attributes of its instances count; None if all do."""
-        self._whole_keys: list[Hashable] = []
-        """The keys of contents with all their attributes: an object may be replaced by another of the same contents."""
+        self._reads = None
+        self._whole_keys = []
         self._names: list[tuple[Mapping[Any, Any], Any, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._fields: list[tuple[types.FunctionType, Any, Any, Any]] = []
@@ -241,7 +245,7 @@ class Dependencies:
 
     def guards(self) -> list[Guard]:
         """Return the conditions of `unchanged` for native code, which compares objects by identity."""
-        self.moved: bool = False
+        self.moved = False
         result: list[Guard] = []
         rest = False
         for names, name, value in self._names:

@@ -46,7 +46,7 @@ class Trace:
 
     def __init__(self, dsl: Any, module: ir.Module) -> None:
         self.dsl = dsl
-        self.wraps: Any | bool = getattr(dsl, "wraps", False)
+        self.wraps: bool = getattr(dsl, "wraps", False)
         self.module = module
         self.functions: list[FunctionFrame] = []
         self.options: Any = None

@@ -57,7 +57,7 @@ class RangeTrace:
     def __init__(self) -> None:
         self.on_host: bool = get_target().on_host
         self.names: list[str] = []
-        self.lost = 0
+        self.lost: int = 0
         """The events that later ones of the same warp replaced; known once events were read."""
         self._memory = ctypes.create_string_buffer(_SIZE + 16) if self.on_host else None
         self._address = ctypes.c_uint64()
@@ -102,7 +102,7 @@ class RangeTrace:
             driver.call("cuCtxSynchronize")
             data = driver.read_memory(self.address, _SIZE)
         events_so_far: list[RangeEvent] = []
-        self.lost: int = 0
+        self.lost = 0
         for slot, count in enumerate(struct.unpack_from(f"<{WARPS}i", data)):
             self.lost += max(0, count - EVENTS)
             for number in range(max(0, count - EVENTS), count):

@@ -54,7 +54,7 @@ class Device:
 
     @property
     def float8(self) -> bool:
-        """Whether `mma.sync` takes 8-bit floats. Elsewhere ptxas converts them, and adds up the products of each."""
+        """Whether `mma.sync` takes 8-bit floats. Elsewhere ptxas converts them, and adds up the MMAs of each."""
         return self.capability == (8, 9) or self.generation.major == 12
 
     @property

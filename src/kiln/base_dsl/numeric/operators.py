@@ -373,7 +373,7 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
     if type(x) in PLAIN:
         if isinstance(t, IntegerMeta) or abs(exponent) > _LARGEST_UNROLLED_POWER:
             return t._make(host.binary("pow", t, x, exponent))
-        x = t._make(x)  # the same products as those of a dynamic base: the C library's pow may round otherwise
+        x = t._make(x)  # multiplied as a dynamic base is: the C library's pow may round otherwise
     if isinstance(t, FloatMeta) and abs(exponent) > _LARGEST_UNROLLED_POWER:
         return t._make(emit.floating("pow", t, x._value, constant(t.mlir_type, host.cast(t, exponent))))
     if exponent < 0:

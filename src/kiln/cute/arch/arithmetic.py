@@ -79,7 +79,7 @@ def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -
 
 
 def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
-    """Return the upper half of the product of `a` and `b`, two integers of the same width."""
+    """Return the upper half of `a` times `b`, two integers of the same width."""
     left = number(a)
     kind: Any = type(left)
     name = "arith.mulsi_extended" if kind.signed else "arith.mului_extended"
@@ -88,7 +88,7 @@ def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
 
 
 def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Int64:
-    """Return the whole product of `a` and `b`, two integers, twice as wide as they are."""
+    """Return all bits of `a` times `b`, two integers, in twice their width."""
     left = number(a)
     kind: Any = type(left)
     wide: Any = {(16, True): Int32, (16, False): Uint32, (32, True): Int64, (32, False): Uint64}.get(

@@ -335,7 +335,7 @@ class TMAStorePipeline:
         self.arv_count = arv_count
         self.barrier_id = barrier_id
         self.tma_warp_id = tma_warp_id
-        self.index = Int32(index)
+        self.index: Int32 = Int32(index)
         self._barrier = NamedBarrier(barrier_id, arv_count)
         self._groups = PipelineTmaStore.create(num_stages=stages)
 
@@ -373,7 +373,7 @@ class TMAStorePipeline:
     def release_advance(self) -> TMAStorePipeline:
         """Commit the stores of the buffer, and go to the next one."""
         self._in_tma_warp(self._groups.producer_commit)
-        self.index: Int32 = (self.index + 1) % self.stages
+        self.index = (self.index + 1) % self.stages
         return self
 
     def tail(self) -> TMAStorePipeline:

@@ -486,7 +486,7 @@ def compact(shape: Any) -> Layout:
 def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return how many tiles cover a shape: ``ceil_div(10, 4)`` is 3.
 
-    Where only one of the two is a tuple it counts with its product: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``.
+    Where only one of the two is a tuple it counts with its size: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``.
 
     Args:
         input: an extent, or a shape.

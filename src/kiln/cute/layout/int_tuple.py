@@ -287,7 +287,7 @@ def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
 
 
 def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return the product of all leaves of ``a``: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
+    """Return all leaves of ``a`` multiplied: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
     if isinstance(a, int):
         return a
     if not isinstance(a, tuple):
@@ -303,12 +303,12 @@ def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
 
 
 def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
-    """Return the product of every mode of ``a``: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
+    """Return every mode of ``a`` multiplied: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
     return tuple(product(v) for v in a) if isinstance(a, tuple) else (product(a),)
 
 
 def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the products of ``a`` at the leaves of ``target_profile``: ``product_like(((2,3),4),(0,0))`` is
+    """Return ``a`` multiplied below each leaf of ``target_profile``: ``product_like(((2,3),4),(0,0))`` is
     ``(6,4)``."""
     if not isinstance(target_profile, tuple):
         return product(a)
@@ -320,7 +320,7 @@ def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None
 
 
 def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
-    """Return the sum of products of corresponding leaves of ``a`` and ``b``, two tuples of the same nesting."""
+    """Return the inner product of the leaves of ``a`` and ``b``, two tuples of the same nesting."""
     if isinstance(a, tuple) or isinstance(b, tuple):
         _same_rank("inner_product", a, b)
         total: Any = 0
@@ -352,7 +352,7 @@ def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     """Return the quotient of shapes: ``shape_div(12, 4)`` is 3 and ``shape_div(4, 12)`` is 1, away from 0.
 
     Tuples divide mode by mode. A tuple over an int folds the divisor through the modes: ``shape_div((4,5,6), 40)`` is
-    ``(1,1,3)``. An int over a tuple divides by the product.
+    ``(1,1,3)``. An int over a tuple divides by its size.
 
     Args:
         lhs: the shape to divide, an int or a nested tuple.
@@ -378,7 +378,7 @@ def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Extent:
 
 
 def elem_scale(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return every leaf of ``a`` times the product of the corresponding subtree of ``b``."""
+    """Return every leaf of ``a`` times the size of the corresponding subtree of ``b``."""
     if isinstance(a, tuple):
         _same_rank("elem_scale", a, b)
         return tuple(elem_scale(x, y) for x, y in zip(a, b))

@@ -185,7 +185,7 @@ def _largest_divisor(n: int, limit: int) -> int:
 def nullspace(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
     """Return the layout of the indices that ``layout`` maps to 0 through modes of static stride 0.
 
-    Post-conditions: ``layout(result(i)) == 0``, and its size is the product of the extents of those modes.
+    Post-conditions: ``layout(result(i)) == 0``, and its size is that of those modes.
     """
     shapes, strides = flat_modes(plain_layout(layout, "nullspace"))
     places = prefix_product(shapes)

@@ -48,7 +48,7 @@ def needs_wide_offsets(layout: Any, promised: bool) -> bool:
                 continue
             s = INT32_MAX
         if not isinstance(d, int):
-            if promised or leaf_width(d) == 64:  # the product is 64 bits wide by itself
+            if promised or leaf_width(d) == 64:  # coordinate times stride is 64 bits wide by itself
                 continue
             d = INT32_MAX
         reach += (s - 1) * abs(d)

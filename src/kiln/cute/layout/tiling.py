@@ -1,12 +1,12 @@
 # pyright: strict, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
 # pyright: reportReturnType=false, reportUnnecessaryIsInstance=false
-"""Divisions and products: layouts split into tiles and repeated over them.
+"""Layout divisions and layout products: layouts split into tiles and repeated over them.
 
 The functions differ in how they arrange the modes of the result:
 
 =========  =====================================  ===========================
-prefix     division by ``<TileM, TileN>``           product
+prefix     division by ``<TileM, TileN>``           layout product
 =========  =====================================  ===========================
 logical    ``((TileM,RestM),(TileN,RestN),L)``      ``(Block,Tiler)``
 zipped     ``((TileM,TileN),(RestM,RestN,L))``      ``((M,N),(TilerM,TilerN))``

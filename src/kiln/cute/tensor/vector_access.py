@@ -460,7 +460,7 @@ class Copy:
         if any("mmio" in text for text in modifiers):  # single elements only
             self._widest = 0
         self._modifiers = tuple(_of_space(text, pointer) for text, pointer in zip(modifiers, (src, dst), strict=True))
-        self.narrowest = count
+        self.narrowest: int = count
         """Elements of the narrowest access to memory (not registers) so far."""
         # Dynamic offsets are computed here, before any branch that uses them.
         self._src_groups = list(_groups(src_layout, count))
@@ -475,7 +475,7 @@ class Copy:
                 group = Group(group.base, [group.offsets[k] for k in kept], [group.positions[k] for k in kept])
             for access in _runs(pointer, group, self._widest):
                 if pointer.memspace is not AddressSpace.rmem:
-                    self.narrowest: int = min(self.narrowest, len(access.positions))
+                    self.narrowest = min(self.narrowest, len(access.positions))
                 yield access
 
     def move(self, needed: frozenset[int] | None = None) -> None:

@@ -74,8 +74,8 @@ class SmemAllocator:
         self._done = False
         self.barriers: dict[Any, SmemAllocation] = {}
         """The barriers of each pipelined resource."""
-        self.num_bytes = 0
-        self.alignment = 128
+        self.num_bytes: int = 0
+        self.alignment: int = 128
         self.smem_base: Any = None
         """The block, an Array of bytes, once the task manager has set up the kernel."""
 
@@ -139,8 +139,8 @@ class SmemAllocator:
                     allocation._offset = at
                     at += allocation.size_bytes
                 end = max(end, at)
-            self.alignment: int = max(self.alignment, largest(piece))
-        self.num_bytes: int = end
+            self.alignment = max(self.alignment, largest(piece))
+        self.num_bytes = end
 
     def allocate(self) -> None:
         """Allocate the block, in the kernel that is traced."""
@@ -168,7 +168,7 @@ class TmemAllocator:
 
     def __init__(self) -> None:
         self._allocations: list[TmemAllocation] = []
-        self.num_columns = 0
+        self.num_columns: int = 0
 
     def add(self, allocation: TmemAllocation) -> TmemAllocation:
         """Add columns."""
@@ -183,7 +183,7 @@ class TmemAllocator:
         """Give all allocations their first columns, in the order in which they were added."""
         for allocation in self._allocations:
             allocation._offset = self.num_columns
-            self.num_columns: int = self.num_columns + allocation.num_columns
+            self.num_columns += allocation.num_columns
         most = TMEM_ALLOCATION[1]
         if self.num_columns > most:
             raise type_error(f"{self.num_columns} columns of tensor memory are allocated", f"an SM has {most}")

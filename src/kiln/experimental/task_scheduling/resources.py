@@ -50,7 +50,7 @@ class TaskLocalVariable:
         self._default = default
         self._factory = default_factory
         self.docs = docs
-        self.slot = runtime_slot_name or ""
+        self.slot: str = runtime_slot_name or ""
 
     @property
     def default(self) -> Any:
@@ -63,7 +63,7 @@ class TaskLocalVariable:
         return cls()
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.slot: str = name
+        self.slot = name
 
 
 class StageInfo:

@@ -119,7 +119,7 @@ def is_dynamic_leaf(leaf, number):
 def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64], place: Ptr[u64]) -> bool:
     """Write the slots of an array of the record's rank. Returns whether it matches the record.
 
-    No factor of a product exceeds the limit, so products fit a word. The strides of an array without elements mean
+    No factor exceeds the limit, so two of them multiplied fit a word. The strides of an array without elements mean
     nothing: Python takes it.
     """
     rank = record.rank

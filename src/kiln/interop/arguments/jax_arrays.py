@@ -18,7 +18,7 @@ KINDS = 64
 RANK = 8
 SEEN = 256
 SPREAD = 0x9E3779B97F4A7C15
-"""A multiplicative hash: addresses that differ little differ in the upper bits of the product."""
+"""A multiplicative hash: addresses that differ little differ in the upper bits of the hash."""
 
 
 @struct

@@ -156,7 +156,7 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr
 def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr[Text]) -> None:
     """Say that a tensor has too many elements, or that they lie too far apart, as `fit` found.
 
-    No factor of a product exceeds the limit.
+    No factor exceeds the limit.
     """
     total = i64(1)
     for mode in range(record.rank):

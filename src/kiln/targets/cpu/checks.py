@@ -40,7 +40,7 @@ class Array(NamedTuple):
     offset: int
     size: int
     static: int
-    """The product of the extents that are known when compiling."""
+    """The number of threads along the extents that are known when compiling."""
     extents: tuple[Place, ...]
     """Offset and size of each of the others."""
 

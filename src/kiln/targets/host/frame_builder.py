@@ -14,8 +14,8 @@ class FrameBuilder:
     """Builds operations of the `llvm` dialect at insertion points, and reserves places in a frame."""
 
     def __init__(self, size: int = 0, alignment: int = 1) -> None:
-        self.size = size
-        self.alignment = alignment
+        self.size: int = size
+        self.alignment: int = alignment
         self.unknown: Any = ir.Location.unknown(context())
 
     def op(
@@ -37,9 +37,9 @@ class FrameBuilder:
 
     def reserve(self, size: int, alignment: int) -> int:
         """Return the offset of the next bytes of the frame."""
-        self.alignment: int = max(self.alignment, alignment)
+        self.alignment = max(self.alignment, alignment)
         offset = -(-self.size // alignment) * alignment
-        self.size: int = offset + size
+        self.size = offset + size
         return offset
 
     def place_for(self, type_: ir.Type) -> int:

@@ -157,7 +157,7 @@ class Builder:
         return self.binary("addi", x, self.binary("muli", dx, self.binary("addi", y, self.binary("muli", dy, z))))
 
     def product(self, extents: Sequence[ir.Value]) -> ir.Value:
-        """Return the product of three extents."""
+        """Return three extents multiplied."""
         x, y, z = extents
         return self.binary("muli", x, self.binary("muli", y, z))
 

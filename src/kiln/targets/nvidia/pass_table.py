@@ -44,7 +44,9 @@ def _expand(module: ir.Module, arch: Architecture) -> None:
 PASSES: dict[str, Pass] = {
     "launch-limits": SHARED["launch-limits"],
     "kernel-outlining": Pass(_outline, "make a module of the kernels, and launches through the driver of the others"),
-    "fma-contraction": Pass(on_module(allow_contraction), "let a product and the one sum that uses it be one FMA"),
+    "fma-contraction": Pass(
+        on_module(allow_contraction), "let a multiplication and the one addition that uses it be one FMA"
+    ),
     "narrow-floats": Pass(expand_floats, "convert floats of 8 bits and less by integer arithmetic, or as PTX can"),
     "wgmma-unrolling": Pass(on_module(unroll_wgmma), "unroll loops of WGMMAs that the program wants unrolled"),
     "wgmma-registers": Pass(_order_registers, "hold registers around fences and waits of WGMMA, and mark runs of them"),

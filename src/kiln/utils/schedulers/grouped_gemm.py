@@ -92,7 +92,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         self.group_count = group_count
         self.params = tile_sched_params
         self.cluster_tile_shape_mnk: tuple[int, int, int] = tile
-        self.search_state = search_state
+        self.search_state: GroupedGemmGroupSearchState = search_state
 
     def _find(self, cluster: Any, problem_shape_mnkl: Any) -> GroupSearchResult:
         """Return the problem of a cluster, with the cluster's coordinate in clusters."""
@@ -106,7 +106,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
             self.cluster_tile_shape_mnk,
             self.params.raster_along_m,
         )
-        self.search_state: GroupedGemmGroupSearchState = GroupedGemmGroupSearchState(group, first)
+        self.search_state = GroupedGemmGroupSearchState(group, first)
         return GroupSearchResult(group, *place, *shape, is_valid=group < self.group_count)
 
     def delinearize_z(

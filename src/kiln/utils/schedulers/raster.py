@@ -50,7 +50,7 @@ def raster_divisors(tiles_m: Any, tiles_n: Any, group: Any):
         group: rows of tiles in a raster group.
     """
     last = tiles_m - (max(tiles_m, 1) - 1) // group * group
-    # With fewer rows than a group's, the product is of all tiles: it always fits 32 bits.
+    # With fewer rows than a group's, that is all tiles: it always fits 32 bits.
     return [fast_divmod_create_divisor(max(x, 1)) for x in (min(group, tiles_m) * tiles_n, last)]
 
 

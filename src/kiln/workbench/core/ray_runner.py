@@ -81,7 +81,7 @@ class Ray(Runner):
         self.nodes, self.left_out = self._ask_nodes()
         for why in self.left_out:
             print(f"left out: {why}", file=sys.stderr)
-        self.model: Any | None = next((gpu for node in self.nodes for gpu in node["gpus"]), None)
+        self.model: str | None = next((gpu for node in self.nodes for gpu in node["gpus"]), None)
         self._slots = [slot for node in self.nodes for slot in _slots(node)]
         self._perform = self._ray.remote(perform_on_node)
         self._flights: dict[Any, _Flight] = {}

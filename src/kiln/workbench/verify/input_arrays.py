@@ -17,7 +17,7 @@ from ...base_dsl import packages
 
 KINDS = {
     "normal": "as get_inputs draws them",
-    "integers": "small integers, of which all sums are exact",
+    "integers": "small integers, which every accumulator holds exactly",
     "wide": "magnitudes from 2^-8 to 2^8",
     "special": "NaN, infinities, -0 and subnormal numbers among them",
 }

@@ -48,13 +48,13 @@ class Mma:
 
     @property
     def sum(self) -> str:
-        """The type in which products are accumulated."""
+        """The type of the accumulator."""
         return "i32" if self.d == "i32" else _compute_type(self.a)
 
     def bits_of(self, element: str) -> int:
         """Return the bits of an element of A or B in a register.
 
-        Matrices of bits are matrices of words whose product is the number of bits that both (`and`) or only one
+        Matrices of bits are matrices of words whose MMA counts the bits that both (`and`) or only one
         (`xor`) has.
         """
         if element.startswith("b1"):
@@ -102,7 +102,7 @@ def _table(x: Expander, name: str) -> str:
 def _compute_type(kind: str) -> str:
     """Return the type in which elements are multiplied.
 
-    Bytes are multiplied in f32: 32 products of 16 bits and their sum are exact there, and faster.
+    Bytes are multiplied in f32: 32 terms of 16 bits and their accumulator are exact there, and faster.
     """
     if kind.startswith("b1"):
         return "i32"
@@ -152,7 +152,7 @@ def _shuffled(b: Builder, first: ir.Value, second: ir.Value, order: list[int]) -
 
 def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: Mma) -> None:
     """Widen B and store it by rows: lane 4 g + t holds parts of column g."""
-    from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
+    from ....dialects.nvgpu import definitions  # when there is an MMA: it loads the dialect
 
     # the rows that lane 0 holds; lane t holds those `step` t further on
     places, (next_, *_) = ([row for row, _ in definitions.b_places(kind.k, kind.bits_of(kind.b), t)] for t in range(2))
@@ -193,10 +193,10 @@ def _rows_of_b(x: Expander, b: Builder, slots: ir.Value, rows: ir.Value, kind: M
 def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     """Widen A and B, multiply, and store D in place of C.
 
-    An accumulator starts with C and takes the products in the order of k, each by one FMA. For integers C is added
+    An accumulator starts with C and takes the terms in the order of k, each by one FMA. For integers C is added
     last, modulo 2**32.
     """
-    from ....dialects.nvgpu import definitions  # when there is a product: it loads the dialect
+    from ....dialects.nvgpu import definitions  # when there is an MMA: it loads the dialect
 
     type_ = parsed_type(_compute_type(kind.a))
     is_integer = kind.sum == "i32"

@@ -3,8 +3,9 @@
 `if i < n: ...` around a kernel's body keeps LLVM from vectorizing over threads (most hosts have no masked stores), yet
 in all blocks but the last few it holds for every thread. A kernel with such a guard gets two more functions:
 `k.inside`, the kernel with the condition taken as true, and `k.guard`, which says for one thread that the condition
-holds *and* that nothing on the way to it overflowed. Values that are sums and products of thread indices, each at most
-once in a product, take their extremes at the corners of the block: if `k.guard` holds there, it holds for every thread.
+holds *and* that nothing on the way to it overflowed. Polynomials of thread indices, each
+at most once in a term, take their extremes at the corners of the block: if `k.guard` holds there, it holds for every
+thread.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class _Guard:
         self.copies: dict[ir.Value, ir.Value] = dict(zip(self.arguments, block.arguments, strict=True))
         self.wide: dict[ir.Value, ir.Value] = {}
         self.holds = self.b.const(int_type(1), 1)
-        # twice the width of the widest value: sums and products of what fits are exact
+        # twice the width of the widest value: adding and multiplying what fits is exact
         self.exact = int_type(64 if self._widest(condition) <= 32 else 128)
         self._require_condition(condition)
         self.b.op("func.return", (), (self.holds,))

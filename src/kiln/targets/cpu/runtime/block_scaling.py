@@ -1,6 +1,6 @@
-"""Block scales: scale factors, the sums of 4-bit floats that have some, and the MMAs of a warp with block scales.
+"""Block scales: scale factors, the accumulation of 4-bit floats that have some, and the MMAs of a warp with block scales.
 
-The sums are those of `dialects/nvgpu/block_scaling.py`, bit for bit; wider elements are added by `tensor_core.py`.
+The accumulators are those of `dialects/nvgpu/block_scaling.py`, bit for bit; wider elements are added by `tensor_core.py`.
 For `mma.sync`, lanes leave A, B, C and their scale factors in slots, as the instruction distributes them.
 """
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
@@ -102,8 +102,8 @@ def shifted(size, lower, sign):
 def multiply_fp4_rows(exchange, d, accumulate, rows, n, k, share, a, b, of_row, of_columns, stride: int):
     """Compute `rows` rows of D, of `n` columns; elements of A and B are i16, twice their value.
 
-    A term is an exact product of 16 elements times two scale factors, with the exponents of these. In units of 2^-35 of
-    the largest exponent it has less than 47 bits: 12 of the product, 8 of the scale factors. `share` terms have the same
+    A term is an exact dot product of 16 elements times two scale factors, with the exponents of these. In units of 2^-35 of
+    the largest exponent it has less than 47 bits: 12 of the dot product, 8 of the scale factors. `share` terms have the same
     scale factors: `of_row(row, number)` returns exponent and significand of one of a row, `of_columns(row)` arrays of
     those of columns. These and B have rows of `stride`.
     """

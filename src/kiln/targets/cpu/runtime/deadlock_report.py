@@ -120,7 +120,7 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
             states.append(f"phase {parity} misses {' and '.join(what) or 'nothing'}")
         return f" ({'; '.join(states)})"
     if site.message == _WGMMAS:
-        # the second word: warps of the group that have not come to its next product
+        # the second word: warps of the group that have not come to its next MMA
         warps = {t.number // 128 * 4 + w for t in threads for w in range(4) if t.word >> 32 + w & 1}
         return f" (wgmma is not executed by the whole warpgroup: warp{'s' * (len(warps) > 1)} {ranges(warps)} did not come)"
     if site.kind == "registers":

@@ -1,16 +1,15 @@
 """The arithmetic of WGMMA and tcgen05.mma: D = A B + C, bit for bit as in a model of the hardware.
 
-PTX leaves order and rounding open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds all
-products of an element of D and C at once: each term is truncated (towards zero) F bits below the largest exponent among
-them. The exponent of a product is the sum of its factors', where subnormal factors have that of the smallest normal
-number. The truncated terms are added exactly, and the sum is truncated to f32, or rounded to the nearest f16. F is 25;
+PTX leaves order and rounding open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds C and
+all terms of an element of D at once: each is truncated (towards zero) F bits below the largest exponent among them. The
+exponent of a term is the sum of its factors', where subnormal factors have that of the smallest normal number. The truncated terms are added exactly, and the sum is truncated to f32, or rounded to the nearest f16. F is 25;
 with 8-bit floats of WGMMA it is 13, and f32 keeps that many bits of its fraction. Integers wrap.
 
 `Planes` have the elements of an operand, each field in an array of its own. A has up to 64 rows of k, B a row of
-`COLUMNS` for each k, so that loops over columns run on vectors. A term is a product of significands, shifted right. If no exponent of
-an operand is beyond `NEAR`, terms are computed in f32 instead, which is faster and gives the same result: the product
-of two elements is exact there, and so is its product with a power of two unless that is far below 1. A sum in 32 bits
-has room for 16 terms, so that those of k from 16 on have a sum of their own.
+`COLUMNS` for each k, so that loops over columns run on vectors. A term is two significands multiplied, and shifted
+right. If no exponent of an operand is beyond `NEAR`, terms are computed in f32 instead, which is faster and gives the
+same result: a term of two elements is exact there, also times a power of two unless that is far below 1. A sum in 32
+bits has room for 16 terms, so that those of k from 16 on have a sum of their own.
 
 Callers give an `exchange`, which loads a row of C and stores one of D: from registers here for WGMMA, from tensor
 memory in `tcgen05_mma.py`.
@@ -63,7 +62,7 @@ SPECIAL = 1 << 20
 NEAR = 50
 """The largest absolute exponent of operands for which f32 can represent all terms."""
 TOGETHER = tuple(range(8))
-"""Products that are added in one iteration of a loop."""
+"""Terms that are added in one iteration of a loop."""
 
 
 def kind_of(a: str, b: str, accumulator: str, n: int, a_in_registers: bool, a_major: str, b_major: str) -> int:
@@ -297,7 +296,7 @@ def integers(raw, first, count, type_):
         raw[i] = bits - ((bits & 128) << 1) if type_ == S8 else bits
 
 
-# --- sums ------------------------------------------------------------------------------------------------------------
+# --- accumulation ------------------------------------------------------------------------------------------------------------
 
 
 @native
@@ -390,7 +389,7 @@ def largest_exponents(k, n, a, b, stride: int, c, largest):
 
 @inline
 def add_near(k, n, fraction, a, b, stride: int, largest, total, power):
-    """Add the products of a row in f32, which is exact there."""
+    """Add the terms of a row in f32, which is exact there."""
     for column in range(n):
         power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
     for first in range(u32(0), k, len(TOGETHER)):
@@ -405,7 +404,7 @@ def add_near(k, n, fraction, a, b, stride: int, largest, total, power):
 
 @inline
 def add_far(k, n, a, b, stride: int, largest, total):
-    """Add the products of a row as significands that are shifted right."""
+    """Add the terms of a row as significands that are shifted right."""
     for first in range(u32(0), k, len(TOGETHER)):
         into = total + (first >> 4) * stride
         for column in range(n):
@@ -430,7 +429,7 @@ def c_term(column, largest, c, up, down):
 
 @inline
 def round_to_f32(n, exact, kept, exponent, scale, value, line):
-    """Truncate the sums of a row to f32; `exact(column, type)` is one in units of 2^`exponent[column]`."""
+    """Truncate the accumulators of a row to f32; `exact(column, type)` is one in units of 2^`exponent[column]`."""
     mask = ~((u64(1) << (52 - u64(kept))) - 1)
     small = u32(0)
     for column in range(n):
@@ -450,7 +449,7 @@ def round_to_f32(n, exact, kept, exponent, scale, value, line):
 
 @inline
 def add_scales(n, row_scale, column_scales, c, scale):
-    """Store the exponents of the scale factors of a row's sums, and count exponents of C from there; return 1 if a
+    """Store the exponents of the scale factors of a row's accumulators, and count exponents of C from there; return 1 if a
     scale factor is NaN."""
     nan = u32(0)
     for column in range(n):
@@ -463,7 +462,7 @@ def add_scales(n, row_scale, column_scales, c, scale):
 
 
 class Accumulation(NamedTuple):
-    """How the products of an element of D are added."""
+    """How the terms of an element of D are added."""
 
     fraction: i32
     """Bits of a term below the largest exponent that count."""

@@ -5,8 +5,8 @@ seed. Tensor memory of a block is `block.tmem`, and `threads.peer_of(block)` is 
 
 D lies in blocks of up to 64 lanes, one after the other: a block has rows of D in its lanes, and all columns or, in the
 layouts B, E and G, a part of them. An A in tensor memory, and scale factors, are read from the lanes of the warp that
-D's row is in. `dialects/nvgpu/tcgen05_definitions.py` defines all of it in plain Python; `tensor_core.py` has the sums
-of products, `block_scaling.py` those of fp4 with scale factors, this file those of integers.
+D's row is in. `dialects/nvgpu/tcgen05_definitions.py` defines all of it in plain Python; `tensor_core.py` has the
+accumulators of floats, `block_scaling.py` those of fp4 with scale factors, this file those of integers.
 """
 # pyright: reportReturnType=false, reportArgumentType=false, reportOperatorIssue=false
 

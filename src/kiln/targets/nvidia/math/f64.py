@@ -51,7 +51,7 @@ def _ordered_sum(a: Float, b: Float) -> Pair:
 
 
 def _product(a: Float, b: Float) -> Pair:
-    """Return the exact product."""
+    """Multiply exactly."""
     p = a * b
     return p, a.fma(b, -p)
 

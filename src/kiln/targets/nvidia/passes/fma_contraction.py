@@ -1,4 +1,4 @@
-"""FMA contraction: a product and the sum that uses it become one instruction."""
+"""FMA contraction: a multiplication and the addition that uses it become one instruction."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _HANDED_ON = frozenset(("arith.negf", "vector.extract", "vector.shape_cast"))
 
 
 def allow_contraction(module: ir.Module) -> None:
-    """Allow LLVM to contract a product and the only sum that uses it into an FMA, as nvcc does.
+    """Allow LLVM to contract a multiplication and the only addition that uses it into an FMA, as nvcc does.
 
-    A product that has other uses, or is stored, is rounded for all of them: LLVM would use the rounded product in some
-    places and the exact one in others. Programs that compute with rounding errors count on one value: with `t = a * b`,
+    A multiplication that has other uses, or is stored, is rounded for all of them: LLVM would use the rounded result in
+    some places and the exact one in others. Programs that compute with rounding errors count on one value: with `t = a * b`,
     the sum of `t - whole` and `fma(a, b, -t)` would have the error of `t` twice.
 
     Only operations of the program are marked: those that expansions add rely on their roundings.
     """
     contract, none = (ir.Attribute.parse(f"#arith.fastmath<{flag}>", context()) for flag in ("contract", "none"))
     operations = [(op, op.name) for op in find(module.operation, ("arith.mulf", *_ADDITIONS))]
-    # LLVM makes one product of equal ones
+    # LLVM makes one multiplication of equal ones
     times = Counter(frozenset(op.operands) for op, name in operations if name == "arith.mulf")
     for op, name in operations:
         if op.attributes["fastmath"] == none and (

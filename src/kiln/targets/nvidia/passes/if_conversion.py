@@ -1,6 +1,6 @@
 """If-conversion: branches that only set an element of a register array become selects.
 
-A mask is many such branches: `if column > limit: sums[i] = -inf`. LLVM converts them too, but only after each was a
+A mask is many such branches: `if column > limit: scores[i] = -inf`. LLVM converts them too, but only after each was a
 block of its own.
 """
 

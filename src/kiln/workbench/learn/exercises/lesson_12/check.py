@@ -58,7 +58,7 @@ EXERCISES = (
         "merge two parts",
         _merge,
         (
-            "Both sums are relative to their own maximum. Multiply each by exp(its maximum - the common one).",
+            "Both row sums are relative to their own maximum. Multiply each by exp(its maximum - the common one).",
             "The common maximum is max(m1, m2): one of the factors is 1.",
         ),
     ),
