@@ -92,6 +92,41 @@ thread.join()
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_fork_waits_for_imports(child, compiles: bool):
+    """Those of a thread that compiles, too: the lock of a half-imported module would stay closed in the child."""
+    done = child(
+        "-c",
+        f"compiles = {compiles}"
+        + """
+import contextlib, os, threading, time
+from kiln._support import one_import
+from kiln.base_dsl import dsl
+
+there, imported = threading.Event(), []
+
+def imports():
+    with dsl.compile_lock if compiles else contextlib.nullcontext():
+        if compiles:
+            there.set()
+            time.sleep(0.3)
+        with one_import.at_a_time():
+            there.set()
+            time.sleep(0.3)
+            with one_import.at_a_time():
+                imported.append(1)
+
+threading.Thread(target=imports).start()
+there.wait()
+process = os.fork()
+if not process:
+    os._exit(not imported)
+assert os.waitpid(process, 0)[1] == 0
+""",
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_fork_in_the_middle_of_what_waits_for_it(child):
     """What the other thread holds it will not give back before the fork: in a trace, in LLVM, in a launch."""
     done = child(

@@ -1,8 +1,8 @@
 """Locks and counters that stay usable in a forked process.
 
 Only the forking thread continues in a forked process: locks that other threads held stay locked, and what they began
-never ends. So a fork waits until no thread compiles (`wait_for`); in the child, locks of other threads are open again,
-counters count the forking thread alone, and functions registered with `in_child` clean up.
+never ends. So a fork waits until no thread compiles or imports (`wait_for`); in the child, locks of other threads are
+open again, counters count the forking thread alone, and functions registered with `in_child` clean up.
 
 The end of a process waits likewise, and then lets no other thread compile: a daemon thread inside LLVM would go on
 while the library's memory is freed, and crash.
@@ -20,6 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Protocol, TypeVar
+
+    class Lock(Protocol):
+        def acquire(self, *, timeout: float) -> bool: ...
+
+        def release(self) -> None: ...
+
+    L = TypeVar("L", bound=Lock)
 
 SECONDS = 5.0
 """The longest that a fork waits for a compilation, which may itself wait for the forking thread."""
@@ -29,8 +37,9 @@ ending = threading.Event()
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _counts: list[Count] = []
-_awaited: list[Any] = []
-_held: list[Any] = []
+_awaited: list[Lock] = []
+_awaited_last: list[Lock] = []
+_held: list[Lock] = []
 _cleaning: list[Callable[[], None]] = []
 
 
@@ -48,39 +57,47 @@ def rlock() -> Any:
     return made
 
 
-def wait_for(lock: Any) -> Any:
-    """Let a fork wait until no other thread holds this lock; return the lock."""
-    _awaited.append(lock)
+def wait_for(lock: L, last: bool = False) -> L:
+    """Let a fork wait until no other thread holds this lock; return the lock.
+
+    `last`: threads take it while they hold locks of the other kind.
+    """
+    (_awaited_last if last else _awaited).append(lock)
     return lock
 
 
 class Shared:
-    """A lock that any number of threads hold at once (`with shared.held():`); `acquire` waits until none does."""
+    """A lock that any number of threads hold at once (`with shared.held():`); `acquire` waits for all other threads."""
 
     def __init__(self) -> None:
         self._entrance = rlock()
-        self._inside: list[threading.Lock] = []
+        self._inside: dict[int, threading.Lock] = {}
         in_child(self._inside.clear)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock together with others."""
+        thread = threading.get_ident()
+        if thread in self._inside:
+            yield
+            return
         own = threading.Lock()
         own.acquire()
         with self._entrance:
-            self._inside.append(own)
+            self._inside[thread] = own
         try:
             yield
         finally:
-            self._inside.remove(own)
+            self._inside.pop(thread, None)  # it is not there in a child that was forked inside
             own.release()
 
     def acquire(self, timeout: float = -1) -> bool:
-        """Hold the lock alone; return whether that succeeded within `timeout` seconds."""
+        """Keep other threads out; return whether those inside left within `timeout` seconds each."""
         if not self._entrance.acquire(timeout=timeout):
             return False
-        for one in list(self._inside):
-            one.acquire(timeout=timeout)
+        for thread, own in list(self._inside.items()):
+            if thread != threading.get_ident():
+                own.acquire(timeout=timeout)
         return True
 
     def release(self) -> None:
@@ -118,7 +135,7 @@ class Count(ctypes.c_int64):
 
 
 def _before() -> None:
-    for one in _awaited:
+    for one in (*_awaited, *_awaited_last):
         if one.acquire(timeout=SECONDS):
             _held.append(one)
 

@@ -2,8 +2,10 @@
 
 Python has a lock for each module. A thread that imports `a.b` holds the lock of `a.b` while it waits for `a`; if another
 thread runs `a`, which imports `a.b`, Python sees the deadlock and goes on with half a module, or raises an error. Threads
-that take this lock before any of those wait for each other instead. A thread for whose end another one
-waits goes without: the other may have the lock.
+that take this lock before any of those wait for each other instead. A thread for whose end another one waits goes
+without: the other may have the lock.
+
+A fork waits for imports: in the child, nobody would ever release the lock of a half-imported module.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 # The kind that Python has for modules: a deadlock between this lock and one of a module is seen as well.
 _Lock: Any = getattr(getattr(importlib, "_bootstrap", None), "_ModuleLock", lambda name: fork_safe.rlock())
 _made: list[Any] = []
+_importing = fork_safe.wait_for(fork_safe.Shared(), last=True)
 
 
 def _new() -> None:
@@ -52,16 +55,17 @@ def waited_for(run: Callable[[], None]) -> Callable[[], None]:
 @contextlib.contextmanager
 def at_a_time() -> Iterator[None]:
     """Keep other threads out while this one imports modules of Kiln."""
-    if getattr(_this_thread, "is_waited_for", False):
-        yield
-        return
-    lock = _made[-1]
-    try:
-        lock.acquire()
-    except RuntimeError:  # the other thread waits for a module that this one is importing
-        yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
+    with _importing.held():
+        if getattr(_this_thread, "is_waited_for", False):
+            yield
+            return
+        lock = _made[-1]
+        try:
+            lock.acquire()
+        except RuntimeError:  # the other thread waits for a module that this one is importing
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()

@@ -18,7 +18,8 @@ from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueErr
 from .dsl import Traced, shorten_traceback
 from .numeric import host
 from .static_key import static_key
-from .target import Executable, Target, get_target, slot_layout
+from .target import Executable, Target, get_target, slot_layout, target_name
+from .target import target as choose_target
 from .typing import Numeric
 
 if TYPE_CHECKING:
@@ -125,6 +126,9 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         """The machine it is exported for; empty: one like this."""
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+        if target_name() != self.target:  # where arrays must be is a matter of the target that it was compiled for
+            with choose_target(self.target):
+                return self._run_in_python(*args, **kwargs)
         self.source.dsl.caller.learn_compiled(self, (*args, *kwargs.values()))
         try:
             if not kwargs and not self.static:

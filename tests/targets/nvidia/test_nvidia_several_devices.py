@@ -63,6 +63,13 @@ def test_a_compiled_function_goes_to_the_device_of_its_first_tensor(devices, pre
     assert devices.launched_on[8:] == [1, 0] and devices.context == 78
 
 
+def test_it_is_compiled_for_the_target_that_is_named_whichever_is_in_force(devices, monkeypatch):
+    monkeypatch.setenv("KILN_TARGET", "cpu")
+    tensor = Memory(8192)
+    compile_for(launch, 1, tensor, tensor)(1, tensor, tensor)
+    assert devices.launched_on == [1]
+
+
 def test_a_jit_function_too(devices):
     with kiln.target("nvidia"):
         for at in (8192, 4096) * 3:

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from ...base_dsl import packages, promises, target, trace, tree
+from ...base_dsl import packages, promises, trace, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode, SymbolKey, ValuesNode
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
@@ -366,7 +366,7 @@ def argument_node(value: Any, annotation: Any) -> Node | None:
 def _check_device(device: str) -> None:
     if device == "cpu":
         return
-    if target.target_name() == "cpu" and not hardware.cuda_is_host_memory:
+    if hardware.compiled_for().name == "cpu" and not hardware.cuda_is_host_memory:
         raise error(
             DSLUserCodeValueError,
             "a tensor on a CUDA device is passed to a function compiled for the CPU",

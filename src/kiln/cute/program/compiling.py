@@ -100,8 +100,8 @@ class Compile:
             jit, args = _jit_function(function, args)
             parsed = CompileOptions(*self._options, options)
             arguments = {**jit.parameters.bind(args, kwargs), **self._more_arguments(parsed)}
-            nodes = jit.parameters.nodes(jit.dsl, arguments, takes_none=arguments)
             with compiling_with(parsed, target):
+                nodes = jit.parameters.nodes(jit.dsl, arguments, takes_none=arguments)
                 compiled = jit.compile(nodes, arguments, parsed, target)
             jit.dsl.caller.learn_compiled(compiled, arguments.values())
             for kind in sorted(parsed.kept() - settings.kept()):  # those of the environment are of every compilation
