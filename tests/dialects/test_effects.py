@@ -274,6 +274,7 @@ def test_the_detector_is_told_what_the_declaration_says(name: str, monkeypatch: 
             assert (what in said) == bool(events & told.events), what
     assert told.engines <= {getattr(kind.ENGINE, "name", ""), BULK_SOURCE.name}
     assert (kind.ENGINE is None) or told.engines or OF_ENGINES & told.events
+    assert analysis.may_order(name) or not told.events
     accesses = {("writes", _bytes(op, access)) for access in kind.WRITES}
     if "atomic" not in told.events:  # one access that does both
         accesses |= {("reads", _bytes(op, access)) for access in kind.READS}

@@ -6,6 +6,7 @@ import functools
 
 from ..dialects.cute.types import Cute
 from ..dialects.declaration import DECLARED, PURE, UNSTATED, Access, Alias
+from ..hardware.engines import Engine
 from ..hardware.features import Feature
 from ..mlir import ir
 
@@ -77,6 +78,16 @@ def may_order(op: str) -> bool:
         return not op.startswith(("arith.", "math.", "vector."))
     said = (kind.WRITES, kind.ENGINE, kind.COMMITS, kind.AWAITS, kind.MBARRIER, kind.ORDERS, kind.WAITS, kind.STAYS)
     return any(said)
+
+
+def makers() -> list[str]:
+    """Return the operations whose results may be of types that no operand has."""
+    return [name for name, kind in DECLARED.items() if {*kind.RESULTS.values()} - {*kind.OPERANDS.values()}]
+
+
+def issued_to(engine: Engine) -> list[str]:
+    """Return the operations that an engine carries out."""
+    return [name for name, kind in DECLARED.items() if kind.ENGINE is engine]
 
 
 def needs(op: ir.Operation, feature: Feature) -> bool:

@@ -9,6 +9,16 @@ _LOOP_OPERANDS = 3
 _BRANCHES = ("scf.if", "scf.index_switch")
 
 
+def bounds(loop: ir.Operation) -> list[ir.Value]:
+    """Return the lower bound, the upper bound and the step of an `scf.for`."""
+    return list(loop.operands)[:_LOOP_OPERANDS]
+
+
+def initial_values(loop: ir.Operation) -> list[ir.Value]:
+    """Return the values that an `scf.for` carries into its first iteration."""
+    return list(loop.operands)[_LOOP_OPERANDS:]
+
+
 def sources(value: ir.Value) -> list[ir.Value]:
     """Return the values that `scf` may pass to a value; the initial one of a loop comes first. Empty for all others."""
     owner = value.owner

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...analysis import pointers
+from ...analysis.values import bounds
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute, nvgpu
@@ -161,7 +162,7 @@ def _is_below(value: ir.Value, limit: int) -> bool:
     loop = value.owner.owner.operation
     if loop.name != "scf.for" or value != value.owner.arguments[0]:
         return False
-    low, high = (constant_value(bound) for bound in list(loop.operands)[:2])
+    low, high, _ = map(constant_value, bounds(loop))
     return low is not None and high is not None and low >= 0 and high <= limit
 
 

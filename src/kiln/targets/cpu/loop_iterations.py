@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...analysis.values import bounds
 from ...mlir import ir, terminator
 from ..lowering.builder import Builder, int_type
 
@@ -32,7 +33,7 @@ class LoopIterations:
         i64 = int_type(64)
         if loop.name == "scf.while":
             return b.load(i64, self._cell(x, loop))
-        lower, _, step = list(loop.operands)[:3]
+        lower, _, step = bounds(loop)
         index = loop.regions[0].blocks[0].arguments[0]
         done = b.binary("divui", b.binary("subi", index, lower), step)
         if isinstance(done.type, ir.IndexType):

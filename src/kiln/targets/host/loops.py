@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...analysis import values
 from ...mlir import ir
 from ..lowering.builder import Builder, constant_values, int_type
 from ..lowering.expansion import KEEP, Handlers
@@ -84,7 +85,7 @@ def _plain_loop(x: Expander, op: ir.Operation, b: Builder) -> object:
 
 def _stay_in_type(x: Expander, op: ir.Operation, b: Builder) -> None:
     """Make it a fault, without an iteration, if the counter of a signed loop would overflow after the last one."""
-    lower, upper, step = list(op.operands)[:3]
+    lower, upper, step = values.bounds(op)
     bounds = [constant_values(value) for value in (lower, upper, step)]
     stride = bounds[2][0] if bounds[2] else 0
     if stride <= 1 or "unsignedCmp" in op.attributes or not isinstance(step.type, ir.IntegerType):

@@ -6,11 +6,10 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...analysis import effects
 from ...base_dsl.compiler import Compilation
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...dialects import nvgpu
-from ...dialects.cute import Load, Undef
-from ...dialects.nvgpu.memory import OrderedLoad
 from ...dialects.nvgpu.wgmma import Wgmma
 from ...hardware import features
 from ...hardware.architectures import Architecture
@@ -160,16 +159,7 @@ def take_in(module: ir.Module, other: ir.Module) -> None:
 # --- floats ----------------------------------------------------------------------------------------------------------
 
 
-_MAKERS = (
-    "arith.bitcast",
-    "arith.constant",
-    Load.OPERATION_NAME,
-    Undef.OPERATION_NAME,
-    OrderedLoad.OPERATION_NAME,
-    "func.call",
-    "ub.poison",
-    "vector.bitcast",
-)
+_MAKERS = ("arith.bitcast", "arith.constant", "func.call", "ub.poison", "vector.bitcast", *effects.makers())
 """Operations other than conversions that make tf32."""
 
 

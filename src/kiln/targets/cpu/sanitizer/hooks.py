@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.target import value_bytes
+from ....dialects import nvgpu
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import AnyOp
@@ -19,16 +20,11 @@ if TYPE_CHECKING:
     from ..expand import Expander
     from .instrument import Instrumentation
 
-_ORDERING = (
-    "sync_warp",
-    "tensor_map_publish",
-    "tcgen05_alloc",
-    "tcgen05_dealloc",
-    "tcgen05_ld",
-    "tcgen05_ld_red",
-    "tcgen05_st",
-    "tcgen05_wait",
-)
+_ORDERING = {
+    kind.OPERATION_NAME.partition(".")[2]
+    for kind in nvgpu.OPERATIONS
+    if kind.CONVERGED and (kind.ORDERS == "warp" or kind.__module__ == nvgpu.tcgen05.__name__)
+} - {nvgpu.tcgen05.Tcgen05RelinquishAllocPermit.OPERATION_NAME.partition(".")[2]}
 """Warp operations that order memory; those of tensor memory are executed by converged warps."""
 _CHECKED_BY_DEFAULT = (
     "barrier",

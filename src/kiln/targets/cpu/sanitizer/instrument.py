@@ -17,9 +17,9 @@ from ....base_dsl.diagnostics import Span
 from ....base_dsl.sanitizing import BOUNDS
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
-from ....dialects.nvgpu.tcgen05 import Tcgen05Ld, Tcgen05LdRed
 from ....dialects.nvgpu.wgmma import Wgmma
-from ....mlir import ir
+from ....hardware.engines import TCGEN05_LD
+from ....mlir import find, ir
 from ...lowering.builder import Builder, constant_values, int_type, ptr_type
 from ...lowering.expansion import AnyOp
 from ..launch import prints, static_smem
@@ -149,7 +149,7 @@ class Instrumentation(ReportFacts):
 
         Values are followed through register arrays: a copy from register to register does not wait.
         """
-        loads = [*Tcgen05Ld.all_in(func), *Tcgen05LdRed.all_in(func)]
+        loads = find(func, effects.issued_to(TCGEN05_LD))
         self.facts[func.attributes["sym_name"].value].loads = bool(loads)
         if not loads:
             return
@@ -159,7 +159,7 @@ class Instrumentation(ReportFacts):
                 readers.setdefault(array, []).append(read.result)
         for load in loads:
             load.attributes[LOADED] = ir.UnitAttr.get(func.context)
-        todo = [load.result for load in loads]
+        todo = [load.results[0] for load in loads]
         seen = set[ir.Value]()
         users = set[ir.Operation]()
         while todo:

@@ -7,7 +7,7 @@ import linecache
 import re
 from collections.abc import Container
 
-from ....analysis import effects, pointers
+from ....analysis import effects, pointers, values
 from ....base_dsl.diagnostics import Span
 from ....dialects import cute
 from ....mlir import ir
@@ -32,7 +32,7 @@ def is_uniform(
             if value.owner == entry:
                 seen[value] = value not in threads
             elif parent.name == "scf.for" and not ir.BlockArgument(value).arg_number:
-                seen[value] = all(is_uniform(each, entry, threads, seen) for each in list(parent.operands)[:3])
+                seen[value] = all(is_uniform(each, entry, threads, seen) for each in values.bounds(parent))
         else:
             op = value.owner.operation
             pure = op.name.startswith(_PURE) or effects.is_same_in(op.name, "cta")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ....analysis import values
 from ....base_dsl.compiler import source_span
 from ....dialects import cute
 from ....mlir import context, find, ir
@@ -64,7 +65,7 @@ def _wish(op: ir.Operation) -> str:
     if cute.UNROLL in op.attributes:
         count = op.attributes[cute.UNROLL].value
         return f"disable = false, count = {count} : i32" if count > 1 else _NEVER
-    bounds = [constant_value(v) for v in list(op.operands)[:3]]
+    bounds = [constant_value(v) for v in values.bounds(op)]
     if None in bounds:
         return _NEVER
     return _FULL if _indexes_memory(op) else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....analysis import values
 from ....dialects.cute import UNROLL_FULL, CastPtr, PtrAdd
 from ....dialects.nvgpu.wgmma import MatrixDescriptor, Wgmma
 from ....mlir import ir
@@ -31,7 +32,7 @@ def unroll_wgmma(module: ir.Module) -> None:
 
 def _turns(loop: ir.Operation) -> range | None:
     """Return the counter's values in each iteration of a loop, if they are constant."""
-    bounds = [constant_value(v) for v in list(loop.operands)[:3]]
+    bounds = [constant_value(v) for v in values.bounds(loop)]
     lower, upper, step = bounds
     if lower is None or upper is None or step is None or step <= 0 or lower < 0:
         return None
@@ -64,14 +65,14 @@ class _Unrolling:
             if number is not None and isinstance(value.type, ir.IntegerType):
                 self._numbers[value] = number & _mask(value.type)
         *steps, last = operations
-        values: list[ir.Value] = list(self._loop.operands)[3:]
+        passed = values.initial_values(self._loop)
         for number in turns:
-            self._values = dict(zip(carried, values, strict=True))
+            self._values = dict(zip(carried, passed, strict=True))
             self._numbers[counter] = number
             for op in steps:
                 self._step(op)
-            values = [self._value(v) for v in last.operands]
-        for result, value in zip(self._loop.results, values, strict=True):
+            passed = [self._value(v) for v in last.operands]
+        for result, value in zip(self._loop.results, passed, strict=True):
             result.replace_all_uses_with(value)
         self._loop.erase()
 
