@@ -649,10 +649,11 @@ def fit_attention(journal: Journal) -> dict[str, Any]:
         for fields in _kept(times):
             tflops, tile_us = _rate_and_tile(times, fields)
             made.setdefault(key, []).append(sm90_cost.MeasuredConfig(*key, *fields, tflops, tile_us))
-    for known in sm90_cost.MEASURED:
+    configs = sm90_cost.Sm90Coefficients.on(_H200).configs
+    for known in configs:
         key = known.bits, known.head_dim, known.head_dim_v
         if all(known not in own for own in made.values()) and key not in made:
-            made[key] = [x for x in sm90_cost.MEASURED if (x.bits, x.head_dim, x.head_dim_v) == key]
+            made[key] = [x for x in configs if (x.bits, x.head_dim, x.head_dim_v) == key]
     rows = [x for _, own in sorted(made.items(), key=lambda item: (-item[0][0], *item[0][1:])) for x in own]
     return {"configs": [dataclasses.asdict(x) for x in rows]}
 
@@ -700,7 +701,8 @@ def fit_decode(journal: Journal) -> dict[str, Any]:
     most."""
     from scipy.optimize import least_squares
 
-    tiles = [(x.bits, x.tile_m, x.tile_n, x.warps, x.max_ctas_per_sm) for x in decode_cost.MEASURED]
+    begun = decode_cost.DecodeCoefficients.on(_H200)
+    tiles = [(x.bits, x.tile_m, x.tile_n, x.warps, x.max_ctas_per_sm) for x in begun.configs]
     rows: list[tuple[Any, Any, float, float, float]] = []
     for shape in Decode.shapes:
         known = journal.of("decode", shape)
@@ -713,32 +715,31 @@ def fit_decode(journal: Journal) -> dict[str, Any]:
                 weight = 2.0 if near < 1.08 else 1.0 if near < 1.35 else 0.3
                 rows.append((Decode.problem(shape), config, us, weight, _PAGES[shape[1]]))
 
-    def coefficients(values: Any) -> dict[str, Any]:
-        """Return them as the tuned table has them. All are positive."""
+    def coefficients(values: Any) -> decode_cost.DecodeCoefficients:
+        """Return the figures of the model. All are positive."""
         *each, uneven, launch, combine = np.exp(values).tolist()
         times = iter(each)
-        configs = [
+        configs = tuple(
             dataclasses.replace(x, issue_us=next(times), latency_us=next(times), cta_us=next(times))
-            for x in decode_cost.MEASURED
-        ]
-        return {"configs": configs, **dict(zip(_DECODE, (min(1.0, uneven), launch, combine), strict=True))}
+            for x in begun.configs
+        )
+        return dataclasses.replace(
+            begun, configs=configs, **dict(zip(_DECODE, (min(1.0, uneven), launch, combine), strict=True))
+        )
 
     def errors(values: Any) -> list[float]:
-        found = coefficients(values)
-        decode_cost.MEASURED = tuple(found.pop("configs"))
-        for name, value in found.items():
-            setattr(decode_cost, f"_{name.upper()}", value)
+        c = coefficients(values)
         return [
-            w * math.log(pages * decode_cost.roofline(p, config, _H200).us / us) for p, config, us, w, pages in rows
+            w * math.log(pages * decode_cost.roofline(p, config, _H200, c).us / us) for p, config, us, w, pages in rows
         ]
 
-    first = [x for one in decode_cost.MEASURED for x in (one.issue_us, one.latency_us, one.cta_us)]
-    first += [getattr(decode_cost, f"_{name.upper()}") for name in _DECODE]
+    first = [x for one in begun.configs for x in (one.issue_us, one.latency_us, one.cta_us)]
+    first += [getattr(begun, name) for name in _DECODE]
     solved = least_squares(errors, np.log(first), max_nfev=60, loss="soft_l1", f_scale=0.15)
     print(f"{len(rows)} measurements, {np.mean(np.abs(errors(solved.x))):.3f} off on average")
     found = coefficients(solved.x)
-    configs = [{k: _rounded(v) for k, v in dataclasses.asdict(x).items()} for x in found.pop("configs")]
-    return {**{name: _rounded(value) for name, value in found.items()}, "configs": configs}
+    configs = [{k: _rounded(v) for k, v in dataclasses.asdict(x).items()} for x in found.configs]
+    return {**{name: _rounded(getattr(found, name)) for name in _DECODE}, "configs": configs}
 
 
 def _rounded(value: Any) -> Any:
@@ -750,7 +751,7 @@ def fit_backward(journal: Journal) -> dict[str, Any]:
     over 128 the factors of steps beside their busiest unit: those for which relative errors are least. The latter only
     if there are shapes enough."""
     made: list[dict[str, Any]] = []
-    for known in backward_cost.MEASURED:
+    for known in backward_cost.BackwardCoefficients.on(_H200).configs:
         rows = []
         for shape in Backward.shapes:
             us = journal.of("backward", shape).get(_named(_fields(known.config)))

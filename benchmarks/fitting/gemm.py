@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16, "float8_e4m3fn": kiln.Float8E4M3FN}
 _CONFIGS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
+H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
+"""The GPU that measurements are of."""
 _FIXED = ("fused_epilogue_us", "l2_tbps")
 """Coefficients that are not fitted. No shape here depends on the first. The L2 cache limits small tiles of large GEMMs at
 full clocks (4096 cubed: 192 us with 128x128, 172 with 128x256), but these were measured at the power limit, where all
@@ -83,7 +85,7 @@ def recorded_config(config: Any) -> recorded.Config:
 
 def choices_of(shape: Gemm) -> list[Any]:
     """Return the configs that dispatch chooses among, the fastest expected first."""
-    return [choice.config for choice in REGISTRY.choices(problem_of(shape), device_of("sm_90a"))]
+    return [choice.config for choice in REGISTRY.choices(problem_of(shape), H200)]
 
 
 def measured_of(shape: Gemm) -> list[Any]:
@@ -247,7 +249,7 @@ class Rows:
     """The measurements that the fit reads: candidates of sm_90a for shapes that are not held out."""
 
     def __init__(self, measured: dict[str, Measured]) -> None:
-        self.device, self.given, shape_of, us = device_of("sm_90a"), [], [], []
+        self.device, self.given, shape_of, us = H200, [], [], []
         for number, shape in enumerate(shape for shape in shapes() if not shape.held_out):
             problem = problem_of(shape)
             known = measured[shape.name].times if shape.name in measured else {}
@@ -260,7 +262,7 @@ class Rows:
         self.log_us = np.log(us)
         self.behind = self.log_us - np.minimum.reduceat(self.log_us, self.starts)[self.shape]
 
-    def costs(self, coefficients: sm90_cost.Coefficients) -> Any:
+    def costs(self, coefficients: sm90_cost.Sm90Coefficients) -> Any:
         """Return the logarithms of expected times."""
         return np.log([sm90_cost.roofline(p, config, self.device, coefficients).us for p, config in self.given])
 
@@ -278,7 +280,8 @@ class Rows:
 
 def fit(measured: dict[str, Measured]) -> dict[str, float]:
     """Return the coefficients that minimise the loss of shapes that are not held out, by coordinate descent."""
-    rows, now = Rows(measured), sm90_cost.COEFFICIENTS
+    rows = Rows(measured)
+    now = sm90_cost.Sm90Coefficients.on(rows.device)
     least = rows.loss(rows.costs(now))
     print(f"{len(rows.given)} measurements of {len(rows.starts)} shapes: {least:.4f}", flush=True)
     steps = {x.name: 0.1 for x in dataclasses.fields(now) if x.name not in _FIXED}

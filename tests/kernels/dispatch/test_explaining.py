@@ -81,7 +81,9 @@ def test_notes():
         for name, device in (("H200", H200), ("H100", device_of("sm_90a")), ("B200", device_of("sm_100a")))
     }
     assert "note" not in explained["H200"]
-    assert "note: expected times come from a model that was fitted on an H200, not on H100 SXM" in explained["H100"]
+    scaled = "note: expected times are scaled from H200 figures: memory bandwidth x "
+    assert f"{scaled}0.70, clock x 1.00, SMs x 1.00\n" in explained["H100"]
+    assert f"{scaled}1.67, clock x 1.01, SMs x 1.12\n" in explained["B200"]
     assert "note: on sm_100 and later the library has mma.sync kernels, no tcgen05 kernels" in explained["B200"]
     assert "mma.sync kernels" not in str(ROWS.explain(problem_of("softmax")[1], device_of("sm_100a")))
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import target as targets
+from .. import tuned
 from . import arrays, devices
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 _SHOWN_CONFIGS = 6
 """How many of the configs that were not chosen are printed."""
-_MEASURED_ON = "H200"
-"""The GPU that cost models were fitted on."""
 
 
 def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool) -> tuple[str, ...]:
@@ -28,8 +27,10 @@ def notes_on(problem: Any, device: Any, choices: tuple[Any, ...], by_rule: bool)
             f"{first} chooses among its configs by a rule; expected times decide between implementations, and are too "
             "coarse to overrule it"
         )
-    if device.model is None or device.model.name != _MEASURED_ON:
-        notes.append(f"expected times come from a model that was fitted on an {_MEASURED_ON}, not on {device.name}")
+    if device.model is None:
+        notes.append(f"expected times are from {tuned.MEASURED_ON} figures, not scaled: {device.name} is unknown")
+    elif scale := tuned.scale_to(device):
+        notes.append(f"expected times are scaled from {tuned.MEASURED_ON} figures: {scale}")
     if problem.mma_dtype and device.capability >= (10, 0):
         lacks = ", no tcgen05 kernels" if device.generation.tmem else ""
         notes.append(f"on sm_100 and later the library has mma.sync kernels{lacks}")

@@ -6,18 +6,15 @@ Times are in microseconds, sizes in bytes, rates in TFLOP/s and TB/s.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
+
+from ..tuned import coefficients
 
 if TYPE_CHECKING:
     from .devices import Device
 
 LAUNCH_US = 2.0
 """Microseconds of an empty launch on an H200."""
-_COPY_EFFICIENCY = 0.88
-"""Share of the stated bandwidth that a copy reaches: 4.2 of 4.8 TB/s on an H200."""
-_DEFAULT_COPY_TBPS = 4.2
-"""Copy bandwidth that is assumed for unknown GPUs: an H200's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +58,9 @@ def norm(exponent: int, *times: float) -> float:
     return sum(time**exponent for time in times) ** (1 / exponent)
 
 
-@functools.lru_cache(maxsize=64)
 def copy_tbps(device: Device) -> float:
-    """Return the bytes that a copy reads and writes, in TB/s."""
-    stated = device.model and device.model.bandwidth_gbs
-    return _COPY_EFFICIENCY * stated / 1e3 if stated else _DEFAULT_COPY_TBPS
+    """Return the bytes that a copy reads and writes, in TB/s: 88 % of what is stated."""
+    return coefficients("memory", device)["copy_dram_tbps"]
 
 
 def memory_bound(problem: Any, device: Device) -> Roofline:

@@ -547,7 +547,8 @@ def test_more_partials_than_a_thread_has_in_flight_take_another_round():
     problem = problem_of(kiln.BFloat16, 128, 192, 9216)
     configs = [kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 12, 32, pingpong=True, split_k=n) for n in (16, 17)]
     one_round, two_rounds = (sm90_cost.roofline(problem, config, H200).phases for config in configs)
-    assert two_rounds["split-K reduction"] - one_round["split-K reduction"] > sm90_cost.COEFFICIENTS.split_k_kernel_us
+    kernel_us = sm90_cost.Sm90Coefficients.on(H200).split_k_kernel_us
+    assert two_rounds["split-K reduction"] - one_round["split-K reduction"] > kernel_us
 
 
 def test_ctas_that_read_the_same_tile_of_the_larger_operand_are_neighbours():

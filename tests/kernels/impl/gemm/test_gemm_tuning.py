@@ -9,8 +9,6 @@ from choices import gemm_shapes, recorded  # which finds benchmarks
 from fit import TABLE, text_of, write
 from fitting import gemm as fitting
 
-from kiln.kernels.tuned import coefficients
-
 LAYERS = gemm_shapes.layers()
 
 
@@ -81,15 +79,15 @@ def test_choices_are_reported(measured, monkeypatch, capsys):
 def test_the_fit_lowers_the_loss(measured, monkeypatch):
     """From coefficients that were moved, on few shapes."""
     monkeypatch.setattr(fitting, "shapes", lambda: [x for x in LAYERS if not x.held_out][:4])
-    begun = fitting.sm90_cost.COEFFICIENTS
+    begun = fitting.sm90_cost.Sm90Coefficients.on(fitting.Rows(measured).device)
     moved = fitting.dataclasses.replace(begun, dram_tbps=2 * begun.dram_tbps)
-    monkeypatch.setattr(fitting.sm90_cost, "COEFFICIENTS", moved)
+    monkeypatch.setattr(fitting.sm90_cost.Sm90Coefficients, "on", lambda device: moved)
     monkeypatch.setattr(fitting, "_FIXED", tuple({*vars(begun)} - {"dram_tbps"}))
     assert fitting.fit(measured)["dram_tbps"] < 1.5 * begun.dram_tbps
 
 
 def test_the_model_has_at_most_twenty_coefficients():
-    assert len(coefficients("gemm_sm90")) <= 20
+    assert len(fitting.dataclasses.fields(fitting.sm90_cost.Sm90Coefficients)) <= 20
 
 
 def test_the_tuned_table_is_written_as_it_is_read(tmp_path):

@@ -16,6 +16,7 @@ from ...dispatch.config import Rule
 from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation, Registry
 from ...dispatch.roofline import Roofline, us
+from ...tuned import coefficients
 from . import sm80_cost
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
@@ -50,7 +51,7 @@ class MultistageGemm(Implementation):
     warp_shape_mn: tuple[int, int] = (16, 16)
     """M and N that a warp covers with one step of its MMA."""
 
-    def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
+    def candidates(self, problem: GemmProblem, device: Device) -> tuple[sm80_cost.Candidate, ...]:
         """Return the tiles that were measured."""
         raise NotImplementedError
 
@@ -65,7 +66,7 @@ class MultistageGemm(Implementation):
     def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         """Return configs with measured tiles, with and without split-K, the fastest expected first."""
         costs: list[tuple[float, Sm80GemmConfig]] = []
-        candidates = self.candidates(problem)
+        candidates = self.candidates(problem, device)
         instruction_k = self.instruction_k(problem)
         for candidate, config in sm80_cost.configs(problem, candidates, instruction_k, device):
             smem = self.smem_bytes(problem, config)
@@ -74,7 +75,7 @@ class MultistageGemm(Implementation):
         return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
     def roofline(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Roofline:
-        nearest = sm80_cost.nearest(config, self.candidates(problem))
+        nearest = sm80_cost.nearest(config, self.candidates(problem, device))
         return sm80_cost.roofline(problem, nearest, config, self.smem_bytes(problem, config), device)
 
     def rules(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> Iterator[Rule]:
@@ -139,8 +140,8 @@ class Sm80Gemm(MultistageGemm):
             return f"8-bit floats are converted from sm_89 on, and {device.name} is sm_{major}{minor}"
         return None
 
-    def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        return sm80_cost.candidates("f16" if problem.dtype is BFloat16 else problem.mma_dtype or "tf32")
+    def candidates(self, problem: GemmProblem, device: Device) -> tuple[sm80_cost.Candidate, ...]:
+        return sm80_cost.candidates("f16" if problem.dtype is BFloat16 else problem.mma_dtype or "tf32", device)
 
     def instruction_k(self, problem: GemmProblem) -> int:
         return instruction_k(problem.dtype)
@@ -179,8 +180,8 @@ class Sm80MixedInputGemm(MultistageGemm):
             return f"scales of groups are {problem.group_scales.dtype.__name__}, not Float32"
         return None if problem.group_size % K_STEP == 0 else f"groups of K are no multiples of {K_STEP}"
 
-    def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        return sm80_cost.candidates("f16_i4" if problem.int4 else "f16_i8")
+    def candidates(self, problem: GemmProblem, device: Device) -> tuple[sm80_cost.Candidate, ...]:
+        return sm80_cost.candidates("f16_i4" if problem.int4 else "f16_i8", device)
 
     def instruction_k(self, problem: GemmProblem) -> int:
         return K_STEP
@@ -233,8 +234,8 @@ class SimtGemm(MultistageGemm):
             return _NO_ROW_SUM
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
 
-    def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        return sm80_cost.candidates("simt")
+    def candidates(self, problem: GemmProblem, device: Device) -> tuple[sm80_cost.Candidate, ...]:
+        return sm80_cost.candidates("simt", device)
 
     def instruction_k(self, problem: GemmProblem) -> int:
         return 1
@@ -325,11 +326,6 @@ class RowSumFallback(Fallback):
         reductions.sum(values, -1, out=arrays.reshaped(args.row_sum, problem.shape[:2]))
 
 
-_PASS_US = 4.0
-_PASS_TBPS = 3.5
-"""The time to begin a pass over B, and its bandwidth, on an H200."""
-
-
 @REGISTRY.register
 class DequantizeFallback(Fallback):
     """GEMM with an integer B: kernels dequantise B to the type of A, then a GEMM of one element type."""
@@ -342,9 +338,10 @@ class DequantizeFallback(Fallback):
         write every other element, and scales of groups are multiplied in place."""
         dequantized = self.dequantized(problem)
         passes = 1 + 3 * problem.int4 + (problem.group_scales is not None)
-        moved = us(passes * (problem.b.bytes + dequantized.b.bytes), _PASS_TBPS)
+        c = coefficients("gemm_passes", device)
+        moved = us(passes * (problem.b.bytes + dequantized.b.bytes), c["dequantize_dram_tbps"])
         gemm = REGISTRY.choose(dequantized, device).cost
-        return Roofline({}, {"GEMM": gemm, "dequantisation": passes * _PASS_US + moved})
+        return Roofline({}, {"GEMM": gemm, "dequantisation": passes * c["dequantize_launch_us"] + moved})
 
     def dequantized(self, problem: GemmProblem) -> GemmProblem:
         """Return the same problem with B of A's type, contiguous in K."""

@@ -4,8 +4,8 @@ The model is a roofline of one SM, which computes its tiles in waves of as many 
 prologue and an epilogue, in which nothing is multiplied, and its MMAs at a rate that was measured for each tile shape.
 No GEMM is faster than its operands come from the L2 cache or from DRAM.
 
-Tile shapes and their rates are in `kernels/tuned/h200.json`. The constants here were fitted to some 450 pairs of config
-and problem in f16 on an H200: half of them are predicted within 4 %, nine in ten within 11 %.
+Tile shapes and figures are in `kernels/tuned/h200.json`. Figures were fitted to some 450 pairs of config and problem in
+f16 on an H200: half of them are predicted within 4 %, nine in ten within 11 %.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ...dispatch.roofline import Roofline, us
-from ...tuned import coefficients
+from ...tuned import Coefficients, coefficients
 from .problem import INTEGERS
 from .sm80_config import Sm80GemmConfig
 
@@ -26,23 +26,6 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .problem import GemmProblem
 
-LAUNCH_US = 3.5
-"""Microseconds of a launch, and until the first loads have come from DRAM."""
-_WAVE_US = 1.7
-_WAVE_AREA_US = 1.0
-"""Prologue and epilogue of a wave, and what each 128 x 128 of a tile adds to them."""
-_L2_TBPS = 10.0
-"""TB/s of all SMs out of the L2 cache; half of it for rows that begin within a cache line."""
-_COPIES_PER_US = 3700
-"""Copies of less than 16 bytes that an SM issues in a microsecond."""
-_DRAM_TBPS = 4.25
-_DRAM_LATENCY_US = 1.5
-"""DRAM bandwidth, and the latency that bytes in flight have to cover."""
-_CLUSTER_REDUCE_US = 0.8
-_CLUSTER_REDUCE_AREA_US = 1.7
-"""Reduction of split-K partials in a cluster, and what each 128 x 128 of a tile adds to it."""
-_SPLIT_K_KERNEL_US = 4.0
-"""The kernel that adds split-K partials."""
 _NOT_OVERLAPPED = 0.05
 """The part of a term that a longer, concurrent one does not hide."""
 _SPLIT_K = (2, 3, 4, 5, 6, 7, 8, 16)
@@ -56,8 +39,33 @@ CLUSTER_OCCUPANCY = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 
 
 @dataclasses.dataclass(frozen=True)
+class Sm80Coefficients(Coefficients):
+    """The figures of the model."""
+
+    table = "gemm_sm80"
+
+    launch_us: float
+    """Microseconds of a launch, and until the first loads have come from DRAM."""
+    wave_us: float
+    wave_area_us: float
+    """Prologue and epilogue of a wave, and what each 128 x 128 of a tile adds to them."""
+    gpu_l2_tbps: float
+    """TB/s of all SMs out of the L2 cache; half of it for rows that begin within a cache line."""
+    copies_per_us: float
+    """Copies of less than 16 bytes that an SM issues in a microsecond."""
+    dram_tbps: float
+    dram_latency_us: float
+    """DRAM bandwidth, and the latency that bytes in flight have to cover."""
+    cluster_reduce_us: float
+    cluster_reduce_area_us: float
+    """Reduction of split-K partials in a cluster, and what each 128 x 128 of a tile adds to it."""
+    split_k_kernel_us: float
+    """The kernel that adds split-K partials."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A measured tile shape, with K in MMA instructions, and its TFLOP/s on an SM of an H200.
+    """A measured tile shape, with K in MMA instructions, and its TFLOP/s on an SM.
 
     `tflops` are those of one CTA alone, and of as many as fit, for which there are registers up to `max_ctas_per_sm`.
     """
@@ -75,10 +83,10 @@ class Candidate:
         return Sm80GemmConfig(tile, self.warp_layout_mn, self.stages)
 
 
-@functools.cache
-def candidates(kind: str) -> tuple[Candidate, ...]:
+@functools.lru_cache(maxsize=256)
+def candidates(kind: str, device: Device) -> tuple[Candidate, ...]:
     """Return the candidates of the tuned table for operands of a kind: "f16", "f16_i4", "simt"."""
-    return tuple(Candidate(**row) for row in coefficients("gemm_sm80")[kind])
+    return tuple(Candidate(**row) for row in coefficients(Sm80Coefficients.table, device)[kind])
 
 
 def configs(
@@ -111,6 +119,7 @@ def nearest(config: Sm80GemmConfig, candidates: Iterable[Candidate]) -> Candidat
 
 def roofline(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig, smem: int, device: Device) -> Roofline:
     """Return what a GEMM whose CTAs take `smem` bytes of shared memory is expected to spend time on."""
+    c = Sm80Coefficients.on(device)
     batches, m, n = problem.shape
     bits_a, bits_b = problem.bits
     split_k = config.split_k
@@ -126,7 +135,7 @@ def roofline(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
     area = tile_m * tile_n / 128**2
     alone, together = (us(2 * tile_m * tile_n * cta_k, tflops) for tflops in candidate.tflops)
     waves, rest = divmod(sm_ctas, resident)
-    mma = waves * max(alone, resident * together) + _ceil(sm_ctas, resident) * (_WAVE_US + _WAVE_AREA_US * area)
+    mma = waves * max(alone, resident * together) + _ceil(sm_ctas, resident) * (c.wave_us + c.wave_area_us * area)
     if rest:
         mma += max(alone, rest * together) if rest > 1 else alone
     l2_bytes = ctas * (min(tile_m, m) * bits_a + min(tile_n, n) * bits_b) * cta_k / 8
@@ -135,19 +144,19 @@ def roofline(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig,
     in_flight = min(ctas, resident * sms) * ahead
     units = {
         "tensor cores" if problem.mma_dtype else "arithmetic": mma,
-        "L2 cache": _WAVE_US + us(l2_bytes, _L2_TBPS if problem.aligned else _L2_TBPS / 2),
-        "memory": _WAVE_US + us(dram_bytes, min(_DRAM_TBPS, in_flight / 1e6 / _DRAM_LATENCY_US)),
+        "L2 cache": c.wave_us + us(l2_bytes, c.gpu_l2_tbps if problem.aligned else c.gpu_l2_tbps / 2),
+        "memory": c.wave_us + us(dram_bytes, min(c.dram_tbps, in_flight / 1e6 / c.dram_latency_us)),
     }
     width = min(x.width for x in problem.operands())
     if width * bits_a < 128:
         copies = ctas * (tile_m + tile_n) * cta_k / width
-        units["copies"] = _WAVE_US + copies / (device.sm_count * _COPIES_PER_US)
+        units["copies"] = c.wave_us + copies / (device.sm_count * c.copies_per_us)
     longest = max(units.values())
-    phases = {"launch": LAUNCH_US}
+    phases = {"launch": c.launch_us}
     if clustered:
-        phases["cluster reduction"] = _CLUSTER_REDUCE_US + _CLUSTER_REDUCE_AREA_US * area * sm_ctas
+        phases["cluster reduction"] = c.cluster_reduce_us + c.cluster_reduce_area_us * area * sm_ctas
     elif split_k > 1:
-        phases["split-K reduction"] = _SPLIT_K_KERNEL_US + us(2 * split_k * m * n * 4, _DRAM_TBPS)
+        phases["split-K reduction"] = c.split_k_kernel_us + us(2 * split_k * m * n * 4, c.dram_tbps)
     return Roofline(units, phases, longest + _NOT_OVERLAPPED * (sum(units.values()) - longest))
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Float32
 from ...dispatch.roofline import Roofline, norm, us
-from ...tuned import coefficients
+from ...tuned import Coefficients
 from .sm80_cost import CLUSTER_OCCUPANCY
 from .sm90_config import MAX_ACC_REGISTERS, Sm90GemmConfig
 from .split_k import MAX_LOADS_AHEAD
@@ -63,8 +63,10 @@ _MAX_N = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Coefficients:
+class Sm90Coefficients(Coefficients):
     """The fitted constants of the model. Rates are of one SM, unless said."""
+
+    table = "gemm_sm90"
 
     launch_us: float
     """Microseconds of a launch, and until the first MMA."""
@@ -102,9 +104,6 @@ class Coefficients:
     """Microseconds to reduce the accumulators of a split-K cluster, for 128 x 128 of a tile."""
     split_k_kernel_us: float
     """Microseconds of the kernel that adds split-K partials, beside reading and writing them in the L2 cache."""
-
-
-COEFFICIENTS = Coefficients(**coefficients("gemm_sm90"))
 
 
 # --- configs ---------------------------------------------------------------------------------------------------------
@@ -253,11 +252,12 @@ def roofline(
     problem: GemmProblem,
     config: Sm90GemmConfig,
     device: Device,
-    c: Coefficients = COEFFICIENTS,
+    c: Sm90Coefficients | None = None,
     growth: Mapping[str, float] | None = None,
 ) -> Roofline:
     """Return what a GEMM is expected to spend time on. `growth`: of a grouped one, how much longer units take for the
     rows that tiles of groups have besides."""
+    c = c or Sm90Coefficients.on(device)
     work = _Work.of(problem, config, device)
     in_cluster = c.multicast_slowdown if config.cluster_shape_mn != (1, 1) else 1.0
     padding = work.padding if growth is None else 0.0
@@ -281,7 +281,7 @@ def roofline(
 
 
 def _phases(
-    problem: GemmProblem, config: Sm90GemmConfig, device: Device, work: _Work, c: Coefficients
+    problem: GemmProblem, config: Sm90GemmConfig, device: Device, work: _Work, c: Sm90Coefficients
 ) -> dict[str, float]:
     """Return the times of the launch, of epilogues that nothing hides, and of split-K."""
     splits = config.split_k_cluster * config.split_k
@@ -333,7 +333,7 @@ class _Work(NamedTuple):
         return cls(m, n, waves, busy, _ceil(_ceil(problem.k, tile_k), splits), padding, tile_m * tile_n / 128**2)
 
 
-def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> float:
+def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Sm90Coefficients) -> float:
     """Return the microseconds of MMA of a tile and a stage."""
     tile_m, tile_n, _ = config.tile_shape_mnk
     # of a WGMMA with 16 elements of K: tensor cores take tile_n / 2 cycles; shared memory tile_n / 4 for B, more for A
@@ -344,7 +344,7 @@ def _mma_us(problem: GemmProblem, config: Sm90GemmConfig, c: Coefficients) -> fl
     return us(2 * tile_m * tile_n * (_LINE_BYTES // 2) * stalls, tflops)
 
 
-def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, padding: float, c: Coefficients) -> float:
+def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, padding: float, c: Sm90Coefficients) -> float:
     """Return the microseconds in which the operands of a tile and a stage come into shared memory."""
     tile_m, tile_n, _ = config.tile_shape_mnk
     cluster_m, cluster_n = config.cluster_shape_mn
@@ -362,7 +362,7 @@ def _operand_us(problem: GemmProblem, config: Sm90GemmConfig, padding: float, c:
     return us(_LINE_BYTES * lines, c.l2_tbps) + us(_LINE_BYTES * padding, c.zero_fill_tbps)
 
 
-def _epilogue_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Coefficients) -> float:
+def _epilogue_us(problem: GemmProblem, config: Sm90GemmConfig, work: _Work, c: Sm90Coefficients) -> float:
     """Return the microseconds of the epilogue of a tile."""
     area = work.area / config.split_k_cluster
     input_bytes = sum(2 * 128**2 for x in problem.epilogue_inputs if not _broadcast(x))

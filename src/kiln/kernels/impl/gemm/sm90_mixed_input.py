@@ -23,6 +23,7 @@ from ...dispatch.roofline import Roofline, us
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.dequantize import int4_pairs, int8_alternate_pairs, scale_registers, scaled
 from ...parts.tma_producer import TmaOperand, cluster_coord
+from ...tuned import coefficients
 from .permute_a import PermuteA
 from .sm80_epilogue import EpilogueTensors
 from .sm90 import Sm90GemmKernel
@@ -48,18 +49,6 @@ _MAX_FITTED_ROWS = 384
 _WARPGROUPS = (2, 4)
 _MIN_TRANSPOSED_ROWS = 32
 """With more rows of A results are transposed in shared memory, for TMA to store."""
-_LAUNCH_US = 3.0
-"""Microseconds of a launch and of the first loads, as far as `_TILE_US` has none of them."""
-_TILE_US = 1.7
-_TILE_AREA_US = 0.8
-_SPLIT_US = 1.1
-"""The time of a tile, of each 128 x 128 of it, and of each CTA more that shares it, on an H200."""
-_STAGE_US = (0.04, 0.152, 0.065), (0.04, 0.096, 0.084)
-"""The time of a stage, of 128 x 64 of B in it, and of group scales for those; of 8 bits, and of 4."""
-_ROW_US = 0.0021
-"""The time of 128 x 64 of B for each row of A."""
-_MEMORY_TBPS = 3.5
-_PEAK_TFLOPS = 700
 _MAX_STAGES = 12
 _MIN_STAGES = 3
 _ALIGNMENT_BYTES = 1024
@@ -363,18 +352,23 @@ class Sm90MixedInputGemm(Sm90Gemm):
         tiles = batches * -(-rows // tile_n) * -(-n // tile_m) * config.split_k_cluster
         waves = -(-tiles // at_once(config, device))
         stages = -(-problem.k // stage_k // config.split_k_cluster)
-        fixed, converted, scaling = _STAGE_US[problem.int4]
-        dequantized = converted + scaling * bool(problem.group_size)
-        multiplied = _ROW_US * tile_n
-        parts = stage_k / 64 * tile_m / 128  # of 128 x 64 of B
-        tile = _TILE_US + _TILE_AREA_US * tile_m * tile_n / 128**2 + _SPLIT_US * (config.split_k_cluster - 1)
+        c = coefficients("gemm_mixed_input", device)
+        kind = "i4" if problem.int4 else "i8"
+        fixed = c[f"{kind}_stage_us"]
+        # of 128 x 64 of B, with group scales for it
+        dequantized = c[f"{kind}_convert_us"] + c[f"{kind}_scale_us"] * bool(problem.group_size)
+        multiplied = c["row_us"] * tile_n
+        parts = stage_k / 64 * tile_m / 128
+        tile = (
+            c["tile_us"] + c["tile_area_us"] * tile_m * tile_n / 128**2 + c["split_us"] * (config.split_k_cluster - 1)
+        )
         mma = waves * (stages * (fixed + (dequantized + multiplied) * parts) + tile)
         units = {
             "dequantisation": waves * (stages * (fixed + dequantized * parts) + tile),
-            "tensor cores": max(mma, us(problem.flops, _PEAK_TFLOPS)),
-            "memory": us(problem.bytes, _MEMORY_TBPS),
+            "tensor cores": max(mma, us(problem.flops, c["gpu_tflops"])),
+            "memory": us(problem.bytes, c["dram_tbps"]),
         }
-        return Roofline(units, {"launch": _LAUNCH_US})
+        return Roofline(units, {"launch": c["launch_us"]})
 
     def rules(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> Iterator[Rule]:
         tile_m, tile_n, stage_k = config.tile_shape_mnk

@@ -9,6 +9,7 @@ from ...dispatch import arrays
 from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation
 from ...dispatch.roofline import us
+from ...tuned import coefficients
 from .problem import GroupedGemmProblem
 from .sm90_config import Sm90GemmConfig
 from .sm90_implementation import TMA_ALIGNMENT, is_batched, rows_end_aligned, tma_readable
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from .arguments import GemmArguments
     from .problem import GemmProblem
     from .sm90_implementation import Sm90Gemm
-
-_COPY_US = 3.0
-_COPY_TBPS = 1.5
-"""The time to begin a copy, and the bandwidth at which it reads and writes."""
 
 
 class Sm90PaddedGemm(Implementation):
@@ -51,7 +48,8 @@ class Sm90PaddedGemm(Implementation):
         padded, copied = _padded(problem)
         names = "copy of a", "copy of b", *("copy of the result" for _ in problem.outs)
         rows = zip(names, (padded.a, padded.b, *padded.outs), copied, strict=True)
-        copies = {name: _COPY_US + us(2 * x.bytes, _COPY_TBPS) for name, x, copy in rows if copy}
+        c = coefficients("gemm_passes", device)
+        copies = {name: c["copy_launch_us"] + us(2 * x.bytes, c["copy_dram_tbps"]) for name, x, copy in rows if copy}
         return self.other.roofline(padded, config, device).then(copies)
 
     def rules(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Rule]:

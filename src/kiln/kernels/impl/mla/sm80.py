@@ -9,13 +9,13 @@ from ...dispatch import arrays
 from ...dispatch.config import Rule
 from ...dispatch.registry import Implementation, passes
 from ...dispatch.roofline import Roofline, us
+from ...tuned import coefficients
 from ..attention import AttentionProblem
 from ..attention.args import AttentionArguments, AttentionParams
 from ..attention.fwd.implementations import Sm80Attention
 from ..attention.fwd.sm80_config import Sm80AttentionConfig
 from ..attention.fwd.sm80_cost import roofline, splits_for
 from .problem import PAGE_SIZE
-from .sm90_config import SM_MEMORY_TBPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,10 @@ class Sm80Mla(Implementation):
         part = _part(problem)
         parts = problem.value_dim // part.head_dim_v
         one = roofline(part, config, device)
-        read = us(2 * problem.batch * problem.keys * sum(part.head_dims), SM_MEMORY_TBPS * device.sm_count)
+        read = us(
+            2 * problem.batch * problem.keys * sum(part.head_dims),
+            coefficients("mla_sm90", device)["sm_dram_tbps"] * device.sm_count,
+        )
         units = {"attention": parts * one.us, "memory": parts * read}
         return Roofline(units)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...dispatch.config import Config, Rule
 from ...dispatch.roofline import Roofline, us
+from ...tuned import coefficients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,14 +76,6 @@ _UNCUT_CTAS = 0.95
 and a combine more."""
 
 
-_SM_TFLOPS = {(False, False): 4.6, (False, True): 3.6, (True, False): 8.9, (True, True): 5.6}
-"""TFLOP/s of an SM, by swap-AB and whether the cache is 8-bit; tiles count as 64 rows."""
-SM_MEMORY_TBPS = 0.031
-"""TB/s that one SM loads while all do."""
-_FIXED_US = 4.0
-"""Microseconds of starting, ending and combining."""
-
-
 def roofline(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> Roofline:
     """Return what an MLA decode is expected to spend time on."""
     keys = problem.batch * problem.keys
@@ -91,8 +84,10 @@ def roofline(problem: MlaProblem, config: Sm90MlaConfig, device: Device) -> Roof
     work = 2 * Q_TILE * (problem.dim + problem.value_dim) * keys / config.num_splits
     narrow = problem.cache_dtype is not None
     size = 1 if narrow else 2
+    c = coefficients("mla_sm90", device)
+    tflops = c[f"f{8 * size}{'_swap_ab' * config.swap_ab}_tflops"]  # tiles count as 64 rows
     units = {
-        "tensor cores": turns * us(work, _SM_TFLOPS[config.swap_ab, narrow]),
-        "memory": us(size * keys * problem.dim, SM_MEMORY_TBPS * at_once),
+        "tensor cores": turns * us(work, tflops),
+        "memory": us(size * keys * problem.dim, c["sm_dram_tbps"] * at_once),
     }
-    return Roofline(units, {"launch and combine": _FIXED_US})
+    return Roofline(units, {"launch and combine": c["launch_us"]})

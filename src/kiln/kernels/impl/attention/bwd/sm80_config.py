@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....dispatch.config import Config, Rule
 from ....dispatch.roofline import Roofline, us
+from ....tuned import coefficients
 from ..config_rules import copies_whole_tiles
 from ..fwd.sm80_config import copy_lanes, padded_head_dim
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
 
-_SM_TFLOPS = 2.2
-"""TFLOP/s of an SM."""
 _SHORT = 32
 """Queries and keys up to which tiles are as small as can be."""
 _RECOMPUTE = 1.4
@@ -74,4 +73,5 @@ def roofline(problem: AttentionBackwardProblem, config: Sm80AttentionBackwardCon
     tiles = -(-of.seqlen_k // config.tile_m) * of.heads_k * of.batch
     rows = -(-of.seqlen_q // config.tile_n) * config.tile_n * of.group_size
     flops = _RECOMPUTE * 2 * config.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v)
-    return Roofline({"tensor cores": us(flops, _SM_TFLOPS) * max(1.0, tiles / (2 * device.sm_count)) * 2})
+    tflops = coefficients("attention_sm80", device)["backward_tflops"]
+    return Roofline({"tensor cores": us(flops, tflops) * max(1.0, tiles / (2 * device.sm_count)) * 2})

@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ....dispatch.roofline import Roofline, copy_tbps, us
-from ....tuned import coefficients
+from ....tuned import Coefficients
 from .sm90_config import TILE_N, WARPGROUPS, Sm90AttentionBackwardConfig, mean_visible_queries, padded_head_dim
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ....dispatch.devices import Device
     from .problem import AttentionBackwardProblem
-
-CYCLES_PER_US = 1980.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +39,25 @@ class MeasuredConfig:
         return Sm90AttentionBackwardConfig(self.tile_m, self.q_stages, self.operands_in_regs, self.kv_stages)
 
 
-_MODEL = coefficients("attention_backward_sm90")
-MEASURED = tuple(MeasuredConfig(**row) for row in _MODEL["configs"])
-_LAUNCHES_US: float = _MODEL["launches_us"]
-"""Microseconds of the launches of all kernels."""
-_UNMEASURED_SLOWDOWN: float = _MODEL["unmeasured_slowdown"]
-"""The time of a config that was not measured, relative to what its busiest unit says beside a measured one."""
+@dataclasses.dataclass(frozen=True)
+class BackwardCoefficients(Coefficients):
+    """The figures of the models for all head dimensions."""
+
+    table = "attention_backward_sm90"
+    row = MeasuredConfig
+
+    launches_us: float
+    """Microseconds of the launches of all kernels."""
+    cycles_per_us: float
+    unmeasured_slowdown: float
+    """The time of a config that was not measured, relative to what its busiest unit says beside a measured one."""
+    dkv_hd256_slowdown: float
+    dq_hd256_slowdown: float
+    """For head_dim over 128, the time of a step of the dK/dV kernel, and of the dQ kernel, relative to that of its
+    busiest unit."""
+    hd256_cta_us: float
+    """Microseconds of the prologue and the epilogue of a CTA of either kernel."""
+    configs: tuple[MeasuredConfig, ...]
 
 
 def candidates(problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
@@ -57,7 +68,7 @@ def candidates(problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm
     modified = of.has_softcap or of.has_alibi or problem.functions
     if head_dim == 64 and (lengths_vary or modified):
         return iter((Sm90AttentionBackwardConfig(64, operands_in_regs=1),))  # larger tiles would spill
-    configs = (measured.config for measured in MEASURED if measured.head_dim == head_dim)
+    configs = (measured.config for measured in BackwardCoefficients.on(device).configs if measured.head_dim == head_dim)
     return iter(sorted(configs, key=lambda config: roofline(problem, config, device).us))
 
 
@@ -70,7 +81,7 @@ def roofline(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardCon
     """Return what a backward pass is expected to spend time on."""
     tiles, steps, other_us = units(problem, config, device)
     head_dim = padded_head_dim(problem.attention.head_dims)
-    step_us, cta_us = _step_and_cta_us(config, head_dim)
+    step_us, cta_us = _step_and_cta_us(config, head_dim, device)
     busy = busy_us(step_cycles(config, head_dim), _work(problem, config), device)
     return Roofline(busy, {"prologue and epilogue": tiles * cta_us, "other kernels": other_us}, tiles * steps * step_us)
 
@@ -78,7 +89,8 @@ def roofline(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardCon
 def busy_us(cycles: dict[str, float], work: tuple[int, float], device: Device) -> dict[str, float]:
     """Return the microseconds that each unit of an SM is busy with the steps of some CTAs, by the cycles of one."""
     ctas, steps = work
-    return {name: ctas * steps / device.sm_count * count / CYCLES_PER_US for name, count in cycles.items()}
+    rate = BackwardCoefficients.on(device).cycles_per_us
+    return {name: ctas * steps / device.sm_count * count / rate for name, count in cycles.items()}
 
 
 def units(
@@ -100,7 +112,7 @@ def other_kernels_us(problem: AttentionBackwardProblem, device: Device, element_
     """Return the microseconds of launches, and of kernels that move `element_bytes` for each element of Q."""
     of = problem.attention
     size = of.seqlen_q * of.heads * of.batch * of.head_dim * element_bytes
-    return _LAUNCHES_US + us(size, copy_tbps(device))
+    return BackwardCoefficients.on(device).launches_us + us(size, copy_tbps(device))
 
 
 def step_cycles(config: Sm90AttentionBackwardConfig, head_dim: int) -> dict[str, float]:
@@ -118,14 +130,16 @@ def step_cycles(config: Sm90AttentionBackwardConfig, head_dim: int) -> dict[str,
     return {"tensor cores": 10 * TILE_N * q / 4096, "shared memory": smem_bytes / 128, "exp2": TILE_N * tile_m / 16}
 
 
-def _step_and_cta_us(config: Sm90AttentionBackwardConfig, head_dim: int) -> tuple[float, float]:
+def _step_and_cta_us(config: Sm90AttentionBackwardConfig, head_dim: int, device: Device) -> tuple[float, float]:
     """Return the microseconds of a step, and of the prologue and epilogue of a KV tile."""
-    measured = {x.config: x for x in MEASURED if x.head_dim == head_dim}
+    measured = {x.config: x for x in BackwardCoefficients.on(device).configs if x.head_dim == head_dim}
     if config in measured:
         return measured[config].step_us, measured[config].cta_us
     first = next(iter(measured.values()))
     busiest = lambda config: max(step_cycles(config, head_dim).values())
-    return _UNMEASURED_SLOWDOWN * first.step_us * busiest(config) / busiest(first.config), first.cta_us
+    return BackwardCoefficients.on(device).unmeasured_slowdown * first.step_us * busiest(config) / busiest(
+        first.config
+    ), first.cta_us
 
 
 def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> tuple[int, float]:

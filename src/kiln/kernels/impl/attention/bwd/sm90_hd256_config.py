@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ....dispatch.config import Config, Rule
 from ....dispatch.roofline import Roofline
-from ....tuned import coefficients
 from ..config_rules import fits_registers
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS, equal_groups, mean_visible_queries
-from .sm90_cost import CYCLES_PER_US, busy_us, other_kernels_us, waves
+from .sm90_cost import BackwardCoefficients, busy_us, other_kernels_us, waves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +30,6 @@ _OTHER_REGISTERS = 32
 """Registers that a consumer thread needs besides its fragments."""
 _L2_BYTES = 32 << 20
 """Bytes of Q and dO that are in use at the same time."""
-_MODEL = coefficients("attention_backward_sm90")
-_SLOWDOWNS: tuple[float, float] = (_MODEL["dkv_hd256_slowdown"], _MODEL["dq_hd256_slowdown"])
-"""The time of a step of the dK/dV kernel, and of the dQ kernel, relative to that of its busiest unit."""
-_CTA_US: float = _MODEL["hd256_cta_us"]
-"""Microseconds of the prologue and the epilogue of a CTA of either kernel."""
 
 
 def padded_head_dims(head_dims: tuple[int, int]) -> tuple[int, int]:
@@ -150,8 +144,10 @@ def roofline(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd2
     kernels, other_us = units(problem, config, device)
     cycles = step_cycles(config, padded_head_dims(problem.attention.head_dims))
     dkv, dq = (busy_us(*pair, device) for pair in zip(cycles, _work(problem, config), strict=True))
-    steps_us = sum(ctas * slowdown * step for (ctas, step), slowdown in zip(kernels, _SLOWDOWNS, strict=True))
-    phases = {"prologue and epilogue": sum(ctas for ctas, _ in kernels) * _CTA_US, "other kernels": other_us}
+    c = BackwardCoefficients.on(device)
+    slowdowns = c.dkv_hd256_slowdown, c.dq_hd256_slowdown
+    steps_us = sum(ctas * slowdown * step for (ctas, step), slowdown in zip(kernels, slowdowns, strict=True))
+    phases = {"prologue and epilogue": sum(ctas for ctas, _ in kernels) * c.hd256_cta_us, "other kernels": other_us}
     return Roofline({name: dkv[name] + dq[name] for name in dkv}, phases, steps_us)
 
 
@@ -162,7 +158,7 @@ def units(
     microseconds of launches and preprocess."""
     cycles = step_cycles(config, padded_head_dims(problem.attention.head_dims))
     kernels = [
-        (waves(problem, ctas, device), steps * max(step.values()) / CYCLES_PER_US)
+        (waves(problem, ctas, device), steps * max(step.values()) / BackwardCoefficients.on(device).cycles_per_us)
         for (ctas, steps), step in zip(_work(problem, config), cycles, strict=True)
     ]
     return kernels, other_kernels_us(problem, device, 4)  # O and dO are read

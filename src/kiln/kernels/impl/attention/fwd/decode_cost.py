@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ....dispatch.registry import passes
 from ....dispatch.roofline import Roofline, copy_tbps, us
-from ....tuned import coefficients
+from ....tuned import Coefficients
 from .sm80_config import MAX_SPLITS, Sm80AttentionConfig
 
 if TYPE_CHECKING:
@@ -55,15 +55,21 @@ class MeasuredConfig:
     """Microseconds of the prologue and the epilogue of a CTA."""
 
 
-_MODEL = coefficients("attention_decode")
-MEASURED = tuple(MeasuredConfig(**row) for row in _MODEL["configs"])
-_LAUNCH_US: float = _MODEL["launch_us"]
-_COMBINE_US: float = _MODEL["combine_us"]
-"""Microseconds of the combine kernel."""
-_COMBINE_SPLIT_US: float = _MODEL["combine_split_us"]
-"""Microseconds that each split adds to it: splits are merged one after the other."""
-_UNEVEN_RATE: float = _MODEL["uneven_rate"]
-"""How often an SM has one CTA more than an even distribution gives it."""
+@dataclasses.dataclass(frozen=True)
+class DecodeCoefficients(Coefficients):
+    """The figures of the model."""
+
+    table = "attention_decode"
+    row = MeasuredConfig
+
+    launch_us: float
+    combine_us: float
+    """Microseconds of the combine kernel."""
+    combine_split_us: float
+    """Microseconds that each split adds to it: splits are merged one after the other."""
+    uneven_rate: float
+    """How often an SM has one CTA more than an even distribution gives it."""
+    configs: tuple[MeasuredConfig, ...]
 
 
 def is_decode(problem: AttentionProblem) -> bool:
@@ -86,7 +92,7 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
         return valid and smem <= device.smem + _SMEM_RESERVED
 
     shapes: list[Sm80AttentionConfig] = []
-    for x in MEASURED:
+    for x in DecodeCoefficients.on(device).configs:
         if (x.bits, x.tile_m) == (width, tile_m):
             config = Sm80AttentionConfig(tile_m, x.tile_n, x.warps, pack_gqa=problem.group_size > 1)
             occupancies = (dataclasses.replace(config, ctas_per_sm=n) for n in range(x.max_ctas_per_sm, 0, -1))
@@ -102,9 +108,12 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
             yield dataclasses.replace(config, num_splits=num_splits)
 
 
-def roofline(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> Roofline:
+def roofline(
+    problem: AttentionProblem, config: Sm80AttentionConfig, device: Device, c: DecodeCoefficients | None = None
+) -> Roofline:
     """Return what a decode is expected to spend time on."""
-    measured = _nearest(problem.dtype.width, config)
+    c = c or DecodeCoefficients.on(device)
+    measured = _nearest(problem.dtype.width, config, c.configs)
     tiles, steps = tiles_and_steps(problem, config)
     cta_steps = -(-steps // config.num_splits)
     sms = device.sm_count
@@ -113,7 +122,7 @@ def roofline(problem: AttentionProblem, config: Sm80AttentionConfig, device: Dev
     slowdown = sum(problem.head_dims) / _MEASURED_DIMS
     if 0 < problem.page_size < _SMALL_PAGE:
         slowdown *= _SMALL_PAGE_SLOWDOWN
-    uneven = max(_UNEVEN_RATE, min(1.0, _SHORT_STEPS / cta_steps))
+    uneven = max(c.uneven_rate, min(1.0, _SHORT_STEPS / cta_steps))
 
     def wave(ctas: int) -> dict[str, float]:
         """Return the units of CTAs that run at once. An SM may have one more than others."""
@@ -125,9 +134,9 @@ def roofline(problem: AttentionProblem, config: Sm80AttentionConfig, device: Dev
 
     whole, rest = divmod(tiles * config.num_splits, config.ctas_per_sm * sms)
     waves = [(whole, wave(config.ctas_per_sm * sms)), (int(rest > 0), wave(rest))]
-    phases = {"launch": _LAUNCH_US, "prologue and epilogue": sum(count for count, _ in waves) * measured.cta_us}
+    phases = {"launch": c.launch_us, "prologue and epilogue": sum(count for count, _ in waves) * measured.cta_us}
     if config.num_splits > 1:
-        phases["combine"] = _COMBINE_US + _COMBINE_SPLIT_US * config.num_splits
+        phases["combine"] = c.combine_us + c.combine_split_us * config.num_splits
     units = {name: sum(count * units[name] for count, units in waves) for name in waves[0][1]}
     return Roofline(units, phases, sum(count * max(units.values()) for count, units in waves))
 
@@ -142,7 +151,7 @@ def tiles_and_steps(problem: AttentionProblem, config: Sm80AttentionConfig) -> t
     return tiles, -(-keys // config.tile_n)
 
 
-def _nearest(bits: int, config: Sm80AttentionConfig) -> MeasuredConfig:
+def _nearest(bits: int, config: Sm80AttentionConfig, configs: tuple[MeasuredConfig, ...]) -> MeasuredConfig:
     """Return the coefficients of a config, or of the most similar one that was measured, scaled to its tile_n."""
 
     def distance(x: MeasuredConfig) -> tuple[int, ...]:
@@ -150,6 +159,6 @@ def _nearest(bits: int, config: Sm80AttentionConfig) -> MeasuredConfig:
         measured = (x.bits, x.tile_m, x.warps, x.tile_n, x.max_ctas_per_sm)
         return tuple(abs(a - b) for a, b in zip(wanted, measured, strict=True))
 
-    nearest = min(MEASURED, key=distance)
+    nearest = min(configs, key=distance)
     keys = config.tile_n / nearest.tile_n
     return dataclasses.replace(nearest, issue_us=keys * nearest.issue_us, latency_us=keys * nearest.latency_us)

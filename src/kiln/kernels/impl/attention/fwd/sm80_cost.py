@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ....dispatch.registry import passes
 from ....dispatch.roofline import Roofline, us
+from ....tuned import coefficients
 from . import decode_cost
 from .decode_cost import MAX_DECODE_ROWS, is_decode, tiles_and_steps
 from .sm80_config import MAX_SPLITS, Sm80AttentionConfig, padded_head_dim
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from ..problem import AttentionProblem
 
-_SM_TFLOPS = {16: 3.5, 8: 2.2}
-"""TFLOP/s of an SM, by the width of K and V: 8-bit elements are converted to f16."""
 _CTA_STEPS = 1.5
 """Latency of the prologue and the epilogue of a CTA, in steps."""
 _COMBINE_STEPS = 3.0
@@ -45,7 +44,8 @@ def roofline(problem: AttentionProblem, config: Sm80AttentionConfig, device: Dev
     """Return what an attention is expected to spend time on."""
     if is_decode(problem):
         return decode_cost.roofline(problem, config, device)
-    step_us = us(2 * config.tile_m * config.tile_n * sum(problem.head_dims), _SM_TFLOPS[problem.dtype.width])
+    tflops = coefficients("attention_sm80", device)[f"f{problem.dtype.width}_tflops"]
+    step_us = us(2 * config.tile_m * config.tile_n * sum(problem.head_dims), tflops)
     steps = _steps(*_work(problem, config), config.ctas_per_sm, device.sm_count, config.num_splits)
     return Roofline({"tensor cores": step_us * steps})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ....dispatch.registry import passes
 from ....dispatch.roofline import Roofline, copy_tbps, us
-from ....tuned import coefficients
+from ....tuned import Coefficients
 from .decode_cost import READ_BANDWIDTH
 from .gather_pages import MIN_TMA_ROWS
 from .sm90_config import WARPGROUP_M, Sm90AttentionConfig
@@ -46,18 +46,28 @@ class MeasuredConfig:
         return Sm90AttentionConfig(*shape, True, self.pingpong, True, self.q_in_regs)
 
 
-_MODEL = coefficients("attention_sm90")
-MEASURED = tuple(MeasuredConfig(**row) for row in _MODEL["configs"])
-_LAUNCH_US: float = _MODEL["launch_us"]
-_DYNAMIC_SCHEDULER_US: float = _MODEL["dynamic_scheduler_us"]
-_UNMEASURED_EFFICIENCY: float = _MODEL["unmeasured_efficiency"]
-"""The rate of a config that was not measured, relative to the most similar one that was."""
+@dataclasses.dataclass(frozen=True)
+class Sm90Coefficients(Coefficients):
+    """The figures of the model."""
+
+    table = "attention_sm90"
+    row = MeasuredConfig
+
+    launch_us: float
+    dynamic_scheduler_us: float
+    unmeasured_efficiency: float
+    """The rate of a config that was not measured, relative to the most similar one that was."""
+    configs: tuple[MeasuredConfig, ...]
+
+
 _MIN_TILE_N = 16
 
 
 def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
     """Return the configs to choose from, the cheapest first."""
-    configs = dict.fromkeys(_adapted(problem, measured.config, device) for measured in _measured_configs(problem))
+    configs = dict.fromkeys(
+        _adapted(problem, measured.config, device) for measured in _measured_configs(problem, device)
+    )
     return iter(sorted(configs, key=lambda config: roofline(problem, config, device).us))
 
 
@@ -68,18 +78,19 @@ def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionCo
 
 def roofline(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Roofline:
     """Return what an attention is expected to spend time on."""
-    measured = coefficients_of(problem, config)
+    c = Sm90Coefficients.on(device)
+    measured = coefficients_of(problem, config, device)
     mflops, tiles = units(problem, config, device)
     copied = copy_tbps(device)
     phases = {
         "prologue and epilogue": tiles * measured.tile_us,
-        "launch": _LAUNCH_US + (_DYNAMIC_SCHEDULER_US if config.dynamic_scheduler else 0.0),
+        "launch": c.launch_us + (c.dynamic_scheduler_us if config.dynamic_scheduler else 0.0),
     }
     if gathered := 2 * gathered_bytes(problem) * min(1.0, problem.seqlen_k / max(1, problem.kv_capacity)):
-        phases["gather pages"] = 2 * _LAUNCH_US + us(gathered, copied)
+        phases["gather pages"] = 2 * c.launch_us + us(gathered, copied)
     if problem.dtype.width == 8:
         transposed = 2 * problem.batch * problem.seqlen_k * problem.heads_k * problem.head_dim_v
-        phases["transpose V"] = _LAUNCH_US + us(transposed, copied)
+        phases["transpose V"] = c.launch_us + us(transposed, copied)
     loads = us(problem.bytes, READ_BANDWIDTH * copied)
     return Roofline({"tensor cores": mflops / measured.tflops, "memory": loads}, phases)
 
@@ -122,15 +133,17 @@ def _mean_keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: in
     return kv_tiles * config.tile_n / len(samples)
 
 
-def _measured_configs(problem: AttentionProblem) -> list[MeasuredConfig]:
+def _measured_configs(problem: AttentionProblem, device: Device) -> list[MeasuredConfig]:
     """Return the configs for the smallest measured head dimensions that hold the problem's."""
     bits = problem.dtype.width
     dim, dim_v = problem.head_dims
-    fitting = [x for x in MEASURED if x.bits == bits and dim <= x.head_dim and dim_v <= x.head_dim_v]
+    fitting = [
+        x for x in Sm90Coefficients.on(device).configs if x.bits == bits and dim <= x.head_dim and dim_v <= x.head_dim_v
+    ]
     return [x for x in fitting if (x.head_dim, x.head_dim_v) == (fitting[0].head_dim, fitting[0].head_dim_v)]
 
 
-def coefficients_of(problem: AttentionProblem, config: Sm90AttentionConfig) -> MeasuredConfig:
+def coefficients_of(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> MeasuredConfig:
     """Return the coefficients of a config, or those of the most similar one that was measured."""
 
     def distance(measured: MeasuredConfig) -> tuple[int, ...]:
@@ -139,10 +152,10 @@ def coefficients_of(problem: AttentionProblem, config: Sm90AttentionConfig) -> M
         groups = abs(measured.consumer_warpgroups - config.consumer_warpgroups)
         return groups, abs(measured.tile_n - config.tile_n), differing
 
-    nearest = min(_measured_configs(problem), key=distance)
+    nearest = min(_measured_configs(problem, device), key=distance)
     if not any(distance(nearest)):
         return nearest
-    return dataclasses.replace(nearest, tflops=_UNMEASURED_EFFICIENCY * nearest.tflops)
+    return dataclasses.replace(nearest, tflops=Sm90Coefficients.on(device).unmeasured_efficiency * nearest.tflops)
 
 
 def _adapted(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Sm90AttentionConfig:
