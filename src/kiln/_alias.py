@@ -107,7 +107,7 @@ def real_name(name: str) -> str:
 class AliasFinder:
     """A meta-path finder that answers for `cutlass` and everything below it, and for nothing else."""
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         alias = f"{ALIAS}{name[len(REAL) :]}" if name.startswith(f"{REAL}.") else name
         if alias != ALIAS and not alias.startswith(f"{ALIAS}."):
             return None
@@ -119,7 +119,7 @@ class AliasFinder:
         real = _find_spec(real_name(alias))
         return None if real is None else _AliasSpec(name, real)
 
-    def find_distributions(self, context: Any = None) -> Any:
+    def find_distributions(self, context: object = None) -> Any:
         """Report Kiln's version to programs that ask `importlib.metadata` for the version of `cutlass`."""
         if (getattr(context, "name", None) or "").lower().replace("_", "-") != DISTRIBUTION:
             return iter(())
@@ -131,7 +131,7 @@ class AliasFinder:
                 text = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\nSummary: served by Kiln\n"
                 return text if filename == "METADATA" else None
 
-            def locate_file(self, path: Any) -> Any:
+            def locate_file(self, path: object) -> Any:
                 return path
 
         return iter((Served(),))

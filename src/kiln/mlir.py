@@ -181,7 +181,7 @@ def find(root: ir.Operation, names: Iterable[str]) -> list[ir.Operation]:
     """
     operations: list[ir.Operation] = []
 
-    def visit(op: Any, _: Any) -> bool:
+    def visit(op: Any, _: object) -> bool:
         operations.append(op.operation)
         return True  # not rewritten
 

@@ -101,7 +101,7 @@ def _takes(taken: Sequence[torch.dtype], *, names: str, alike: int = 0) -> Calla
     return decorate
 
 
-def _like(x: Tensor, *_: Any) -> Tensor:
+def _like(x: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape)
 
 
@@ -146,7 +146,7 @@ def _differentiable(
     order = [list(gradients).index(gradient) for gradient in returns or gradients]
     places = [names.index(like) for like in gradients.values()]
 
-    def backward_of(*saved_and_gradients: Any) -> tuple[Any, ...]:
+    def backward_of(*saved_and_gradients: object) -> tuple[Any, ...]:
         saved = saved_and_gradients[: len(save)]
         output_gradients = saved_and_gradients[len(save) :]
         inputs = (*output_gradients[:passed], *saved)
@@ -426,7 +426,7 @@ def _loss_like(logits: Tensor, target: Tensor, ignore_index: int, label_smoothin
     return logits.new_empty(target.shape if reduction == "none" else (), dtype=torch.float32)
 
 
-def _lse_like(logits: Tensor, target: Tensor, *_: Any) -> Tensor:
+def _lse_like(logits: Tensor, target: Tensor, *_: object) -> Tensor:
     return logits.new_empty(target.shape, dtype=torch.float32)
 
 
@@ -597,7 +597,7 @@ _attention_gradient_with_sinks: Operator[..., Any] = Operator(
 )
 
 
-def _attention_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> tuple[Any, ...]:
+def _attention_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: object) -> tuple[Any, ...]:
     *options, sinks, dy, _ = rest
     if sinks is None:
         return (*_attention_gradient(dy, q, k, v, out, lse, *options), None, None, None, None)
@@ -694,7 +694,7 @@ class Linear(nn.Linear):
     """`torch.nn.Linear` in f16, bf16 or f32, with an activation ("relu", "silu" or "gelu") in the same kernel."""
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, activation: str = "", **options: Any
+        self, in_features: int, out_features: int, bias: bool = True, activation: str = "", **options: object
     ) -> None:
         super().__init__(in_features, out_features, bias, **options)
         if activation and activation not in _ACTIVATION_BACKWARD:
@@ -729,7 +729,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     It has no dropout, no mask but the causal one, and returns no attention weights.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True, **options: Any):
+    def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True, **options: object):
         super().__init__(embed_dim, num_heads, bias=bias, batch_first=batch_first, **options)
         has_bias = self.bias_k is not None
         has_kdim = self.in_proj_weight is None
@@ -742,9 +742,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: Any = None,
+        key_padding_mask: object = None,
         need_weights: bool = False,
-        attn_mask: Any = None,
+        attn_mask: object = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, None]:

@@ -42,7 +42,7 @@ def _kiln_sanitize(request: Any) -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item: Any, call: Any) -> None:
+def pytest_runtest_makereport(item: object, call: Any) -> None:
     """Leave Kiln's own frames out of the tracebacks of errors that a test's program caused."""
     import sys
 

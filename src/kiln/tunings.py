@@ -25,12 +25,12 @@ FILE = "tuned.json"
 VERSION = 1
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """Return JSON that is the same for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def tuned(file: str | os.PathLike[str], validate: Any = None, case: str | None = None) -> Tuned:
+def tuned(file: str | os.PathLike[str], validate: object = None, case: str | None = None) -> Tuned:
     """Return the tuned configs of the program in `file`: write `kiln.tuned(__file__)`.
 
     `validate(config, problem, device)` refuses configs of other problems; the default is the program's own, if it has
@@ -62,7 +62,7 @@ class Tuned:
             ]
         return self._entries
 
-    def get(self, problem: Mapping[str, Any] | None = None, default: Any = None, gpu: str | None = None) -> Any:
+    def get(self, problem: Mapping[str, object] | None = None, default: object = None, gpu: str | None = None) -> Any:
         """Return the config for a problem on a GPU model (by default the current one), or `default`.
 
         It is that of the problem itself, else of the nearest problem, by the logarithms of its sizes, whose config is
@@ -75,14 +75,14 @@ class Tuned:
         answer = self._answers[asked]
         return default if answer is None else _like(default, answer)
 
-    def _find(self, problem: dict[str, Any], gpu: str) -> dict[str, Any] | None:
+    def _find(self, problem: Mapping[str, object], gpu: str) -> dict[str, Any] | None:
         recorded = [(e["problem"], e["config"]) for e in self.entries() if e["gpu"] == gpu]
         for other, config in recorded:
             if other == problem:
                 return config
         return nearest(problem, recorded, lambda config: self._is_valid(config, problem))
 
-    def _is_valid(self, config: dict[str, Any], problem: dict[str, Any]) -> bool:
+    def _is_valid(self, config: Mapping[str, object], problem: Mapping[str, object]) -> bool:
         validate = self._validate or _validate_of(self.program)
         if validate is None:
             return True
@@ -95,7 +95,7 @@ class Tuned:
         return not answer if isinstance(answer, (str, list, tuple)) else answer is None or bool(answer)
 
 
-def _like(default: Any, config: dict[str, Any]) -> Any:
+def _like(default: object, config: Mapping[str, object]) -> Any:
     """Return a config as the type of the default."""
     if not dataclasses.is_dataclass(default) or isinstance(default, type):
         return dict(config)
@@ -151,7 +151,7 @@ def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
     return total
 
 
-def nearest(problem: Mapping[str, Any], recorded: Iterable[tuple[Mapping[str, Any], Any]], valid: Any) -> Any:
+def nearest(problem: Mapping[str, object], recorded: Iterable[tuple[Mapping[str, Any], Any]], valid: Any) -> Any:
     """Return the config of the nearest problem that is valid for this one, or None."""
     near = [(distance(problem, other), canonical(other), config) for other, config in recorded]
     for _, _, config in sorted((n for n in near if n[0] is not None), key=lambda n: n[:2]):
@@ -174,7 +174,7 @@ def read(file: Path) -> list[dict[str, Any]]:
         return []
 
 
-def write(file: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+def write(file: Path, entries: Iterable[Mapping[str, object]]) -> None:
     """Write entries to a file, replacing those of the same program, GPU model and problem, all at once."""
     with _locked(file):
         kept = {_place(entry): dict(entry) for entry in [*read(file), *entries]}

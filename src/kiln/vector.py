@@ -12,12 +12,12 @@ __dir__ = lazy.listing(__name__)
 __all__ = ["broadcast_to", "outerproduct"]
 
 
-def broadcast_to(src: TensorSSA, target_shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def broadcast_to(src: TensorSSA, target_shape: object, *, loc: object = None, ip: object = None) -> TensorSSA:
     """Return a vector repeated along the modes that are missing in front, or of extent 1."""
     return src.broadcast_to(tuple(target_shape) if isinstance(target_shape, list) else target_shape)
 
 
-def outerproduct(a: TensorSSA, b: TensorSSA, acc: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def outerproduct(a: TensorSSA, b: TensorSSA, acc: Any = None, *, loc: object = None, ip: object = None) -> TensorSSA:
     """Return the outer product, a[i] b[j], of shape (len(a), len(b)), added to `acc` if given."""
     if len(a.shape) != 1 or len(b.shape) != 1:
         raise type_error(f"outerproduct() takes vectors of one mode, got shapes {a.shape} and {b.shape}")

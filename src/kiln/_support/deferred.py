@@ -84,7 +84,7 @@ class importing:
         self._then = then
         self._open = False
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of that module; None for all others, and when closed."""
         if name != self._module or not self._open:
             return None

@@ -18,7 +18,7 @@ def names(
     module: str,
     places: Mapping[str, str],
     modules: Collection[str] | None = (),
-    otherwise: Callable[[str, str], Any] | None = None,
+    otherwise: Callable[[str, str], object] | None = None,
     elsewhere: Mapping[str, str] | None = None,
 ) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module.
@@ -83,7 +83,7 @@ def listing(module: str, places: Collection[str] = (), modules: Collection[str] 
     return __dir__
 
 
-def _is_public(name: str, value: Any) -> bool:
+def _is_public(name: str, value: object) -> bool:
     if name.startswith("_") or name in ("TYPE_CHECKING", "annotations") or isinstance(value, type(sys)):
         return False
     place = getattr(value, "__module__", None) or type(value).__module__

@@ -32,7 +32,7 @@ class Shown:
     def _as_html(self) -> str:
         raise NotImplementedError
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return what IPython shows of it."""
         return {"text/plain": str(self), "text/html": self._as_html()}
 

@@ -43,7 +43,7 @@ class Unavailable(type):
 
     __kiln_reason__: str
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: object, **kwargs: object) -> Any:
         here = next(base for base in cls.__mro__ if "__kiln_reason__" in vars(base))
         raise error(f"{here.__module__}.{here.__qualname__} is not available: {here.__kiln_reason__}")
 
@@ -52,7 +52,7 @@ class Unavailable(type):
             raise AttributeError(f"type object {cls.__qualname__!r} has no attribute {name!r}")
         return _placeholder(cls.__module__, f"{cls.__qualname__}.{name}", cls.__kiln_reason__)
 
-    def __getitem__(cls, item: Any) -> Any:
+    def __getitem__(cls, item: object) -> Any:
         return cls
 
     def __repr__(cls) -> str:
@@ -87,7 +87,7 @@ class _Module(ModuleType):
 class Finder(Loader):
     """A meta-path finder and loader of the modules that have placeholders only."""
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         below = name.partition(".")[2]
         if not name.startswith("kiln.") or not any(
             f"{below}.".startswith(f"{unavailable}.") for unavailable in MODULES

@@ -216,7 +216,7 @@ class ProtocolNode(Node):
         return [type(self.value)]
 
 
-def _static_attributes(value: Any) -> Hashable:
+def _static_attributes(value: object) -> Hashable:
     """Return the static attributes of an object that is passed as values: strings, types, functions, enum members."""
     attributes = attributes_of(value)
     return tuple((name, static_key(x)) for name, x in attributes.items() if isinstance(x, _STATIC_KINDS))
@@ -308,7 +308,7 @@ class GroupNode(Node):
         if kind is not tuple and not (isinstance(kind, type) and hasattr(kind, "_fields")):
             return None
 
-        def adapt(value: Any) -> Any:
+        def adapt(value: object) -> Any:
             if not isinstance(value, (tuple, list)) or len(value) != len(parts):
                 return value
             elements = [x if part is None else part(x) for x, part in zip(value, parts, strict=True)]
@@ -367,12 +367,12 @@ def _quick_number(kind: Any) -> Quick:
     return lambda value: (kind, (value,)) if low <= value <= high else None
 
 
-def is_named_tuple(value: Any) -> bool:
+def is_named_tuple(value: object) -> bool:
     """Return whether a value is a tuple whose elements have names."""
     return isinstance(value, tuple) and hasattr(type(value), "_fields")
 
 
-def _field_annotation(value: Any, annotation: Any) -> Any:
+def _field_annotation(value: object, annotation: object) -> Any:
     """Return the annotation of a field for a value: none for one that is left out, and without None for others."""
     return None if value is None else promises.without_none(annotation)[0]
 
@@ -385,19 +385,19 @@ class ArgumentRules:
         """The kinds that annotations promise, by the annotations' ids."""
         return {}
 
-    def kind_of(self, value: Any) -> str:
+    def kind_of(self, value: object) -> str:
         """Return the kind of a value (see `promises`), empty for what annotations do not judge."""
         return promises.kind_of(value)
 
-    def own_promise(self, annotation: Any) -> promises.Kinds | None:
+    def own_promise(self, annotation: object) -> promises.Kinds | None:
         """Return the kinds of values that an annotation of this language allows; None for other annotations."""
         return None
 
-    def promised(self, annotation: Any) -> promises.Kinds | None:
+    def promised(self, annotation: object) -> promises.Kinds | None:
         """Return the kinds of values that an annotation allows; None if it excludes nothing."""
         return self._promise(annotation)[1]
 
-    def _promise(self, annotation: Any) -> tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]:
+    def _promise(self, annotation: object) -> tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]:
         promise = self._promised.get(id(annotation))
         if promise is None or promise[0] is not annotation:  # the entry keeps the annotation, so the id is not reused
             own = self.own_promise
@@ -405,11 +405,11 @@ class ArgumentRules:
             self._promised[id(annotation)] = promise
         return promise
 
-    def judges_values(self, annotation: Any) -> bool:
+    def judges_values(self, annotation: object) -> bool:
         """Return whether an annotation excludes some values of a type and not others."""
         return self._promise(annotation)[2] is not None
 
-    def breaks(self, value: Any, annotation: Any) -> bool:
+    def breaks(self, value: object, annotation: object) -> bool:
         """Return whether an annotation excludes a value."""
         _, promised, judge = self._promise(annotation)
         if promised is not None:
@@ -418,7 +418,7 @@ class ArgumentRules:
                 return True
         return judge is not None and judge(value)
 
-    def convert(self, value: Any, annotation: Any) -> Node | None:
+    def convert(self, value: object, annotation: object) -> Node | None:
         """Return a node for a kind of value of this language, or None."""
         return None
 
@@ -426,16 +426,16 @@ class ArgumentRules:
         """Return the annotations of a function's parameters as the rules know them; they may depend on each other."""
         return annotations
 
-    def seen_as(self, annotation: Any) -> Callable[[Any], Any] | None:
+    def seen_as(self, annotation: object) -> Callable[[Any], Any] | None:
         """Return the function from a value in a trace to what a parameter annotated so gets; None: the value itself."""
         return None
 
-    def check(self, value: Any, annotation: Any, path: str, owner: str = "") -> None:
+    def check(self, value: object, annotation: object, path: str, owner: str = "") -> None:
         """Raise an error for a value that an annotation excludes."""
         if self.breaks(value, annotation):
             raise promises.broken(value, annotation, path, owner)
 
-    def quick(self, kind: type, annotation: Any, specialize: bool = False) -> Quick | None:
+    def quick(self, kind: type, annotation: object, specialize: bool = False) -> Quick | None:
         """Return a function from values of exactly this type to (key, leaves), without a node; None if there is none.
 
         For a value it may return None: then the node decides. It must agree with the node, or with what the node's
@@ -457,11 +457,11 @@ class ArgumentRules:
             return lambda value: (static_key(value), ())
         return None
 
-    def is_static_annotation(self, annotation: Any) -> bool:
+    def is_static_annotation(self, annotation: object) -> bool:
         """Return whether numbers under this annotation are known while tracing."""
         return is_constexpr(annotation)
 
-    def node(self, value: Any, annotation: Any, path: str) -> Node:
+    def node(self, value: Any, annotation: object, path: str) -> Node:
         """Return the node of an argument."""
         if packages.is_numpy_scalar(type(value)) and not self.is_static_annotation(annotation):
             value = value.item()
@@ -510,7 +510,7 @@ class ArgumentRules:
             "or give its class __get_mlir_types__, __c_pointers__ and __new_from_mlir_values__",
         )
 
-    def _object(self, value: Any) -> Node:
+    def _object(self, value: object) -> Node:
         """Return the node of a plain instance: passed by reference, except for the values of the program in it.
 
         One that contains itself is passed by reference as a whole: a kernel that uses a value of the caller in it is
@@ -550,7 +550,7 @@ class ArgumentRules:
             raise _float_range(Float32, value, path)
         return Float32
 
-    def _container(self, value: Any, annotation: Any, path: str) -> Node:
+    def _container(self, value: Any, annotation: object, path: str) -> Node:
         if not isinstance(value, tuple):
             value = value.copy()  # another thread may change it
         inner = element_annotations(annotation, value)
@@ -571,7 +571,7 @@ class ArgumentRules:
             return GroupNode(list, children, list)
         return GroupNode(tuple, children, tuple)
 
-    def _dataclass(self, value: Any, path: str) -> Node:
+    def _dataclass(self, value: object, path: str) -> Node:
         hints = promises.annotations_of(type(value))
         attributes = tree.attributes_of(value)
         children = [self.node(v, None if v is None else hints.get(k), f"{path}.{k}") for k, v in attributes.items()]
@@ -610,12 +610,12 @@ MIN64 = -(1 << 63)
 MAX64 = (1 << 63) - 1
 
 
-def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
+def is_numeric_type(annotation: object) -> TypeGuard[type[Numeric]]:
     """Return whether an annotation is a type of numbers of the object program."""
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
-def element_annotations(annotation: Any, elements: Any) -> list[Any]:
+def element_annotations(annotation: object, elements: Any) -> list[Any]:
     """Return the annotations for the elements of a tuple or list, which are values or their keys.
 
     Where a shape has a mode (a tuple) and `Tuple[Int32, Int32]` names a number, the number is each of the mode's.

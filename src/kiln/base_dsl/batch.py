@@ -9,7 +9,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from . import cache, settings
 from .dsl import compile_lock
@@ -20,7 +19,7 @@ _SECONDS = 120.0
 """The seconds after which a process is ended; its variant is then compiled in this process."""
 
 
-def precompile(jobs: Sequence[Callable[[], Any]], processes: int | None = None) -> int:
+def precompile(jobs: Sequence[Callable[[], object]], processes: int | None = None) -> int:
     """Run functions that compile, each in a process of its own, launch nothing, and return how many succeeded.
 
     Their results are then in the disk cache, where this process finds them. A function that fails there has no effect:
@@ -49,7 +48,7 @@ def precompile(jobs: Sequence[Callable[[], Any]], processes: int | None = None) 
     return succeeded
 
 
-def _start(job: Callable[[], Any]) -> int:
+def _start(job: Callable[[], object]) -> int:
     """Fork a process that runs a function and ends, and return its number."""
     with (
         warnings.catch_warnings(),

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import types
 
 
-def contents(cell: types.CellType, empty: Any = None) -> Any:
+def contents(cell: types.CellType, empty: object = None) -> Any:
     """Return the value in a cell, or `empty` if there is none."""
     try:
         return cell.cell_contents

@@ -125,7 +125,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         self.host_target = ""
         """The machine it is exported for; empty: one like this."""
 
-    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_in_python(self, *args: object, **kwargs: object) -> Any:
         if target_name() != self.target:  # where arrays must be is a matter of the target that it was compiled for
             with choose_target(self.target):
                 return self._run_in_python(*args, **kwargs)
@@ -172,13 +172,13 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
                 nodes[name] = fitted
         return nodes
 
-    def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
+    def leaves_of(self, args: Sequence[object]) -> list[list[Any]]:
         """Return the leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
         passed_values = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
         nodes = self._fitted({name: passed_values.get(name, self.static.get(name)) for name in self.names})
         return [list(node.leaves()) for name, node in nodes.items() if name in passed_values]
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         dynamic = [name for name in self.passed if name != AMBIENT_STREAM]
         if len(args) > len(dynamic):
             passed_values = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
@@ -219,7 +219,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         """Return the stream of launches that name none, if it is an argument."""
         return {name: of() for name, of in self.ambient.items() if name == AMBIENT_STREAM}
 
-    def _check_static(self, passed_values: dict[str, Any]) -> None:
+    def _check_static(self, passed_values: Mapping[str, object]) -> None:
         """Refuse another value where one was compiled in."""
         for name in passed_values.keys() & self.static.keys():
             now = passed_values[name]
@@ -230,7 +230,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
                     f"pass {'None' if compiled is None else 'the same, or leave it out'}, or compile again for this one",
                 )
 
-    def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
+    def _wrong_argument(self, name: str, node: Node, expected: object, why: str) -> Exception:
         return error(
             DSLUserCodeValueError if why else DSLUserCodeTypeError,
             self.convention.mismatch(self, name, node.key, expected, why),
@@ -245,7 +245,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         first = itertools.accumulate((len(_FORMATS.findall(formats)) for formats, _ in arguments), initial=0)
         self._address_leaf: int | None = next((n for n, (_, is_array) in zip(first, arguments) if is_array), None)
 
-    def note_writes(self, values: Iterable[Any]) -> None:
+    def note_writes(self, values: Iterable[object]) -> None:
         """Tell frameworks which of the arrays among all arguments of a call are written to."""
         if not self.written_paths:
             return
@@ -291,7 +291,7 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
         report = self.executable.report
         return None if report is None else functools.partial(reported, report, self.convention.complaint(self))
 
-    def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
+    def packed(self, leaves: Sequence[object]) -> tuple[bytes, list[tuple[int, str]]]:
         """Return the slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
         places: list[tuple[int, str]] = []
         offset = 0
@@ -302,12 +302,12 @@ class CompiledFunction(notebook.Shown, Generic[R_co]):
 
     def export_to_c(
         self,
-        file_path: Any = None,
+        file_path: object = None,
         file_name: str = "",
         function_prefix: str = "",
         *,
         function_name: str = "",
-        object_file_path: Any = None,
+        object_file_path: object = None,
     ) -> None:
         """Write it as an object file that needs neither Python nor Kiln.
 
@@ -408,11 +408,11 @@ def reported(report: Callable[[int], None], complaint: str, record: int) -> None
         raise as_seen from None
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else f"a {type(value).__name__}"
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: object) -> Any:
     """Return a returned structure with Python numbers in place of typed ones."""
     if isinstance(x, Numeric):
         return x.value if not tree.is_mlir_value(x.value) else x

@@ -65,7 +65,7 @@ exporter: Callable[[], Any]
 """Returns the module that exports compiled functions as object files (`export_to_c`) and loads them (`load_module`)."""
 
 
-def describe_key(key: Any) -> str:
+def describe_key(key: object) -> str:
     """Return a part of a key as error messages show it."""
     if isinstance(key, type):
         return key.__name__
@@ -75,6 +75,6 @@ def describe_key(key: Any) -> str:
     return str(key)
 
 
-def brief_key(key: Any) -> str:
+def brief_key(key: object) -> str:
     """Return a part of a key as signatures show it."""
     return "None" if key is None else getattr(key, "brief", None) or describe_key(key)

@@ -20,7 +20,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._support import fork_safe
@@ -114,7 +114,7 @@ class Dependencies:
     _whole_keys: list[Hashable]
     """The keys of contents with all their attributes: an object may be replaced by another of the same contents."""
 
-    def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
+    def __init__(self, function: types.FunctionType | None, arguments: Iterable[object] = ()) -> None:
         """Record what a function may read. `arguments` are part of a key: only what they lead to is recorded."""
         values = list(arguments)
         self._start()
@@ -123,7 +123,7 @@ class Dependencies:
         if finder.objects:
             self._leave_out_unread(function, values)
 
-    def _leave_out_unread(self, function: types.FunctionType | None, arguments: list[Any]) -> None:
+    def _leave_out_unread(self, function: types.FunctionType | None, arguments: Sequence[object]) -> None:
         """Count objects by the attributes that the code names, if some are left out by that and nothing else reads them."""
         whole = dict(vars(self))
         finder = _Finder(self, selective=True)
@@ -311,7 +311,7 @@ class _Finder:
         self._abstract: set[type] = set()
         self._tests_classes = False
 
-    def find(self, function: types.FunctionType | None, arguments: Iterable[Any]) -> None:
+    def find(self, function: types.FunctionType | None, arguments: Iterable[object]) -> None:
         """Record what a function may read."""
         if function is not None:
             self.function(function, traced=True)
@@ -384,7 +384,7 @@ class _Finder:
             if is_table or isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
                 self.value(value)
 
-    def _global(self, names: dict[str, Any], name: str) -> None:
+    def _global(self, names: Mapping[str, object], name: str) -> None:
         self._name(names, name)
         if name not in names and not _is_pythons(vars(builtins).get(name, _MISSING)):
             self._name(vars(builtins), name)
@@ -399,7 +399,7 @@ class _Finder:
             ):  # else it is known which variables are read
                 self.value(value)
 
-    def _all_of(self, names: dict[str, Any]) -> None:
+    def _all_of(self, names: Mapping[str, object]) -> None:
         """Record that any name of a dictionary may be read."""
         if (id(names), _MISSING) not in self._noted:
             self._noted.add((id(names), _MISSING))
@@ -456,7 +456,7 @@ class _Finder:
             if self._selective:
                 self._held.append(value)
 
-    def _content(self, value: Any) -> None:
+    def _content(self, value: object) -> None:
         """Record what is in a value that is read, and its contents if they can change."""
         met = Met(_is_closed, self.reads_of if self._selective else None)
         key = static_key(value, met)
@@ -466,7 +466,7 @@ class _Finder:
             self._dependencies._contents.append((value, key))
         self._met(met)
 
-    def argument(self, value: Any) -> None:
+    def argument(self, value: object) -> None:
         """Record what can be reached through a value that is part of a key."""
         met = Met()
         static_key(value, met)
@@ -496,7 +496,7 @@ class _Finder:
                 self._opaque[id(opaque)] = opaque
                 self._met_opaque(opaque)
 
-    def _met_opaque(self, opaque: Any) -> None:
+    def _met_opaque(self, opaque: object) -> None:
         kind = type(opaque)
         wrapped = getattr(opaque, "__wrapped__", None)
         if type(wrapped) is types.FunctionType:  # functools.lru_cache
@@ -675,7 +675,7 @@ def _asked_by_protocol(kind: type) -> Iterable[str]:
     return getattr(kind, "__protocol_attrs__", None) or (find(kind) if find is not None else ())
 
 
-def _parts_of_member(member: Any) -> list[Any]:
+def _parts_of_member(member: object) -> list[Any]:
     """Return the functions that a member of a class is made of, or the member itself."""
     if isinstance(member, (staticmethod, classmethod)):
         return [member.__func__]
@@ -710,7 +710,7 @@ def _computed(kind: type, names: set[str]) -> set[str]:
     return {name for name, member in members.items() if type(member) in _COMPUTED}
 
 
-def _asked(owner: Any, name: str) -> Hashable | None:
+def _asked(owner: object, name: str) -> Hashable | None:
     """Return the key of an attribute of an opaque object, if it is computed or stored; None for methods."""
     kind: Any = next((vars(base)[name] for base in type(owner).__mro__ if name in vars(base)), None)
     kept = getattr(owner, "__dict__", None)
@@ -725,7 +725,7 @@ def _asked(owner: Any, name: str) -> Hashable | None:
 _COMPUTED = (types.GetSetDescriptorType, types.MemberDescriptorType, property)
 
 
-def _is_pythons(value: Any) -> bool:
+def _is_pythons(value: object) -> bool:
     """Return whether a builtin is Python's own rather than one that a program has added."""
     return getattr(value, "__module__", None) in ("builtins", "io", "_io", "_sitebuiltins")
 
@@ -781,7 +781,7 @@ def _is_closed(kind: type) -> bool:
     return is_library_class(kind) and f"{kind.__module__}.{kind.__qualname__}" not in _CONTAINERS
 
 
-def _same(now: Any, before: Any) -> bool:
+def _same(now: object, before: object) -> bool:
     if type(now) is not type(before) or type(now) not in (*_ATOMS, tuple, frozenset):
         return False
     met = Met()

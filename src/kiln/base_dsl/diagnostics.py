@@ -21,6 +21,7 @@ import sys
 import types
 import warnings
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class DSLBaseError(Exception):
         return "\n".join(line for line in lines if line)
 
 
-def _restored(kind: type[DSLBaseError], args: tuple[Any, ...], state: dict[str, Any]) -> DSLBaseError:
+def _restored(kind: type[DSLBaseError], args: tuple[object, ...], state: Mapping[str, object]) -> DSLBaseError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error

@@ -285,11 +285,11 @@ class Traced:
         """Whether a single number is returned, by itself."""
 
 
-def result_kinds(returned: Any) -> list[Any]:
+def result_kinds(returned: object) -> list[Any]:
     """Return the numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
     kinds: list[Any] = []
 
-    def walk(x: Any, path: str) -> None:
+    def walk(x: object, path: str) -> None:
         if isinstance(x, Numeric):
             if tree.is_dynamic(x):
                 kinds.append(type(x))
@@ -323,7 +323,7 @@ class report:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, failure: BaseException | None, tb: types.TracebackType | None) -> None:
+    def __exit__(self, kind: object, failure: BaseException | None, tb: types.TracebackType | None) -> None:
         if failure is None:
             return
         broken = self._trace.broken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import types
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from .._support import stack_guard
@@ -60,7 +61,7 @@ class JitFunction(TracedFunction[P, R_co]):
         super().__init__(dsl, function, preprocess)
         self._specializations = Specializations()
 
-    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_in_python(self, *args: object, **kwargs: object) -> Any:
         if tracing.current() is not None:
             return self.inline(args, kwargs)
         try:
@@ -118,11 +119,11 @@ class JitFunction(TracedFunction[P, R_co]):
                 del self.for_caller
 
     @stack_guard.with_frames
-    def _trace(self, nodes: list[Node], arguments: dict[str, Any]) -> Traced:
+    def _trace(self, nodes: list[Node], arguments: Mapping[str, object]) -> Traced:
         self.dsl.caller.prepare()
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
-        def run(values: list[Any]) -> Any:
+        def run(values: Sequence[object]) -> Any:
             passed_values = dict(zip(arguments, values, strict=True))
             active = tracing.require("a function")
             active.ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
@@ -133,7 +134,7 @@ class JitFunction(TracedFunction[P, R_co]):
         return self.dsl.trace(name, nodes, run, self.span, list(arguments))
 
     def compile(
-        self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
+        self, nodes: list[Node], arguments: Mapping[str, object], options: CompileOptions | None, target: str | None
     ) -> CompiledFunction[Any]:
         """Trace and compile one specialisation."""
         stack_guard.check()
@@ -146,7 +147,7 @@ class JitFunction(TracedFunction[P, R_co]):
         self,
         traced: Traced,
         nodes: list[Node],
-        arguments: dict[str, Any],
+        arguments: Mapping[str, object],
         options: CompileOptions | None,
         target: str | None,
     ) -> CompiledFunction[Any]:

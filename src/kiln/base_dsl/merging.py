@@ -64,7 +64,7 @@ class OtherObject(Mismatch):
 class WeakerDescription(Mismatch):
     """Raised where less is known of a value than of the one before it; `like` describes both."""
 
-    def __init__(self, path: str, first: Any, second: Any, like: Any) -> None:
+    def __init__(self, path: str, first: object, second: object, like: Any) -> None:
         super().__init__(path, first, second)
         self.like = like
 
@@ -89,7 +89,7 @@ def _raw(value: ir.Value) -> Callable[[], ir.Value]:
     return lambda: value
 
 
-def _numeric(kind: type[T.Numeric], x: Any) -> Callable[[], ir.Value]:
+def _numeric(kind: type[T.Numeric], x: object) -> Callable[[], ir.Value]:
     return lambda: kind(x).ir_value()
 
 
@@ -117,7 +117,7 @@ class Merge:
         number, self._merged, self._filled = planned
         del self.leaves[number:]
 
-    def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
+    def unify(self, a: object, b: object, path: str = "") -> Callable[[Iterator[Any]], Any]:
         """Plan the merge of two values: add their leaves, and return a function that makes the merged value of results.
 
         Where both sides agree statically nothing is merged, and the value stays static. Two mutable objects become a
@@ -145,7 +145,7 @@ class Merge:
                 self._open.discard(key)
         return merged
 
-    def _unify(self, a: Any, b: Any, path: str) -> Callable[[Iterator[Any]], Any]:
+    def _unify(self, a: object, b: object, path: str) -> Callable[[Iterator[Any]], Any]:
         if a is UNDEFINED or b is UNDEFINED:
             return _unify_undefined(a, b, self)
         if is_dynamic(a) or is_dynamic(b) or (_is_scalar(a) and _is_scalar(b)):
@@ -165,18 +165,18 @@ class Merge:
         raise Mismatch(path, a, b)
 
 
-def _has_parts(x: Any) -> bool:
+def _has_parts(x: object) -> bool:
     return isinstance(x, (tuple, list, dict)) or is_plain_object(x)
 
 
-def _parts_of(x: Any) -> dict[Any, Any]:
+def _parts_of(x: object) -> dict[Any, Any]:
     """Return the parts of a structure, by index, key or attribute."""
     if isinstance(x, (tuple, list)):
         return dict(enumerate(x))
     return dict(x) if isinstance(x, dict) else attributes_of(x)
 
 
-def _place(x: Any, key: Any) -> str:
+def _place(x: object, key: object) -> str:
     """Return the suffix by which the path of a part extends that of its structure."""
     return f"[{key!r}]" if isinstance(x, (tuple, list, dict)) else f".{key}"
 
@@ -206,7 +206,7 @@ def _same_parts(a: Any, b: Any, path: str) -> tuple[dict[Any, Any], dict[Any, An
     return first, second
 
 
-def _defaults(x: Any, names: Iterable[str]) -> dict[str, Any]:
+def _defaults(x: object, names: Iterable[str]) -> dict[str, Any]:
     """Return the attributes that an object's class gives it."""
     attributes: dict[str, Any] = {}
     for base in reversed(type(x).__mro__):
@@ -217,7 +217,7 @@ def _defaults(x: Any, names: Iterable[str]) -> dict[str, Any]:
 def _once(make: Callable[[Iterator[Any]], Any]) -> Callable[[Iterator[Any]], Any]:
     result: list[Any] = []
 
-    def run(values: Iterator[Any]) -> Any:
+    def run(values: Iterator[object]) -> Any:
         if not result:
             result.append(make(values))
         return result[0]
@@ -271,12 +271,12 @@ def _unify_scalars(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[I
     return _numeric_result(kind, a, b)
 
 
-def _plain_number(x: Any) -> Any:
+def _plain_number(x: object) -> Any:
     """Return the number that a member of an IntEnum is; other values as they are."""
     return x.value if isinstance(x, enum.Enum) else x
 
 
-def _numeric_result(kind: type[T.Numeric], a: Any, b: Any) -> Callable[[Iterator[Any]], Any]:
+def _numeric_result(kind: type[T.Numeric], a: object, b: object) -> Callable[[Iterator[Any]], Any]:
     if issubclass(kind, T.Integer) and _is_nonneg(a) and _is_nonneg(b):
         return lambda values: kind._make(next(values), nonneg=True)
     return lambda values: kind._make(next(values))
@@ -312,13 +312,13 @@ def _unify_protocol(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[
     return lambda values: rebuilt(a, [next(values) for _ in range(count)])
 
 
-def static_protocol_equal(a: Any, b: Any) -> bool:
+def static_protocol_equal(a: object, b: object) -> bool:
     """Return whether two objects with the value protocols agree in their `__kiln_static_key__`, if they have one."""
     key = getattr(type(a), "__kiln_static_key__", None)
     return key(a) == key(b) if key is not None else True
 
 
-def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], Any]:
+def _unify_undefined(a: object, b: object, merge: Merge) -> Callable[[Iterator[Any]], Any]:
     """Merge with a side that is never read: take the other side's value, with undefined leaves. Its objects stay."""
     defined = b if a is UNDEFINED else a
     rebuild: Any = None
@@ -336,13 +336,13 @@ def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], 
         inner = [Leaf(leaf.type, leaf.second, leaf.first) for leaf in inner]
     merge.leaves.extend(inner)
 
-    def run(values: Iterator[Any]) -> Any:
+    def run(values: Iterator[object]) -> Any:
         return rebuild(values)  # the last one, made where the object was taken apart
 
     return run
 
 
-def promoted(x: Any) -> Any:
+def promoted(x: object) -> Any:
     """Return a Python number as a value of the program, others unchanged. Raises Mismatch if no type has the number."""
     if type(x) not in (bool, int, float):
         return x
@@ -352,7 +352,7 @@ def promoted(x: Any) -> Any:
 
 
 def open_value(
-    x: Any, promote: bool, kept: Kept = NOTHING_KEPT, filled: set[int] | None = None
+    x: object, promote: bool, kept: Kept = NOTHING_KEPT, filled: set[int] | None = None
 ) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
     """Return x with Python numbers promoted (`promote`), its leaves, and a function that rebuilds it of other leaves.
 
@@ -362,7 +362,7 @@ def open_value(
     leaves: list[ir.Value] = []
     inside: set[int] = set()
 
-    def walk(x: Any) -> Callable[[Iterator[Any]], Any]:
+    def walk(x: object) -> Callable[[Iterator[Any]], Any]:
         v: Any = x
         if id(v) in kept:
             same = kept[id(v)]
@@ -406,7 +406,7 @@ def open_value(
     return (x if filled is not None else rebuild(iter(leaves))), leaves, rebuild
 
 
-def has_state(x: Any) -> bool:
+def has_state(x: object) -> bool:
     """Return whether an object can be given the state of another one."""
     return isinstance(x, (list, dict)) or has_attributes(x)
 
@@ -429,7 +429,7 @@ def _holds_numbers_only(x: Any) -> bool:
     return bool(attributes) and all(_is_scalar(v) for v in attributes.values())
 
 
-def match(opened: Any, x: Any, kept: Kept = NOTHING_KEPT) -> list[ir.Value]:
+def match(opened: object, x: object, kept: Kept = NOTHING_KEPT) -> list[ir.Value]:
     """Return the leaves of `x`, converted where the language converts, in the order `open_value` gave for `opened`."""
     out: list[ir.Value] = []
     _match(opened, x, out, "", kept)

@@ -14,57 +14,57 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-def _run(name: str, *args: Any) -> Any:
+def _run(name: str, *args: object) -> Any:
     from .frontend import builtin_calls
 
     return builtin_calls.dynamic_form(getattr(builtins, name))(*args)
 
 
-def _run_boolean(is_and: bool, args: tuple[Any, ...]) -> Any:
+def _run_boolean(is_and: bool, args: tuple[object, ...]) -> Any:
     from .frontend.boolean import run_boolean
 
     return run_boolean(is_and, args[0], tuple((lambda a=a: a) for a in args[1:]))
 
 
-def min(*args: Any, loc: Any = None, ip: Any = None) -> Number:
+def min(*args: object, loc: object = None, ip: object = None) -> Number:
     """Return the least of some numbers, dynamic or not."""
     return _run("min", *args)
 
 
-def max(*args: Any, loc: Any = None, ip: Any = None) -> Number:
+def max(*args: object, loc: object = None, ip: object = None) -> Number:
     """Return the greatest of some numbers, dynamic or not."""
     return _run("max", *args)
 
 
-def all_(items: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+def all_(items: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether all are true; of a vector value, all its elements."""
     own = getattr(items, "__kiln_all__", None)
     return own() if own is not None else _run("all", items)
 
 
-def any_(items: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+def any_(items: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether one is true; of a vector value, one of its elements."""
     own = getattr(items, "__kiln_any__", None)
     return own() if own is not None else _run("any", items)
 
 
-def and_(*args: Any, loc: Any = None, ip: Any = None) -> Boolean:
+def and_(*args: object, loc: object = None, ip: object = None) -> Boolean:
     """Return the conjunction of truth values that are all evaluated already."""
     return _run_boolean(True, args)
 
 
-def or_(*args: Any, loc: Any = None, ip: Any = None) -> Boolean:
+def or_(*args: object, loc: object = None, ip: object = None) -> Boolean:
     """Return the disjunction of truth values that are all evaluated already."""
     return _run_boolean(False, args)
 
 
-def select_(cond: Any, if_value: V, else_value: V) -> V:
+def select_(cond: object, if_value: V, else_value: V) -> V:
     """Return one of two numbers or vectors of one shape, by a truth value; both are evaluated already."""
     own = getattr(if_value, "__kiln_select__", None)
     return own(cond, else_value) if own is not None else select(cond, if_value, else_value)
 
 
-def not_(value: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+def not_(value: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return the negation of a truth value."""
     from .frontend.boolean import run_not
 

@@ -26,11 +26,11 @@ class CompileOption:
     convention: ClassVar[str] = ""
     """The calling convention that it chooses where it is on."""
 
-    def __init__(self, val: Any = True) -> None:
+    def __init__(self, val: object = True) -> None:
         self.value: Any = self.check(val)
 
     @classmethod
-    def check(cls, value: Any) -> Any:
+    def check(cls, value: object) -> Any:
         """Return the value if it suits the option; raise an error otherwise."""
         if cls.kind is bool and isinstance(value, int) and value in (0, 1):
             return bool(value)
@@ -190,7 +190,7 @@ class CompileOptions:
     checks: str
     frontend_next: bool
 
-    def __init__(self, *values: Any) -> None:
+    def __init__(self, *values: object) -> None:
         self._values: dict[str, Any] = {}
         common = settings.get("CUTE_DSL_COMPILER_OPT")
         if common:

@@ -199,5 +199,5 @@ def load(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def _is_folder(module: Any) -> bool:
+def _is_folder(module: object) -> bool:
     return getattr(module, "__file__", None) is None and hasattr(module, "__path__")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import promises, trace
@@ -34,7 +35,7 @@ class Parameters:
         self._quick: tuple[list[dict[type, Quick | None]], ...] = ([{} for _ in self.names], [{} for _ in self.names])
 
     def quick(
-        self, rules: ArgumentRules, args: tuple[Any, ...], specialize: bool = False
+        self, rules: ArgumentRules, args: tuple[object, ...], specialize: bool = False
     ) -> tuple[tuple[Hashable, ...], list[Any]] | None:
         """Return (keys, leaves) of positional arguments, if each is of a kind that needs no node; else None.
 
@@ -71,7 +72,7 @@ class Parameters:
             self._annotations = by_name if self._read is None else self._read(by_name)
         return self._annotations
 
-    def _annotation_for(self, value: Any, name: str, *, takes_none: bool = False) -> Any:
+    def _annotation_for(self, value: object, name: str, *, takes_none: bool = False) -> Any:
         """Return the annotation of a parameter for a value; none for None where the argument may be left out, and in a
         trace: what a person passes is judged, functions that call each other pass None for what they switched off."""
         annotation = self.annotations.get(name)
@@ -79,7 +80,7 @@ class Parameters:
         left_out = value is None and (takes_none or name in self._may_be_none or trace.current() is not None)
         return None if left_out else annotation
 
-    def check_inlined(self, rules: ArgumentRules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def check_inlined(self, rules: ArgumentRules, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Raise an error for arguments of a call in a trace that break a promise; they are passed as they are."""
         if self._judged is None:
             self._judged = [
@@ -117,7 +118,7 @@ class Parameters:
                 args[position] = view(args[position])
         return args, kwargs
 
-    def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:
+    def _check_elements(self, rules: ArgumentRules, value: object, annotation: object, path: str) -> None:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
         if getattr(value, "value_type", None) is annotation:
             return  # a pointer to such a number, as members of a structure in shared memory are
@@ -127,7 +128,7 @@ class Parameters:
                 if inner is not None:
                     self._check_elements(rules, element, inner, f"{path}[{number}]")
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Any]:
         """Return parameter names and values, defaults included."""
         if not kwargs and self.simple and len(args) == len(self.names):
             return dict(zip(self.names, args, strict=True))
@@ -140,7 +141,7 @@ class Parameters:
         bound.apply_defaults()
         return bound.arguments
 
-    def _binding_hint(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def _binding_hint(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Return the help for arguments that do not fit the signature: what came, and the name that was probably meant."""
         import difflib  # start-up: used in errors only
 

@@ -51,7 +51,7 @@ _CLASSES: dict[Any, Kinds] = {
 }
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Return the kind of a value, empty if it is of none of these."""
     if isinstance(value, enum.Enum):
         return ""
@@ -72,7 +72,7 @@ def kind_of(value: Any) -> str:
     return ""
 
 
-def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds | None:
+def kinds_promised(annotation: object, own: Callable[[Any], Kinds | None]) -> Kinds | None:
     """Return the kinds that an annotation allows; None if it excludes nothing. `own` knows a language's annotations."""
     kinds = own(annotation)
     if kinds is not None:
@@ -103,7 +103,7 @@ def union_of(members: list[Kinds | None]) -> Kinds | None:
     return None if any(member is None for member in members) else frozenset[str]().union(*filter(None, members))
 
 
-def judge_of(annotation: Any, own: Callable[[Any], Kinds | None]) -> Callable[[Any], bool] | None:
+def judge_of(annotation: object, own: Callable[[Any], Kinds | None]) -> Callable[[Any], bool] | None:
     """Return a function that tells whether an annotation excludes a value of an allowed kind; None if it cannot."""
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
@@ -129,7 +129,7 @@ def judge_of(annotation: Any, own: Callable[[Any], Kinds | None]) -> Callable[[A
 _OF_LITERALS = (int, bool, str, bytes, type(None))
 
 
-def without_none(annotation: Any) -> tuple[Any, bool]:
+def without_none(annotation: object) -> tuple[Any, bool]:
     """Return the annotation of an argument that is not left out (`T` of `Optional[T]`), and whether it may be."""
     if not isinstance(annotation, types.UnionType) and typing.get_origin(annotation) is not typing.Union:
         return annotation, False
@@ -138,7 +138,7 @@ def without_none(annotation: Any) -> tuple[Any, bool]:
     return others[0] if len(others) == 1 else annotation, len(others) < len(members)
 
 
-def broken(value: Any, annotation: Any, path: str, owner: str = "") -> Exception:
+def broken(value: object, annotation: object, path: str, owner: str = "") -> Exception:
     """Return the error for an argument that its annotation excludes."""
     where = f" of {owner}" if owner else ""
     takes = name_of(annotation)
@@ -150,7 +150,7 @@ def broken(value: Any, annotation: Any, path: str, owner: str = "") -> Exception
     return type_error(f"argument {path!r}{where} takes {takes} and got {_shown(value)}", hint)
 
 
-def name_of(annotation: Any) -> str:
+def name_of(annotation: object) -> str:
     """Return an annotation as programs write it."""
     return _MODULES.sub("", inspect.formatannotation(annotation))
 
@@ -159,7 +159,7 @@ _MODULES = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")
 """What stands before the name of a class."""
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return "None"
     kind = type(value)

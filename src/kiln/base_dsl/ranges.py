@@ -35,8 +35,8 @@ class Range:
         vectorize: bool | None = None,
         prefetch_stages: int | None = None,
         pipelining: int | None = None,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         if not 1 <= len(bounds) <= 3:
             raise runtime_error(f"range() takes one to three bounds, not {len(bounds)}", "range(start, stop, step)")

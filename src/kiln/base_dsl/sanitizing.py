@@ -40,7 +40,7 @@ OFF = "found by the checks that are on by default: KILN_CHECKS=0, or the compile
 class SanitizerError(DSLUserCodeError):
     """The sanitizer found something; `findings` lists it."""
 
-    def __init__(self, message: str, findings: Sequence[Any], by_default: bool = False, **more: Any) -> None:
+    def __init__(self, message: str, findings: Sequence[object], by_default: bool = False, **more: Any) -> None:
         super().__init__(message, **more)
         self.findings: list[Any] = list(findings)
         if by_default:
@@ -145,7 +145,7 @@ class Checks(StringCompileOption):
     setting: str = "KILN_CHECKS"
 
     @classmethod
-    def check(cls, value: Any) -> str:
+    def check(cls, value: object) -> str:
         try:
             return _checks(super().check(value))
         except ValueError:

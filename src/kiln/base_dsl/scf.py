@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from . import trace as tracing
@@ -12,11 +13,11 @@ from .dsl import BaseDSL
 class ScfDSL(BaseDSL):
     """A language with `scf.if`, `scf.for` and `scf.while`."""
 
-    def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
+    def loop_attributes(self, hints: Mapping[str, object]) -> dict[str, ir.Attribute]:
         """Return a program's hints about a loop as attributes. None by default."""
         return {}
 
-    def make_if(self, condition: Any, then: Any, then_values: Any, orelse: Any, else_values: Any) -> Any:
+    def make_if(self, condition: Any, then: object, then_values: Any, orelse: Any, else_values: Any) -> Any:
         operation = tracing.emit("scf.if", [v.type for v in then_values], [condition], regions=2)
         _close(operation, 0, then, "scf.yield", then_values)
         # scf.if without results prints no else part if its region is empty
@@ -29,12 +30,12 @@ class ScfDSL(BaseDSL):
         lower: Any,
         upper: Any,
         step: Any,
-        body: Any,
+        body: object,
         inits: Any,
-        yields: Any,
+        yields: object,
         *,
         unsigned: bool,
-        hints: dict[str, Any],
+        hints: Mapping[str, object],
     ) -> Any:
         attributes = self.loop_attributes(hints)
         if unsigned:
@@ -45,7 +46,7 @@ class ScfDSL(BaseDSL):
         _close(operation, 0, body, "scf.yield", yields)
         return list(operation.results)
 
-    def make_while(self, before: Any, condition: Any, forwards: Any, after: Any, inits: Any, yields: Any) -> Any:
+    def make_while(self, before: Any, condition: Any, forwards: Any, after: object, inits: Any, yields: object) -> Any:
         operation = tracing.emit("scf.while", [v.type for v in forwards], list(inits), regions=2)
         _close(operation, 0, before, "scf.condition", [condition, *forwards])
         _close(operation, 1, after, "scf.yield", yields)

@@ -35,7 +35,7 @@ class Identity:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value: Any = value
 
     def __hash__(self) -> int:
@@ -79,7 +79,7 @@ class Met:
         """Whether the same object may have another key later."""
 
 
-def static_key(x: Any, met: Met | None = None) -> Hashable:
+def static_key(x: object, met: Met | None = None) -> Hashable:
     """Return a hashable key of a Python object known while tracing. Cycles are fine."""
     kind = type(x)
     if kind in _PLAIN:
@@ -150,7 +150,7 @@ class _Walk:
             make = _makers[id(kind)] = (_maker_of(kind), kind, kind.__mro__)
         return make[0](self, x)
 
-    def keys(self, items: Iterable[Any]) -> tuple[Hashable, ...]:
+    def keys(self, items: Iterable[object]) -> tuple[Hashable, ...]:
         return tuple(map(self.key, items))
 
     def class_(self, x: type) -> Hashable:
@@ -161,7 +161,7 @@ class _Walk:
         self.met.modules.append(x)
         return Identity(x)
 
-    def object(self, x: Any, layout: _Layout) -> Hashable:
+    def object(self, x: object, layout: _Layout) -> Hashable:
         """Return the key of an instance of a class whose layout is known."""
         self.met.classes.append(type(x))
         if layout.is_plain and self.met.stops is not None and self.met.stops(type(x)):
@@ -188,13 +188,13 @@ class _Walk:
             return (layout.kind, Identity(x))
         return (layout.kind, content, attributes, slots)
 
-    def _attributes(self, x: Any, layout: _Layout) -> Hashable:
+    def _attributes(self, x: object, layout: _Layout) -> Hashable:
         if layout.attributes is None:
             return None
         attributes = layout.attributes.__get__(x)
         return tuple((name, self.key(attributes[name])) for name in sorted(attributes, key=str)) if attributes else None
 
-    def _named(self, x: Any, layout: _Layout, reads: Callable[[str], bool]) -> Hashable:
+    def _named(self, x: object, layout: _Layout, reads: Callable[[str], bool]) -> Hashable:
         """Return the key of the attributes that may be read."""
         attributes = layout.attributes.__get__(x) if layout.attributes is not None else {}
         slots = [(name, slot) for name, slot in layout.slots if reads(name.rpartition(".")[2])]
@@ -208,7 +208,7 @@ class _Walk:
                 pass
         return tuple(parts)
 
-    def _slots(self, x: Any, layout: _Layout) -> Hashable:
+    def _slots(self, x: object, layout: _Layout) -> Hashable:
         held: list[Hashable] = []
         for name, descriptor in layout.slots:
             try:
@@ -217,7 +217,7 @@ class _Walk:
                 pass
         return tuple(held)
 
-    def opaque(self, x: Any) -> Hashable:
+    def opaque(self, x: object) -> Hashable:
         """Return the key of anything else."""
         kind = type(x)
         self.met.classes.append(kind)
@@ -319,7 +319,7 @@ def _number(_: _Walk, x: Any) -> Hashable:
     return (type(x), static_key(value)) if type(value) in (int, float, bool) else _left_over(_, x)
 
 
-def _left_over(_: _Walk, x: Any) -> Hashable:
+def _left_over(_: _Walk, x: object) -> Hashable:
     """Return the key of a value left over from an earlier trace: its type alone."""
     return ("traced", type(x))
 
@@ -428,7 +428,7 @@ def _complex(walk: _Walk, x: complex) -> Hashable:
     return struct.pack("<2d", complex.__getattribute__(x, "real"), complex.__getattribute__(x, "imag"))
 
 
-def _partial(walk: _Walk, x: Any) -> Hashable:
+def _partial(walk: _Walk, x: object) -> Hashable:
     of = functools.partial
     return walk.changing(walk.keys(vars(of)[name].__get__(x) for name in ("func", "args", "keywords")))
 
@@ -457,7 +457,7 @@ def _weak(walk: _Walk, x: Any) -> Hashable:
     return (Identity(x), walk.changing(walk.key(weakref.ref.__call__(x))))
 
 
-def _proxy(walk: _Walk, x: Any) -> Hashable:
+def _proxy(walk: _Walk, x: object) -> Hashable:
     """Return the key of a weak proxy and its object: that object's attributes are its own, methods among them."""
     try:
         return (Identity(x), walk.changing(walk.key(x.__reduce_ex__.__self__)))
@@ -465,7 +465,7 @@ def _proxy(walk: _Walk, x: Any) -> Hashable:
         return (Identity(x), walk.changing(None))
 
 
-def _getter(walk: _Walk, x: Any) -> Hashable:
+def _getter(walk: _Walk, x: object) -> Hashable:
     """Return the key of `itemgetter` and its like, by what they are made of; they read attributes by name."""
     walk.met.opaque.append(x)
     return walk.key(x.__reduce__())

@@ -145,7 +145,7 @@ class Trace:
                 root.walk(visit)
         return holds_one
 
-    def is_merged(self, x: Any) -> bool:
+    def is_merged(self, x: object) -> bool:
         """Return whether an object was made of two between which a region chose."""
         return id(x) in self.merged
 
@@ -309,7 +309,7 @@ def at_one_location(function: _Function) -> _Function:
     """
 
     @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Any:
         trace = _state.trace
         if trace is None or trace._fixed is not None:
             return function(*args, **kwargs)
@@ -336,7 +336,7 @@ def taking_apart(extract: Any) -> Any:
     return run
 
 
-def hold(holder: Any) -> None:
+def hold(holder: object) -> None:
     """Register an object, other than a scalar, that holds a value of the current trace in `_value` or `_base`."""
     current = _state.trace
     if current is not None:

@@ -154,7 +154,7 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
         signature, place, about = self._facts()
         return notebook.page(notebook.source(signature), notebook.note(place), notebook.note(about) if about else "")
 
-    def set_name_prefix(self, prefix: str, **_: Any) -> Self:
+    def set_name_prefix(self, prefix: str, **_: object) -> Self:
         """Put a prefix before the names of what is compiled from this function."""
         self.name_prefix = prefix
         return self
@@ -168,7 +168,7 @@ class TracedFunction(notebook.Shown, Generic[P, R_co]):
                 f"call it from a @cute.jit function: {self.name}(...).launch(grid=..., block=...)",
             )
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)  # pyright: ignore[reportArgumentType]
 
     @property
@@ -206,7 +206,7 @@ def _replaceable_parts(function: types.FunctionType) -> tuple[Any, ...]:
     return (*parts, *named, *named.values()) if named else parts
 
 
-def _rewritten_lambda(value: Any) -> Any:
+def _rewritten_lambda(value: object) -> Any:
     if type(value) is not types.FunctionType or value.__name__ != "<lambda>":
         return value
     from .frontend.rewriter import rewrite

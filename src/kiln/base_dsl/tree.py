@@ -12,7 +12,7 @@ import enum
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import trace
@@ -144,7 +144,7 @@ def attributes_of(x: object) -> dict[str, Any]:
     return attributes
 
 
-def set_attribute(x: Any, name: str, value: Any) -> None:
+def set_attribute(x: object, name: str, value: object) -> None:
     """Set an attribute, whatever the class does when a program sets one."""
     try:
         object.__setattr__(x, name, value)
@@ -152,7 +152,7 @@ def set_attribute(x: Any, name: str, value: Any) -> None:
         setattr(x, name, value)
 
 
-def delete_attribute(x: Any, name: str) -> None:
+def delete_attribute(x: object, name: str) -> None:
     """Remove an attribute of the object itself."""
     try:
         object.__delattr__(x, name)
@@ -160,7 +160,7 @@ def delete_attribute(x: Any, name: str) -> None:
         delattr(x, name)
 
 
-def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
+def copy_with(x: object, attributes: Mapping[str, object]) -> Any:
     """Return a new instance of x's class with these attributes; its constructor is not run."""
     copied = _bare(type(x))
     for name, value in attributes.items():
@@ -177,7 +177,7 @@ def _bare(kind: type) -> Any:
         return make(kind)
 
 
-def is_mutable(x: Any) -> bool:
+def is_mutable(x: object) -> bool:
     """Return whether x, or a part of it, may be changed in place."""
     if isinstance(x, tuple):
         return any(is_mutable(e) for e in x)
@@ -419,6 +419,6 @@ def extracted(extract: Callable[[], list[ir.Value]]) -> ExtractedValues:
     return ExtractedValues(extract, types_, None)
 
 
-def value_types(x: Any) -> list[ir.Type]:
+def value_types(x: object) -> list[ir.Type]:
     """Return the types of the MLIR values of an object with the value protocols. Nothing is added to the program."""
     return extracted(lambda: values_of(x)).types if trace.current() is not None else values_of(x)

@@ -24,7 +24,7 @@ def dsl_user_op(opFunc: Any) -> Any:
     return run
 
 
-def extract_mlir_values(obj: Any, *, structured: bool = False) -> Any:
+def extract_mlir_values(obj: object, *, structured: bool = False) -> Any:
     """Return the MLIR values a value is made of; `structured`: as a tree of dicts and lists, a number as its value."""
     if structured:
         return value_trees.structure(obj)

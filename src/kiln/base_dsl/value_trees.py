@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import trace, tree
@@ -35,7 +35,7 @@ def structure(obj: Any) -> Any:
     return {name: structure(part) for name, part in tree.attributes_of(obj).items() if _is_dynamic(part)}
 
 
-def _is_dynamic(part: Any) -> bool:
+def _is_dynamic(part: object) -> bool:
     return isinstance(part, Numeric) or tree.has_dynamic(part) or dataclasses.is_dataclass(part)
 
 
@@ -68,7 +68,7 @@ def flat(values: Any) -> list[Any]:
     return [] if values is None else [values]
 
 
-def refilled(template: Any, values: Iterator[Any]) -> Any:
+def refilled(template: object, values: Iterator[object]) -> Any:
     """Return a tree of the structure of another one, with other values."""
     if isinstance(template, dict):
         return {key: refilled(part, values) for key, part in template.items()}
@@ -77,7 +77,7 @@ def refilled(template: Any, values: Iterator[Any]) -> Any:
     return None if template is None else next(values)
 
 
-def difference(first: Any, second: Any, path: str = "") -> str:
+def difference(first: object, second: object, path: str = "") -> str:
     """Return where two trees differ in structure or types, as a sentence; nothing if they agree."""
     if isinstance(first, dict) and isinstance(second, dict):
         if list(first) != list(second):
@@ -98,7 +98,7 @@ def _kind(leaf: Any) -> str:
     return str(leaf.type) if tree.is_mlir_value(leaf) else "a dict" if isinstance(leaf, dict) else type(leaf).__name__
 
 
-def debug_print_mlir_values(obj: Any, max_depth: int = -1) -> str:
+def debug_print_mlir_values(obj: object, max_depth: int = -1) -> str:
     """Return the tree of the MLIR values that an object is made of, a line for each value."""
     return "\n".join(_lines(structure(obj), type(obj).__name__, 0, max_depth))
 
@@ -123,7 +123,7 @@ def set_dynamic_debug(enable: bool, max_depth: int | None = None) -> None:
     debug = (-1 if max_depth is None else max_depth) if enable else None
 
 
-def report_loop(title: str, span: Any, carried: list[tuple[str, Any]]) -> None:
+def report_loop(title: str, span: Any, carried: Sequence[tuple[str, object]]) -> None:
     """Print the variables that a loop carries, with the source line of the loop."""
     if debug is None:
         return

@@ -17,7 +17,7 @@ from .tensor.tensor_ssa import *  # noqa: F403
 __dir__ = lazy.listing(__name__)
 
 
-def _pack_shape(shape: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def _pack_shape(shape: object, *, loc: object = None, ip: object = None) -> Any:
     """Return a shape: tuples are shapes as they are."""
     return shape
 

@@ -115,7 +115,7 @@ def _apply(
     return kind._make(emitted) if shape is None else TensorSSA(emitted, shape, kind)
 
 
-def _float_type(op: str, arguments: tuple[Any, ...]) -> Any:
+def _float_type(op: str, arguments: tuple[object, ...]) -> Any:
     """Return the type the arguments meet in: Python numbers take the type of the others."""
     dtype: Any = None
     for x in arguments:
@@ -129,7 +129,7 @@ def _float_type(op: str, arguments: tuple[Any, ...]) -> Any:
     return Float32 if dtype is None else float_of(arithmetic_type(dtype))
 
 
-def _shape(op: str, arguments: tuple[Any, ...]) -> Any:
+def _shape(op: str, arguments: tuple[object, ...]) -> Any:
     shape: Any = None
     for x in arguments:
         if isinstance(x, TensorSSA):
@@ -140,7 +140,7 @@ def _shape(op: str, arguments: tuple[Any, ...]) -> Any:
     return shape
 
 
-def _operand(x: Any, t: Any, shape: Any, count: int | None) -> ir.Value:
+def _operand(x: Any, t: Any, shape: object, count: int | None) -> ir.Value:
     if isinstance(x, TensorSSA):
         return x.broadcast_to(shape).to(t).value
     if shape is None:
@@ -149,7 +149,7 @@ def _operand(x: Any, t: Any, shape: Any, count: int | None) -> ir.Value:
     return splat(x, t, count)
 
 
-def _on_host(op: str, arguments: tuple[Any, ...], result: Any) -> Any:
+def _on_host(op: str, arguments: tuple[object, ...], result: Any) -> Any:
     """Return a function of numbers that Python knows: of Python's own in double precision, as a number of Python."""
     t = _float_type(op, arguments)
     typed = any(isinstance(x, Numeric) for x in arguments)
@@ -171,7 +171,7 @@ def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 
 
 def exp2(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return 2 to the power of `x`.
 
@@ -185,7 +185,7 @@ def exp2(
 
 
 def expm1(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return exp(`x`) - 1, exact for small `x`.
 
@@ -211,7 +211,7 @@ def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 
 
 def log2(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the logarithm of `x` to base 2.
 
@@ -225,7 +225,7 @@ def log2(
 
 
 def log10(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the logarithm of `x` to base 10.
 
@@ -239,7 +239,7 @@ def log10(
 
 
 def log1p(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return log(1 + `x`), exact for small `x`.
 
@@ -289,7 +289,7 @@ def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 
 
 def asin(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the arc sine of `x`, in radians; NaN outside of -1 to 1.
 
@@ -303,7 +303,7 @@ def asin(
 
 
 def acos(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the arc cosine of `x`, in radians; NaN outside of -1 to 1.
 
@@ -317,7 +317,7 @@ def acos(
 
 
 def atan(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the arc tangent of `x`, in radians.
 
@@ -331,7 +331,7 @@ def atan(
 
 
 def sinh(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the hyperbolic sine of `x`.
 
@@ -345,7 +345,7 @@ def sinh(
 
 
 def cosh(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the hyperbolic cosine of `x`.
 
@@ -359,7 +359,7 @@ def cosh(
 
 
 def tanh(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the hyperbolic tangent of `x`.
 
@@ -373,7 +373,7 @@ def tanh(
 
 
 def asinh(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the inverse hyperbolic sine of `x`.
 
@@ -387,7 +387,7 @@ def asinh(
 
 
 def acosh(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the inverse hyperbolic cosine of `x`; NaN below 1.
 
@@ -401,7 +401,7 @@ def acosh(
 
 
 def atanh(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the inverse hyperbolic tangent of `x`; NaN outside of -1 to 1.
 
@@ -427,7 +427,7 @@ def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
 
 
 def erfc(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return 1 - erf(`x`), exact for large `x`.
 
@@ -441,7 +441,7 @@ def erfc(
 
 
 def cbrt(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the cube root of `x`.
 
@@ -455,7 +455,7 @@ def cbrt(
 
 
 def floor(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the largest integer that is not above `x`, as a float.
 
@@ -469,7 +469,7 @@ def floor(
 
 
 def ceil(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the smallest integer that is not below `x`, as a float.
 
@@ -483,7 +483,7 @@ def ceil(
 
 
 def trunc(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return `x` rounded towards zero, as a float.
 
@@ -497,7 +497,7 @@ def trunc(
 
 
 def round(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the integer nearest to `x`, halves away from zero, as a float.
 
@@ -511,7 +511,7 @@ def round(
 
 
 def roundeven(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return the integer nearest to `x`, halves to even, as a float.
 
@@ -529,10 +529,10 @@ def sqrt(
     fastmath: bool = False,
     approx: bool = False,
     ftz: bool = False,
-    rounding: Any = None,
+    rounding: object = None,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the square root of `x`; NaN for negative numbers.
 
@@ -548,7 +548,7 @@ def sqrt(
 
 
 def rsqrt(
-    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
 ) -> V:
     """Return 1 / sqrt(`x`).
 
@@ -565,11 +565,11 @@ def rcp(
     x: V,
     fastmath: bool = False,
     approx: bool = False,
-    rounding: Any = None,
+    rounding: object = None,
     ftz: bool = False,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return 1 / `x`.
 
@@ -584,7 +584,7 @@ def rcp(
     return _apply("arith.divf", (1.0, x), fastmath, approx)
 
 
-def sigmoid(x: V, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def sigmoid(x: V, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
     """Return the sigmoid of `x`, 1 / (1 + exp(-x)), which is exactly 0 and 1 at its ends.
 
     Args:
@@ -609,11 +609,11 @@ def fma(
     b: V | Numeric | float,
     c: V | Numeric | float,
     fastmath: bool = False,
-    rounding: Any = None,
+    rounding: object = None,
     ftz: bool = False,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return `a` * `b` + `c`, rounded once.
 
@@ -629,7 +629,7 @@ def fma(
     return _apply("math.fma", (a, b, c), fastmath)
 
 
-def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
     """Return `x` to the power of `y`.
 
     Args:
@@ -640,7 +640,7 @@ def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None
     return _apply("math.powf", (x, y), fastmath)
 
 
-def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
     """Return the angle of the point (`x`, `y`) in radians, between -pi and pi.
 
     Args:
@@ -651,7 +651,7 @@ def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: Any = No
     return _apply("math.atan2", (y, x), fastmath)
 
 
-def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
     """Return the magnitude of `x` with the sign of `y`.
 
     Args:
@@ -662,22 +662,22 @@ def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: Any =
     return _apply("math.copysign", (x, y), fastmath)
 
 
-def isnan(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
+def isnan(x: Numeric | TensorSSA | float, *, loc: object = None, ip: object = None) -> Boolean | TensorSSA:
     """Return whether `x` is NaN, for a `TensorSSA` by element."""
     return _apply("math.isnan", (x,), result=Boolean)
 
 
-def isinf(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
+def isinf(x: Numeric | TensorSSA | float, *, loc: object = None, ip: object = None) -> Boolean | TensorSSA:
     """Return whether `x` is infinite, for a `TensorSSA` by element."""
     return _apply("math.isinf", (x,), result=Boolean)
 
 
-def isfinite(x: Numeric | TensorSSA | float, *, loc: Any = None, ip: Any = None) -> Boolean | TensorSSA:
+def isfinite(x: Numeric | TensorSSA | float, *, loc: object = None, ip: object = None) -> Boolean | TensorSSA:
     """Return whether `x` is neither infinite nor NaN, for a `TensorSSA` by element."""
     return _apply("math.isfinite", (x,), result=Boolean)
 
 
-def abs(x: V, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def abs(x: V, fastmath: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None) -> V:
     """Return the absolute value of `x`, in the type of `x`.
 
     Args:
@@ -691,7 +691,7 @@ def abs(x: V, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip:
 absf = abs
 
 
-def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
+def _extremum(name: str, x: object, y: object, propagate_nan: bool) -> Any:
     if not isinstance(x, TensorSSA):
         if not isinstance(y, TensorSSA) and not propagate_nan:
             return (maximum if name == "max" else minimum)(x, y)
@@ -739,6 +739,6 @@ def min(
     return _extremum("min", x, y, propagate_nan)
 
 
-def _only_nearest(rounding: Any, name: str) -> None:
+def _only_nearest(rounding: object, name: str) -> None:
     if rounding is not None and getattr(rounding, "name", "RN").upper() != "RN":
         raise type_error(f"{name}() with rounding {rounding}: only to nearest even is available")

@@ -21,7 +21,7 @@ LINE_BYTES = 1 << 14
 _Words = Any
 
 
-def _pieces(words: _Words, blocks: Any) -> Any:
+def _pieces(words: _Words, blocks: object) -> Any:
     layout = cute.make_layout((_VECTOR, blocks * _THREADS * _ROWS), stride=(1, _VECTOR))
     return cute.make_tensor(words, layout)
 

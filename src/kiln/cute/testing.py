@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._support import lazy
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-def assert_(cond: Any, msg: str | None = None) -> None:
+def assert_(cond: object, msg: str | None = None) -> None:
     """Stop the program with the message `msg` if `cond` does not hold, also where it is known while tracing."""
     if tracing.current() is None or isinstance(cond, bool):
         if not cond:
@@ -95,7 +95,7 @@ def convert(src: Tensor, dst: Tensor) -> None:
     _convert(src, dst, tuple(together if mode == leading else 1 for mode, _ in enumerate(dst.shape)))
 
 
-def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[str, Any]]:
+def _configurations(params_dict: Mapping[str, Sequence[object]] | None) -> Iterator[dict[str, Any]]:
     """Return every combination of the parameters' values."""
     names = list(params_dict or {})
     for values in itertools.product(*(params_dict or {}).values()):
@@ -103,7 +103,7 @@ def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[s
 
 
 def _fastest(
-    what: str, params_dict: dict[str, list[Any]] | None, measure: Callable[[dict[str, Any]], float]
+    what: str, params_dict: Mapping[str, Sequence[object]] | None, measure: Callable[[dict[str, Any]], float]
 ) -> dict[str, Any]:
     """Return the configuration that takes the least time; those that raise an error are left out."""
     best: dict[str, Any] | None = None
@@ -135,7 +135,7 @@ class AutotunedFunction(JitFunction[..., Any]):
         self._chosen: dict[Any, dict[str, Any]] = {}
         self._own |= {"_tuning", "_chosen"}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         tuning = self._tuning
         if tracing.current() is not None or not tuning.params_dict:
             return super().__call__(*args, **kwargs)
@@ -144,7 +144,7 @@ class AutotunedFunction(JitFunction[..., Any]):
         run = super().__call__
         if key not in self._chosen:
 
-            def measure(configuration: dict[str, Any]) -> float:
+            def measure(configuration: Mapping[str, object]) -> float:
                 call = {**arguments, **configuration}
                 run(**call)  # compiles
                 return benchmark(
@@ -183,7 +183,7 @@ class autotune_jit:
         self.iterations = iterations
         self.compile_processes = compile_processes
 
-    def __call__(self, func: Any) -> AutotunedFunction:
+    def __call__(self, func: object) -> AutotunedFunction:
         if not isinstance(func, JitFunction):
             raise type_error(
                 f"@autotune_jit stands on {type(func).__name__}", "write it above @cute.jit, on a function"
@@ -207,12 +207,12 @@ class autotune_jit:
 
 
 def tune(
-    func: Callable[..., Callable[[], Any]],
-    params_dict: dict[str, list[Any]] | None = None,
+    func: Callable[..., Callable[[], object]],
+    params_dict: Mapping[str, Sequence[object]] | None = None,
     kernel_arguments: JitArguments | None = None,
     warmup_iterations: int = 10,
     iterations: int = 100,
-    stream: Any = None,
+    stream: object = None,
     compile_processes: int | None = None,
 ) -> dict[str, Any]:
     """Return the parameters with which a function runs fastest, of all combinations.
@@ -228,12 +228,12 @@ def tune(
     """
     arguments = kernel_arguments or JitArguments()
 
-    def measure(configuration: dict[str, Any]) -> float:
+    def measure(configuration: Mapping[str, object]) -> float:
         run = func(*arguments.args, **{**arguments.kwargs, **configuration})
         run()
         return benchmark(run, warmup_iterations=warmup_iterations, iterations=iterations, stream=stream)
 
-    def make(configuration: dict[str, Any]) -> None:
+    def make(configuration: Mapping[str, object]) -> None:
         func(*arguments.args, **{**arguments.kwargs, **configuration})()
 
     jobs = [functools.partial(make, configuration) for configuration in _configurations(params_dict)]

@@ -131,7 +131,7 @@ class TensorMap:
     def __init__(
         self,
         map_: ir.Value,
-        dtype: Any,
+        dtype: object,
         box_dims: tuple[int, ...],
         swizzle: TensorMapSwizzle,
         tma_format: TensorMapDataFormat,
@@ -146,7 +146,7 @@ class TensorMap:
         self.element: str = element
         self._steps = steps or (1,) * len(box_dims)
 
-    def get_ptr(self, *, loc: Any = None, ip: Any = None) -> RawPointer:
+    def get_ptr(self, *, loc: object = None, ip: object = None) -> RawPointer:
         """Return the address of the map, generic, in a kernel that has it as a parameter."""
         kernel_only("TensorMap.get_ptr")
         address = nvgpu.tma.tensor_map_address(self._map)
@@ -182,7 +182,7 @@ class TensorMap:
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._map]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> TensorMap:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> TensorMap:
         facts = self.dtype, self.box_dims, self.swizzle, self.tma_format, self.element, self._steps
         return TensorMap(values[0], *facts)
 
@@ -190,7 +190,7 @@ class TensorMap:
         return (self.dtype, self.box_dims, self.swizzle, self.tma_format, self._steps)
 
 
-def _member(kind: Any, value: Any, otherwise: Any) -> Any:
+def _member(kind: Any, value: Any, otherwise: object) -> Any:
     """Return a member of an enumeration, given by itself, by its name or by None."""
     if value is None:
         return otherwise
@@ -201,14 +201,14 @@ def _member(kind: Any, value: Any, otherwise: Any) -> Any:
     return value
 
 
-def _format(value: Any) -> TensorMapDataFormat:
+def _format(value: object) -> TensorMapDataFormat:
     """Return a format, given by itself, by its number or name, or by None."""
     if isinstance(value, int) and value in set(TensorMapDataFormat):
         return TensorMapDataFormat(value)
     return _member(TensorMapDataFormat, value, TensorMapDataFormat.DEFAULT)
 
 
-def _element(format_: TensorMapDataFormat, dtype: Any, tensor: Any) -> str:
+def _element(format_: TensorMapDataFormat, dtype: object, tensor: object) -> str:
     """Return the elements of a format, as the dialect names them; DEFAULT: those of a type."""
     if format_:
         return _FORMATS[format_.name]
@@ -225,16 +225,16 @@ def _static(what: str, values: Any, count: int, most: int) -> tuple[int, ...]:
 def _encode(
     what: str,
     base: ir.Value,
-    dtype: Any,
+    dtype: object,
     dims: Any,
     strides: Any,
     box: tuple[int, ...],
     steps: Any,
-    interleave: Any,
-    swizzle: Any,
-    promotion: Any,
-    fill: Any,
-    tma_format: Any,
+    interleave: object,
+    swizzle: object,
+    promotion: object,
+    fill: object,
+    tma_format: object,
     name: str,
     pixel_box: tuple[int, ...] | None = None,
 ) -> TensorMap:
@@ -295,20 +295,20 @@ def _at_address(what: str, address: Any, dims: Any, strides: Any) -> tuple[ir.Va
 
 
 def create_tensor_map_tiled(
-    global_address: Any,
-    dtype: Any,
-    global_dims: Any,
-    global_strides: Any,
-    box_dims: Any,
+    global_address: object,
+    dtype: object,
+    global_dims: object,
+    global_strides: object,
+    box_dims: object,
     *,
-    traversal_strides: Any = None,
-    interleave: Any = None,
-    swizzle: Any = None,
-    l2_promotion: Any = None,
-    oob_fill: Any = None,
-    tma_format: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    traversal_strides: object = None,
+    interleave: object = None,
+    swizzle: object = None,
+    l2_promotion: object = None,
+    oob_fill: object = None,
+    tma_format: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TensorMap:
     """Return the map of a tensor at an address, modes innermost first; strides are in 16 bytes, of all but the first.
 
@@ -334,19 +334,19 @@ def create_tensor_map_tiled(
 
 
 def create_tensor_map_tiled_from_view(
-    tensor: Any,
-    box_dims: Any,
+    tensor: object,
+    box_dims: object,
     *,
-    stride_order: Any = None,
+    stride_order: object = None,
     traversal_strides: Any = None,
-    interleave: Any = None,
-    swizzle: Any = None,
-    l2_promotion: Any = None,
-    oob_fill: Any = None,
-    dtype: Any = None,
-    tma_format: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    interleave: object = None,
+    swizzle: object = None,
+    l2_promotion: object = None,
+    oob_fill: object = None,
+    dtype: object = None,
+    tma_format: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TensorMap:
     """Return the map of a tensor, whose modes `box_dims` follows.
 
@@ -379,7 +379,7 @@ def create_tensor_map_tiled_from_view(
     )
 
 
-def _order(what: str, shape: tuple[Any, ...], steps: tuple[Any, ...], order: Any) -> list[int]:
+def _order(what: str, shape: tuple[object, ...], steps: tuple[object, ...], order: Any) -> list[int]:
     """Return the modes of a tensor from the innermost out."""
     if order is not None:
         modes = list(order)
@@ -399,23 +399,23 @@ def _order(what: str, shape: tuple[Any, ...], steps: tuple[Any, ...], order: Any
 
 
 def create_tensor_map_im2col(
-    global_address: Any,
-    dtype: Any,
-    global_dims: Any,
-    global_strides: Any,
+    global_address: object,
+    dtype: object,
+    global_dims: object,
+    global_strides: object,
     lower_corner: Any,
     upper_corner: Any,
     channels_per_pixel: int,
     pixels_per_column: int,
     *,
-    traversal_strides: Any = None,
-    interleave: Any = None,
-    swizzle: Any = None,
-    l2_promotion: Any = None,
-    oob_fill: Any = None,
-    tma_format: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    traversal_strides: object = None,
+    interleave: object = None,
+    swizzle: object = None,
+    l2_promotion: object = None,
+    oob_fill: object = None,
+    tma_format: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TensorMap:
     """Return the im2col map of images (channels innermost, images outermost) at an address.
 

@@ -91,16 +91,16 @@ class Architecture(enum.Enum):
     They compare by capability, then by suffix: sm_100 < sm_100a < sm_100f < sm_103.
     """
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         return self.value < other.value if isinstance(other, Architecture) else NotImplemented
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: object) -> bool:
         return self.value <= other.value if isinstance(other, Architecture) else NotImplemented
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: object) -> bool:
         return self.value > other.value if isinstance(other, Architecture) else NotImplemented
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: object) -> bool:
         return self.value >= other.value if isinstance(other, Architecture) else NotImplemented
 
     @property

@@ -119,7 +119,7 @@ def _initialized() -> int:
     return function("cuInit")(0)
 
 
-def call(name: str, *arguments: Any) -> None:
+def call(name: str, *arguments: object) -> None:
     """Call a function of the driver; an error it returns is raised."""
     entry = function(name)
     status = _initialized()
@@ -385,7 +385,7 @@ def active_clusters(device: int, smem: int, size: int, stream: int) -> int:
 # --- streams, events, graphs ------------------------------------------------------------------------------------------
 
 
-def _destroy(name: str, handle: Any) -> None:
+def _destroy(name: str, handle: object) -> None:
     """Give back what was made, if it was."""
     cuda = library()
     if handle and cuda is not None:

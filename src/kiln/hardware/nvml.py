@@ -51,7 +51,7 @@ def library() -> Any:
     return pynvml
 
 
-def call(name: str, *arguments: Any) -> Any:
+def call(name: str, *arguments: object) -> Any:
     """Call a function of NVML and return its result; an error is raised as `NvmlError`."""
     nvml = library()
     if nvml is None:
@@ -71,7 +71,7 @@ class Gpu:
         self.uuid = uuid
         self._handle = call("nvmlDeviceGetHandleByUUID", uuid)
 
-    def _number(self, name: str, *arguments: Any) -> int | None:
+    def _number(self, name: str, *arguments: object) -> int | None:
         """Return what a function returns; None where the GPU does not tell."""
         try:
             return call(name, self._handle, *arguments)

@@ -130,7 +130,7 @@ def in_rounds(
     at_most: float = NORMAL.stopping.at_most,
     at_least_us: float = 0.0,
     now: Callable[[], float] = time.perf_counter,
-    after_each: Callable[[], Any] = lambda: None,
+    after_each: Callable[[], object] = lambda: None,
 ) -> Comparison:
     """Compare prepared series; for `at_most` seconds, but at least six rounds."""
     names = list(series)

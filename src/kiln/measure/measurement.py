@@ -148,8 +148,8 @@ class Measurement:
 
 
 def measure(
-    function: Callable[..., Any],
-    *arguments: Any,
+    function: Callable[..., object],
+    *arguments: object,
     l2: str = "cold",
     steady: bool = False,
     effort: Effort = NORMAL,
@@ -178,8 +178,8 @@ class Series:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
+        function: Callable[..., object],
+        arguments: tuple[object, ...],
         l2: str,
         steady: bool,
         effort: Effort,

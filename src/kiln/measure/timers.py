@@ -199,7 +199,7 @@ class GpuTimer(_Host):
 
     # -- batches
 
-    def prepare(self, call: Any, calls: int, l2: str, takes_stream: bool = False) -> Batch:
+    def prepare(self, call: object, calls: int, l2: str, takes_stream: bool = False) -> Batch:
         """Return a graph of calls; calls on the current stream, held back while enqueued, if capturing fails."""
         flush = self.flush if l2 == "cold" else None
         try:

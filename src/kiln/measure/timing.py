@@ -63,7 +63,7 @@ def get_workspace_count(one_workspace_bytes: int, warmup_iterations: int, iterat
 
 
 def benchmark(
-    callable: Callable[..., Any],
+    callable: Callable[..., object],
     *,
     warmup_iterations: int = 10,
     iterations: int = 100,

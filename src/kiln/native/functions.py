@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._support.gc_pause import gc_paused
@@ -103,7 +103,7 @@ class Function:
         """What it is called in the library that exports it."""
         return self.name if self.library is None else self.library.prefix + self.name
 
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def bound(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[Any]:
         """Return the arguments of a call, in order."""
         try:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
@@ -112,7 +112,7 @@ class Function:
         bound.apply_defaults()
         return list(bound.arguments.values())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         inputs, result = self.signature
         if kwargs or len(args) != len(inputs):
             args = tuple(self.bound(args, kwargs))
@@ -141,7 +141,7 @@ class Function:
 
     # -- called from Python, by itself -----------------------------------------------------------------------------
 
-    def _call_from_python(self, args: tuple[Any, ...]) -> Any:
+    def _call_from_python(self, args: tuple[object, ...]) -> Any:
         return self._compiled(*(_argument(a, t) for a, t in zip(args, self.signature[0].values())))
 
     @functools.cached_property
@@ -192,7 +192,7 @@ class Inline:
         result = resolved(self.function.__annotations__["return"], self.function.__globals__)
         return rewrite(self.function, lambda value: convert(value, result, f"the result of {self.name}"))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         with tracing.require(f"a call of {self.name}").inlined_call():
             return self.rewritten(*args, **kwargs)
 
@@ -278,7 +278,7 @@ class Library:
         self.functions.append(exported)
         return exported
 
-    def variable(self, name: str, kind: Any, value: int = 0) -> Variable:
+    def variable(self, name: str, kind: object, value: int = 0) -> Variable:
         """Return a variable that others see, too; an array or a structure begins with zeros."""
         declared = Variable(self, name, kind, value)
         self.variables.append(declared)
@@ -404,7 +404,7 @@ class Unit(tracing.Trace):
         """Return what a function is called in this module."""
         return self._symbols[function]
 
-    def trace(self, declare: Callable[[], Any]) -> None:
+    def trace(self, declare: Callable[[], object]) -> None:
         """Declare functions and variables, and trace those functions and what they call."""
         with gc_paused, tracing.activate(self), report(self):
             operations = [op.operation for op in self.module.body.operations]

@@ -33,13 +33,13 @@ class _Pointer:
     _kinds: dict[Any, Any] = {}
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __class_getitem__(cls, to: Any) -> Any:
+    def __class_getitem__(cls, to: object) -> Any:
         kind = cls._kinds.get(to)
         if kind is None:
             kind = cls._kinds[to] = type(f"Ptr[{name_of(to)}]", (_Pointer,), {"__slots__": (), "_to": to})
         return kind
 
-    def __new__(cls, x: Any = None) -> Any:
+    def __new__(cls, x: object = None) -> Any:
         """Another pointer, a number or None, as a pointer of this type."""
         if x is None:
             return cls._of(_emit().null())
@@ -51,7 +51,7 @@ class _Pointer:
         raise _refuse(f"{cls.__name__}(...) takes a pointer, a number or None, not {_describe(x)}", "pass one of them")
 
     @classmethod
-    def _of(cls, value: Any) -> Any:
+    def _of(cls, value: object) -> Any:
         pointer = object.__new__(cls)
         object.__setattr__(pointer, "_value", value)
         tracing.hold(pointer)
@@ -71,10 +71,10 @@ class _Pointer:
     def __bool__(self) -> bool:
         raise _refuse("a pointer has no truth value", "write `p != None`")
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> Any:
         return _same(self, other, 0)
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: object) -> Any:
         return _same(self, other, 1)
 
     # -- memory ---------------------------------------------------------------------------------------------------
@@ -85,20 +85,20 @@ class _Pointer:
         field = field_of(self._to, name)
         return _read(_emit().offset(self._value, field.offset, 1), field.kind)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
         field = field_of(self._to, name)
         _write(_emit().offset(self._value, field.offset, 1), field.kind, value, f"the field {name!r}")
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return _read((self + index)._value, self._element())
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         _write((self + index)._value, self._element(), value, "an element")
 
-    def __add__(self, count: Any) -> Any:
+    def __add__(self, count: object) -> Any:
         return self._of(_emit().offset(self._value, _index(count), 1 if self._to is None else size_of(self._to)))
 
     def __sub__(self, count: Any) -> Any:
@@ -127,7 +127,7 @@ class _Function(_Pointer):
             kind = cls._kinds[key] = type(name, (_Function,), members)
         return kind
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         inputs, result = self._signature
         if len(inputs) != len(arguments):
             raise _refuse(f"{type(self).__name__} is called with {len(arguments)} arguments", f"it takes {len(inputs)}")
@@ -171,11 +171,11 @@ def _emit() -> Any:
     return emit
 
 
-def _describe(x: Any) -> str:
+def _describe(x: object) -> str:
     return "None" if x is None else f"{x!r}" if isinstance(x, (bool, int, float, str)) else type(x).__name__
 
 
-def _index(x: Any) -> Any:
+def _index(x: object) -> Any:
     if isinstance(x, int):
         return x
     if isinstance(type(x), IntegerMeta) and not isinstance(x, Boolean):
@@ -183,7 +183,7 @@ def _index(x: Any) -> Any:
     raise _refuse(f"{_describe(x)} is no index", "an index is an integer")
 
 
-def _read(place: Any, kind: Any, **how: Any) -> Any:
+def _read(place: Any, kind: Any, **how: object) -> Any:
     """Return what is at a place: loaded if it is a number or pointer, else the place itself."""
     if is_struct(kind):
         return Ptr[kind]._of(place)
@@ -192,13 +192,13 @@ def _read(place: Any, kind: Any, **how: Any) -> Any:
     return wrapped([_emit().load(ir_types(kind)[0], place, size_of(kind), **how)], kind)
 
 
-def _write(place: Any, kind: Any, value: Any, what: str, **how: Any) -> None:
+def _write(place: object, kind: object, value: object, what: str, **how: object) -> None:
     if is_struct(kind) or is_array(kind):
         raise _refuse(f"{what} is a {name_of(kind)}, which is not assigned as a whole", "copy its fields, or memcpy")
     _emit().store(leaf(convert(value, kind, what)), place, size_of(kind), **how)
 
 
-def _same(a: Any, b: Any, predicate: int) -> Any:
+def _same(a: Any, b: object, predicate: int) -> Any:
     if b is not None and not isinstance(b, _Pointer):
         return NotImplemented
     other = (Ptr(None) if b is None else b)._value
@@ -282,7 +282,7 @@ def _as_pointer(value: Any, kind: Any, what: str) -> Any:
     raise _refuse(f"{what} is {actual} and has to be {kind.__name__}", hint)
 
 
-def _same_signature(value: Any, kind: Any) -> bool:
+def _same_signature(value: object, kind: object) -> bool:
     """Return whether two functions are called alike; pointers are, whatever they point to."""
 
     def shape(of: Any) -> list[Any]:
@@ -308,29 +308,29 @@ class _Reference:
         kind = field.kind.element if is_array(field.kind) else field.kind
         return Ptr[kind]._of(_emit().offset(self._pointer._value, field.offset, 1))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return self._pointer + index
 
 
-def assign(place: Any, **fields: Any) -> None:
+def assign(place: object, **fields: object) -> None:
     """Store several fields of a structure: `assign(argument, type=INT, value=n)`. All values are computed first."""
     for name, value in fields.items():
         setattr(place, name, value)
 
 
-def ref(pointer: Any) -> Any:
+def ref(pointer: object) -> Any:
     """`ref(p).x` is C's `&p->x`, `ref(p)[i]` is `&p[i]`."""
     if not isinstance(pointer, _Pointer):
         raise _refuse(f"ref() takes a pointer, not {_describe(pointer)}", "a number that was loaded has no address")
     return _Reference(pointer)
 
 
-def address(pointer: Any) -> Any:
+def address(pointer: object) -> Any:
     """Return the address as a u64."""
     return u64._make(tracing.emit_value("llvm.ptrtoint", u64.mlir_type, (convert(pointer, Ptr, "it")._value,)))
 
 
-def local(kind: Any, count: Any = 1) -> Any:
+def local(kind: Any, count: object = 1) -> Any:
     """Allocate uninitialized memory of this call, and return a pointer to the first value.
 
     In a loop it is the same memory each time, unless the count is a number of the program.
@@ -360,20 +360,20 @@ def _order(order: str, allowed: tuple[str, ...]) -> str:
 _ALL = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
 
 
-def volatile(place: Any) -> Any:
+def volatile(place: object) -> Any:
     """Load what a signal handler or another thread may set at any time."""
     return _read(*_place(place), volatile=True)
 
 
-def atomic_load(place: Any, order: str = "seq_cst") -> Any:
+def atomic_load(place: object, order: str = "seq_cst") -> Any:
     return _read(*_place(place), order=_order(order, ("relaxed", "acquire", "seq_cst")))
 
 
-def atomic_store(place: Any, value: Any, order: str = "seq_cst") -> None:
+def atomic_store(place: object, value: object, order: str = "seq_cst") -> None:
     _write(*_place(place), value, "the value", order=_order(order, ("relaxed", "release", "seq_cst")))
 
 
-def atomic(operation: str, place: Any, value: Any, order: str = "seq_cst") -> Any:
+def atomic(operation: str, place: object, value: object, order: str = "seq_cst") -> Any:
     """Change a number or pointer at a place (xchg, add, sub, and, or, xor, max, min) and give the old one."""
     at, kind = _place(place, numbers=operation != "xchg")
     if operation in ("max", "min") and not kind.signed:
@@ -389,7 +389,7 @@ def atomic(operation: str, place: Any, value: Any, order: str = "seq_cst") -> An
     return wrapped([tracing.emit_value("llvm.atomicrmw", new.type, (at, new), attributes)], kind)
 
 
-def compare_exchange(place: Any, expected: Any, desired: Any, order: str = "seq_cst") -> tuple[Any, Any]:
+def compare_exchange(place: object, expected: object, desired: object, order: str = "seq_cst") -> tuple[Any, Any]:
     """Store `desired` where `expected` is: (the old value, whether it was done)."""
     at, kind = _place(place)
     emit = _emit()
@@ -415,17 +415,17 @@ def _bits(operation: str, x: Any) -> Any:
     return type(x)._make(tracing.emit_value(operation, type(x).mlir_type, (x.ir_value(),)))
 
 
-def popcount(x: Any) -> Any:
+def popcount(x: object) -> Any:
     """Return how many bits are set."""
     return _bits("math.ctpop", x)
 
 
-def lowest_bit(x: Any) -> Any:
+def lowest_bit(x: object) -> Any:
     """Return the number of the lowest set bit; the width if none is."""
     return _bits("math.cttz", x)
 
 
-def leading_zeros(x: Any) -> Any:
+def leading_zeros(x: object) -> Any:
     """Return how many bits above the highest set one there are; the width if none is."""
     return _bits("math.ctlz", x)
 
@@ -433,6 +433,6 @@ def leading_zeros(x: Any) -> Any:
 # -- floats --------------------------------------------------------------------------------------------------------
 
 
-def truncated(x: Any) -> Any:
+def truncated(x: object) -> Any:
     """Convert an f32 to i32, towards zero. Unlike `i32(x)` this is one instruction, without a check: it must fit."""
     return Int32._make(tracing.emit_value("llvm.fptosi", Int32.mlir_type, (as_numeric(x).ir_value(),)))

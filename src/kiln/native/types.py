@@ -29,7 +29,7 @@ else:
     class Array:
         """`Array[T, n]`: n values of a type, one after the other. Its place is a pointer to the first."""
 
-        def __class_getitem__(cls, of: tuple[Any, int]) -> _ArrayOf:
+        def __class_getitem__(cls, of: tuple[object, int]) -> _ArrayOf:
             return _ArrayOf(*of)
 
 
@@ -55,17 +55,17 @@ _NUMBERS: dict[Any, Any] = {
 }
 
 
-def is_struct(kind: Any) -> bool:
+def is_struct(kind: object) -> bool:
     """Return whether a type is a structure."""
     return isinstance(kind, type) and issubclass(kind, ctypes.Structure)
 
 
-def is_array(kind: Any) -> bool:
+def is_array(kind: object) -> bool:
     """Return whether a type is an array."""
     return isinstance(kind, _ArrayOf)
 
 
-def name_of(kind: Any) -> str:
+def name_of(kind: object) -> str:
     """Return a type as errors name it."""
     if kind is None:
         return "nothing"
@@ -90,7 +90,7 @@ def in_memory(kind: Any) -> Any:
     )
 
 
-def size_of(kind: Any) -> int:
+def size_of(kind: object) -> int:
     """Bytes of a type, as a Python number."""
     return ctypes.sizeof(in_memory(kind))
 
@@ -137,7 +137,7 @@ def struct(cls: type) -> Any:
     return struct_class
 
 
-def field_of(kind: Any, name: str) -> Field:
+def field_of(kind: object, name: str) -> Field:
     """Return a field of what a pointer points to."""
     fields: dict[str, Field] = getattr(kind, "__kiln_fields__", {})
     if name not in fields:
@@ -147,6 +147,6 @@ def field_of(kind: Any, name: str) -> Field:
     return fields[name]
 
 
-def is_number(kind: Any) -> bool:
+def is_number(kind: object) -> bool:
     """Return whether a type is one of numbers or truth values."""
     return isinstance(kind, NumericMeta)

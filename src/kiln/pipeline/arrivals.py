@@ -60,7 +60,7 @@ class ThreadArrival(Arrival):
     def __init__(self, publishes: bool = True) -> None:
         self._scope = None if publishes else "cta"
 
-    def arrive(self, barrier: Pointer, mask: Any) -> None:
+    def arrive(self, barrier: Pointer, mask: object) -> None:
         arch.mbarrier_arrive(barrier, mask, scope=self._scope)
 
 
@@ -75,7 +75,7 @@ class CopyArrival(Arrival):
 
     op = PipelineOp.AsyncLoad
 
-    def arrive(self, barrier: Pointer, mask: Any) -> None:
+    def arrive(self, barrier: Pointer, mask: object) -> None:
         if mask is not None:
             raise type_error(
                 f"cp.async copies arrive in block {mask!r} of the cluster",
@@ -98,7 +98,7 @@ class TransactionArrival(Arrival):
             )
         self.tx_count = tx_count
 
-    def arrive(self, barrier: Pointer, mask: Any) -> None:
+    def arrive(self, barrier: Pointer, mask: object) -> None:
         with arch.elect_one():
             arch.mbarrier_arrive_and_expect_tx(barrier, self.tx_count)
 
@@ -111,11 +111,11 @@ class ClcArrival(TransactionArrival):
 
     op = PipelineOp.ClcLoad
 
-    def __init__(self, tx_count: Any, ctas: int) -> None:
+    def __init__(self, tx_count: object, ctas: int) -> None:
         super().__init__(tx_count)
         self._ctas = ctas
 
-    def arrive(self, barrier: Pointer, mask: Any) -> None:
+    def arrive(self, barrier: Pointer, mask: object) -> None:
         if self._ctas == 1:
             super().arrive(barrier, None)
         else:
@@ -137,7 +137,7 @@ class UmmaArrival(Arrival):
     def __init__(self, cta_group: CtaGroup) -> None:
         self.cta_group = cta_group
 
-    def arrive(self, barrier: Pointer, mask: Any) -> None:
+    def arrive(self, barrier: Pointer, mask: object) -> None:
         masks = () if mask is None else (Int16(mask).ir_value(),)
         with arch.elect_one():
             nvgpu.tcgen05.tcgen05_commit(barrier.ir_value(), *masks, cta_group=self.cta_group.value)

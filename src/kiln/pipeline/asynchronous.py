@@ -75,12 +75,12 @@ class PipelineAsync:
         producer_group: CooperativeGroup,
         consumer_group: CooperativeGroup,
         barrier_storage: Pointer | None = None,
-        producer_mask: Any = None,
-        consumer_mask: Any = None,
+        producer_mask: object = None,
+        consumer_mask: object = None,
         defer_sync: bool = False,
         name: str = "",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Self:
         """Create a pipeline and initialise its mbarriers, in `barrier_storage` (2 Int64 a stage) or in shared memory of
         its own.
@@ -100,7 +100,7 @@ class PipelineAsync:
         consumer: tuple[Arrival, CooperativeGroup],
         barrier_storage: Pointer | None,
         defer_sync: bool,
-        cluster: Any = None,
+        cluster: object = None,
     ) -> tuple[MbarrierArray, MbarrierArray]:
         """Return the initialised mbarriers of both sides, those that say that a stage is full first."""
         require_stages(num_stages)
@@ -132,69 +132,69 @@ class PipelineAsync:
         return barriers
 
     def producer_acquire(
-        self, state: PipelineState, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None
+        self, state: PipelineState, try_acquire_token: object = None, *, loc: object = None, ip: object = None
     ) -> None:
         """Wait until a stage is empty; if an engine fills it, announce its bytes."""
         unless(try_acquire_token, lambda: self.sync_object_empty.wait(state.index, state.phase))
         if self.sync_object_full.announces:
             self.sync_object_full.arrive(state.index, self.producer_mask)
 
-    def producer_try_acquire(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Boolean:
+    def producer_try_acquire(self, state: PipelineState, *, loc: object = None, ip: object = None) -> Boolean:
         """Return whether a stage is empty."""
         return self.sync_object_empty.try_wait(state.index, state.phase)
 
-    def producer_commit(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+    def producer_commit(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         """Arrive for this thread's part of a stage; a stage that an engine fills needs no arrival."""
         if not self.sync_object_full.announces:
             self.sync_object_full.arrive(state.index, self.producer_mask)
 
-    def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+    def producer_tail(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         """Wait until all stages are empty, so that nobody arrives at the mbarriers of a CTA that has exited."""
         for _ in range(self.num_stages):
             self.sync_object_empty.wait(state.index, state.phase)
             state.advance()
 
-    def producer_get_barrier(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Pointer:
+    def producer_get_barrier(self, state: PipelineState, *, loc: object = None, ip: object = None) -> Pointer:
         """Return the mbarrier at which producers arrive."""
         return self.sync_object_full.get_barrier(state.index)
 
     def consumer_wait(
-        self, state: PipelineState, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None
+        self, state: PipelineState, try_wait_token: object = None, *, loc: object = None, ip: object = None
     ) -> None:
         """Wait until a buffer is full."""
         unless(try_wait_token, lambda: self.sync_object_full.wait(state.index, state.phase))
 
-    def consumer_try_wait(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Boolean:
+    def consumer_try_wait(self, state: PipelineState, *, loc: object = None, ip: object = None) -> Boolean:
         """Return whether a stage is full."""
         return self.sync_object_full.try_wait(state.index, state.phase)
 
-    def consumer_release(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+    def consumer_release(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         """Arrive for this thread: it has used the stage."""
         chosen = getattr(self, "is_signaling_thread", None)
         guarded(
             True if chosen is None else chosen, lambda: self.sync_object_empty.arrive(state.index, self.consumer_mask)
         )
 
-    def consumer_get_barrier(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> Pointer:
+    def consumer_get_barrier(self, state: PipelineState, *, loc: object = None, ip: object = None) -> Pointer:
         """Return the mbarrier at which consumers arrive."""
         return self.sync_object_empty.get_barrier(state.index)
 
-    def make_producer(self, *, loc: Any = None, ip: Any = None) -> PipelineProducer:
+    def make_producer(self, *, loc: object = None, ip: object = None) -> PipelineProducer:
         """Return the producer's side, at the first stage."""
         return PipelineProducer(self, make_pipeline_state(PipelineUserType.Producer, self.num_stages))
 
-    def make_consumer(self, *, loc: Any = None, ip: Any = None) -> PipelineConsumer:
+    def make_consumer(self, *, loc: object = None, ip: object = None) -> PipelineConsumer:
         """Return the consumer's side, at the first stage."""
         return PipelineConsumer(self, make_pipeline_state(PipelineUserType.Consumer, self.num_stages))
 
-    def make_participants(self, *, loc: Any = None, ip: Any = None) -> tuple[PipelineProducer, PipelineConsumer]:
+    def make_participants(self, *, loc: object = None, ip: object = None) -> tuple[PipelineProducer, PipelineConsumer]:
         """Return the producer's and the consumer's side."""
         return self.make_producer(), self.make_consumer()
 
     def __extract_mlir_values__(self) -> list[Any]:
         return [*self.sync_object_full.__extract_mlir_values__(), *self.sync_object_empty.__extract_mlir_values__()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         rebuilt = object.__new__(type(self))
         first = len(values) // 2  # both objects are of one kind
         full = self.sync_object_full.__new_from_mlir_values__(values[:first])
@@ -245,14 +245,14 @@ class PipelineTmaAsync(PipelineAsync):
         consumer_group: CooperativeGroup,
         tx_count: int,
         barrier_storage: Pointer | None = None,
-        cta_layout_vmnk: Any = None,
-        tidx: Any = None,
+        cta_layout_vmnk: object = None,
+        tidx: object = None,
         mcast_mode_mn: tuple[int, int] = (1, 1),
         enable_multicast_signaling: bool = False,
         defer_sync: bool = False,
         name: str = "",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. `tx_count`: the bytes of all copies into a stage, also
         those of other CTAs.
@@ -272,12 +272,12 @@ class PipelineTmaAsync(PipelineAsync):
 
     @staticmethod
     def init_empty_barrier_arrive_signal(
-        cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int] = (1, 1)
+        cta_layout_vmnk: object, tidx: object, mcast_mode_mn: tuple[int, int] = (1, 1)
     ) -> tuple[Any, Boolean]:
         """Return in which CTA of the cluster a thread releases stages (None: its own), and whether it does."""
         return releases(cta_layout_vmnk, tidx, mcast_mode_mn)
 
-    def consumer_release(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+    def consumer_release(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         """Arrive for this warp: it has used the stage."""
         if not elected():
             arch.sync_warp()  # one thread arrives for all: the others must have read the stage before

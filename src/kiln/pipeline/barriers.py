@@ -53,7 +53,7 @@ class SyncObject:
     def __extract_mlir_values__(self) -> list[Any]:
         return []
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         return self
 
 
@@ -74,13 +74,13 @@ class NamedBarrier(SyncObject):
             hint = f"a block has the barriers 0 to {BARRIERS - 1}"
             raise type_error(f"barrier_id is {self.barrier_id}", hint)
 
-    def arrive(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+    def arrive(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Arrive without waiting."""
         arch.barrier_arrive(barrier_id=self.barrier_id, number_of_threads=self.num_threads)
 
     arrive_unaligned = arrive
 
-    def wait(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+    def wait(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Arrive, and wait until all have arrived."""
         arch.barrier(barrier_id=self.barrier_id, number_of_threads=self.num_threads)
 
@@ -90,7 +90,7 @@ class NamedBarrier(SyncObject):
         """Raise an error: named barriers cannot drop a thread."""
         raise type_error("arrive_and_drop: a thread cannot leave a named barrier")
 
-    def get_barrier(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def get_barrier(self, *, loc: object = None, ip: object = None) -> Any:
         """Return the number of the barrier."""
         return self.barrier_id
 
@@ -152,34 +152,34 @@ class MbarrierArray(SyncObject):
 
         guarded(first, make)
 
-    def arrive(self, index: Any, dst: Any = None, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+    def arrive(self, index: object, dst: object = None, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Arrive at the mbarrier of a stage, of this CTA or of those in `dst`."""
         self._arrival.arrive(self.get_barrier(index), dst)
 
-    def arrive_and_expect_tx(self, index: Any, tx_count: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def arrive_and_expect_tx(self, index: object, tx_count: object, *, loc: object = None, ip: object = None) -> None:
         """Let one thread of the warp arrive at the mbarrier of a stage and announce how many bytes are coming."""
         TransactionArrival(tx_count).arrive(self.get_barrier(index), None)
 
-    def wait(self, index: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+    def wait(self, index: object, phase: object, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Wait until the phase of a stage is complete."""
         arch.mbarrier_wait(self.get_barrier(index), phase)
 
-    def try_wait(self, index: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+    def try_wait(self, index: object, phase: object, *, loc: object = None, ip: object = None) -> Boolean:
         """Return whether the phase of a stage is complete."""
         return arch.mbarrier_try_wait(self.get_barrier(index), phase)
 
-    def get_barrier(self, index: Any, *, loc: Any = None, ip: Any = None) -> Pointer:
+    def get_barrier(self, index: object, *, loc: object = None, ip: object = None) -> Pointer:
         """Return the mbarrier of a stage."""
         return self._base + index
 
     def __extract_mlir_values__(self) -> list[Any]:
         return self._base.__extract_mlir_values__()
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> MbarrierArray:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> MbarrierArray:
         return MbarrierArray(self._base.__new_from_mlir_values__(values), self._num_stages, self._arrival, self._group)
 
 
-def described(barrier: Any) -> tuple[str, str]:
+def described(barrier: object) -> tuple[str, str]:
     """Return who arrives at a barrier of a pipeline, and how often until a phase is complete, for people."""
     if not isinstance(barrier, MbarrierArray):
         pending = getattr(barrier, "pending", None)
@@ -188,7 +188,7 @@ def described(barrier: Any) -> tuple[str, str]:
     return barrier.op.name, f"{barrier.arrive_count}{bytes_too}"
 
 
-def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: Any = None, ip: Any = None) -> Pointer:
+def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: object = None, ip: object = None) -> Pointer:
     """Allocate shared memory for the mbarriers of a pipeline, and return a pointer to it.
 
     Args:
@@ -198,7 +198,7 @@ def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: Any = 
     return arch.alloc_smem(Int64, num_stages * multiplier, alignment=8)
 
 
-def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None) -> None:
+def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: object = None, ip: object = None) -> None:
     """Wait for all threads of the warp, the CTA or the cluster.
 
     Args:
@@ -216,12 +216,12 @@ def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: A
         raise type_error(f"agent_sync cannot wait for {group!r}", "Agent.Warp, ThreadBlock or ThreadBlockCluster")
 
 
-def sync(barrier_id: int = 0, *, loc: Any = None, ip: Any = None) -> None:
+def sync(barrier_id: int = 0, *, loc: object = None, ip: object = None) -> None:
     """Wait at barrier `barrier_id`, 0 to 15, for all threads of the CTA."""
     arch.barrier(barrier_id=barrier_id)
 
 
-def arrive_and_wait(barrier_id: Any, num_threads: Any, *, loc: Any = None, ip: Any = None) -> None:
+def arrive_and_wait(barrier_id: object, num_threads: object, *, loc: object = None, ip: object = None) -> None:
     """Wait at barrier `barrier_id`, 0 to 15, for `num_threads` threads, a multiple of 32."""
     arch.barrier(barrier_id=barrier_id, number_of_threads=num_threads)
 
@@ -235,7 +235,7 @@ def in_cluster(cluster_shape_mn: Any) -> bool:
 
 
 def pipeline_init_arrive(
-    cluster_shape_mn: Any = None, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None
+    cluster_shape_mn: object = None, is_relaxed: bool = False, *, loc: object = None, ip: object = None
 ) -> None:
     """Make new mbarriers visible to the other CTAs of the cluster; `pipeline_init_wait` waits for theirs.
 
@@ -248,7 +248,7 @@ def pipeline_init_arrive(
         (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
 
 
-def pipeline_init_wait(cluster_shape_mn: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+def pipeline_init_wait(cluster_shape_mn: object = None, *, loc: object = None, ip: object = None) -> None:
     """Wait until the mbarriers of the CTA, or of the cluster, are initialised.
 
     Args:

@@ -40,13 +40,13 @@ class PipelineClcFetchAsync(PipelineAsync):
         consumer_group: CooperativeGroup,
         tx_count: int = ANSWER_BYTES,
         barrier_storage: Pointer | None = None,
-        producer_mask: Any = None,
-        consumer_mask: Any = None,
-        cta_layout_vmnk: Any = None,
+        producer_mask: object = None,
+        consumer_mask: object = None,
+        cta_layout_vmnk: object = None,
         defer_sync: bool = False,
         name: str = "",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. The consumers' group counts the threads of all CTAs.
 

@@ -29,10 +29,10 @@ class _CopyGroups(SyncObject):
     def __init__(self, pending: int) -> None:
         self.pending = pending
 
-    def arrive(self, index: Any, dst: Any = None) -> None:  # type: ignore[override]
+    def arrive(self, index: object, dst: object = None) -> None:  # type: ignore[override]
         arch.cp_async_commit_group()
 
-    def wait(self, index: Any, phase: Any) -> None:  # type: ignore[override]
+    def wait(self, index: object, phase: object) -> None:  # type: ignore[override]
         arch.cp_async_wait_group(self.pending)
         arch.sync_threads()
 
@@ -57,12 +57,12 @@ class PipelineCpAsyncGroups(PipelineAsync):
     """
 
     @classmethod
-    def create(cls, *, num_stages: int, loc: Any = None, ip: Any = None) -> Self:  # type: ignore[override]
+    def create(cls, *, num_stages: int, loc: object = None, ip: object = None) -> Self:  # type: ignore[override]
         """Create a pipeline of at least two stages."""
         require_stages(num_stages, least=2)
         return cls(_CopyGroups(num_stages - 2), _Implied(), num_stages)
 
-    def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+    def producer_tail(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         """Wait until no copy of this thread is in flight; after a barrier the memory can be used for something else."""
         arch.cp_async_wait_group(0)
 
@@ -91,20 +91,20 @@ class PipelineTmaStore(PipelineAsync):
 
     @classmethod
     def create(  # type: ignore[override]
-        cls, *, num_stages: int, producer_group: CooperativeGroup | None = None, loc: Any = None, ip: Any = None
+        cls, *, num_stages: int, producer_group: CooperativeGroup | None = None, loc: object = None, ip: object = None
     ) -> Self:
         """Create a pipeline of `num_stages` stages."""
         require_stages(num_stages)
         return cls(_BulkGroups(num_stages - 1), _Implied(), num_stages)
 
-    def producer_acquire(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+    def producer_acquire(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Wait until TMA has read the oldest stage."""
         self.sync_object_full.wait()
 
-    def producer_commit(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+    def producer_commit(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Commit the stores since the last commit as one stage."""
         self.sync_object_full.arrive()
 
-    def producer_tail(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
+    def producer_tail(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Wait until TMA has read all stages."""
         _BulkGroups(0).wait()

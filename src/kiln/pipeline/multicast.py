@@ -19,7 +19,7 @@ _WARP = 32
 _MOST_CTAS = 16
 
 
-def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
+def sharers(cta_layout_vmnk: object, mcast_mode_mn: tuple[int, int]) -> int:
     """Return in how many CTAs a warp releases a stage: those of its row if A is multicast, of its column if B is."""
     if not in_cluster(cta_layout_vmnk):
         return 1
@@ -28,7 +28,7 @@ def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
     return (columns if mcast_mode_mn[0] else 1) + (rows if mcast_mode_mn[1] else 1) - 1
 
 
-def cluster_size(cta_layout_vmnk: Any) -> int:
+def cluster_size(cta_layout_vmnk: object) -> int:
     """Return the CTAs of a cluster; raise an error if its layout is not one that pipelines can take."""
     if cta_layout_vmnk is None:
         return 1

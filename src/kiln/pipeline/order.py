@@ -36,7 +36,7 @@ class PipelineOrder:
         *,
         depth: int,
         length: int,
-        group_id: Any,
+        group_id: object,
         producer_group: CooperativeGroup,
         barrier_storage: Pointer | None = None,
         defer_sync: bool = False,
@@ -57,7 +57,7 @@ class PipelineOrder:
         """Return the number of the mbarrier of a group at a stage."""
         return (self.state if state is None else state).index * self.length + group_id
 
-    def arrive(self, state: PipelineState | None = None, loc: Any = None, ip: Any = None) -> PipelineState | None:
+    def arrive(self, state: PipelineState | None = None, loc: object = None, ip: object = None) -> PipelineState | None:
         """Give the turn to the next group; return the advanced state if one was passed."""
         at = self.state if state is None else state
         following = (self.group_id + 1) % self.length
@@ -65,7 +65,7 @@ class PipelineOrder:
         at.advance()
         return state
 
-    def wait(self, state: PipelineState | None = None, loc: Any = None, ip: Any = None) -> None:
+    def wait(self, state: PipelineState | None = None, loc: object = None, ip: object = None) -> None:
         """Wait for the turn of this group."""
         at = self.state if state is None else state
         self.sync_object_full.wait(self.get_barrier_for_current_stage_idx(self.group_id, at), at.phase)
@@ -73,6 +73,6 @@ class PipelineOrder:
     def __extract_mlir_values__(self) -> list[Any]:
         return self.state.__extract_mlir_values__()
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> PipelineOrder:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> PipelineOrder:
         state = self.state.__new_from_mlir_values__(values)
         return PipelineOrder(self.sync_object_full, self.depth, self.length, self.group_id, state)

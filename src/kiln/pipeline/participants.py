@@ -23,7 +23,7 @@ class _OnState:
     def __extract_mlir_values__(self) -> list[Any]:
         return self._state.__extract_mlir_values__()
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         rebuilt = object.__new__(type(self))
         rebuilt.__dict__.update(self.__dict__)
         rebuilt._state = self._state.__new_from_mlir_values__(values)
@@ -60,7 +60,7 @@ class _Handle(_OnState):
 
 
 class _Side(_OnState):
-    def advance(self, count: Any = 1, *, loc: Any = None, ip: Any = None) -> None:
+    def advance(self, count: object = 1, *, loc: object = None, ip: object = None) -> None:
         """Advance to the next stage, or by several."""
         self._state.advance(count)
 
@@ -92,38 +92,38 @@ class PipelineProducer(_Side):
             """The mbarrier that says that the stage is full."""
             return self._pipeline.producer_get_barrier(self._state)
 
-        def commit(self, *, loc: Any = None, ip: Any = None) -> None:
+        def commit(self, *, loc: object = None, ip: object = None) -> None:
             """Arrive for this thread's part of the stage."""
             self._pipeline.producer_commit(self._state)
 
-    def reset(self, *, loc: Any = None, ip: Any = None) -> None:
+    def reset(self, *, loc: object = None, ip: object = None) -> None:
         """Go back to a producer's initial state."""
         self._state = self._pipeline.make_producer()._state
 
     def acquire(
-        self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any
+        self, try_acquire_token: object = None, *, loc: object = None, ip: object = None, **kwargs: object
     ) -> ImmutableResourceHandle:
         """Wait until the stage is empty, and return it."""
         self._pipeline.producer_acquire(self._state, try_acquire_token, **kwargs)
         return self.current_handle()
 
     def acquire_and_advance(
-        self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any
+        self, try_acquire_token: object = None, *, loc: object = None, ip: object = None, **kwargs: object
     ) -> ImmutableResourceHandle:
         """Wait until the stage is empty, advance, and return it."""
         handle = self.acquire(try_acquire_token, **kwargs)
         self.advance()
         return handle
 
-    def try_acquire(self, *, loc: Any = None, ip: Any = None) -> Boolean:
+    def try_acquire(self, *, loc: object = None, ip: object = None) -> Boolean:
         """Return whether the stage is empty."""
         return self._pipeline.producer_try_acquire(self._state)
 
-    def commit(self, handle: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+    def commit(self, handle: Any = None, *, loc: object = None, ip: object = None) -> None:
         """Arrive for this thread's part of a stage, by default the current one."""
         (self.current_handle() if handle is None else handle).commit()
 
-    def tail(self, *, loc: Any = None, ip: Any = None) -> None:
+    def tail(self, *, loc: object = None, ip: object = None) -> None:
         """Wait until all stages are empty."""
         self._pipeline.producer_tail(self._state)
 
@@ -143,31 +143,31 @@ class PipelineConsumer(_Side):
             """The mbarrier that says that the stage is empty."""
             return self._pipeline.consumer_get_barrier(self._state)
 
-        def release(self, *op_type: Any, loc: Any = None, ip: Any = None) -> None:
+        def release(self, *op_type: object, loc: object = None, ip: object = None) -> None:
             """Release the stage for this thread; with several kinds of consumers, `op_type` says which kind it is."""
             self._pipeline.consumer_release(self._state, *op_type)
 
-    def reset(self, *, loc: Any = None, ip: Any = None) -> None:
+    def reset(self, *, loc: object = None, ip: object = None) -> None:
         """Go back to a consumer's initial state."""
         self._state = self._pipeline.make_consumer()._state
 
-    def wait(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> ImmutableResourceHandle:
+    def wait(self, try_wait_token: object = None, *, loc: object = None, ip: object = None) -> ImmutableResourceHandle:
         """Wait until the stage is full, and return it."""
         self._pipeline.consumer_wait(self._state, try_wait_token)
         return self.current_handle()
 
     def wait_and_advance(
-        self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None
+        self, try_wait_token: object = None, *, loc: object = None, ip: object = None
     ) -> ImmutableResourceHandle:
         """Wait until the stage is full, advance, and return it."""
         handle = self.wait(try_wait_token)
         self.advance()
         return handle
 
-    def try_wait(self, *, loc: Any = None, ip: Any = None) -> Boolean:
+    def try_wait(self, *, loc: object = None, ip: object = None) -> Boolean:
         """Return whether the stage is full."""
         return self._pipeline.consumer_try_wait(self._state)
 
-    def release(self, handle: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+    def release(self, handle: Any = None, *, loc: object = None, ip: object = None) -> None:
         """Release a stage for this thread, by default the current one."""
         (self.current_handle() if handle is None else handle).release()

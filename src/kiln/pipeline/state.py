@@ -20,7 +20,7 @@ class PipelineState:
     numbers `_count`, `_index` and `_phase`, in this order among their values.
     """
 
-    def __init__(self, stages: int, count: Any, index: Any, phase: Any) -> None:
+    def __init__(self, stages: int, count: object, index: object, phase: object) -> None:
         self._stages = stages
         self._count = Int32(count)
         if type(self) is PipelineState and _is_power(stages):
@@ -38,7 +38,7 @@ class PipelineState:
         return self.index
 
     @_index.setter
-    def _index(self, index: Any) -> None:
+    def _index(self, index: object) -> None:
         self._place = self._placed(index, self.phase)
 
     @property
@@ -46,7 +46,7 @@ class PipelineState:
         return self.phase
 
     @_phase.setter
-    def _phase(self, phase: Any) -> None:
+    def _phase(self, phase: object) -> None:
         self._place = self._placed(self.index, phase)
 
     def _placed(self, index: Any, phase: Any) -> tuple[Int32, ...]:
@@ -80,15 +80,15 @@ class PipelineState:
             return self._place[1]
         return _number((self._place[0] >> (self._stages.bit_length() - 1)) & 1)
 
-    def clone(self, *, loc: Any = None, ip: Any = None) -> PipelineState:
+    def clone(self, *, loc: object = None, ip: object = None) -> PipelineState:
         """Return a state of its own, at the same stage."""
         return self._at(self._count, self._place)
 
-    def reset_count(self, *, loc: Any = None, ip: Any = None) -> None:
+    def reset_count(self, *, loc: object = None, ip: object = None) -> None:
         """Count from 0 again."""
         self._count = Int32(0)
 
-    def advance(self, count: Any = 1, *, loc: Any = None, ip: Any = None) -> None:
+    def advance(self, count: Any = 1, *, loc: object = None, ip: object = None) -> None:
         """Advance by `count` stages."""
         self._count = self._count + count
         if len(self._place) == 1:
@@ -103,7 +103,7 @@ class PipelineState:
         reached = index + count
         self._place = (_number(reached % self._stages), _number(phase ^ ((reached // self._stages) & 1)))
 
-    def reverse(self, *, loc: Any = None, ip: Any = None) -> None:
+    def reverse(self, *, loc: object = None, ip: object = None) -> None:
         """Go back by one stage."""
         self._count = self._count - 1
         if len(self._place) == 1:
@@ -120,7 +120,7 @@ class PipelineState:
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [x.ir_value() for x in (self._count, *self._place)]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         count, *place = map(Int32, values)
         return self._at(count, tuple(place))
 
@@ -132,18 +132,18 @@ def _is_power(stages: int) -> bool:
     return stages > 0 and stages & (stages - 1) == 0
 
 
-def _number(x: Any) -> Int32:
+def _number(x: object) -> Int32:
     return x if isinstance(x, Int32) else Int32(x)
 
 
-def require_stages(stages: Any, least: int = 1) -> None:
+def require_stages(stages: object, least: int = 1) -> None:
     """Raise an error for a number of stages that no pipeline has."""
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < least:
         hint = f"at least {least}, known when compiling"
         raise type_error(f"num_stages of a pipeline is {stages!r}", hint)
 
 
-def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
+def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: object = None, ip: object = None) -> PipelineState:
     """Return the initial state of a producer (all stages are empty) or of a consumer (none is full).
 
     Args:

@@ -31,7 +31,7 @@ def _leads(group: CtaGroup) -> Any:
     return True if group is CtaGroup.ONE else is_leader()
 
 
-def _shared_with(group: CooperativeGroup, enabled: bool, cta_layout_vmnk: Any, mode: tuple[int, int]) -> Any:
+def _shared_with(group: CooperativeGroup, enabled: bool, cta_layout_vmnk: object, mode: tuple[int, int]) -> Any:
     """Return the group of consumers, counted in all CTAs that release stages of this one if multicast signaling is
     enabled; else the program has counted them."""
     return CooperativeGroup(group.agent, group.size * sharers(cta_layout_vmnk, mode)) if enabled else group
@@ -58,13 +58,13 @@ class PipelineTmaUmma(PipelineAsync):
         consumer_group: CooperativeGroup,
         tx_count: int,
         barrier_storage: Pointer | None = None,
-        cta_layout_vmnk: Any = None,
+        cta_layout_vmnk: object = None,
         mcast_mode_mn: tuple[int, int] = (1, 1),
         enable_multicast_signaling: bool = False,
         defer_sync: bool = False,
         name: str = "",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. `tx_count`: the bytes of all copies into a stage, those of
         both CTAs of a pair.
@@ -83,11 +83,11 @@ class PipelineTmaUmma(PipelineAsync):
     def producer_acquire(
         self,
         state: PipelineState,
-        try_acquire_token: Any = None,
+        try_acquire_token: object = None,
         *,
-        expected_tx: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        expected_tx: object = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         """Wait until a stage is empty; in the leader, announce its bytes, `tx_count` or `expected_tx` of them."""
         unless(try_acquire_token, lambda: self.sync_object_empty.wait(state.index, state.phase))
@@ -113,11 +113,11 @@ class PipelineUmmaAsync(PipelineAsync):
         producer_group: CooperativeGroup,
         consumer_group: CooperativeGroup,
         barrier_storage: Pointer | None = None,
-        cta_layout_vmnk: Any = None,
+        cta_layout_vmnk: object = None,
         defer_sync: bool = False,
         name: str = "",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. The consumers' group counts the threads of both CTAs."""
         group = cta_group(cta_layout_vmnk)
@@ -127,7 +127,7 @@ class PipelineUmmaAsync(PipelineAsync):
         masks = (pair_mask(), leader()) if pair else (None, None)
         return cls(full, empty, num_stages, *masks, group)
 
-    def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+    def producer_tail(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         """Wait until all stages are empty. The other CTA of a pair returns at once: nobody arrives there."""
         leads = _leads(self.cta_group)
         for _ in range(self.num_stages):
@@ -154,11 +154,11 @@ class PipelineAsyncUmma(PipelineAsync):
         producer_group: CooperativeGroup,
         consumer_group: CooperativeGroup,
         barrier_storage: Pointer | None = None,
-        cta_layout_vmnk: Any = None,
+        cta_layout_vmnk: object = None,
         defer_sync: bool = False,
         name: str = "",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Self:
         """Create a pipeline as `PipelineAsync.create` does. The producers' group counts the threads of both CTAs."""
         group = cta_group(cta_layout_vmnk)
@@ -190,15 +190,15 @@ class PipelineTmaMultiConsumersAsync(PipelineTmaUmma):
         consumer_group_async: CooperativeGroup,
         tx_count: int,
         barrier_storage: Pointer | None = None,
-        cta_layout_vmnk: Any = None,
+        cta_layout_vmnk: object = None,
         mcast_mode_mn: tuple[int, int] = (1, 1),
-        tidx: Any = None,
+        tidx: object = None,
         enable_multicast_signaling: bool = False,
         defer_sync: bool = False,
         force_deprecated_per_lane_signaling: bool | None = None,
         name: str = "",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Self:
         """Create a pipeline of one CTA as `PipelineTmaUmma.create` does. The threads' group counts threads."""
         if sharers(cta_layout_vmnk, (1, 1)) > 1 or cta_group(cta_layout_vmnk) is not CtaGroup.ONE:

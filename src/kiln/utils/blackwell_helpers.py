@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .._support import lazy
@@ -60,7 +61,7 @@ __all__ = [
 _LANES_OF_WARP = 32
 
 
-def _layout(major_mode: Any) -> LayoutEnum:
+def _layout(major_mode: object) -> LayoutEnum:
     if not isinstance(major_mode, OperandMajorMode):
         raise type_error(
             f"major_mode is {major_mode!r}",
@@ -69,16 +70,16 @@ def _layout(major_mode: Any) -> LayoutEnum:
     return LayoutEnum.ROW_MAJOR if major_mode is OperandMajorMode.K else LayoutEnum.COL_MAJOR
 
 
-def _names(types: tuple[Any, ...]) -> str:
+def _names(types: tuple[object, ...]) -> str:
     return ", ".join(getattr(t, "__name__", repr(t)) for t in types)
 
 
-def _two_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _two_types(args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     """Return whether a call has a type for A and one for B, not one for both."""
     return "b_dtype" in kwargs or (len(args) > 1 and isinstance(args[1], NumericMeta))
 
 
-def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> TiledMma:
+def make_trivial_tiled_mma(*args: object, loc: object = None, ip: object = None, **kwargs: object) -> TiledMma:
     """Return a tiled MMA of one `tcgen05.mma` for operands of given types. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, acc_dtype, cta_group, mma_tiler_mn, a_source=SMEM)`, or with
@@ -104,14 +105,14 @@ def make_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs
 
 
 def _dense_mma(
-    a_dtype: Any,
-    b_dtype: Any,
-    a_leading_mode: Any,
-    b_leading_mode: Any,
-    acc_dtype: Any,
-    cta_group: Any,
+    a_dtype: object,
+    b_dtype: object,
+    a_leading_mode: object,
+    b_leading_mode: object,
+    acc_dtype: object,
+    cta_group: object,
     mma_tiler_mn: Any,
-    a_source: Any = OperandSource.SMEM,
+    a_source: object = OperandSource.SMEM,
 ) -> TiledMma:
     shape = tuple(mma_tiler_mn)[:2]
     places = (cta_group, a_source, a_leading_mode, b_leading_mode)
@@ -132,7 +133,7 @@ def _dense_mma(
     return make_tiled_mma(op)
 
 
-def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = None, **kwargs: Any) -> TiledMma:
+def make_blockscaled_trivial_tiled_mma(*args: Any, loc: object = None, ip: object = None, **kwargs: Any) -> TiledMma:
     """Return a tiled MMA of one `tcgen05.mma` whose operands have scale factors. Needs sm_100a or later.
 
     Called as `(ab_dtype, a_leading_mode, b_leading_mode, sf_dtype, sf_vec_size, cta_group, mma_tiler_mn,
@@ -159,15 +160,15 @@ def make_blockscaled_trivial_tiled_mma(*args: Any, loc: Any = None, ip: Any = No
 
 
 def _scaled_mma(
-    a_dtype: Any,
-    b_dtype: Any,
-    a_leading_mode: Any,
-    b_leading_mode: Any,
-    sf_dtype: Any,
+    a_dtype: object,
+    b_dtype: object,
+    a_leading_mode: object,
+    b_leading_mode: object,
+    sf_dtype: object,
     sf_vec_size: int,
-    cta_group: Any,
+    cta_group: object,
     mma_tiler_mn: Any,
-    a_source: Any = OperandSource.SMEM,
+    a_source: object = OperandSource.SMEM,
 ) -> Any:
     shape = tuple(mma_tiler_mn)[:2]
     both_fp4 = a_dtype is Float4E2M1FN and b_dtype is Float4E2M1FN
@@ -188,12 +189,12 @@ def _scaled_mma(
 
 def get_smem_layout_atom_ab(
     major_mode: OperandMajorMode,
-    element_type: Any,
+    element_type: object,
     smem_shape_mn_k: Any,
     sparsity: int = 1,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> SmemLayoutAtomKind:
     """Return the kind of layout atom with the widest swizzle that fits an operand in shared memory.
 
@@ -217,12 +218,12 @@ def _for_transposing(kind: SmemLayoutAtomKind, element_type: Any) -> SmemLayoutA
 
 def make_smem_layout(
     leading_mode: OperandMajorMode,
-    smem_tile_shape: Any,
-    a_dtype: Any,
+    smem_tile_shape: object,
+    a_dtype: object,
     num_stages: int,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> ComposedLayout:
     """Return the swizzled layout of a tile (MN, K, stages) in shared memory.
 
@@ -242,8 +243,8 @@ def make_smem_layout_a(
     num_stages: int,
     *,
     is_k_major: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> ComposedLayout:
     """Return the layout of one CTA's A in shared memory: ((M, K) of a call, rest of M, rest of K, stages).
 
@@ -266,8 +267,8 @@ def make_smem_layout_b(
     num_stages: int,
     *,
     is_k_major: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> ComposedLayout:
     """Return the layout of one CTA's B in shared memory: ((N, K) of a call, rest of N, rest of K, stages).
 
@@ -284,7 +285,7 @@ def make_smem_layout_b(
 
 
 def _operand_layout(
-    shape: Any, dtype: Any, stages: int, is_k_major: bool | None, major: OperandMajorMode
+    shape: Any, dtype: object, stages: int, is_k_major: bool | None, major: OperandMajorMode
 ) -> ComposedLayout:
     if is_k_major is not None:
         major = OperandMajorMode.K if is_k_major else OperandMajorMode.MN
@@ -296,7 +297,7 @@ def _operand_layout(
 
 
 def make_smem_layout_epi(
-    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, *, loc: Any = None, ip: Any = None
+    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, *, loc: object = None, ip: object = None
 ) -> ComposedLayout:
     """Return the layout of the epilogue's tile (M, N, stages) in shared memory, swizzled for TMA stores.
 
@@ -313,13 +314,13 @@ def make_smem_layout_epi(
     return tile_to_shape(make_smem_layout_atom(kind, epi_dtype), (m, n, epi_stage), (0, 1, 2) if rows else (1, 0, 2))
 
 
-def _contiguous(mode: Any) -> int:
+def _contiguous(mode: object) -> int:
     """Return the extent of a mode, of a layout that of its first mode: two warps may have parts of it."""
     return size(mode[0]) if isinstance(mode, Layout) and isinstance(mode.shape, tuple) else size(mode)
 
 
 def _tma_op(
-    cluster_shape: Any, atom_thr_id: Any, mode: int, always_for_pairs: bool = False
+    cluster_shape: Any, atom_thr_id: object, mode: int, always_for_pairs: bool = False
 ) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     ctas = size(atom_thr_id)
     extents = [size(extent) for extent in tuple(cluster_shape)[:2]]
@@ -332,7 +333,7 @@ def _tma_op(
 
 
 def cluster_shape_to_tma_atom_A(
-    cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
+    cluster_shape_mnk: object, atom_thr_id: object, *, loc: object = None, ip: object = None
 ) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     """Return the TMA load of A: multicast if the cluster has several CTAs along N, which need the same A.
 
@@ -344,7 +345,7 @@ def cluster_shape_to_tma_atom_A(
 
 
 def cluster_shape_to_tma_atom_B(
-    cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
+    cluster_shape_mnk: object, atom_thr_id: object, *, loc: object = None, ip: object = None
 ) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     """Return the TMA load of B: multicast if the cluster has several MMAs along M, which need the same B.
 
@@ -356,7 +357,7 @@ def cluster_shape_to_tma_atom_B(
 
 
 def cluster_shape_to_tma_atom_SFB(
-    cluster_shape_mnk: Any, atom_thr_id: Any, *, loc: Any = None, ip: Any = None
+    cluster_shape_mnk: object, atom_thr_id: object, *, loc: object = None, ip: object = None
 ) -> CopyBulkTensorTileG2SOp | CopyBulkTensorTileG2SMulticastOp:
     """Return the TMA load of the scale factors of B, all of which both CTAs of a pair need.
 
@@ -422,7 +423,7 @@ def compute_epilogue_tile_size(
     elem_width_c: int | None = None,
     d_is_m_major: bool = True,
     c_is_m_major: bool = True,
-    tmem_warp_shape_mn: Any = None,
+    tmem_warp_shape_mn: object = None,
 ) -> tuple[int, int]:
     """Return the (M, N) that an epilogue stores at a time.
 
@@ -462,9 +463,9 @@ def compute_epilogue_tile_shape(
     *,
     layout_c: Any = None,
     elem_ty_c: Any = None,
-    tmem_warp_shape_mn: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    tmem_warp_shape_mn: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> tuple[Layout, Layout]:
     """Return the epilogue's tile as a tiler (M, N) of layouts: N in two parts where two warps share the columns.
 
@@ -516,9 +517,9 @@ def get_tmem_load_op(
     epi_tile: Any,
     use_2cta_instrs: bool,
     *,
-    tmem_warp_shape_mn: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    tmem_warp_shape_mn: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> CopyAtom:
     """Return the atom that loads the accumulators of an epilogue's tile, with as many columns as a warp has of it.
 
@@ -545,7 +546,7 @@ def get_tmem_load_op(
 
 
 def get_smem_store_op(
-    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, tiled_tmem_load: Any, *, loc: Any = None, ip: Any = None
+    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, tiled_tmem_load: object, *, loc: Any = None, ip: Any = None
 ) -> CopyAtom:
     """Return the atom that stores an epilogue's results to shared memory: `stmatrix` where registers hold its
     matrices.
@@ -576,7 +577,7 @@ def get_smem_store_op(
 
 
 def get_permutation_mnk(
-    tile_shape_mnk: Any, sf_vec_size: int, use_mxf8f6f4: bool, *, loc: Any = None, ip: Any = None
+    tile_shape_mnk: Any, sf_vec_size: int, use_mxf8f6f4: bool, *, loc: object = None, ip: object = None
 ) -> tuple[Any, Any, int]:
     """Return `permutation_mnk` of a tiled MMA with block scales on sm_120, for a CTA tile.
 
@@ -601,13 +602,13 @@ def get_permutation_mnk(
     return min(m, 128), columns, 32 if use_mxf8f6f4 else 64
 
 
-def _scaled(tiled_mma: Any) -> Any:
+def _scaled(tiled_mma: object) -> Any:
     if not isinstance(tiled_mma, TiledMma) or not isinstance(tiled_mma.op, MmaSM120BlockScaledOp):
         raise type_error(f"{tiled_mma} has no scale factors", "a tiled MMA of warp.MmaMXF4Op, MmaMXF8Op, ...")
     return tiled_mma
 
 
-def get_layoutSFA_TV(tiled_mma: Any) -> Any:
+def get_layoutSFA_TV(tiled_mma: object) -> Any:
     """Return the layout (thread, value) -> index in (M, K) of the scale factors of A of a tiled MMA on sm_120.
 
     Args:
@@ -616,7 +617,7 @@ def get_layoutSFA_TV(tiled_mma: Any) -> Any:
     return _scaled(tiled_mma)._tv_layout("SFA")
 
 
-def get_layoutSFB_TV(tiled_mma: Any) -> Any:
+def get_layoutSFB_TV(tiled_mma: object) -> Any:
     """Return the layout (thread, value) -> index in (N, K) of the scale factors of B of a tiled MMA on sm_120.
 
     Args:
@@ -625,7 +626,7 @@ def get_layoutSFB_TV(tiled_mma: Any) -> Any:
     return _scaled(tiled_mma)._tv_layout("SFB")
 
 
-def partition_fragment_SFA(sfa_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
+def partition_fragment_SFA(sfa_tensor: object, thr_mma: object, tidx: object) -> Any:
     """Return registers for a thread's scale factors of A.
 
     Args:
@@ -636,7 +637,7 @@ def partition_fragment_SFA(sfa_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
     return make_fragment_like(_scaled(thr_mma)._partition("SFA", sfa_tensor))
 
 
-def partition_fragment_SFB(sfb_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
+def partition_fragment_SFB(sfb_tensor: object, thr_mma: object, tidx: object) -> Any:
     """Return registers for a thread's scale factors of B.
 
     Args:
@@ -648,7 +649,7 @@ def partition_fragment_SFB(sfb_tensor: Any, thr_mma: Any, tidx: Any) -> Any:
 
 
 def sm120_get_smem_store_op(
-    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
+    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: object, *, loc: object = None, ip: object = None
 ) -> Any:
     """Return the atom that stores D of a warp MMA, m16n8, to shared memory: `stmatrix` for 16 bits, else plain stores.
 

@@ -19,13 +19,13 @@ __all__ = ["block_copy"]
 
 def block_copy(
     tiled_copy: Any,
-    src: Any,
+    src: object,
     dst: Any,
     *,
     tma_multicast: dict[str, Any] | None = None,
-    loc: Any = None,
-    ip: Any = None,
-    **kwargs: Any,
+    loc: object = None,
+    ip: object = None,
+    **kwargs: object,
 ) -> None:
     """Copy a tile by a TMA atom: `tma_partition` and `cute.copy` in one call.
 

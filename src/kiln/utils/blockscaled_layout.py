@@ -51,7 +51,7 @@ class BlockScaledBasicChunk:
         return make_layout([rows, vectors] if self.major_mode is OperandMajorMode.K else [vectors, rows])
 
 
-def tile_atom_to_shape_SF(Shape: Any, sf_vec_size: int, *, loc: Any = None, ip: Any = None) -> Any:
+def tile_atom_to_shape_SF(Shape: Any, sf_vec_size: int, *, loc: object = None, ip: object = None) -> Any:
     """Return the layout of the scale factors of an operand in global memory: whole chunks, along K first, then MN, then
     L.
 
@@ -137,7 +137,7 @@ def _mmas(mode: str, extent: int, of_mma: int) -> int:
 
 
 def make_smem_layout_sfa(
-    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return the layout of a CTA's scale factors of A in shared memory: ((M, K) of an MMA, rest of M, rest of K,
     stages).
@@ -153,7 +153,7 @@ def make_smem_layout_sfa(
 
 
 def make_smem_layout_sfb(
-    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return the layout of a CTA's scale factors of B in shared memory; N is rounded up to a multiple of 128.
 
@@ -168,7 +168,7 @@ def make_smem_layout_sfb(
 
 
 def make_tmem_layout_sfa(
-    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
+    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, smem_layout: object, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return the layout of the scale factors of A in tensor memory, where each 32 lanes hold all of them.
 
@@ -182,7 +182,7 @@ def make_tmem_layout_sfa(
 
 
 def make_tmem_layout_sfb(
-    tiled_mma: Any, mma_tiler_mnk: Any, sf_vec_size: int, smem_layout: Any, *, loc: Any = None, ip: Any = None
+    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, smem_layout: object, *, loc: Any = None, ip: Any = None
 ) -> Any:
     """Return the layout of the scale factors of B in tensor memory, where each 32 lanes hold all of them.
 
@@ -212,7 +212,7 @@ def _sm120_layout(tiled_mma: Any, extent: int, depth: int, sf_vec_size: int, sta
 
 
 def sm120_make_smem_layout_sfa(
-    tiled_mma: Any, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+    tiled_mma: object, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: object = None, ip: object = None
 ) -> Any:
     """Return the layout (M, K, stages) of the scale factors of A in shared memory, for the warp MMA of sm_120.
 
@@ -227,7 +227,7 @@ def sm120_make_smem_layout_sfa(
 
 
 def sm120_make_smem_layout_sfb(
-    tiled_mma: Any, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+    tiled_mma: object, tile_shape_mnk: Any, sf_vec_size: int, num_stages: int, *, loc: object = None, ip: object = None
 ) -> Any:
     """Return the layout (N, K, stages) of the scale factors of B in shared memory; N is at least 128.
 

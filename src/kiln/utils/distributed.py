@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 
-def red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None, ip: Any = None) -> None:
+def red_add1(lock_ptr: object, *, order: str, scope: str, loc: object = None, ip: object = None) -> None:
     """Add 1 to a lock. `order` is relaxed or release."""
     arch.red(lock_ptr, Int32(1), op="add", sem=order, scope=scope)
 
 
-def multimem_red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None, ip: Any = None) -> None:
+def multimem_red_add1(lock_ptr: Any, *, order: str, scope: str, loc: object = None, ip: object = None) -> None:
     """Add 1 to a lock in multicast memory: on every GPU."""
     _choose("order", order, ("relaxed", "release"))
     _choose("scope", scope, ("gpu", "sys"))
@@ -57,7 +57,7 @@ def _spin_below(lock_ptr: Any, expected: Int32, scope: Any):
 
 
 def spin_lock_atom_cas_acquire_wait(
-    lock_ptr: Any, *, expected_val: Any, reset_val: Any, scope: str, loc: Any = None, ip: Any = None
+    lock_ptr: object, *, expected_val: object, reset_val: object, scope: str, loc: object = None, ip: object = None
 ) -> None:
     """Wait until a lock has a value and set it to another, atomically, with acquire order."""
     _choose("scope", scope, ("gpu", "sys"))
@@ -65,7 +65,7 @@ def spin_lock_atom_cas_acquire_wait(
 
 
 def spin_lock_atom_cas_relaxed_wait(
-    lock_ptr: Any, *, expected_val: Any, reset_val: Any, scope: str, loc: Any = None, ip: Any = None
+    lock_ptr: object, *, expected_val: object, reset_val: object, scope: str, loc: object = None, ip: object = None
 ) -> None:
     """Wait until a lock has a value and set it to another, atomically, with relaxed order."""
     _choose("scope", scope, ("gpu", "sys"))
@@ -73,7 +73,7 @@ def spin_lock_atom_cas_relaxed_wait(
 
 
 def spin_lock_ld_lt_relaxed_wait(
-    lock_ptr: Any, *, expected_val: Any, scope: str, loc: Any = None, ip: Any = None
+    lock_ptr: object, *, expected_val: object, scope: str, loc: object = None, ip: object = None
 ) -> None:
     """Wait while a lock is less than a value, with relaxed order."""
     _choose("scope", scope, ("gpu", "sys"))
@@ -101,7 +101,7 @@ _REDUCED = {
 
 
 def multimem_ld_reduce(
-    mc_ptr: Any, *, dtype: Any, num_elements: int, loc: Any = None, ip: Any = None
+    mc_ptr: object, *, dtype: Any, num_elements: int, loc: object = None, ip: object = None
 ) -> tuple[Any, ...]:
     """Return elements added over all GPUs, as 32-bit words."""
     reduction = _REDUCED.get((dtype, num_elements))
@@ -116,7 +116,7 @@ def multimem_ld_reduce(
     return _words(f"multimem.ld_reduce.relaxed.sys.global.add{wide}.{kind}", mc_ptr, words)
 
 
-def multimem_ld_reduce_4xf32(mc_ptr: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+def multimem_ld_reduce_4xf32(mc_ptr: object, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:
     """Return four f32 added over all GPUs, as 32-bit words."""
     return _words("multimem.ld_reduce.weak.global.add.v4.f32", mc_ptr, 4)
 
@@ -131,7 +131,7 @@ def _words(instruction: str, pointer: Any, count: int) -> tuple[Any, ...]:
     return tuple(words) if isinstance(words, (tuple, list)) else (words,)
 
 
-def multimem_st(mc_ptr: Any, *regs: Any, loc: Any = None, ip: Any = None) -> None:
+def multimem_st(mc_ptr: Any, *regs: Any, loc: object = None, ip: object = None) -> None:
     """Store 1, 2 or 4 words to the memory of every GPU."""
     if len(regs) not in (1, 2, 4):
         raise type_error(f"multimem_st takes 1, 2 or 4 words, got {len(regs)}")
@@ -143,7 +143,9 @@ def multimem_st(mc_ptr: Any, *regs: Any, loc: Any = None, ip: Any = None) -> Non
     )
 
 
-def multimem_st_4xb32(mc_ptr: Any, x: Any, y: Any, z: Any, w: Any, *, loc: Any = None, ip: Any = None) -> None:
+def multimem_st_4xb32(
+    mc_ptr: object, x: object, y: object, z: object, w: object, *, loc: Any = None, ip: Any = None
+) -> None:
     """Store four words to the memory of every GPU."""
     multimem_st(mc_ptr, x, y, z, w)
 

@@ -36,17 +36,17 @@ __all__ = [
 
 
 def make_trivial_tiled_mma(
-    a_dtype: Any,
-    b_dtype: Any,
-    a_leading_mode: Any,
-    b_leading_mode: Any,
-    acc_dtype: Any,
-    atom_layout_mnk: Any,
-    tiler_mn: Any,
+    a_dtype: object,
+    b_dtype: object,
+    a_leading_mode: object,
+    b_leading_mode: object,
+    acc_dtype: object,
+    atom_layout_mnk: object,
+    tiler_mn: object,
     a_source: OperandSource = OperandSource.SMEM,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TiledMma:
     """Return a tiled WGMMA for operands of given types. Needs sm_90a.
 
@@ -88,7 +88,7 @@ _WORDS = (TFloat32, Float32)
 
 
 def get_smem_layout_atom(
-    layout: LayoutEnum, element_type: Any, major_mode_size: int, *, loc: Any = None, ip: Any = None
+    layout: LayoutEnum, element_type: Any, major_mode_size: int, *, loc: object = None, ip: object = None
 ) -> SmemLayoutAtomKind:
     """Return the kind of layout atom with the widest swizzle that fits a tile in shared memory.
 
@@ -109,7 +109,7 @@ def get_smem_layout_atom(
 
 
 def make_smem_layout_a(
-    a_layout: LayoutEnum, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
+    a_layout: LayoutEnum, mma_tiler_mnk: object, a_dtype: object, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> ComposedLayout:
     """Return the layout of operand A (M, K, stages) in shared memory, swizzled for WGMMA.
 
@@ -124,7 +124,7 @@ def make_smem_layout_a(
 
 
 def make_smem_layout_b(
-    b_layout: LayoutEnum, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
+    b_layout: LayoutEnum, mma_tiler_mnk: object, b_dtype: object, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> ComposedLayout:
     """Return the layout of operand B (N, K, stages) in shared memory, swizzled for WGMMA.
 
@@ -139,15 +139,15 @@ def make_smem_layout_b(
 
 
 def make_smem_layout_epi(
-    epi_dtype: Any,
+    epi_dtype: object,
     epi_layout: LayoutEnum,
-    epi_tile: Any,
+    epi_tile: object,
     epi_stage: int,
-    smem_trg_shape: Any = None,
-    smem_order: Any = None,
+    smem_trg_shape: object = None,
+    smem_order: object = None,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> ComposedLayout:
     """Return the layout of the epilogue's tile (M, N, stages) in shared memory, swizzled for `stmatrix` and TMA
     stores.
@@ -163,7 +163,7 @@ def make_smem_layout_epi(
     return _staged(epi_layout, epi_dtype, _tile("epi_tile", epi_tile, 2), epi_stage, smem_trg_shape, smem_order)
 
 
-def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, order: Any = None) -> Any:
+def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, order: object = None) -> Any:
     """Return the atom for the tile's contiguous mode, repeated along the other mode, this one, and the stages."""
     _check_layout(layout)
     rows = layout is LayoutEnum.ROW_MAJOR
@@ -176,7 +176,7 @@ def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, 
 
 
 def compute_tile_shape_or_override(
-    tile_shape_mnk: Any, element_type: Any, is_cooperative: bool = False, epi_tile_override: Any = None
+    tile_shape_mnk: object, element_type: object, is_cooperative: bool = False, epi_tile_override: Any = None
 ) -> tuple[int, int]:
     """Return the epilogue's tile (M, N): what one warpgroup stores at a time.
 
@@ -195,7 +195,7 @@ def compute_tile_shape_or_override(
 
 
 def sm90_get_smem_store_op(
-    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
+    layout_d: LayoutEnum, elem_ty_d: object, elem_ty_acc: object, *, loc: object = None, ip: object = None
 ) -> CopyAtom:
     """Return the atom that stores results to shared memory: `stmatrix` for 16 bits, transposed if M is contiguous.
 
@@ -211,26 +211,26 @@ def sm90_get_smem_store_op(
     return make_copy_atom(CopyUniversalOp(), elem_ty_d)
 
 
-def _check_layout(layout: Any) -> None:
+def _check_layout(layout: object) -> None:
     if not isinstance(layout, LayoutEnum):
         raise type_error(
             f"layout is {layout!r}", "LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)"
         )
 
 
-def _width(dtype: Any) -> int:
+def _width(dtype: object) -> int:
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
         raise type_error(f"the element type is {dtype!r}", "a numeric type such as Float16")
     return dtype.width
 
 
-def _whole(what: str, x: Any) -> int:
+def _whole(what: str, x: object) -> int:
     if isinstance(x, bool) or not isinstance(x, int) or x < 1:
         raise type_error(f"{what} is {x!r}", "at least 1, known when compiling")
     return x
 
 
-def _tile(what: str, tile: Any, rank: int) -> tuple[int, ...]:
+def _tile(what: str, tile: object, rank: int) -> tuple[int, ...]:
     """Return the extents of a tile; nested modes and layouts count as their size."""
     if not isinstance(tile, tuple) or len(tile) != rank:
         raise type_error(f"{what} is {tile!r}", f"{rank} extents")

@@ -73,7 +73,7 @@ def get_transform_a_source(a_major_mode: OperandMajorMode) -> OperandSource:
     return OperandSource.TMEM if a_major_mode is OperandMajorMode.K else OperandSource.SMEM
 
 
-def get_tma_atom_kind(mcast: Any, use_2cta_instrs: bool, is_b: bool) -> Any:
+def get_tma_atom_kind(mcast: object, use_2cta_instrs: bool, is_b: bool) -> Any:
     """Return the TMA load of an operand. Of a pair each CTA converts its own A, and both wait for one B."""
     group = CtaGroup.TWO if use_2cta_instrs and is_b else CtaGroup.ONE
     several = bool(mcast)
@@ -107,7 +107,7 @@ def is_valid_mma_tiler_and_cluster_shape(mma_tiler: Any, cluster_shape_mn: Any, 
 
 
 def is_valid_scale_granularity(
-    scale_granularity_m: int, scale_granularity_k: int, a_dtype: Any, k: int, mma_tiler_k: int
+    scale_granularity_m: int, scale_granularity_k: int, a_dtype: object, k: int, mma_tiler_k: int
 ) -> bool:
     """Return whether scale factors can belong to so many rows and elements along K; (0, 0): there are none."""
     if a_dtype in (Int8, Uint8):
@@ -130,9 +130,9 @@ def is_valid_tensor_alignment(
     a_major: str,
     b_major: str,
     c_major: str,
-    mma_tiler_mnk: Any,
+    mma_tiler_mnk: object,
     use_2cta_instrs: bool,
-    cluster_shape_mn: Any,
+    cluster_shape_mn: object,
     scale_granularity_m: int,
     scale_granularity_k: int,
 ) -> bool:
@@ -152,8 +152,8 @@ def is_valid_tensor_alignment(
 def compute_smem_layout(
     tiled_mma: Any,
     mma_tiler_mnk: Any,
-    a_dtype: Any,
-    b_dtype: Any,
+    a_dtype: object,
+    b_dtype: object,
     load2trans_stage_count: int,
     trans2mma_stage_count: int,
 ) -> tuple[Any, Any, Any]:
@@ -166,7 +166,7 @@ def compute_smem_layout(
 
 
 def get_copy_atom_a_transform(
-    mma_dtype: Any, use_2cta_instrs: bool, transform_a_source: OperandSource, a_smem_shape: Any, a_dtype: Any
+    mma_dtype: Any, use_2cta_instrs: bool, transform_a_source: OperandSource, a_smem_shape: Any, a_dtype: object
 ) -> Any:
     """Return the copy that stores the transformed A ((M, K) of an MMA, rest of M, rest of K) of one CTA."""
     if transform_a_source is OperandSource.SMEM:
@@ -184,11 +184,11 @@ def get_copy_atom_a_transform(
 def transform_partition(
     transform_a_source: OperandSource,
     scale_mode: TransformMode,
-    copy_atom_a_input: Any,
+    copy_atom_a_input: object,
     copy_atom_a_transform: Any,
-    sA_input: Any,
+    sA_input: object,
     A_transform: Any,
-    transform_local_tidx: Any,
+    transform_local_tidx: object,
 ) -> tuple[Any, Any, Any, Any]:
     """Return the copies that load and store a thread's part of A, and its part of the loaded and the transformed A.
 
@@ -223,7 +223,7 @@ def cvt_tensor_a(src: Any, dtype: Any, shuffle: bool) -> TensorSSA:
     return ordered.load()
 
 
-def store_transformed_a(src_a: Any, dst_a: Any, copy_atom_a: Any) -> None:
+def store_transformed_a(src_a: object, dst_a: object, copy_atom_a: object) -> None:
     """Store a thread's transformed A to tensor memory, or to shared memory without a copy."""
     if copy_atom_a is None:
         cute.autovec_copy(src_a, dst_a)
@@ -254,7 +254,7 @@ def get_smem_layout_scale(
     scale_granularity_m: int,
     scale_granularity_k: int,
     scale_major_mode: OperandMajorMode,
-    a_scale_dtype: Any,
+    a_scale_dtype: object,
     num_scale_load2trans_stage: int,
 ) -> tuple[tuple[int, int], Any, Any]:
     """Return the tile (M, K) of scale factors, and its layout in shared memory of one stage, and of all stages.
@@ -276,7 +276,7 @@ def get_smem_layout_scale(
 
 
 def scale_tma_partition(
-    tCsS: Any, tCgS: Any, tma_atom_s: Any, block_in_cluster_coord_vmnk: Any, scale_cta_layout: Any
+    tCsS: object, tCgS: object, tma_atom_s: object, block_in_cluster_coord_vmnk: Any, scale_cta_layout: object
 ) -> tuple[Any, Any]:
     """Return the parts of shared and global memory of the TMA load of scale factors, each factor once."""
     parts = cpasync.tma_partition(
@@ -296,7 +296,9 @@ def _once(part: Any) -> Any:
     return cute.make_tensor(part.iterator, cute.make_layout(modes))
 
 
-def scale_partition(src_copy_a: Any, tCsS: Any, transform_local_tidx: Any, mma_dtype: Any) -> tuple[Any, Any, Any, Any]:
+def scale_partition(
+    src_copy_a: Any, tCsS: object, transform_local_tidx: Any, mma_dtype: Any
+) -> tuple[Any, Any, Any, Any]:
     """Return a thread's copy of scale factors, its part of them in shared memory (values, rests..., stages), the
     registers to copy them to, each once, and these registers seen as factors of its values of A."""
     thread = src_copy_a.get_slice(transform_local_tidx)
@@ -313,7 +315,7 @@ def epilog_tmem_copy_and_partition(
     c_layout: Any,
     c_dtype: Any,
     acc_dtype: Any,
-    tidx: Any,
+    tidx: object,
     tAcc: Any,
     gC_mnl: Any,
     epi_tile: Any,
@@ -330,7 +332,7 @@ def epilog_tmem_copy_and_partition(
 
 
 def epilog_smem_copy_and_partition(
-    c_layout: Any, c_dtype: Any, acc_dtype: Any, tiled_copy_t2r: Any, tTR_rC: Any, tidx: Any, sC: Any
+    c_layout: Any, c_dtype: Any, acc_dtype: Any, tiled_copy_t2r: Any, tTR_rC: object, tidx: object, sC: object
 ) -> tuple[Any, Any, Any]:
     """Return the store of C to shared memory, and a thread's part of its registers and of shared memory."""
     tiled = cute.make_tiled_copy_D(get_smem_store_op(c_layout, c_dtype, acc_dtype, tiled_copy_t2r), tiled_copy_t2r)
@@ -338,14 +340,14 @@ def epilog_smem_copy_and_partition(
 
 
 def epilog_gmem_copy_and_partition(
-    c_dtype: Any,
+    c_dtype: object,
     tidx: Any,
-    tma_atom_c: Any,
+    tma_atom_c: object,
     tiled_copy_t2r: Any,
     gC_mnl_tma: Any,
     gC_mnl_simt: Any,
     epi_tile: Any,
-    sC: Any,
+    sC: object,
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Return the TMA store of C with its parts of shared and global memory, and the store of threads with its part.
 
@@ -371,7 +373,9 @@ class ContiguousGGSearchState(ValueParts):
     """Where a search for the group of a tile stands: `cur_group_idx` counts from 1, and from `cur_start` on the tile's
     rows or columns end at `cur_boundary`, with those of the group."""
 
-    def __init__(self, group: Any, start: Any, begin: Any, boundary: Any, first_tile: Any, end_tile: Any) -> None:
+    def __init__(
+        self, group: object, start: object, begin: object, boundary: object, first_tile: object, end_tile: object
+    ) -> None:
         self.cur_group_idx: Int32 = Int32(group)
         self.cur_start: Int32 = Int32(start)
         self._begin = Int32(begin)
@@ -404,10 +408,10 @@ def _search(
 
 def contiguous_group_search(
     cluster_tile_shape_mnk: Any,
-    group_count: Any,
-    linear_idx: Any,
+    group_count: object,
+    linear_idx: object,
     search_state: ContiguousGGSearchState,
-    cumsum: Any,
+    cumsum: object,
     search_mode: int,
 ) -> ContiguousGGSearchState:
     """Return the group of a tile, which comes later than that of `search_state`.
@@ -435,7 +439,9 @@ def contiguous_group_search(
 class ContiguousGroupWorkTileInfo(ValueParts):
     """The tile of a CTA: its number along M, its first column, its group, and the columns up to the group's end."""
 
-    def __init__(self, cta_coord_m: Any, coord_n: Any, group_idx: Any, distance_to_boundary: Any, valid: Any) -> None:
+    def __init__(
+        self, cta_coord_m: Any, coord_n: Any, group_idx: Any, distance_to_boundary: Any, valid: object
+    ) -> None:
         self.cta_coord_m = cta_coord_m
         self.coord_n = coord_n
         self.group_idx = group_idx

@@ -17,7 +17,7 @@ __all__ = ["reduce_in_block", "reduce_in_warp"]
 _WARP = 32
 
 
-def _check(threads: Any, most: int) -> None:
+def _check(threads: object, most: int) -> None:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads & (threads - 1) or not 1 <= threads <= most:
         raise type_error(f"a reduction over {threads!r} threads", f"a power of two up to {most}, known when compiling")
 
@@ -34,7 +34,7 @@ def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
     return arch.warp_reduction(value, op, threads_in_group=threads)
 
 
-def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
+def reduce_in_block(value: Any, op: object, threads: int, block: int) -> Any:
     """Combine the values of neighbouring threads of a CTA; each of them gets the result.
 
     More than a warp go through shared memory of their own, and all threads of the CTA synchronise. A call that is

@@ -38,17 +38,17 @@ class SmemAllocator:
 
     __kiln_static__ = True
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self._used = 0
 
     def allocate(
         self,
-        size_or_type: Any,
+        size_or_type: object,
         byte_alignment: int = 1,
         *,
         partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any:
         """Allocate bytes (returns a pointer to Int8), a number (a pointer to it), or a structure."""
         if isinstance(size_or_type, struct):
@@ -65,8 +65,8 @@ class SmemAllocator:
         *,
         byte_alignment: int = 1,
         partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Pointer:
         """Allocate `num_elems` elements of a type, and return a pointer to the first."""
         if not isinstance(num_elems, int):
@@ -82,8 +82,8 @@ class SmemAllocator:
         swizzle: Any = None,
         *,
         partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> TracedTensor[D]:
         """Allocate a tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
         if isinstance(layout, (int, tuple)):
@@ -116,12 +116,12 @@ class SmemAllocator:
         base = cute.alloc_smem(max(size, 1), alignment, cute.ptr_type(dtype.mlir_type, "smem", alignment))
         return Pointer(base, dtype, AddressSpace.smem, alignment)
 
-    def calculate_total_usage(self, *, loc: Any = None, ip: Any = None) -> Int32:
+    def calculate_total_usage(self, *, loc: object = None, ip: object = None) -> Int32:
         """Return the bytes allocated so far by this allocator."""
         return Int32(self._used)
 
     def calculate_partition_size(
-        self, partition: SmemPartition, *, cumulative: bool = False, loc: Any = None, ip: Any = None
+        self, partition: SmemPartition, *, cumulative: bool = False, loc: object = None, ip: object = None
     ) -> Int32:
         """Return the bytes of a partition; all memory is the user's."""
         return Int32(self._used if partition is SmemPartition.USER or cumulative else 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._support import lazy
 from ..base_dsl.typing import Float8E4M3FN, Float8E5M2
@@ -10,7 +10,7 @@ from ..base_dsl.typing import Float8E4M3FN, Float8E5M2
 __all__ = ["is_fp8_dtype"]
 
 
-def is_fp8_dtype(dtype: Any) -> bool:
+def is_fp8_dtype(dtype: object) -> bool:
     """Return whether `dtype` is Float8E4M3FN or Float8E5M2."""
     return dtype in (Float8E4M3FN, Float8E5M2)
 

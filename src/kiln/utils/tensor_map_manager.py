@@ -50,7 +50,7 @@ class TensorMapManager:
             raise type_error(f"bytes_per_tensormap is {self.bytes_per_tensormap}: a map has 128 bytes")
 
     def get_tensormap_ptr(
-        self, ptr: Any, address_space: AddressSpace = AddressSpace.gmem, *, loc: Any = None, ip: Any = None
+        self, ptr: object, address_space: AddressSpace = AddressSpace.gmem, *, loc: object = None, ip: object = None
     ) -> Pointer:
         """Return a place in global memory as a pointer to a TMA descriptor, generic for `tma_desc_ptr` of copies."""
         if not isinstance(ptr, Pointer) or ptr.memspace not in (AddressSpace.gmem, AddressSpace.generic):
@@ -68,7 +68,7 @@ class TensorMapManager:
         return Pointer(cute.cast_ptr(words.ir_value(), kind), Int64, address_space, words.alignment)
 
     def init_tensormap_from_atom(
-        self, copy_atom: Any, dst_ptr: Any, warp_id: int, *, loc: Any = None, ip: Any = None
+        self, copy_atom: object, dst_ptr: object, warp_id: int, *, loc: object = None, ip: object = None
     ) -> None:
         """Let warp `warp_id` copy the TMA descriptor of an atom to where it will be edited."""
 
@@ -79,7 +79,7 @@ class TensorMapManager:
 
         guarded(_this_warp() == warp_id, initialize)
 
-    def fence_tensormap_initialization(self, *, loc: Any = None, ip: Any = None) -> None:
+    def fence_tensormap_initialization(self, *, loc: object = None, ip: object = None) -> None:
         """Make initialised descriptors visible to the threads that edit them."""
         arch.fence_acq_rel_cta()
 
@@ -134,7 +134,7 @@ class TensorMapManager:
 
         guarded(_this_warp() == warp_id, update)
 
-    def fence_tensormap_update(self, tensormap_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def fence_tensormap_update(self, tensormap_ptr: object, *, loc: object = None, ip: object = None) -> None:
         """Let later copies see the descriptor as it was last released."""
         cpasync.fence_tma_desc_acquire(tensormap_ptr)
 

@@ -35,7 +35,7 @@ class TmemAllocator:
 
     def __init__(
         self,
-        alloc_result_dst_smem_ptr: Any,
+        alloc_result_dst_smem_ptr: object,
         barrier_for_retrieve: Any = None,
         allocator_warp_id: Any = 0,
         is_two_cta: bool = False,
@@ -43,8 +43,8 @@ class TmemAllocator:
         two_cta_tmem_dealloc_mbar_ptr: Any = None,
         *,
         arch: str = "sm_100",
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         holder = alloc_result_dst_smem_ptr
         if not isinstance(holder, Pointer) or holder.memspace is not AddressSpace.smem:
@@ -75,19 +75,19 @@ class TmemAllocator:
     def _in_allocator_warp(self, body: Any) -> None:
         guarded(arch.make_warp_uniform(arch.warp_idx()) == self._warp, body)
 
-    def check_valid_num_columns(self, num_columns: Any) -> bool:
+    def check_valid_num_columns(self, num_columns: object) -> bool:
         """Return whether a number of columns can be allocated: a power of two from 32 to 512."""
         most = arch.get_max_tmem_alloc_cols(self._arch)
         least = arch.get_min_tmem_alloc_cols(self._arch)
         return isinstance(num_columns, int) and least <= num_columns <= most and num_columns & (num_columns - 1) == 0
 
-    def allocate(self, num_columns: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def allocate(self, num_columns: Any, *, loc: object = None, ip: object = None) -> None:
         """Allocate columns: a power of two from 32 to 512. Only the allocator's warp does; the others go on."""
         check_columns(num_columns, "TmemAllocator.allocate", self._arch)
         self._in_allocator_warp(lambda: arch.alloc_tmem(num_columns, self._holder, self._pair, arch=self._arch))
         self._columns = num_columns
 
-    def wait_for_alloc(self, *, loc: Any = None, ip: Any = None) -> None:
+    def wait_for_alloc(self, *, loc: object = None, ip: object = None) -> None:
         """Wait at the barrier `barrier_for_retrieve` until the memory is allocated."""
         if self._barrier is None:
             raise runtime_error(
@@ -96,21 +96,21 @@ class TmemAllocator:
             )
         self._barrier.arrive_and_wait()
 
-    def retrieve_ptr(self, dtype: Any = Float32, *, loc: Any = None, ip: Any = None) -> Pointer:
+    def retrieve_ptr(self, dtype: object = Float32, *, loc: object = None, ip: object = None) -> Pointer:
         """Return the pointer to the allocated memory."""
         return arch.retrieve_tmem_ptr(dtype, _ALIGNMENT, self._holder)
 
-    def reserve(self, num_columns: int, *, loc: Any = None, ip: Any = None) -> TmemBufferPool:
+    def reserve(self, num_columns: int, *, loc: object = None, ip: object = None) -> TmemBufferPool:
         """Allocate columns, wait for them, and return them as a pool to take tensors from."""
         self.allocate(num_columns)
         self.wait_for_alloc()
         return TmemBufferPool(self.retrieve_ptr(), num_columns)
 
-    def relinquish_alloc_permit(self, *, loc: Any = None, ip: Any = None) -> None:
+    def relinquish_alloc_permit(self, *, loc: object = None, ip: object = None) -> None:
         """Give up the right to allocate more, so that other CTAs of the SM can."""
         self._in_allocator_warp(lambda: arch.relinquish_tmem_alloc_permit(self._pair))
 
-    def free(self, tmem_ptr: Any, num_columns: Any = 0, *, loc: Any = None, ip: Any = None) -> None:
+    def free(self, tmem_ptr: object, num_columns: object = 0, *, loc: object = None, ip: object = None) -> None:
         """Free memory when all accesses to it are complete: `num_columns` columns, by default what was allocated."""
         columns = num_columns if not isinstance(num_columns, int) or num_columns else self._columns
         if isinstance(columns, int) and columns == 0:
@@ -136,7 +136,7 @@ class TmemBufferPool:
         self._columns = num_columns
         self._used = 0
 
-    def allocate(self, num_columns: int, dtype: Any = Float32, *, loc: Any = None, ip: Any = None) -> Pointer:
+    def allocate(self, num_columns: int, dtype: object = Float32, *, loc: object = None, ip: object = None) -> Pointer:
         """Return a pointer to the next columns."""
         if self._used + num_columns > self._columns:
             raise type_error(
@@ -147,7 +147,7 @@ class TmemBufferPool:
         self._used += num_columns
         return recast_ptr(recast_ptr(self._ptr, dtype=Float32) + first, dtype=dtype)
 
-    def allocate_tensor(self, layout: Any, dtype: Any = Float32, *, loc: Any = None, ip: Any = None) -> Any:
+    def allocate_tensor(self, layout: Any, dtype: Any = Float32, *, loc: object = None, ip: object = None) -> Any:
         """Return a tensor of a layout, as that of `make_fragment_C`, in the next columns."""
         plain = layout if isinstance(layout, Layout) else layout.outer
         columns = cosize(recast_layout(_COLUMN, element_bits(dtype), plain)) & 0xFFFF

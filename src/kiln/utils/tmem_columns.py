@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..cute.nvgpu.tcgen05 import find_tmem_tensor_col_offset
 
 __all__ = ["get_num_tmem_alloc_cols"]
@@ -13,7 +11,7 @@ _MOST = 512
 
 
 def get_num_tmem_alloc_cols(
-    tmem_tensors: Any, rounding: bool = True, *, arch: str = "sm_100", loc: Any = None, ip: Any = None
+    tmem_tensors: object, rounding: bool = True, *, arch: str = "sm_100", loc: object = None, ip: object = None
 ) -> int:
     """Return how many columns to allocate for tensors that lie side by side in tensor memory.
 

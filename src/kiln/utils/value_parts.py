@@ -22,7 +22,7 @@ class ValueParts:
     def __extract_mlir_values__(self) -> list[Any]:
         return [value for part in vars(self).values() for value in extract_mlir_values(part)]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         parts = {}
         first = 0
         for name, part in vars(self).items():

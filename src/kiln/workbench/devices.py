@@ -103,7 +103,7 @@ def _show(names: list[str], as_json: bool) -> int:
     return EXIT.GOOD
 
 
-def in_words(reached: Mapping[str, Any]) -> str:
+def in_words(reached: Mapping[str, object]) -> str:
     """Return what was measured of a GPU in a line; empty if nothing was."""
     return ", ".join(f"{what} {value:.4g}" for what, value in reached.items() if isinstance(value, float))
 
@@ -183,7 +183,7 @@ def measure_ceilings() -> dict[str, Any]:
     def by_driver() -> None:
         driver.copy_memory(memory[1].address, memory[0].address, size, timer.stream())
 
-    def us(call: Callable[[], Any], l2: str = "warm") -> float:
+    def us(call: Callable[[], object], l2: str = "warm") -> float:
         return measurement.measure(call, l2=l2, effort=measurement.BURST, clock=timer).us
 
     ceilings: dict[str, Any] = {"copy TB/s": 2 * size / min(us(by_kernel, "cold"), us(by_driver, "cold")) / 1e6}

@@ -98,7 +98,7 @@ def _module(path: Path) -> Any:
     return module
 
 
-def _from_program(path: Path, function: Any) -> Callable[..., list[str]]:
+def _from_program(path: Path, function: object) -> Callable[..., list[str]]:
     """Return `kiln.export`, called from the function's line of the program, which errors and code then name."""
     code = getattr(getattr(function, "function", function), "__code__", None)
     called = ast.parse("lambda *args, **options: export(*args, **options)", mode="eval")

@@ -24,6 +24,7 @@ import json
 import pkgutil
 import sys
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,7 +54,7 @@ class Fit:
     def __bool__(self) -> bool:
         return not self.reasons
 
-    def __and__(self, other: Any) -> Fit:
+    def __and__(self, other: object) -> Fit:
         return Fit(self.reasons + Fit.of(other).reasons)
 
     __rand__ = __and__
@@ -62,7 +63,7 @@ class Fit:
         return "; ".join(self.reasons) or "fits"
 
     @staticmethod
-    def of(answer: Any, of: str = "validate()") -> Fit:
+    def of(answer: object, of: str = "validate()") -> Fit:
         """Return the answer of a `validate`, a Fit, a reason, reasons or a truth value, as a Fit."""
         if isinstance(answer, Fit):
             return answer
@@ -171,7 +172,7 @@ class CuteKernel:
         outputs = tuple(self.output_tensors)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def compile(self, out_dir: str | Path, tiling: Any = None, arch: str | None = None) -> list[Path]:
+    def compile(self, out_dir: str | Path, tiling: object = None, arch: str | None = None) -> list[Path]:
         """Compile for a GPU, present or not; write MLIR, PTX, cubin, SASS and `resources.json`; return the paths.
 
         A process does this for one architecture. Artefacts that need a missing tool (SASS without nvdisasm) are left
@@ -181,18 +182,18 @@ class CuteKernel:
             self.run(tiling)
         return write_artifacts(launches, Path(out_dir))
 
-    def autotune(self, **options: Any) -> Any:
+    def autotune(self, **options: object) -> Any:
         """Tune the plan for this problem (`kiln tune`), and keep the chosen tiling."""
         tuning = self._case().tune(self._plan().problem, **options)
         if tuning.best is not None:
             self.tiling = self._tiling_of(getattr(tuning.best, "config", tuning.best))
         return tuning
 
-    def benchmark(self, **options: Any) -> Any:
+    def benchmark(self, **options: object) -> Any:
         """Time the kernel (`kiln bench`)."""
         return self._case().bench(self._plan().problem, config=config_of(self.tiling), **options)
 
-    def verify(self, **options: Any) -> Any:
+    def verify(self, **options: object) -> Any:
         """Check the kernel against the plan's reference (`kiln verify`)."""
         return self._case().verify(problems=[self._plan().problem], **options)
 
@@ -221,7 +222,7 @@ class KernelPlan:
     tiling: ClassVar[Any] = None
     """The default tiling; None for the first of `_autotune_configs`."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "plan" in cls.__dict__:
             cls.plan = _knows_its_plan(cls.__dict__["plan"])
@@ -262,14 +263,14 @@ class KernelPlan:
         raise SystemExit(_command_line(type(self), sys.argv[1:] if argv is None else argv, self.problem))
 
 
-def config_of(tiling: Any) -> Any:
+def config_of(tiling: object) -> Any:
     """Return a tiling as JSON."""
     return dataclasses.asdict(tiling) if dataclasses.is_dataclass(tiling) and not isinstance(tiling, type) else tiling
 
 
 def _knows_its_plan(plan: Callable[..., CuteKernel]) -> Callable[..., CuteKernel]:
     @functools.wraps(plan)
-    def planned(self: KernelPlan, *inputs: Any) -> CuteKernel:
+    def planned(self: KernelPlan, *inputs: object) -> CuteKernel:
         kernel = plan(self, *inputs)
         if not isinstance(kernel, CuteKernel):
             raise TypeError(f"{type(self).__name__}.plan() returned {type(kernel).__name__}: expected a CuteKernel")
@@ -329,7 +330,9 @@ def _modules(package: str) -> Iterator[tuple[str, str]]:
             yield module.name.rpartition(".")[2], module.name
 
 
-def _command_line(kind: type[KernelPlan], argv: Sequence[str], problem: dict[str, Any], prog: str | None = None) -> int:
+def _command_line(
+    kind: type[KernelPlan], argv: Sequence[str], problem: Mapping[str, object], prog: str | None = None
+) -> int:
     parser = Parser(prog=prog, description=(kind.__doc__ or "").strip().partition("\n")[0] or None)
     for field in dataclasses.fields(kind):
         option(parser, f"--{field.name} VALUE", f"by default {problem.get(field.name, field.default)}")

@@ -29,7 +29,7 @@ def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
     return [ast.copy_location(ast.Expr(call), node)]
 
 
-def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
+def run_assert(condition: object, text: str, message: Callable[[], object]) -> None:
     """Raise AssertionError now, or leave a check in the program."""
     if not tree.is_dynamic(condition):
         if not condition:
@@ -45,7 +45,7 @@ def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
     trace.dsl.make_assert(as_condition(condition).ir_value(), f"{said}")
 
 
-def _evaluated(message: Callable[[], Any]) -> Any:
+def _evaluated(message: Callable[[], object]) -> Any:
     """Evaluate a message, and undo its side effects: in Python it is evaluated only if the check fails."""
     effects = LazyEffects((message,))
     with tracing.require("assert").detached():

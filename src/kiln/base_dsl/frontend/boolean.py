@@ -47,7 +47,7 @@ def run_inverted(value: Any) -> Any:
     return ~value
 
 
-def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], only_truth: bool = True) -> Any:
+def run_boolean(is_and: bool, value: object, others: tuple[Callable[[], object], ...], only_truth: bool = True) -> Any:
     """Return the operand that decides, as in Python. `only_truth`: its truth, if dynamic operands differ in type."""
     for index, other in enumerate(others):
         if not tree.is_dynamic(value):
@@ -59,10 +59,10 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
         rest = others[index:]
         condition = as_condition(value)
 
-        def evaluate(rest: tuple[Callable[[], Any], ...] = rest) -> Any:
+        def evaluate(rest: tuple[Callable[[], object], ...] = rest) -> Any:
             return run_boolean(is_and, rest[0](), rest[1:], only_truth)
 
-        def keep(kept: Any = kept) -> Any:
+        def keep(kept: object = kept) -> Any:
             return kept
 
         first, second = (evaluate, keep) if is_and else (keep, evaluate)
@@ -72,18 +72,18 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
     return value
 
 
-def truths(a: Any, b: Any) -> Any:
+def truths(a: object, b: object) -> Any:
     """Return arms that give the truth of two values, as `Settle` does."""
     if not all(tree.is_dynamic(x) or isinstance(x, (bool, int, float)) for x in (a, b)):
         return None
     return (lambda: _truth(a)), (lambda: _truth(b))
 
 
-def _truth(x: Any) -> Any:
+def _truth(x: object) -> Any:
     return as_condition(x) if tree.is_dynamic(x) else bool(x)
 
 
-def _and_values(last: Any, kept: Any) -> Any:
+def _and_values(last: Any, kept: object) -> Any:
     """Return arms of `and` with values of one type, as `Settle` does.
 
     The first operand is the result only where it is zero, so the second operand's type has that value, too.
@@ -104,11 +104,11 @@ def _or_values(kept: Any, last: Any) -> Any:
     return None
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> bool:
     return isinstance(x, (bool, int, float, Numeric))
 
 
-def run_not(value: Any) -> Any:
+def run_not(value: object) -> Any:
     """Return the negation of a value's truth."""
     if not tree.is_dynamic(value):
         return not value

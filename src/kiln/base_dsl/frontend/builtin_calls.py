@@ -52,8 +52,8 @@ def _is_lazy(node: ast.Call) -> bool:
     )
 
 
-def _extreme(pick: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
+def _extreme(pick: Callable[[Any, Any], Any], plain: Callable[..., object]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: object) -> Any:
         items = list(args[0]) if len(args) == 1 else list(args)
         if kwargs or not any(tree.is_dynamic(i) for i in items):
             return plain(items, **kwargs) if len(args) == 1 else plain(*items, **kwargs)
@@ -111,7 +111,7 @@ def _quantifier(is_all: bool) -> Callable[[Any], Any]:
     return run
 
 
-def _to_bool(*args: Any) -> Any:
+def _to_bool(*args: object) -> Any:
     if len(args) == 1 and tree.is_dynamic(args[0]):
         return as_condition(args[0])
     return bool(*args)
@@ -144,7 +144,7 @@ _DYNAMIC: dict[Any, Any] = {
 }
 
 
-def dynamic_form(function: Any) -> Any:
+def dynamic_form(function: object) -> Any:
     """Return what to call in place of a builtin; any other callee as it is."""
     try:
         return _DYNAMIC.get(function, function)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import trace as tracing
@@ -35,7 +35,7 @@ class Scope:
 
     __kiln_static__ = True
 
-    def __init__(self, names: Callable[[], Any]) -> None:
+    def __init__(self, names: Callable[[], object]) -> None:
         code = names.__code__
         self.cells: dict[str, types.CellType] = dict(zip(code.co_freevars, names.__closure__ or (), strict=True))
         self.globals: dict[str, Any] = names.__globals__
@@ -45,7 +45,7 @@ class Scope:
         cell = self.cells.get(name)
         return UNDEFINED if cell is None else contents(cell, UNDEFINED)
 
-    def set(self, name: str, value: Any) -> None:
+    def set(self, name: str, value: object) -> None:
         """Bind the variable; UNDEFINED unbinds it."""
         set_contents(self.cells[name], value)
 
@@ -53,7 +53,7 @@ class Scope:
         """Return the values of some variables."""
         return {name: self.get(name) for name in names}
 
-    def restore(self, values: dict[str, Any]) -> None:
+    def restore(self, values: Mapping[str, object]) -> None:
         """Restore the values that `save` returned."""
         for name, value in values.items():
             self.set(name, value)
@@ -82,7 +82,7 @@ class Slot:
     __slots__ = ("key", "owner", "path")
     kind = "attribute"
 
-    def __init__(self, owner: Any, key: Any, path: str) -> None:
+    def __init__(self, owner: object, key: object, path: str) -> None:
         self.owner: Any = owner
         self.key: Any = key
         self.path: str = path
@@ -95,11 +95,11 @@ class Slot:
     def get(self) -> Any:
         return getattr(self.owner, self.key, UNDEFINED)
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         """Return whether it still holds a value that was read from it before."""
         return getattr(self.owner, self.key, UNDEFINED) is value
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         if value is not UNDEFINED:
             tree.set_attribute(self.owner, self.key, value)
         elif hasattr(self.owner, self.key):
@@ -111,7 +111,7 @@ class _Default(Slot):
 
     __slots__ = ()
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         if value is not UNDEFINED and getattr(type(self.owner), self.key, UNDEFINED) is not value:
             tree.set_attribute(self.owner, self.key, value)
         elif self.key in tree.attributes_of(self.owner):
@@ -127,10 +127,10 @@ class _Variable(Slot):
     def get(self) -> Any:
         return contents(self.owner, UNDEFINED)
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return self.get() is value
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         set_contents(self.owner, value)
 
 
@@ -141,7 +141,7 @@ class _Item(Slot):
     def get(self) -> Any:
         return self.owner[self.key]
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return self.owner[self.key] is value
 
     def set(self, value: Any) -> None:
@@ -155,10 +155,10 @@ class _State(Slot):
     def get(self) -> Any:
         return tree.frozen(self.owner)  # a later change of the object does not change what was read
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return tree.same_state(value, self.owner)
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         if value is not self.owner:
             attributes = tree.attributes_of(value)
             for name in tree.attributes_of(self.owner).keys() - attributes.keys():
@@ -218,7 +218,7 @@ class Snapshot:
     _only_objects = False
 
     def __init__(
-        self, roots: list[tuple[str, Any]], own_cells: frozenset[int] = frozenset(), code: bool = True
+        self, roots: Sequence[tuple[str, object]], own_cells: frozenset[int] = frozenset(), code: bool = True
     ) -> None:
         """Take a snapshot. `own_cells`: variables that the caller saves. `code`: follow functions and classes, too."""
         active = tracing.current()
@@ -234,7 +234,7 @@ class Snapshot:
             self._reach.forget()  # a name was bound to something else since it was followed
             self._collect(roots)
 
-    def _collect(self, roots: list[tuple[str, Any]]) -> None:
+    def _collect(self, roots: Sequence[tuple[str, object]]) -> None:
         self.slots: list[Slot] = []
         self.values: list[Any] = []
         self.references: dict[int, int] = {}
@@ -323,7 +323,7 @@ class Snapshot:
         self.objects[id(x)] = x
         self.references[id(x)] = 1
 
-    def _attributes(self, x: Any, path: str, seen: set[int], depth: int, fixed: bool) -> None:
+    def _attributes(self, x: object, path: str, seen: set[int], depth: int, fixed: bool) -> None:
         """Add slots for the attributes of an object, and follow its class."""
         attributes = tree.attributes_of(x)
         if self._only_objects:
@@ -349,7 +349,7 @@ class Snapshot:
         for key in defaults:
             self._add(_Default(x, key, f"{path}.{key}"), seen, depth)
 
-    def _follow(self, x: Any, seen: set[int], depth: int) -> None:
+    def _follow(self, x: object, seen: set[int], depth: int) -> None:
         """Follow what a function, class or module reaches."""
         assert self._reach is not None
         roots = self._reach.of(x)
@@ -485,7 +485,7 @@ class Snapshot:
         for index, name in names:
             tree.delete_attribute(self._objects[index][0], name)
 
-    def set_attribute(self, key: tuple[int, str], value: Any) -> None:
+    def set_attribute(self, key: tuple[int, str], value: object) -> None:
         """Give an object an attribute named by `new_attributes`."""
         tree.set_attribute(self._objects[key[0]][0], key[1], value)
 
@@ -511,7 +511,7 @@ class Snapshot:
                 slot.set(value)
 
     @contextlib.contextmanager
-    def state(self, changes: dict[int, Any], gained: dict[tuple[int, str], Any]) -> Iterator[None]:
+    def state(self, changes: Mapping[int, object], gained: Mapping[tuple[int, str], object]) -> Iterator[None]:
         """Let objects hold, while open, what they held at the end of a branch."""
         for index, value in changes.items():
             self.slots[index].set(value)
@@ -544,7 +544,7 @@ class Reached(Snapshot):
     _only_objects = True
 
 
-def objects_in(*values: Any) -> dict[int, Any]:
+def objects_in(*values: object) -> dict[int, Any]:
     """Return the mutable objects and containers reachable from values, by identity."""
     mutable = [("", value) for value in values if tree.is_mutable(value)]
     return Reached(mutable, code=False).objects if mutable else {}

@@ -64,7 +64,7 @@ def _stored_attributes(code: types.CodeType) -> Iterator[str]:
         extended = 0
 
 
-def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterable[Any]) -> set[str]:
+def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterable[object]) -> set[str]:
     """Return the attributes that calls of these names may store, through methods of `classes` or the given functions.
 
     An over-approximation by name. Python numbers in such attributes become values of the program before a loop is
@@ -74,7 +74,7 @@ def stored_attributes(classes: set[type], calls: Iterable[str], functions: Itera
     todo = list(calls)
     done = {"__init__", "__post_init__", "__new__"}
 
-    def add(x: Any) -> None:
+    def add(x: object) -> None:
         code = _code_of(x)
         if code is not None:
             facts = code_facts(code)
@@ -92,7 +92,7 @@ def stored_attributes(classes: set[type], calls: Iterable[str], functions: Itera
     return stored
 
 
-def _code_of(x: Any) -> types.CodeType | None:
+def _code_of(x: object) -> types.CodeType | None:
     if isinstance(x, property):
         x = x.fget
     while isinstance(x, (functools.partial, functools.partialmethod)):
@@ -101,7 +101,7 @@ def _code_of(x: Any) -> types.CodeType | None:
     return getattr(x, "__code__", None)
 
 
-def may_change(x: Any, seen: set[int]) -> bool:
+def may_change(x: object, seen: set[int]) -> bool:
     """Return whether a function, or one of the user's that it names, stores anything but local variables."""
     x = unwrapped(x)
     if not isinstance(x, types.FunctionType) or id(x) in seen or is_library(x.__code__.co_filename):

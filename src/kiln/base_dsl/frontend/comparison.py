@@ -40,7 +40,7 @@ def _is_none(*operands: ast.expr) -> bool:
     return any(isinstance(x, ast.Constant) and (x.value is None or x.value is Ellipsis) for x in operands)
 
 
-def _is(left: Any, right: Any) -> bool:
+def _is(left: object, right: object) -> bool:
     """Return `a is b`; refuse the test where Python's answer is not known while tracing."""
     if left is right:
         return True
@@ -100,7 +100,7 @@ def run_compare(left: Any, *rest: Any) -> Any:
     )
 
 
-def _has_dynamic_element(left: Any, right: Any) -> bool:
+def _has_dynamic_element(left: object, right: object) -> bool:
     """Return whether two lists or two tuples can only be compared when the program runs."""
     if not (
         (isinstance(left, list) and isinstance(right, list)) or (isinstance(left, tuple) and isinstance(right, tuple))

@@ -71,14 +71,14 @@ def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
     return ast.copy_location(call, node)
 
 
-def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+def run_conditional(condition: object, first: Callable[[], object], second: Callable[[], object]) -> Any:
     """Return the value of one arm."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     return choose(as_condition(condition), first, second, effects_of=(first, second))
 
 
-def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+def run_names(condition: object, first: Callable[[], object], second: Callable[[], object]) -> Any:
     """Return the value of one arm, each a variable or a constant: numbers are selected, without regions."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
@@ -99,12 +99,12 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
 
 def choose(
     condition: Boolean,
-    first: Callable[[], Any],
-    second: Callable[[], Any],
+    first: Callable[[], object],
+    second: Callable[[], object],
     settle: Settle | None = None,
-    effects_of: tuple[Callable[[], Any], ...] = (),
+    effects_of: tuple[Callable[[], object], ...] = (),
     what: str = "",
-    operand: Any = None,
+    operand: object = None,
 ) -> Any:
     """Trace both arms, each in a region of its own, and merge their values.
 

@@ -41,7 +41,7 @@ class Construct:
     constant_test: bool = False
     """While loops: the test is a literal."""
 
-    def stores_item(self, path: str, key: Any) -> bool:
+    def stores_item(self, path: str, key: object) -> bool:
         """Return whether the element `key` of the container called `path` is assigned inside."""
         name = path.split("[", maxsplit=1)[0].rsplit(".", 1)[-1]
         return (name, None) in self.item_stores or any(

@@ -62,7 +62,7 @@ def run_for(rec: Construct, scope: Scope, iterable: Any, body: Callable[[bool, A
     python_loop(rec, scope, items, body)
 
 
-def python_loop(rec: Construct, scope: Scope, items: Iterator[Any], body: Callable[[bool, Any], None]) -> None:
+def python_loop(rec: Construct, scope: Scope, items: Iterator[object], body: Callable[[bool, Any], None]) -> None:
     """Run the body for each item now. After a dynamic jump, the other items run only if it was not taken."""
     for item in items:
         body(False, item)
@@ -111,7 +111,7 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
     zero = type(trips)(0)
     one = type(trips)(1)
 
-    def run(number: Any) -> None:
+    def run(number: object) -> None:
         body(True, first + kind._make(kind(number).ir_value(), nonneg=True) * increment)
 
     dynamic_for(rec, scope, zero, trips, one, r.hints, run, certain)
@@ -123,7 +123,7 @@ def _bound(kind: Any, value: Any) -> Any:
     return number._assume(divisibility=abs(value)) if type(value) is int else number
 
 
-def item_type(start: Any, stop: Any, step: Any) -> Any:
+def item_type(start: object, stop: object, step: object) -> Any:
     """Return the type of a range's items: the common type of bounds and step, if it has all values of the bounds.
 
     Otherwise it is the smallest integer type that has them.

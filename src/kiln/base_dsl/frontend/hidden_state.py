@@ -44,7 +44,7 @@ class Namespace:
     __slots__ = ("at_start", "label", "mapping", "names", "owner")
 
     def __init__(
-        self, label: str, mapping: Mapping[str, Any], names: tuple[str, ...] | None, owner: type | None = None
+        self, label: str, mapping: Mapping[str, object], names: tuple[str, ...] | None, owner: type | None = None
     ) -> None:
         self.label: str = label
         self.mapping: Mapping[str, Any] = mapping
@@ -60,14 +60,14 @@ class Namespace:
             return (*mapping, *mapping.values())
         return tuple(map(mapping.get, self.names))
 
-    def changed(self, before: tuple[Any, ...]) -> bool:
+    def changed(self, before: tuple[object, ...]) -> bool:
         """Return whether a name is bound to something else than in `before`."""
         now = self.now()
         if len(now) == len(before) and all(map(operator.is_, now, before)):
             return False
         return self.names is not None or self._first(before, now) is not None
 
-    def path(self, before: tuple[Any, ...]) -> str:
+    def path(self, before: tuple[object, ...]) -> str:
         """Return the first name that is bound to something else than in `before`, as error messages show it."""
         now = self.now()
         if self.names is not None:
@@ -90,7 +90,7 @@ class Namespace:
                     setattr(self.owner, name, value)
 
     @staticmethod
-    def _first(before: tuple[Any, ...], now: tuple[Any, ...]) -> str | None:
+    def _first(before: tuple[object, ...], now: tuple[object, ...]) -> str | None:
         old = dict(zip(before[: len(before) // 2], before[len(before) // 2 :], strict=True))
         new = dict(zip(now[: len(now) // 2], now[len(now) // 2 :], strict=True))
         for name in (*new, *old):
@@ -160,7 +160,7 @@ class Reach:
 
 
 class _Search:
-    def __init__(self, start: Any) -> None:
+    def __init__(self, start: object) -> None:
         self.roots = Roots()
         self._seen: set[int] = set()
         self._modules: list[types.ModuleType] = []
@@ -186,7 +186,7 @@ class _Search:
             elif names:
                 self.roots.namespaces.append(Namespace(label, mapping, tuple(sorted(names))))
 
-    def _look(self, path: str, x: Any) -> None:
+    def _look(self, path: str, x: object) -> None:
         if id(x) in self._seen:
             return
         if isinstance(x, functools._lru_cache_wrapper) and may_change(x.__wrapped__, set()):
@@ -223,7 +223,7 @@ class _Search:
     def _environment(self) -> None:
         self.roots.namespaces.append(Namespace("os.environ", vars(os.environ)["_data"], None))
 
-    def _value(self, path: str, x: Any) -> None:
+    def _value(self, path: str, x: object) -> None:
         self._seen.add(id(x))
         kind = type(x)
         if not _is_container(kind) and is_library_class(kind) and not is_opaque(kind):
@@ -288,7 +288,7 @@ class _Search:
                     self._todo.append((f"{base.__name__}.{name}", value))
 
 
-def _own_names(mapping: Mapping[str, Any]) -> set[str]:
+def _own_names(mapping: Mapping[str, object]) -> set[str]:
     """Return the names of a module that are not Python's."""
     return {name for name in mapping if not name.startswith("__")}
 
@@ -319,7 +319,7 @@ def _is_container(kind: type) -> bool:
 _CONSTANTS = frozenset((int, float, complex, str, bytes, bool, type(None)))
 
 
-def _is_plain(x: Any) -> bool:
+def _is_plain(x: object) -> bool:
     """Return whether objects of a class see a value in it as it is: it is no descriptor, class or function."""
     return not hasattr(type(x), "__get__") and not isinstance(x, type) and not callable(x)
 
@@ -336,7 +336,7 @@ class _Identities:
 
     __slots__ = ("items",)
 
-    def __init__(self, items: Iterable[Any]) -> None:
+    def __init__(self, items: Iterable[object]) -> None:
         self.items = tuple(items)
 
     def __eq__(self, other: object) -> bool:
@@ -364,7 +364,7 @@ def _of_array(x: Any) -> Any:
     return x.shape, x.strides, zlib.crc32(x.tobytes())
 
 
-def _of_count(x: Any) -> Any:
+def _of_count(x: object) -> Any:
     return repr(x), _Identities(gc.get_referents(x))
 
 
@@ -426,11 +426,11 @@ def _is_ctypes_data(kind: type) -> bool:
     return any(base.__module__ == "_ctypes" and base.__name__ == "_CData" for base in kind.__mro__)
 
 
-def _of_nothing(x: Any) -> Any:
+def _of_nothing(x: object) -> Any:
     return None
 
 
-def _of_what_is_untold(x: Any) -> Any:
+def _of_what_is_untold(x: object) -> Any:
     return Untold()
 
 
@@ -439,18 +439,18 @@ def is_opaque(kind: type) -> bool:
     return _taker(kind) is not None
 
 
-def is_filled_cache(x: Any, name: str) -> bool:
+def is_filled_cache(x: object, name: str) -> bool:
     """Return whether a new attribute is what a class of a library keeps for itself, such as the text of a path."""
     return name.startswith("_") and is_library_class(type(x))
 
 
-def fingerprint(x: Any) -> Any:
+def fingerprint(x: object) -> Any:
     """Return a value that changes whenever an opaque object, one that is written in C, does."""
     take = _taker(type(x))
     return None if take is None else take(x)
 
 
-def parts_of(x: Any) -> list[tuple[str, Any]]:
+def parts_of(x: object) -> list[tuple[str, Any]]:
     """Return the objects that an opaque one holds, with what is added to its path."""
     import weakref
 

@@ -53,22 +53,22 @@ class Hooks:
         while_.run_while(self._constructs[index], scope, test, body)
 
     @staticmethod
-    def boolean(how: tuple[bool, bool], first: Any, *others: Callable[[], Any]) -> Any:
+    def boolean(how: tuple[bool, bool], first: object, *others: Callable[[], object]) -> Any:
         is_and, only_truth = how
         return boolean.run_boolean(is_and, first, others, only_truth)
 
     @staticmethod
-    def bound(value: Any) -> bool:
+    def bound(value: object) -> bool:
         """Return True: in a condition, it evaluates the binding of a pattern's name."""
         return True
 
     @staticmethod
-    def range(function: Any) -> Any:
+    def range(function: object) -> Any:
         """Return the callee for a `for` loop over `range(...)`: the builtin stands for a loop of the program."""
         return Range if function is builtins.range else function
 
     @staticmethod
-    def static_bool(value: Any) -> Any:
+    def static_bool(value: object) -> Any:
         """Return the filter of a comprehension, which must be a Python value."""
         if tree.is_dynamic(value):
             raise runtime_error(
@@ -79,7 +79,7 @@ class Hooks:
         return value
 
     @staticmethod
-    def static_subject(value: Any) -> Any:
+    def static_subject(value: object) -> Any:
         """Return the subject of a `match` whose patterns look at classes or structure, which must be a Python value."""
         if tree.is_dynamic(value):
             raise runtime_error(
@@ -89,7 +89,7 @@ class Hooks:
         return value
 
     @staticmethod
-    def returned(flag: Any, value: Any) -> Any:
+    def returned(flag: object, value: object) -> Any:
         """Return the value of a function with early returns."""
         if flag is False or value is tree.UNDEFINED:
             return None

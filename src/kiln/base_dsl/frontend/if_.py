@@ -48,7 +48,7 @@ def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
 
 
 def run_if(
-    rec: Construct, scope: Scope, condition: Any, then: Callable[[bool], None], orelse: Callable[[bool], None] | None
+    rec: Construct, scope: Scope, condition: object, then: Callable[[bool], None], orelse: Callable[[bool], None] | None
 ) -> None:
     """Run an `if`: a Python condition chooses an arm while tracing; a dynamic one becomes a branch of the program."""
     if not tree.is_dynamic(condition):

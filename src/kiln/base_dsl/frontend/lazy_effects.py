@@ -36,7 +36,7 @@ class LazyEffects:
     The arms are closures, so their cells and the names of their module are all they can reach.
     """
 
-    def __init__(self, arms: tuple[Callable[[], Any], ...], operand: Any = None) -> None:
+    def __init__(self, arms: tuple[Callable[[], object], ...], operand: object = None) -> None:
         self._cells: dict[str, types.CellType] = {}
         self._writes: set[str] = set()
         roots: dict[str, Any] = {"an operand": operand}
@@ -74,7 +74,7 @@ class LazyEffects:
             set_contents(self._cells[name], value)
         self.snapshot.restore(arm.changes)
 
-    def at_end(self, index: int, value: Any, kept: tree.Kept) -> Any:
+    def at_end(self, index: int, value: object, kept: tree.Kept) -> Any:
         """Return a value of an arm with its objects as they were at the arm's end."""
         return self._arms[index].at_end(value, kept)
 
@@ -83,7 +83,7 @@ class LazyEffects:
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         first, second = self._arms
 
-        def unify(name: str, a: Any, b: Any) -> Callable[[Iterator[ir.Value]], Any]:
+        def unify(name: str, a: object, b: object) -> Callable[[Iterator[ir.Value]], Any]:
             try:
                 return unify_arms(first, a, second, b, merge)
             except merging.Mismatch as m:

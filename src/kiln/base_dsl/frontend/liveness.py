@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import nodes as syntax
@@ -60,12 +60,12 @@ def _lambda(node: Any, loads: set[str], stores: set[str], todo: list[Any]) -> No
     loads |= captured(node)
 
 
-def _class(node: ast.ClassDef, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+def _class(node: ast.ClassDef, loads: set[str], stores: set[str], todo: Sequence[object]) -> None:
     stores.add(node.name)
     loads |= names_of(*node.bases, *node.keywords, *node.decorator_list, *node.body)[0]
 
 
-def _comprehension(node: ast.AST, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+def _comprehension(node: ast.AST, loads: set[str], stores: set[str], todo: Sequence[object]) -> None:
     parts: list[Any] = []
     syntax.add_children(node, parts)
     inner_loads, inner_stores = names_of(*parts)
@@ -86,7 +86,7 @@ def _mapping(node: ast.MatchMapping, loads: set[str], stores: set[str], todo: li
     syntax.add_children(node, todo)
 
 
-def _alias(node: ast.alias, loads: set[str], stores: set[str], todo: list[Any]) -> None:
+def _alias(node: ast.alias, loads: set[str], stores: set[str], todo: Sequence[object]) -> None:
     stores.add((node.asname or node.name).split(".")[0])
 
 

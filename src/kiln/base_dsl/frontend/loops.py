@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import merging, tree, value_trees
@@ -71,7 +72,7 @@ class _Choices:
         self.by_value[wrong.by_value] = level + 1
         return level < 2
 
-    def kept(self, name: str, value: Any, shared: tree.Kept) -> tree.Kept:
+    def kept(self, name: str, value: object, shared: tree.Kept) -> tree.Kept:
         """Return the objects in the value of a variable or attribute that keep their identity."""
         level = self.by_value.get(name, 0)
         if level == 0:
@@ -85,11 +86,11 @@ _MOST_UNSET = 16
 """The most retraces of a loop because objects gain attributes in it; a program may make up names without end."""
 
 
-def _retraced(attempt: Callable[..., Any]) -> Callable[..., Any]:
+def _retraced(attempt: Callable[..., object]) -> Callable[..., Any]:
     """Decorate a function that traces a loop by some choices: it runs again if the body shows that one was wrong."""
 
     @functools.wraps(attempt)
-    def run(rec: Construct, *args: Any) -> Any:
+    def run(rec: Construct, *args: object) -> Any:
         trace = tracing.require("a loop")
         choices = trace.choices.setdefault(id(rec.function), {}).setdefault(rec.span, _Choices())
         first: DSLBaseError | None = None
@@ -222,7 +223,7 @@ def _connected(sets: list[set[int]]) -> list[list[int]]:
     return [indices for indices, _ in groups]
 
 
-def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
+def _stay_in(value: object, shared: tree.Kept) -> list[Any]:
     """Return the objects of `shared` that a value holds."""
     return [x for number, x in objects_in(value).items() if number in shared] if shared else []
 
@@ -236,12 +237,12 @@ def _suggest(m: merging.Mismatch) -> str:
 _ONE_OBJECT = "change the object in place, or make a new one of its parts in every iteration"
 
 
-def _is_another(old: Any, now: Any) -> bool:
+def _is_another(old: object, now: object) -> bool:
     """Return whether a second object of one class has taken the place of the first."""
     return tree.is_mutable(old) and type(old) is type(now)
 
 
-def _later(old: Any, now: Any) -> str:
+def _later(old: object, now: object) -> str:
     return f"another {type(now).__name__}" if _is_another(old, now) else tree.describe(now)
 
 
@@ -355,7 +356,7 @@ class _LoopState:
                 self.slot_entries[index] = entry
                 self.entries.append(entry)
 
-    def _is_replaced(self, slot: Slot, value: Any) -> bool:
+    def _is_replaced(self, slot: Slot, value: object) -> bool:
         """Return whether an iteration puts another object into a place."""
         if slot.path in self.choices.by_value:
             return True
@@ -600,7 +601,7 @@ class _LoopState:
         self.noted.settle(lambda: [self.scope.get(n) for n in sorted(self.rec.flow.live_out)])
 
 
-def _any(flags: list[Any]) -> Any:
+def _any(flags: Sequence[object]) -> Any:
     """Return the disjunction of flags, each a Python bool or a Boolean."""
     dynamic = [f for f in flags if tree.is_dynamic(f)]
     if any(f is True for f in flags):
@@ -619,7 +620,7 @@ def dynamic_for(
     lower: Integer,
     upper: Integer,
     step: Integer,
-    hints: dict[str, Any],
+    hints: Mapping[str, object],
     body: Callable[[Any], None],
     certain: bool,
 ) -> None:
@@ -698,7 +699,7 @@ def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
 
 @_retraced
 def dynamic_while(
-    choices: _Choices, rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]
+    choices: _Choices, rec: Construct, scope: Scope, test: Callable[[], object], body: Callable[[], None]
 ) -> Any:
     """Build a `while` of the program.
 

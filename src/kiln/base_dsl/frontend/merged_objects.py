@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
@@ -72,18 +73,23 @@ class Noted:
             tracing.require("a branch").merged[id(merged)] = merged, origins
 
     def setting(
-        self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
+        self,
+        set_: Callable[[Any], None],
+        make: Callable[[Iterator[Any]], Any],
+        first: object,
+        second: object,
+        name: str,
     ) -> Callable[[Iterator[Any]], None]:
         """Return a function that makes a merged value, sets it, and records its origins."""
 
-        def run(values: Iterator[Any]) -> None:
+        def run(values: Iterator[object]) -> None:
             merged = make(values)
             set_(merged)
             self.add(merged, [first, second], name)
 
         return run
 
-    def settle(self, in_use: Callable[[], list[Any]]) -> None:
+    def settle(self, in_use: Callable[[], Sequence[object]]) -> None:
         """Watch the recorded objects that share a part with values `in_use` or with what the stack uses later."""
         if not self._merged:
             return
@@ -105,7 +111,7 @@ class Noted:
                 trace.watched.append(Watched(roots, *_two_objects(name), self._span or _here()))
 
 
-def _copied(merged: Any, origins: list[Any]) -> set[int]:
+def _copied(merged: object, origins: Sequence[object]) -> set[int]:
     """Return the objects of its origins that a merged object has copies of; objects common to all are not copied."""
     originals = objects_in(*origins).keys()
     return (originals - objects_in(merged).keys()) | (originals & {id(x) for x in origins})
@@ -124,7 +130,7 @@ def with_origins(objects: Iterable[int]) -> set[int]:
     return numbers
 
 
-def watched_copy(name: str, copy: Any, span: Span | None) -> Watched:
+def watched_copy(name: str, copy: object, span: Span | None) -> Watched:
     """Return a watch on the stand-in for a watched object inside a loop."""
     return Watched([(name, copy)], *_two_objects(name), span)
 
@@ -143,7 +149,7 @@ def _two_objects(name: str) -> tuple[str, str]:
     return why, hint
 
 
-def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[int, str], Any]:
+def without_cached(snapshot: Snapshot, changes: Mapping[int, object]) -> dict[tuple[int, str], Any]:
     """Return the attributes that objects gained in a region, except cached properties, which are dropped.
 
     They are computed again where they are read next, with the same result unless the object changes: so it is watched.
@@ -168,7 +174,7 @@ def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[in
     return gained
 
 
-def _is_cached(owner: Any, name: str) -> bool:
+def _is_cached(owner: object, name: str) -> bool:
     return isinstance(getattr(type(owner), name, None), functools.cached_property)
 
 
@@ -199,7 +205,7 @@ def _changed(state: Snapshot) -> Iterator[str]:
     yield from (state.path_of(key) for key in state.new_attributes() if not _is_cached(state.owner_of(key), key[1]))
 
 
-def _same(before: Any, now: Any) -> bool:
+def _same(before: object, now: object) -> bool:
     return tree.same_state(before, now) or (not tree.has_dynamic((before, now)) and tree.static_equal(before, now))
 
 
@@ -208,7 +214,7 @@ def used_later() -> list[Any]:
     return [value for frame in _frames() for _, value in _read_later(frame)]
 
 
-def reached_later(values: list[Any]) -> dict[int, Any] | None:
+def reached_later(values: Sequence[object]) -> dict[int, Any] | None:
     """Return the objects that the kernel under trace and its host functions may reach from here on, by identity.
 
     Called where a statement of the innermost function ends, whose values in use are `values`. None: it is not known.

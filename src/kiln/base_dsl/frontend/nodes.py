@@ -78,7 +78,7 @@ def walk_scope(node: ast.AST) -> list[Any]:
     return reached
 
 
-def clone(node: Any) -> Any:
+def clone(node: object) -> Any:
     """Return a copy of a tree as the parser made it. Contexts and operators are shared, as the parser's are."""
     kind = node.__class__
     copied = kind.__new__(kind)
@@ -96,7 +96,7 @@ def clone(node: Any) -> Any:
     return copied
 
 
-def fix_locations(node: Any) -> Any:
+def fix_locations(node: object) -> Any:
     """Give each node without a place that of the node around it, as `ast.fix_missing_locations` does."""
     _place(node.__dict__, {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0})
     reached: list[Any] = [node]
@@ -126,7 +126,7 @@ class Transformer:
     def __init_subclass__(cls) -> None:
         cls._handlers = {}
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: object) -> Any:
         """Return what takes the place of a node."""
         kind = node.__class__
         try:
@@ -135,7 +135,7 @@ class Transformer:
             handler = self._handlers[kind] = getattr(type(self), f"visit_{kind.__name__}", None)
         return self.generic_visit(node) if handler is None else handler(self, node)
 
-    def generic_visit(self, node: Any) -> Any:
+    def generic_visit(self, node: object) -> Any:
         """Return the node itself, with what takes the place of the nodes right below it."""
         for name in FIELDS[node.__class__]:
             value: Any = getattr(node, name, None)

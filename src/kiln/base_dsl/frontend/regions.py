@@ -8,6 +8,7 @@ blocks: unchanged values are pruned, values created inside are added. The operat
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import merging, tree
@@ -59,14 +60,14 @@ class DetachedBlock:
         return operations
 
 
-def as_condition(value: Any) -> Any:
+def as_condition(value: object) -> Any:
     """Return a dynamic truth value as a Boolean, following Python's truth of numbers."""
     if isinstance(value, ir.Value):
         return Boolean._make(value)
     return value if isinstance(value, Boolean) else value != 0
 
 
-def _flag_is_set(value: Any) -> bool:
+def _flag_is_set(value: object) -> bool:
     return value is True
 
 
@@ -148,7 +149,7 @@ class region:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _kind: Any, failure: BaseException | None, _traceback: Any) -> None:
+    def __exit__(self, _kind: object, failure: BaseException | None, _traceback: object) -> None:
         if failure is None:
             return
         if self._snapshot is not None:
@@ -183,7 +184,7 @@ class ArmEnd:
         self._snapshot = snapshot
         self._copies: dict[int, Any] = {}
 
-    def at_end(self, value: Any, kept: tree.Kept) -> Any:
+    def at_end(self, value: object, kept: tree.Kept) -> Any:
         """Return a copy of a value with its objects as they were at the arm's end; they have been restored since.
 
         Objects from before the branch are added to `kept`, by the identity of their copies.
@@ -203,7 +204,7 @@ class Arm(ArmEnd):
     """One branch after its trace: its block, and what variables and objects hold at its end."""
 
     def __init__(
-        self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]
+        self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], object]
     ) -> None:
         self.block: DetachedBlock = DetachedBlock([])
         with self.block.open():
@@ -223,9 +224,9 @@ class Arm(ArmEnd):
 def dynamic_if(
     rec: Construct,
     scope: Scope,
-    condition: Any,
-    then: Callable[[], Any],
-    orelse: Callable[[], Any],
+    condition: object,
+    then: Callable[[], object],
+    orelse: Callable[[], object],
     else_jumped: tuple[str, ...] = (),
 ) -> None:
     """Trace both arms and merge what they leave behind. `else_jumped`: flags known to be set in the second arm."""
@@ -297,7 +298,9 @@ class MergedPlace(NamedTuple):
     owner: Any = None
     """The object whose attribute it is."""
 
-    def setting(self, make: Callable[[Iterator[ir.Value]], Any], noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
+    def setting(
+        self, make: Callable[[Iterator[ir.Value]], object], noted: Noted
+    ) -> Callable[[Iterator[ir.Value]], None]:
         """Return a function that sets the merged value."""
         if self.copies:
             return lambda values: self.set(make(values))
@@ -335,13 +338,13 @@ def merged_places(
             yield MergedPlace(path, a, b, functools.partial(snapshot.set_attribute, key), owner=owner)
 
 
-def _on_both(a: Any, b: Any, first: Any, second: Any) -> bool:
+def _on_both(a: object, b: object, first: object, second: object) -> bool:
     """Return whether a slot exists at the end of both paths; one that has left the function or loop does not count."""
     lacking = first if a is UNDEFINED else second
     return (a is UNDEFINED) == (b is UNDEFINED) or bool(getattr(lacking, "jumped", ()))
 
 
-def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
+def _exists_on_both(path: str, a: object, b: object, first: object, second: object) -> None:
     """Refuse an attribute that exists on one path only."""
     if not _on_both(a, b, first, second):
         raise error(
@@ -351,7 +354,7 @@ def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
         )
 
 
-def _is_dropped(in_use: list[Any], owner: Any) -> bool:
+def _is_dropped(in_use: Sequence[object], owner: object) -> bool:
     """Return whether a branch's change of an object is dropped: in a kernel, if nothing reads the object afterwards.
 
     The object is then as it was before the branch. In functions of the host nothing is dropped: Python may read the
@@ -371,7 +374,7 @@ def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: merging.Merge) ->
 
 
 def _merge_name(
-    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: merging.Merge, noted: Noted
+    rec: Construct, scope: Scope, name: str, before: object, first: Arm, second: Arm, merge: merging.Merge, noted: Noted
 ) -> Callable[[Iterator[ir.Value]], None]:
     a = first.values[name]
     b = second.values[name]

@@ -388,7 +388,7 @@ class Rewriter:
         finally:
             del flags[len(flags) - len(mine) :]
 
-    def _part(self, node: Any) -> Any:
+    def _part(self, node: object) -> Any:
         if isinstance(node, ast.expr):
             return self.expression(node)
         if isinstance(node, (ast.ExceptHandler, ast.match_case)):
@@ -598,7 +598,7 @@ class _Expressions(nodes.Transformer):
         node.value = self.visit(node.value)  # a format stays what it is
         return node
 
-    def _inner(self, node: Any) -> Any:
+    def _inner(self, node: object) -> Any:
         self.inner_scopes += 1
         self.generic_visit(node)
         self.inner_scopes -= 1

@@ -10,6 +10,7 @@ import math
 import operator
 import re
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from ..diagnostics import DSLRuntimeError, Span
@@ -76,7 +77,7 @@ def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionN
     return _find_alone(code) or nodes.clone(_find_in_whole(code, space or {}))
 
 
-def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
+def _find_in_whole(code: types.CodeType, space: Mapping[str, object]) -> FunctionNode:
     """Return the node in the tree of a whole text, which is cached for other functions."""
     by_text: dict[str, FunctionNode] = {}
     for text in transient_sources.candidates(code):

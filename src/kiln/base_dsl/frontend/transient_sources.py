@@ -12,10 +12,10 @@ import os
 import sys
 import textwrap
 import types
-from typing import Any
+from collections.abc import Mapping
 
 
-def is_imported_file(filename: str, space: dict[str, Any]) -> bool:
+def is_imported_file(filename: str, space: Mapping[str, object]) -> bool:
     """Return whether Python's own loader made a module from a file, so that its code is compiled from the file's text.
 
     Other loaders may change what they load, as pytest's does.

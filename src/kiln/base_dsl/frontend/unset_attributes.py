@@ -28,7 +28,7 @@ class Unset:
         self.refusals: dict[int, tuple[Any, str, str, Span | None]] = {}
         """The objects, by identity, each with the path of the attribute, and the title and place of the region."""
 
-    def __get__(self, owner: Any, kind: type) -> Any:
+    def __get__(self, owner: object, kind: type) -> Any:
         refused = self.refusals.get(id(owner))
         if refused is not None:
             _, path, title, span = refused
@@ -77,7 +77,7 @@ def refuse_reads(owner: Any, name: str, path: str, title: str, span: Span | None
     return True
 
 
-def _allow_reads(kind: type, name: str, owner: Any) -> None:
+def _allow_reads(kind: type, name: str, owner: object) -> None:
     with _lock:
         stand_in = vars(kind).get(name)
         if isinstance(stand_in, Unset):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import tree
 from ..diagnostics import runtime_error
@@ -114,7 +114,7 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
     return names
 
 
-def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: Callable[[bool], None]) -> None:
+def run_while(rec: Construct, scope: Scope, test: Callable[[bool], object], body: Callable[[bool], None]) -> None:
     """Run the loop in Python while its test is a Python value; build it as soon as it is not."""
 
     def in_python(left: int) -> None:

@@ -12,10 +12,10 @@ Compute = Callable[..., Any]
 def both_ways(compute: Compute, name: str) -> tuple[Any, Any]:
     """Return the methods of an operator and of its reflected form: `__add__` and `__radd__` for "add"."""
 
-    def operator(self: Any, other: Any) -> Any:
+    def operator(self: Any, other: object) -> Any:
         return compute(name, self, other)
 
-    def reflected(self: Any, other: Any) -> Any:
+    def reflected(self: Any, other: object) -> Any:
         return compute(name, self, other, True)
 
     return operator, reflected

@@ -76,7 +76,7 @@ def float_attributes() -> dict[str, ir.Attribute] | None:
 INTEGER_OPS = {name: f"arith.{name}i" for name in ("add", "sub", "mul", "and", "or", "xor")}
 
 
-def integer(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+def integer(name: str, t: object, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
     """Emit add, sub, mul, and, or, xor: they wrap, and signs do not matter."""
     return emit_value(INTEGER_OPS[name], ir_type(t, n), (a, b))
 
@@ -131,7 +131,7 @@ def integer_mod(
     return emit_value("arith.addi", vt, (remainder, select(t, wrong, b, zero, n)))
 
 
-def _rounded_up(t: Any, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
+def _rounded_up(t: object, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
     """Return whether a division toward zero rounded up: the remainder is nonzero and has not the divisor's sign."""
     zero = constant(t, 0, n)
     inexact = integer_compare("ne", t, remainder, zero, n)
@@ -210,7 +210,7 @@ def integer_abs(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
     return a if t._zero_extends else emit_value("math.absi", ir_type(t, n), (a,))
 
 
-def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+def integer_power(t: object, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
     """Return `a ** b` for an exponent that is not negative."""
     return emit_value("math.ipowi", ir_type(t, n), (a, b))
 
@@ -254,7 +254,7 @@ def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
     return emit_value(op, ir_type(t, n), (a,), float_attributes())
 
 
-def _float_remainder(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _float_remainder(t: object, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Return the remainder with the dividend's sign; whether it is nonzero; whether its sign is not the divisor's."""
     zero = constant(t, 0.0, n)
     remainder = emit_value("arith.remf", ir_type(t, n), (a, b))
@@ -265,14 +265,14 @@ def _float_remainder(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[i
     return remainder, inexact, wrong
 
 
-def _float_mod(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
+def _float_mod(t: object, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
     vt = ir_type(t, n)
     remainder, inexact, wrong = _float_remainder(t, a, b, n)
     adjusted = select(t, wrong, emit_value("arith.addf", vt, (remainder, b)), remainder, n)
     return select(t, inexact, adjusted, emit_value("math.copysign", vt, (constant(t, 0.0, n), b)), n)
 
 
-def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
+def _float_floordiv(t: object, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
     """Emit `//` through the exact remainder, as Python does: floor(a / b) is too large where a / b rounds up."""
     vt = ir_type(t, n)
     zero = constant(t, 0.0, n)
@@ -297,17 +297,17 @@ def float_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = N
     return compare_ir("arith.cmpf", _ORDERED[name], a, b, n)
 
 
-def compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+def compare(name: str, t: object, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
     """Return a comparison of two values of type `t`; the result is a Boolean."""
     return (integer_compare if isinstance(t, IntegerMeta) else float_compare)(name, t, a, b, n)
 
 
-def select(t: Any, condition: ir.Value, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
+def select(t: object, condition: ir.Value, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
     """Return `a` where the condition (scalar, or a vector beside vectors) holds, else `b`."""
     return emit_value("arith.select", ir_type(t, n), (condition, a, b))
 
 
-def negate(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
+def negate(t: object, a: ir.Value, n: int | None = None) -> ir.Value:
     if isinstance(t, FloatMeta):
         return float_unary("arith.negf", t, a, n)
     return emit_value("arith.subi", ir_type(t, n), (constant(t, 0, n), a))
@@ -321,7 +321,7 @@ def invert(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 _NATIVE_SOURCES = ("Float64", "Float32")
 
 
-def convert(value: ir.Value, source: Any, target: Any, n: int | None = None, *, nonneg: bool = False) -> ir.Value:
+def convert(value: ir.Value, source: object, target: object, n: int | None = None, *, nonneg: bool = False) -> ir.Value:
     """Return `value` of type `source` as a value of type `target`.
 
     Integers wrap; floats round to nearest even; a float becomes an integer by dropping the fraction, and saturates
@@ -387,7 +387,7 @@ def _float_to_float(value: ir.Value, source: Any, target: Any, n: int | None) ->
     return emit_value("arith.extf" if widening else "arith.truncf", ir_type(target, n), (value,))
 
 
-def bitcast(value: ir.Value, source: Any, target: Any, n: int | None = None) -> ir.Value:
+def bitcast(value: ir.Value, source: object, target: object, n: int | None = None) -> ir.Value:
     """Return the same bits as another type of the same width."""
     if source is target:
         return value

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..bindings import ir
 from .formats import FLOAT32, FLOAT64, FloatFormat
@@ -264,7 +263,7 @@ def saturate_float_to_int(module: ir.Module) -> None:
         _saturate(op)
 
 
-def _walk(module: ir.Module, visit: Callable[[ir.Operation], Any]) -> None:
+def _walk(module: ir.Module, visit: Callable[[ir.Operation], object]) -> None:
     def advance(op: ir.Operation) -> ir.WalkResult:
         visit(op)
         return ir.WalkResult.ADVANCE

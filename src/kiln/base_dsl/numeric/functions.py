@@ -11,12 +11,12 @@ from .operators import extremum
 from .promotion import type_of_python
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: object, b: object) -> Any:
     """Return the smaller of `a` and `b`, two numbers, in their common type. A NaN loses against a number."""
     return _extremum("min", min, a, b)
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: object, b: object) -> Any:
     """Return the larger of `a` and `b`, two numbers, in their common type. A NaN loses against a number."""
     return _extremum("max", max, a, b)
 
@@ -41,7 +41,7 @@ def logical_not(x: Any) -> Any:
     return boolean._make(emit.compare("eq", t, x._value, emit.constant(t, t.zero)))
 
 
-def join(a: Any, b: Any) -> Any:
+def join(a: object, b: object) -> Any:
     """Return the type of a variable that is `a` on one path and `b` on the other, or None if there is none.
 
     Two typed values must be of one type; a type of the program joins the one it is made of as that. A Python scalar takes
@@ -51,7 +51,7 @@ def join(a: Any, b: Any) -> Any:
     return t if t is not None and all(_is_kept(t, x) for x in (a, b)) else None
 
 
-def lost_by_joining(a: Any, b: Any) -> tuple[str, str]:
+def lost_by_joining(a: object, b: object) -> tuple[str, str]:
     """Return what a number would lose if two values joined, and what to write; nothing if they join or cannot."""
     t = _joined(a, b)
     for x in (a, b):
@@ -60,7 +60,7 @@ def lost_by_joining(a: Any, b: Any) -> tuple[str, str]:
     return "", ""
 
 
-def _is_kept(t: Any, x: Any) -> bool:
+def _is_kept(t: object, x: object) -> bool:
     return isinstance(type(x), NumericMeta) or host.keeps(t, plain_scalar(x))  # type: ignore[arg-type]
 
 

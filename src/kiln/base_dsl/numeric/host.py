@@ -18,7 +18,7 @@ from .meta import FloatMeta, IntegerMeta
 Plain = bool | int | float
 
 
-def cast(t: Any, value: Plain) -> Plain:
+def cast(t: object, value: Plain) -> Plain:
     """Return `value` as one of type `t`: ints wrap, floats round, float to int truncates and saturates (NaN: 0)."""
     if isinstance(t, FloatMeta):
         if t._format is None:  # packed storage: the bit pattern
@@ -47,7 +47,7 @@ def _to_double(value: int) -> float:
         return -math.inf if value < 0 else math.inf
 
 
-def keeps(t: Any, value: Plain) -> bool:
+def keeps(t: object, value: Plain) -> bool:
     """Return whether a Python number is the same number as a value of type `t`. A float may be rounded, as floats
     are where they meet a type, but not to an infinity or to the largest number."""
     if isinstance(value, float):
@@ -55,7 +55,7 @@ def keeps(t: Any, value: Plain) -> bool:
     return cast(t, value) == value
 
 
-def keeping(t: Any, value: Any) -> str:
+def keeping(t: Any, value: object) -> str:
     """Return what to write for a Python number that is no value of a type."""
     if isinstance(value, float):
         return f"convert both sides to a type that has {value!r}"

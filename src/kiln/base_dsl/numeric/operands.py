@@ -38,7 +38,7 @@ def plain_scalar(value: Any) -> host.Plain | None:
     return None
 
 
-def refuse_complex(value: Any) -> None:
+def refuse_complex(value: object) -> None:
     """Raise an error for a complex number, which numbers of a program cannot be compared with."""
     if isinstance(value, complex) or getattr(getattr(value, "dtype", None), "kind", "") == "c":
         raise type_error(
@@ -79,7 +79,7 @@ def _typed(value: Any) -> Any:
     return NumericMeta.from_mlir_type(own)._make(value)
 
 
-def as_numeric(value: Any) -> Any:
+def as_numeric(value: object) -> Any:
     """Return `value` as a typed scalar: a Python number gets the type it has in a trace, an IR value is wrapped.
 
     Raises TypeError for anything else.

@@ -77,13 +77,13 @@ def arithmetic_type(t: Any) -> Any:
     return INTEGERS[32, True] if t.is_integer and t.is_boolean else t
 
 
-def typed_operand(value: host.Plain, t: Any) -> Any:
+def typed_operand(value: host.Plain, t: object) -> Any:
     """Return a Python scalar as a plain typed value beside a value of type `t`."""
     own = arithmetic_type(operand_type(t, value))
     return own._make(host.cast(own, value))
 
 
-def check_chosen(what: str, t: Any, *values: Any) -> None:
+def check_chosen(what: str, t: Any, *values: object) -> None:
     """Refuse Python numbers that type `t` would change, where a program chooses between values."""
     for value in values:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
@@ -94,7 +94,7 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
             )
 
 
-def meet(a: Any, b: Any, of_python: Callable[[Any, host.Plain], Any] = operand_type) -> Any:
+def meet(a: object, b: object, of_python: Callable[[Any, host.Plain], Any] = operand_type) -> Any:
     """Return the common type of a typed scalar with anything, or None if that is not a number.
 
     `of_python` says what it is beside a Python scalar: `operand_type` in arithmetic, `weak_type` where one of the two
@@ -204,7 +204,7 @@ def _divisor(y: Any, what: str) -> int | None:
     return y
 
 
-def _floordiv(t: Any, x: Any, y: Any) -> Any:
+def _floordiv(t: Any, x: object, y: object) -> Any:
     divisor = _divisor(y, "division")
     if divisor == 1:
         return x
@@ -225,12 +225,12 @@ def _mod(t: Any, x: Any, y: Any) -> Any:
     return t._make(result, _nonneg(y), math.gcd(_divisibility(x), _divisibility(y)))
 
 
-def _power_of_two_part(x: Any) -> int:
+def _power_of_two_part(x: object) -> int:
     divisibility = _divisibility(x)
     return divisibility & -divisibility
 
 
-def _common_power_of_two(x: Any, y: Any) -> int:
+def _common_power_of_two(x: object, y: object) -> int:
     """Return the largest power of two that both are known to be multiples of; a known 0 is one of all."""
     return min((part for part in (_power_of_two_part(x), _power_of_two_part(y)) if part), default=1)
 
@@ -319,7 +319,7 @@ def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
 _LARGEST_UNROLLED_POWER = 64
 
 
-def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
+def power(base: object, exponent: Any, modulus: object = None) -> Any:
     """Return `base ** exponent` for a typed base; `pow(base, exponent, modulus)` of numbers that are known."""
     if modulus is not None:
         return _power_modulo(base, exponent, modulus)
@@ -365,7 +365,7 @@ def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
     return t._make(host.wrap(t, pow(*numbers))) if isinstance(t, IntegerMeta) else NotImplemented
 
 
-def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
+def _power_by_constant(base: object, exponent: int, t: Any) -> Any:
     """Return a power by repeated squaring, in type `t`."""
     if isinstance(t, IntegerMeta) and exponent < 0:
         t = float_of(t)
@@ -406,7 +406,7 @@ def _comparison_type(a: Any, b: Any) -> Any:
     return meet(a, b, operand_type if isinstance(s, FloatMeta) else weak_type)
 
 
-def compare(name: str, a: Any, b: Any) -> Any:
+def compare(name: str, a: object, b: object) -> Any:
     """Return a comparison as a Boolean; `name` is lt, le, gt, ge, eq or ne."""
     t = type(a)
     if type(b) is not t:
@@ -449,7 +449,7 @@ def extremum(name: str, a: Any, b: Any) -> Any:
     return t._make(emit.floating(name, t, ir_operand(x, t), ir_operand(y, t)))
 
 
-def select(condition: Any, if_true: Any, if_false: Any) -> Any:
+def select(condition: Any, if_true: object, if_false: object) -> Any:
     """Return `if_true` where the condition holds, else `if_false`, in their common type. Both are computed already."""
     a, b = (if_true, if_false) if isinstance(type(if_true), NumericMeta) else (if_false, if_true)
     plain = condition._value if isinstance(type(condition), NumericMeta) else condition

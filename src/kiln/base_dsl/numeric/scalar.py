@@ -49,7 +49,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     _value: Any
     _buffer: Any
 
-    def __new__(cls, x: Any = 0, *, loc: Any = None, ip: Any = None) -> Self:
+    def __new__(cls, x: Any = 0, *, loc: object = None, ip: Any = None) -> Self:
         if ip is not None:
             with ip:
                 return cls(x)
@@ -63,7 +63,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
                 return convert(x, cls)
         return cls._lift(host.cast(cls, x))
 
-    def __init__(self, x: Any = 0, *, loc: Any = None, ip: Any = None) -> None:
+    def __init__(self, x: object = 0, *, loc: object = None, ip: object = None) -> None:
         """Set the value of a program's own type, whose `__init__` calls this; `T(x)` of other types has set it."""
         own = type(self)
         if own._initializes:
@@ -75,7 +75,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
                 current.numbers.append(self)
 
     @classmethod
-    def _of_family(cls, value: Any) -> Any:
+    def _of_family(cls, value: object) -> Any:
         number = as_numeric(value)
         if isinstance(number, cls):
             return convert(number, type(number))
@@ -115,7 +115,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         """Whether the value is known while tracing."""
         return type(self._value) in PLAIN
 
-    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+    def ir_value(self, *, loc: object = None, ip: object = None) -> ir.Value:
         """Return the IR value; a plain value becomes a constant."""
         value = self._value
         if type(value) in PLAIN:
@@ -131,7 +131,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __format__(self, spec: str) -> str:
         return format(self._value, spec) if type(self._value) in PLAIN else _unknown(format("?", _alignment_of(spec)))
 
-    def to(self, dtype: type[T], *, loc: Any = None, ip: Any = None) -> T:
+    def to(self, dtype: type[T], *, loc: object = None, ip: Any = None) -> T:
         """Return the value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
         if isinstance(dtype, NumericMeta):
             if dtype._abstract:
@@ -146,7 +146,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return self.ir_value(loc=loc, ip=ip)
         raise TypeError(f".to() takes a numeric type such as Int32 or Float32, got {dtype!r}")
 
-    def bitcast(self, dtype: type[T], *, loc: Any = None, ip: Any = None) -> T:
+    def bitcast(self, dtype: type[T], *, loc: object = None, ip: object = None) -> T:
         """Return the same bits as a value of another type of the same width."""
         own = type(self)
         if not isinstance(dtype, NumericMeta) or dtype._abstract:
@@ -211,7 +211,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
     def __reduce__(self) -> Any:
@@ -279,18 +279,18 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         __floordiv__, __rfloordiv__ = both_ways(binary, "floordiv")
         __mod__, __rmod__ = both_ways(binary, "mod")
 
-        def __divmod__(self, other: Any) -> Any:
+        def __divmod__(self, other: object) -> Any:
             quotient = binary("floordiv", self, other)
             return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other))
 
-        def __rdivmod__(self, other: Any) -> Any:
+        def __rdivmod__(self, other: object) -> Any:
             quotient = binary("floordiv", self, other, True)
             return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other, True))
 
-        def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        def __pow__(self, other: object, modulus: object = None) -> Any:
             return power(self, other, modulus)
 
-        def __rpow__(self, other: Any) -> Any:
+        def __rpow__(self, other: object) -> Any:
             if type(other) not in PLAIN:
                 return NotImplemented
             return power(typed_operand(other, type(self)), self)
@@ -391,20 +391,20 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         __or__, __ror__ = both_ways(binary, "or")
         __xor__, __rxor__ = both_ways(binary, "xor")
 
-        def __lshift__(self, other: Any) -> Any:
+        def __lshift__(self, other: object) -> Any:
             return shift("lshift", self, other)
 
-        def __rlshift__(self, other: Any) -> Any:
+        def __rlshift__(self, other: object) -> Any:
             return (
                 NotImplemented
                 if not isinstance(other, int)
                 else shift("lshift", typed_operand(other, type(self)), self)
             )
 
-        def __rshift__(self, other: Any) -> Any:
+        def __rshift__(self, other: object) -> Any:
             return shift("rshift", self, other)
 
-        def __rrshift__(self, other: Any) -> Any:
+        def __rrshift__(self, other: object) -> Any:
             return (
                 NotImplemented
                 if not isinstance(other, int)
@@ -444,7 +444,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
 
     _leaf_min, _leaf_max = one_way(extremum, "min", "max")
 
-    def _leaf_select(self, if_true: Any, if_false: Any) -> Any:
+    def _leaf_select(self, if_true: object, if_false: object) -> Any:
         """Return `if_true` where this value, a condition, is not zero."""
         return select(self, if_true, if_false)
 

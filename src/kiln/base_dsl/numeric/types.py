@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..bindings import ir
 from . import formats
 from .scalar import Float, Integer
@@ -14,7 +12,7 @@ from .scalar import Float, Integer
 class Boolean(Integer, width=1, mlir="i1", numpy="bool_", slot="<?7x"):
     """True or False. In arithmetic it counts as Int32; `&`, `|`, `^` and `~` of Booleans stay Boolean."""
 
-    def ir_value_int8(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+    def ir_value_int8(self, *, loc: object = None, ip: object = None) -> ir.Value:
         """Return the value as an i8, 0 or 1: how it lies in memory."""
         return Int8(self).ir_value(loc=loc, ip=ip)
 

@@ -39,19 +39,19 @@ __all__ = [
 Pair = tuple[Float32, Float32]
 
 
-def popc(value: Integer, *, loc: Any = None, ip: Any = None) -> Int32:
+def popc(value: Integer, *, loc: object = None, ip: object = None) -> Int32:
     """Return how many bits of `value`, an integer, are set."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctpop", type(typed).mlir_type, (typed.ir_value(),)))
 
 
-def clz(value: Integer, *, loc: Any = None, ip: Any = None) -> Int32:
+def clz(value: Integer, *, loc: object = None, ip: object = None) -> Int32:
     """Return the number of zeros above the highest set bit of `value`, an integer; its width for 0."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
 
 
-def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Int32:
+def prmt(src: object, src_reg_shifted: object, prmt_indices: object, *, loc: object = None, ip: object = None) -> Int32:
     """Return four of the eight bytes of two words, as a word.
 
     Args:
@@ -64,7 +64,7 @@ def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, 
     return kind._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
 
 
-def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Int32:
+def lop3(a: object, b: object, c: object, lut: int, *, loc: object = None, ip: object = None) -> Int32:
     """Return a bitwise function of the words `a`, `b` and `c`, chosen by a table.
 
     Args:
@@ -78,7 +78,7 @@ def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -
     return kind._make(nvgpu.units.lop3(i32(a), i32(b), i32(c), lut))
 
 
-def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
+def mul_hi(a: N, b: N | int, *, loc: object = None, ip: object = None) -> N:
     """Return the upper half of `a` times `b`, two integers of the same width."""
     left = number(a)
     kind: Any = type(left)
@@ -87,7 +87,7 @@ def mul_hi(a: N, b: N | int, *, loc: Any = None, ip: Any = None) -> N:
     return kind._make(product.results[1])
 
 
-def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Int64:
+def mul_wide(a: object, b: object, *, loc: object = None, ip: object = None) -> Int64:
     """Return all bits of `a` times `b`, two integers, in twice their width."""
     left = number(a)
     kind: Any = type(left)
@@ -99,7 +99,7 @@ def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Int64:
     return wide(left) * wide(kind(b))
 
 
-def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
+def _extreme(name: str, a: object, b: object, abs_: bool, nan: bool) -> Float32:
     left = f32(a)
     right = f32(b)
     if abs_:
@@ -114,7 +114,7 @@ def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
 
 
 def fmax(
-    a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
+    a: object, b: object, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
     """Return the larger of `a` and `b`; a NaN only if both are.
 
@@ -129,7 +129,7 @@ def fmax(
 
 
 def fmin(
-    a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
+    a: object, b: object, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
     """Return the smaller of `a` and `b`; a NaN only if both are.
 
@@ -143,32 +143,32 @@ def fmin(
     return _extreme("min", a, b, abs, nan)
 
 
-def _approx(kind: str, value: Any) -> Float32:
+def _approx(kind: str, value: object) -> Float32:
     kernel_only(kind)
     return Float32._make(nvgpu.units.approx(kind, f32(value)))
 
 
-def rcp_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+def rcp_approx(a: object, *, loc: object = None, ip: object = None) -> Float32:
     """Return 1 / `a`, a Float32, by the hardware: relative error at most 2^-22, subnormals are zero."""
     return _approx("rcp", a)
 
 
-def rsqrt_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+def rsqrt_approx(a: object, *, loc: object = None, ip: object = None) -> Float32:
     """Return 1 / sqrt(`a`), a Float32, by the hardware's approximation."""
     return _approx("rsqrt", a)
 
 
-def exp2(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+def exp2(a: object, *, loc: object = None, ip: object = None) -> Float32:
     """Return 2 to the power of `a`, a Float32, by the hardware: relative error at most 2^-22, subnormals are zero."""
     return _approx("ex2", a)
 
 
-def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+def exp(a: object, *, loc: object = None, ip: object = None) -> Float32:
     """Return e to the power of `a`, a Float32, by the hardware's power of 2."""
     return _approx("ex2", Float32(a) * 1.4426950408889634)
 
 
-def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
+def log2_approx(a: object, *, loc: object = None, ip: object = None) -> Float32:
     """Return the logarithm of `a`, a Float32, to base 2 by the hardware's approximation."""
     return _approx("lg2", a)
 
@@ -188,7 +188,7 @@ def _unpack(vector: ir.Value) -> Pair:
     return part(0), part(1)
 
 
-def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> Pair:
+def _packed(kind: str, operands: Sequence[object], rnd: object, ftz: bool | None) -> Pair:
     kernel_only(f"{kind}_packed_f32x2")
     rounding = choice("rnd", rnd if rnd not in (None, "none") else "rn", ("rn", "rz", "rm", "rp"))
     a, b, *c = (_pack(pair) for pair in operands)
@@ -196,7 +196,14 @@ def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> P
 
 
 def add_packed_f32x2(
-    src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
+    src_a: object,
+    src_b: object,
+    *,
+    rnd: object = "rn",
+    ftz: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` + `src_b` for pairs of Float32, in one instruction on sm_100 and later.
 
@@ -210,7 +217,14 @@ def add_packed_f32x2(
 
 
 def sub_packed_f32x2(
-    src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
+    src_a: object,
+    src_b: object,
+    *,
+    rnd: object = "rn",
+    ftz: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` - `src_b` for pairs of Float32, in one instruction on sm_100 and later.
 
@@ -224,7 +238,14 @@ def sub_packed_f32x2(
 
 
 def mul_packed_f32x2(
-    src_a: Any, src_b: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None, **_: Any
+    src_a: object,
+    src_b: object,
+    *,
+    rnd: object = "rn",
+    ftz: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` * `src_b` for pairs of Float32, in one instruction on sm_100 and later.
 
@@ -238,15 +259,15 @@ def mul_packed_f32x2(
 
 
 def fma_packed_f32x2(
-    src_a: Any,
-    src_b: Any,
-    src_c: Any,
+    src_a: object,
+    src_b: object,
+    src_c: object,
     *,
-    rnd: Any = "rn",
+    rnd: object = "rn",
     ftz: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
-    **_: Any,
+    loc: object = None,
+    ip: object = None,
+    **_: object,
 ) -> Pair:
     """Return `src_a` * `src_b` + `src_c`, rounded once, for pairs of Float32, in one instruction on sm_100 and later.
 
@@ -260,13 +281,13 @@ def fma_packed_f32x2(
     return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
 
 
-def exp_packed_f32x2(a: Any, *, loc: Any = None, ip: Any = None) -> Pair:
+def exp_packed_f32x2(a: object, *, loc: object = None, ip: object = None) -> Pair:
     """Return e to the power of both elements of `a`, a pair of Float32, by the hardware's power of 2."""
     scaled = mul_packed_f32x2(a, (Float32(1.4426950408889634), Float32(1.4426950408889634)))
     return exp2(scaled[0]), exp2(scaled[1])
 
 
-def sext_unpacked_i4_i8_intrinsic(vec_i8: Any, length: int, *, loc: Any = None, ip: Any = None) -> ir.Value:
+def sext_unpacked_i4_i8_intrinsic(vec_i8: object, length: int, *, loc: object = None, ip: object = None) -> ir.Value:
     """Return a vector of Int8 from Int4 values in the lower halves of bytes, with their signs.
 
     Args:

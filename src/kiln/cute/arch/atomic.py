@@ -36,7 +36,7 @@ __all__ = [
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec")
 
 
-def _element(ptr: Any, value: Any) -> Any:
+def _element(ptr: object, value: object) -> Any:
     """Return the numeric type an atomic operation works in: the value's, or that of the pointer's elements."""
     if isinstance(value, Numeric):
         return type(value)
@@ -44,7 +44,7 @@ def _element(ptr: Any, value: Any) -> Any:
     return kind or (Float32 if isinstance(value, float) else Int32)
 
 
-def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
+def _rmw(what: str, kind: str, ptr: object, val: Any, sem: object, scope: Any) -> Any:
     kernel_only(what)
     order = choice("sem", sem or "relaxed", ORDERS)
     scope = choice("scope", scope or "gpu", SCOPES)
@@ -61,7 +61,7 @@ def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
 
 
 def atomic_rmw(
-    op: Any, ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
+    op: object, ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
 ) -> Any:
     """Combine the element at a pointer with `val` atomically, and return its old value.
 
@@ -76,7 +76,9 @@ def atomic_rmw(
     return _rmw("atomic_rmw", choice("op", op, _OPERATIONS), ptr, val, sem, scope)
 
 
-def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
+def atomic_add(
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+) -> Number:
     """Add `val` to the element at a pointer atomically, and return its old value.
 
     Args:
@@ -88,7 +90,9 @@ def atomic_add(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: A
     return _rmw("atomic_add", "add", ptr, val, sem, scope)
 
 
-def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
+def atomic_max(
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+) -> Number:
     """Replace the element at a pointer by the larger of it and `val` atomically, and return its old value.
 
     Args:
@@ -100,7 +104,9 @@ def atomic_max(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: A
     return _rmw("atomic_max", "max", ptr, val, sem, scope)
 
 
-def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
+def atomic_min(
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+) -> Number:
     """Replace the element at a pointer by the smaller of it and `val` atomically, and return its old value.
 
     Args:
@@ -112,7 +118,9 @@ def atomic_min(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: A
     return _rmw("atomic_min", "min", ptr, val, sem, scope)
 
 
-def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
+def atomic_and(
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+) -> Number:
     """Combine the element at a pointer with `val` by bitwise and atomically, and return its old value.
 
     Args:
@@ -124,7 +132,9 @@ def atomic_and(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: A
     return _rmw("atomic_and", "and", ptr, val, sem, scope)
 
 
-def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
+def atomic_or(
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+) -> Number:
     """Combine the element at a pointer with `val` by bitwise or atomically, and return its old value.
 
     Args:
@@ -136,7 +146,9 @@ def atomic_or(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: An
     return _rmw("atomic_or", "or", ptr, val, sem, scope)
 
 
-def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
+def atomic_xor(
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+) -> Number:
     """Combine the element at a pointer with `val` by bitwise exclusive or atomically, and return its old value.
 
     Args:
@@ -148,7 +160,9 @@ def atomic_xor(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: A
     return _rmw("atomic_xor", "xor", ptr, val, sem, scope)
 
 
-def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None) -> Number:
+def atomic_exch(
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+) -> Number:
     """Write `val` to a pointer atomically, and return the old value of the element.
 
     Args:
@@ -161,7 +175,7 @@ def atomic_exch(ptr: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: 
 
 
 def atomic_cas(
-    ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
+    ptr: object, cmp: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
 ) -> Number:
     """Write `val` to a pointer if the element there equals `cmp`, atomically, and return its old value.
 
@@ -181,7 +195,9 @@ def atomic_cas(
     return element._make(nvgpu.memory.atomic_cas(pointer(ptr, "atomic_cas"), compare, value, order, scope))
 
 
-def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | None, sem: Any, scope: Any) -> Float32:
+def _float_extreme(
+    what: str, kind: str, ptr: object, val: object, sign_bit: bool | None, sem: object, scope: object
+) -> Float32:
     """Emit max or min of f32: their order is that of signed words for positive numbers, and the reverse of unsigned
     words for others."""
     kernel_only(what)
@@ -213,14 +229,14 @@ def _branch(bits: Any, negative: Any, positive: Any) -> Any:
 
 
 def atomic_fmax(
-    ptr: Any,
-    val: Any,
+    ptr: object,
+    val: object,
     *,
     sign_bit: bool | None = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    sem: object = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Float32:
     """Replace a Float32 by the larger of it and `val` atomically, and return its old value.
 
@@ -235,14 +251,14 @@ def atomic_fmax(
 
 
 def atomic_fmin(
-    ptr: Any,
-    val: Any,
+    ptr: object,
+    val: object,
     *,
     sign_bit: bool | None = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    sem: object = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Float32:
     """Replace a Float32 by the smaller of it and `val` atomically, and return its old value.
 
@@ -260,15 +276,15 @@ _REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
 
 
 def red(
-    ptr: Any,
-    val: Any,
+    ptr: object,
+    val: object,
     *,
-    op: Any,
-    dtype: Any = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    op: object,
+    dtype: object = None,
+    sem: object = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Combine the element at a pointer with `val` atomically, without its old value, which is faster.
 
@@ -288,17 +304,17 @@ def red(
 
 
 def load(
-    ptr: Any,
-    dtype: Any,
+    ptr: object,
+    dtype: object,
     *,
-    sem: Any = None,
-    scope: Any = None,
-    level1_eviction_priority: Any = None,
-    cop: Any = None,
-    ss: Any = None,
-    level_prefetch_size: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    sem: object = None,
+    scope: object = None,
+    level1_eviction_priority: object = None,
+    cop: object = None,
+    ss: object = None,
+    level_prefetch_size: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Number:
     """Load the element at a pointer with a memory order, a cache operator or a hint; the load is never removed.
 
@@ -324,16 +340,16 @@ def load(
 
 
 def store(
-    ptr: Any,
+    ptr: object,
     val: Any,
     *,
-    level1_eviction_priority: Any = None,
-    cop: Any = None,
-    ss: Any = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    level1_eviction_priority: object = None,
+    cop: object = None,
+    ss: object = None,
+    sem: object = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Store an element to a pointer with a memory order, a cache operator or a hint; the store is never removed.
 
@@ -357,16 +373,16 @@ def store(
 
 
 def prefetch(
-    addr: Any,
+    addr: object,
     *,
-    cache_level: Any = None,
-    evict_priority: Any = None,
-    predicate: Any = None,
+    cache_level: object = None,
+    evict_priority: object = None,
+    predicate: object = None,
     tensormap: bool | None = None,
     uniform: bool | None = None,
     in_param_space: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Prefetch a line of global memory into a cache. Results do not change.
 

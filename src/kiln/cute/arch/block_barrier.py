@@ -12,13 +12,13 @@ from .values import i32, kernel_only
 __all__ = ["barrier", "barrier_arrive", "sync_threads"]
 
 
-def sync_threads(*, loc: Any = None, ip: Any = None) -> None:
+def sync_threads(*, loc: object = None, ip: object = None) -> None:
     """Wait for all threads of the CTA; their earlier writes are visible afterwards."""
     kernel_only("sync_threads")
     nvgpu.sync.barrier(i32(0), i32(0))
 
 
-def barrier(*, barrier_id: Any = None, number_of_threads: Any = None, loc: Any = None, ip: Any = None) -> None:
+def barrier(*, barrier_id: object = None, number_of_threads: object = None, loc: Any = None, ip: Any = None) -> None:
     """Wait at barrier `barrier_id` (0 to 15) for `number_of_threads` threads, a multiple of 32; by default for all."""
     kernel_only("barrier")
     _check(barrier_id, number_of_threads)
@@ -26,7 +26,12 @@ def barrier(*, barrier_id: Any = None, number_of_threads: Any = None, loc: Any =
 
 
 def barrier_arrive(
-    *, barrier_id: Any = None, number_of_threads: Any = None, aligned: bool = True, loc: Any = None, ip: Any = None
+    *,
+    barrier_id: object = None,
+    number_of_threads: object = None,
+    aligned: bool = True,
+    loc: Any = None,
+    ip: Any = None,
 ) -> None:
     """Arrive at a barrier of the CTA without waiting.
 
@@ -44,11 +49,11 @@ def barrier_arrive(
     nvgpu.sync.barrier_arrive(_or_zero(barrier_id), i32(number_of_threads))
 
 
-def _or_zero(value: Any) -> Any:
+def _or_zero(value: object) -> Any:
     return i32(0 if value is None else value)
 
 
-def _check(barrier_id: Any, threads: Any) -> None:
+def _check(barrier_id: object, threads: object) -> None:
     if isinstance(barrier_id, int) and not 0 <= barrier_id < BARRIERS:
         hint = f"a block has the barriers 0 to {BARRIERS - 1}"
         raise type_error(f"barrier_id is {barrier_id}", hint)

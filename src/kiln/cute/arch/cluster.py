@@ -33,39 +33,39 @@ def _triple(name: str) -> Triple:
     return _index(name, 0), _index(name, 1), _index(name, 2)
 
 
-def block_in_cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
+def block_in_cluster_idx(*, loc: object = None, ip: object = None) -> Triple:
     """Return the index of this CTA in its cluster."""
     return _triple("block_in_cluster_idx")
 
 
-def block_in_cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
+def block_in_cluster_dim(*, loc: object = None, ip: object = None) -> Triple:
     """Return the CTAs of a cluster along each axis."""
     return _triple("block_in_cluster_dim")
 
 
-def cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
+def cluster_idx(*, loc: object = None, ip: object = None) -> Triple:
     """Return the index of this cluster in the grid."""
     return _triple("cluster_idx")
 
 
-def cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
+def cluster_dim(*, loc: object = None, ip: object = None) -> Triple:
     """Return the clusters of the grid along each axis."""
     return _triple("cluster_dim")
 
 
-def block_idx_in_cluster(*, loc: Any = None, ip: Any = None) -> Int32:
+def block_idx_in_cluster(*, loc: object = None, ip: object = None) -> Int32:
     """Return the rank of this CTA in its cluster: its linear index."""
     kernel_only("block_idx_in_cluster")
     return _index("block_idx_in_cluster", 0)
 
 
-def cluster_size(*, loc: Any = None, ip: Any = None) -> Int32:
+def cluster_size(*, loc: object = None, ip: object = None) -> Int32:
     """Return the number of CTAs of a cluster."""
     kernel_only("cluster_size")
     return _index("cluster_size", 0)
 
 
-def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+def cluster_arrive(*, aligned: bool | None = None, loc: object = None, ip: object = None) -> None:
     """Arrive at the cluster's barrier; earlier writes are visible after `cluster_wait`. Needs sm_90 or later.
 
     Args:
@@ -75,7 +75,7 @@ def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = No
     nvgpu.cluster.cluster_arrive(relaxed=False, aligned=bool(aligned))
 
 
-def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: object = None, ip: object = None) -> None:
     """Arrive at the cluster's barrier without ordering memory. Needs sm_90 or later.
 
     Args:
@@ -85,13 +85,13 @@ def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: Any = None, ip: 
     nvgpu.cluster.cluster_arrive(relaxed=True, aligned=bool(aligned))
 
 
-def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
+def cluster_wait(*, loc: object = None, ip: object = None) -> None:
     """Wait until all threads of the cluster have arrived. Needs sm_90 or later."""
     kernel_only("cluster_wait")
     nvgpu.cluster.cluster_wait()
 
 
-def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Pointer:
+def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: object, *, loc: object = None, ip: object = None) -> Pointer:
     """Return a pointer into the shared memory of another CTA of the cluster. Needs sm_90 or later.
 
     A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is

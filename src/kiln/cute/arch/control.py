@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-def _registers(action: str, count: Any) -> None:
+def _registers(action: str, count: object) -> None:
     kernel_only(f"setmaxregister_{action}rease")
     least, most = SET_REGISTERS
     if not isinstance(count, int) or count % REGISTER_UNIT or not least <= count <= most:
@@ -33,7 +33,7 @@ def _registers(action: str, count: Any) -> None:
     nvgpu.control.set_max_register(count, action)
 
 
-def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+def setmaxregister_increase(reg_count: int, *, loc: object = None, ip: object = None) -> None:
     """Request more registers for each thread of the warpgroup. Needs sm_90a, or a later architecture of that kind.
 
     It waits until other warpgroups have released enough. All warps of the warpgroup execute it.
@@ -44,7 +44,7 @@ def setmaxregister_increase(reg_count: int, *, loc: Any = None, ip: Any = None) 
     _registers("inc", reg_count)
 
 
-def setmaxregister_decrease(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+def setmaxregister_decrease(reg_count: int, *, loc: object = None, ip: object = None) -> None:
     """Release registers of each thread of the warpgroup. Needs sm_90a, or a later architecture of that kind.
 
     All warps of the warpgroup execute it.
@@ -55,7 +55,7 @@ def setmaxregister_decrease(reg_count: int, *, loc: Any = None, ip: Any = None) 
     _registers("dec", reg_count)
 
 
-def warpgroup_reg_alloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+def warpgroup_reg_alloc(reg_count: int, *, loc: object = None, ip: object = None) -> None:
     """Request more registers for each thread of the warpgroup: the older name of `setmaxregister_increase`.
 
     Needs sm_90a, or a later architecture of that kind.
@@ -66,7 +66,7 @@ def warpgroup_reg_alloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> N
     _registers("inc", reg_count)
 
 
-def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) -> None:
+def warpgroup_reg_dealloc(reg_count: int, *, loc: object = None, ip: object = None) -> None:
     """Release registers of each thread of the warpgroup: the older name of `setmaxregister_decrease`.
 
     Needs sm_90a, or a later architecture of that kind.
@@ -77,13 +77,13 @@ def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) ->
     _registers("dec", reg_count)
 
 
-def griddepcontrol_wait(*, loc: Any = None, ip: Any = None) -> None:
+def griddepcontrol_wait(*, loc: object = None, ip: object = None) -> None:
     """Wait until the grids this one depends on are complete and their memory is visible. Needs sm_90 or later."""
     kernel_only("griddepcontrol_wait")
     nvgpu.control.grid_dependency("wait")
 
 
-def griddepcontrol_launch_dependents(*, loc: Any = None, ip: Any = None) -> None:
+def griddepcontrol_launch_dependents(*, loc: object = None, ip: object = None) -> None:
     """Allow the grids that depend on this one to start. Needs sm_90 or later."""
     kernel_only("griddepcontrol_launch_dependents")
     nvgpu.control.grid_dependency("launch_dependents")
@@ -94,22 +94,22 @@ def _clock(which: str, kind: Any) -> Any:
     return kind._make(nvgpu.control.clock(which))
 
 
-def clock(*, loc: Any = None, ip: Any = None) -> Int32:
+def clock(*, loc: object = None, ip: object = None) -> Int32:
     """Return a counter of cycles of this SM, 32 bits."""
     return _clock("clock", Int32)
 
 
-def clock64(*, loc: Any = None, ip: Any = None) -> Int64:
+def clock64(*, loc: object = None, ip: object = None) -> Int64:
     """Return a counter of cycles of this SM."""
     return _clock("clock64", Int64)
 
 
-def globaltimer(*, loc: Any = None, ip: Any = None) -> Int64:
+def globaltimer(*, loc: object = None, ip: object = None) -> Int64:
     """Return the time in nanoseconds, the same on all SMs."""
     return _clock("globaltimer", Int64)
 
 
-def nanosleep(sleep_time: Any, *, loc: Any = None, ip: Any = None) -> None:
+def nanosleep(sleep_time: object, *, loc: object = None, ip: object = None) -> None:
     """Suspend the thread for about `sleep_time` nanoseconds."""
     kernel_only("nanosleep")
     nvgpu.control.nanosleep(i32(sleep_time))

@@ -23,22 +23,22 @@ def _fence(what: str, kind: str) -> None:
     nvgpu.sync.fence(kind)
 
 
-def fence_acq_rel_cta(*, loc: Any = None, ip: Any = None) -> None:
+def fence_acq_rel_cta(*, loc: object = None, ip: object = None) -> None:
     """Order memory accesses among the threads of the block."""
     _fence("fence_acq_rel_cta", "acq_rel.cta")
 
 
-def fence_acq_rel_cluster(*, loc: Any = None, ip: Any = None) -> None:
+def fence_acq_rel_cluster(*, loc: object = None, ip: object = None) -> None:
     """Order memory accesses among the threads of the cluster. Needs sm_90 or later."""
     _fence("fence_acq_rel_cluster", "acq_rel.cluster")
 
 
-def fence_acq_rel_gpu(*, loc: Any = None, ip: Any = None) -> None:
+def fence_acq_rel_gpu(*, loc: object = None, ip: object = None) -> None:
     """Order memory accesses among the threads of the GPU."""
     _fence("fence_acq_rel_gpu", "acq_rel.gpu")
 
 
-def fence_acq_rel_sys(*, loc: Any = None, ip: Any = None) -> None:
+def fence_acq_rel_sys(*, loc: object = None, ip: object = None) -> None:
     """Order memory accesses among all threads of the system."""
     _fence("fence_acq_rel_sys", "acq_rel.sys")
 
@@ -46,7 +46,9 @@ def fence_acq_rel_sys(*, loc: Any = None, ip: Any = None) -> None:
 _PROXIES = ("alias", "async", "async.global", "async.shared", "global", "shared", "tensormap", "generic")
 
 
-def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc: Any = None, ip: Any = None) -> None:
+def fence_proxy(
+    kind: object, *, space: object = None, use_intrinsic: object = None, loc: Any = None, ip: Any = None
+) -> None:
     """Order accesses through the generic proxy with those through another, such as writes of threads with TMA stores.
 
     Every kind but "alias" needs sm_90 or later.
@@ -69,7 +71,7 @@ def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc:
     _fence("fence_proxy", f"proxy.{name}")
 
 
-def fence_view_async_shared(*, loc: Any = None, ip: Any = None) -> None:
+def fence_view_async_shared(*, loc: object = None, ip: object = None) -> None:
     """Make this thread's writes to shared memory visible to asynchronous copies and MMAs issued later.
 
     Needs sm_90 or later.
@@ -77,6 +79,6 @@ def fence_view_async_shared(*, loc: Any = None, ip: Any = None) -> None:
     _fence("fence_view_async_shared", "proxy.async.shared::cta")
 
 
-def mbarrier_init_fence(*, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_init_fence(*, loc: object = None, ip: object = None) -> None:
     """Make initialised mbarriers visible to the cluster and to asynchronous copies. Needs sm_90 or later."""
     _fence("mbarrier_init_fence", "mbarrier_init.release.cluster")

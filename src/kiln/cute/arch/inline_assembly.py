@@ -28,9 +28,9 @@ def inline_ptx(
     write_only_types: Any = None,
     read_only_args: Any = None,
     read_write_args: Any = None,
-    predicate: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    predicate: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Emit PTX, and return what it wrote, if anything: a number, or a tuple of them.
 

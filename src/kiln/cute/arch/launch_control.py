@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...base_dsl.typing import Int32
 from ..deferred_dialects import nvgpu
 from ..tensor.vector_access import extract
@@ -13,7 +11,7 @@ __all__ = ["clc_response", "issue_clc_query"]
 
 
 def issue_clc_query(
-    mbar_ptr: Any, clc_response_ptr: Any, multicast: bool = True, loc: Any = None, ip: Any = None
+    mbar_ptr: object, clc_response_ptr: object, multicast: bool = True, loc: object = None, ip: object = None
 ) -> None:
     """Request that a cluster which has not started be canceled, to take over its tile. Needs sm_100 or later.
 
@@ -31,7 +29,7 @@ def issue_clc_query(
     )
 
 
-def clc_response(result_addr: Any, loc: Any = None, ip: Any = None) -> tuple[Int32, Int32, Int32, Int32]:
+def clc_response(result_addr: object, loc: object = None, ip: object = None) -> tuple[Int32, Int32, Int32, Int32]:
     """Return the x, y and z of the first CTA of the canceled cluster, and 1; the last is 0 if none was canceled.
 
     Needs sm_100 or later.

@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
         return builder
 
     @functools.wraps(builder)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> Any:
         result = builder(*map(_value, args), **{key: _value(value) for key, value in kwargs.items()})
         typed = any(isinstance(x, Numeric) for x in (*args, *kwargs.values()))
         return NumericMeta.from_mlir_type(result.type)._make(result) if typed else result
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
     return function
 
 
-def _value(x: Any) -> Any:
+def _value(x: object) -> Any:
     return x.ir_value() if isinstance(x, Numeric) else x
 
 

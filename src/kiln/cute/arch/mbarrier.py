@@ -22,13 +22,13 @@ __all__ = [
 ]
 
 
-def _scope(scope: Any, remote: bool) -> str:
+def _scope(scope: object, remote: bool) -> str:
     if scope is None:
         return "cluster" if remote else "cta"
     return choice("scope", scope, ("cta", "cluster"))
 
 
-def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_init(mbar_ptr: object, cnt: object, *, loc: object = None, ip: object = None) -> None:
     """Initialise an mbarrier. One thread does; `mbarrier_init_fence` and a barrier make it visible to the others.
 
     Args:
@@ -39,7 +39,9 @@ def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -
     nvgpu.mbarrier.mbarrier_init(pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt))
 
 
-def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxed: bool, scope: Any) -> None:
+def _arrive(
+    what: str, mbar_ptr: object, count: object, bytes_: object, peer: object, relaxed: bool, scope: object
+) -> None:
     kernel_only(what)
     operands = (pointer(mbar_ptr, what, "smem"), i32(count), i32(bytes_), i32(-1 if peer is None else peer))
     order = "relaxed" if relaxed else "release"
@@ -47,14 +49,14 @@ def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxe
 
 
 def mbarrier_arrive(
-    mbar_ptr: Any,
-    peer_cta_rank_in_cluster: Any = None,
-    arrive_count: Any = 1,
+    mbar_ptr: object,
+    peer_cta_rank_in_cluster: object = None,
+    arrive_count: object = 1,
     *,
     relaxed: bool = False,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Arrive at an mbarrier of this CTA, or of another CTA of the cluster.
 
@@ -69,14 +71,14 @@ def mbarrier_arrive(
 
 
 def mbarrier_arrive_and_expect_tx(
-    mbar_ptr: Any,
-    bytes: Any,
-    peer_cta_rank_in_cluster: Any = None,
+    mbar_ptr: object,
+    bytes: object,
+    peer_cta_rank_in_cluster: object = None,
     relaxed: bool = False,
-    scope: Any = None,
+    scope: object = None,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Add to the bytes that a phase of an mbarrier expects, and arrive: the usual call before TMA loads.
 
@@ -93,13 +95,13 @@ def mbarrier_arrive_and_expect_tx(
 
 
 def mbarrier_expect_tx(
-    mbar_ptr: Any,
-    bytes: Any,
-    peer_cta_rank_in_cluster: Any = None,
+    mbar_ptr: object,
+    bytes: object,
+    peer_cta_rank_in_cluster: object = None,
     *,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Add to the bytes that a phase of an mbarrier expects, without arriving. Needs sm_90 or later.
 
@@ -115,7 +117,7 @@ def mbarrier_expect_tx(
     nvgpu.mbarrier.mbarrier_expect_tx(*operands, _scope(scope, peer_cta_rank_in_cluster is not None))
 
 
-def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_wait(mbar_ptr: object, phase: object, *, loc: object = None, ip: object = None) -> None:
     """Wait until a phase of an mbarrier is complete.
 
     Args:
@@ -126,7 +128,7 @@ def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None)
     nvgpu.mbarrier.mbarrier_wait(pointer(mbar_ptr, "mbarrier_wait", "smem"), i32(phase))
 
 
-def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+def mbarrier_try_wait(mbar_ptr: object, phase: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether a phase of an mbarrier is complete; it may wait a while for it.
 
     Args:
@@ -138,7 +140,7 @@ def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = N
     return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where, i32(phase)))
 
 
-def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+def mbarrier_test_wait(mbar_ptr: object, phase: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return at once whether a phase of an mbarrier is complete.
 
     Args:
@@ -150,7 +152,9 @@ def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = 
     return Boolean._make(nvgpu.mbarrier.mbarrier_test_wait(where, i32(phase)))
 
 
-def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+def mbarrier_conditional_try_wait(
+    cond: object, mbar_ptr: object, phase: object, *, loc: Any = None, ip: Any = None
+) -> Boolean:
     """Return `mbarrier_try_wait` where a condition holds, else true at once.
 
     Args:
@@ -169,7 +173,7 @@ def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: 
     return Boolean._make(branch.result)
 
 
-def cp_async_mbarrier_arrive_noinc(mbar_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
+def cp_async_mbarrier_arrive_noinc(mbar_ptr: object, *, loc: object = None, ip: object = None) -> None:
     """Arrive at an mbarrier when this thread's `cp.async` copies so far are complete. Needs sm_80 or later.
 
     Args:

@@ -22,7 +22,7 @@ class DialectAutoConvertProxy:
         if not callable(attribute):
             return attribute
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             return attribute(*map(_as_value, args), **{key: _as_value(value) for key, value in kwargs.items()})
 
         return call
@@ -34,12 +34,12 @@ def _as_value(x: Any) -> Any:
     return x.ir_value() if hasattr(x, "ir_value") else x
 
 
-def bitcast(src: Any, res_elem_type: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def bitcast(src: object, res_elem_type: object, *, loc: object = None, ip: object = None) -> Any:
     """Return the bits of a value as another type of the same width."""
     value = src.ir_value() if isinstance(src, Numeric) else src
     return tracing.emit_value("arith.bitcast", res_elem_type, (value,))
 
 
-def rcp(a: Any, *, approx: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None) -> Float32:
+def rcp(a: object, *, approx: bool = False, ftz: bool = False, loc: object = None, ip: object = None) -> Float32:
     """Return 1 / a: by the hardware's approximation, or rounded to nearest."""
     return rcp_approx(a) if approx else 1.0 / Float32(a)

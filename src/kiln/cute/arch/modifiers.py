@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .values import choice
 
 ORDERS = ("relaxed", "acquire", "release", "acq_rel")
@@ -17,7 +15,7 @@ _EVICTIONS = {
 }
 
 
-def access_modifiers(sem: Any, scope: Any, cop: Any, eviction: Any, prefetch: Any = None) -> str:
+def access_modifiers(sem: object, scope: object, cop: object, eviction: object, prefetch: object = None) -> str:
     """Return the modifiers, joined by dots, of a memory order, its scope, a cache operator and hints, each or None."""
     parts: list[str] = []
     if sem is not None:

@@ -26,17 +26,21 @@ _CTA_GROUPS = {"CTA_1": 1, "CTA_2": 2}
 _OLDER_NAMES = {"CpAsyncBulkTensorLoadMode": "TMALoadMode"}
 
 
-def fmax(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
+def fmax(
+    *operands: object, c: object = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: object
+) -> ir.Value:
     """Return the largest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmax, operands, c, nan, abs)
 
 
-def fmin(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
+def fmin(
+    *operands: object, c: object = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: object
+) -> ir.Value:
     """Return the smallest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmin, operands, c, nan, abs)
 
 
-def _extreme(choose: Any, operands: tuple[Any, ...], c: Any, nan: bool, abs_: bool) -> ir.Value:
+def _extreme(choose: Any, operands: tuple[object, ...], c: object, nan: bool, abs_: bool) -> ir.Value:
     values = [Float32(_number(x)) for x in (*operands, c) if x is not None and not isinstance(x, ir.Type)]
     extreme = values[0]
     for value in values[1:]:
@@ -49,16 +53,16 @@ def _number(x: Any) -> Any:
 
 
 def atomicrmw(
-    res: Any = None,
-    op: Any = None,
+    res: object = None,
+    op: object = None,
     ptr: Any = None,
-    a: Any = None,
+    a: object = None,
     *,
-    b: Any = None,
-    mem_order: Any = None,
-    syncscope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    b: object = None,
+    mem_order: object = None,
+    syncscope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> ir.Value:
     """Update the element at a pointer (`!llvm.ptr` or one of the language) atomically, and return its old value.
 
@@ -84,7 +88,7 @@ def atomicrmw(
 
 
 def mbarrier_try_wait_parity_timelimit(
-    addr: Any, phase_parity: Any, ticks: Any, *, loc: Any = None, ip: Any = None
+    addr: object, phase_parity: object, ticks: object, *, loc: object = None, ip: object = None
 ) -> ir.Value:
     """Return whether the phase of a parity is complete, an i1; may wait for it, for `ticks` nanoseconds at most."""
     kernel_only("mbarrier_try_wait_parity_timelimit")
@@ -93,7 +97,7 @@ def mbarrier_try_wait_parity_timelimit(
     return nvgpu.mbarrier.mbarrier_try_wait(where, phase, limit)
 
 
-def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, ip: Any = None) -> ir.Value:
+def elect_sync(*, membermask: object = None, results: object = None, loc: object = None, ip: object = None) -> ir.Value:
     """Return whether this thread of the warp was elected, an i1. All threads of the warp execute it together."""
     kernel_only("elect_sync")
     if membermask is not None:
@@ -102,21 +106,21 @@ def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, 
 
 
 def CpAsyncBulkTensorGlobalToSharedClusterOp(
-    dstMem: Any,
-    tmaDescriptor: Any,
+    dstMem: object,
+    tmaDescriptor: object,
     coordinates: Any,
-    mbar: Any,
+    mbar: object,
     im2colOffsets: Any = (),
     *,
-    multicastMask: Any = None,
-    l2CacheHint: Any = None,
-    mode: Any = None,
-    loadMode: Any = None,
-    isCTAOnly: Any = None,
-    group: Any = None,
-    predicate: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    multicastMask: object = None,
+    l2CacheHint: object = None,
+    mode: object = None,
+    loadMode: object = None,
+    isCTAOnly: object = None,
+    group: object = None,
+    predicate: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without
     one, in each.

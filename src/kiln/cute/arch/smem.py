@@ -15,7 +15,7 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 
 
 def alloc_smem(
-    element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
+    element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: object = None, ip: object = None
 ) -> Pointer:
     """Return a pointer to new static shared memory for `size_in_elems` elements of `element_type`.
 
@@ -35,7 +35,7 @@ def alloc_smem(
     return Pointer(address, element_type, AddressSpace.smem, alignment)
 
 
-def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Pointer:
+def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: object = None, ip: object = None) -> Pointer:
     """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's allocations.
 
     `element_type` is what it points to; `alignment` is in bytes, 1024 unless given.
@@ -46,7 +46,7 @@ def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = 
     return Pointer(address, element_type, AddressSpace.smem, alignment)
 
 
-def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:
+def dynamic_smem_size(*, loc: object = None, ip: object = None) -> Int32:
     """Return the bytes of shared memory of the CTA; in a kernel with `get_dyn_smem`, of that memory alone."""
     kernel_only("dynamic_smem_size")
     return Int32._make(nvgpu.control.dynamic_smem_size(), nonneg=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Uint32
 from ...hardware import architectures
@@ -25,7 +23,7 @@ __all__ = [
 _LEAST_COLUMNS = 32
 
 
-def _columns(arch: Any, what: str) -> int:
+def _columns(arch: object, what: str) -> int:
     generation = architectures.generation_of(str(arch))
     if not generation.tmem_columns:
         raise type_error(f"{what} has no tensor memory for the architecture {arch!r}", "sm_100, sm_103 or sm_110")
@@ -51,7 +49,7 @@ def get_min_tmem_alloc_cols(compute_capability: str) -> int:
     return _LEAST_COLUMNS
 
 
-def check_columns(num_columns: Any, what: str, arch: Any = "sm_100") -> None:
+def check_columns(num_columns: object, what: str, arch: object = "sm_100") -> None:
     """Raise an error for a number of columns that cannot be allocated, if it is known."""
     most = _columns(arch, what)
     if not isinstance(num_columns, int):
@@ -62,18 +60,18 @@ def check_columns(num_columns: Any, what: str, arch: Any = "sm_100") -> None:
         )
 
 
-def _group(is_two_cta: Any) -> int:
+def _group(is_two_cta: object) -> int:
     return 2 if is_two_cta else 1
 
 
 def alloc_tmem(
-    num_columns: Any,
-    smem_ptr_to_write_address: Any,
+    num_columns: object,
+    smem_ptr_to_write_address: object,
     is_two_cta: bool | None = None,
     *,
     arch: str = "sm_100",
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Allocate columns of tensor memory, and write their address to shared memory. Needs sm_100a, sm_103a or sm_110a.
 
@@ -92,7 +90,7 @@ def alloc_tmem(
 
 
 def retrieve_tmem_ptr(
-    element_type: Any, alignment: int, ptr_to_buffer_holding_addr: Any, *, loc: Any = None, ip: Any = None
+    element_type: object, alignment: int, ptr_to_buffer_holding_addr: object, *, loc: object = None, ip: object = None
 ) -> Pointer:
     """Return the pointer to tensor memory whose address `alloc_tmem` wrote to shared memory.
 
@@ -111,7 +109,7 @@ def retrieve_tmem_ptr(
     return pointer_from_address(address, element_type, AddressSpace.tmem, alignment)
 
 
-def relinquish_tmem_alloc_permit(is_two_cta: bool | None = None, *, loc: Any = None, ip: Any = None) -> None:
+def relinquish_tmem_alloc_permit(is_two_cta: bool | None = None, *, loc: object = None, ip: object = None) -> None:
     """Give up the right to allocate tensor memory, so that other CTAs of the SM can. One warp executes it.
 
     Needs sm_100a, sm_103a or sm_110a.
@@ -124,13 +122,13 @@ def relinquish_tmem_alloc_permit(is_two_cta: bool | None = None, *, loc: Any = N
 
 
 def dealloc_tmem(
-    tmem_ptr: Any,
-    num_columns: Any,
+    tmem_ptr: object,
+    num_columns: object,
     is_two_cta: bool | None = None,
     *,
     arch: str = "sm_100",
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Free the columns that one `alloc_tmem` allocated. One warp executes it, after all loads and MMAs are complete.
 
@@ -150,12 +148,12 @@ def dealloc_tmem(
     nvgpu.tcgen05.tcgen05_dealloc(address.ir_value(), i32(num_columns), cta_group=_group(is_two_cta))
 
 
-def _wait(what: str, kind: Any) -> None:
+def _wait(what: str, kind: object) -> None:
     kernel_only(what)
     nvgpu.tcgen05.tcgen05_wait(kind={"load": "ld", "store": "st"}[choice("kind", kind, ("load", "store"))])
 
 
-def fence_view_async_tmem_load(*, kind: Any = "load", loc: Any = None, ip: Any = None) -> None:
+def fence_view_async_tmem_load(*, kind: object = "load", loc: object = None, ip: object = None) -> None:
     """Wait until the loads of tensor memory that the warp issued are complete (`tcgen05.wait::ld`).
 
     Needs sm_100a, sm_103a or sm_110a.
@@ -166,7 +164,7 @@ def fence_view_async_tmem_load(*, kind: Any = "load", loc: Any = None, ip: Any =
     _wait("fence_view_async_tmem_load", kind)
 
 
-def fence_view_async_tmem_store(*, kind: Any = "store", loc: Any = None, ip: Any = None) -> None:
+def fence_view_async_tmem_store(*, kind: object = "store", loc: object = None, ip: object = None) -> None:
     """Wait until the stores to tensor memory that the warp issued are complete (`tcgen05.wait::st`).
 
     Needs sm_100a, sm_103a or sm_110a.

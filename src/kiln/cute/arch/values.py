@@ -26,19 +26,19 @@ def kernel_only(what: str) -> None:
         )
 
 
-def i32(value: Any) -> ir.Value:
+def i32(value: object) -> ir.Value:
     """Return a Python or dynamic integer as an i32; unsigned words keep their bits."""
     if isinstance(value, int) and not isinstance(value, bool):
         return tracing.constant(Int32.mlir_type, value)
     return Int32(value).ir_value()
 
 
-def i1(value: Any) -> ir.Value:
+def i1(value: object) -> ir.Value:
     """Return a truth value."""
     return Boolean(value).ir_value()
 
 
-def f32(value: Any) -> ir.Value:
+def f32(value: object) -> ir.Value:
     """Return a Float32."""
     return Float32(value).ir_value()
 
@@ -65,7 +65,7 @@ def number(value: Any, like: Any = None) -> Numeric:
     return kind(value)
 
 
-def choice(what: str, value: Any, choices: tuple[str, ...]) -> str:
+def choice(what: str, value: object, choices: tuple[str, ...]) -> str:
     """Return one of the `choices` names; members of enumerations count by theirs."""
     name = getattr(value, "value", None) if not isinstance(value, str) else value
     name = name if isinstance(name, str) else getattr(value, "name", str(value))

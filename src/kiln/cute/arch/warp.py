@@ -47,7 +47,7 @@ class ShflKind(enum.Enum):
     bfly = "bfly"
 
 
-def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None:
+def sync_warp(mask: object = FULL_MASK, *, loc: object = None, ip: object = None) -> None:
     """Wait for the threads of the warp whose bits are set in `mask`."""
     kernel_only("sync_warp")
     nvgpu.sync.sync_warp(i32(mask))
@@ -55,13 +55,13 @@ def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None
 
 def shuffle_sync_op(
     value: V,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
-    kind: Any = ShflKind.idx,
+    offset: object,
+    mask: object = FULL_MASK,
+    mask_and_clamp: object = 31,
+    kind: object = ShflKind.idx,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the value that another lane of the warp holds.
 
@@ -82,7 +82,7 @@ def shuffle_sync_op(
     return type(typed)._make(_shuffle_word(typed.ir_value(), rest, name))
 
 
-def _shuffle_vector(vector: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
+def _shuffle_vector(vector: ir.Value, rest: tuple[object, ...], kind: str) -> ir.Value:
     element = vector.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
     parts: list[ir.Value] = []
     for n in range(vector.type.shape[0]):  # pyright: ignore[reportAttributeAccessIssue]
@@ -119,13 +119,13 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
 
 def shuffle_sync(
     value: V,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
+    offset: object,
+    mask: object = FULL_MASK,
+    mask_and_clamp: object = 31,
     *,
-    kind: Any = ShflKind.idx,
-    loc: Any = None,
-    ip: Any = None,
+    kind: object = ShflKind.idx,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the value that lane `offset` of the warp holds.
 
@@ -141,13 +141,13 @@ def shuffle_sync(
 
 def shuffle_sync_up(
     value: V,
-    offset: Any,
-    mask: Any = FULL_MASK,
+    offset: object,
+    mask: object = FULL_MASK,
     *,
-    mask_and_clamp: Any = 0,
-    kind: Any = ShflKind.up,
-    loc: Any = None,
-    ip: Any = None,
+    mask_and_clamp: object = 0,
+    kind: object = ShflKind.up,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the value that the lane `offset` below holds; the lowest lanes keep their own.
 
@@ -163,13 +163,13 @@ def shuffle_sync_up(
 
 def shuffle_sync_down(
     value: V,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
+    offset: object,
+    mask: object = FULL_MASK,
+    mask_and_clamp: object = 31,
     *,
-    kind: Any = ShflKind.down,
-    loc: Any = None,
-    ip: Any = None,
+    kind: object = ShflKind.down,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the value that the lane `offset` above holds; the highest lanes keep their own.
 
@@ -185,13 +185,13 @@ def shuffle_sync_down(
 
 def shuffle_sync_bfly(
     value: V,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
+    offset: object,
+    mask: object = FULL_MASK,
+    mask_and_clamp: object = 31,
     *,
-    kind: Any = ShflKind.bfly,
-    loc: Any = None,
-    ip: Any = None,
+    kind: object = ShflKind.bfly,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the value of the lane whose number is this lane's XOR `offset`.
 
@@ -206,7 +206,7 @@ def shuffle_sync_bfly(
 
 
 def warp_reduction(
-    val: V, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
+    val: V, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: object = None, ip: object = None
 ) -> V:
     """Return the values of groups of neighbouring lanes combined, in every lane of the group.
 
@@ -259,13 +259,13 @@ _REDUX = ("fmax", "fmin", "max", "min", "umax", "umin", "add", "xor", "or", "and
 
 def warp_redux_sync(
     value: V,
-    kind: Any,
-    mask_and_clamp: Any = FULL_MASK,
+    kind: object,
+    mask_and_clamp: object = FULL_MASK,
     *,
     abs: bool | None = None,
     nan: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Combine a 32-bit number of the lanes of a warp in one instruction, and return the result in all of them.
 
@@ -293,7 +293,7 @@ def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
     return result._make(nvgpu.warp.vote(kind, i1(pred), i32(mask)))
 
 
-def vote_all_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
+def vote_all_sync(pred: object, mask: object = FULL_MASK, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether the predicates of all lanes hold.
 
     Args:
@@ -303,7 +303,7 @@ def vote_all_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any 
     return _vote("vote_all_sync", "all", pred, mask, Boolean)
 
 
-def vote_any_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
+def vote_any_sync(pred: object, mask: object = FULL_MASK, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether the predicate of any lane holds.
 
     Args:
@@ -313,7 +313,7 @@ def vote_any_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any 
     return _vote("vote_any_sync", "any", pred, mask, Boolean)
 
 
-def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
+def vote_uni_sync(pred: object, mask: object = FULL_MASK, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether the predicates of the lanes agree.
 
     Args:
@@ -323,7 +323,7 @@ def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any 
     return _vote("vote_uni_sync", "uni", pred, mask, Boolean)
 
 
-def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Int32:
+def vote_ballot_sync(pred: object, mask: object = FULL_MASK, *, loc: object = None, ip: object = None) -> Int32:
     """Return a word with the bit of each lane whose predicate holds.
 
     Args:
@@ -359,7 +359,7 @@ class IfOpRegion:
         self._point = ir.InsertionPoint(branch.regions[0].blocks.append())
         self._point.__enter__()
 
-    def __exit__(self, *failure: Any) -> None:
+    def __exit__(self, *failure: object) -> None:
         if self._point is None:
             return
         if failure[0] is None:
@@ -368,12 +368,12 @@ class IfOpRegion:
         _chosen.discard(tracing.require("elect_one()").function)
 
 
-def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
+def elect_one(*, loc: object = None, ip: object = None) -> IfOpRegion:
     """Return a region that exactly one of the threads of a warp that get there executes: `with elect_one(): ...`."""
     return IfOpRegion()
 
 
-def make_warp_uniform(value: Any, *, loc: Any = None, ip: Any = None) -> Int32:
+def make_warp_uniform(value: object, *, loc: object = None, ip: object = None) -> Int32:
     """Return `value` with the promise that it is the same in all lanes of the warp, so that branches on it are
     uniform.
     """

@@ -92,7 +92,7 @@ def modifiers_of(
     return ".".join([*load, *hints]), ".".join([*store, *hints])
 
 
-def l2_modifier(priority: Any) -> str:
+def l2_modifier(priority: object) -> str:
     """Return PTX's modifier for an eviction priority in the L2 cache."""
     if not isinstance(priority, CacheEvictionPriority) or priority is CacheEvictionPriority.NO_ALLOCATE:
         names = ", ".join(member.name for member in CacheEvictionPriority if member.name != "NO_ALLOCATE")

@@ -84,7 +84,7 @@ class Trait:
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return []
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         return self
 
     def __kiln_static_key__(self) -> Any:
@@ -147,23 +147,23 @@ class Atom:
         copied._trait = trait
         return copied
 
-    def set(self, modifier: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def set(self, modifier: object, value: object, *, loc: object = None, ip: object = None) -> None:
         """Set a field of the atom that is known only at run time."""
         name = getattr(modifier, "name", modifier)
         self._trait = self._trait.with_fields(**{str(name).lower(): value})
 
-    def get(self, field: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def get(self, field: object, *, loc: object = None, ip: object = None) -> Any:
         """Return a field of the atom."""
         return getattr(self._trait, str(getattr(field, "name", field)).lower())
 
-    def with_(self, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
+    def with_(self, *, loc: object = None, ip: object = None, **kwargs: object) -> Any:
         """Return the atom with fields set."""
         return self._with_trait(self._trait.with_fields(**kwargs))
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return self._trait.__extract_mlir_values__()
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         return self._with_trait(self._trait.__new_from_mlir_values__(values)) if values else self
 
     def __kiln_static_key__(self) -> Any:
@@ -226,7 +226,7 @@ def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
 class TiledCopy(CopyAtom):
     """An atom repeated over a tile: `layout_tv_tiled` maps (thread, value) to the index in a tile `tiler_mn`."""
 
-    def __init__(self, op: Any, trait: Any, layout_tv: Layout, tiler_mn: Any) -> None:
+    def __init__(self, op: object, trait: object, layout_tv: Layout, tiler_mn: Any) -> None:
         super().__init__(op, trait)
         self._layout_tv = layout_tv
         self._tiler_mn = tiler_mn
@@ -274,11 +274,11 @@ class TiledCopy(CopyAtom):
                 "take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
             )
 
-    def get_slice(self, thr_idx: Any) -> ThrCopy:
+    def get_slice(self, thr_idx: object) -> ThrCopy:
         """Return the part of one thread."""
         return ThrCopy(self, thr_idx)
 
-    def retile(self, src: T, *, loc: Any = None, ip: Any = None) -> T:
+    def retile(self, src: T, *, loc: object = None, ip: object = None) -> T:
         """Return a thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
         self.require_whole_calls()
         layout = src._layout if isinstance(src, TracedTensor) else src
@@ -310,7 +310,7 @@ class TiledCopy(CopyAtom):
 class ThreadSlice(Atom):
     """A mixin for one thread's part of a tiled atom, before its class; the index of the thread may be dynamic."""
 
-    def __init__(self, tiled: Any, thr_idx: Any) -> None:
+    def __init__(self, tiled: object, thr_idx: Any) -> None:
         self.__dict__.update(tiled.__dict__)
         self._thr_idx = thr_idx
 
@@ -323,7 +323,7 @@ class ThreadSlice(Atom):
         index = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
         return [*index, *super().__extract_mlir_values__()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         if not isinstance(self._thr_idx, Integer):
             return super().__new_from_mlir_values__(values)
         copy = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
@@ -334,15 +334,15 @@ class ThreadSlice(Atom):
 class ThrCopy(ThreadSlice, TiledCopy):
     """The part of a tiled copy that one thread does."""
 
-    def partition_S(self, src: T, *, loc: Any = None, ip: Any = None) -> T:
+    def partition_S(self, src: T, *, loc: object = None, ip: object = None) -> T:
         """Return the thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
         return self._partition(src, self.layout_src_tv)
 
-    def partition_D(self, dst: T, *, loc: Any = None, ip: Any = None) -> T:
+    def partition_D(self, dst: T, *, loc: object = None, ip: object = None) -> T:
         """Return the thread's part of a destination tile."""
         return self._partition(dst, self.layout_dst_tv)
 
-    def _partition(self, tensor: Any, own: Layout) -> Any:
+    def _partition(self, tensor: object, own: Layout) -> Any:
         if not isinstance(tensor, TracedTensor):
             raise type_error(f"partition_S and partition_D take a tensor, got {type(tensor).__name__}")
         modes = rank(tensor)
@@ -370,21 +370,23 @@ def _compose_each(tile: Layout, layout: Layout) -> Layout:
     return composition(tile, layout)
 
 
-def tile_of_layouts(tiler: Any) -> Any:
+def tile_of_layouts(tiler: object) -> Any:
     """Return a tiler whose extents are layouts; None and layouts stay as they are."""
     if isinstance(tiler, tuple):
         return tuple(tile_of_layouts(t) for t in tiler)
     return tiler if tiler is None or isinstance(tiler, Layout) else make_layout(tiler)
 
 
-def _tile_shape(tiler: Any) -> Any:
+def _tile_shape(tiler: object) -> Any:
     """Return the extents of a tile."""
     if isinstance(tiler, Layout):
         return (product(tiler.shape),)
     return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
 
 
-def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:
+def make_copy_atom(
+    op: object, copy_internal_type: object, *, loc: Any = None, ip: Any = None, **kwargs: object
+) -> CopyAtom:
     """Return a copy atom: an instruction that copies, for elements of a type.
 
     Args:
@@ -405,7 +407,7 @@ def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any
 
 
 @functools.lru_cache(maxsize=256)
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
 
 
@@ -430,7 +432,9 @@ def accepted_keywords(
     return {keyword: value for keyword, value in keywords.items() if keyword in parameters}
 
 
-def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tiled_copy(
+    atom: CopyAtom, layout_tv: Layout, tiler_mn: object, *, loc: Any = None, ip: Any = None
+) -> TiledCopy:
     """Return a copy by many threads, from an atom and a (thread, value) layout.
 
     Args:
@@ -461,7 +465,7 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
 
 
 def make_tiled_copy_tv(
-    atom: CopyAtom, thr_layout: Layout, val_layout: Layout, *, loc: Any = None, ip: Any = None
+    atom: CopyAtom, thr_layout: Layout, val_layout: Layout, *, loc: object = None, ip: object = None
 ) -> TiledCopy:
     """Return a copy by many threads, each with a small tile of values: the usual way to tile a copy.
 
@@ -474,7 +478,7 @@ def make_tiled_copy_tv(
     return make_tiled_copy(atom, layout_tv, tiler_mn)
 
 
-def _tiled_copy(tiled: Any, name: str) -> None:
+def _tiled_copy(tiled: object, name: str) -> None:
     if not isinstance(tiled, TiledCopy):
         raise type_error(
             f"{name} takes a tiled copy, got {type(tiled).__name__}",
@@ -482,7 +486,7 @@ def _tiled_copy(tiled: Any, name: str) -> None:
         )
 
 
-def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return a tiled copy in which each thread has the values that another tiled copy reads.
 
     Args:
@@ -493,7 +497,7 @@ def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None,
     return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy._tiler_mn)
 
 
-def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return a tiled copy in which each thread has the values that another tiled copy writes.
 
     Args:
@@ -514,7 +518,7 @@ def _over_operand(atom: CopyAtom, mma: Any, operand: str) -> TiledCopy:
     return make_tiled_copy(atom, getattr(mma, f"tv_layout_{operand}_tiled"), tiler)
 
 
-def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tiled_copy_A(atom: CopyAtom, tiled_mma: object, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return a tiled copy of operand A for a tiled MMA: each thread gets the values that it multiplies.
 
     Args:
@@ -524,7 +528,7 @@ def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: An
     return _over_operand(atom, tiled_mma, "A")
 
 
-def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tiled_copy_B(atom: CopyAtom, tiled_mma: object, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return a tiled copy of operand B for a tiled MMA: each thread gets the values that it multiplies.
 
     Args:
@@ -534,7 +538,7 @@ def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: An
     return _over_operand(atom, tiled_mma, "B")
 
 
-def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tiled_copy_C(atom: CopyAtom, tiled_mma: object, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return a tiled copy of the accumulator of a tiled MMA: each thread has the values that it accumulates.
 
     Args:
@@ -544,7 +548,7 @@ def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: An
     return _over_operand(atom, tiled_mma, "C")
 
 
-def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return the smallest tiled copy of an atom that holds the accumulators of a tiled MMA in whole calls.
 
     Args:
@@ -560,7 +564,7 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any
 
 
 def make_cotiled_copy(
-    atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout, *, loc: Any = None, ip: Any = None
+    atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout, *, loc: object = None, ip: object = None
 ) -> TiledCopy:
     """Return a tiled copy whose (thread, value) layout maps to offsets of the data, not to its coordinates.
 
@@ -573,7 +577,7 @@ def make_cotiled_copy(
     return _covering(atom, coords, product_each(wrap(data_layout.shape)))
 
 
-def _covering(atom: CopyAtom, layout_tv: Layout, extents: tuple[Any, ...]) -> TiledCopy:
+def _covering(atom: CopyAtom, layout_tv: Layout, extents: tuple[object, ...]) -> TiledCopy:
     """Return the tiled copy over the smallest tile with the values of `layout_tv`, which maps into `extents`."""
     modes = range(len(extents))
     tiler = tuple(

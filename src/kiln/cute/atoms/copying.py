@@ -25,14 +25,14 @@ _LINE = 128
 """The bytes that a prefetch brings."""
 
 
-def _memory(x: Any, what: str) -> TracedTensor:
+def _memory(x: object, what: str) -> TracedTensor:
     if not isinstance(x, TracedTensor):
         raise type_error(f"the {what} of a copy is a tensor in memory, got {type(x).__name__}")
     x._memory("a copy", f"its {what}")
     return x
 
 
-def _check(src: Any, dst: Any) -> tuple[TracedTensor, TracedTensor]:
+def _check(src: object, dst: object) -> tuple[TracedTensor, TracedTensor]:
     src = _memory(src, "source")
     dst = _memory(dst, "destination")
     if src.element_type is not dst.element_type:
@@ -50,7 +50,7 @@ def _check(src: Any, dst: Any) -> tuple[TracedTensor, TracedTensor]:
     return src, dst
 
 
-def guarded(condition: Any, body: Callable[[], None]) -> None:
+def guarded(condition: object, body: Callable[[], None]) -> None:
     """Emit `body` under a condition: a Boolean, static or dynamic."""
     if isinstance(condition, bool):
         if condition:
@@ -62,7 +62,7 @@ def guarded(condition: Any, body: Callable[[], None]) -> None:
         tracing.emit("scf.yield")
 
 
-def looped(count: Any, body: Callable[[Any], None]) -> None:
+def looped(count: object, body: Callable[[Any], None]) -> None:
     """Emit `body(i)` for i from 0 up to a dynamic count."""
     kind = type(count) if isinstance(count, Integer) else Int32
     bounds = [kind(0).ir_value(), kind(count).ir_value(), kind(1).ir_value()]
@@ -73,7 +73,9 @@ def looped(count: Any, body: Callable[[Any], None]) -> None:
         tracing.emit("scf.yield")
 
 
-def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers: tuple[str, str] = ("", "")) -> int:
+def transfer(
+    src: object, dst: object, pred: object, values: int, widest: int, modifiers: tuple[str, str] = ("", "")
+) -> int:
     """Copy all elements in parts of `values`, each under its predicate, if there are any.
 
     `modifiers` are those of loads and of stores. Returns the number of elements of the narrowest access to memory.
@@ -114,7 +116,7 @@ def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], N
     return check
 
 
-def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> list[tuple[Any, list[int]]]:
+def predicates(pred: object, count: int, values: int, *tensors: TracedTensor) -> list[tuple[Any, list[int]]]:
     """Return each predicate with the calls that it guards, of an atom with `values` of the `count` values.
 
     There is one predicate for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other
@@ -147,7 +149,7 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
     return [(pointer.element(key[1] if isinstance(key, tuple) else key), parts) for key, parts in groups.items()]
 
 
-def _covers(predicates: Any, calls: int, shape: Any) -> bool:
+def _covers(predicates: Any, calls: int, shape: object) -> bool:
     """Return whether there is one predicate for each of the modes after mode 0, or after the first part of mode 0."""
     first, *rest = wrap(shape)
     others = product(tuple(rest)) if rest else 1
@@ -160,7 +162,7 @@ def _covers(predicates: Any, calls: int, shape: Any) -> bool:
     )
 
 
-def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: Any, values: int) -> None:
+def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: object, values: int) -> None:
     """Copy with a loop over the elements, for dynamic shapes."""
     if pred is not None and values != 1:
         raise type_error(
@@ -187,12 +189,12 @@ def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: An
     looped(count, body)
 
 
-def basic_copy(src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
+def basic_copy(src: object, dst: object, *, loc: object = None, ip: object = None) -> None:
     """Copy `src` to `dst`, two tensors with as many elements, one element at a time."""
     transfer(src, dst, None, 1, 0)
 
 
-def basic_copy_if(pred: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
+def basic_copy_if(pred: object, src: object, dst: object, *, loc: object = None, ip: object = None) -> None:
     """Copy the elements of `src` to `dst` whose predicate holds.
 
     Args:
@@ -220,15 +222,15 @@ def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any
 
 @tracing.at_one_location
 def copy(
-    atom: Any,
-    src: Any,
-    dst: Any,
+    atom: object,
+    src: object,
+    dst: object,
     *,
-    pred: Any = None,
+    pred: object = None,
     unroll_factor: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
-    **kwargs: Any,
+    loc: object = None,
+    ip: object = None,
+    **kwargs: object,
 ) -> None:
     """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
 
@@ -254,7 +256,7 @@ def copy(
 
 
 def copy_atom_call(
-    atom: Any, src: Any, dst: Any, *, pred: Any = None, loc: Any = None, ip: Any = None, **kwargs: Any
+    atom: Any, src: Any, dst: Any, *, pred: Any = None, loc: object = None, ip: object = None, **kwargs: Any
 ) -> None:
     """Copy with one call of a copy atom.
 
@@ -268,7 +270,7 @@ def copy_atom_call(
     copy(atom, src, dst, pred=pred, **kwargs)
 
 
-def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
+def prefetch(atom: object, src: object, *, loc: object = None, ip: object = None) -> None:
     """Prefetch the source of a copy into the L2 cache. Results do not change.
 
     Args:

@@ -54,7 +54,7 @@ class MmaTrait(Trait):
         shape_mnk: tuple[int, int, int],
         thr_id: Layout,
         layouts_tv: tuple[Layout, Layout, Layout],
-        types: tuple[Any, Any, Any],
+        types: tuple[object, object, object],
     ) -> None:
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
@@ -110,7 +110,7 @@ class RegisterMmaTrait(MmaTrait):
             )
         return self.as_registers(operand, self.pointer_to(operand, tensor), tensor.offset_layout)
 
-    def as_registers(self, operand: str, pointer: Pointer, layout: Any) -> Registers:
+    def as_registers(self, operand: str, pointer: Pointer, layout: object) -> Registers:
         """Return the values of an operand at a pointer by its calls."""
         return Registers(pointer, layout, self._values[operand])
 
@@ -180,15 +180,15 @@ class MmaAtom(Atom, Drawn):
         """(thread, value) -> index in the (M, N) of one call."""
         return self._trait.layouts_tv["C"]
 
-    def make_fragment_A(self, input: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
+    def make_fragment_A(self, input: object, *, loc: object = None, ip: object = None) -> TracedTensor[Any]:
         """Return the operand A of `gemm`: registers like a partitioned tensor, or of a partitioned shape."""
         return self._trait.make_fragment("A", input)
 
-    def make_fragment_B(self, input: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
+    def make_fragment_B(self, input: object, *, loc: object = None, ip: object = None) -> TracedTensor[Any]:
         """Return the operand B of `gemm`."""
         return self._trait.make_fragment("B", input)
 
-    def make_fragment_C(self, input: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
+    def make_fragment_C(self, input: object, *, loc: object = None, ip: object = None) -> TracedTensor[Any]:
         """Return the accumulator of `gemm` (C and D), undefined at first."""
         return self._trait.make_fragment("C", input)
 
@@ -211,7 +211,7 @@ class MmaAtom(Atom, Drawn):
 class TiledMma(MmaAtom):
     """An atom repeated over M, N and K: by more threads (`atom_layout_mnk`) and over a tile (`permutation_mnk`)."""
 
-    def __init__(self, op: Any, trait: Any, atom_layout_mnk: Layout, permutation_mnk: tuple[Any, ...]) -> None:
+    def __init__(self, op: object, trait: object, atom_layout_mnk: Layout, permutation_mnk: tuple[Any, ...]) -> None:
         super().__init__(op, trait)
         self._atom_layout_mnk = atom_layout_mnk
         self._permutation_mnk = permutation_mnk
@@ -247,11 +247,11 @@ class TiledMma(MmaAtom):
         extent = self._permutation(mode_idx)
         return product(extent.shape if isinstance(extent, Layout) else extent)
 
-    def get_slice(self, thr_idx: Any) -> ThrMma:
+    def get_slice(self, thr_idx: object) -> ThrMma:
         """Return the part of one thread."""
         return ThrMma(self, thr_idx)
 
-    def _split(self, operand: str, x: Any) -> Any:
+    def _split(self, operand: str, x: object) -> Any:
         """Return (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
         i, j = OPERAND_MODES[operand]
         if rank(x) < 2:
@@ -299,25 +299,25 @@ class TiledMma(MmaAtom):
         """(thread, value) -> index in the (M, N) of the tile."""
         return self._tv_layout("C")
 
-    def _thrfrg_A(self, layout: Any) -> Any:
+    def _thrfrg_A(self, layout: object) -> Any:
         """Return an A (M, K) as ((thread of the atom, (threads along M, K)), (values, (rest of M, rest of K)))."""
         (thread, value), ((thread_m, rest_m), (thread_k, rest_k)) = self._split("A", layout)
         threads = make_layout([thread, make_layout([thread_m, thread_k])])
         return make_layout([threads, make_layout([value, make_layout([rest_m, rest_k])])])
 
-    def _partition_shape(self, operand: str, shape: Any) -> Any:
+    def _partition_shape(self, operand: str, shape: object) -> Any:
         split = self._split(operand, make_layout(shape))
         return _sliced(split, 0, 0, 0).shape
 
-    def partition_shape_A(self, shape_mk: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+    def partition_shape_A(self, shape_mk: object, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:
         """Return the shape of a thread's part of an A of a shape: (values, rest of M, rest of K, ...)."""
         return self._partition_shape("A", shape_mk)
 
-    def partition_shape_B(self, shape_nk: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+    def partition_shape_B(self, shape_nk: object, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:
         """Return the shape of a thread's part of a B of a shape."""
         return self._partition_shape("B", shape_nk)
 
-    def partition_shape_C(self, shape_mn: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+    def partition_shape_C(self, shape_mn: object, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:
         """Return the shape of a thread's part of a C of a shape."""
         return self._partition_shape("C", shape_mn)
 
@@ -336,7 +336,7 @@ class TiledMma(MmaAtom):
     __kiln_key__ = __kiln_static_key__
 
 
-def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
+def _sliced(split: Any, thread: object, thread_i: object, thread_j: object) -> Any:
     """Return one thread's part of a split operand: (values, rest i, rest j, further modes...)."""
     further = len(split.shape[1]) - 2
     coord = ((thread, None), ((thread_i, None), (thread_j, None), *(None,) * further))
@@ -348,7 +348,7 @@ def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
 class ThrMma(ThreadSlice, TiledMma):
     """The part of a tiled MMA that one thread does."""
 
-    def _partition(self, operand: str, tensor: Any) -> Any:
+    def _partition(self, operand: str, tensor: object) -> Any:
         if not isinstance(tensor, TracedTensor):
             raise type_error(f"partition_{operand} takes a tensor, got {type(tensor).__name__}")
         i, j = OPERAND_MODES[operand]
@@ -369,15 +369,15 @@ class ThrMma(ThreadSlice, TiledMma):
                     f"make it a multiple of {tile}: pad the tile with zeros, or choose another instruction shape",
                 )
 
-    def partition_A(self, input_mk: T, *, loc: Any = None, ip: Any = None) -> T:
+    def partition_A(self, input_mk: T, *, loc: object = None, ip: object = None) -> T:
         """Return the thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""
         return self._partition("A", input_mk)
 
-    def partition_B(self, input_nk: T, *, loc: Any = None, ip: Any = None) -> T:
+    def partition_B(self, input_nk: T, *, loc: object = None, ip: object = None) -> T:
         """Return the thread's part of a tensor (N, K, ...)."""
         return self._partition("B", input_nk)
 
-    def partition_C(self, input_mn: T, *, loc: Any = None, ip: Any = None) -> T:
+    def partition_C(self, input_mn: T, *, loc: object = None, ip: object = None) -> T:
         """Return the thread's part of a tensor (M, N, ...)."""
         return self._partition("C", input_mn)
 
@@ -386,11 +386,11 @@ def _tiler_text(tiler: Any) -> str:
     return f"({','.join('_' if t is None else str(t) for t in tiler)})"
 
 
-def _describe(x: Any) -> str:
+def _describe(x: object) -> str:
     return f"the layout {x.layout if isinstance(x, TracedTensor) else x}"
 
 
-def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> MmaAtom:
+def make_mma_atom(op: object, *, loc: object = None, ip: object = None, **kwargs: object) -> MmaAtom:
     """Return an MMA atom, one instruction, from an operation.
 
     Args:
@@ -406,13 +406,13 @@ def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) ->
 
 
 def make_tiled_mma(
-    op_or_atom: Any,
-    atom_layout_mnk: Any = (1, 1, 1),
-    permutation_mnk: Any = None,
+    op_or_atom: object,
+    atom_layout_mnk: object = (1, 1, 1),
+    permutation_mnk: object = None,
     *,
-    loc: Any = None,
-    ip: Any = None,
-    **kwargs: Any,
+    loc: object = None,
+    ip: object = None,
+    **kwargs: object,
 ) -> TiledMma:
     """Return an MMA of many threads: an atom repeated over a tile (M, N, K).
 
@@ -444,7 +444,7 @@ def make_tiled_mma(
     return TiledMma(atom.op, atom.trait, layout, permutation)
 
 
-def _atom(atom: Any, what: str) -> MmaAtom:
+def _atom(atom: object, what: str) -> MmaAtom:
     if not isinstance(atom, MmaAtom):
         raise type_error(
             f"{what}() takes an MMA atom first, got {type(atom).__name__}",
@@ -469,7 +469,7 @@ def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None,
 
 
 @at_one_location
-def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
+def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: object = None, ip: object = None, **kwargs: Any) -> None:
     """Compute D = A * B + C with an MMA atom, as many calls as the tensors hold.
 
     By their modes: (V) x (V) => (V), one call; (V, M) x (V, N) => (V, M, N); (V, M, K) x (V, N, K) => (V, M, N), summed
@@ -507,7 +507,7 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
     trait.gemm(d, a, b, c, rows, columns, depth[0] if depth else None, **kwargs)
 
 
-def _first(x: Any) -> Any:
+def _first(x: object) -> Any:
     """Return an operand, or the first of the tensors it is made of."""
     return x[0] if isinstance(x, (tuple, list)) else x
 
@@ -516,7 +516,7 @@ def _shape(x: Any) -> str:
     return ", ".join(pretty_str(t.shape) for t in (x if isinstance(x, (tuple, list)) else (x,)))
 
 
-def _extents(x: Any) -> list[int]:
+def _extents(x: object) -> list[int]:
     """Return the sizes of the modes after the first."""
     return [product(s) for s in _first(x).shape[1:]]
 

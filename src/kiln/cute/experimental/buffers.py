@@ -18,13 +18,13 @@ __all__ = ["allocate"]
 
 def allocate(
     type: Any,
-    address_space: Any,
+    address_space: object,
     layout: Any,
     alignment: int | None = None,
     is2cta: bool = False,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return a new tensor in registers, in the shared memory of the CTA, or in its tensor memory.
 

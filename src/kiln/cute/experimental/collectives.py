@@ -43,13 +43,13 @@ def make_t2r_rmem_layout(tiled_copy_t2r: Any, gC_mnl_epi: Any, tidx: Any, *, loc
     return cute.make_layout(part[(None, None, None, *(0,) * (cute.rank(part) - 3))].shape)
 
 
-def _atom(mma_atom: Any, what: str) -> MmaAtom:
+def _atom(mma_atom: object, what: str) -> MmaAtom:
     if not isinstance(mma_atom, MmaAtom) or not isinstance(mma_atom.op, tcgen05.mma.MmaOp):
         raise type_error(f"{what} takes an MMA atom of tcgen05, got {mma_atom}", "cute.make_mma_atom(tiled_mma.op)")
     return mma_atom
 
 
-def dot(mma_atom: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None) -> None:
+def dot(mma_atom: object, a: object, b: object, c: object, *, loc: object = None, ip: object = None) -> None:
     """Compute C = A B, or C += A B where the atom's field ACCUMULATE holds. A warp calls it.
 
     A (MMA, MMA_M, MMA_K) and B (MMA, MMA_N, MMA_K) are in shared memory, or A is in tensor memory; C (MMA, MMA_M,
@@ -60,7 +60,7 @@ def dot(mma_atom: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = Non
 
 
 def dot_block_scaled(
-    mma_atom: Any, a: Any, sfa: Any, b: Any, sfb: Any, c: Any, *, loc: Any = None, ip: Any = None
+    mma_atom: object, a: object, sfa: object, b: object, sfb: object, c: object, *, loc: Any = None, ip: Any = None
 ) -> None:
     """Compute as `dot` does with scaled A and B, whose scale factors are in tensor memory."""
     atom = _atom(mma_atom, "dot_block_scaled")
@@ -73,7 +73,7 @@ def dot_block_scaled(
     cute.gemm(atom, c, scaled_a, scaled_b, c)
 
 
-def _operand(atom: MmaAtom, operand: str, x: Any) -> Any:
+def _operand(atom: MmaAtom, operand: str, x: object) -> Any:
     if getattr(x, "memspace", None) is AddressSpace.tmem:
         return x
     return atom.make_fragment_A(x) if operand == "A" else atom.make_fragment_B(x)

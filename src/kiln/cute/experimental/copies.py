@@ -29,7 +29,7 @@ __all__ = ["copy", "partition", "partition_and_copy"]
 
 
 def partition(
-    buffer: Any, agent_id: Any, *, layout_tv: Any, tiler: Any, loc: Any = None, ip: Any = None
+    buffer: object, agent_id: object, *, layout_tv: object, tiler: object, loc: object = None, ip: object = None
 ) -> TracedTensor:
     """Return the part of a tensor that a thread has: (values, tiles).
 
@@ -39,7 +39,7 @@ def partition(
     return tiles[(agent_id, None), None]
 
 
-def copy(src: Any, dst: Any, *, copy_atom: Any = None, loc: Any = None, ip: Any = None) -> None:
+def copy(src: object, dst: object, *, copy_atom: object = None, loc: object = None, ip: object = None) -> None:
     """Copy a thread's elements between memory and registers, but for those outside the tensor they were cut from.
 
     Registers whose elements are outside become zero. A call of the atom is one access where its values are known to lie
@@ -70,7 +70,7 @@ def copy(src: Any, dst: Any, *, copy_atom: Any = None, loc: Any = None, ip: Any 
         guarded(inside, lambda first=first: moves.move(frozenset(range(first, first + step))))
 
 
-def partition_and_copy(tiled_copy: Any, src: Any, dst: Any, *, loc: Any = None, ip: Any = None) -> None:
+def partition_and_copy(tiled_copy: object, src: object, dst: object, *, loc: object = None, ip: object = None) -> None:
     """Copy a thread's part of a tile between memory and the thread's registers, with a slice of a tiled copy.
 
     The side in memory is partitioned, registers are the thread's own. Loads from tensor memory are complete after it.
@@ -109,7 +109,7 @@ def _inside(extents: Extents, index: int) -> Any:
     return inside
 
 
-def _both(a: Any, b: Any) -> Any:
+def _both(a: object, b: object) -> Any:
     if isinstance(a, bool):
         return b if a else False
     if isinstance(b, bool):

@@ -31,7 +31,7 @@ class QueryDeviceWorkspaceFunc:
 
     name = "queryDeviceWorkspace"
 
-    def __init__(self, compiled: CompiledFunction[Any], kernel: Any = None) -> None:
+    def __init__(self, compiled: CompiledFunction[Any], kernel: object = None) -> None:
         if not isinstance(compiled, CompiledFunction):
             raise type_error(
                 f"QueryDeviceWorkspaceFunc of a {type(compiled).__name__}", "what cute.experimental.compile returned"
@@ -40,7 +40,7 @@ class QueryDeviceWorkspaceFunc:
         source = compiled.source
         self._query = _Query(source.dsl, source.function, source.preprocess)
 
-    def __call__(self, *args: Any) -> DeviceWorkspace:
+    def __call__(self, *args: object) -> DeviceWorkspace:
         compiled = self._compiled
         rest = iter(args)
         names = [name for name in compiled.names if name in Parameters(compiled.source.function).names]

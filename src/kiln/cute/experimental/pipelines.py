@@ -36,7 +36,7 @@ _FILLED = PipelineProducer.ImmutableResourceHandle
 _READ = PipelineConsumer.ImmutableResourceHandle
 
 
-def get_mbarrier(stage_token: Any, *, loc: Any = None, ip: Any = None) -> Pointer:
+def get_mbarrier(stage_token: object, *, loc: object = None, ip: object = None) -> Pointer:
     """Return the mbarrier at which copies into a stage complete, from the token of `producer_acquire_and_get_stage`."""
     if not isinstance(stage_token, _FILLED):
         raise type_error(
@@ -46,7 +46,7 @@ def get_mbarrier(stage_token: Any, *, loc: Any = None, ip: Any = None) -> Pointe
     return stage_token.barrier
 
 
-def pipeline_advance_iterator(pipe: Any, state: Any, *, loc: Any = None, ip: Any = None) -> PipelineState:
+def pipeline_advance_iterator(pipe: object, state: object, *, loc: object = None, ip: object = None) -> PipelineState:
     """Return the state of the next stage."""
     if not isinstance(state, PipelineState):
         raise type_error(
@@ -75,7 +75,7 @@ def _ctas(kind: Any, what: str, cluster_layout_vmnk: Any) -> CtaGroup:
 class _TmaToUmma(PipelineAsync):
     """Stages that TMA fills and MMAs read; copies announce their bytes, and then one thread arrives."""
 
-    def producer_commit(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
+    def producer_commit(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         with arch.elect_one():
             self.sync_object_full.arrive(state.index, None)
 
@@ -107,7 +107,7 @@ class _Pipeline:
     def __extract_mlir_values__(self) -> list[Any]:
         return [*self.producer_state.__extract_mlir_values__(), *self.consumer_state.__extract_mlir_values__()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Any:
         rebuilt = object.__new__(type(self))
         half = len(values) // 2
         rebuilt.__dict__.update(self.__dict__)
@@ -126,22 +126,22 @@ class _Pipeline:
 
     # --- the producer's side ---------------------------------------------------------------------------------------
 
-    def producer_try_acquire(self, *, token: Any = None) -> Boolean:
+    def producer_try_acquire(self, *, token: object = None) -> Boolean:
         """Return whether the producer's stage is empty; a token that holds is returned."""
         is_free = self.raw_pipeline.producer_try_acquire(self.producer_state)
         return is_free if token is None else Boolean(token) | is_free
 
-    def producer_acquire(self, *, token: Any = None) -> Any:
+    def producer_acquire(self, *, token: object = None) -> Any:
         """Wait until the producer's stage is empty, unless the token of a try holds."""
         self.raw_pipeline.producer_acquire(self.producer_state, token)
         return self
 
-    def producer_acquire_and_get_stage(self, *, token: Any = None) -> tuple[Any, Int32]:
+    def producer_acquire_and_get_stage(self, *, token: object = None) -> tuple[Any, Int32]:
         """Wait until the producer's stage is empty; return its token, for `get_mbarrier`, and its index."""
         self.producer_acquire(token=token)
         return _FILLED(self.raw_pipeline, self.producer_state.clone()), self.producer_state.index
 
-    def producer_acquire_and_get_phase(self, *, token: Any = None) -> Int32:
+    def producer_acquire_and_get_phase(self, *, token: object = None) -> Int32:
         """Wait until the producer's stage is empty; return the phase."""
         self.producer_acquire(token=token)
         return self.producer_state.phase
@@ -179,22 +179,22 @@ class _Pipeline:
 
     # --- the consumer's side ---------------------------------------------------------------------------------------
 
-    def consumer_try_wait(self, *, token: Any = None) -> Boolean:
+    def consumer_try_wait(self, *, token: object = None) -> Boolean:
         """Return whether the consumer's stage is full; a token that holds is returned."""
         is_full = self.raw_pipeline.consumer_try_wait(self.consumer_state)
         return is_full if token is None else Boolean(token) | is_full
 
-    def consumer_wait(self, state: PipelineState | None = None, *, token: Any = None) -> Any:
+    def consumer_wait(self, state: PipelineState | None = None, *, token: object = None) -> Any:
         """Wait until the consumer's stage, or that of a state, is full, unless the token of a try holds."""
         self.raw_pipeline.consumer_wait(self.consumer_state if state is None else state, token)
         return self
 
-    def consumer_wait_and_get_stage(self, *, token: Any = None) -> tuple[Any, Int32]:
+    def consumer_wait_and_get_stage(self, *, token: object = None) -> tuple[Any, Int32]:
         """Wait until the consumer's stage is full; return its token and its index."""
         self.consumer_wait(token=token)
         return _READ(self.raw_pipeline, self.consumer_state.clone()), self.consumer_state.index
 
-    def consumer_wait_and_get_phase(self, *, token: Any = None) -> Int32:
+    def consumer_wait_and_get_phase(self, *, token: object = None) -> Int32:
         """Wait until the consumer's stage is full; return the phase."""
         self.consumer_wait(token=token)
         return self.consumer_state.phase
@@ -224,7 +224,7 @@ class _Pipeline:
         """Return the phase of the consumer's stage."""
         return self.consumer_state.phase
 
-    def create_state_at(self, stage_index: Any, phase: Any) -> PipelineState:
+    def create_state_at(self, stage_index: object, phase: object) -> PipelineState:
         """Return the state at a stage and phase."""
         return PipelineState(self.num_stages, 0, stage_index, phase)
 
@@ -242,20 +242,24 @@ class TMAToUMMAPipeline(_Pipeline):
 
     @staticmethod
     def create(
-        *, num_stages: int, mma_operation_type: Any, tma_operation_type: Any = None, cluster_layout_vmnk: Any = None
+        *,
+        num_stages: int,
+        mma_operation_type: object,
+        tma_operation_type: object = None,
+        cluster_layout_vmnk: object = None,
     ) -> TMAToUMMAPipeline:
         """Create the pipeline; all threads of the CTA, in a cluster of all CTAs, call it and synchronise."""
         return TMAToUMMAPipeline._create(num_stages, mma_operation_type, tma_operation_type, cluster_layout_vmnk, False)
 
     @staticmethod
     def create_with_mask(
-        *, num_stages: int, tma_operation_type: Any, mma_operation_type: Any, cluster_layout_vmnk: Any
+        *, num_stages: int, tma_operation_type: object, mma_operation_type: object, cluster_layout_vmnk: object
     ) -> TMAToUMMAPipeline:
         """Create the pipeline for multicast: a stage is empty when all CTAs that it was copied to have released it."""
         return TMAToUMMAPipeline._create(num_stages, mma_operation_type, tma_operation_type, cluster_layout_vmnk, True)
 
     @staticmethod
-    def _create(num_stages: int, mma: Any, tma: Any, cluster: Any, multicast: bool) -> TMAToUMMAPipeline:
+    def _create(num_stages: int, mma: Any, tma: Any, cluster: object, multicast: bool) -> TMAToUMMAPipeline:
         group = _ctas(mma, "TMAToUMMAPipeline", cluster)
         kind = (group is CtaGroup.TWO, multicast)
         if tma is not None and TMA_LOADS.get(tma) != kind:
@@ -281,10 +285,10 @@ class UMMAtoAsyncPipeline(_Pipeline):
     def create(
         *,
         num_stages: int,
-        consumer: Any,
+        consumer: object,
         consumer_arv_count: int,
-        mma_operation_type: Any,
-        cluster_layout_vmnk: Any = None,
+        mma_operation_type: object,
+        cluster_layout_vmnk: object = None,
     ) -> UMMAtoAsyncPipeline:
         """Create the pipeline; all threads of the CTA, in a cluster of all CTAs, call it and synchronise.
 
@@ -308,10 +312,10 @@ class UMMAtoAsyncPipeline(_Pipeline):
     def create_with_mask(
         *,
         num_stages: int,
-        consumer_type: Any,
+        consumer_type: object,
         consumer_arv_count: int,
-        mma_operation_type: Any,
-        cluster_layout_vmnk: Any,
+        mma_operation_type: object,
+        cluster_layout_vmnk: object,
     ) -> UMMAtoAsyncPipeline:
         """Create the pipeline as `create` does: accumulators are never multicast."""
         return UMMAtoAsyncPipeline.create(
@@ -330,7 +334,7 @@ class TMAStorePipeline:
     `get_index()`, `commit_sync`, `tma_store` in the warp, `release_advance`; `tail` at the end.
     """
 
-    def __init__(self, stages: int, arv_count: int, barrier_id: int, tma_warp_id: int, index: Any = 0) -> None:
+    def __init__(self, stages: int, arv_count: int, barrier_id: int, tma_warp_id: int, index: object = 0) -> None:
         self.stages = stages
         self.arv_count = arv_count
         self.barrier_id = barrier_id
@@ -342,7 +346,7 @@ class TMAStorePipeline:
     def __extract_mlir_values__(self) -> list[Any]:
         return [self.index.ir_value()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> TMAStorePipeline:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> TMAStorePipeline:
         rebuilt = object.__new__(type(self))
         rebuilt.__dict__.update(self.__dict__, index=Int32._make(values[0], True))
         return rebuilt

@@ -97,7 +97,7 @@ class KernelNeeds:
 
     # --- tensor memory: allocated where it is first asked for, freed at the end of the kernel ----------------------
 
-    def tensor_memory(self, columns: int, dtype: Any, pair: bool) -> Pointer:
+    def tensor_memory(self, columns: int, dtype: object, pair: bool) -> Pointer:
         """Return a pointer to new columns of tensor memory of the CTA, or of the pair of CTAs."""
         pool = self._pool
         if pool is None:
@@ -180,7 +180,7 @@ def needs(what: str) -> KernelNeeds:
     return noted
 
 
-def _followed(argument: Any) -> Any:
+def _followed(argument: object) -> Any:
     """Return a tensor in global memory as one that knows the coordinates of its elements; other values as they are."""
     if isinstance(argument, (tuple, list)) and type(argument) in (tuple, list):
         return type(argument)(map(_followed, argument))
@@ -208,7 +208,7 @@ class _Kernel(KernelFunction):
         return frame.notes[_NOTE].arguments(values, grid)
 
 
-def kernel(function: Any = None, *, preprocess: bool = True) -> Any:
+def kernel(function: object = None, *, preprocess: bool = True) -> Any:
     """Decorate a kernel: a function that a grid of threads runs."""
     if function is None:
         return functools.partial(kernel, preprocess=preprocess)
@@ -238,7 +238,7 @@ class _Compile(Compile):
 compile: _Compile = _Compile()
 
 
-def total_of_workspaces(run: Callable[[], Any]) -> Int64:
+def total_of_workspaces(run: Callable[[], object]) -> Int64:
     """Run a host function without its launches, and return the bytes of workspace that they need."""
     notes = tracing.require("a workspace").function.notes
     notes[_SIZES] = []

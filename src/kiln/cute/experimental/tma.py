@@ -42,7 +42,7 @@ _OPERANDS = {"A": "A", "SFA": "A", "B": "B", "SFB": "B"}
 
 
 def get_cta_v_map_ab(
-    gmem_tensor: Any, mma_tiler_mnk: Any, tiled_mma: Any, input_operand: str, *, loc: Any = None, ip: Any = None
+    gmem_tensor: object, mma_tiler_mnk: object, tiled_mma: Any, input_operand: str, *, loc: Any = None, ip: Any = None
 ) -> Layout:
     """Return the map from (MMA, MMA_M or MMA_N, MMA_K) of a CTA's tile of an operand to coordinates of its tensor.
 
@@ -61,7 +61,7 @@ def get_cta_v_map_ab(
     return operand_values(_OPERANDS[input_operand], tensor, mma_tiler_mnk, tiled_mma)
 
 
-def get_cta_v_map_c(gmem_tensor: Any, epi_tile: Any) -> Layout:
+def get_cta_v_map_c(gmem_tensor: object, epi_tile: Any) -> Layout:
     """Return the map from an epilogue tile (M, N) to coordinates of the tensor that it is stored to."""
     tensor = tensor_in_gmem(gmem_tensor, "get_cta_v_map_c")
     return composition(make_identity_layout(tensor.shape), tuple(epi_tile))
@@ -120,17 +120,17 @@ def tma_load(
 
 
 def tma_load_multicast(
-    src: Any,
-    dst: Any,
-    mbar: Any,
+    src: object,
+    dst: object,
+    mbar: object,
     *,
-    vmnk_layout: Any,
+    vmnk_layout: object,
     cta_v_map: Layout | None = None,
-    tma_operation_type: Any,
+    tma_operation_type: object,
     multicast_mode: int,
     update_expect_tx: bool = True,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy a slice as `tma_load` does, to all CTAs of the cluster `vmnk_layout` that differ in one mode only.
 
@@ -149,7 +149,13 @@ def tma_load_multicast(
 
 
 def tma_store(
-    src: Any, dst: Any, *, cta_v_map: Layout | None = None, internal_type: Any = None, loc: Any = None, ip: Any = None
+    src: object,
+    dst: object,
+    *,
+    cta_v_map: Layout | None = None,
+    internal_type: object = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> None:
     """Copy a tile in shared memory to a slice of a tensor in global memory; elements outside the tensor are left out.
 
@@ -163,7 +169,15 @@ class _Copy:
     """A slice of a tensor and a tile in shared memory, as an atom copies them."""
 
     def __init__(
-        self, what: str, op: Any, gmem: Any, smem: Any, v_map: Layout | None, cta: Any, ctas: Any, internal_type: Any
+        self,
+        what: str,
+        op: Any,
+        gmem: object,
+        smem: object,
+        v_map: Layout | None,
+        cta: object,
+        ctas: Any,
+        internal_type: Any,
     ) -> None:
         kernel_only(what)
         self._needs = needs(what)
@@ -206,7 +220,7 @@ class _Copy:
         self.bytes = size(self.tile.layout) * element_bits(smem.element_type) // 8
         """What arrives in shared memory of a CTA, from all CTAs of a multicast."""
 
-    def _info(self, op: Any, smem_layout: Any, tile: Layout, ctas: int, internal_type: Any) -> TmaInfo:
+    def _info(self, op: Any, smem_layout: object, tile: Layout, ctas: int, internal_type: object) -> TmaInfo:
         """Return the atom: its map is a parameter of the kernel if the launch can encode it."""
         at_launch = self._at_launch
         facts = (smem_layout, tile, ctas, internal_type)
@@ -234,14 +248,14 @@ class _Copy:
         return {"tma_desc_ptr": _written_map(self._needs, self.atom, self._tensor, stores)}
 
 
-def _own_map(layout: Layout, shape: Any) -> Layout:
+def _own_map(layout: Layout, shape: object) -> Layout:
     """Return the map of a slice to coordinates of a tensor, from that to flat coordinates."""
     paths = list(_paths(shape, ()))
     own = lambda d: ScaledBasis(d.value, paths[d.mode[0]]) if isinstance(d, ScaledBasis) else d
     return Layout(layout.shape, transform_leaf(own, layout.stride))
 
 
-def _paths(shape: Any, path: tuple[int, ...]) -> Any:
+def _paths(shape: object, path: tuple[int, ...]) -> Any:
     if isinstance(shape, tuple):
         for i, part in enumerate(shape):
             yield from _paths(part, (*path, i))
@@ -249,7 +263,7 @@ def _paths(shape: Any, path: tuple[int, ...]) -> Any:
         yield path or (0,)
 
 
-def _written_map(of: KernelNeeds, atom: Any, tensor: TracedTensor, stores: bool) -> Pointer:
+def _written_map(of: KernelNeeds, atom: object, tensor: TracedTensor, stores: bool) -> Pointer:
     """Return the map of a tensor in the workspace, written by this warp when the tensor's address changes.
 
     Copies in flight still read older maps. Stores are waited for. Loads fill stages of a pipeline, one round of which

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...base_dsl import trace as tracing
 from ..tensor.pointer import AddressSpace, Pointer, pointer_to
@@ -14,14 +14,14 @@ __all__ = ["make_ptr"]
 
 
 def make_ptr(
-    dtype: Any,
-    value: Any,
+    dtype: object,
+    value: object,
     mem_space: AddressSpace | None = None,
     *,
     assumed_align: int | None = None,
     swizzle_: Swizzle | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Pointer:
     """Return a pointer to an address; outside of a trace, a pointer to pass as an argument.
 

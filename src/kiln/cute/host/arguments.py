@@ -151,7 +151,7 @@ class PointerNode(Node):
         return Pointer(next(values), *self.key)
 
 
-def value_node(value: Any) -> Node:
+def value_node(value: object) -> Node:
     """Return the node of a value in a trace that defines its own MLIR values."""
     own = list(tree.values_of(value))
     return ValuesNode(own, lambda values: tree.rebuilt(value, [next(values) for _ in own]))
@@ -188,7 +188,7 @@ class TreeNode(GroupNode):
 
     has_named_parts = False
 
-    def __init__(self, key: Hashable, leaves: list[Any], rebuild: Callable[[Iterator[Any]], Any]) -> None:
+    def __init__(self, key: Hashable, leaves: Sequence[object], rebuild: Callable[[Iterator[Any]], Any]) -> None:
         super().__init__(key, [IndexNode(leaf) for leaf in leaves], lambda parts: rebuild(iter(parts)))
 
     def fit(self, expected: Hashable) -> Node | str:
@@ -233,7 +233,7 @@ class _StaticTree(Node):
         return [self._value]
 
 
-def shape_node(value: Any) -> Node:
+def shape_node(value: object) -> Node:
     """Return an argument annotated as a shape, stride, coordinate or tile: Python ints in it are static."""
     if isinstance(value, (Layout, ComposedLayout)):
         return layout_node(value)
@@ -291,7 +291,7 @@ class StreamNode(Node):
         return Int64._make(next(values))
 
 
-def check_described(value: Any, annotation: Any, path: str, owner: str) -> None:
+def check_described(value: object, annotation: object, path: str, owner: str) -> None:
     """Raise an error for a tensor that is not as its annotation describes it."""
     pattern = pattern_of(annotation)
     if pattern is None:
@@ -304,7 +304,7 @@ def check_described(value: Any, annotation: Any, path: str, owner: str) -> None:
             raise pattern.refusal(path, reason, owner)
 
 
-def _array_of(value: Any) -> Array | None:
+def _array_of(value: object) -> Array | None:
     """Return the array of an argument: a bare one, or that of a tensor; None if it is no array."""
     if type(value) is RuntimeTensor:
         return value._array
@@ -321,7 +321,7 @@ def _described_node(array: Array, pattern: TensorPattern) -> Node:
     return TensorNode(signature, leaves, array, alignment, pattern.symbols)
 
 
-def argument_node(value: Any, annotation: Any) -> Node | None:
+def argument_node(value: Any, annotation: object) -> Node | None:
     """Return the node of a value of this language, or None."""
     kind = type(value)
     pattern = pattern_of(annotation)
@@ -374,7 +374,7 @@ def _check_device(device: str) -> None:
         )
 
 
-def array_node(x: Any) -> Node:
+def array_node(x: object) -> Node:
     """Return an array of another library: all of its layout is dynamic but the stride 1 of the leading mode."""
     array = read_array(x)
     _check_device(array.device)
@@ -387,7 +387,7 @@ def array_node(x: Any) -> Node:
 
 
 def _array_argument(
-    dtype: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], device: str, readonly: bool
+    dtype: object, address: int, shape: tuple[int, ...], strides: tuple[int, ...], device: str, readonly: bool
 ) -> tuple[TensorSignature, tuple[int, ...]]:
     if 0 in shape:  # strides of an array without elements say nothing
         strides = row_major(shape)
@@ -423,7 +423,7 @@ def quick_array(kind: type, specialize: bool) -> Callable[[Any], Any] | None:
     return functools.partial(_quick_specialized, read) if specialize else read
 
 
-def _quick_specialized(read: Callable[[Any], Any], x: Any) -> Any:
+def _quick_specialized(read: Callable[[Any], Any], x: object) -> Any:
     argument = read(x)
     return None if argument is None else (array_variants(argument[0]).of(argument[1]), argument[1])
 
@@ -433,7 +433,7 @@ _seen: dict[Any, tuple[TensorSignature, tuple[int, ...], int]] = {}
 _SEEN_LIMIT = 4096
 
 
-def _remember(key: Any, signature: TensorSignature, leaves: tuple[int, ...], alignment: int) -> tuple[Any, Any, int]:
+def _remember(key: object, signature: TensorSignature, leaves: tuple[int, ...], alignment: int) -> tuple[Any, Any, int]:
     if len(_seen) >= _SEEN_LIMIT:
         _seen.clear()
     entry = _seen[key] = (signature, leaves[1:], alignment)
@@ -486,24 +486,24 @@ _SHAPE_LIKE = (Shape, Stride, Coord, Tile, IntTuple)
 _kinds_by_annotation: dict[int, tuple[Any, str]] = {}
 
 
-def seen_as(annotation: Any) -> Callable[[Any], Any] | None:
+def seen_as(annotation: object) -> Callable[[Any], Any] | None:
     """Return how a parameter annotated so sees a tensor; None for other annotations."""
     return arrays_in_trace.as_array if annotation is arrays_in_trace.Array else None
 
 
-def as_tensors(parameters: Parameters, args: Sequence[Any]) -> list[Any]:
+def as_tensors(parameters: Parameters, args: Sequence[object]) -> list[Any]:
     """Return the arguments of a kernel with the arrays that are annotated as tensors as tensors."""
     kinds = [is_tensor_annotation(parameters.annotation(name)) for name in parameters.names]
     pairs = zip(args, [*kinds, *[False] * (len(args) - len(kinds))])
     return [a.tensor() if tensor and isinstance(a, arrays_in_trace.Array) else a for a, tensor in pairs]
 
 
-def is_tensor_annotation(annotation: Any) -> bool:
+def is_tensor_annotation(annotation: object) -> bool:
     """Return whether an annotation is `Tensor`, with or without a description."""
     return annotation is Tensor or pattern_of(annotation) is not None
 
 
-def annotation_kind(annotation: Any) -> str:
+def annotation_kind(annotation: object) -> str:
     """Return "static" (Constexpr), "shape" (Shape, Stride, Coord, Tile, IntTuple, also beside None), "described" (a tensor
     with a description) or ""."""
     entry = _kinds_by_annotation.get(id(annotation))
@@ -515,7 +515,7 @@ def annotation_kind(annotation: Any) -> str:
     return kind
 
 
-def _is_shape_like(annotation: Any) -> bool:
+def _is_shape_like(annotation: object) -> bool:
     if any(annotation is shape_like for shape_like in _SHAPE_LIKE):
         return True
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
@@ -534,7 +534,7 @@ STREAM = "stream"
 _SHAPES = frozenset((promises.NUMBER, promises.SEQUENCE, promises.NONE, LAYOUT))
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Return the kind of a value of this language (see `promises`), empty for others."""
     if isinstance(value, (Tensor, arrays_in_trace.Array)) or is_array(type(value)):
         return TENSOR
@@ -545,7 +545,7 @@ def kind_of(value: Any) -> str:
     return STREAM if isinstance(value, FakeStream) or handle_of(value) is not None else ""
 
 
-def kinds_promised(annotation: Any) -> promises.Kinds | None:
+def kinds_promised(annotation: object) -> promises.Kinds | None:
     """Return the kinds of values that an annotation of this language allows; None for other annotations."""
     if annotation_kind(annotation) == "shape":
         return _SHAPES

@@ -14,7 +14,7 @@ from ...interop.arguments import loading, plan
 from .arrays import introduce_array, is_torch_tensor, read_array
 
 
-def array_key(*arrays: Any) -> Hashable:
+def array_key(*arrays: object) -> Hashable:
     """Return a key that is equal for arrays (or None) of the same types, devices, extents, strides, writability and
     alignment.
 

@@ -82,7 +82,7 @@ _readers: dict[type, Callable[[Any], Array]] = {}
 _holders: dict[type, Callable[[Any], Any]] = {}
 
 
-def memory_of(x: Any) -> Any:
+def memory_of(x: object) -> Any:
     """Return what keeps the memory of an array that was read, where the array itself may let go of it; else None.
 
     JAX frees the memory of an array that is deleted or donated, PyTorch that of `x` after `x.data = y`.
@@ -171,7 +171,7 @@ TORCH_NAMES = {
 
 
 @functools.lru_cache(maxsize=64)
-def torch_element_type(dtype: Any) -> Any:
+def torch_element_type(dtype: object) -> Any:
     """Return the element type of a torch dtype."""
     name = str(dtype).removeprefix("torch.")
     if name not in TORCH_NAMES:
@@ -181,7 +181,7 @@ def torch_element_type(dtype: Any) -> Any:
     return TYPES[TORCH_NAMES[name]]
 
 
-def torch_dtype(ty: Any) -> Any:
+def torch_dtype(ty: object) -> Any:
     """Return the torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
     import torch
 
@@ -192,7 +192,7 @@ def torch_dtype(ty: Any) -> Any:
     raise TypeError(f"torch has no dtype for {getattr(ty, '__name__', ty)}")
 
 
-def _read_torch(x: Any) -> Array:
+def _read_torch(x: object) -> Array:
     try:
         return _read_torch_fields(x)
     except (
@@ -232,7 +232,7 @@ def _read_torch_fields(x: Any) -> Array:
     return Array(address, shape, strides, dtype, device, False, x)
 
 
-def is_fake(x: Any) -> bool:
+def is_fake(x: object) -> bool:
     """Return whether a tensor of torch is a FakeTensor: its elements are nowhere, but code can be compiled for it."""
     return hasattr(x, "fake_mode")
 
@@ -363,7 +363,7 @@ def dlpack_capsule(x: Any) -> Any:
         ) from None
 
 
-def read_dlpack(x: Any) -> Array:
+def read_dlpack(x: object) -> Array:
     capsule = dlpack_capsule(x)
     readonly = False
     if _capsule_is(capsule, b"dltensor_versioned"):
@@ -461,7 +461,7 @@ def _read_cuda_interface(x: Any) -> Array:
     return Array(address, shape, strides, numpy_element_type(stored), "cuda", bool(readonly), x)
 
 
-def dlpack_type(dtype: Any) -> int:
+def dlpack_type(dtype: object) -> int:
     """Return DLPack's type of an element type (code, bits, one lane) as it lies in a DLTensor; -1 if there is none."""
     for (code, bits), name in _CODES.items():
         if TYPES[name] is dtype:
@@ -497,7 +497,7 @@ def introduce_array(native: Engine, kind: type) -> bool:
 _native_kinds: set[type] = set()
 
 
-def reading_natively(x: Any) -> Engine | None:
+def reading_natively(x: object) -> Engine | None:
     """Return the native caller if it is loaded and can read an array."""
     native = loading.loaded()
     return native if native is not None and introduce_array(native, type(x)) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...base_dsl.typing import Float32, TFloat32
 from ...interop.arguments import plan
@@ -28,7 +28,7 @@ class CuteCaller(NativeCaller):
     def __init__(self) -> None:
         self._introduced: set[type] = set()
 
-    def record(self, key: Any, annotation: Any, planner: Planner) -> bytes | None:
+    def record(self, key: object, annotation: object, planner: Planner) -> bytes | None:
         kind = "" if annotation is None else annotation_kind(annotation)
         if kind == "shape":
             return None
@@ -52,13 +52,13 @@ class CuteCaller(NativeCaller):
             return plan.record(plan.Record, plan.STREAM, planner.slot(StreamNode.formats))
         return super().record(key, annotation, planner)
 
-    def is_array_key(self, key: Any) -> bool:
+    def is_array_key(self, key: object) -> bool:
         return isinstance(key, TensorSignature)
 
-    def note_write(self, value: Any) -> None:
+    def note_write(self, value: object) -> None:
         note_write(value._keep if type(value) is RuntimeTensor else value)
 
-    def introduce(self, engine: Engine, value: Any) -> None:
+    def introduce(self, engine: Engine, value: object) -> None:
         kind = type(value)
         if isinstance(value, (tuple, list)):
             for element in value:
@@ -119,7 +119,7 @@ def _tensor_record(signature: TensorSignature, planner: Planner, exact: bool) ->
     )
 
 
-def _leaf(leaf: Any) -> plan.Leaf:
+def _leaf(leaf: object) -> plan.Leaf:
     if isinstance(leaf, DynamicLeaf):
         return plan.Leaf(plan.DYNAMIC64 if leaf.width == 64 else plan.DYNAMIC32, leaf.divisibility)
     return plan.Leaf(plan.STATIC, leaf)

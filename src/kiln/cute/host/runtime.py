@@ -139,7 +139,7 @@ class RuntimeTensor(_Passed):
         return self._argument
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+        self, *, stream: object = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
         """Return a capsule of its memory, shape and strides. Nothing waits: work goes to the consumer's stream."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
@@ -182,7 +182,7 @@ class RuntimeTensor(_Passed):
         return self._form.signature.dtype
 
     @element_type.setter
-    def element_type(self, dtype: Any) -> None:
+    def element_type(self, dtype: object) -> None:
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
             raise type_error(f"element_type takes a numeric type such as Float16, got {dtype!r}")
         array = _reinterpreted(self._array, dtype)
@@ -217,10 +217,10 @@ class RuntimeTensor(_Passed):
                 "pass the tensor to a @jit function, or index the array it was made of",
             )
 
-        def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        def __setitem__(self, coord: object, value: object, *, loc: object = None, ip: object = None) -> None:
             self[coord]
 
-        def load(self, *, loc: Any = None, ip: Any = None) -> Any:
+        def load(self, *, loc: object = None, ip: object = None) -> Any:
             """Raise an error: loading needs a traced function."""
             return self[None]
 
@@ -263,7 +263,7 @@ def _static_form(array: Array, alignment: int | None) -> Form:
     return form(array.dtype, space, alignment, array.readonly, tuple(array.shape), tuple(array.strides))
 
 
-def as_device_memory(x: Any) -> Any:
+def as_device_memory(x: object) -> Any:
     """Return an array of the host as one of the GPU where host memory stands for GPU memory; else the array itself."""
     if not hardware.cuda_is_host_memory:
         return x
@@ -311,7 +311,7 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
 
 
 def from_dlpack(
-    tensor_dlpack: Any,
+    tensor_dlpack: object,
     assumed_align: int | None = None,
     use_32bit_stride: bool = False,
     *,
@@ -474,7 +474,7 @@ class FakeTensor(_Passed):
         return str(self)
 
 
-def _pattern(x: Any, what: str) -> Any:
+def _pattern(x: object, what: str) -> Any:
     if isinstance(x, SymInt):
         return DynamicLeaf(x.width, x.divisibility)
     if isinstance(x, DynamicLeaf) or (isinstance(x, int) and not isinstance(x, bool)):
@@ -483,7 +483,12 @@ def _pattern(x: Any, what: str) -> Any:
 
 
 def make_fake_tensor(
-    dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
+    dtype: object,
+    shape: object,
+    stride: object,
+    *,
+    memspace: AddressSpace = AddressSpace.gmem,
+    assumed_align: int | None = None,
 ) -> FakeTensor:
     """Return the description of a tensor for `cute.compile`, without memory.
 
@@ -504,13 +509,13 @@ def make_fake_tensor(
     return FakeTensor(signature_, shape, stride)
 
 
-def _as_tuple(x: Any) -> tuple[Any, ...]:
+def _as_tuple(x: object) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
 def make_fake_compact_tensor(
-    dtype: Any,
-    shape: Any,
+    dtype: object,
+    shape: object,
     *,
     stride_order: Sequence[int] | None = None,
     memspace: AddressSpace = AddressSpace.gmem,
@@ -572,7 +577,7 @@ class PointerSignature(NamedTuple):
 
 @functools.cache
 def pointer_signature(
-    dtype: Any, memspace: AddressSpace, alignment: int
+    dtype: object, memspace: AddressSpace, alignment: int
 ) -> tuple[PointerSignature, plan.ArgumentRecord]:
     """Return the signature of a description, one object for equal ones, and what makes such pointers'
     argument records."""
@@ -587,7 +592,7 @@ class RuntimePointer(Pointer):
     __slots__ = ("_address_value", "_argument", "_argument_record", "_memory", "keep")
 
     def __init__(
-        self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
+        self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: object = None
     ) -> None:
         alignment = natural_alignment(dtype) if alignment is None else alignment
         if alignment < 1 or alignment & (alignment - 1):
@@ -618,7 +623,7 @@ class RuntimePointer(Pointer):
         """What a trace can know of it: not what is in its memory."""
         return self._argument
 
-    def toint(self, *, loc: Any = None, ip: Any = None) -> int:
+    def toint(self, *, loc: object = None, ip: object = None) -> int:
         """Return the address."""
         return self._address_value
 
@@ -635,7 +640,7 @@ class RuntimePointer(Pointer):
         """The address, by the name that programs use to free the memory."""
         return self._address_value
 
-    def __add__(self, offset: Any) -> Any:
+    def __add__(self, offset: object) -> Any:
         if not isinstance(offset, int):
             return NotImplemented
         step = offset * element_bits(self._dtype)
@@ -657,7 +662,7 @@ class RuntimePointer(Pointer):
 
 
 def make_ptr(
-    dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
+    dtype: object, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
 ) -> Pointer:
     """Return a pointer to pass as an argument. The memory must outlive the calls that use it.
 
@@ -686,7 +691,7 @@ def make_ptr(
     return RuntimePointer(dtype, address, mem_space, assumed_align)
 
 
-def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None) -> Pointer:
+def nullptr(dtype: object, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None) -> Pointer:
     """Return a pointer with address 0, to pass where an array is optional.
 
     Args:
@@ -705,7 +710,7 @@ def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
     return []
 
 
-def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
+def load_module(file_path: object, *, enable_tvm_ffi: bool = False) -> Any:
     """Return the functions of an object or shared library that `export_to_c` wrote, as attributes.
 
     Args:

@@ -9,7 +9,7 @@ from ...base_dsl import packages
 HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
 
 
-def handle_attribute(value: Any) -> str | None:
+def handle_attribute(value: object) -> str | None:
     """Return the attribute with the handle of a stream object, empty if it is its `int()`; None for anything else."""
     name = type(value).__name__
     if name in ("CUstream", "cudaStream_t"):

@@ -17,7 +17,7 @@ from ..layout.offset_width import INT32_MAX
 from .tensor_forms import DynamicLeaf, TensorSignature
 
 
-def symbols_of(extents: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, str]]:
+def symbols_of(extents: Sequence[object], strides: Sequence[object]) -> list[tuple[Any, str]]:
     """Return for each dynamic leaf of a description the identity of its symbol, and the leaf's name in messages."""
     symbols: list[tuple[Any, str]] = []
     for what, leaves in (("extent", extents), ("stride", strides)):
@@ -70,7 +70,7 @@ def check_counts(
     return None if fits_all is None else fits_all.ir_value()
 
 
-def _may_overflow(key: Any) -> bool:
+def _may_overflow(key: object) -> bool:
     """Return whether a tensor of a signature may have 2**31 elements or more, which no extent shows."""
     if not isinstance(key, TensorSignature) or key.counted or not key.promised:
         return False

@@ -38,7 +38,7 @@ def other_rank(rank: int, expected: int) -> str:
     return f"it has {rank} mode{'s' * (rank != 1)}, not {expected}"
 
 
-def _leaf_texts(leaves: Sequence[Any]) -> str:
+def _leaf_texts(leaves: Sequence[object]) -> str:
     inside = ",".join(map(str, leaves))
     return f"({inside})"
 
@@ -62,7 +62,14 @@ class TensorSignature:
     )
 
     def __init__(
-        self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool, counted: bool
+        self,
+        dtype: object,
+        memspace: AddressSpace,
+        alignment: int,
+        shape: Any,
+        stride: Any,
+        readonly: bool,
+        counted: bool,
     ) -> None:
         self.dtype: Any = dtype
         self.memspace: AddressSpace = memspace
@@ -112,7 +119,7 @@ class TensorSignature:
         """Return the tensor inside the function."""
         base = Pointer(next(values), self.dtype, self.memspace, self.alignment, readonly=self.readonly)
 
-        def leaf(x: Any) -> Any:
+        def leaf(x: object) -> Any:
             if not isinstance(x, DynamicLeaf):
                 return x
             kind = Int64 if x.width == 64 else Int32
@@ -183,11 +190,11 @@ _signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
 def signature(
-    dtype: Any,
+    dtype: object,
     memspace: AddressSpace,
     alignment: int,
-    shape: tuple[Any, ...],
-    stride: tuple[Any, ...],
+    shape: tuple[object, ...],
+    stride: tuple[object, ...],
     readonly: bool = False,
     counted: bool = True,
 ) -> TensorSignature:
@@ -268,19 +275,19 @@ class Form:
 
 @functools.lru_cache(maxsize=4096)
 def form(
-    dtype: Any,
+    dtype: object,
     memspace: AddressSpace,
     alignment: int,
     readonly: bool,
     shape: tuple[int, ...],
     strides: tuple[int, ...],
-    leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+    leaves: tuple[tuple[object, ...], tuple[object, ...]] | None = None,
 ) -> Form:
     """Return the form of a layout; `leaves` are its extents and strides as compiled in, by default the numbers."""
     return Form(signature(dtype, memspace, alignment, *(leaves or (shape, strides)), readonly), shape, strides)
 
 
-def _with_leaves(old: Form, strides: tuple[int, ...], extents: tuple[Any, ...], steps: tuple[Any, ...]) -> Form:
+def _with_leaves(old: Form, strides: tuple[int, ...], extents: tuple[object, ...], steps: tuple[object, ...]) -> Form:
     signature = old.signature
     return form(
         signature.dtype,

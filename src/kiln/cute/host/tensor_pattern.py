@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import types
 import typing
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from ...base_dsl.diagnostics import type_error
@@ -42,13 +43,13 @@ def pattern_of(annotation: Any, symbols: dict[str, SymInt] | None = None) -> Ten
     return None if text is None else TensorPattern(text, {} if symbols is None else symbols)
 
 
-def read_annotations(annotations: dict[str, Any]) -> dict[str, Any]:
+def read_annotations(annotations: Mapping[str, object]) -> dict[str, Any]:
     """Return annotations of a function with the descriptions read: a name stands for one extent in all of them."""
     symbols: dict[str, SymInt] = {}
     return {name: _read(annotation, symbols) for name, annotation in annotations.items()}
 
 
-def _read(annotation: Any, symbols: dict[str, SymInt]) -> Any:
+def _read(annotation: object, symbols: dict[str, SymInt]) -> Any:
     origin = typing.get_origin(annotation)
     inner = typing.get_args(annotation)
     if origin in (list, tuple) and any(pattern_of(each) is not None for each in inner):
@@ -90,7 +91,7 @@ class TensorPattern:
         space = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
         return signature(expected.dtype, space, expected.alignment, extents, expected.stride, array.readonly)
 
-    def check(self, value: Any, path: str, owner: str) -> None:
+    def check(self, value: object, path: str, owner: str) -> None:
         """Raise an error for a tensor in a trace, or a fake one, that is not known to be as described."""
         if isinstance(value, FakeTensor):
             signature = value._signature

@@ -8,7 +8,7 @@ from typing import Any
 from ...base_dsl.diagnostics import type_error
 
 
-def check(x: Any) -> None:
+def check(x: object) -> None:
     """Raise an error for an object that stands for an array and has no memory, and say what to use."""
     if (mistake := reason(x)) is not None:
         raise type_error(*mistake)

@@ -43,7 +43,7 @@ T = TypeVar("T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def is_static_arg(x: Any) -> bool:
+def is_static_arg(x: object) -> bool:
     if type(x) is Layout:
         return x.is_static()
     if type(x) is tuple:
@@ -59,7 +59,7 @@ def cached(f: _F) -> _F:
     remembered = lru_cache(maxsize=4096)(f)
 
     @wraps(f)
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         for x in args:
             if not is_static_arg(x):
                 return f(*args)
@@ -89,7 +89,7 @@ def from_modes(shapes: Any, strides: Any) -> Layout:
 
 
 @cached
-def coalesce_layout(layout: Layout, profile: Any) -> Layout:
+def coalesce_layout(layout: Layout, profile: object) -> Layout:
     if not isinstance(profile, tuple):
         return from_modes(*merge_modes(*flat_modes(layout)))
     if len(profile) > len(layout):
@@ -98,7 +98,7 @@ def coalesce_layout(layout: Layout, profile: Any) -> Layout:
     return concat([coalesce_layout(m, p) for m, p in zip(modes, profile)] + modes[len(profile) :])
 
 
-def coalesce(input: T, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> T:
+def coalesce(input: T, *, target_profile: object = None, loc: object = None, ip: object = None) -> T:
     """Return ``input`` with as few modes as possible, as the same function of an index.
 
     Post-condition: ``result(i) == input(i)`` for every index i below the size, and the size is kept. Modes do not merge
@@ -112,7 +112,7 @@ def coalesce(input: T, *, target_profile: Any = None, loc: Any = None, ip: Any =
     return layouts_of(input, lambda x: coalesce_layout(x, target_profile), "coalesce")
 
 
-def ones_where_zero(stride: Any, shape: Any) -> Any:
+def ones_where_zero(stride: object, shape: object) -> Any:
     if isinstance(stride, tuple):
         if not isinstance(shape, tuple) or len(shape) != len(stride):
             raise LayoutError(
@@ -122,7 +122,7 @@ def ones_where_zero(stride: Any, shape: Any) -> Any:
     return repeat_like(1, shape) if is_zero(stride) else shape
 
 
-def filter_zeros(input: T, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> T:
+def filter_zeros(input: T, *, target_profile: object = None, loc: object = None, ip: object = None) -> T:
     """Return ``input`` with extent 1 in place of every mode with a static stride of 0; the nesting is kept.
 
     Args:
@@ -138,7 +138,7 @@ def filter_zeros(input: T, *, target_profile: Any = None, loc: Any = None, ip: A
     )
 
 
-def filter(input: T, *, loc: Any = None, ip: Any = None) -> T:
+def filter(input: T, *, loc: object = None, ip: object = None) -> T:
     """Return ``input``, a layout or tensor, without modes of extent 1 and of static stride 0, coalesced.
 
     The result reaches every offset that ``input`` reaches.
@@ -156,7 +156,7 @@ def _filter_layout(layout: Layout) -> Layout:
 def composition(lhs: Layout, rhs: Layout, *, loc: Any = None, ip: Any = None) -> Layout: ...
 @overload
 def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any: ...
-def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def composition(lhs: object, rhs: object, *, loc: object = None, ip: object = None) -> Any:
     """Return ``lhs`` after ``rhs``: the layout R with ``R(c) == lhs(rhs(c))`` for every coordinate c of ``rhs``.
 
     Where ``rhs`` leads past the end of ``lhs``, that holds if the last extent of ``lhs`` is not 1.
@@ -179,7 +179,7 @@ def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return layouts_of(lhs, lambda x: compose_layouts(x, as_tiler(rhs, "composition")), "composition")
 
 
-def as_tiler(tiler: Any, what: str) -> Any:
+def as_tiler(tiler: object, what: str) -> Any:
     if type(tiler) is Layout or type(tiler) is int or tiler is None:
         return tiler
     if isinstance(tiler, (tuple, list)):
@@ -195,7 +195,7 @@ def as_tiler(tiler: Any, what: str) -> Any:
 
 
 @cached
-def compose_layouts(lhs: Layout, rhs: Any) -> Layout:
+def compose_layouts(lhs: Layout, rhs: object) -> Layout:
     if rhs is None:
         return lhs
     if isinstance(rhs, tuple):
@@ -212,7 +212,7 @@ def compose_layouts(lhs: Layout, rhs: Any) -> Layout:
     return fast_layout(*_compose(lhs_shape, lhs_stride, shape, stride, lhs, rhs))
 
 
-def tiled_modes(layout: Layout, tiler: tuple[Any, ...], what: str) -> list[Layout]:
+def tiled_modes(layout: Layout, tiler: tuple[object, ...], what: str) -> list[Layout]:
     if len(tiler) > len(layout):
         raise LayoutError(
             f"{what}: the tiler {_tiler_str(tiler)} has {len(tiler)} modes, more than the {len(layout)} of the layout {layout}"
@@ -220,13 +220,13 @@ def tiled_modes(layout: Layout, tiler: tuple[Any, ...], what: str) -> list[Layou
     return list(layout)
 
 
-def _tiler_str(tiler: Any) -> str:
+def _tiler_str(tiler: object) -> str:
     if isinstance(tiler, tuple):
         return "<" + ", ".join(_tiler_str(t) for t in tiler) + ">"
     return "_" if tiler is None else str(tiler)
 
 
-def _coordinate_profile(strides: tuple[Any, ...]) -> Any:
+def _coordinate_profile(strides: tuple[object, ...]) -> Any:
     """Return the nesting of the coordinates that basis strides produce, None if there are no basis strides."""
     tree: dict[int, Any] | None = None
     for d in strides:
@@ -241,7 +241,7 @@ def _profile_of(node: dict[int, Any]) -> Any:
     return tuple(_profile_of(node.get(i, {})) for i in range(max(node) + 1)) if node else None
 
 
-def _coalesce_for_composition(layout: Layout, profile: Any, lhs: Layout, rhs: Layout) -> tuple[Any, Any]:
+def _coalesce_for_composition(layout: Layout, profile: object, lhs: Layout, rhs: Layout) -> tuple[Any, Any]:
     """Return shape and stride coalesced, with the same offsets for indices past the end.
 
     Composition may reach past the end of its left operand, where the last mode runs on. A last mode
@@ -353,7 +353,7 @@ def _check_no_carry(lhs: Layout, rhs: Layout) -> None:
             tops = [t // extent for t in tops if t >= extent]
 
 
-def _compose_with_composed(lhs: Any, rhs: ComposedLayout) -> Any:
+def _compose_with_composed(lhs: object, rhs: ComposedLayout) -> Any:
     if isinstance(rhs.inner, Layout) and is_zero(rhs.offset):
         return composition(composition(lhs, rhs.inner), rhs.outer)
     if isinstance(rhs.inner, Swizzle) and is_zero(rhs.offset):
@@ -361,7 +361,7 @@ def _compose_with_composed(lhs: Any, rhs: ComposedLayout) -> Any:
     raise LayoutError(f"a composed layout can be composed on the right only if its offset is 0, but it is {rhs}")
 
 
-def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
+def _compose_with_swizzle(lhs: object, swizzle: Swizzle) -> Any:
     """Return ``lhs`` after a swizzle, rewritten as a swizzle after ``lhs``: possible if ``lhs`` moves bits to bits."""
     if not isinstance(lhs, Layout):
         raise DSLUserCodeTypeError(f"only a plain layout is composed with a swizzle on the right, but got {lhs!r}")
@@ -398,7 +398,7 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
     )
 
 
-def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = None) -> Layout:
+def complement(input: object, cotarget: object = None, *, loc: object = None, ip: object = None) -> Layout:
     """Return a layout that reaches what ``input`` leaves out of ``cotarget``, a size or shape (default: its own
     cosize).
 
@@ -415,7 +415,7 @@ def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = N
 
 
 @cached
-def complement_layout(layout: Layout, cotarget: Any) -> Layout:
+def complement_layout(layout: Layout, cotarget: object) -> Layout:
     if any(is_zero(s) for s in flatten_to_tuple(layout._shape)):
         raise LayoutError(f"the complement of {layout} does not exist: the layout has no elements")
     filtered = _filter_layout(layout)
@@ -455,7 +455,7 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
     return from_modes(*merge_modes(out_shape, out_stride))
 
 
-def _left_of(shape: Any, below: Any) -> list[Any]:
+def _left_of(shape: object, below: object) -> list[Any]:
     """Return the extents of ``shape``, first mode fastest, without the first ``below`` indices."""
     left: list[Any] = []
     for s in flatten_to_tuple(shape):
@@ -464,11 +464,11 @@ def _left_of(shape: Any, below: Any) -> list[Any]:
     return left
 
 
-def sort_extent(s: Any) -> int:
+def sort_extent(s: object) -> int:
     return s if isinstance(s, int) else 1 << 62
 
 
-def _merge_extents(extents: Iterable[Any]) -> Any:
+def _merge_extents(extents: Iterable[object]) -> Any:
     """Return flat extents as a shape, with neighbouring static ones, and neighbouring dynamic ones, multiplied."""
     merged: list[Any] = []
     for s in extents:
@@ -479,11 +479,11 @@ def _merge_extents(extents: Iterable[Any]) -> Any:
     return tuple(merged) if len(merged) > 1 else merged[0] if merged else 1
 
 
-def compact(shape: Any) -> Layout:
+def compact(shape: object) -> Layout:
     return fast_layout(shape, prefix_product(shape))
 
 
-def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+def ceil_div(input: object, tiler: object, *, loc: object = None, ip: object = None) -> Extent:
     """Return how many tiles cover a shape: ``ceil_div(10, 4)`` is 3.
 
     Where only one of the two is a tuple it counts with its size: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``.

@@ -58,7 +58,7 @@ class Ratio:
             return self.numerator // self.denominator
         raise DSLUserCodeTypeError(f"a Ratio converts to Ratio, float or int, not to {dtype!r}")
 
-    def __mul__(self, other: Any) -> Ratio:
+    def __mul__(self, other: object) -> Ratio:
         if isinstance(other, Ratio):
             return Ratio(self.numerator * other.numerator, self.denominator * other.denominator)
         if isinstance(other, int):
@@ -96,7 +96,7 @@ class ScaledBasis:
     _value: Any
     _mode: tuple[int, ...]
 
-    def __init__(self, value: Any, mode: int | Iterable[int]) -> None:
+    def __init__(self, value: object, mode: int | Iterable[int]) -> None:
         if isinstance(mode, int):
             path = (mode,)
         else:
@@ -138,14 +138,14 @@ class ScaledBasis:
             return self
         raise DSLUserCodeTypeError(f"a ScaledBasis converts to ScaledBasis only, not to {dtype!r}")
 
-    def __mul__(self, scale: Any) -> Any:
+    def __mul__(self, scale: object) -> Any:
         if isinstance(scale, (int, Ratio)) or is_dynamic_leaf(scale):
             return ScaledBasis(leaf_mul(self._value, scale), self._mode)
         return NotImplemented
 
     __rmul__ = __mul__
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         return add_coords(basis_coord([(1, self)]), other)
 
     __radd__ = __add__
@@ -155,7 +155,7 @@ class ScaledBasis:
             return False
         return self._mode == other._mode and leaf_equal(self._value, other._value)
 
-    def _may_be_equal(self, other: Any) -> bool:
+    def _may_be_equal(self, other: object) -> bool:
         return isinstance(other, ScaledBasis) and self._mode == other._mode and may_be_equal(self._value, other._value)
 
     def _leaves(self) -> tuple[Any, ...]:
@@ -180,12 +180,12 @@ def E(mode: int | Iterable[int]) -> Any:
     return ScaledBasis(1, mode)
 
 
-def basis_value(e: Any) -> Any:
+def basis_value(e: object) -> Any:
     """Return the scale of the basis element ``e``: 3 for ``3@1``. An integer is returned as it is."""
     return e.value if isinstance(e, ScaledBasis) else e
 
 
-def basis_get(e: Any, t: Any) -> Any:
+def basis_get(e: object, t: object) -> Any:
     """Return the part of ``t`` that a basis element points to.
 
     Args:
@@ -195,14 +195,14 @@ def basis_get(e: Any, t: Any) -> Any:
     return tree_get(t, e._mode) if isinstance(e, ScaledBasis) else t  # pyright: ignore[reportPrivateUsage]
 
 
-def basis_like(shape: Any, path: tuple[int, ...] = ()) -> Any:
+def basis_like(shape: object, path: tuple[int, ...] = ()) -> Any:
     """Return unit basis elements arranged like ``shape``; 1 for a leaf."""
     if isinstance(shape, tuple):
         return tuple(basis_like(s, (*path, i)) for i, s in enumerate(shape))
     return E(path)
 
 
-def add_coords(a: Any, b: Any) -> Any:
+def add_coords(a: object, b: object) -> Any:
     """Return the sum of two coordinates. The shorter of two tuples is padded with zeros; a static 0 adds nothing."""
     if isinstance(a, ScaledBasis):
         a = basis_coord([(1, a)])
@@ -246,7 +246,7 @@ def basis_coord(terms: Iterable[tuple[Any, Any]]) -> Any:
     return _coord_of(tree)
 
 
-def _coord_of(node: Any) -> Any:
+def _coord_of(node: object) -> Any:
     if not isinstance(node, dict):
         return node
     if not node:

@@ -44,7 +44,7 @@ class ComposedLayout(Drawn):
     __kiln_immutable__ = True
     __slots__ = ("_inner", "_offset", "_outer")
 
-    def __init__(self, inner: Any, offset: Any, outer: Layout) -> None:
+    def __init__(self, inner: Any, offset: object, outer: Layout) -> None:
         if not isinstance(outer, Layout):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DSLUserCodeTypeError(f"the outer part of a composed layout is a layout, but got {outer!r}")
         if not callable(inner):
@@ -108,14 +108,14 @@ class ComposedLayout(Drawn):
         """Return whether the offset and the layouts are known."""
         return is_static_tree(self._offset) and self._outer.is_static() and is_static_tree(self._inner)
 
-    def __call__(self, *coord: Any) -> Any:
+    def __call__(self, *coord: object) -> Any:
         """Return the value at a coordinate, or the composed layout that is left if the coordinate has None in it."""
         c = coord[0] if len(coord) == 1 else coord
         if has_underscore(c):
             return self._slice(c)
         return self._inner(add_coords(self._offset, crd2idx(c, self._outer)))
 
-    def __getitem__(self, mode: int, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
+    def __getitem__(self, mode: int, *, loc: object = None, ip: object = None) -> ComposedLayout:
         return self._with(outer=self._outer[mode])
 
     def __len__(self) -> int:
@@ -134,12 +134,12 @@ class ComposedLayout(Drawn):
     def _map_layout(self, f: Callable[[Layout], Any]) -> ComposedLayout:
         return self._with(outer=f(self._outer))
 
-    def _slice(self, coord: Any) -> ComposedLayout:
+    def _slice(self, coord: object) -> ComposedLayout:
         return self._with(
             offset=add_coords(self._offset, crd2idx(coord, self._outer)), outer=slice_(self._outer, coord)
         )
 
-    def _slice_and_move(self, coord: Any) -> tuple[Any, ComposedLayout]:
+    def _slice_and_move(self, coord: object) -> tuple[Any, ComposedLayout]:
         """Return the slice without whole periods of a swizzle, and those: the slice is the one moved so far.
 
         What is a multiple of the period passes through a swizzle unchanged, so that a stage of a pipeline need not
@@ -150,7 +150,7 @@ class ComposedLayout(Drawn):
         moved, rest = crd2idx_apart(coord, self._outer, self._inner.period)
         return moved, self._with(offset=add_coords(self._offset, rest), outer=slice_(self._outer, coord))
 
-    def _linear_slice(self, coord: Any) -> tuple[Any, Layout] | None:
+    def _linear_slice(self, coord: object) -> tuple[Any, Layout] | None:
         """Return a slice at a dynamic coordinate as a plain layout and the swizzled offset it starts at, if it is one.
 
         Where no two bits that the swizzle combines vary in what is left, a step along a bit changes the swizzled offset
@@ -170,7 +170,7 @@ class ComposedLayout(Drawn):
         shape, stride = _linear_modes(rest._shape, rest._stride, inner, start)
         return start, Layout(shape, stride)
 
-    def _domain_offset(self, coord: Any) -> ComposedLayout:
+    def _domain_offset(self, coord: object) -> ComposedLayout:
         return self._with(offset=add_coords(self._offset, crd2idx(coord, self._outer)), outer=self._outer)
 
     def __eq__(self, other: object) -> Any:
@@ -257,7 +257,9 @@ def _signed(step: int, start: Any, bit: int) -> Any:
     return select(up, step, -step)._assume(divisibility=step)
 
 
-def make_composed_layout(inner: Any, offset: Any, outer: Layout, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
+def make_composed_layout(
+    inner: object, offset: object, outer: Layout, *, loc: Any = None, ip: Any = None
+) -> ComposedLayout:
     """Return the composed layout that maps a coordinate c to ``inner(offset + outer(c))``.
 
     Args:
@@ -268,7 +270,7 @@ def make_composed_layout(inner: Any, offset: Any, outer: Layout, *, loc: Any = N
     return ComposedLayout(inner, offset, outer)
 
 
-def get_swizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Swizzle:
+def get_swizzle_portion(layout: object, *, loc: object = None, ip: object = None) -> Swizzle:
     """Return the swizzle of ``layout``; of a plain layout, the swizzle ``S<0,4,3>`` that changes nothing."""
     if isinstance(layout, Layout):
         return Swizzle(0, 4, 3)
@@ -277,6 +279,6 @@ def get_swizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Swiz
     raise LayoutError(f"{layout} has no swizzle")
 
 
-def get_nonswizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def get_nonswizzle_portion(layout: Any, *, loc: object = None, ip: object = None) -> Layout:
     """Return the outer layout of ``layout``, without its swizzle; a plain layout is returned as it is."""
     return layout if isinstance(layout, Layout) else layout.outer

@@ -88,7 +88,7 @@ else:
 XTuple = Any
 
 
-def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
+def as_int_tuple(x: object, what: str = "an integer tuple") -> Any:
     """Return ``x`` as a tree: lists become tuples, leaves are checked by :func:`as_leaf`."""
     if type(x) is int:
         return x
@@ -97,7 +97,7 @@ def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
     return as_leaf(x, what)
 
 
-def flatten_to_tuple(a: Any) -> tuple[Any, ...]:
+def flatten_to_tuple(a: object) -> tuple[Any, ...]:
     """Return the leaves of ``a`` as a flat tuple: ``(1,(2,3))`` gives ``(1,2,3)``, ``4`` gives ``(4,)``."""
     if not isinstance(a, tuple):
         return (a,)
@@ -109,7 +109,7 @@ def flatten_to_tuple(a: Any) -> tuple[Any, ...]:
     return a
 
 
-def _collect_leaves(a: tuple[Any, ...], leaves: list[Any]) -> None:
+def _collect_leaves(a: tuple[object, ...], leaves: list[Any]) -> None:
     # a list that is appended to: a generator costs three times as much, and every trace is full of this
     for v in a:
         if isinstance(v, tuple):
@@ -118,17 +118,17 @@ def _collect_leaves(a: tuple[Any, ...], leaves: list[Any]) -> None:
             leaves.append(v)
 
 
-def flatten_tree(a: Any) -> Any:
+def flatten_tree(a: object) -> Any:
     """Return :func:`flatten_to_tuple`'s tuple, but a leaf stays a leaf."""
     return flatten_to_tuple(a) if isinstance(a, tuple) else a
 
 
-def get_leaves(t: Any) -> tuple[Any, ...]:
+def get_leaves(t: object) -> tuple[Any, ...]:
     """Return the leaves of ``t``, a nested tuple, from left to right as a flat tuple."""
     return flatten_to_tuple(t)
 
 
-def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+def unflatten(sequence: object, profile: object, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:
     """Return the items of a flat sequence, nested as ``profile`` is.
 
     ``unflatten((1,2,3), (0,(0,0)))`` is ``(1,(2,3))``.
@@ -140,7 +140,7 @@ def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -
     items = tuple(sequence) if isinstance(sequence, (tuple, list)) else (sequence,)
     rest = iter(items)
 
-    def build(p: Any) -> Any:
+    def build(p: object) -> Any:
         return tuple(build(v) for v in p) if isinstance(p, tuple) else next(rest)
 
     count = len(flatten_to_tuple(profile))
@@ -152,7 +152,7 @@ def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -
     return build(profile)
 
 
-def pretty_str(t: Any) -> str:
+def pretty_str(t: object) -> str:
     """Return a tree as CuTe prints it: ``(1,(2,?{div=8}))``; None is ``_``."""
     if isinstance(t, tuple):
         return "(" + ",".join(pretty_str(v) for v in t) + ")"
@@ -164,7 +164,7 @@ def is_int_tuple(a: object) -> bool:
     return all(is_integer(v) for v in flatten_to_tuple(a))
 
 
-def is_static_tree(t: Any) -> bool:
+def is_static_tree(t: object) -> bool:
     """Return whether every leaf is static. None, strings and other non-integer leaves count as static."""
     if isinstance(t, tuple):
         for v in t:  # noqa: SIM110  a generator costs twice as much
@@ -179,26 +179,26 @@ def is_static_tree(t: Any) -> bool:
     return bool(query()) if callable(query) else True
 
 
-def has_underscore(a: Any) -> bool:
+def has_underscore(a: object) -> bool:
     """Return whether the coordinate ``a`` has a None leaf, that is, whether it slices."""
     if isinstance(a, tuple):
         return any(has_underscore(v) for v in a)
     return a is None
 
 
-def tree_rank(t: Any) -> int:
+def tree_rank(t: object) -> int:
     """Return the number of modes of a tree: 1 for a leaf."""
     return len(t) if isinstance(t, tuple) else 1
 
 
-def tree_depth(t: Any) -> int:
+def tree_depth(t: object) -> int:
     """Return 0 for a leaf, 1 more than the deepest element for a tuple."""
     if not isinstance(t, tuple):
         return 0
     return 1 + max((tree_depth(v) for v in t), default=0)
 
 
-def tree_get(t: Any, path: Iterable[int]) -> Any:
+def tree_get(t: object, path: Iterable[int]) -> Any:
     """Return the subtree at ``path``; index 0 of a leaf is the leaf itself."""
     for i in path:
         if isinstance(t, tuple):
@@ -232,7 +232,7 @@ def tree_equal(a: Any, b: Any) -> Any:
     return result
 
 
-def may_be_equal(a: Any, b: Any) -> bool:
+def may_be_equal(a: object, b: object) -> bool:
     """Return False if two trees are known to differ in structure or in a static leaf."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(may_be_equal(x, y) for x, y in zip(a, b))
@@ -248,7 +248,7 @@ def may_be_equal(a: Any, b: Any) -> bool:
     return bool(match(b)) if match is not None else a == b
 
 
-def tree_hash(t: Any) -> int:
+def tree_hash(t: object) -> int:
     """Return a hash of a tree; a dynamic leaf hashes by identity, because its value is not known."""
     if isinstance(t, tuple):
         return hash(tuple(tree_hash(v) for v in t))
@@ -257,7 +257,7 @@ def tree_hash(t: Any) -> int:
     return hash(t)
 
 
-def dynamic_leaves(t: Any) -> tuple[Any, ...]:
+def dynamic_leaves(t: object) -> tuple[Any, ...]:
     """Return the dynamic leaves of a tree, left to right (those inside scaled basis elements too)."""
     leaves: list[Any] = []
     for v in flatten_to_tuple(t):
@@ -270,7 +270,7 @@ def dynamic_leaves(t: Any) -> tuple[Any, ...]:
     return tuple(leaves)
 
 
-def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
+def with_dynamic_leaves(t: object, leaves: Iterable[object]) -> Any:
     """Return the tree with its dynamic leaves, left to right, replaced by ``leaves``."""
     rest = leaves if isinstance(leaves, Iterator) else iter(leaves)
 
@@ -286,7 +286,7 @@ def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
     return replace(t)
 
 
-def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+def product(a: object, *, loc: object = None, ip: object = None) -> Extent:
     """Return all leaves of ``a`` multiplied: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
     if isinstance(a, int):
         return a
@@ -302,12 +302,12 @@ def product(a: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     return static if dynamic is None else multiplied_extents(dynamic, static)
 
 
-def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
+def product_each(a: object, *, loc: object = None, ip: object = None) -> tuple[Extent, ...]:
     """Return every mode of ``a`` multiplied: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
     return tuple(product(v) for v in a) if isinstance(a, tuple) else (product(a),)
 
 
-def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def product_like(a: object, target_profile: object, *, loc: object = None, ip: object = None) -> Any:
     """Return ``a`` multiplied below each leaf of ``target_profile``: ``product_like(((2,3),4),(0,0))`` is
     ``(6,4)``."""
     if not isinstance(target_profile, tuple):
@@ -319,7 +319,7 @@ def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None
     return tuple(product_like(x, p) for x, p in zip(a, target_profile))
 
 
-def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+def inner_product(a: Any, b: Any, *, loc: object = None, ip: object = None) -> Extent:
     """Return the inner product of the leaves of ``a`` and ``b``, two tuples of the same nesting."""
     if isinstance(a, tuple) or isinstance(b, tuple):
         _same_rank("inner_product", a, b)
@@ -330,7 +330,7 @@ def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     return leaf_mul(a, b)
 
 
-def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+def round_up(a: object, b: object, *, loc: object = None, ip: object = None) -> Extent:
     """Return ``a`` rounded up to a multiple of ``b``, leaf by leaf: ``round_up((5,8), (4,4))`` is ``(8,8)``.
 
     Modes that ``b`` lacks stay as they are. A divisor of 0 or below raises LayoutError.
@@ -348,7 +348,7 @@ def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     return leaf_mul(leaf_ceil_div(a, b), b)
 
 
-def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+def shape_div(lhs: object, rhs: object, *, loc: object = None, ip: object = None) -> Extent:
     """Return the quotient of shapes: ``shape_div(12, 4)`` is 3 and ``shape_div(4, 12)`` is 1, away from 0.
 
     Tuples divide mode by mode. A tuple over an int folds the divisor through the modes: ``shape_div((4,5,6), 40)`` is
@@ -377,7 +377,7 @@ def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Extent:
     return leaf_ceil_div(lhs, rhs)
 
 
-def elem_scale(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def elem_scale(a: Any, b: Any, *, loc: object = None, ip: object = None) -> Any:
     """Return every leaf of ``a`` times the size of the corresponding subtree of ``b``."""
     if isinstance(a, tuple):
         _same_rank("elem_scale", a, b)
@@ -385,7 +385,7 @@ def elem_scale(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return leaf_mul(a, product(b))
 
 
-def elem_less(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
+def elem_less(lhs: Any, rhs: Any, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether every leaf of ``lhs`` is below the one of ``rhs``: a bool if known, else a dynamic Boolean.
 
     Used as a bounds check: ``elem_less(coord, shape)``. The two must have the same modes.
@@ -403,12 +403,12 @@ def elem_less(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Boolean
     return lhs < rhs if not isinstance(lhs, int) or isinstance(rhs, int) else rhs > lhs
 
 
-def signum(a: Any, *, loc: Any = None, ip: Any = None) -> int:
+def signum(a: object, *, loc: object = None, ip: object = None) -> int:
     """Return -1, 0 or 1 by the sign of ``a``, a static leaf; 1 for a dynamic one, which is assumed to be positive."""
     return (a > 0) - (a < 0) if isinstance(a, int) else 1
 
 
-def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
+def _filter_tree(coord: object, t: object, keep_none: bool) -> tuple[Any, ...]:
     if isinstance(coord, tuple):
         if not isinstance(t, tuple) or len(coord) != len(t):
             raise LayoutError(f"the slice coordinate {pretty_str(coord)} does not fit {pretty_str(t)}")
@@ -422,21 +422,21 @@ def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
     return (t,) if (coord is None) == keep_none else ()
 
 
-def filter_modes(coord: Any, t: Any, keep_none: bool) -> Any:
+def filter_modes(coord: object, t: object, keep_none: bool) -> Any:
     """Return the modes of a tree where ``coord`` has None (``keep_none``) or a number; nested ones are spliced in."""
     if isinstance(coord, tuple):
         return _filter_tree(coord, t, keep_none)
     return t if (coord is None) == keep_none else ()
 
 
-def prefix_product(a: Any, init: Any = 1) -> Any:
+def prefix_product(a: object, init: object = 1) -> Any:
     """Return compact strides for the shape ``a`` that start at ``init``, first mode fastest.
 
     A static extent of 1 gets stride 0, as in CuTe.
     """
     pending: Any = 1  # the extent of the last mode, multiplied in only when another mode needs it
 
-    def visit(t: Any) -> Any:
+    def visit(t: object) -> Any:
         nonlocal init, pending
         if isinstance(t, tuple):
             return tuple([visit(v) for v in t])
@@ -449,7 +449,7 @@ def prefix_product(a: Any, init: Any = 1) -> Any:
     return visit(a)
 
 
-def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
+def increment_coord(coord: object, shape: object, *, loc: object = None, ip: object = None) -> tuple[Extent, ...]:
     """Return the coordinate after ``coord`` in ``shape``, first mode fastest; the last one wraps to all zeros.
 
     Works without branches on dynamic coordinates. ``coord`` and ``shape`` must be congruent.
@@ -471,22 +471,22 @@ def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) 
     return unflatten(result, shape)
 
 
-def _same_rank(what: str, a: Any, b: Any) -> None:
+def _same_rank(what: str, a: object, b: object) -> None:
     if not isinstance(a, tuple) or not isinstance(b, tuple) or len(a) != len(b):
         raise LayoutError(f"{what} needs two operands with the same modes, but got {pretty_str(a)} and {pretty_str(b)}")
 
 
-def shape_of(x: Any) -> Any:
+def shape_of(x: object) -> Any:
     """Return the shape of a layout, tensor or vector; a tree as it is."""
     return x if isinstance(x, (tuple, int)) or x is None else getattr(x, "shape", x)
 
 
-def is_congruent(a: Any, b: Any) -> bool:
+def is_congruent(a: object, b: object) -> bool:
     """Return whether ``a`` and ``b`` (tuples, or layouts and tensors by their shapes) have the same nesting."""
     return same_nesting(shape_of(a), shape_of(b))
 
 
-def same_nesting(a: Any, b: Any) -> bool:
+def same_nesting(a: object, b: object) -> bool:
     """Return :func:`is_congruent` for trees alone."""
     if not isinstance(a, tuple):
         return not isinstance(b, tuple)
@@ -498,7 +498,7 @@ def same_nesting(a: Any, b: Any) -> bool:
     return True
 
 
-def is_weakly_congruent(a: Any, b: Any) -> bool:
+def is_weakly_congruent(a: object, b: object) -> bool:
     """Return whether ``b`` refines the nesting of ``a``: every leaf of ``a`` meets a leaf or a subtree of ``b``."""
     a = shape_of(a)
     b = shape_of(b)
@@ -507,7 +507,7 @@ def is_weakly_congruent(a: Any, b: Any) -> bool:
     return isinstance(b, tuple) and len(a) == len(b) and all(is_weakly_congruent(x, y) for x, y in zip(a, b))
 
 
-def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
+def transform_leaf(f: Callable[..., object], *args: object) -> Any:
     """Return ``f`` of the leaves of ``args``, congruent tuples: ``transform_leaf(max, (1,(5,2)), (3,(4,9)))``."""
     if isinstance(args[0], tuple):
         for other in args[1:]:
@@ -520,7 +520,7 @@ def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
     return f(*args)
 
 
-def transform_apply(*args: Any, f: Callable[..., Any], g: Callable[..., Any]) -> Any:
+def transform_apply(*args: object, f: Callable[..., object], g: Callable[..., object]) -> Any:
     """Return ``g(f(a0, b0), f(a1, b1), ...)`` over the modes of the tuples ``args``; a leaf counts as one mode.
 
     Args:
@@ -533,44 +533,44 @@ def transform_apply(*args: Any, f: Callable[..., Any], g: Callable[..., Any]) ->
     return g(f(*args))
 
 
-def repeat(x: Any, n: int) -> Any:
+def repeat(x: object, n: int) -> Any:
     """Return ``n`` copies of ``x`` as a tuple; ``x`` itself if ``n`` is 1."""
     if n < 1:
         raise LayoutError(f"repeat needs at least one copy, but got n = {n}")
     return x if n == 1 else (x,) * n
 
 
-def repeat_as_tuple(x: Any, n: int) -> tuple[Any, ...]:
+def repeat_as_tuple(x: object, n: int) -> tuple[Any, ...]:
     """Return ``n`` copies of ``x``, always as a tuple."""
     if n < 1:
         raise LayoutError(f"repeat_as_tuple needs at least one copy, but got n = {n}")
     return (x,) * n
 
 
-def repeat_like(x: Any, target: Any) -> Any:
+def repeat_like(x: object, target: object) -> Any:
     """Return a tree with the nesting of ``target`` and ``x`` at every leaf: ``repeat_like(None, (2,(3,4)))``."""
     target = shape_of(target)
     return tuple(repeat_like(x, v) for v in target) if isinstance(target, tuple) else x
 
 
-def wrap(x: Any) -> tuple[Any, ...]:
+def wrap(x: object) -> tuple[Any, ...]:
     """Return ``x`` as it is if it is a tuple, else as a tuple of one."""
     return x if isinstance(x, tuple) else (x,)
 
 
-def unwrap(x: Any) -> Any:
+def unwrap(x: object) -> Any:
     """Return the element of ``x``, a tuple of one, repeatedly; anything else as it is."""
     while isinstance(x, tuple) and len(x) == 1:
         x = x[0]
     return x
 
 
-def tuple_cat(*tuples: Any) -> tuple[Any, ...]:
+def tuple_cat(*tuples: object) -> tuple[Any, ...]:
     """Return the modes of all of ``tuples``, one after the other; a leaf counts as one mode."""
     return tuple(v for t in tuples for v in wrap(t))
 
 
-def front(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def front(input: object, *, loc: object = None, ip: object = None) -> Any:
     """Return the first leaf of ``input``, a nested tuple."""
     while isinstance(input, tuple):
         if not input:
@@ -579,7 +579,7 @@ def front(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return input
 
 
-def find_if(t: Any, pred_fn: Callable[[Any], Any], *, loc: Any = None, ip: Any = None) -> Any:
+def find_if(t: object, pred_fn: Callable[[Any], Any], *, loc: object = None, ip: object = None) -> Any:
     """Return where the first leaf is that satisfies a predicate: an index, a path (tuple) if it is nested, or None.
 
     Args:
@@ -592,7 +592,7 @@ def find_if(t: Any, pred_fn: Callable[[Any], Any], *, loc: Any = None, ip: Any =
     return path[0] if len(path) == 1 else path
 
 
-def _find_path(t: Any, pred_fn: Callable[[Any], Any]) -> tuple[int, ...] | None:
+def _find_path(t: object, pred_fn: Callable[[Any], Any]) -> tuple[int, ...] | None:
     for i, v in enumerate(wrap(t)):
         if isinstance(v, tuple):
             inner = _find_path(v, pred_fn)
@@ -603,12 +603,12 @@ def _find_path(t: Any, pred_fn: Callable[[Any], Any]) -> tuple[int, ...] | None:
     return None
 
 
-def find(t: Any, x: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def find(t: object, x: object, *, loc: object = None, ip: object = None) -> Any:
     """Return where ``x`` first stands among the leaves of ``t``: an index, a path (tuple) if it is nested, or None."""
     return find_if(t, lambda v: surely_equal(v, x) or (not is_integer(v) and v == x))
 
 
-def common_divisor(values: Iterable[Any]) -> int:
+def common_divisor(values: Iterable[object]) -> int:
     """Return the largest number all values are known to be multiples of; 0 if there are none or all are 0."""
     result = 0
     for v in values:

@@ -45,7 +45,7 @@ def right_inverse_layout(layout: Layout) -> Layout:
     return from_modes(*merge_modes(out_shape, out_stride))
 
 
-def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def right_inverse(input: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return the longest layout R with ``input(R(i)) == i`` for every i below its size; ``1:0`` if no stride is 1.
 
     Modes with dynamic strides cannot take part; a mode with a dynamic extent ends the chain.
@@ -103,7 +103,7 @@ def _left_inverse(layout: Layout) -> Layout:
     return from_modes(*merge_modes(out_shape, out_stride))
 
 
-def left_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def left_inverse(input: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return a layout L with ``L(input(i)) == i`` for every i below the size of ``input``, which must be injective.
 
     Only modes of stride 0 may repeat offsets: of the indices with one offset L gives the first. None stays None, an
@@ -124,7 +124,7 @@ def _inverse_of_composed(layout: ComposedLayout, invert: Callable[[Any], Any]) -
     return composition(invert(layout.outer), layout.inner)  # a swizzle is its own inverse
 
 
-def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def max_common_layout(a: object, b: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return the longest layout R with ``a(R(i)) == b(R(i)) == i`` for every i below its size.
 
     It is what two layouts or tensors, ``a`` and ``b``, both hold in one contiguous run; ``1:0`` if that is a single
@@ -136,7 +136,7 @@ def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Lay
     return UNIT if length == 1 else compose_layouts(inverse, length)
 
 
-def max_common_vector(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> int:
+def max_common_vector(a: object, b: object, *, loc: object = None, ip: object = None) -> int:
     """Return how many elements lie in one run in both ``a`` and ``b``, at the same coordinates: at least 1.
 
     ``a`` and ``b`` are layouts or tensors. Post-condition: with R the right inverse of ``b``, ``a(R(i)) == i`` for
@@ -147,7 +147,7 @@ def max_common_vector(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> int
     return _common_run(plain_layout(a, "max_common_vector"), inverse, limit)
 
 
-def _swizzle_base(x: Any) -> int:
+def _swizzle_base(x: object) -> int:
     x = getattr(x, "layout", x)
     if isinstance(x, ComposedLayout):
         return 1 << x.inner.num_base if isinstance(x.inner, Swizzle) else 1
@@ -182,7 +182,7 @@ def _largest_divisor(n: int, limit: int) -> int:
     return n if n <= limit else gcd(n, limit)
 
 
-def nullspace(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def nullspace(layout: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return the layout of the indices that ``layout`` maps to 0 through modes of static stride 0.
 
     Post-conditions: ``layout(result(i)) == 0``, and its size is that of those modes.

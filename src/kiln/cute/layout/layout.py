@@ -170,14 +170,14 @@ class Layout(Drawn):
             static = self._static = is_static_tree(self._shape) and is_static_tree(self._stride)
         return static
 
-    def __call__(self, *coord: Any) -> Any:
+    def __call__(self, *coord: object) -> Any:
         """Return the offset at a coordinate, or the layout that is left if the coordinate has None in it."""
         c = coord[0] if len(coord) == 1 else coord
         if has_underscore(c):
             return fast_layout(filter_modes(c, self._shape, True), filter_modes(c, self._stride, True))
         return crd2idx(c, self)
 
-    def __getitem__(self, mode: int | slice, *, loc: Any = None, ip: Any = None) -> Layout:
+    def __getitem__(self, mode: int | slice, *, loc: object = None, ip: object = None) -> Layout:
         shape = wrap(self._shape)
         stride = wrap(self._stride)
         if isinstance(mode, slice):
@@ -196,21 +196,21 @@ class Layout(Drawn):
     def __iter__(self) -> Iterator[Layout]:
         return (fast_layout(s, d) for s, d in zip(wrap(self._shape), wrap(self._stride)))
 
-    def get_hier_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
+    def get_hier_coord(self, idx: object, *, loc: object = None, ip: object = None) -> tuple[Extent, ...]:
         """Return the coordinate, nested like the shape, that a compact layout maps to the offset ``idx``.
 
         Modes of extent 1 and of stride 0 get 0.
         """
         return _coord_at(idx, self._shape, self._stride)
 
-    def get_flat_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
+    def get_flat_coord(self, idx: object, *, loc: object = None, ip: object = None) -> tuple[Extent, ...]:
         """Return :meth:`get_hier_coord` with one index per top-level mode."""
         coord = self.get_hier_coord(idx)
         if not isinstance(self._shape, tuple):
             return coord
         return tuple(crd2idx(c, s) for c, s in zip(coord, self._shape))
 
-    def get_1d_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+    def get_1d_coord(self, idx: object, *, loc: object = None, ip: object = None) -> Extent:
         """Return :meth:`get_hier_coord` as one index into the shape."""
         return crd2idx(self.get_hier_coord(idx), self._shape)
 
@@ -273,7 +273,7 @@ def fast_layout(shape: Any, stride: Any) -> Layout:
     return layout
 
 
-def _as_stride(x: Any) -> Any:
+def _as_stride(x: object) -> Any:
     if type(x) is int or isinstance(x, ScaledBasis):
         return x
     if isinstance(x, (tuple, list)):
@@ -281,7 +281,7 @@ def _as_stride(x: Any) -> Any:
     return as_leaf(x, "a stride")
 
 
-def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
+def layouts_of(target: object, f: Callable[[Layout], object], what: str) -> Any:
     """Return ``f`` applied to a layout, or to the layout inside a composed layout or tensor."""
     if type(target) is Layout:
         return f(target)
@@ -291,7 +291,7 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
     return mapper(lambda inner: layouts_of(inner, f, what))
 
 
-def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = None) -> Layout:
+def make_layout(shape: Any, *, stride: object = None, loc: object = None, ip: object = None) -> Layout:
     """Return a layout ``shape:stride``, or one whose modes are given layouts: ``make_layout((4,8), stride=(8,1))``.
 
     Args:
@@ -320,7 +320,7 @@ def concat(layouts: Any) -> Layout:
     return fast_layout(tuple(v._shape for v in layouts), tuple(v._stride for v in layouts))
 
 
-def make_ordered_layout(shape: Any, order: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def make_ordered_layout(shape: object, order: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return a compact layout whose strides grow in a given order.
 
     ``make_ordered_layout((4,8), (1,0))`` is ``(4,8):(8,1)``.
@@ -335,7 +335,7 @@ def make_ordered_layout(shape: Any, order: Any, *, loc: Any = None, ip: Any = No
     return Layout(shape, compact_order(shape, order))
 
 
-def compact_order(shape: Any, order: Any) -> Any:
+def compact_order(shape: object, order: object) -> Any:
     """Return the strides of :func:`make_ordered_layout`."""
     if not is_weakly_congruent(order, shape):
         raise LayoutError(
@@ -363,13 +363,13 @@ def compact_order(shape: Any, order: Any) -> Any:
         before = product(groups[i])
     rest = iter(strides)
 
-    def build(o: Any) -> Any:
+    def build(o: object) -> Any:
         return tuple(build(v) for v in o) if isinstance(o, tuple) else next(rest)
 
     return build(order)
 
 
-def make_layout_like(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def make_layout_like(layout: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return a compact layout of the shape of ``layout`` whose strides have the same order; static strides of 0 stay
     0.
     """
@@ -381,11 +381,11 @@ def make_layout_like(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
     return fast_layout(layout._shape, _fill(layout._shape, strides))
 
 
-def _fill(profile: Any, items: Iterator[Any]) -> Any:
+def _fill(profile: object, items: Iterator[object]) -> Any:
     return tuple(_fill(v, items) for v in profile) if isinstance(profile, tuple) else next(items)
 
 
-def make_identity_layout(shape: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def make_identity_layout(shape: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return the layout that maps the coordinates of ``shape`` to themselves.
 
     ``make_identity_layout((4,8))`` is ``(4,8):(1@0,1@1)``.
@@ -394,7 +394,7 @@ def make_identity_layout(shape: Any, *, loc: Any = None, ip: Any = None) -> Layo
     return Layout(shape, basis_like(shape))
 
 
-def plain_layout(x: Any, what: str) -> Layout:
+def plain_layout(x: object, what: str) -> Layout:
     """Return the plain layout of a layout, a composed layout (its outer one) or a tensor."""
     while not isinstance(x, Layout):
         inner = getattr(x, "outer", None)
@@ -412,7 +412,7 @@ def mode_path(mode: Any) -> tuple[int, ...]:
     return (mode,) if isinstance(mode, int) else tuple(mode)
 
 
-def shape(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def shape(input: object, *, mode: object = None, loc: object = None, ip: object = None) -> Any:
     """Return the shape of a layout, a tensor or a tiler (its layouts count with their shapes), or of one mode of it.
 
     Args:
@@ -422,7 +422,7 @@ def shape(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> A
     return tree_get(_shape_of(input), mode_path(mode))
 
 
-def _shape_of(x: Any) -> Any:
+def _shape_of(x: object) -> Any:
     if isinstance(x, tuple):
         return tuple(_shape_of(v) for v in x)
     if isinstance(x, int) or x is None or is_dynamic_leaf(x):
@@ -430,7 +430,7 @@ def _shape_of(x: Any) -> Any:
     return getattr(x, "shape", x)
 
 
-def stride(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
+def stride(input: Any, *, mode: Any = None, loc: object = None, ip: object = None) -> Any:
     """Return the stride of a layout or tensor, or of one mode of it.
 
     Args:
@@ -440,7 +440,7 @@ def stride(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> 
     return tree_get(input.stride, mode_path(mode))
 
 
-def size(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
+def size(obj: object, mode: object = (), **kwargs: object) -> Extent:
     """Return the number of elements of a shape, layout, tensor or tiled atom, or of one mode of it.
 
     Args:
@@ -456,7 +456,7 @@ def size(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     return product(tree_get(s, mode_path(mode)) if mode != () else s)
 
 
-def rank(obj: Any, mode: Any = (), **kwargs: Any) -> int:
+def rank(obj: object, mode: object = (), **kwargs: object) -> int:
     """Return the number of modes of a tuple, layout or tensor, or of one mode of it; 1 for a leaf.
 
     Args:
@@ -466,12 +466,12 @@ def rank(obj: Any, mode: Any = (), **kwargs: Any) -> int:
     return tree_rank(tree_get(_shape_of(obj), mode_path(mode)))
 
 
-def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
+def depth(a: object, *, loc: object = None, ip: object = None) -> int:
     """Return how deeply ``a`` (a tuple, or a layout or tensor by its shape) is nested; 0 for a leaf."""
     return tree_depth(_shape_of(a))
 
 
-def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
+def coshape(obj: object, mode: object = (), **kwargs: object) -> Extent:
     """Return the smallest box that holds all values of a layout: its cosize, or a shape for basis strides.
 
     Args:
@@ -505,7 +505,7 @@ def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     return leaf_add(dynamic, static)
 
 
-def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
+def cosize(obj: object, mode: object = (), **kwargs: object) -> Extent:
     """Return one more than the largest offset of a layout: the number of elements to allocate for it.
 
     Negative strides count by their magnitude. A layout with a static extent of 0 has cosize 0. A composed layout counts
@@ -518,21 +518,21 @@ def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Extent:
     return product(coshape(obj, mode))
 
 
-def size_in_bytes(dtype: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+def size_in_bytes(dtype: Any, layout: Any, *, loc: object = None, ip: object = None) -> Extent:
     """Return the bytes that hold ``cosize(layout)`` elements of ``dtype``, rounded up; 0 if ``layout`` is None."""
     if layout is None:
         return 0
     return leaf_ceil_div(leaf_mul(cosize(layout), dtype.width), 8)
 
 
-def is_static(x: Any) -> bool:
+def is_static(x: object) -> bool:
     """Return whether all extents, strides, offsets and integers in ``x`` are static. True for anything not dynamic."""
     if isinstance(x, list):
         x = tuple(x)
     return is_static_tree(x if isinstance(x, tuple) else getattr(x, "layout", x))
 
 
-def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool:
+def is_major(mode: int, stride: object, *, loc: object = None, ip: object = None) -> bool:
     """Return whether a layout is contiguous along a mode: whether the first leaf of that mode's stride is a static 1.
 
     Args:
@@ -545,7 +545,7 @@ def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool
     return is_one(d)
 
 
-def leading_dim(shape: Any, stride: Any) -> Any:
+def leading_dim(shape: object, stride: object) -> Any:
     """Return the mode along which elements are adjacent.
 
     It is the first with a static stride of 1 and an extent other than 1: an index, or a path (tuple) if the mode is
@@ -595,7 +595,7 @@ def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:
     return out_shape, out_stride
 
 
-def _follows(s: Any, d: Any, next_d: Any) -> bool:
+def _follows(s: object, d: object, next_d: object) -> bool:
     """Return whether ``next_d`` is known to be ``s * d``."""
     if isinstance(d, int):
         if not isinstance(next_d, int):
@@ -613,7 +613,7 @@ def _follows(s: Any, d: Any, next_d: Any) -> bool:
     return False
 
 
-def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Extent:
+def crd2idx(coord: Any, layout: Any, *, loc: object = None, ip: object = None) -> Extent:
     """Return the offset of a coordinate in a layout; with basis strides, a coordinate.
 
     An index where a tuple could stand counts through that mode, first mode fastest; past the end it runs on in the last
@@ -651,7 +651,7 @@ def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Exte
     return static if dynamic is None else leaf_add(dynamic, static)
 
 
-def crd2idx_apart(coord: Any, layout: Layout, period: int) -> tuple[Any, Any]:
+def crd2idx_apart(coord: object, layout: Layout, period: int) -> tuple[Any, Any]:
     """Return the offset of ``coord`` as two summands: what is known to be a multiple of ``period``, and the rest.
 
     With the period 0 or basis strides all is rest.
@@ -714,7 +714,7 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
     terms.append((coord, strides[end]))
 
 
-def idx2crd(idx: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> tuple[Extent, ...]:
+def idx2crd(idx: object, shape: Any, *, loc: object = None, ip: object = None) -> tuple[Extent, ...]:
     """Return the coordinate that an index counts to, first mode fastest: ``idx2crd(5, (4,2))`` is ``(1,1)``.
 
     Args:

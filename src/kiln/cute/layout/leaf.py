@@ -93,7 +93,7 @@ def as_leaf(x: Any, what: str = "an integer") -> Any:
         ) from None
 
 
-def _typed_leaf(x: Any) -> Any:
+def _typed_leaf(x: object) -> Any:
     """Return a raw integer value of the bindings as a dynamic leaf; None for anything else."""
     if not tree.is_mlir_value(x):
         return None
@@ -101,14 +101,14 @@ def _typed_leaf(x: Any) -> Any:
     return number if isinstance(number, Integer) else None
 
 
-def get_divisibility(x: Any) -> int:
+def get_divisibility(x: object) -> int:
     """Return the largest number ``x`` is known to be a multiple of; 0 for a static 0, which is a multiple of all."""
     if isinstance(x, int):
         return abs(x)
     return int(getattr(x, "divisibility", 1))
 
 
-def leaf_str(x: Any) -> str:
+def leaf_str(x: object) -> str:
     """Return ``8`` for a static leaf, ``?``, ``?{div=8}`` or ``?{i64 div=8}`` for a dynamic one, ``_`` for None."""
     if x is None:
         return "_"
@@ -156,7 +156,7 @@ def leaf_mul(a: Any, b: Any) -> Any:
     return a * b
 
 
-def multiplied_extents(a: Any, b: Any) -> Any:
+def multiplied_extents(a: object, b: object) -> Any:
     """Return ``a * b`` of extents. The trace learns it where 32 bits may be too few: for extents of arguments."""
     extent = leaf_mul(a, b)
     if extent is not a and extent is not b and is_dynamic_leaf(extent) and getattr(type(extent), "width", 32) == 32:
@@ -256,12 +256,12 @@ def leaf_max(a: Any, b: Any) -> Any:
     return a._leaf_max(b)
 
 
-def leaf_abs(a: Any) -> Any:
+def leaf_abs(a: object) -> Any:
     """Return ``|a|`` of a static leaf; a dynamic leaf (taken to be non-negative) as it is."""
     return abs(a) if isinstance(a, int) else a
 
 
-def leaf_equal(a: Any, b: Any) -> Any:
+def leaf_equal(a: object, b: object) -> Any:
     """Return ``a == b`` as a bool where it is known, otherwise as a dynamic Boolean."""
     if a is b:
         return True
@@ -291,11 +291,11 @@ def surely_equal(a: Any, b: Any) -> bool:
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
 
 
-def is_one(x: Any) -> bool:
+def is_one(x: object) -> bool:
     """Return whether ``x`` is a static 1."""
     return isinstance(x, int) and x == 1
 
 
-def is_zero(x: Any) -> bool:
+def is_zero(x: object) -> bool:
     """Return whether ``x`` is a static 0."""
     return isinstance(x, int) and x == 0

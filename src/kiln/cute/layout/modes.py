@@ -34,7 +34,7 @@ T = TypeVar("T")
 def slice_(src: tuple[Any, ...], coord: Any, *, loc: Any = None, ip: Any = None) -> Any: ...
 @overload
 def slice_(src: T, coord: Any, *, loc: Any = None, ip: Any = None) -> T: ...
-def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def slice_(src: Any, coord: Any, *, loc: object = None, ip: object = None) -> Any:
     """Return the modes of a tuple, layout or tensor that a coordinate keeps.
 
     ``slice_((4,(2,3)), (0,None))`` is ``((2,3),)``. A nested slice is spliced into its parent: ``((None,0),None)`` of
@@ -51,7 +51,7 @@ def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
     return filter_modes(coord, src, True)
 
 
-def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any]:
+def slice_and_offset(coord: object, src: object, *, loc: object = None, ip: object = None) -> tuple[Any, Any]:
     """Return the slice of a layout, and the offset of its first element.
 
     Args:
@@ -63,7 +63,7 @@ def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -
     return slice_(src, coord), 0
 
 
-def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def dice(src: object, dicer: object, *, loc: object = None, ip: object = None) -> Any:
     """Return the modes of a tuple or layout that have a number in ``dicer``: ``dice((128,64,32), (1,None,1))`` is
     ``(128,32)``.
 
@@ -78,7 +78,7 @@ def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
     )
 
 
-def domain_offset(coord: Any, tensor: T, *, loc: Any = None, ip: Any = None) -> T:
+def domain_offset(coord: object, tensor: T, *, loc: object = None, ip: object = None) -> T:
     """Return the same tensor or composed layout with its origin moved. Its shape does not change.
 
     Args:
@@ -94,11 +94,11 @@ def domain_offset(coord: Any, tensor: T, *, loc: Any = None, ip: Any = None) -> 
     return shift(coord)
 
 
-def _is_tree(x: Any) -> bool:
+def _is_tree(x: object) -> bool:
     return isinstance(x, (tuple, int, list)) or x is None or is_dynamic_leaf(x)
 
 
-def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
+def get(obj: object, mode: object = (), **kwargs: object) -> Any:
     """Return one mode of a tuple, layout or composed layout: ``get(x, mode=[1,0])``.
 
     Args:
@@ -116,7 +116,7 @@ def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
     return tree_get(tuple(obj) if isinstance(obj, list) else obj, path)
 
 
-def select(obj: T, mode: Any = (), **kwargs: Any) -> T:
+def select(obj: T, mode: object = (), **kwargs: object) -> T:
     """Return some top-level modes in a given order: ``select((2,3,4), mode=[2,0])`` is ``(4,2)``.
 
     Args:
@@ -135,14 +135,14 @@ def select(obj: T, mode: Any = (), **kwargs: Any) -> T:
     )
 
 
-def flatten(a: T, *, loc: Any = None, ip: Any = None) -> T:
+def flatten(a: T, *, loc: object = None, ip: object = None) -> T:
     """Return ``a``, a tuple, layout or tensor, without nesting; a leaf stays a leaf."""
     if _is_tree(a) or not (isinstance(a, Layout) or hasattr(a, "_map_layout")):
         return flatten_tree(a)
     return layouts_of(a, lambda x: fast_layout(flatten_tree(x._shape), flatten_tree(x._stride)), "flatten")
 
 
-def group_modes(input: T, begin: int, end: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
+def group_modes(input: T, begin: int, end: int | None = None, *, loc: object = None, ip: object = None) -> T:
     """Return a tuple, layout or tensor with a range of its modes nested into one.
 
     ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``.
@@ -153,7 +153,7 @@ def group_modes(input: T, begin: int, end: int | None = None, *, loc: Any = None
         end: the mode after the range, None for all that follow. An empty range raises LayoutError.
     """
 
-    def group(t: Any) -> Any:
+    def group(t: object) -> Any:
         modes = wrap(t)
         count = len(modes)
         first = begin + count if begin < 0 else begin
@@ -170,10 +170,10 @@ def group_modes(input: T, begin: int, end: int | None = None, *, loc: Any = None
     return layouts_of(input, lambda x: fast_layout(group(x._shape), group(x._stride)), "group_modes")
 
 
-def _extend(input: Any, elem: Any, up_to_rank: int | None, in_front: bool) -> Any:
+def _extend(input: object, elem: object, up_to_rank: int | None, in_front: bool) -> Any:
     what = "prepend" if in_front else "append"
 
-    def join(t: Any, item: Any) -> Any:
+    def join(t: object, item: object) -> Any:
         modes = wrap(t)
         if up_to_rank is None:
             count = 1
@@ -192,12 +192,12 @@ def _extend(input: Any, elem: Any, up_to_rank: int | None, in_front: bool) -> An
     return layouts_of(input, lambda x: fast_layout(join(x._shape, elem._shape), join(x._stride, elem._stride)), what)
 
 
-def append(input: T, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
+def append(input: T, elem: object, up_to_rank: int | None = None, *, loc: object = None, ip: object = None) -> T:
     """Return ``input`` with ``elem`` as a new last mode, or with as many of them as reach ``up_to_rank`` modes."""
     return _extend(input, elem, up_to_rank, in_front=False)
 
 
-def prepend(input: T, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
+def prepend(input: T, elem: object, up_to_rank: int | None = None, *, loc: object = None, ip: object = None) -> T:
     """Return ``input`` with ``elem`` as a new first mode, or with as many of them as reach ``up_to_rank`` modes."""
     return _extend(input, elem, up_to_rank, in_front=True)
 
@@ -205,11 +205,11 @@ def prepend(input: T, elem: Any, up_to_rank: int | None = None, *, loc: Any = No
 UNIT = fast_layout(1, 0)
 
 
-def append_ones(t: T, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
+def append_ones(t: T, up_to_rank: int | None = None, *, loc: object = None, ip: object = None) -> T:
     """Return ``t`` with one mode ``1:0`` (a tuple: with 1) added behind, or enough of them for ``up_to_rank`` modes."""
     return append(t, 1 if _is_tree(t) else UNIT, up_to_rank)
 
 
-def prepend_ones(t: T, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> T:
+def prepend_ones(t: T, up_to_rank: int | None = None, *, loc: object = None, ip: object = None) -> T:
     """Return ``t`` with one mode ``1:0`` (a tuple: with 1) added in front, or enough of them for ``up_to_rank`` modes."""
     return prepend(t, 1 if _is_tree(t) else UNIT, up_to_rank)

@@ -29,7 +29,7 @@ def leaf_width(leaf: Any) -> int:
     return 64 if type(leaf).width == 64 else 32
 
 
-def needs_wide_offsets(layout: Any, promised: bool) -> bool:
+def needs_wide_offsets(layout: object, promised: bool) -> bool:
     """Return whether offsets (or coordinates) in a layout may need 64 bits.
 
     A promise says that offsets fit unless static numbers or a 64-bit extent show that they do not.
@@ -55,7 +55,7 @@ def needs_wide_offsets(layout: Any, promised: bool) -> bool:
     return reach > INT32_MAX
 
 
-def with_wide_strides(layout: Any) -> Any:
+def with_wide_strides(layout: object) -> Any:
     """Return the layout with every dynamic stride 64 bits wide, so that static coordinates give 64-bit offsets."""
     if isinstance(layout, ComposedLayout):
         outer = with_wide_strides(layout.outer)

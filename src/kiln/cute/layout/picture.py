@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class Drawn:
     """An object that a notebook shows as a picture."""
@@ -14,6 +12,6 @@ class Drawn:
         return picture(self)
 
 
-def picture(x: Any) -> str | None:
+def picture(x: object) -> str | None:
     """Return the picture of something, unless it would be too large to read; whoever draws replaces this function."""
     return None

@@ -73,7 +73,7 @@ def _recast(layout: Layout, up: int, down: int) -> Layout:
     return fast_layout(shape, stride)
 
 
-def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: T, *, loc: Any = None, ip: Any = None) -> T:
+def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: T, *, loc: object = None, ip: object = None) -> T:
     """Return the layout of the same memory seen as elements of another width.
 
     To wider elements, strides shrink and the modes of stride 1 hold fewer elements; to narrower ones, the reverse.

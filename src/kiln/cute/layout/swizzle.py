@@ -110,7 +110,7 @@ class Swizzle:
         return f"S<{self.num_bits},{self.num_base},{self.num_shift}>"
 
 
-def make_swizzle(b: int, m: int, s: int, *, loc: Any = None, ip: Any = None) -> Swizzle:
+def make_swizzle(b: int, m: int, s: int, *, loc: object = None, ip: object = None) -> Swizzle:
     """Return the swizzle ``S<b,m,s>``, which XORs bits of an offset so that rows of a tile fall into different banks.
 
     Args:

@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 @cached
-def _logical_divide(layout: Layout, tiler: Any) -> Layout:
+def _logical_divide(layout: Layout, tiler: object) -> Layout:
     if tiler is None:
         return layout
     if isinstance(tiler, tuple):
@@ -90,7 +90,7 @@ def _logical_divide(layout: Layout, tiler: Any) -> Layout:
         raise LayoutError(f"the layout {layout} cannot be divided by the tiler {tiler}: {e}") from None
 
 
-def _divide_mode(extent: Any, stride: Any, tile: int) -> Layout:
+def _divide_mode(extent: object, stride: object, tile: int) -> Layout:
     """Return the common case of a division, one mode by an int, without the detour over complement and composition."""
     if tile == 1:
         return fast_layout((1, extent), (0, 0 if is_one(extent) else stride))
@@ -98,7 +98,7 @@ def _divide_mode(extent: Any, stride: Any, tile: int) -> Layout:
     return fast_layout((tile, count), (stride, 0 if is_one(count) else leaf_mul(tile, stride)))
 
 
-def logical_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def logical_divide(target: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return a layout split into tiles: mode 0 runs inside a tile, mode 1 over the tiles.
 
     A tile that does not divide an extent leaves a last tile that runs past it; inside a nested mode it raises
@@ -113,7 +113,7 @@ def logical_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) ->
 
 
 @cached
-def _zipped(split: Any, layout: Layout, tiler: Any) -> Layout:
+def _zipped(split: object, layout: Layout, tiler: object) -> Layout:
     """Split mode by mode, then gather the tiles into mode 0 and the rests into mode 1."""
     if tiler is None:
         return concat([UNIT, layout])
@@ -124,7 +124,7 @@ def _zipped(split: Any, layout: Layout, tiler: Any) -> Layout:
     return concat([concat([p[0] for p in pairs]), concat([p[1] for p in pairs] + modes[len(tiler) :])])
 
 
-def zipped_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def zipped_divide(target: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return :func:`logical_divide` with all tiles gathered in mode 0: ``((TileM,TileN),(RestM,RestN,L))``.
 
     Args:
@@ -135,7 +135,7 @@ def zipped_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> 
     return layouts_of(target, lambda x: _zipped(0, x, as_tiler(tiler, "zipped_divide")), "zipped_divide")
 
 
-def tiled_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def tiled_divide(target: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return :func:`zipped_divide` with the rests as modes of their own: ``((TileM,TileN),RestM,RestN,L)``.
 
     Args:
@@ -145,7 +145,7 @@ def tiled_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T
     return layouts_of(target, lambda x: _unpack_rest(_zipped(0, x, as_tiler(tiler, "tiled_divide"))), "tiled_divide")
 
 
-def flat_divide(target: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def flat_divide(target: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return :func:`zipped_divide` with tiles and rests as modes of their own: ``(TileM,TileN,RestM,RestN,L)``.
 
     Args:
@@ -165,7 +165,7 @@ def _unpack_both(zipped: Layout) -> Layout:
     return concat([*tile, *rest])
 
 
-def local_tile(input: T, tiler: Any, coord: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> T:
+def local_tile(input: T, tiler: object, coord: object, proj: object = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return one tile, or a row of tiles, of a tensor or layout: tile modes first, then those where ``coord`` is None.
 
     Args:
@@ -189,7 +189,9 @@ def local_tile(input: T, tiler: Any, coord: Any, proj: Any = None, *, loc: Any =
     return slice_(tiled, (inside, coord))
 
 
-def local_partition(target: T, tiler: Any, index: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> T:
+def local_partition(
+    target: T, tiler: object, index: object, proj: object = None, *, loc: Any = None, ip: Any = None
+) -> T:
     """Return the elements of a tensor or layout that one worker of a grid owns.
 
     The tensor is divided by the extents of ``tiler``; the result has the element at the worker's coordinate from every
@@ -214,16 +216,16 @@ def local_partition(target: T, tiler: Any, index: Any, proj: Any = None, *, loc:
     return slice_(tiled, (coord + (None,) * (tile_rank - len(coord)), outside))
 
 
-def _mode_shape(x: Any, mode: int) -> Any:
+def _mode_shape(x: object, mode: int) -> Any:
     return wrap(plain_layout(x, "local_tile")._shape)[mode]
 
 
-def _zipped_ranks(x: Any) -> tuple[int, int]:
+def _zipped_ranks(x: object) -> tuple[int, int]:
     return tree_rank(_mode_shape(x, 0)), tree_rank(_mode_shape(x, 1))
 
 
 @cached
-def _logical_product(block: Layout, tiler: Any) -> Layout:
+def _logical_product(block: Layout, tiler: object) -> Layout:
     if tiler is None:
         return block
     if isinstance(tiler, tuple):
@@ -238,7 +240,7 @@ def _logical_product(block: Layout, tiler: Any) -> Layout:
         raise LayoutError(f"the block {block} cannot be repeated over {tiler}: {e}") from None
 
 
-def logical_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def logical_product(block: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return a block repeated over a tiler: mode 0 is the block, mode 1 runs over its copies.
 
     Post-condition: mode 0 is ``block``, and no two copies share an offset other than by ``tiler`` itself.
@@ -251,7 +253,7 @@ def logical_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) ->
     return layouts_of(block, lambda x: _logical_product(x, as_tiler(tiler, "logical_product")), "logical_product")
 
 
-def zipped_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def zipped_product(block: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return :func:`logical_product` with all blocks in mode 0 and all repetitions in mode 1.
 
     Args:
@@ -261,7 +263,7 @@ def zipped_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> 
     return layouts_of(block, lambda x: _zipped(1, x, as_tiler(tiler, "zipped_product")), "zipped_product")
 
 
-def tiled_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def tiled_product(block: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return :func:`zipped_product` with the repetitions as modes of their own.
 
     Args:
@@ -271,7 +273,7 @@ def tiled_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T
     return layouts_of(block, lambda x: _unpack_rest(_zipped(1, x, as_tiler(tiler, "tiled_product"))), "tiled_product")
 
 
-def flat_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def flat_product(block: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return :func:`zipped_product` with blocks and repetitions as modes of their own.
 
     Args:
@@ -281,7 +283,7 @@ def flat_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
     return layouts_of(block, lambda x: _unpack_both(_zipped(1, x, as_tiler(tiler, "flat_product"))), "flat_product")
 
 
-def _interleaved_product(block: Layout, tiler: Any, block_first: bool) -> Layout:
+def _interleaved_product(block: Layout, tiler: object, block_first: bool) -> Layout:
     if not isinstance(tiler, Layout):
         tiler = make_layout(tiler)
     modes = max(len(block), len(tiler))
@@ -296,17 +298,17 @@ def _interleaved_product(block: Layout, tiler: Any, block_first: bool) -> Layout
 
 
 @cached
-def _blocked_product(block: Layout, tiler: Any) -> Layout:
+def _blocked_product(block: Layout, tiler: object) -> Layout:
     return _interleaved_product(block, tiler, True)
 
 
 @cached
-def _raked_product(block: Layout, tiler: Any) -> Layout:
+def _raked_product(block: Layout, tiler: object) -> Layout:
     raked = _interleaved_product(block, tiler, False)
     return coalesce_layout(raked, (1,) * len(raked))
 
 
-def blocked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def blocked_product(block: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return a block repeated over a tiler, copy beside copy: ``((BlockM,TilerM),(BlockN,TilerN))``.
 
     Mode i runs through mode i of the block first. A block of one leaf is paired with the tiler as it is nested: ``2:1``
@@ -319,7 +321,7 @@ def blocked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) ->
     return layouts_of(block, lambda x: _blocked_product(x, as_tiler(tiler, "blocked_product")), "blocked_product")
 
 
-def raked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T:
+def raked_product(block: T, tiler: object, *, loc: object = None, ip: object = None) -> T:
     """Return a block repeated over a tiler, interleaved: ``((TilerM,BlockM),(TilerN,BlockN))``.
 
     Mode i runs through mode i of the tiler first. Every mode of the result is coalesced.
@@ -332,7 +334,7 @@ def raked_product(block: T, tiler: Any, *, loc: Any = None, ip: Any = None) -> T
 
 
 @cached
-def _tile_to_shape(atom: Layout, target: Any, order: Any) -> Layout:
+def _tile_to_shape(atom: Layout, target: object, order: object) -> Layout:
     modes = tree_rank(target)
     if len(atom) > modes:
         raise LayoutError(f"tile_to_shape: the atom {atom} has more modes than the target shape {pretty_str(target)}")
@@ -350,7 +352,7 @@ def _tile_to_shape(atom: Layout, target: Any, order: Any) -> Layout:
     return _blocked_product(padded, tiler)
 
 
-def tile_to_shape(atom: T, trg_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> T:
+def tile_to_shape(atom: T, trg_shape: object, order: object = None, *, loc: object = None, ip: object = None) -> T:
     """Return an atom repeated until it fills a shape, such as a swizzled atom over a tile in shared memory.
 
     Post-condition: mode i of the result has the size of mode i of ``trg_shape`` and starts with the atom.
@@ -372,7 +374,7 @@ def tile_to_shape(atom: T, trg_shape: Any, order: Any = None, *, loc: Any = None
 
 
 def make_layout_tv(
-    thr_layout: Any, val_layout: Any, *, loc: Any = None, ip: Any = None
+    thr_layout: Any, val_layout: Any, *, loc: object = None, ip: object = None
 ) -> tuple[tuple[Any, ...], Layout]:
     """Return the tile covered by threads that hold values each, and the map (thread, value) -> index in that tile.
 
@@ -384,7 +386,7 @@ def make_layout_tv(
     return product_each(tile._shape), layout_tv
 
 
-def make_layout_image_mask(lay: Any, coord: Any, mode: int, *, loc: Any = None, ip: Any = None) -> Extent:
+def make_layout_image_mask(lay: Any, coord: object, mode: int, *, loc: object = None, ip: object = None) -> Extent:
     """Return the bit mask of the offsets of a layout along one mode, as multicast masks need it.
 
     Bit ``lay(coord with i in mode)`` is set for every i.
@@ -410,7 +412,7 @@ def make_layout_image_mask(lay: Any, coord: Any, mode: int, *, loc: Any = None, 
     return mask if is_zero(offset) else mask << offset
 
 
-def make_fragment_layout(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
+def make_fragment_layout(layout: object, *, loc: object = None, ip: object = None) -> Layout:
     """Return the compact layout in registers for what a thread holds of ``layout``.
 
     Mode 0 (the values of one atom) is compact with its first mode fastest, the other modes keep the order
@@ -429,7 +431,7 @@ def make_fragment_layout(layout: Any, *, loc: Any = None, ip: Any = None) -> Lay
     return fast_layout(layout._shape, whole._stride)
 
 
-def _order_of(stride: Any) -> Any:
+def _order_of(stride: object) -> Any:
     """Return strides as an order; basis elements and dynamic strides are sorted last."""
     if isinstance(stride, tuple):
         return tuple(_order_of(d) for d in stride)

@@ -22,7 +22,7 @@ from ..tensor.pointer import AddressSpace, Pointer, address_at, alignment_at
 from ..tensor.tensor import TracedTensor
 
 
-def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
+def memory(x: object, what: str, space: AddressSpace) -> TracedTensor:
     """Return a tensor; raise an error if it is not in the memory `space`."""
     if not isinstance(x, TracedTensor) or not x.in_memory:
         raise type_error(f"{what} is a tensor in memory, got {type(x).__name__}")
@@ -67,7 +67,7 @@ def say_alignment(bytes_: int) -> str:
     )
 
 
-def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> None:
+def require_alignment(pointer: Pointer, offset: object, bytes_: int, what: str) -> None:
     """Raise an error for an address that is not known to be aligned."""
     alignment = alignment_at(pointer, offset)
     if alignment % bytes_:
@@ -102,7 +102,7 @@ def paired_rows(
     return [(address_at(dst._iterator, to), address_at(src._iterator, of)) for to, of in ends]
 
 
-def under(pred: Any, move: Callable[[], None], what: str) -> None:
+def under(pred: object, move: Callable[[], None], what: str) -> None:
     """Emit `move` under the one predicate of a copy, if it has one."""
     if isinstance(pred, TracedTensor):
         raise type_error(f"pred of {what} is one Boolean, got {pred}")
@@ -148,7 +148,7 @@ class ReductionKind(enum.Enum):
 REDUCTIONS = tuple(kind.value for kind in ReductionKind)
 
 
-def policy_of(value: Any) -> ir.Value | None:
+def policy_of(value: object) -> ir.Value | None:
     """Return the cache policy of a copy, given by its 64 bits or an eviction priority in the L2 cache; None: none."""
     if value is None:
         return None

@@ -42,7 +42,7 @@ _BYTES = 16
 class _BulkTrait(CopyTrait):
     """Rows of `bits` bits, each a copy; 0: the whole tensor is a row."""
 
-    def __init__(self, value_type: Any, bits: int) -> None:
+    def __init__(self, value_type: object, bits: int) -> None:
         width = element_bits(value_type)
         if bits and (bits % width or bits % (8 * _BYTES)):
             raise type_error(
@@ -71,7 +71,7 @@ class _BulkTrait(CopyTrait):
         return pairs, size, lambda: check(range(len(pairs) * values)) if check is not None else None
 
 
-def _mbarrier(mbar_ptr: Any) -> ir.Value:
+def _mbarrier(mbar_ptr: object) -> ir.Value:
     if mbar_ptr is None:
         raise type_error(
             "a bulk copy to shared memory needs an mbarrier",
@@ -83,7 +83,9 @@ def _mbarrier(mbar_ptr: Any) -> ir.Value:
 class _BulkToSharedTrait(_BulkTrait):
     """From global to shared memory."""
 
-    def _load(self, src: Any, dst: Any, pred: Any, mbar_ptr: Any, policy: Any, mask: Any = None) -> None:
+    def _load(
+        self, src: object, dst: object, pred: object, mbar_ptr: object, policy: object, mask: object = None
+    ) -> None:
         where = _mbarrier(mbar_ptr)
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.gmem),
@@ -98,7 +100,7 @@ class _BulkToSharedTrait(_BulkTrait):
 
         under(pred, move, "a bulk copy")
 
-    def prefetch(self, src: Any) -> None:
+    def prefetch(self, src: object) -> None:
         """Prefetch rows into the L2 cache."""
         kernel_only("prefetch")
         source = memory(src, "the source of a bulk copy", AddressSpace.gmem)
@@ -111,7 +113,9 @@ class _BulkToSharedTrait(_BulkTrait):
 class BulkLoadTrait(_BulkToSharedTrait):
     """From global to shared memory."""
 
-    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None, cache_policy: Any = None) -> None:
+    def copy(
+        self, src: object, dst: object, pred: object, *, mbar_ptr: object = None, cache_policy: object = None
+    ) -> None:
         self._load(src, dst, pred, mbar_ptr, cache_policy)
 
 
@@ -119,7 +123,14 @@ class BulkMulticastTrait(_BulkToSharedTrait):
     """From global memory to the shared memory of several CTAs of the cluster."""
 
     def copy(
-        self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None, mcast_mask: Any = None, cache_policy: Any = None
+        self,
+        src: object,
+        dst: object,
+        pred: object,
+        *,
+        mbar_ptr: object = None,
+        mcast_mask: object = None,
+        cache_policy: object = None,
     ) -> None:
         if mcast_mask is None:
             raise type_error(
@@ -132,11 +143,11 @@ class BulkMulticastTrait(_BulkToSharedTrait):
 class BulkStoreTrait(_BulkTrait):
     """From shared to global memory; `reduction`: combined with what is there."""
 
-    def __init__(self, value_type: Any, bits: int, reduction: str | None = None) -> None:
+    def __init__(self, value_type: object, bits: int, reduction: str | None = None) -> None:
         super().__init__(value_type, bits)
         self.reduction: dict[str, str] = _reduction(reduction, value_type, "BULK_REDUCTIONS")
 
-    def copy(self, src: Any, dst: Any, pred: Any, *, cache_policy: Any = None) -> None:
+    def copy(self, src: object, dst: object, pred: object, *, cache_policy: object = None) -> None:
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.smem),
             memory(dst, "the destination of a bulk copy", AddressSpace.gmem),
@@ -154,11 +165,11 @@ class BulkStoreTrait(_BulkTrait):
 class BulkSendTrait(_BulkTrait):
     """From shared memory to that of a CTA of the cluster; `reduction`: combined with what is there."""
 
-    def __init__(self, value_type: Any, bits: int, reduction: str | None = None) -> None:
+    def __init__(self, value_type: object, bits: int, reduction: str | None = None) -> None:
         super().__init__(value_type, bits)
         self.reduction: dict[str, str] = _reduction(reduction, value_type, "SHARED_REDUCTIONS")
 
-    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
+    def copy(self, src: object, dst: object, pred: object, *, mbar_ptr: object = None) -> None:
         where = _mbarrier(mbar_ptr)
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.smem),
@@ -200,7 +211,7 @@ def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, 
 class DsmemStoreTrait(CopyTrait):
     """Stores of a thread's registers to the shared memory of a CTA of the cluster, `bits` (32, 64 or 128) at a time."""
 
-    def __init__(self, value_type: Any, bits: int) -> None:
+    def __init__(self, value_type: object, bits: int) -> None:
         width = element_bits(value_type)
         bits = bits or max(width, 32)
         if bits not in (32, 64, 128) or bits % width:
@@ -213,7 +224,7 @@ class DsmemStoreTrait(CopyTrait):
         layout = make_layout((1, self.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
-    def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
+    def copy(self, src: object, dst: object, pred: object, *, mbar_ptr: object = None) -> None:
         source = memory(src, "the source of an asynchronous store", AddressSpace.rmem)
         target = memory(dst, "the destination of an asynchronous store", AddressSpace.smem)
         where = _mbarrier(mbar_ptr)
@@ -243,7 +254,7 @@ class DsmemStoreTrait(CopyTrait):
 class _BulkOp(CopyOp):
     _TRAIT: Any
 
-    def make_trait(self, copy_internal_type: Any, *, num_bits_per_copy: int = 0) -> CopyTrait:
+    def make_trait(self, copy_internal_type: object, *, num_bits_per_copy: int = 0) -> CopyTrait:
         return self._TRAIT(copy_internal_type, num_bits_per_copy, **self._options())
 
     def _options(self) -> dict[str, Any]:
@@ -281,7 +292,7 @@ class CopyBulkS2SOp(_BulkOp):
 
 
 class _Reducing(_BulkOp):
-    def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
+    def __init__(self, reduction_kind: object = ReductionKind.ADD) -> None:
         self.reduction_kind = ReductionKind(choice("reduction_kind", reduction_kind, REDUCTIONS))
 
     def _options(self) -> dict[str, Any]:

@@ -72,14 +72,14 @@ class CopyUniversalOp(CopyOp):
 
     def make_trait(
         self,
-        copy_internal_type: Any,
+        copy_internal_type: object,
         *,
         num_bits_per_copy: int = 0,
-        memory_order: Any = MemoryOrder.WEAK,
-        memory_scope: Any = MemoryScope.CTA,
-        l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        memory_order: object = MemoryOrder.WEAK,
+        memory_scope: object = MemoryScope.CTA,
+        l1c_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
         invariant: bool = False,
-        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        l2_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
     ) -> CopyTrait:
         modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
         return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
@@ -101,7 +101,7 @@ class UniversalCopyTrait(CopyTrait):
         layout = make_layout((1, self.values), stride=(0, 1 if self.values > 1 else 0))
         super().__init__(value_type, make_layout(1), layout, layout)
 
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+    def copy(self, src: object, dst: object, pred: object) -> None:
         widest = min(WIDEST_ACCESS, self.bits // 8) if self.bits else WIDEST_ACCESS
         count = product(dst.shape) if isinstance(dst, TracedTensor) else 0
         if isinstance(count, int) and count % self.values:
@@ -116,7 +116,7 @@ class UniversalCopyTrait(CopyTrait):
             _warn_narrow(self.bits, narrowest * element_bits(self.value_type), src, dst)
 
 
-def _warn_narrow(asked: int, got: int, src: Any, dst: Any) -> None:
+def _warn_narrow(asked: int, got: int, src: object, dst: object) -> None:
     frame = user_frame()
     place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
     warnings.warn_explicit(

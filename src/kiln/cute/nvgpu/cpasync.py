@@ -116,10 +116,10 @@ class CopyG2SOp(CopyOp):
 
     def make_trait(
         self,
-        copy_internal_type: Any,
+        copy_internal_type: object,
         *,
         num_bits_per_copy: int = 0,
-        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        l2_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
         l2_prefetch_size: int | None = None,
     ) -> CopyTrait:
         if l2_prefetch_size not in (None, 64, 128, 256):
@@ -131,7 +131,7 @@ class CopyG2SOp(CopyOp):
 class CpAsyncTrait(CopyTrait):
     """One thread's asynchronous copy of `bits` bits."""
 
-    def __init__(self, value_type: Any, bits: int, cache_mode: LoadCacheMode, hints: Any = None) -> None:
+    def __init__(self, value_type: object, bits: int, cache_mode: LoadCacheMode, hints: Any = None) -> None:
         width = element_bits(value_type)
         allowed = (128,) if cache_mode is LoadCacheMode.GLOBAL else (32, 64, 128)
         if bits not in allowed or bits % width:
@@ -146,14 +146,14 @@ class CpAsyncTrait(CopyTrait):
         layout = make_layout((1, self.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+    def copy(self, src: object, dst: object, pred: object) -> None:
         src = memory(src, "the source of an asynchronous copy", AddressSpace.gmem)
         dst = memory(dst, "the destination of an asynchronous copy", AddressSpace.smem)
         whole = self.bits // 8
         pairs = paired_rows(src, dst, self.values, whole, "an asynchronous copy")
         count = len(pairs)
 
-        def move(numbers: Any, size: Any = whole) -> None:
+        def move(numbers: Any, size: object = whole) -> None:
             for n in numbers:
                 check_call(dst, n, self.values, write=True)
                 target, source = pairs[n]

@@ -16,12 +16,12 @@ class PtrType:
         self.alignment = alignment
 
     @classmethod
-    def get(cls, value_type: Any, address_space: Any, alignment: Any = None) -> PtrType:
+    def get(cls, value_type: object, address_space: object, alignment: object = None) -> PtrType:
         """Return a type."""
         return cls(value_type, address_space, alignment)
 
 
-def recast_iter(dst_type: Any, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def recast_iter(dst_type: object, src: object, *, loc: object = None, ip: object = None) -> Any:
     """Return a pointer as it is: copies take pointers to tensor maps of any type."""
     return src
 

@@ -25,8 +25,8 @@ def atom_make_non_exec_tiled_tma_load(
     *,
     num_multicast: int = 1,
     internal_type: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> tuple[Any, Any]:
     """Return the trait of a TMA load and its coordinate tensor; `cta_v_map` maps the values of a tile to coordinates of
     the tensor. `cute.CopyAtom(op, trait)` is the atom."""

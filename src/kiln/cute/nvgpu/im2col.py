@@ -7,6 +7,7 @@ rows and images, and zeros for the padding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -61,7 +62,7 @@ class PixelFacts(TensorMapFacts):
     steps: tuple[int, ...]
     """The strides of the convolution."""
 
-    def place(self, coordinates: list[Any], images: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    def place(self, coordinates: Sequence[object], images: tuple[object, ...]) -> tuple[list[Any], list[Any]]:
         """Return (channel, w, h, d, image) and offsets for (channel, output pixel, offsets of the tap)."""
         channel, pixel, *offsets = coordinates
         first = []
@@ -71,7 +72,7 @@ class PixelFacts(TensorMapFacts):
         return [channel, *first, pixel], offsets
 
 
-def _divided(number: Any, by: Any) -> tuple[Any, Any]:
+def _divided(number: object, by: object) -> tuple[Any, Any]:
     """Return the quotient and the rest of numbers that are not negative."""
     if isinstance(number, int) and isinstance(by, int):
         return divmod(number, by)
@@ -83,15 +84,15 @@ def _divided(number: Any, by: Any) -> tuple[Any, Any]:
 
 def make_im2col_tma_atom(
     op: Any,
-    images: Any,
-    smem_layout: Any,
-    tile: Any,
-    filter: Any = 1,
+    images: object,
+    smem_layout: object,
+    tile: object,
+    filter: object = 1,
     *,
-    lower_padding: Any = 0,
-    upper_padding: Any = None,
-    stride: Any = 1,
-    dilation: Any = 1,
+    lower_padding: object = 0,
+    upper_padding: object = None,
+    stride: object = 1,
+    dilation: object = 1,
     num_multicast: int = 1,
 ) -> TmaInfo:
     """Return a TMA atom that copies (output pixels, channels) as a convolution multiplies them, and its coordinate
@@ -188,7 +189,7 @@ def _numbers(name: str, value: Any, count: int, least: int, most: int | None = N
     return numbers
 
 
-def _output(size: Any, more: int, step: int) -> Any:
+def _output(size: object, more: int, step: int) -> Any:
     """Return the extent of the output in a mode; none if images that a call brings are too small."""
     if isinstance(size, int):
         return -(-(size + more) // step)
@@ -197,8 +198,8 @@ def _output(size: Any, more: int, step: int) -> Any:
 
 def _describe(
     tensor: TracedTensor,
-    smem_layout: Any,
-    tile: Any,
+    smem_layout: object,
+    tile: object,
     multicast: int,
     lower: tuple[int, ...],
     upper: tuple[int, ...],

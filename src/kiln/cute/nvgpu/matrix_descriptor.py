@@ -52,7 +52,7 @@ class MatrixDescriptor(TensorIterator):
     alignment = PIECE
 
     def __init__(
-        self, low: Int32, high: Int64, dtype: Any, major: OperandMajorMode, swizzle: str, offset: int = 0
+        self, low: Int32, high: Int64, dtype: object, major: OperandMajorMode, swizzle: str, offset: int = 0
     ) -> None:
         self._low = low
         """The lower half, which alone is added to: the upper one stays the same in a whole tensor."""
@@ -63,13 +63,13 @@ class MatrixDescriptor(TensorIterator):
         self.major: OperandMajorMode = major
         self.swizzle: str = swizzle
 
-    def moved(self, offset: Any) -> MatrixDescriptor:
+    def moved(self, offset: object) -> MatrixDescriptor:
         low, static_offset = (self._low, offset) if isinstance(offset, int) else (self._low + Int32(offset), 0)
         return type(self)(low, self._high, self.dtype, self.major, self.swizzle, self._offset + static_offset)
 
     __add__ = moved
 
-    def element(self, offset: Any) -> Int64:
+    def element(self, offset: object) -> Int64:
         low = self.moved(offset)._whole_low()
         type_ = Int64.mlir_type
         word = tracing.emit_value("arith.extui", type_, (low.ir_value(),))
@@ -87,7 +87,7 @@ class MatrixDescriptor(TensorIterator):
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._whole_low().ir_value(), self._high.ir_value()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> MatrixDescriptor:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> MatrixDescriptor:
         low, high = values
         return type(self)(Int32._make(low, True), Int64._make(high), self.dtype, self.major, self.swizzle)
 

@@ -43,7 +43,7 @@ _PIECE = 128
 """The bits that stay together: what one lane passes to `ldmatrix`."""
 
 
-def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
+def make_smem_layout_atom(kind: object, element_type: object, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
     """Return the layout atom of a swizzle in shared memory: eight rows of 16 (INTER), 32, 64 or 128 bytes.
 
     It is (8, row) for K-major kinds, else (row, 8). Its `inner` permutes addresses in bytes: repeat it with
@@ -67,7 +67,7 @@ def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: 
     return make_composed_layout(swizzle, 0, outer)
 
 
-def tile_to_mma_shape(atom: T, mma_tile_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> T:
+def tile_to_mma_shape(atom: T, mma_tile_shape: object, order: object = None, *, loc: Any = None, ip: Any = None) -> T:
     """Return a layout atom repeated over the tile of an MMA: ((MN, K) of a call, rest of MN, rest of K, stages...).
 
     Args:

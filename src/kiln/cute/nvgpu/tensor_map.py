@@ -96,7 +96,7 @@ class TensorMapFacts:
         """The number of coordinates of a copy."""
         return len(self.modes)
 
-    def place(self, coordinates: list[Any], images: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    def place(self, coordinates: list[Any], images: tuple[object, ...]) -> tuple[list[Any], list[Any]]:
         """Return the coordinates of the box, and pixel offsets, for an element of the coordinate tensor."""
         return coordinates, []
 
@@ -116,7 +116,7 @@ class TensorMapFacts:
         return prod(self.box) * self.shared_bits // 8
 
 
-def refuse(rule: str, tensor: Any, hint: str = "") -> Exception:
+def refuse(rule: str, tensor: object, hint: str = "") -> Exception:
     """Return the error that no tensor map describes a tensor."""
     return type_error(f"{rule}, for {tensor}", hint)
 
@@ -132,7 +132,7 @@ def element_kind(dtype: Any, tensor: Any) -> str:
     return kind
 
 
-def unpacked_kind(dtype: Any, internal_type: Any) -> str | None:
+def unpacked_kind(dtype: Any, internal_type: object) -> str | None:
     """Return the element type of maps whose copies give each element of 4 or 6 bits a byte of shared memory, which an
     internal type of 8 bits asks for; None for others."""
     if internal_type is None or element_bits(internal_type) != 8:
@@ -140,7 +140,7 @@ def unpacked_kind(dtype: Any, internal_type: Any) -> str | None:
     return {4: "16u4_align16b", 6: "16u6_align16b"}.get(dtype.width)
 
 
-def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
+def swizzle_kind(swizzle: Swizzle, tensor: object) -> str:
     """Return the swizzle of maps that shared memory seen through a swizzle (of byte addresses) asks for."""
     if swizzle.num_bits == 0:
         return "none"
@@ -156,7 +156,12 @@ def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
 
 
 def describe(
-    tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: int, internal_type: Any, by_rows: bool = False
+    tensor: TracedTensor,
+    smem_layout: object,
+    tile: Layout,
+    multicast: int,
+    internal_type: object,
+    by_rows: bool = False,
 ) -> TensorMapFacts:
     """Return the map of a tensor of which tiles lie in shared memory by a layout. `tile` maps the coordinates of a
     tile to those of the tensor. `by_rows`: instructions take four rows by their numbers."""
@@ -208,7 +213,7 @@ def describe(
     return facts
 
 
-def taken_apart(layout: Any, tile: Layout, tensor: Any) -> tuple[Layout, Swizzle]:
+def taken_apart(layout: object, tile: Layout, tensor: object) -> tuple[Layout, Swizzle]:
     """Return the layout of a tile in shared memory and its swizzle; modes past the tile's (stages) do not count."""
     swizzle = Swizzle(0, 4, 3)
     if isinstance(layout, ComposedLayout):
@@ -266,11 +271,11 @@ def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, in
     return modes
 
 
-def _numbered(shape: Any) -> dict[tuple[int, ...], int]:
+def _numbered(shape: object) -> dict[tuple[int, ...], int]:
     """Return the number of each leaf of a shape by its path."""
     paths: list[tuple[int, ...]] = []
 
-    def walk(s: Any, path: tuple[int, ...]) -> None:
+    def walk(s: object, path: tuple[int, ...]) -> None:
         if isinstance(s, tuple):
             for i, x in enumerate(s):
                 walk(x, (*path, i))
@@ -304,12 +309,12 @@ def _merged(
     return groups
 
 
-def is_same(leaf: Any, number: int) -> bool:
+def is_same(leaf: object, number: int) -> bool:
     """Return whether a leaf is a certain static number."""
     return isinstance(leaf, int) and leaf == number
 
 
-def shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
+def shared_out(box: list[int], multicast: int, tensor: object) -> tuple[int, ...]:
     """Return the part of a box that each of `multicast` CTAs copies; outer modes are divided first."""
     box = list(box)
     left = multicast
@@ -398,19 +403,19 @@ def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], lis
     return sizes, strides[1:], scales
 
 
-def _wide(leaf: Any) -> Any:
+def _wide(leaf: object) -> Any:
     return leaf if isinstance(leaf, int) else Int64(leaf)
 
 
-def _bytes(stride: Any, bits: int) -> Any:
+def _bytes(stride: object, bits: int) -> Any:
     return _wide(stride) * bits // 8 if bits % 8 else _wide(stride) * (bits // 8)
 
 
-def _quotient(a: Any, b: Any) -> Any:
+def _quotient(a: object, b: object) -> Any:
     return a // b if isinstance(a, int) and isinstance(b, int) else Int32(_wide(a) // _wide(b))
 
 
-def _common_divisor(a: Any, b: Any) -> Any:
+def _common_divisor(a: object, b: object) -> Any:
     if isinstance(a, int) and isinstance(b, int):
         return gcd(a, b)
     if is_one(a) or is_one(b):

@@ -8,7 +8,7 @@ acquires it first, also in the same warp. `kiln.utils.TensorMapManager` does all
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAP_BYTES = 128
 
 
-def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
+def _map_pointer(value: object, what: str, *spaces: AddressSpace) -> Pointer:
     """Return a pointer to a tensor map in one of some memories."""
     if not isinstance(value, Pointer):
         raise type_error(
@@ -44,7 +44,7 @@ def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
     return value
 
 
-def copy_tensormap(tma_atom: Any, tensormap_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
+def copy_tensormap(tma_atom: object, tensormap_ptr: object, *, loc: object = None, ip: object = None) -> None:
     """Copy the TMA descriptor of an atom, 128 bytes, to memory where a kernel edits it. One thread calls it.
 
     The descriptor of an atom that a kernel made is written field by field and released to copies that acquire it
@@ -92,7 +92,7 @@ def _write_map(to: Pointer, facts: TensorMapFacts, of: KernelMap) -> None:
         store_vector(to, word, zeros)
     map_ = to.ir_value()
 
-    def set_field(field: str, value: Any, ordinal: int = 0) -> None:
+    def set_field(field: str, value: object, ordinal: int = 0) -> None:
         nvgpu.tma.tensor_map_replace(map_, field, value, ordinal)
 
     set_field("global_address", of.base)
@@ -113,7 +113,7 @@ def _write_map(to: Pointer, facts: TensorMapFacts, of: KernelMap) -> None:
 
 
 def update_tma_descriptor(
-    tma_atom: Any, gmem_tensor: Any, tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None
+    tma_atom: object, gmem_tensor: object, tma_desc_ptr: object, *, loc: object = None, ip: object = None
 ) -> None:
     """Make a TMA descriptor in memory that of another tensor. Needs sm_90a or later.
 
@@ -165,7 +165,7 @@ def update_tma_descriptor(
 
 
 def cp_fence_tma_desc_release(
-    tma_desc_global_ptr: Any, tma_desc_shared_ptr: Any, *, loc: Any = None, ip: Any = None
+    tma_desc_global_ptr: object, tma_desc_shared_ptr: object, *, loc: object = None, ip: object = None
 ) -> None:
     """Copy a TMA descriptor from shared to global memory, and release it to copies that acquire it. A warp calls it.
 
@@ -181,7 +181,7 @@ def cp_fence_tma_desc_release(
     nvgpu.tma.tensor_map_publish(to.ir_value(), of.ir_value())
 
 
-def fence_tma_desc_release(*, loc: Any = None, ip: Any = None) -> None:
+def fence_tma_desc_release(*, loc: object = None, ip: object = None) -> None:
     """Release what this thread wrote to tensor maps in global memory, to copies of the GPU that acquire them.
 
     Needs sm_90 or later.
@@ -190,7 +190,7 @@ def fence_tma_desc_release(*, loc: Any = None, ip: Any = None) -> None:
     nvgpu.tma.tensor_map_release()
 
 
-def fence_tma_desc_acquire(tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
+def fence_tma_desc_acquire(tma_desc_ptr: object, *, loc: object = None, ip: object = None) -> None:
     """Acquire what was released to the TMA descriptor at `tma_desc_ptr` in global memory: later copies see it.
 
     Needs sm_90 or later.

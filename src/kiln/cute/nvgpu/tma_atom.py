@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
@@ -60,7 +61,7 @@ class TmaInfo(Drawn):
         return f"TmaInfo({self.atom.op}, {self.tma_tensor}, {self.smem_layout})"
 
 
-def tensor_in_gmem(tensor: Any, what: str) -> TracedTensor:
+def tensor_in_gmem(tensor: object, what: str) -> TracedTensor:
     if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Pointer):
         raise type_error(f"{what} takes a tensor in global memory, got {type(tensor).__name__}")
     if tensor.memspace not in (AddressSpace.gmem, AddressSpace.generic):
@@ -71,16 +72,16 @@ def tensor_in_gmem(tensor: Any, what: str) -> TracedTensor:
 
 
 def make_tiled_tma_atom(
-    op: Any,
-    gmem_tensor: Any,
-    smem_layout_: Any,
-    cta_tiler: Any,
+    op: object,
+    gmem_tensor: object,
+    smem_layout_: object,
+    cta_tiler: object,
     num_multicast: int = 1,
     *,
-    gmem_coord_tensor: Any = None,
-    internal_type: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    gmem_coord_tensor: object = None,
+    internal_type: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TmaInfo:
     """Return a TMA atom that copies tiles of a tensor to or from shared memory, and its coordinate tensor.
 
@@ -131,7 +132,7 @@ def atom_of_values(
     return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
 
 
-def _map(facts: TensorMapFacts, tensor: TracedTensor, sizes: list[Any], strides: list[Any]) -> Any:
+def _map(facts: TensorMapFacts, tensor: TracedTensor, sizes: Sequence[object], strides: Sequence[object]) -> Any:
     shape = [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides]
     if _in_kernel():
         return KernelMap(Int64(tensor.iterator.toint()).ir_value(), *shape)
@@ -149,7 +150,7 @@ def _in_kernel() -> bool:
     return tracing.require("a TMA atom").function.kind == "kernel"
 
 
-def check_request(op: Any, maker: str, multicast: Any) -> None:
+def check_request(op: object, maker: str, multicast: object) -> None:
     """Raise an error for operations whose atoms are not made this way, and for arguments of the wrong kind."""
     name = maker.split("(", maxsplit=1)[0]
     kind = "Tile" if maker == TILE_MAKER else "Im2Col"
@@ -169,13 +170,13 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
         )
 
 
-def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict[int, Any]) -> TracedTensor:
+def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: Mapping[int, object]) -> TracedTensor:
     """Return the tensor of the coordinates that copies take for the elements of a tensor; modes that a map leaves
     out count nothing."""
     place = {mode: i for i, modes in enumerate(facts.modes) for mode in modes}
     count = 0
 
-    def strides(s: Any) -> Any:
+    def strides(s: object) -> Any:
         nonlocal count
         if isinstance(s, tuple):
             return tuple(strides(x) for x in s)
@@ -188,13 +189,13 @@ def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict
 
 def _operand(
     operand: str,
-    op: Any,
-    tensor: Any,
-    smem_layout: Any,
-    mma_tiler_mnk: Any,
-    tiled_mma: Any,
-    cluster_shape_vmnk: Any,
-    internal_type: Any,
+    op: object,
+    tensor: object,
+    smem_layout: object,
+    mma_tiler_mnk: object,
+    tiled_mma: object,
+    cluster_shape_vmnk: object,
+    internal_type: object,
 ) -> TmaInfo:
     """Return the atom of an operand of a tiled MMA, with smem tiles (MMA, MMA_M or MMA_N, MMA_K, ...)."""
     name = f"make_tiled_tma_atom_{operand}"
@@ -223,16 +224,16 @@ def operand_values(operand: str, tensor: TracedTensor, mma_tiler_mnk: Any, tiled
 
 
 def make_tiled_tma_atom_A(
-    op: Any,
-    gmem_tensor: Any,
-    smem_layout: Any,
-    mma_tiler_mnk: Any,
-    tiled_mma: Any,
-    cluster_shape_vmnk: Any = None,
+    op: object,
+    gmem_tensor: object,
+    smem_layout: object,
+    mma_tiler_mnk: object,
+    tiled_mma: object,
+    cluster_shape_vmnk: object = None,
     *,
-    internal_type: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    internal_type: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TmaInfo:
     """Return a TMA atom for operand A of a tiled MMA, and its coordinate tensor. Needs sm_90 or later.
 
@@ -250,16 +251,16 @@ def make_tiled_tma_atom_A(
 
 
 def make_tiled_tma_atom_B(
-    op: Any,
-    gmem_tensor: Any,
-    smem_layout: Any,
-    mma_tiler_mnk: Any,
-    tiled_mma: Any,
-    cluster_shape_vmnk: Any = None,
+    op: object,
+    gmem_tensor: object,
+    smem_layout: object,
+    mma_tiler_mnk: object,
+    tiled_mma: object,
+    cluster_shape_vmnk: object = None,
     *,
-    internal_type: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    internal_type: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TmaInfo:
     """Return a TMA atom for operand B of a tiled MMA, and its coordinate tensor. Needs sm_90 or later.
 
@@ -277,7 +278,7 @@ def make_tiled_tma_atom_B(
 
 
 def create_tma_multicast_mask(
-    cta_layout_vmnk: Layout, cta_coord_vmnk: Any, mcast_mode: int, *, loc: Any = None, ip: Any = None
+    cta_layout_vmnk: Layout, cta_coord_vmnk: object, mcast_mode: int, *, loc: object = None, ip: object = None
 ) -> Int16:
     """Return the mask of the CTAs of a cluster that share a tile, for `mcast_mask` of a copy: a bit for each.
 
@@ -289,7 +290,7 @@ def create_tma_multicast_mask(
     return Int16(make_layout_image_mask(cta_layout_vmnk, cta_coord_vmnk, mcast_mode))
 
 
-def tma_trait(atom: Any, what: str) -> TmaTrait:
+def tma_trait(atom: object, what: str) -> TmaTrait:
     """Return the trait of a TMA atom; raise an error for other atoms."""
     atom = atom.atom if isinstance(atom, TmaInfo) else atom
     trait = atom.trait if isinstance(atom, CopyAtom) else None
@@ -299,7 +300,7 @@ def tma_trait(atom: Any, what: str) -> TmaTrait:
     return trait
 
 
-def prefetch_descriptor(tma_atom: Any, *, loc: Any = None, ip: Any = None) -> None:
+def prefetch_descriptor(tma_atom: object, *, loc: object = None, ip: object = None) -> None:
     """Prefetch the TMA descriptor of `tma_atom`, so that the first copy does not wait for it. Results do not change.
 
     Needs sm_90 or later.

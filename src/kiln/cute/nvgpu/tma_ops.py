@@ -90,7 +90,9 @@ class _TmaLoadOp(TmaOp):
             raise type_error(f"cta_group is {cta_group!r}", "CtaGroup.ONE or CtaGroup.TWO")
         self.cta_group = cta_group
 
-    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
+    def trait(
+        self, value_type: object, facts: TensorMapFacts, map_: object, images: tuple[object, ...] = ()
+    ) -> TmaTrait:
         return TmaLoadTrait(value_type, facts, map_, images, self.multicast, self.cta_group)
 
 
@@ -120,7 +122,9 @@ class CopyBulkTensor2DGather4G2SMulticastOp(CopyBulkTensor2DGather4G2SOp):
 
 
 class _TmaStoreOp(TmaOp):
-    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
+    def trait(
+        self, value_type: object, facts: TensorMapFacts, map_: object, images: tuple[object, ...] = ()
+    ) -> TmaTrait:
         return TmaStoreTrait(value_type, facts, map_, images, None)
 
 
@@ -140,10 +144,10 @@ class CopyBulkTensor2DScatter4S2GOp(_TmaStoreOp):
 class CopyReduceBulkTensorTileS2GOp(TmaOp):
     """Combine the elements of a tensor in global memory with a tile in shared memory, each atomically."""
 
-    def __init__(self, reduction_kind: Any = ReductionKind.ADD) -> None:
+    def __init__(self, reduction_kind: object = ReductionKind.ADD) -> None:
         self.reduction_kind: ReductionKind = ReductionKind(choice("reduction_kind", reduction_kind, tuple(_REDUCED)))
 
-    def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
+    def trait(self, value_type: Any, facts: TensorMapFacts, map_: object, images: tuple[object, ...] = ()) -> TmaTrait:
         kind = self.reduction_kind.value
         if value_type not in _REDUCED[kind]:
             names = ", ".join(t.__name__ for t in _REDUCED[kind])
@@ -199,7 +203,7 @@ class TmaTrait(CopyTrait):
     """
 
     def __init__(
-        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], ctas: int = 1
+        self, value_type: object, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], ctas: int = 1
     ) -> None:
         self.facts = facts
         self.map = map_
@@ -224,7 +228,7 @@ class TmaTrait(CopyTrait):
     def __kiln_static_key__(self) -> Any:
         return self.facts, pretty_str(self.images)
 
-    def address(self, tma_desc_ptr: Any = None) -> ir.Value:
+    def address(self, tma_desc_ptr: object = None) -> ir.Value:
         """Return where the tensor map lies: the atom's, or another of the same kind."""
         if tma_desc_ptr is None:
             if isinstance(self.map, KernelMap):
@@ -236,7 +240,7 @@ class TmaTrait(CopyTrait):
             return nvgpu.tma.tensor_map_address(self.map)
         return pointer(tma_desc_ptr, "tma_desc_ptr")
 
-    def places(self, tensor: Any, what: str) -> list[Place]:
+    def places(self, tensor: object, what: str) -> list[Place]:
         """Return the place of each box of a coordinate tensor."""
         if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Coordinates):
             got = f"a tensor in {tensor.memspace}" if isinstance(tensor, TracedTensor) else type(tensor).__name__
@@ -307,7 +311,7 @@ class TmaTrait(CopyTrait):
             values.append((base + offset).ir_value())
         return values
 
-    def rows(self, tensor: TracedTensor, row_indices: Any) -> list[list[ir.Value]]:
+    def rows(self, tensor: TracedTensor, row_indices: object) -> list[list[ir.Value]]:
         """Return the four rows of each instruction, from the rows of a tile that a program gives."""
         if not self.facts.by_rows:
             if row_indices is not None:
@@ -325,7 +329,7 @@ class TmaTrait(CopyTrait):
             )
         return [[i32(indices[first + i]) for i in range(4)] for first in numbers]
 
-    def _row(self, offset: Any) -> int:
+    def _row(self, offset: object) -> int:
         row = offset[1] if isinstance(offset, tuple) else 0
         if not isinstance(row, int):
             raise type_error(
@@ -333,7 +337,7 @@ class TmaTrait(CopyTrait):
             )
         return row
 
-    def pairs(self, boxes: list[Any], places: list[Place]) -> list[tuple[Any, Place]]:
+    def pairs(self, boxes: Sequence[object], places: list[Place]) -> list[tuple[Any, Place]]:
         """Return each box with its place."""
         if len(boxes) != len(places):
             raise type_error(
@@ -342,7 +346,7 @@ class TmaTrait(CopyTrait):
             )
         return list(zip(boxes, places, strict=True))
 
-    def prefetch(self, src: Any) -> None:
+    def prefetch(self, src: object) -> None:
         """Prefetch boxes into the L2 cache."""
         kernel_only("prefetch")
         map_ = self.address()
@@ -357,14 +361,14 @@ _EVICT_NORMAL = 1 << 60
 """The policy of copies without a hint."""
 
 
-def _policy(cache_policy: Any) -> ir.Value | None:
+def _policy(cache_policy: object) -> ir.Value | None:
     """Return the cache policy of a copy. On Blackwell CuTe DSL's copies always have one, and so do these."""
     if cache_policy is None and current.architecture().number >= 100:
         return Int64(_EVICT_NORMAL).ir_value()
     return policy_of(cache_policy)
 
 
-def _by_one_thread(pred: Any, move: Any) -> None:
+def _by_one_thread(pred: object, move: Any) -> None:
     def chosen() -> None:
         with elect_one():
             move()
@@ -380,10 +384,10 @@ class TmaLoadTrait(TmaTrait):
 
     def __init__(
         self,
-        value_type: Any,
+        value_type: object,
         facts: TensorMapFacts,
-        map_: Any,
-        images: tuple[Any, ...],
+        map_: object,
+        images: tuple[object, ...],
         multicast: bool,
         cta_group: CtaGroup,
     ) -> None:
@@ -394,13 +398,13 @@ class TmaLoadTrait(TmaTrait):
     def copy(
         self,
         src: Any,
-        dst: Any,
-        pred: Any,
+        dst: object,
+        pred: object,
         *,
-        tma_bar_ptr: Any = None,
-        mcast_mask: Any = None,
-        tma_desc_ptr: Any = None,
-        cache_policy: Any = None,
+        tma_bar_ptr: object = None,
+        mcast_mask: object = None,
+        tma_desc_ptr: object = None,
+        cache_policy: object = None,
         row_indices: Any = None,
     ) -> None:
         kernel_only("copy")
@@ -449,7 +453,7 @@ class CopyBulkTensorTileG2SNonExecTrait:
         return value
 
 
-def _mask(mask: Any) -> ir.Value:
+def _mask(mask: object) -> ir.Value:
     if isinstance(mask, int):
         if not 0 < mask < 1 << 16:
             raise type_error(f"mcast_mask is {mask:#x}: 1 to 16 bits, one of each block")
@@ -461,19 +465,19 @@ class TmaStoreTrait(TmaTrait):
     """Boxes from shared memory to a tensor, or combined with what is there."""
 
     def __init__(
-        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], reduction: str | None
+        self, value_type: object, facts: TensorMapFacts, map_: object, images: tuple[object, ...], reduction: str | None
     ) -> None:
         super().__init__(value_type, facts, map_, images)
         self.reduction = reduction
 
     def copy(
         self,
-        src: Any,
+        src: object,
         dst: Any,
-        pred: Any,
+        pred: object,
         *,
-        tma_desc_ptr: Any = None,
-        cache_policy: Any = None,
+        tma_desc_ptr: object = None,
+        cache_policy: object = None,
         row_indices: Any = None,
     ) -> None:
         kernel_only("copy")

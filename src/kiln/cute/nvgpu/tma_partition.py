@@ -19,7 +19,14 @@ __all__ = ["tma_partition"]
 
 
 def tma_partition(
-    atom: Any, cta_coord: Any, cta_layout: Any, smem_tensor: Any, gmem_tensor: Any, *, loc: Any = None, ip: Any = None
+    atom: object,
+    cta_coord: object,
+    cta_layout: object,
+    smem_tensor: Any,
+    gmem_tensor: object,
+    *,
+    loc: Any = None,
+    ip: Any = None,
 ) -> tuple[Any, ...]:
     """Return tensors in shared and in global memory as a TMA atom copies them, in that order.
 
@@ -72,7 +79,7 @@ def order_of(tile: Layout, values: int) -> Layout:
     return logical_divide(inverse, make_layout(values))
 
 
-def _start(cta_coord: Any, cta_layout: Any, values: int) -> Any:
+def _start(cta_coord: object, cta_layout: object, values: int) -> Any:
     """Return the first element of a block's part of what an instruction copies."""
     if not isinstance(cta_layout, Layout):
         raise type_error(
@@ -85,7 +92,7 @@ def _start(cta_coord: Any, cta_layout: Any, values: int) -> Any:
     return cta_layout(cta_coord) * (values // blocks)
 
 
-def _part(tensor: TracedTensor, order: Layout, start: Any) -> TracedTensor:
+def _part(tensor: TracedTensor, order: Layout, start: object) -> TracedTensor:
     rest = (None,) * (rank(tensor) - 1)
     split = coalesce(composition(tensor, (order, *rest)), target_profile=((1, 1),))
     return split if is_zero(start) else split._domain_offset(((start, 0), *(0,) * len(rest)))

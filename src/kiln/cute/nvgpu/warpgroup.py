@@ -86,7 +86,7 @@ class TraitField(NamedTuple):
     type: Any
     initial: Any
 
-    def convert(self, value: Any) -> Any:
+    def convert(self, value: object) -> Any:
         """Return a value of the field's type: a Python value if it is static."""
         if isinstance(value, type(self.initial)):
             return value
@@ -132,7 +132,7 @@ class WarpGroupMmaTrait(MmaTrait):
             "b_major": op.b_major_mode.name.lower(),
         }
 
-    def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
+    def with_fields(self, **fields: object) -> WarpGroupMmaTrait:
         unknown = sorted(fields.keys() - self.FIELDS.keys())
         if unknown:
             field_names = ", ".join(f"warpgroup.Field.{name.upper()}" for name in self.FIELDS)
@@ -149,7 +149,7 @@ class WarpGroupMmaTrait(MmaTrait):
             return []
         return [field.type(getattr(self, name)).ir_value() for name, field in self.FIELDS.items()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> WarpGroupMmaTrait:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> WarpGroupMmaTrait:
         fields = zip(self.FIELDS.items(), values, strict=True) if values else ()
         return self.with_fields(**{name: field.type._make(value) for (name, field), value in fields})
 
@@ -171,7 +171,7 @@ class WarpGroupMmaTrait(MmaTrait):
             return make_fragment_like(of, self.types["A"])
         return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, self.types[operand])
 
-    def _operand(self, operand: str, x: Any) -> TensorIterator:
+    def _operand(self, operand: str, x: object) -> TensorIterator:
         """Return what the calls of an operand are found from: a descriptor, or a pointer to registers. Mode 0 holds the
         values of one call."""
         if operand in self._descriptors:
@@ -188,7 +188,7 @@ class WarpGroupMmaTrait(MmaTrait):
             )
         return tensor.iterator
 
-    def _descriptor(self, operand: str, x: Any) -> MatrixDescriptor:
+    def _descriptor(self, operand: str, x: object) -> MatrixDescriptor:
         iterator = x._iterator if isinstance(x, TracedTensor) else None
         if not isinstance(iterator, MatrixDescriptor):
             raise type_error(
@@ -203,7 +203,7 @@ class WarpGroupMmaTrait(MmaTrait):
             )
         return iterator
 
-    def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
+    def call(self, d: object, a: object, b: object, c: object) -> None:
         for operand, x in zip("CAB", (d, a, b), strict=True):
             held = 1 if operand in self._descriptors else self._values[operand]
             if isinstance(x, TracedTensor) and size(x) != held:
@@ -213,7 +213,7 @@ class WarpGroupMmaTrait(MmaTrait):
                 )
         self._multiply(d, a, b, c, [(0, 0)], (None,))
 
-    def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
+    def gemm(self, d: object, a: object, b: object, c: object, rows: int, columns: int, depth: int | None) -> None:
         """Do one step along K after the other: the MMAs of a step have different accumulators, so none waits."""
         self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
 
@@ -276,7 +276,7 @@ class WarpGroupMmaOp(MmaOp):
         a_dtype: Any,
         b_dtype: Any,
         acc_dtype: Any,
-        instruction_shape: Any,
+        instruction_shape: object,
         a_src: Any,
         a_major_mode: Any,
         b_major_mode: Any,
@@ -321,7 +321,7 @@ class WarpGroupMmaOp(MmaOp):
         return WarpGroupMmaTrait(self)
 
 
-def _ptx_name(dtype: Any) -> str:
+def _ptx_name(dtype: object) -> str:
     return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else type_text(dtype)
 
 
@@ -331,7 +331,13 @@ class MmaF16BF16Op(WarpGroupMmaOp):
     _INPUTS = (Float16, BFloat16)
 
     def __init__(
-        self, ab_dtype: Any, acc_dtype: Any, instruction_shape: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+        self,
+        ab_dtype: object,
+        acc_dtype: object,
+        instruction_shape: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, a_src, a_major_mode, b_major_mode)
 
@@ -355,15 +361,15 @@ class MmaTF32Op(WarpGroupMmaOp):
 
     def __init__(
         self,
-        instruction_shape: Any,
-        a_src: Any = OperandSource.SMEM,
-        a_major_mode: Any = OperandMajorMode.K,
-        b_major_mode: Any = OperandMajorMode.K,
+        instruction_shape: object,
+        a_src: object = OperandSource.SMEM,
+        a_major_mode: object = OperandMajorMode.K,
+        b_major_mode: object = OperandMajorMode.K,
     ) -> None:
         super().__init__(TFloat32, TFloat32, Float32, instruction_shape, a_src, a_major_mode, b_major_mode)
 
 
-def fence(*, loc: Any = None, ip: Any = None) -> None:
+def fence(*, loc: object = None, ip: object = None) -> None:
     """Order the warpgroup's register accesses (accumulators, and A in registers) before later WGMMAs. Needs sm_90a.
 
     WGMMAs that add to the same accumulator one after the other need no fence between them.
@@ -371,12 +377,12 @@ def fence(*, loc: Any = None, ip: Any = None) -> None:
     nvgpu.wgmma.wgmma_fence()
 
 
-def commit_group(*, loc: Any = None, ip: Any = None) -> None:
+def commit_group(*, loc: object = None, ip: object = None) -> None:
     """Commit the warpgroup's WGMMAs since the last group as a group. Needs sm_90a."""
     nvgpu.wgmma.wgmma_commit()
 
 
-def wait_group(group: Any, *, loc: Any = None, ip: Any = None) -> None:
+def wait_group(group: object, *, loc: object = None, ip: object = None) -> None:
     """Wait until all but the latest `group` groups are complete: their accumulators may then be read. Needs sm_90a."""
     if isinstance(group, bool) or not isinstance(group, int) or not 0 <= group <= _MOST_GROUPS:
         raise type_error(

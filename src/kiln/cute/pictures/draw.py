@@ -58,7 +58,7 @@ class _Table:
         return len(self.cells[0])
 
 
-def _breaks(shape: Any) -> set[int]:
+def _breaks(shape: object) -> set[int]:
     """Return where the first level of a nested mode starts over, as cell indices; empty for a mode without nesting."""
     extents = [s for s in flatten_to_tuple(shape) if s != 1]
     if len(extents) < 2:
@@ -67,7 +67,7 @@ def _breaks(shape: Any) -> set[int]:
     return set(range(step, product(shape), step))
 
 
-def _check(layout: Any, cells: int) -> None:
+def _check(layout: object, cells: int) -> None:
     if not is_static(layout):
         raise LayoutError(f"only a static layout can be drawn, but the layout is {layout}")
     if not 0 < cells <= MAX_CELLS:
@@ -96,7 +96,7 @@ def _layout_table(layout: Any, title: str | None) -> _Table:
     )
 
 
-def _tv_table(layout_tv: Any, tile_mn: Any, title: str | None) -> _Table:
+def _tv_table(layout_tv: Any, tile_mn: object, title: str | None) -> _Table:
     shape = plain_layout(layout_tv, "a thread-value picture").shape
     if len(wrap(shape)) != 2:
         raise LayoutError(f"a thread-value layout has two modes, threads and values, but the layout is {layout_tv}")
@@ -159,12 +159,12 @@ def tikz_color_tv(thread: int, value: int = 0) -> str:
     return f"{names[thread % 8]}!{(20, 35, 12)[thread // 8 % 3]}"
 
 
-def layout_svg(layout: Any, *, title: str | None = None) -> str:
+def layout_svg(layout: object, *, title: str | None = None) -> str:
     """Return a picture of a static layout or composed layout as an SVG document."""
     return _svg(_layout_table(layout, title), _layout_color)
 
 
-def tv_svg(layout_tv: Any, tile_mn: Any, *, title: str | None = None) -> str:
+def tv_svg(layout_tv: object, tile_mn: object, *, title: str | None = None) -> str:
     """Return a picture of a thread-value layout on its tile (a shape or a layout) as an SVG document.
 
     A cell that several pairs own shows the first and a ``+``; a cell that nobody owns stays white.
@@ -252,7 +252,11 @@ def _line(x: int, y: int, dx: int, dy: int, heavy: bool) -> str:
 
 
 def layout_latex(
-    layout: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True
+    layout: object,
+    *,
+    color: Callable[[int], str] = tikz_color_layout,
+    title: str | None = None,
+    axis_labels: bool = True,
 ) -> str:
     """Return a picture of a static layout as a LaTeX document. ``color`` maps an offset to a TikZ colour."""
     table = _layout_table(layout, "" if title is None else title)
@@ -260,8 +264,8 @@ def layout_latex(
 
 
 def tv_latex(
-    layout_tv: Any,
-    tile_mn: Any,
+    layout_tv: object,
+    tile_mn: object,
     *,
     color: Callable[[int, int], str] = tikz_color_tv,
     title: str | None = None,
@@ -382,7 +386,7 @@ def _warpgroup_tables(x: Any, m: int, n: int, k: int) -> list[_Placed]:
     return [_Placed(_tv_table(x.tv_layout_A_tiled, (m, k), f"A ({m},{k})"), 0, 0), _Placed(c, 0, k + _GAP)]
 
 
-def _tile_of(tiler: Any) -> tuple[Any, ...]:
+def _tile_of(tiler: object) -> tuple[Any, ...]:
     return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
 
 
@@ -391,11 +395,11 @@ def _transposed(table: _Table) -> _Table:
     return _Table(table.title, cells, [list(column) for column in zip(*table.colors)], set(), set())
 
 
-def _is_atom(x: Any) -> bool:
+def _is_atom(x: object) -> bool:
     return hasattr(x, "layout_src_tv_tiled") or hasattr(x, "tv_layout_A")
 
 
-def need_tables(x: Any) -> list[_Placed]:
+def need_tables(x: object) -> list[_Placed]:
     placed = tables_of(x)
     if not placed:
         raise TypeError(f"a tiled copy or a tiled MMA is drawn, but got {x!r}")
@@ -430,7 +434,7 @@ def atom_svg(x: Any, *, title: str | None = None) -> str:
     )
 
 
-def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis_labels: bool = True) -> str:
+def atom_latex(x: object, *, color: Callable[[int, int], str] = tikz_color_tv, axis_labels: bool = True) -> str:
     """Return a tiled copy or tiled MMA drawn as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
     body: list[str] = []
     for p in need_tables(x):
@@ -440,7 +444,7 @@ def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis
 
 
 def print_latex(
-    x: Any,
+    x: object,
     *,
     color: Callable[[int], str] = tikz_color_layout,
     title: str | None = None,
@@ -463,8 +467,8 @@ def print_latex(
 
 
 def print_latex_tv(
-    layout_tv: Any,
-    tile_mn: Any,
+    layout_tv: object,
+    tile_mn: object,
     *,
     color: Callable[[int, int], str] = tikz_color_tv,
     palette: str | Callable[..., str] | None = None,

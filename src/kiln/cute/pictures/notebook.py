@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import product
 from ..layout.layout import Layout, rank
@@ -16,7 +14,7 @@ _MAX_CELLS = 4096
 """The most cells of a layout that are drawn: more are too small to read."""
 
 
-def picture(x: Any) -> str | None:
+def picture(x: object) -> str | None:
     """Return the picture of a layout, a tiled copy or an MMA; None if there is none, or it would be too large."""
     if isinstance(x, (Layout, ComposedLayout)):
         plain = x.is_static() and (isinstance(x, Layout) or x.is_normal)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from ...base_dsl.typing import NumericMeta
 from ..layout.leaf import LayoutError
@@ -18,7 +17,7 @@ ROWS = 8
 GREY = "#6b6b6b"
 
 
-def check_type(element_type: Any) -> None:
+def check_type(element_type: object) -> None:
     if not isinstance(element_type, NumericMeta) or element_type.is_abstract:
         raise LayoutError(f"elements have a numeric type such as Float16, got {element_type!r}")
 

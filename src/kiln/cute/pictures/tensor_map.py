@@ -46,11 +46,11 @@ class _Tensor:
 def tma_svg(
     layout: Any,
     element_type: Any,
-    smem_layout: Any,
-    tile: Any,
+    smem_layout: object,
+    tile: object,
     *,
     num_multicast: int = 1,
-    internal_type: Any = None,
+    internal_type: object = None,
     title: str | None = None,
 ) -> str:
     """Return a picture of the copies of tiles of a tensor, which lie in shared memory by a layout, as an SVG document.
@@ -69,7 +69,7 @@ def tma_svg(
     return _map_svg(facts, tensor.shape, element_type, smem_layout, whole, ["", *map(str, strides)], str(layout), title)
 
 
-def _tiler(layout: Any, tile: Any) -> tuple[Any, ...]:
+def _tiler(layout: object, tile: object) -> tuple[Any, ...]:
     """Return the extents of a tile of a tensor, if both can be drawn."""
     if not isinstance(layout, Layout) or not is_static(layout):
         raise LayoutError(f"a tensor is drawn by a static layout without swizzle, got {layout}")
@@ -94,7 +94,7 @@ def atom_svg(x: Any, *, title: str | None = None) -> str | None:
     return _map_svg(facts, shape, atom.value_type, smem, tile, [""] * facts.rank, pretty_str(shape), title)
 
 
-def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None = None) -> Any:
+def tile_layout(layout: Any, element_type: object, tile: object, swizzle: str | None = None) -> Any:
     """Return the layout of a tile of a tensor in shared memory with a swizzle ("none", "32b", "64b", "128b"); by
     default the widest that fits.
 
@@ -139,7 +139,7 @@ def _map_svg(
     facts: TensorMapFacts,
     shape: Any,
     dtype: Any,
-    smem: Any,
+    smem: object,
     tile: Layout | None,
     strides: list[str],
     text: str,

@@ -42,13 +42,13 @@ class _Spot(NamedTuple):
     second: int
 
 
-def tcgen05_op(x: Any) -> MmaOp | None:
+def tcgen05_op(x: object) -> MmaOp | None:
     """Return the operation of an MMA with its accumulator in tensor memory, or of a tiled one; None of others."""
     op = x.op if isinstance(x, MmaAtom) else x
     return op if isinstance(op, MmaOp) else None
 
 
-def mma_svg(x: Any, *, title: str | None = None) -> str:
+def mma_svg(x: object, *, title: str | None = None) -> str:
     """Return a picture of the tensor memory of one `tcgen05.mma` as an SVG document.
 
     It is the accumulator in each CTA; A, if it is there; and scale factors, with a chunk of them in shared memory. `x`

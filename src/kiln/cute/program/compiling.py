@@ -80,7 +80,7 @@ class Compile:
     def __init__(self, *options: Any) -> None:
         self._options = options
 
-    def __getitem__(self, options: Any) -> Compile:
+    def __getitem__(self, options: object) -> Compile:
         return type(self)(*self._options, *(options if isinstance(options, tuple) else (options,)))
 
     def _more_arguments(self, options: CompileOptions) -> dict[str, Any]:
@@ -93,7 +93,12 @@ class Compile:
         return {AMBIENT_STREAM: make_fake_stream(use_tvm_ffi_env_stream=True)}
 
     def __call__(
-        self, function: Callable[..., R], *args: Any, options: Any = None, target: str | None = None, **kwargs: Any
+        self,
+        function: Callable[..., R],
+        *args: object,
+        options: object = None,
+        target: str | None = None,
+        **kwargs: object,
     ) -> CompiledFunction[R]:
         """Return the function compiled for arguments like these: arrays, fake tensors or numbers."""
         try:
@@ -117,7 +122,7 @@ class Compile:
             raise
 
 
-def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction[..., Any], tuple[Any, ...]]:
+def _jit_function(function: object, args: tuple[object, ...]) -> tuple[JitFunction[..., Any], tuple[Any, ...]]:
     """Return the jit function to compile, with `self` put before the arguments of a method."""
     if isinstance(function, types.MethodType):
         inner, more = _jit_function(function.__func__, args)

@@ -10,25 +10,25 @@ from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean, Int32, Numeric, as_numeric
 
 
-def _value(x: Any) -> ir.Value:
+def _value(x: object) -> ir.Value:
     return as_numeric(x).ir_value() if isinstance(x, (Numeric, bool, int, float)) else x
 
 
-def yield_out(args: Sequence[Any] = (), loc: Any = None, ip: Any = None) -> None:
+def yield_out(args: Sequence[object] = (), loc: object = None, ip: object = None) -> None:
     """End the region of a loop built by hand with the next values of what it carries."""
     tracing.emit("scf.yield", (), [_value(a) for a in args])
 
 
 def for_generate(
-    start: Any,
-    stop: Any = None,
-    step: Any = None,
-    iter_args: Sequence[Any] | None = None,
+    start: object,
+    stop: object = None,
+    step: object = None,
+    iter_args: Sequence[object] | None = None,
     *,
-    unroll: Any = None,
+    unroll: object = None,
     prefetch_stages: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Iterator[Any]:
     """Build a loop, `for i in for_generate(0, n): ...; yield_out()`, whose body is traced for the one item it yields.
 
@@ -49,7 +49,7 @@ def for_generate(
             yield Int32._make(index), _like(iter_args, inside), list(operation.results)
 
 
-def _like(examples: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+def _like(examples: Sequence[object], values: Sequence[object]) -> list[Any]:
     return [type(e)._make(v) if isinstance(e, Numeric) else v for e, v in zip(examples, values, strict=True)]
 
 
@@ -61,7 +61,7 @@ class while_generate:
     """
 
     def __init__(
-        self, inputs: Sequence[Any], condition: Callable[..., Any], *, loc: Any = None, ip: Any = None
+        self, inputs: Sequence[Any], condition: Callable[..., object], *, loc: object = None, ip: object = None
     ) -> None:
         self._examples = [_typed(i) for i in inputs]
         values = [_value(i) for i in inputs]
@@ -80,11 +80,11 @@ class while_generate:
         self._point.__enter__()
         return tuple(_like(self._examples, list(self._after.arguments)))
 
-    def __exit__(self, *failure: Any) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._point.__exit__(*failure)
 
 
-def _typed(x: Any) -> Any:
+def _typed(x: object) -> Any:
     """Return a raw Boolean value of the bindings as a Boolean, so that conditions read naturally."""
     if isinstance(x, (bool, int, float)):
         return as_numeric(x)

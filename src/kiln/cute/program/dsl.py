@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..._support import lazy
@@ -96,12 +97,12 @@ class CuteDSL(ScfDSL):
         ]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
 
-    def written_arguments(self, module: Any, entry: str) -> frozenset[int]:
+    def written_arguments(self, module: object, entry: str) -> frozenset[int]:
         from .written import written_arguments
 
         return written_arguments(module, entry)
 
-    def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any]) -> Any:
+    def check_arguments(self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[object]) -> Any:
         """Add checks that symbols which several tensors share have one value."""
         return symbols.check_shared(nodes, names, values)
 
@@ -109,7 +110,7 @@ class CuteDSL(ScfDSL):
         return symbols.may_overflow(nodes)
 
     def check_traced_arguments(
-        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[Any], fits: Any
+        self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[object], fits: object
     ) -> Any:
         """Add checks of the number of elements where extents are multiplied in 32 bits."""
         counts = tracing.require("a function").multiplies_extents
@@ -124,10 +125,10 @@ class CuteDSL(ScfDSL):
     def make_assert(self, condition: ir.Value, message: str) -> None:
         cute.assert_(condition, message.replace("%", "%%"))  # noqa: PT009
 
-    def convert(self, value: Any, annotation: Any) -> Node | None:
+    def convert(self, value: object, annotation: object) -> Node | None:
         return host_arguments.argument_node(value, annotation)
 
-    def seen_as(self, annotation: Any) -> Any:
+    def seen_as(self, annotation: object) -> Any:
         return host_arguments.seen_as(annotation)
 
     def explain(self, failure: Exception, tb: types.TracebackType | None) -> DSLBaseError | None:
@@ -140,29 +141,29 @@ class CuteDSL(ScfDSL):
 
         return instead_of(name)
 
-    def is_static_annotation(self, annotation: Any) -> bool:
+    def is_static_annotation(self, annotation: object) -> bool:
         return host_arguments.annotation_kind(annotation) == "static"
 
-    def kind_of(self, value: Any) -> str:
+    def kind_of(self, value: object) -> str:
         return host_arguments.kind_of(value) or super().kind_of(value)
 
-    def own_promise(self, annotation: Any) -> Kinds | None:
+    def own_promise(self, annotation: object) -> Kinds | None:
         return host_arguments.kinds_promised(annotation)
 
-    def read_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+    def read_annotations(self, annotations: Mapping[str, object]) -> dict[str, Any]:
         return host_arguments.read_annotations(annotations)
 
-    def check(self, value: Any, annotation: Any, path: str, owner: str = "") -> None:
+    def check(self, value: object, annotation: object, path: str, owner: str = "") -> None:
         super().check(value, annotation, path, owner)
         host_arguments.check_described(value, annotation, path, owner)
 
-    def node(self, value: Any, annotation: Any, path: str) -> Node:
+    def node(self, value: object, annotation: object, path: str) -> Node:
         if annotation is not None:
             if host_arguments.annotation_kind(annotation) == "shape" and not self.breaks(value, annotation):
                 return host_arguments.shape_node(value)
         return super().node(value, annotation, path)
 
-    def quick(self, kind: type, annotation: Any, specialize: bool = False) -> Quick | None:
+    def quick(self, kind: type, annotation: object, specialize: bool = False) -> Quick | None:
         if annotation is not None and host_arguments.annotation_kind(annotation) in ("shape", "described"):
             return None
         return super().quick(kind, annotation, specialize) or host_arguments.quick_array(kind, specialize)
@@ -173,7 +174,7 @@ class CuteDSL(ScfDSL):
     def jit(
         self, function: None = None, *, preprocess: bool = True, preprocessor: bool | None = None
     ) -> JitDecorator: ...
-    def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
+    def jit(self, function: object = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
         """Compile a Python function when it is called, or inline it where another function of the language calls it.
 
         Called from Python it is a host function: it is traced and compiled for the types of its arguments, and launches
@@ -196,7 +197,7 @@ class CuteDSL(ScfDSL):
     def kernel(
         self, function: None = None, *, preprocess: bool = True, preprocessor: bool | None = None
     ) -> KernelDecorator: ...
-    def kernel(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
+    def kernel(self, function: object = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
         """Make a Python function a kernel, which every thread of a grid runs.
 
         A jit function launches it: `kernel(x, y).launch(grid=(m, 1, 1), block=(128, 1, 1))`.
@@ -213,7 +214,7 @@ class CuteDSL(ScfDSL):
         return KernelFunction(self, _plain_function(function, "kernel"), preprocess)
 
 
-def _plain_function(function: Any, decorator: str) -> types.FunctionType:
+def _plain_function(function: object, decorator: str) -> types.FunctionType:
     if isinstance(function, (staticmethod, classmethod)):
         raise type_error(
             f"@{decorator} stands above @{type(function).__name__}",
@@ -260,7 +261,7 @@ class KernelFunction(TracedFunction[P, "KernelLaunch"]):
 
     if not TYPE_CHECKING:
 
-        def __call__(self, *args: Any, **kwargs: Any) -> KernelLaunch:
+        def __call__(self, *args: object, **kwargs: object) -> KernelLaunch:
             active = tracing.current()
             if active is None:
                 raise runtime_error(
@@ -365,20 +366,20 @@ class KernelLaunch:
         block: Extents,
         cluster: Extents | None = None,
         smem: int | Integer | None = None,
-        stream: Any = None,
+        stream: object = None,
         max_number_threads: Extents | None = None,
         min_blocks_per_mp: int | None = None,
         use_pdl: bool | Boolean = False,
         cooperative: bool = False,
         fallback_cluster: Extents | None = None,
-        launch_completion_event: Any = None,
+        launch_completion_event: object = None,
         launch_completion_event_flags: int | Integer | None = None,
-        programmatic_event: Any = None,
+        programmatic_event: object = None,
         programmatic_event_flags: int | Integer | None = None,
         programmatic_event_trigger_at_block_start: int | Integer | None = None,
         smem_merge_branch_allocs: bool = False,
         preferred_smem_carveout: int | None = None,
-        async_deps: Any = None,
+        async_deps: object = None,
         has_cluster: bool = False,
         has_fallback_cluster: bool = False,
         hint_smem_base_uniform: bool = True,
@@ -489,7 +490,7 @@ class KernelLaunch:
 tracing.kernel_codes.append(KernelLaunch._trace.__code__)
 
 
-def _event_values(event: Any, flags: Any, trigger: Any) -> list[ir.Value]:
+def _event_values(event: object, flags: object, trigger: object) -> list[ir.Value]:
     """Return an event of a launch as operands."""
     numbers = [Int32(0 if number is None else number).ir_value() for number in (flags, trigger)]
     return [_stream_value(event), *numbers]
@@ -515,7 +516,7 @@ def _symbol(kernel: KernelFunction) -> str:
     return kernel.function.__qualname__.rpartition("<locals>.")[2].replace(".", "_").lstrip("_") or kernel.name
 
 
-def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], location: Any) -> None:
+def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], location: object) -> None:
     """Let the arguments of a function carry their parameters' names, for reports."""
     values = iter(list(entry.arguments))
     for name, node in zip(names, nodes, strict=True):
@@ -563,13 +564,13 @@ def _preferred_cluster(preferred: Any, certain: Any) -> list[int]:
     return both[0]
 
 
-def _percent(value: Any) -> int:
+def _percent(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
         raise type_error(f"preferred_smem_carveout is {value!r}", "a percentage, 0 to 100; None for the default")
     return value
 
 
-def _only_stream(dependencies: Any) -> Any:
+def _only_stream(dependencies: object) -> Any:
     """Return the stream of `async_deps`: itself, or the only one of a list."""
     if not isinstance(dependencies, (list, tuple)):
         return dependencies
@@ -578,7 +579,7 @@ def _only_stream(dependencies: Any) -> Any:
     return dependencies[0] if dependencies else None
 
 
-def _extent(what: str, size: Any) -> list[Int64]:
+def _extent(what: str, size: object) -> list[Int64]:
     parts = list(size) if isinstance(size, (tuple, list)) else [size]
     if not 1 <= len(parts) <= 3:
         raise type_error(f"{what} has {len(parts)} extents", f"{what}=(x, y, z)")
@@ -590,7 +591,7 @@ _LARGEST_SIZE = (1 << 31) - 1
 """No number of a launch may be larger: the driver takes 32 bits."""
 
 
-def _size(what: str, value: Any) -> Int64:
+def _size(what: str, value: object) -> Int64:
     """Return a number of a launch. A dynamic one is checked when the launch is made, as here: with 64 bits."""
     if (
         isinstance(value, bool)

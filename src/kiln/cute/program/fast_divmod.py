@@ -69,10 +69,10 @@ class FastDivmodDivisor:
         dividend, quotient = self._quotient(dividend)
         return quotient, dividend - quotient * type(dividend)(Uint32(self._packed))
 
-    def __rfloordiv__(self, dividend: Any) -> Any:
+    def __rfloordiv__(self, dividend: object) -> Any:
         return self._quotient(dividend)[1]
 
-    def __rmod__(self, dividend: Any) -> Any:
+    def __rmod__(self, dividend: object) -> Any:
         return self.__rdivmod__(dividend)[1]
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class FastDivmodDivisor:
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._packed.ir_value()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> FastDivmodDivisor:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> FastDivmodDivisor:
         rebuilt = object.__new__(FastDivmodDivisor)
         rebuilt._packed = Uint64._make(values[0])
         kind: Any = type(self._divisor) if isinstance(self._divisor, Integer) else Uint32
@@ -122,7 +122,7 @@ def _bits(divisor: Any) -> Any:
     return 32 - clz(divisor - 1)
 
 
-def fast_divmod_create_divisor(divisor: Any, *, loc: Any = None, ip: Any = None) -> FastDivmodDivisor:
+def fast_divmod_create_divisor(divisor: object, *, loc: object = None, ip: object = None) -> FastDivmodDivisor:
     """Return a divisor by which kernels divide with a multiplication and shifts, made on the host.
 
     Args:

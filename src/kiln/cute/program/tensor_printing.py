@@ -18,7 +18,7 @@ _ONE_PIECE = 512
 """Up to so many elements a tensor is printed in one piece, which no other thread's text can interrupt."""
 
 
-def print_tensor(tensor: Any, *, verbose: bool = False, loc: Any = None, ip: Any = None) -> None:
+def print_tensor(tensor: object, *, verbose: bool = False, loc: object = None, ip: object = None) -> None:
     """Print a tensor when the program runs: its address, its layout and its elements.
 
     Mode 0 runs down, mode 1 to the right; further modes are separate matrices.

@@ -31,7 +31,7 @@ class Pointer(metaclass=_Wrapping):
 
     _wrapped = pointer.Pointer
 
-    def __new__(cls, base: Any, *, dtype: Any = None, space: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    def __new__(cls, base: Any, *, dtype: Any = None, space: Any = None, loc: object = None, ip: object = None) -> Any:
         if tracing.current() is None:
             return make_ptr(Int8 if dtype is None else dtype, base, space)
         return as_raw_pointer(base, dtype, space)
@@ -43,7 +43,7 @@ class Vector(metaclass=_Wrapping):
     _wrapped = TensorSSA
     from_elements = staticmethod(TensorSSA.from_elements)
 
-    def __new__(cls, v: Any, *, dtype: Any = None, loc: Any = None, ip: Any = None) -> Any:
+    def __new__(cls, v: object, *, dtype: object = None, loc: object = None, ip: object = None) -> Any:
         if isinstance(v, TensorSSA):
             return v.to_vector()
         if isinstance(v, Numeric):
@@ -64,10 +64,10 @@ else:
     class GridConstant:
         """The annotation of a kernel parameter that is passed by value in constant memory: `GridConstant[TensorMap]`."""
 
-        def __class_getitem__(cls, kind: Any) -> Any:
+        def __class_getitem__(cls, kind: object) -> Any:
             return kind
 
 
-def print_nd_vector(src: TensorSSA, *, loc: Any = None, ip: Any = None) -> None:
+def print_nd_vector(src: TensorSSA, *, loc: object = None, ip: object = None) -> None:
     """Print the elements of a vector when the program runs."""
     printf("{}", src)

@@ -59,15 +59,15 @@ class Array:
 
     def __init__(
         self,
-        base: Any = None,
-        shape: Any = None,
+        base: object = None,
+        shape: object = None,
         *,
-        dtype: Any = None,
-        space: Any = None,
-        addrspace: Any = None,
+        dtype: object = None,
+        space: object = None,
+        addrspace: object = None,
         alignment: int | None = None,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         tracing.require("cutlass.Array()")
         base = dtype if base is None else base
@@ -102,7 +102,7 @@ class Array:
             raw_pointer.raw_pointer(Pointer(address, dtype, space, alignment)), shape, _row_major(shape), (0, count)
         )
 
-    def _view(self, base: Any, dtype: Any, shape: Any, space: Any) -> None:
+    def _view(self, base: object, dtype: object, shape: object, space: object) -> None:
         if isinstance(base, Array) and shape is None:
             source = base if dtype in (None, base.dtype) else Array(base.data_ptr(), dtype=dtype)
             self._set(source._pointer, source._shape, source._strides, source._room)
@@ -126,7 +126,11 @@ class Array:
         self._set(pointer, shape, strides, None)
 
     def _set(
-        self, pointer: RawPointer, shape: tuple[Any, ...] | None, strides: tuple[Any, ...], room: tuple[Any, Any] | None
+        self,
+        pointer: RawPointer,
+        shape: tuple[object, ...] | None,
+        strides: tuple[object, ...],
+        room: tuple[object, object] | None,
     ) -> None:
         put = object.__setattr__
         put(self, "_pointer", pointer)
@@ -185,7 +189,7 @@ class Array:
     def __iter__(self) -> Any:
         raise type_error("an Array cannot be iterated over", "loop over indices: for i in range(a.shape[0])")
 
-    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+    def ir_value(self, *, loc: object = None, ip: object = None) -> ir.Value:
         """Return the address as `!llvm.ptr`."""
         return self._pointer.to_llvm_ptr()
 
@@ -211,24 +215,24 @@ class Array:
 
     # --- where elements lie ------------------------------------------------------------------------------------------
 
-    def data_ptr(self, idx: Any = 0, *, loc: Any = None, ip: Any = None) -> RawPointer:
+    def data_ptr(self, idx: object = 0, *, loc: object = None, ip: object = None) -> RawPointer:
         """Return the pointer to an element: a number counts in memory, a tuple is a coordinate."""
         idx = self._offset(idx) if isinstance(idx, tuple) else idx
         return self._pointer if isinstance(idx, int) and idx == 0 else self._pointer + idx
 
-    def get_ptr(self, *, loc: Any = None, ip: Any = None) -> RawPointer:
+    def get_ptr(self, *, loc: object = None, ip: object = None) -> RawPointer:
         """Return the pointer to the first element."""
         return self._pointer
 
-    def toint(self, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+    def toint(self, dtype: object = None, *, loc: object = None, ip: object = None) -> Any:
         """Return the address of the first element."""
         return self._pointer.toint(dtype)
 
-    def tospace(self, space: Any, *, loc: Any = None, ip: Any = None) -> Array:
+    def tospace(self, space: object, *, loc: object = None, ip: object = None) -> Array:
         """Return the elements by addresses of another memory: `AddressSpace.generic`, or back (`cvta`)."""
         return self.at(self._pointer.tospace(space))
 
-    def subview(self, idx: Any = 0, *, loc: Any = None, ip: Any = None) -> Array:
+    def subview(self, idx: object = 0, *, loc: object = None, ip: object = None) -> Array:
         """Return the elements from an index on: a number counts elements in memory, a tuple is a coordinate."""
         offset = self._offset(idx) if isinstance(idx, tuple) else idx
         view = object.__new__(Array)
@@ -242,7 +246,7 @@ class Array:
         view._set(pointer, self._shape, self._strides, self._room)
         return view
 
-    def _offset(self, coord: tuple[Any, ...]) -> Any:
+    def _offset(self, coord: tuple[object, ...]) -> Any:
         if self._shape is None or len(coord) != len(self._shape):
             raise type_error(f"{self} is indexed by {len(coord)} numbers", "one for each mode")
         offset: Any = 0
@@ -252,19 +256,19 @@ class Array:
 
     # --- elements ----------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         pointer, count = self._at(index, write=False)
         if isinstance(pointer, Array):
             return pointer
         return raw_pointer.load(pointer, count, None, "")
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         pointer, count = self._at(index, write=True)
         if isinstance(pointer, Array):
             raise type_error(f"a row of {self} is assigned", "name elements: a[i, start:count] = vector")
         self._put(pointer, value, count, None, "")
 
-    def _put(self, pointer: Pointer, value: Any, count: int | None, alignment: int | None, modifiers: str) -> None:
+    def _put(self, pointer: Pointer, value: object, count: int | None, alignment: int | None, modifiers: str) -> None:
         if count is not None and not isinstance(value, TensorSSA):
             dtype = self.dtype
             value = TensorSSA.from_elements([dtype(value)] * count, dtype)
@@ -272,7 +276,7 @@ class Array:
             raise type_error(f"{value.numel()} elements are stored to {count or 1}", "a[start:count] = vector")
         raw_pointer.store(pointer, value, alignment, modifiers)
 
-    def _at(self, index: Any, write: bool) -> tuple[Any, int | None]:
+    def _at(self, index: object, write: bool) -> tuple[Any, int | None]:
         """Return the pointer to what an index names and the count of a slice; the view that is left, for a row."""
         coord = index if isinstance(index, tuple) else (index,)
         last = coord[-1]
@@ -297,7 +301,7 @@ class Array:
         self._check(coord, count or 1, write)
         return self._pointer + offset, count
 
-    def _rest(self, coord: tuple[Any, ...]) -> Array:
+    def _rest(self, coord: tuple[object, ...]) -> Array:
         """Return the view that is left of a coordinate whose whole modes are `:`, or left out at the end."""
         if self._shape is None:
             raise type_error(f"{self} has no extents, and is indexed by a whole mode", "Array(pointer, shape=...)")
@@ -316,7 +320,7 @@ class Array:
         view._set(self._pointer + offset, shape, strides, room)
         return view
 
-    def _linear(self, index: Any, count: int, write: bool) -> RawPointer:
+    def _linear(self, index: object, count: int, write: bool) -> RawPointer:
         """Return the pointer to the element with an index, counted in memory, or with a coordinate."""
         if isinstance(index, tuple):
             if self._room is None:
@@ -330,7 +334,7 @@ class Array:
             self._check((index,), count, write)
         return self._pointer + index
 
-    def _check(self, coord: Sequence[Any], count: int, write: bool) -> None:
+    def _check(self, coord: Sequence[object], count: int, write: bool) -> None:
         """Tell the sanitizer the coordinates of the next access, `count` elements along the last mode."""
         if watched() and self._shape is not None:
             last = _plus(coord[-1], count - 1)
@@ -344,7 +348,7 @@ class Array:
 
     def load(
         self,
-        idx: Any = 0,
+        idx: object = 0,
         vector_size: int | None = None,
         *,
         alignment: int | None = None,
@@ -352,10 +356,10 @@ class Array:
         is_nontemporal: bool = False,
         is_invariant: bool = False,
         is_invariant_group: bool = False,
-        ordering: Any = None,
-        syncscope: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        ordering: object = None,
+        syncscope: object = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any:
         """Return the element with an index, counted in memory, or with a coordinate, or a vector from there on.
 
@@ -372,18 +376,18 @@ class Array:
 
     def store(
         self,
-        value: Any,
-        idx: Any = 0,
+        value: object,
+        idx: object = 0,
         vector_size: int | None = None,
         *,
         alignment: int | None = None,
         is_volatile: bool = False,
         is_nontemporal: bool = False,
         is_invariant_group: bool = False,
-        ordering: Any = None,
-        syncscope: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        ordering: object = None,
+        syncscope: object = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         """Write an element or a vector from an index on, counted in memory, or from a coordinate on.
 
@@ -395,16 +399,16 @@ class Array:
 
     def masked_load(
         self,
-        idx: Any,
+        idx: object,
         count: int,
-        mask: Any,
-        default: Any = None,
+        mask: object,
+        default: object = None,
         *,
         alignment: int | None = None,
         is_volatile: bool = False,
         is_nontemporal: bool = False,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> TensorSSA:
         """Return `count` elements from an index on; where the mask does not hold, `default`, and nothing is read."""
         pointer, check = self._masked(idx, alignment, is_volatile, write=False)
@@ -412,28 +416,28 @@ class Array:
 
     def masked_store(
         self,
-        idx: Any,
-        value: Any,
-        mask: Any,
+        idx: object,
+        value: object,
+        mask: object,
         *,
         alignment: int | None = None,
         is_volatile: bool = False,
         is_nontemporal: bool = False,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         """Write the elements of a vector from an index on where the mask holds."""
         pointer, check = self._masked(idx, alignment, is_volatile, write=True)
         raw_pointer.masked_store(pointer, value, mask, check)
 
-    def _masked(self, idx: Any, alignment: int | None, is_volatile: bool, write: bool) -> tuple[Pointer, Any]:
+    def _masked(self, idx: object, alignment: int | None, is_volatile: bool, write: bool) -> tuple[Pointer, Any]:
         """Return the pointer to the first element of a masked access, and what checks the index of another one."""
         if is_volatile:
             raise type_error("a masked access is volatile", "load or store single elements")
         start = self._offset(idx) if isinstance(idx, tuple) else idx
         return raw_pointer.promised(self._pointer + start, alignment), lambda i: self._linear(_plus(start, i), 1, write)
 
-    def print_runtime(self, max_elements: int = 16, *, loc: Any = None, ip: Any = None) -> None:
+    def print_runtime(self, max_elements: int = 16, *, loc: object = None, ip: object = None) -> None:
         """Print the elements when the program runs, a line for each row, at most `max_elements` of each mode."""
         shape = self.shape or (1,)
         if not all(isinstance(s, int) for s in shape):
@@ -455,7 +459,7 @@ class Array:
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return extract_mlir_values(self._parts())
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Array:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Array:
         rebuilt = object.__new__(Array)
         rebuilt._set(*new_from_mlir_values(self._parts(), values))
         return rebuilt
@@ -492,13 +496,13 @@ def _pattern(numbers: Any) -> Any:
     return None if numbers is None else tuple(n if isinstance(n, int) else type(n) for n in numbers)
 
 
-def _extents(shape: Any) -> tuple[Any, ...]:
+def _extents(shape: object) -> tuple[Any, ...]:
     if shape is None:
         raise type_error("Array() needs a shape", "Array(dtype, 64), Array(dtype, (64, 64))")
     return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
 
 
-def _row_major(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+def _row_major(shape: tuple[object, ...]) -> tuple[Any, ...]:
     strides: list[Any] = []
     step: Any = 1
     for s in reversed(shape):
@@ -521,7 +525,7 @@ def _times(a: Any, b: Any) -> Any:
     return a * b
 
 
-def _is_whole(c: Any) -> bool:
+def _is_whole(c: object) -> bool:
     return isinstance(c, slice) and c.start is None and c.stop is None and c.step is None
 
 
@@ -531,7 +535,7 @@ def _slice_text(s: slice) -> str:
 
 
 def make_array_view(
-    tensor: Any, *, dtype: Any = None, bounds_check: bool = False, loc: Any = None, ip: Any = None
+    tensor: object, *, dtype: object = None, bounds_check: bool = False, loc: object = None, ip: object = None
 ) -> Array:
     """Return the elements of a tensor as an `Array`. The sanitizer checks bounds, so `bounds_check` changes nothing."""
     if isinstance(tensor, (TracedTensor, Array)):
@@ -539,6 +543,6 @@ def make_array_view(
     raise type_error(f"make_array_view() takes a tensor, got {type(tensor).__name__}")
 
 
-def as_array(value: Any) -> Any:
+def as_array(value: object) -> Any:
     """Return a tensor as an Array, as a parameter that is annotated so sees it; other values as they are."""
     return Array(value) if isinstance(value, TracedTensor) else value

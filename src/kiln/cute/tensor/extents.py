@@ -46,7 +46,11 @@ class Extents:
     __slots__ = ("layout", "origin", "root", "sizes")
 
     def __init__(
-        self, layout: Layout, origin: tuple[Any, ...], sizes: tuple[Any, ...], root: tuple[Any, Any] | None = None
+        self,
+        layout: Layout,
+        origin: tuple[object, ...],
+        sizes: tuple[object, ...],
+        root: tuple[object, object] | None = None,
     ) -> None:
         self.layout: Layout = layout
         self.origin: tuple[Any, ...] = origin
@@ -54,7 +58,7 @@ class Extents:
         self.root: tuple[Any, Any] | None = root
 
     @staticmethod
-    def of(layout: Any, iterator: Any = None) -> Extents | None:
+    def of(layout: Any, iterator: object = None) -> Extents | None:
         """Return the extents of a tensor with a layout, its own shape; None if it has too many modes."""
         shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
         sizes = flatten_to_tuple(shape)
@@ -63,20 +67,20 @@ class Extents:
         places = Layout(shape, _numbered(shape, iter(range(len(sizes)))))
         return Extents(places, (0,) * len(sizes), sizes, None if iterator is None else (iterator, layout))
 
-    def sliced(self, coord: Any) -> Extents | None:
+    def sliced(self, coord: object) -> Extents | None:
         """Return the extents of a slice."""
         return self._changed(lambda: (slice_(self.layout, coord), crd2idx(coord, self.layout)))
 
-    def moved(self, coord: Any) -> Extents | None:
+    def moved(self, coord: object) -> Extents | None:
         """Return the extents of the same layout from a coordinate on."""
         return self._changed(lambda: (self.layout, crd2idx(coord, self.layout)))
 
-    def mapped(self, f: Callable[[Any], Any], shape: Any) -> Extents | None:
+    def mapped(self, f: Callable[[Any], Any], shape: object) -> Extents | None:
         """Return the extents of a tensor whose layout `f` changed to one of this shape; None if they are not known."""
         extents = self._changed(lambda: (f(self.layout), 0))
         return extents if extents is not None and _covers(shape, extents.layout.shape) else None
 
-    def _changed(self, change: Callable[[], tuple[Any, Any]]) -> Extents | None:
+    def _changed(self, change: Callable[[], tuple[object, object]]) -> Extents | None:
         try:
             layout, offset = change()
             origin = add_coords(self.origin, offset)
@@ -93,7 +97,7 @@ class Extents:
         """Return the number of `values`."""
         return 2 * len(self.origin) + len(self.layout._leaves())
 
-    def rebuilt(self, values: Sequence[Any]) -> Extents:
+    def rebuilt(self, values: Sequence[object]) -> Extents:
         """Return the extents made of other values."""
         modes = len(self.origin)
         numbers = tuple(Int64._make(v) for v in values[: 2 * modes])
@@ -115,7 +119,7 @@ class Extents:
         return Extents(layout, (0,) * len(self.origin), (_UNBOUNDED,) * len(self.sizes))
 
 
-def _leaf_of(leaf: Any) -> Any:
+def _leaf_of(leaf: object) -> Any:
     return Int64 if leaf_width(leaf) == 64 else Int32
 
 
@@ -128,7 +132,7 @@ FOLLOWED = "coordinates of tensors in global memory"
 """The note of a kernel in which they are known although accesses are not checked."""
 
 
-def extents_of(layout: Any, iterator: Any) -> Extents | None:
+def extents_of(layout: object, iterator: object) -> Extents | None:
     """Return the extents of a new tensor, its own shape; None if nobody asks for coordinates."""
     return Extents.of(layout, iterator) if watched() or _followed(iterator) else None
 
@@ -139,13 +143,13 @@ def _followed(iterator: Any) -> bool:
     return in_gmem and active is not None and bool(active.functions) and FOLLOWED in active.function.notes
 
 
-def _numbered(shape: Any, numbers: Any) -> Any:
+def _numbered(shape: object, numbers: Any) -> Any:
     if isinstance(shape, tuple):
         return tuple(_numbered(s, numbers) for s in shape)
     return ScaledBasis(1, next(numbers))
 
 
-def _covers(shape: Any, other: Any) -> bool:
+def _covers(shape: object, other: object) -> bool:
     """Return whether coordinates of a shape are coordinates of another one, of the same extents."""
     if isinstance(shape, tuple):
         return isinstance(other, tuple) and len(shape) == len(other) and all(map(_covers, shape, other))
@@ -166,7 +170,7 @@ def coerce(x: Extents | None, like: Extents | None) -> Extents | None:
     return x if x is not None and x.key() == like.key() else like.unbounded()
 
 
-def check_element(extents: Extents | None, pointer: Pointer, coord: Any, write: bool) -> None:
+def check_element(extents: Extents | None, pointer: Pointer, coord: object, write: bool) -> None:
     """Check an access to the element at a coordinate."""
     if extents is not None:
         try:

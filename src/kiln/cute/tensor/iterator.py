@@ -91,7 +91,7 @@ class TensorIterator:
         """Return the iterator moved by `offset`, a static or dynamic result of the tensor's layout."""
         raise NotImplementedError
 
-    def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Any, Any]:
+    def sliced(self, layout: object, coord: object, offsets: object, by_thread: bool) -> tuple[Any, Any]:
         """Return the iterator and the layout of the slice at a coordinate with None in it.
 
         `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different
@@ -101,7 +101,7 @@ class TensorIterator:
             return self, layout._slice(coord)
         return self.moved(crd2idx(coord, offsets)), slice_(layout, coord)
 
-    def viewed(self, layout: Any) -> Any:
+    def viewed(self, layout: object) -> Any:
         """Return the iterator for a new tensor with this layout, and record the view for the sanitizer."""
         return self
 
@@ -109,11 +109,11 @@ class TensorIterator:
         """Return the element at an offset."""
         raise NotImplementedError
 
-    def set_element(self, offset: Any, value: Any) -> None:
+    def set_element(self, offset: object, value: object) -> None:
         """Write the element at an offset."""
         self.refuse("writing an element")
 
-    def recast(self, dtype: Any, swizzle: Any) -> Any:
+    def recast(self, dtype: object, swizzle: object) -> Any:
         """Return the same memory as elements of another type, seen through a swizzle; None: its own."""
         self.refuse("recast_tensor")
 
@@ -122,7 +122,7 @@ class TensorIterator:
         message = f"{what} needs memory that has addresses, and {who} holds {self.holds}"
         raise type_error(message, self.instead)
 
-    def tensor_type(self, layout: Any) -> Any:
+    def tensor_type(self, layout: object) -> Any:
         """Return the type of a tensor, as the IR shows it."""
         return f'!cute.tensor<"{self}", "{layout}">'
 
@@ -145,7 +145,7 @@ class TensorIterator:
     def __kiln_coerce__(self, like: Any) -> Any:
         return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
 
-    def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
+    def packed(self, layout: object, leaves: list[ir.Value]) -> list[ir.Value]:
         """Return the values of a tensor; `leaves` are those of its layout."""
         return [*self.__extract_mlir_values__(), *leaves]
 
@@ -173,13 +173,13 @@ class Coordinates(TensorIterator):
         """The coordinate, an integer or a tuple of them."""
         return self._value
 
-    def moved(self, offset: Any) -> Coordinates:
+    def moved(self, offset: object) -> Coordinates:
         return Coordinates(add_coords(self._value, offset))
 
-    def element(self, offset: Any) -> Any:
+    def element(self, offset: object) -> Any:
         return add_coords(self._value, offset)
 
-    def tensor_type(self, layout: Any) -> str:
+    def tensor_type(self, layout: object) -> str:
         return f'!cute.coord_tensor<"{self}", "{layout}">'
 
     def __str__(self) -> str:
@@ -193,17 +193,17 @@ class Coordinates(TensorIterator):
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [leaf_value(leaf) for leaf in dynamic_leaves(self._value)]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Coordinates:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Coordinates:
         leaves = [leaf_like(leaf, v) for leaf, v in zip(dynamic_leaves(self._value), values, strict=True)]
         return Coordinates(with_dynamic_leaves(self._value, leaves))
 
     def __kiln_static_key__(self) -> Any:
         return (Coordinates, str(self))
 
-    def __kiln_join__(self, other: Any) -> tuple[Coordinates, Coordinates] | None:
+    def __kiln_join__(self, other: object) -> tuple[Coordinates, Coordinates] | None:
         joined = join_coords(self._value, other._value) if isinstance(other, Coordinates) else None
         return None if joined is None else (Coordinates(joined[0]), Coordinates(joined[1]))
 
-    def __kiln_coerce__(self, like: Any) -> Coordinates | None:
+    def __kiln_coerce__(self, like: object) -> Coordinates | None:
         joined = like.__kiln_join__(self) if isinstance(like, Coordinates) else None
         return None if joined is None or str(joined[0]) != str(like) else joined[1]

@@ -14,7 +14,7 @@ from ..layout.leaf import get_divisibility
 from ..layout.offset_width import leaf_width
 
 
-def leaf_value(leaf: Any) -> ir.Value:
+def leaf_value(leaf: object) -> ir.Value:
     """Return a dynamic leaf as an IR value of the width that the layout's text states."""
     kind = Int64 if leaf_width(leaf) == 64 else Int32
     return (leaf if type(leaf) is kind else kind(leaf)).ir_value()
@@ -37,7 +37,7 @@ def _join_leaf(a: Any, b: Any) -> tuple[Any, Any] | None:
     return (first._assume(nonneg=nonneg, divisibility=common), second._assume(nonneg=nonneg, divisibility=common))
 
 
-def _join_trees(a: Any, b: Any) -> tuple[Any, Any] | None:
+def _join_trees(a: object, b: object) -> tuple[Any, Any] | None:
     if isinstance(a, tuple) or isinstance(b, tuple):
         if not (isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)):
             return None
@@ -72,7 +72,7 @@ def join_layouts(a: Any, b: Any) -> tuple[Any, Any] | None:
     return Layout(shapes[0], strides[0]), Layout(shapes[1], strides[1])
 
 
-def join_coords(a: Any, b: Any) -> tuple[Any, Any] | None:
+def join_coords(a: object, b: object) -> tuple[Any, Any] | None:
     """Return two coordinates under one description: leaves that differ become dynamic."""
     if isinstance(a, tuple) or isinstance(b, tuple):
         if not (isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b)):

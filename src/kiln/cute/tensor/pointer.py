@@ -50,13 +50,13 @@ def element_bits(dtype: Any) -> int:
 
 
 @functools.cache
-def natural_alignment(dtype: Any) -> int:
+def natural_alignment(dtype: object) -> int:
     """Return the bytes the address of an element is always a multiple of: its size, at most 16."""
     size = min(16, max(1, element_bits(dtype) // 8))
     return 1 << (size.bit_length() - 1)
 
 
-def alignment_after(alignment: int, offset: Any, dtype: Any) -> int:
+def alignment_after(alignment: int, offset: object, dtype: object) -> int:
     """Return the alignment that is left `offset` elements further on."""
     step = get_divisibility(offset) * element_bits(dtype) // 8
     if step == 0:
@@ -64,7 +64,7 @@ def alignment_after(alignment: int, offset: Any, dtype: Any) -> int:
     return min(alignment, step & -step)
 
 
-def _whole_bytes(offset: Any, dtype: Any) -> bool:
+def _whole_bytes(offset: object, dtype: object) -> bool:
     """Return whether `offset` elements are known to be whole bytes."""
     return get_divisibility(offset) * element_bits(dtype) % 8 == 0
 
@@ -81,7 +81,7 @@ def index_value(offset: Any) -> ir.Value:
     return (offset if kind is Int32 else Int32(offset)).ir_value()
 
 
-def _no_offset(offset: Any) -> Exception:
+def _no_offset(offset: object) -> Exception:
     return type_error(
         f"a tensor with a pointer has a layout that gives coordinates: {pretty_str(offset)}",
         "a pointer is moved by a number: the strides of its layout are integers",
@@ -124,7 +124,7 @@ class Pointer(TensorIterator):
         self._readonly = readonly
         tracing.hold(self)
 
-    def _copy(self, **changes: Any) -> Pointer:
+    def _copy(self, **changes: object) -> Pointer:
         copied = object.__new__(self._traced)  # also of an address from Python: inside a trace it is a plain pointer
         # name by name: every slice is a copy, and a loop over the names takes three times as long
         copied._base = self._base
@@ -195,7 +195,7 @@ class Pointer(TensorIterator):
 
     __repr__ = __str__
 
-    def __add__(self, offset: Any) -> Pointer:
+    def __add__(self, offset: object) -> Pointer:
         if isinstance(offset, int):
             if offset == 0:
                 return self
@@ -205,7 +205,7 @@ class Pointer(TensorIterator):
             return NotImplemented
         return self._plus(offset)
 
-    def _plus(self, offset: Any, by_thread: bool = False) -> Pointer:
+    def _plus(self, offset: object, by_thread: bool = False) -> Pointer:
         """Return the pointer moved by a dynamic number of elements; `by_thread`: it differs from thread to thread."""
         period = self._period()
         if period and (by_thread or get_divisibility(offset) % period):
@@ -240,7 +240,7 @@ class Pointer(TensorIterator):
             return 0
         return 0 if cute.info(self._base.type).alignment % swizzle.period else swizzle.period * 8 // bits
 
-    def _swizzled(self, offset: Any, period: int) -> Any:
+    def _swizzled(self, offset: object, period: int) -> Any:
         """Return where the element `offset` elements on lies, in elements from the base."""
         assert self._swizzle is not None
         swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
@@ -248,17 +248,17 @@ class Pointer(TensorIterator):
         inside = self._inside if isinstance(offset, int) else leaf_add(self._inside, offset)
         return leaf_add(swizzle(leaf_add(inside, static_part % period)), static_part - static_part % period)
 
-    def _unswizzled_base(self, offset: Any, alignment: int) -> Pointer:
+    def _unswizzled_base(self, offset: object, alignment: int) -> Pointer:
         """Return the pointer without swizzle so many elements past the base."""
         base = Pointer(self._base, self._dtype, self._memspace, alignment, readonly=self._readonly)
         return (base + offset).with_alignment(alignment)
 
-    def __sub__(self, offset: Any) -> Pointer:
+    def __sub__(self, offset: object) -> Pointer:
         if isinstance(offset, int) or is_dynamic_leaf(offset):
             return self + (-offset)
         return NotImplemented
 
-    def align(self, min_align: int, *, loc: Any = None, ip: Any = None) -> Pointer:
+    def align(self, min_align: int, *, loc: object = None, ip: object = None) -> Pointer:
         """Return the first address from here on that is a multiple of `min_align` bytes."""
         if min_align < 1 or min_align & (min_align - 1):
             raise type_error(f"align({min_align}): an alignment is a power of two")
@@ -276,7 +276,7 @@ class Pointer(TensorIterator):
         """The IR value, of type `type`."""
         return self.ir_value()
 
-    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+    def ir_value(self, *, loc: object = None, ip: object = None) -> ir.Value:
         """Return the IR value of the address, of type `type`."""
         if not is_zero(self._inside):
             return cute.ptr_add(self._base, index_value(leaf_add(self._inside, self._offset)), self.type)
@@ -291,7 +291,7 @@ class Pointer(TensorIterator):
         type_ = self.type
         return self._base if self._base.type == type_ else cute.cast_ptr(self._base, type_)
 
-    def toint(self, *, loc: Any = None, ip: Any = None) -> Int32 | Int64:
+    def toint(self, *, loc: object = None, ip: object = None) -> Int32 | Int64:
         """Return the address: 32 bits in shared and tensor memory, else 64.
 
         In tensor memory it is `lane << 16 | column`, with the byte of the column in the two highest bits.
@@ -322,7 +322,7 @@ class Pointer(TensorIterator):
         """Return the address, 64 bits in every memory; of tensor memory in bytes."""
         return Int64._make(cute.ptr_to_int(self.ir_value()), True, self._alignment)
 
-    def to_llvm_ptr(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+    def to_llvm_ptr(self, *, loc: object = None, ip: object = None) -> ir.Value:
         """Return the address as `!llvm.ptr`."""
         space = _LLVM_SPACES.get(self._memspace, 0)
         type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
@@ -336,17 +336,17 @@ class Pointer(TensorIterator):
         """The address as `!llvm.ptr`."""
         return self.to_llvm_ptr()
 
-    def raw_ptr(self, *, loc: Any = None, ip: Any = None) -> Any:
+    def raw_ptr(self, *, loc: object = None, ip: object = None) -> Any:
         """Return the same address as a `cutlass.Pointer`, which is indexed and accesses vectors."""
         from .raw_pointer import raw_pointer
 
         return raw_pointer(self)
 
-    def load(self, *, loc: Any = None, ip: Any = None) -> Number:
+    def load(self, *, loc: object = None, ip: object = None) -> Number:
         """Return the element it points to."""
         return self.element(0)
 
-    def store(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def store(self, value: object, *, loc: object = None, ip: object = None) -> None:
         """Write the element it points to."""
         self.set_element(0, value)
 
@@ -368,13 +368,13 @@ class Pointer(TensorIterator):
         """The conversion by which `printf` shows an element: "f" or "d"."""
         return "f" if self._dtype.is_float else "d"
 
-    def moved(self, offset: Any) -> Pointer:
+    def moved(self, offset: object) -> Pointer:
         pointer = self.__add__(offset)
         if pointer is NotImplemented:
             raise _no_offset(offset)
         return pointer
 
-    def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Pointer, Any]:
+    def sliced(self, layout: Any, coord: Any, offsets: object, by_thread: bool) -> tuple[Pointer, Any]:
         """Return the pointer and the layout of a slice.
 
         Whole periods of a swizzle move the pointer, unless they are a thread's own: a pointer that all threads share
@@ -390,7 +390,7 @@ class Pointer(TensorIterator):
             return pointer, slice_(layout, coord)
         return super().sliced(layout, coord, offsets, by_thread)
 
-    def viewed(self, layout: Any) -> Pointer:
+    def viewed(self, layout: object) -> Pointer:
         if self._memspace is not _SMEM or not sanitizing.kinds():
             return self
         self._note_view(layout)
@@ -409,33 +409,33 @@ class Pointer(TensorIterator):
         swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
         cute.view(self._base_value(), self._memref_type(ComposedLayout(swizzle, 0, layout)), [])
 
-    def element(self, offset: Any) -> Any:
+    def element(self, offset: object) -> Any:
         base, index = _accessed(self, offset)
         dtype = self._dtype
         return dtype._make(cute.load(base, index, dtype.mlir_type))
 
-    def set_element(self, offset: Any, value: Any) -> None:
+    def set_element(self, offset: object, value: object) -> None:
         """Write the element; the value is of the element type, or a Python number."""
         require_writable(self)
         base, index = _accessed(self, offset)
         cute.store(element_value(value, self._dtype), base, index)
 
-    def recast(self, dtype: Any, swizzle: Swizzle | None) -> Pointer:
+    def recast(self, dtype: object, swizzle: Swizzle | None) -> Pointer:
         return recast_ptr(self, self._swizzle if swizzle is None else swizzle, dtype)
 
-    def tensor_type(self, layout: Any) -> ir.Type:
+    def tensor_type(self, layout: object) -> ir.Type:
         return cute.memref_type(self._dtype.mlir_type, self._memspace.name, self._alignment, str(layout))
 
-    def _memref_type(self, layout: Any) -> ir.Type:
+    def _memref_type(self, layout: object) -> ir.Type:
         """Return the type of the memref that crosses a region."""
         alignment = cute.info(self._base_type()).alignment
         return cute.memref_type(self._dtype.mlir_type, self._memspace.name, alignment, str(layout))
 
-    def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
+    def packed(self, layout: object, leaves: list[ir.Value]) -> list[ir.Value]:
         """Return one memref of the address and the leaves, so that the module says which layout lies where."""
         return [cute.view(self._base_value(), self._memref_type(layout), leaves), *self._inside_values()]
 
-    def unpacked(self, layout: Any, values: Sequence[Any]) -> tuple[Pointer, list[ir.Value]]:
+    def unpacked(self, layout: Any, values: Sequence[object]) -> tuple[Pointer, list[ir.Value]]:
         memref, *inside = values
         leaves = [cute.leaf(memref, i, leaf_width(leaf)) for i, leaf in enumerate(layout._leaves())]
         return self.__new_from_mlir_values__([cute.iter_(memref, self._base_type()), *inside]), leaves
@@ -460,7 +460,7 @@ class Pointer(TensorIterator):
         """Return what is swizzled, if it is kept apart."""
         return [Int32(leaf_add(self._inside, self._offset)).ir_value()] if self._period() else []
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Pointer:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Pointer:
         inside: Any = 0
         if len(values) > 1:
             inside = Int32._make(values[1], True, max(1, self._alignment * 8 // element_bits(self._dtype)))
@@ -501,7 +501,7 @@ def _unsigned_shift(value: Int32, by: int) -> Int32:
     return Int32._make(shifted, True)
 
 
-def _tmem_bytes(address: Any, alignment: int) -> Any:
+def _tmem_bytes(address: object, alignment: int) -> Any:
     """Return an address of tensor memory, `byte << 30 | lane << 16 | column`, in bytes."""
     if isinstance(address, int):
         return (address << 2 | address >> _TMEM_BYTE_AT & (_TMEM_COLUMN - 1)) & 0xFFFFFFFF
@@ -519,7 +519,7 @@ def type_name(dtype: Any) -> str:
 
 
 def pointer_from_address(
-    address: Any, dtype: Any, memspace: AddressSpace, alignment: int = 0, swizzle: Swizzle | None = None
+    address: object, dtype: object, memspace: AddressSpace, alignment: int = 0, swizzle: Swizzle | None = None
 ) -> Pointer:
     """Return the pointer with an address that is known when the program runs."""
     alignment = alignment or natural_alignment(dtype)
@@ -528,14 +528,14 @@ def pointer_from_address(
     return _at_byte(address, dtype, memspace, alignment, swizzle)
 
 
-def _at_byte(address: Any, dtype: Any, memspace: AddressSpace, alignment: int, swizzle: Swizzle | None) -> Pointer:
+def _at_byte(address: object, dtype: Any, memspace: AddressSpace, alignment: int, swizzle: Swizzle | None) -> Pointer:
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     wide = Int64(address) if not isinstance(address, Integer) or type(address).width != 64 else address
     return Pointer(cute.int_to_ptr(wide.ir_value(), type_), dtype, memspace, alignment, swizzle=swizzle)
 
 
 def recast_ptr(
-    ptr: Pointer, swizzle_: Swizzle | None = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
+    ptr: Pointer, swizzle_: Swizzle | None = None, dtype: object = None, *, loc: object = None, ip: object = None
 ) -> Pointer:
     """Return the same address as a pointer to another element type, or with another swizzle.
 
@@ -556,7 +556,7 @@ def recast_ptr(
     return Pointer(address, dtype, ptr.memspace, ptr.alignment, swizzle=swizzle_, readonly=ptr._readonly)
 
 
-def address_at(pointer: Pointer, offset: Any) -> ir.Value:
+def address_at(pointer: Pointer, offset: object) -> ir.Value:
     """Return the address `offset` elements past a pointer, its swizzle applied, as an IR value."""
     if pointer.swizzle is not None and (period := pointer._period()):
         base = pointer._unswizzled_base(pointer._swizzled(offset, period), alignment_at(pointer, offset))
@@ -570,7 +570,7 @@ def address_at(pointer: Pointer, offset: Any) -> ir.Value:
 
 
 def pointer_to(
-    dtype: Any, value: Any, space: AddressSpace, alignment: int | None = None, swizzle: Swizzle | None = None
+    dtype: Any, value: object, space: AddressSpace, alignment: int | None = None, swizzle: Swizzle | None = None
 ) -> Pointer:
     """Return a pointer to an address, in a trace: an integer, an LLVM pointer or another pointer."""
     if isinstance(value, Pointer):
@@ -619,7 +619,7 @@ def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 
     return cute.through(pointer, numbers, not layout_bits, name)
 
 
-def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
+def _accessed(pointer: Pointer, offset: object) -> tuple[ir.Value, ir.Value]:
     """Return the base and the offset in elements of an access, the swizzle applied."""
     if pointer._memspace is _TMEM:
         pointer.refuse("a load or store")
@@ -642,14 +642,14 @@ def alignment_at(pointer: Pointer, offset: Any) -> int:
     return alignment if pointer._swizzle is None else min(alignment, 1 << pointer._swizzle.num_base)
 
 
-def load_vector(pointer: Pointer, offset: Any, count: int) -> ir.Value:
+def load_vector(pointer: Pointer, offset: object, count: int) -> ir.Value:
     """Return `count` contiguous elements, as a vector."""
     base, index = _accessed(pointer, offset)
     dtype = pointer._dtype
     return cute.load(base, index, dtype.vector_type(count), alignment_at(pointer, offset))
 
 
-def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
+def store_vector(pointer: Pointer, offset: object, value: ir.Value) -> None:
     """Write a vector of contiguous elements."""
     base, index = _accessed(pointer, offset)
     cute.store(value, base, index, alignment_at(pointer, offset))

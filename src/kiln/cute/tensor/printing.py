@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl import trace as tracing
@@ -27,7 +28,7 @@ class Formatted:
 
     __slots__ = ("spec", "value")
 
-    def __init__(self, value: Any, spec: str) -> None:
+    def __init__(self, value: object, spec: str) -> None:
         self.value: Any = value
         self.spec: str = spec
 
@@ -43,7 +44,7 @@ def layout_parts(layout: Any) -> list[Any]:
     return [layout.shape, ":", layout.stride]
 
 
-def printf(*args: Any, end: str = "\n", loc: Any = None, ip: Any = None) -> None:
+def printf(*args: object, end: str = "\n", loc: object = None, ip: object = None) -> None:
     """Print when the program runs, from every thread that gets there: `printf("x[{}] = {:.3f}", i, x[i])`.
 
     Args:
@@ -86,7 +87,7 @@ def _as_format() -> str:
     return f"write {ast.unparse(call.func)}({', '.join([quoted, *values])})"
 
 
-def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
+def _format(fmt: str, args: Sequence[object]) -> tuple[str, list[Any]]:
     pieces: list[str] = []
     values: list[Any] = []
     position = 0
@@ -148,7 +149,7 @@ def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
     _convert(arg, flags, match.group(3) or ("f" if is_float else "d"), pieces, values)
 
 
-def _convert(arg: Any, flags: str, conversion: str, pieces: list[str], values: list[Any]) -> None:
+def _convert(arg: object, flags: str, conversion: str, pieces: list[str], values: list[Any]) -> None:
     """Append an argument by a C conversion; an argument of another kind is converted."""
     if not tree.is_dynamic(arg) and not isinstance(arg, (bool, int, float, Numeric)):
         pieces.append(str(arg).replace("%", "%%"))

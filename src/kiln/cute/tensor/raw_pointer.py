@@ -49,10 +49,10 @@ class RawPointer(Pointer):
         """The memory it points into."""
         return self._memspace
 
-    def _plus(self, offset: Any, by_thread: bool = False) -> Pointer:
+    def _plus(self, offset: object, by_thread: bool = False) -> Pointer:
         return super()._plus(offset, by_thread) if self._memspace is not _TMEM else self + offset
 
-    def __add__(self, offset: Any) -> Any:
+    def __add__(self, offset: object) -> Any:
         if self._memspace is not _TMEM or not isinstance(offset, (int, Numeric)):
             return super().__add__(offset)
         moved = Int32(self.toint()) + Int32(offset)
@@ -60,17 +60,17 @@ class RawPointer(Pointer):
 
     __radd__ = __add__
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return self.element(index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         (self + index).store(value)
 
-    def toint(self, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+    def toint(self, dtype: Any = None, *, loc: object = None, ip: object = None) -> Any:
         """Return the address as an integer of a type; by default of 32 bits in shared and tensor memory, else of 64."""
         return super().toint() if dtype is None else dtype(self._address())
 
-    def tospace(self, space: Any, *, loc: Any = None, ip: Any = None) -> RawPointer:
+    def tospace(self, space: object, *, loc: object = None, ip: object = None) -> RawPointer:
         """Return the address in another memory: `AddressSpace.generic`, or back (`cvta`)."""
         return cast_space(self, address_space(space))
 
@@ -88,10 +88,10 @@ class RawPointer(Pointer):
         is_nontemporal: bool = False,
         is_invariant: bool = False,
         is_invariant_group: bool = False,
-        ordering: Any = None,
-        syncscope: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        ordering: object = None,
+        syncscope: object = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any:
         """Return the element it points to or, with a `count`, a vector of elements.
 
@@ -103,16 +103,16 @@ class RawPointer(Pointer):
 
     def store(
         self,
-        value: Any,
+        value: object,
         *,
         alignment: int | None = None,
         is_volatile: bool = False,
         is_nontemporal: bool = False,
         is_invariant_group: bool = False,
-        ordering: Any = None,
-        syncscope: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        ordering: object = None,
+        syncscope: object = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         """Write an element, or the elements of a vector.
 
@@ -124,11 +124,11 @@ class RawPointer(Pointer):
         self,
         *,
         count: int | None = None,
-        cache_modifier: Any = None,
-        evict: Any = None,
-        scope: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        cache_modifier: object = None,
+        evict: object = None,
+        scope: object = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any:
         """Return an element or, with a `count`, a vector in one access with a cache operator and an eviction priority.
 
@@ -141,13 +141,13 @@ class RawPointer(Pointer):
 
     def nvvm_store_ext(
         self,
-        value: Any,
+        value: object,
         *,
-        cache_modifier: Any = None,
-        evict: Any = None,
-        scope: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        cache_modifier: object = None,
+        evict: object = None,
+        scope: object = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         """Write an element or a vector in one access; operands are those of `nvvm_load_ext`."""
         require_writable(self)
@@ -158,19 +158,19 @@ class RawPointer(Pointer):
     def masked_gather(
         self,
         offsets: Any,
-        mask: Any,
-        pass_thru: Any = None,
+        mask: object,
+        pass_thru: object = None,
         *,
         alignment: int | None = None,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> TensorSSA:
         """Return the elements at a Vector of offsets where the mask holds, and those of `pass_thru` elsewhere."""
         places = [self + offset for offset in offsets.to_elements()]
         return masked_load([promised(place, alignment) for place in places], mask, pass_thru, self._dtype)
 
     def masked_load(
-        self, mask: Any, pass_thru: Any = None, *, alignment: int | None = None, loc: Any = None, ip: Any = None
+        self, mask: object, pass_thru: object = None, *, alignment: int | None = None, loc: Any = None, ip: Any = None
     ) -> TensorSSA:
         """Return the elements where the mask holds, and those of `pass_thru` (default 0) elsewhere, which are not read."""
         holds = _mask(mask)
@@ -178,12 +178,12 @@ class RawPointer(Pointer):
         return masked_load([pointer + i for i in range(len(holds))], mask, pass_thru, self._dtype)
 
     def masked_store(
-        self, value: Any, mask: Any, *, alignment: int | None = None, loc: Any = None, ip: Any = None
+        self, value: object, mask: object, *, alignment: int | None = None, loc: object = None, ip: object = None
     ) -> None:
         """Write the elements of a vector where the mask holds."""
         masked_store(promised(self, alignment), value, mask)
 
-    def apply_swizzle(self, swizzle: Swizzle, *, loc: Any = None, ip: Any = None) -> RawPointer:
+    def apply_swizzle(self, swizzle: Swizzle, *, loc: object = None, ip: object = None) -> RawPointer:
         """Return the pointer to the swizzled byte address."""
         if not swizzle.num_bits:
             return self
@@ -197,14 +197,14 @@ class RawPointer(Pointer):
         alignment: int | None = None,
         *,
         count: int | None = None,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any:
         """Return elements that lie at the swizzled addresses of those from here on."""
         return load(_seen(self, swizzle), count, alignment, "")
 
     def store_swizzled(
-        self, value: Any, swizzle: Swizzle, alignment: int | None = None, *, loc: Any = None, ip: Any = None
+        self, value: object, swizzle: Swizzle, alignment: int | None = None, *, loc: object = None, ip: object = None
     ) -> None:
         """Write elements to the swizzled addresses of those from here on."""
         store(_seen(self, swizzle), value, alignment, "")
@@ -242,12 +242,14 @@ def address_space(space: Any) -> AddressSpace:
         raise type_error(f"the address space is {space!r}", f"one of {names}") from None
 
 
-def inttoptr(value: Any, mem_space: Any = None, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> RawPointer:
+def inttoptr(
+    value: object, mem_space: object = None, dtype: object = None, *, loc: Any = None, ip: Any = None
+) -> RawPointer:
     """Return the pointer with an address, an integer, into a memory space to elements of a type (default Int8)."""
     return raw_pointer(pointer_from_address(value, Int8 if dtype is None else dtype, address_space(mem_space)))
 
 
-def as_raw_pointer(value: Any, dtype: Any = None, space: Any = None) -> RawPointer:
+def as_raw_pointer(value: Any, dtype: object = None, space: Any = None) -> RawPointer:
     """Return a pointer, an array, an LLVM pointer or an address as a `RawPointer`, of another element type if given."""
     value = value.data_ptr() if hasattr(value, "data_ptr") else value
     if isinstance(value, Pointer):
@@ -289,7 +291,7 @@ def load(pointer: Pointer, count: int | None, alignment: int | None, modifiers: 
     return TensorSSA(vector_access.load(pointer, make_layout(count), count), (count,), dtype)
 
 
-def store(pointer: Pointer, value: Any, alignment: int | None, modifiers: str) -> None:
+def store(pointer: Pointer, value: object, alignment: int | None, modifiers: str) -> None:
     """Write an element or a vector at a pointer; `modifiers` are those of PTX `st`."""
     pointer, dtype = promised(pointer, alignment), pointer.dtype
     if not isinstance(value, TensorSSA):
@@ -310,7 +312,7 @@ def store(pointer: Pointer, value: Any, alignment: int | None, modifiers: str) -
 _ORDERINGS = {"not_atomic": "", "monotonic": "relaxed", "relaxed": "relaxed"}
 
 
-def access_order(ordering: Any, scope: Any, is_volatile: bool, strongest: str) -> str:
+def access_order(ordering: object, scope: object, is_volatile: bool, strongest: str) -> str:
     """Return the modifiers of a volatile or an atomic access, whose strongest order is `strongest`."""
     name = choice("ordering", ordering or "not_atomic", (*_ORDERINGS, strongest))
     order = _ORDERINGS.get(name, name)
@@ -322,7 +324,11 @@ def access_order(ordering: Any, scope: Any, is_volatile: bool, strongest: str) -
 
 
 def masked_load(
-    places: Sequence[Pointer], mask: Any, pass_thru: Any, dtype: Any, check: Callable[[int], None] | None = None
+    places: Sequence[Pointer],
+    mask: object,
+    pass_thru: object,
+    dtype: object,
+    check: Callable[[int], None] | None = None,
 ) -> TensorSSA:
     """Return the elements at pointers where a mask holds, else those of `pass_thru`; `check(i)` precedes each access."""
     holds = _mask(mask)
@@ -339,7 +345,7 @@ def masked_load(
     return TensorSSA.from_elements(values, dtype)
 
 
-def masked_store(pointer: Pointer, value: Any, mask: Any, check: Callable[[int], None] | None = None) -> None:
+def masked_store(pointer: Pointer, value: object, mask: object, check: Callable[[int], None] | None = None) -> None:
     """Write the elements of a vector from a pointer on where a mask holds; `check(i)` precedes each access."""
     require_writable(pointer)
     holds = _mask(mask)

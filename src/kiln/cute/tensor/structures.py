@@ -13,6 +13,7 @@ most aligned field and a multiple of that long. `Storage(pointer)` is the struct
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ...base_dsl import trace as tracing
@@ -61,7 +62,7 @@ class _AlignType:
         return f"Align[{self.inner}, {self.alignment}]"
 
 
-def _size(kind: Any) -> int:
+def _size(kind: object) -> int:
     if isinstance(kind, NumericMeta):
         return max(1, element_bits(kind) // 8)
     return kind.__sizeof__()
@@ -74,7 +75,7 @@ def _alignment(kind: Any) -> int:
 class MemRange:
     """`MemRange[T, n]`: a field that is an array of n elements."""
 
-    def __class_getitem__(cls, parameters: Any) -> _MemRangeType:
+    def __class_getitem__(cls, parameters: object) -> _MemRangeType:
         if not isinstance(parameters, tuple) or len(parameters) != 2:
             raise type_error(f"MemRange[{parameters}]: write MemRange[type, number of elements]")
         dtype, count = parameters
@@ -90,7 +91,7 @@ class MemRange:
 class Align:
     """`Align[field, n]`: a field at a multiple of n bytes."""
 
-    def __class_getitem__(cls, parameters: Any) -> _AlignType:
+    def __class_getitem__(cls, parameters: object) -> _AlignType:
         if not isinstance(parameters, tuple) or len(parameters) != 2:
             raise type_error(f"Align[{parameters}]: write Align[field, bytes]")
         inner, alignment = parameters
@@ -100,7 +101,7 @@ class Align:
         return _AlignType(inner, alignment)
 
 
-def _check_field(kind: Any, name: str) -> None:
+def _check_field(kind: object, name: str) -> None:
     if isinstance(kind, NumericMeta) and not kind.is_abstract:
         return
     if not isinstance(kind, (struct, _MemRangeType, _AlignType)):
@@ -128,7 +129,7 @@ class struct:
         self._fields: dict[str, tuple[Any, int]] = {}
         self._place(_annotations(cls))
 
-    def _place(self, fields: dict[str, Any]) -> None:
+    def _place(self, fields: Mapping[str, object]) -> None:
         offset = 0
         alignment = 1
         for name, kind in fields.items():
@@ -159,7 +160,7 @@ class struct:
         """Return where a field begins, in bytes."""
         return self._fields[name][1]
 
-    def __call__(self, base: Any, *, loc: Any = None, ip: Any = None) -> StructView:
+    def __call__(self, base: object, *, loc: object = None, ip: object = None) -> StructView:
         if isinstance(base, StructView):
             base = base._base
         if not isinstance(base, Pointer):
@@ -177,7 +178,7 @@ class struct:
 class union(struct):
     """Decorate a class as `struct` does, but with all fields at the same address."""
 
-    def _place(self, fields: dict[str, Any]) -> None:
+    def _place(self, fields: Mapping[str, object]) -> None:
         size = 0
         alignment = 1
         for name, kind in fields.items():
@@ -216,7 +217,7 @@ class StructView:
             raise AttributeError(name)
         return _view(*self._field(name))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         target = _view(*self._field(name))
         if not isinstance(target, ScalarField):
             raise type_error(
@@ -251,13 +252,13 @@ class StructView:
     def __extract_mlir_values__(self) -> list[Any]:
         return self._base.__extract_mlir_values__()
 
-    def __new_from_mlir_values__(self, values: Any) -> StructView:
+    def __new_from_mlir_values__(self, values: object) -> StructView:
         return StructView(self._type, self._base.__new_from_mlir_values__(values))
 
     __kiln_immutable__ = True
 
 
-def _view(kind: Any, base: Pointer) -> Any:
+def _view(kind: object, base: Pointer) -> Any:
     """Return a field of a kind at an address."""
     if isinstance(kind, _AlignType):
         return _view(kind.inner, base.with_alignment(max(base.alignment, kind.alignment)))
@@ -298,7 +299,7 @@ class MemRangeField:
         self._type = kind
         self._base = base
 
-    def data_ptr(self, *, loc: Any = None, ip: Any = None) -> Pointer:
+    def data_ptr(self, *, loc: object = None, ip: object = None) -> Pointer:
         """Return the address of its first element."""
         return (
             recast_ptr(self._base, None, self._type.dtype) if isinstance(self._type.dtype, NumericMeta) else self._base
@@ -310,7 +311,7 @@ class MemRangeField:
         return self.data_ptr()
 
     def get_tensor(
-        self, layout: Any, swizzle: Any = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
+        self, layout: Any, swizzle: Any = None, dtype: Any = None, *, loc: object = None, ip: object = None
     ) -> Any:
         """Return the array seen through a layout, perhaps with swizzled addresses or elements of another type."""
         dtype = self._type.dtype if dtype is None else dtype
@@ -322,18 +323,18 @@ class MemRangeField:
             )
         return make_tensor(recast_ptr(self._base, swizzle, dtype), layout)
 
-    def _element(self, index: Any) -> Any:
+    def _element(self, index: object) -> Any:
         if isinstance(index, int) and not 0 <= index < self._type.count:
             raise type_error(f"index {index} is out of range for {self._type!r}")
         if isinstance(self._type.dtype, NumericMeta):
             return self.data_ptr() + index
         return _view(self._type.dtype, self._base + index * self._type.dtype.size_in_bytes())
 
-    def __getitem__(self, index: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def __getitem__(self, index: object, *, loc: object = None, ip: object = None) -> Any:
         element = self._element(index)
         return element.load() if isinstance(element, Pointer) else element
 
-    def __setitem__(self, index: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def __setitem__(self, index: object, value: object, *, loc: object = None, ip: object = None) -> None:
         self._element(index).store(value)
 
     def __len__(self) -> int:

@@ -80,7 +80,7 @@ class Tensor(Generic[E_co]):
 
     __slots__ = ()
 
-    def __class_getitem__(cls, parameters: Any) -> Any:
+    def __class_getitem__(cls, parameters: object) -> Any:
         if isinstance(parameters, str):
             from ..host.tensor_pattern import annotation_of
 
@@ -167,7 +167,7 @@ class Tensor(Generic[E_co]):
         return self.element_type
 
     @_dtype.setter
-    def _dtype(self, dtype: Any) -> None:
+    def _dtype(self, dtype: object) -> None:
         if dtype is not self.element_type:
             raise type_error(
                 f"the elements of a tensor are {self.element_type.__name__}, and {dtype} is assigned",
@@ -305,7 +305,7 @@ class TracedTensor(Tensor[E_co]):
 
         mark_compact_shape_dynamic = mark_layout_dynamic
 
-    def _coordinate(self, coord: Any) -> Any:
+    def _coordinate(self, coord: object) -> Any:
         """Return an index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
         return _as_coordinate(coord, self._layout, self._is_wide())
 
@@ -320,7 +320,7 @@ class TracedTensor(Tensor[E_co]):
         """The layout, with leaves as wide as the offsets it gives have to be."""
         return with_wide_strides(self._layout) if self._is_wide() else self._layout
 
-    def _at(self, coord: Any) -> tuple[Any, Any]:
+    def _at(self, coord: object) -> tuple[Any, Any]:
         """Return a coordinate and the offset of its element, or the tensor that is left."""
         layout = self._layout
         if type(layout) is Layout and layout.is_static() and _is_python_coord(coord):
@@ -334,7 +334,7 @@ class TracedTensor(Tensor[E_co]):
 
     if not TYPE_CHECKING:  # types: see `Tensor`
 
-        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        def __getitem__(self, coord: object, *, loc: object = None, ip: object = None) -> Any:
             coord, place = self._at(coord)
             if type(place) is TracedTensor:
                 return place
@@ -342,7 +342,7 @@ class TracedTensor(Tensor[E_co]):
                 check_element(self._extents, self._iterator, coord, write=False)
             return self._iterator.element(place)
 
-        def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+        def __setitem__(self, coord: object, value: object, *, loc: object = None, ip: object = None) -> None:
             coord, part = self._at(coord)
             if type(part) is not TracedTensor:
                 if self._extents is not None:
@@ -378,7 +378,7 @@ class TracedTensor(Tensor[E_co]):
         extents = None if self._extents is None else self._extents.sliced(coord)
         return self._part(self._iterator.moved(offset), rest, extents)
 
-    def _domain_offset(self, coord: Any) -> TracedTensor:
+    def _domain_offset(self, coord: object) -> TracedTensor:
         layout = self._layout
         coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.moved(coord)
@@ -392,14 +392,14 @@ class TracedTensor(Tensor[E_co]):
         extents = None if self._extents is None else self._extents.mapped(f, layout.shape)
         return TracedTensor(self._iterator, layout, self._promised, extents)
 
-    def load(self, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def load(self, *, loc: object = None, ip: object = None) -> TensorSSA:
         """Return all elements as one value (`TensorSSA`). The shape must be static."""
         iterator = self._memory("load()")
         count = vector_access.static_size(self._layout, "load()")
         check_elements(self._extents, iterator, range(count), write=False)
         return TensorSSA(vector_access.load(iterator, self.offset_layout, count), self._layout.shape, iterator.dtype)
 
-    def store(self, data: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def store(self, data: object, *, loc: object = None, ip: object = None) -> None:
         """Write all elements. The value has as many elements, in the same order, of the same type."""
         iterator = self._memory("store()")
         count = vector_access.static_size(self._layout, "store()")
@@ -421,7 +421,7 @@ class TracedTensor(Tensor[E_co]):
         check_elements(self._extents, iterator, range(count), write=True)
         vector_access.store(iterator, self.offset_layout, count, data.value)
 
-    def fill(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def fill(self, value: object, *, loc: object = None, ip: object = None) -> None:
         """Write the same number to all elements."""
         iterator = self._memory("fill()")
         count = vector_access.static_size(self._layout, "fill()")
@@ -443,7 +443,7 @@ class TracedTensor(Tensor[E_co]):
         values = self._iterator.packed(self._layout, [leaf_value(leaf) for leaf in self._layout._leaves()])
         return values if self._extents is None else [*values, *self._extents.values()]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> TracedTensor:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> TracedTensor:
         extents = None
         if self._extents is not None:
             own = len(values) - self._extents.count()
@@ -511,7 +511,7 @@ def _static_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
     return crd2idx(coord, layout), slice_(layout, coord) if has_underscore(coord) else None
 
 
-def _extents(shape: Any) -> list[Any]:
+def _extents(shape: object) -> list[Any]:
     """Return the extents of the top-level modes that are not 1, in which a value and a tensor must agree."""
     modes = shape if isinstance(shape, tuple) else (shape,)
     sizes = [product(m) for m in modes]
@@ -519,7 +519,7 @@ def _extents(shape: Any) -> list[Any]:
     return sizes if len(sizes) > 1 else [product(shape)]
 
 
-def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
+def _as_coordinate(coord: Any, layout: object, wide: bool) -> Any:
     if isinstance(coord, (tuple, list)):
         return tuple(_as_coordinate(c, layout, wide) for c in coord)
     if coord is None or type(coord) is int:
@@ -547,7 +547,7 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
     return int(coord.__index__())
 
 
-def _as_layout(layout: Any) -> Any:
+def _as_layout(layout: object) -> Any:
     return layout if isinstance(layout, (Layout, ComposedLayout)) else make_layout(as_int_tuple(layout, "a shape"))
 
 
@@ -567,7 +567,7 @@ def make_tensor(
     loc: Any = None,
     ip: Any = None,
 ) -> TracedTensor[Extent]: ...
-def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def make_tensor(iterator: object, layout: object, *, loc: object = None, ip: object = None) -> Any:
     """Return a tensor: a pointer seen through a layout.
 
     Args:
@@ -589,18 +589,18 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
     )
 
 
-def make_identity_tensor(shape: Shape, *, loc: Any = None, ip: Any = None) -> TracedTensor[Extent]:
+def make_identity_tensor(shape: Shape, *, loc: object = None, ip: object = None) -> TracedTensor[Extent]:
     """Return the coordinate tensor of `shape`, whose element at a coordinate is that coordinate; used for predicates."""
     layout = make_identity_layout(shape)
     return TracedTensor(Coordinates(_zeros(layout.shape)), layout)
 
 
-def _zeros(shape: Any) -> Any:
+def _zeros(shape: object) -> Any:
     return tuple(_zeros(s) for s in shape) if isinstance(shape, tuple) else 0
 
 
 def make_rmem_tensor(
-    layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: Any = None, ip: Any = None
+    layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: object = None, ip: object = None
 ) -> TracedTensor[D]:
     """Return a tensor in the registers of a thread. Its elements are undefined at first.
 
@@ -632,7 +632,7 @@ def make_rmem_tensor(
 
 
 def make_fragment(
-    layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: Any = None, ip: Any = None
+    layout_or_shape: Layout | ComposedLayout | Shape, dtype: type[D], *, loc: object = None, ip: object = None
 ) -> TracedTensor[D]:
     """Return a tensor in the registers of a thread: the older name of `make_rmem_tensor`.
 
@@ -643,14 +643,14 @@ def make_fragment(
     return make_rmem_tensor(layout_or_shape, dtype)
 
 
-def _type_like(src: Any, dtype: Any, what: str) -> Any:
+def _type_like(src: object, dtype: object, what: str) -> Any:
     element = dtype if dtype is not None else getattr(src, "element_type", None)
     if element is None:
         raise type_error(f"{what} of a layout needs the element type", f"cute.{what}(layout, Float32)")
     return element
 
 
-def _layout_of(src: Any) -> Any:
+def _layout_of(src: object) -> Any:
     """Return the layout of a tensor, swizzled if it is a thread's slice of a swizzled one, or the layout itself."""
     if isinstance(src, TracedTensor):
         return src._layout
@@ -667,7 +667,7 @@ def make_rmem_tensor_like(src: TensorSSA, dtype: None = None, *, loc: Any = None
 def make_rmem_tensor_like(
     src: Tensor[Any] | TensorSSA | Layout | ComposedLayout, dtype: type[D], *, loc: Any = None, ip: Any = None
 ) -> TracedTensor[D]: ...
-def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
+def make_rmem_tensor_like(src: object, dtype: object = None, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
     """Return a register tensor of the shape of another, compact, with strides in the same order.
 
     Args:
@@ -693,7 +693,7 @@ def make_fragment_like(
 def make_fragment_like(
     src: Layout | ComposedLayout, dtype: None = None, *, loc: Any = None, ip: Any = None
 ) -> Layout: ...
-def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
+def make_fragment_like(src: object, dtype: object = None, *, loc: object = None, ip: object = None) -> Any:
     """Return a register tensor for what a thread holds of a tensor: mode 0 compact, the others in the order of their
     strides.
 
@@ -709,7 +709,7 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
 
 
 def recast_tensor(
-    src: Tensor[Any], dtype: type[D], swizzle_: Any = None, *, loc: Any = None, ip: Any = None
+    src: Tensor[Any], dtype: type[D], swizzle_: object = None, *, loc: object = None, ip: object = None
 ) -> TracedTensor[D]:
     """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter.
 

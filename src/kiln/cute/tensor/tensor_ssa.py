@@ -63,7 +63,7 @@ class VectorTruthError(DSLUserCodeTypeError):
     function: Any = None
 
 
-def _binary(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
+def _binary(name: str, x: TensorSSA, other: object, flip: bool = False) -> Any:
     t = _meet(x, other)
     if t is None:
         return NotImplemented
@@ -94,7 +94,7 @@ def _binary(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
     return TensorSSA(result, shape, t)
 
 
-def _compare(name: str, x: TensorSSA, other: Any) -> Any:
+def _compare(name: str, x: TensorSSA, other: object) -> Any:
     t = _meet(x, other, operand_type if x._dtype.is_float else weak_type)
     if t is None:
         refuse_complex(other)
@@ -107,7 +107,7 @@ def _compare(name: str, x: TensorSSA, other: Any) -> Any:
     return TensorSSA(emit.compare(name, t, a, b, product(shape)), shape, Boolean)
 
 
-def _shift(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
+def _shift(name: str, x: TensorSSA, other: object, flip: bool = False) -> Any:
     t = _meet(x, other)
     if t is None or not t.is_integer:
         return NotImplemented
@@ -130,7 +130,7 @@ class TensorSSA:
     __kiln_immutable__ = True
     __slots__ = ("_count", "_dtype", "_shape", "_value")
 
-    def __init__(self, value: ir.Value, shape: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+    def __init__(self, value: ir.Value, shape: object, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> None:
         if isinstance(value, TensorSSA):
             value = value._value
         self._value = value
@@ -148,11 +148,11 @@ class TensorSSA:
         """The elements as one value of an MLIR vector type."""
         return self._value
 
-    def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
+    def ir_value(self, *, loc: object = None, ip: object = None) -> ir.Value:
         """Return the vector."""
         return self._value
 
-    def to_vector(self, *, force_flatten: bool = False, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def to_vector(self, *, force_flatten: bool = False, loc: object = None, ip: object = None) -> TensorSSA:
         """Return the same elements in one mode."""
         return self.reshape((self._count,))
 
@@ -160,7 +160,7 @@ class TensorSSA:
         """Return the vector."""
         return self._value
 
-    def __kiln_select__(self, condition: Any, other: Any) -> TensorSSA:
+    def __kiln_select__(self, condition: object, other: object) -> TensorSSA:
         """Return this vector where a truth value holds, else another of its shape: `cutlass.select_`."""
         if not isinstance(other, TensorSSA) or other.shape != self.shape:
             got = pretty_str(other.shape) if isinstance(other, TensorSSA) else type(other).__name__
@@ -217,7 +217,7 @@ class TensorSSA:
             "functions of vectors are in cute.math",
         )
 
-    def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
+    def _with(self, value: ir.Value, dtype: object = None) -> TensorSSA:
         return TensorSSA(value, self._shape, dtype or self._dtype)
 
     @overload
@@ -226,7 +226,7 @@ class TensorSSA:
     def __getitem__(
         self, coord: slice | tuple[Any, ...] | list[Any] | None, *, loc: Any = None, ip: Any = None
     ) -> TensorSSA: ...
-    def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+    def __getitem__(self, coord: object, *, loc: object = None, ip: object = None) -> Any:
         """Return an element; for a coordinate with None or a slice in it, a part."""
         if isinstance(coord, list):
             coord = tuple(coord)
@@ -292,19 +292,21 @@ class TensorSSA:
             "store it in a register tensor: r = cute.make_rmem_tensor_like(v); r.store(v); r[i] = x",
         )
 
-    def to_elements(self, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
+    def to_elements(self, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:
         """Return all elements, as scalars."""
         return tuple(self._dtype._make(vector_access.extract(self._value, i, self._dtype)) for i in range(self._count))
 
     @staticmethod
-    def from_elements(scalars: Sequence[Any], dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def from_elements(scalars: Sequence[Any], dtype: Any, *, loc: object = None, ip: object = None) -> TensorSSA:
         """Return a vector of scalars."""
         values = [dtype(x).ir_value() for x in scalars]
         vector = tracing.emit_value("vector.from_elements", dtype.vector_type(len(values)), values)
         return TensorSSA(vector, (len(values),), dtype)
 
     @staticmethod
-    def from_vector(value: Any, *, dtype: Any = None, shape: Any = None, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def from_vector(
+        value: Any, *, dtype: object = None, shape: object = None, loc: Any = None, ip: Any = None
+    ) -> TensorSSA:
         """Return an MLIR vector, with a shape (default: one mode)."""
         if isinstance(value, TensorSSA):
             dtype = dtype or value.dtype
@@ -312,7 +314,7 @@ class TensorSSA:
         count = value.type.shape[0]
         return TensorSSA(value, (count,) if shape is None else shape, dtype)
 
-    def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def reshape(self, shape: object, *, loc: object = None, ip: object = None) -> TensorSSA:
         """Return the same elements in the same order under another shape."""
         if product(shape) != self._count:
             raise type_error(
@@ -321,7 +323,7 @@ class TensorSSA:
             )
         return TensorSSA(self._value, shape, self._dtype)
 
-    def broadcast_to(self, target_shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def broadcast_to(self, target_shape: object, *, loc: object = None, ip: object = None) -> TensorSSA:
         """Return the value repeated along modes of extent 1 until it has the target shape.
 
         Modes that are missing count as 1 and are added in front, as numpy does.
@@ -357,7 +359,7 @@ class TensorSSA:
         )
         return TensorSSA(vector, target, self._dtype)
 
-    def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def to(self, dtype: object, *, loc: object = None, ip: object = None) -> TensorSSA:
         """Return the elements converted. Floats round to nearest even; to an integer they truncate and saturate."""
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
             raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
@@ -365,7 +367,7 @@ class TensorSSA:
             return self
         return self._with(emit.convert(self._value, self._dtype, dtype, self._count), dtype)
 
-    def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+    def bitcast(self, dtype: Any, *, loc: object = None, ip: object = None) -> TensorSSA:
         """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
         old = self._dtype.width
         new = dtype.width
@@ -387,7 +389,7 @@ class TensorSSA:
         return self._with(self._value, INTEGERS[self._dtype.width, signed])
 
     def apply_op(
-        self, op: Callable[..., Any], other: Any, flip: bool = False, *, loc: Any = None, ip: Any = None
+        self, op: Callable[..., object], other: object, flip: bool = False, *, loc: object = None, ip: object = None
     ) -> Any:
         """Return `op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
         return op(other, self) if flip else op(self, other)
@@ -581,7 +583,7 @@ class TensorSSA:
             results.append(self._dtype._make(self._combine(op, first, places)))
         return TensorSSA.from_elements(results, self._dtype).reshape(kept.shape)
 
-    def _bad_profile(self, profile: Any) -> Exception:
+    def _bad_profile(self, profile: object) -> Exception:
         return type_error(
             f"the reduction profile {profile} does not fit the shape {pretty_str(self._shape)}",
             "one entry for each mode: None keeps it, an integer reduces it; 0 alone reduces everything",
@@ -600,7 +602,7 @@ class TensorSSA:
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._value]
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> TensorSSA:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> TensorSSA:
         return self._with(values[0])
 
     def __kiln_static_key__(self) -> Any:
@@ -614,7 +616,7 @@ class TensorSSA:
         return [*parts, "]"]
 
 
-def _reduction_op(op: Any) -> ReductionOp:
+def _reduction_op(op: object) -> ReductionOp:
     """Return an operation, given by itself or by its name."""
     if isinstance(op, str) and op.upper() in ReductionOp.__members__:
         return ReductionOp[op.upper()]
@@ -623,7 +625,7 @@ def _reduction_op(op: Any) -> ReductionOp:
     return op
 
 
-def _opposite(profile: Any) -> Any:
+def _opposite(profile: object) -> Any:
     """Return a coordinate with None where `profile` has a number, and the other way round."""
     if isinstance(profile, tuple):
         return tuple(_opposite(p) for p in profile)
@@ -658,11 +660,11 @@ def _combine_two(op: ReductionOp, t: Any, a: ir.Value, b: ir.Value) -> ir.Value:
     return emit.integer(str(op), t, a, b)
 
 
-def _tuple_shape(shape: Any) -> Any:
+def _tuple_shape(shape: object) -> Any:
     return shape if isinstance(shape, tuple) else (shape,)
 
 
-def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
+def _meet(a: TensorSSA, b: object, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
     """Return the type in which a value meets another value, a scalar or a Python number; None for anything else.
 
     `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two
@@ -674,7 +676,7 @@ def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_t
     return None if plain is None else of_python(a._dtype, plain)
 
 
-def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
+def _operands(a: TensorSSA, b: object, t: object) -> tuple[ir.Value, ir.Value, Any]:
     """Return both sides as vectors of `t` of one shape, and that shape."""
     if not isinstance(b, TensorSSA):
         return a.to(t)._value, splat(b, t, a._count), a._shape
@@ -698,7 +700,7 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
     return tracing.emit_value("vector.broadcast", t.vector_type(count), (t(x).ir_value(),))
 
 
-def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
+def _aligned(shape: object, target: object) -> tuple[int, ...] | None:
     """Return the flat extents of `shape` beside those of `target`, 1 for missing modes; None if they do not fit."""
     own = flatten_to_tuple(shape)
     extents = flatten_to_tuple(target)
@@ -708,7 +710,7 @@ def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
     return own
 
 
-def _broadcast_shape(a: Any, b: Any) -> Any:
+def _broadcast_shape(a: object, b: object) -> Any:
     x = flatten_to_tuple(a)
     y = flatten_to_tuple(b)
     longer = a if len(x) >= len(y) else b
@@ -745,7 +747,7 @@ def full(
     return TensorSSA(splat(fill_value, dtype, count), shape, dtype)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: object = None, ip: object = None) -> TensorSSA:
     """Return a vector with the same number in every element, in the shape of another.
 
     Args:
@@ -756,17 +758,17 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip
     return full(a.shape, fill_value, a.element_type if dtype is None else dtype)
 
 
-def zeros_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def zeros_like(a: object, dtype: object = None, *, loc: object = None, ip: object = None) -> TensorSSA:
     """Return zeros in the shape of `a`, a `TensorSSA` or tensor, of the element type `dtype` (by default that of `a`)."""
     return full_like(a, 0, dtype)
 
 
-def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def ones_like(a: object, dtype: object = None, *, loc: object = None, ip: object = None) -> TensorSSA:
     """Return ones in the shape of `a`, a `TensorSSA` or tensor, of the element type `dtype` (by default that of `a`)."""
     return full_like(a, 1, dtype)
 
 
-def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def empty_like(a: object, dtype: object = None, *, loc: object = None, ip: object = None) -> TensorSSA:
     """Return a vector in the shape of `a`, of the element type `dtype` (by default that of `a`), to be overwritten.
 
     Its elements are zero, but a program must not rely on that.
@@ -774,7 +776,7 @@ def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) ->
     return full_like(a, 0, dtype)
 
 
-def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: object = None, ip: object = None) -> TensorSSA:
     """Return the elements of `x` where a condition holds, and those of `y` elsewhere.
 
     Args:
@@ -815,18 +817,18 @@ def where(cond: TensorSSA, x: VectorOperand, y: VectorOperand, *, loc: Any = Non
     return TensorSSA(emit.select(t, cond.broadcast_to(shape).value, a, b, count), shape, t)
 
 
-def _truth(x: Any, kind: str) -> Any:
+def _truth(x: object, kind: str) -> Any:
     if not isinstance(x, TensorSSA):
         raise type_error(f"expected a vector of Booleans, got {type(x).__name__}")
     truth = x.to(Boolean)
     return Boolean._make(tracing.emit_value("vector.reduction", Boolean.mlir_type, (truth.value,), _reduction(kind)))
 
 
-def any_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Boolean:
+def any_(x: TensorSSA, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether any element of `x`, a `TensorSSA`, is not zero."""
     return _truth(x, "or")
 
 
-def all_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Boolean:
+def all_(x: TensorSSA, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether all elements of `x`, a `TensorSSA`, are not zero."""
     return _truth(x, "and")

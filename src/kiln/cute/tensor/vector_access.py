@@ -82,7 +82,7 @@ class Group(NamedTuple):
     positions: Sequence[int]
 
 
-def accesses(pointer: Pointer, layout: Any, count: int) -> Iterator[Access]:
+def accesses(pointer: Pointer, layout: object, count: int) -> Iterator[Access]:
     """Return the accesses that cover `count` elements of a layout, as wide as contiguity and alignment allow."""
     for group in _groups(layout, count):
         yield from _runs(pointer, group, WIDEST_ACCESS)
@@ -211,7 +211,7 @@ def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> boo
     return size <= widest and alignment % size == 0 and (start * bits) % (size * 8) == 0
 
 
-def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
+def _is_row(pointer: Pointer, layout: object, count: int) -> bool:
     """Return whether many elements of a layout lie in a row of a thread's own memory, in whole accesses."""
     if pointer.memspace is not AddressSpace.rmem or count <= _LONG or not isinstance(pointer._offset, int):
         return False
@@ -237,7 +237,7 @@ def _is_compact(shapes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
+def load(pointer: Pointer, layout: object, count: int) -> ir.Value:
     """Return all elements of a layout, as one vector."""
     if _is_row(pointer, layout, count):
         return load_vector(pointer, 0, count)
@@ -299,7 +299,7 @@ def _concatenated(dtype: Any, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Va
     return values[0]
 
 
-def store(pointer: Pointer, layout: Any, count: int, value: ir.Value) -> None:
+def store(pointer: Pointer, layout: object, count: int, value: ir.Value) -> None:
     """Write a vector to all elements of a layout."""
     require_writable(pointer)
     if _is_row(pointer, layout, count):
@@ -373,7 +373,7 @@ def bits_pointer(pointer: Pointer) -> Pointer:
 class Registers:
     """A tensor as one vector for each call of an operation; its layout is static, or a call has one value."""
 
-    def __init__(self, pointer: Pointer, layout: Any, values: int) -> None:
+    def __init__(self, pointer: Pointer, layout: object, values: int) -> None:
         self.pointer = pointer
         self.values = values
         self.offsets: Sequence[Any] = _offsets(layout)
@@ -418,7 +418,7 @@ class Registers:
             store_vector(pointer, start, pick(value, self.values, places, pointer.dtype))
 
 
-def word_registers(pointer: Pointer, layout: Any, values: int) -> Registers:
+def word_registers(pointer: Pointer, layout: object, values: int) -> Registers:
     """Return a tensor as vectors that can be recast: of words for elements below 8 bits, of integers for bytes."""
     bits = element_bits(pointer.dtype)
     if bits >= 8:
@@ -443,9 +443,9 @@ class Copy:
     def __init__(
         self,
         src: Pointer,
-        src_layout: Any,
+        src_layout: object,
         dst: Pointer,
-        dst_layout: Any,
+        dst_layout: object,
         count: int,
         widest: int,
         modifiers: tuple[str, str] = ("", ""),
@@ -514,12 +514,12 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
     return ".".join(part for part in modifiers.split(".") if part not in refused and "::" not in part)
 
 
-def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
+def _load_modified(pointer: Pointer, offset: object, count: int, modifiers: str) -> ir.Value:
     type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
     return nvgpu.memory.ordered_load(address_at(pointer, offset), modifiers, type_=type_)
 
 
-def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:
+def _store_modified(pointer: Pointer, offset: object, value: ir.Value, modifiers: str) -> None:
     nvgpu.memory.ordered_store(address_at(pointer, offset), value, modifiers)
 
 

@@ -32,7 +32,7 @@ def _uncast(address: Any) -> Any:
     return address
 
 
-def shared(address: Any, what: str) -> RawPointer:
+def shared(address: object, what: str) -> RawPointer:
     """Return an address in the shared memory of this CTA, or of another one of the cluster, which is generic."""
     pointer = typed(address, what)
     if pointer.memspace not in _SHARED:
@@ -40,7 +40,7 @@ def shared(address: Any, what: str) -> RawPointer:
     return pointer
 
 
-def far(address: Any, what: str) -> ir.Value:
+def far(address: object, what: str) -> ir.Value:
     """Return an address in global memory, or a generic one, as a value of the IR."""
     pointer = typed(address, what)
     if pointer.memspace not in (AddressSpace.gmem, AddressSpace.generic):
@@ -61,13 +61,13 @@ def word(pointer: RawPointer) -> Any:
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[Int64(pointer.toint())])
 
 
-def absent(what: str, **operands: Any) -> None:
+def absent(what: str, **operands: object) -> None:
     """Raise an error for an operand that is given and that no instruction takes."""
     for name, value in operands.items():
         if value:
             raise type_error(f"{what}() with {name}={value!r}", "no instruction of PTX has it")
 
 
-def policy(hint: Any) -> ir.Value | None:
+def policy(hint: object) -> ir.Value | None:
     """Return a cache policy, 64 bits, as a value of the IR; None without one."""
     return None if hint is None else Int64(hint).ir_value()

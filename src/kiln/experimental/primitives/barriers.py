@@ -14,30 +14,32 @@ from ...cute.tensor.raw_pointer import raw_pointer
 from .addresses import shared
 
 
-def barrier(*, barrier_id: Any = None, number_of_threads: Any = None, loc: Any = None, ip: Any = None) -> None:
+def barrier(*, barrier_id: object = None, number_of_threads: object = None, loc: Any = None, ip: Any = None) -> None:
     """Wait at a barrier of the CTA for some threads, by default all; whole warps arrive."""
     arch.barrier(barrier_id=barrier_id, number_of_threads=number_of_threads)
 
 
-def barrier_cta_sync(barrier_id: Any = 0, *, thread_count: Any = None, loc: Any = None, ip: Any = None) -> None:
+def barrier_cta_sync(barrier_id: object = 0, *, thread_count: object = None, loc: Any = None, ip: Any = None) -> None:
     """Wait at a barrier of the CTA (`barrier.cta.sync`); threads of a warp may arrive on different paths."""
     _emit("barrier_cta_sync", "barrier.cta.sync", barrier_id, thread_count)
 
 
-def barrier_cta_sync_aligned(barrier_id: Any = 0, *, thread_count: Any = None, loc: Any = None, ip: Any = None) -> None:
+def barrier_cta_sync_aligned(
+    barrier_id: object = 0, *, thread_count: object = None, loc: Any = None, ip: Any = None
+) -> None:
     """Wait at a barrier of the CTA, all threads of a warp together (`barrier.cta.sync.aligned`)."""
     kernel_only("barrier_cta_sync_aligned")
     arch.barrier(barrier_id=barrier_id, number_of_threads=thread_count)
 
 
-def barrier_cta_arrive(barrier_id: Any, thread_count: Any, *, loc: Any = None, ip: Any = None) -> None:
+def barrier_cta_arrive(barrier_id: object, thread_count: object, *, loc: object = None, ip: object = None) -> None:
     """Arrive at a barrier of the CTA without waiting; the count includes the threads that wait."""
     if thread_count is None:
         raise type_error("barrier_cta_arrive() needs a thread_count", "the threads that arrive and those that wait")
     _emit("barrier_cta_arrive", "barrier.cta.arrive", barrier_id, thread_count)
 
 
-def _emit(what: str, instruction: str, barrier_id: Any, thread_count: Any) -> None:
+def _emit(what: str, instruction: str, barrier_id: object, thread_count: object) -> None:
     kernel_only(what)
     _check(barrier_id, thread_count)
     values = [barrier_id] if thread_count is None else [barrier_id, thread_count]
@@ -48,7 +50,13 @@ def _emit(what: str, instruction: str, barrier_id: Any, thread_count: Any) -> No
 
 
 def barrier_cta_red(
-    pred: Any, barrier_id: Any = 0, kind: Any = "and", *, thread_count: Any = None, loc: Any = None, ip: Any = None
+    pred: object,
+    barrier_id: object = 0,
+    kind: object = "and",
+    *,
+    thread_count: object = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Any:
     """Wait at a barrier and return whether all (`and`) or any (`or`) predicates hold, or (`popc`) how many do."""
     kernel_only("barrier_cta_red")
@@ -64,31 +72,31 @@ def barrier_cta_red(
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=reads) != 0
 
 
-def barrier_cluster_arrive(*, loc: Any = None, ip: Any = None) -> None:
+def barrier_cluster_arrive(*, loc: object = None, ip: object = None) -> None:
     """Arrive at the cluster's barrier; earlier writes are visible after the wait (`.release`)."""
     kernel_only("barrier_cluster_arrive")
     arch.cluster_arrive()
 
 
-def barrier_cluster_arrive_relaxed(*, loc: Any = None, ip: Any = None) -> None:
+def barrier_cluster_arrive_relaxed(*, loc: object = None, ip: object = None) -> None:
     """Arrive at the cluster's barrier without ordering memory."""
     kernel_only("barrier_cluster_arrive_relaxed")
     arch.cluster_arrive_relaxed()
 
 
-def barrier_cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
+def barrier_cluster_wait(*, loc: object = None, ip: object = None) -> None:
     """Wait until all threads of the cluster have arrived (`.acquire`)."""
     kernel_only("barrier_cluster_wait")
     arch.cluster_wait()
 
 
-def cluster_ctarank(*, loc: Any = None, ip: Any = None) -> Int32:
+def cluster_ctarank(*, loc: object = None, ip: object = None) -> Int32:
     """Return the rank of this CTA in its cluster."""
     kernel_only("cluster_ctarank")
     return arch.block_idx_in_cluster()
 
 
-def mapa(addr: Any, cta_rank: Any, *, addrspace: int = 7, loc: Any = None, ip: Any = None) -> Any:
+def mapa(addr: object, cta_rank: object, *, addrspace: int = 7, loc: object = None, ip: object = None) -> Any:
     """Return the address (or Array) in the shared memory of another CTA that corresponds to one in this CTA's."""
     if addrspace != 7:
         raise type_error(f"addrspace of mapa() is {addrspace!r}", "7, the shared memory of the cluster")

@@ -16,7 +16,7 @@ _WIDE_FIELDS = ("global_address", "global_stride")
 
 
 def cp_async_shared_global(
-    dst: Any, src: Any, size: int, modifier: Any, *, cp_size: Any = None, loc: Any = None, ip: Any = None
+    dst: object, src: object, size: int, modifier: object, *, cp_size: object = None, loc: Any = None, ip: Any = None
 ) -> None:
     """Copy 4, 8 or 16 bytes to shared memory later (`cp.async`): `cp_size` bytes are read, the rest is zero."""
     what = "cp_async_shared_global"
@@ -28,12 +28,12 @@ def cp_async_shared_global(
     nvgpu.async_copy.cp_async(target, source, i32(size if cp_size is None else cp_size), size, cache)
 
 
-def cp_async_commit_group(*, loc: Any = None, ip: Any = None) -> None:
+def cp_async_commit_group(*, loc: object = None, ip: object = None) -> None:
     """Commit this thread's `cp.async` copies since the last group as a group."""
     arch.cp_async_commit_group()
 
 
-def cp_async_wait_group(n: int, *, loc: Any = None, ip: Any = None) -> None:
+def cp_async_wait_group(n: int, *, loc: object = None, ip: object = None) -> None:
     """Wait until at most `n` of this thread's groups are pending."""
     arch.cp_async_wait_group(n)
 
@@ -42,15 +42,15 @@ def cp_async_wait_group(n: int, *, loc: Any = None, ip: Any = None) -> None:
 
 
 def cp_async_bulk_shared_cluster_global(
-    dst_mem: Any,
-    src_mem: Any,
-    mbar: Any,
-    size: Any,
+    dst_mem: object,
+    src_mem: object,
+    mbar: object,
+    size: object,
     *,
-    multicast_mask: Any = None,
-    l2_cache_hint: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    multicast_mask: object = None,
+    l2_cache_hint: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy bytes (a multiple of 16) from global to shared memory later; the mbarrier counts them."""
     what = "cp_async_bulk_shared_cluster_global"
@@ -62,7 +62,7 @@ def cp_async_bulk_shared_cluster_global(
 
 
 def cp_async_bulk_shared_cluster_shared_cta(
-    dst_mem: Any, src_mem: Any, mbar: Any, size: Any, *, loc: Any = None, ip: Any = None
+    dst_mem: object, src_mem: object, mbar: object, size: object, *, loc: object = None, ip: object = None
 ) -> None:
     """Copy bytes from this CTA's shared memory to another CTA's later; the mbarrier there counts them."""
     what = "cp_async_bulk_shared_cluster_shared_cta"
@@ -74,14 +74,14 @@ def cp_async_bulk_shared_cluster_shared_cta(
 
 
 def cp_async_bulk_global_shared_cta(
-    dst_mem: Any,
-    src_mem: Any,
-    size: Any,
+    dst_mem: object,
+    src_mem: object,
+    size: object,
     *,
-    l2_cache_hint: Any = None,
-    byte_mask: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    l2_cache_hint: object = None,
+    byte_mask: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy `size` bytes from shared to global memory later, as part of the thread's current bulk group."""
     what = "cp_async_bulk_global_shared_cta"
@@ -103,16 +103,16 @@ def st_bulk(addr: object, size: int | Integer, *, init_val: int = 0, loc: object
 
 
 def cp_reduce_async_bulk_global_shared_cta(
-    dst: Any,
-    src: Any,
-    size: Any,
+    dst: object,
+    src: object,
+    size: object,
     *,
     op: Any = CpReduceOp.ADD,
     type: Any = CpReduceType.BF16,
     noftz: bool = False,
     l2_cache_hint: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Combine `size` bytes of shared memory with global memory later, as part of the thread's current bulk group."""
     what = "cp_reduce_async_bulk_global_shared_cta"
@@ -124,19 +124,19 @@ def cp_reduce_async_bulk_global_shared_cta(
 
 
 def cp_async_bulk_prefetch(
-    src_mem: Any, size: Any, *, l2_cache_hint: Any = None, loc: Any = None, ip: Any = None
+    src_mem: object, size: object, *, l2_cache_hint: object = None, loc: object = None, ip: object = None
 ) -> None:
     """Prefetch bytes (a multiple of 16) of global memory into the L2 cache."""
     source = far(src_mem, "cp_async_bulk_prefetch")
     nvgpu.async_copy.bulk_prefetch(source, i32(size), policy=policy(l2_cache_hint))
 
 
-def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
+def cp_async_bulk_commit_group(*, loc: object = None, ip: object = None) -> None:
     """Commit this thread's bulk copies since the last group as a group."""
     arch.cp_async_bulk_commit_group()
 
 
-def cp_async_bulk_wait_group(group: int, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+def cp_async_bulk_wait_group(group: int, *, read: bool | None = None, loc: object = None, ip: object = None) -> None:
     """Wait until at most `group` of this thread's bulk groups are pending, or (`read`) have unread sources."""
     arch.cp_async_bulk_wait_group(group, read=read)
 
@@ -144,23 +144,23 @@ def cp_async_bulk_wait_group(group: int, *, read: bool | None = None, loc: Any =
 # --- TMA --------------------------------------------------------------------------------------------------------------
 
 
-def prefetch_tensormap(addr: Any, *, space: str | None = "const", loc: Any = None, ip: Any = None) -> None:
+def prefetch_tensormap(addr: object, *, space: str | None = "const", loc: object = None, ip: object = None) -> None:
     """Prefetch a tensor map. Its address is generic, which serves all spaces: "const", "param" and "generic"."""
     choice("space", space or "generic", ("const", "param", "generic"))
     nvgpu.tma.tensor_map_prefetch(far(addr, "prefetch_tensormap"))
 
 
 def cp_async_bulk_tensor_shared_cta_global(
-    dst_mem: Any,
-    tma_descriptor: Any,
-    coordinates: Any,
-    mbar: Any,
-    im2col_offsets: Any = (),
+    dst_mem: object,
+    tma_descriptor: object,
+    coordinates: object,
+    mbar: object,
+    im2col_offsets: object = (),
     *,
-    l2_cache_hint: Any = None,
-    mode: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    l2_cache_hint: object = None,
+    mode: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy the box at `coordinates` (innermost first) of a tensor map to shared memory; the mbarrier counts its bytes.
 
@@ -171,18 +171,18 @@ def cp_async_bulk_tensor_shared_cta_global(
 
 
 def cp_async_bulk_tensor_shared_cluster_global(
-    dst_mem: Any,
-    tma_descriptor: Any,
-    coordinates: Any,
-    mbar: Any,
-    im2col_offsets: Any = (),
+    dst_mem: object,
+    tma_descriptor: object,
+    coordinates: object,
+    mbar: object,
+    im2col_offsets: object = (),
     *,
-    multicast_mask: Any = None,
-    l2_cache_hint: Any = None,
-    mode: Any = None,
-    group: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    multicast_mask: object = None,
+    l2_cache_hint: object = None,
+    mode: object = None,
+    group: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy a box to the shared memory of this CTA, or with a mask to all CTAs of the cluster whose bits are set."""
     what = "cp_async_bulk_tensor_shared_cluster_global"
@@ -194,7 +194,7 @@ def cp_async_bulk_tensor_shared_cluster_global(
 
 
 def _load(
-    what: str, dst: Any, map_: Any, coords: Any, mbar: Any, offsets: Any, hint: Any, mode: Any, **how: Any
+    what: str, dst: object, map_: Any, coords: Any, mbar: object, offsets: Any, hint: object, mode: object, **how: Any
 ) -> None:
     target = shared(dst, what).ir_value()
     barrier = shared(mbar, what).ir_value()
@@ -208,14 +208,14 @@ def _load(
 
 
 def cp_async_bulk_tensor_global_shared_cta(
-    tma_descriptor: Any,
-    src_mem: Any,
+    tma_descriptor: object,
+    src_mem: object,
     coordinates: Any,
     *,
-    l2_cache_hint: Any = None,
-    mode: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    l2_cache_hint: object = None,
+    mode: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy a box from shared memory to the tensor of a map later, as part of the thread's current bulk group.
 
@@ -230,15 +230,15 @@ def cp_async_bulk_tensor_global_shared_cta(
 
 
 def tensormap_replace(
-    field: Any,
-    addr: Any,
+    field: object,
+    addr: object,
     *,
-    new_value: Any = None,
+    new_value: object = None,
     ord: int | None = None,
-    new_value_attr: Any = None,
+    new_value_attr: object = None,
     keep_oob_fetch_window: bool = False,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Replace a field of a tensor map in global or shared memory (sm_90a); `ord` is the mode, 0 the innermost."""
     kernel_only("tensormap_replace")

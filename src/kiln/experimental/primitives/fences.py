@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -16,13 +14,13 @@ _PROXIES = ("alias", "async", "async_global", "async_shared", "tensormap", "gene
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
-def fence_mbarrier_init(*, loc: Any = None, ip: Any = None) -> None:
+def fence_mbarrier_init(*, loc: object = None, ip: object = None) -> None:
     """Make initialised mbarriers visible to the cluster and to asynchronous copies."""
     kernel_only("fence_mbarrier_init")
     arch.mbarrier_init_fence()
 
 
-def fence_proxy(kind: Any, *, space: Any = None, loc: Any = None, ip: Any = None) -> None:
+def fence_proxy(kind: object, *, space: object = None, loc: object = None, ip: object = None) -> None:
     """Order accesses of this thread through one proxy with those through another."""
     kernel_only("fence_proxy")
     name = choice("kind", kind, _PROXIES).replace("_", ".")
@@ -30,7 +28,7 @@ def fence_proxy(kind: Any, *, space: Any = None, loc: Any = None, ip: Any = None
     arch.fence_proxy(name, space=where)
 
 
-def _tensor_map_scope(what: str, scope: Any, from_proxy: Any, to_proxy: Any) -> str:
+def _tensor_map_scope(what: str, scope: object, from_proxy: object, to_proxy: object) -> str:
     kernel_only(what)
     ways = (
         choice("from_proxy", from_proxy or "generic", _PROXIES),
@@ -42,21 +40,21 @@ def _tensor_map_scope(what: str, scope: Any, from_proxy: Any, to_proxy: Any) -> 
 
 
 def fence_proxy_release(
-    scope: Any, *, from_proxy: Any = None, to_proxy: Any = None, loc: Any = None, ip: Any = None
+    scope: object, *, from_proxy: object = None, to_proxy: object = None, loc: object = None, ip: object = None
 ) -> None:
     """Release this thread's writes to tensor maps to copies that acquire them."""
     nvgpu.tma.tensor_map_release(_tensor_map_scope("fence_proxy_release", scope, from_proxy, to_proxy))
 
 
 def fence_proxy_acquire(
-    scope: Any,
-    addr: Any,
-    size: Any = 128,
+    scope: object,
+    addr: object,
+    size: object = 128,
     *,
-    from_proxy: Any = None,
-    to_proxy: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    from_proxy: object = None,
+    to_proxy: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Acquire what was released to the tensor map at an address: later copies see it."""
     if size != 128:
@@ -65,14 +63,14 @@ def fence_proxy_acquire(
     nvgpu.tma.tensor_map_acquire(far(addr, "fence_proxy_acquire"), name)
 
 
-def fence_sync_restrict(order: Any, *, loc: Any = None, ip: Any = None) -> None:
+def fence_sync_restrict(order: object, *, loc: object = None, ip: object = None) -> None:
     """Order this thread's accesses to shared memory with those of the cluster; Kiln's fence orders all accesses."""
     kernel_only("fence_sync_restrict")
     choice("order", order, ("acquire", "release"))
     arch.fence_acq_rel_cluster()
 
 
-def griddepcontrol(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
+def griddepcontrol(kind: object, *, loc: object = None, ip: object = None) -> None:
     """Wait for the grids this one depends on, or allow those that depend on it to start."""
     kernel_only("griddepcontrol")
     if choice("kind", kind, ("wait", "launch_dependents")) == "wait":
@@ -81,14 +79,14 @@ def griddepcontrol(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
         arch.griddepcontrol_launch_dependents()
 
 
-def setmaxregister(reg_count: int, action: Any, *, loc: Any = None, ip: Any = None) -> None:
+def setmaxregister(reg_count: int, action: object, *, loc: object = None, ip: object = None) -> None:
     """Release or request registers of each thread of the warpgroup (`setmaxnreg`)."""
     kernel_only("setmaxregister")
     more = choice("action", action, ("increase", "decrease")) == "increase"
     (arch.setmaxregister_increase if more else arch.setmaxregister_decrease)(reg_count)
 
 
-def exit(*, loc: Any = None, ip: Any = None) -> None:
+def exit(*, loc: object = None, ip: object = None) -> None:
     """End this thread; barriers no longer count it."""
     kernel_only("exit")
     text = {"asm_string": "exit;", "constraints": "~{memory}"}

@@ -13,7 +13,14 @@ from .addresses import shared
 
 
 def ldmatrix(
-    ptr: Any, num: int, layout: Any, *, shape: Any = None, src_format: Any = None, loc: Any = None, ip: Any = None
+    ptr: object,
+    num: int,
+    layout: object,
+    *,
+    shape: object = None,
+    src_format: object = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Any:
     """Return `num` words of each lane (Int32, or a Vector of them) from matrices whose rows the lanes point to.
 
@@ -37,7 +44,9 @@ def ldmatrix(
     return matrix[0] if num == 1 else matrix
 
 
-def stmatrix(ptr: Any, sources: Any, layout: Any, *, shape: Any = None, loc: Any = None, ip: Any = None) -> None:
+def stmatrix(
+    ptr: object, sources: object, layout: object, *, shape: object = None, loc: Any = None, ip: Any = None
+) -> None:
     """Store the words of each lane to matrices whose rows the lanes point to, as the inverse of `ldmatrix` (sm_90)."""
     where = shared(ptr, "stmatrix").ir_value()
     if not isinstance(sources, TensorSSA):

@@ -13,33 +13,33 @@ from ...hardware.limits import MBARRIER_ARRIVALS
 from .addresses import is_remote, shared, word
 
 
-def _barrier(addr: Any, what: str) -> Any:
+def _barrier(addr: object, what: str) -> Any:
     barrier = shared(addr, what)
     if is_remote(barrier):
         raise type_error(f"{what}() of an mbarrier of another CTA", "only arrivals and expect_tx reach other CTAs")
     return barrier
 
 
-def mbarrier_init(addr: Any, count: Any, *, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_init(addr: object, count: object, *, loc: object = None, ip: object = None) -> None:
     """Initialise an mbarrier that expects `count` arrivals a phase; `fence_mbarrier_init` and a barrier follow."""
     if isinstance(count, int) and not 1 <= count <= MBARRIER_ARRIVALS:
         raise type_error(f"mbarrier_init() of {count} arrivals", f"1 to {MBARRIER_ARRIVALS}")
     arch.mbarrier_init(_barrier(addr, "mbarrier_init"), count)
 
 
-def _acquires_cluster(scope: Any, order: Any) -> bool:
+def _acquires_cluster(scope: object, order: object) -> bool:
     """Return whether a wait acquires what other CTAs of the cluster released; every wait acquires from its own CTA."""
     if order is not None:
         choice("order", order, ("acquire", "relaxed"))
     return scope is not None and choice("scope", scope, ("cta", "cluster")) == "cluster"
 
 
-def mbarrier_inval(addr: Any, *, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_inval(addr: object, *, loc: object = None, ip: object = None) -> None:
     """Invalidate an mbarrier, so that its memory can be used for something else."""
     nvgpu.mbarrier.mbarrier_inval(_barrier(addr, "mbarrier_inval").ir_value())
 
 
-def _arrive(what: str, addr: Any, operand: Any, scope: Any, relaxed: bool | None) -> Int64 | None:
+def _arrive(what: str, addr: object, operand: object, scope: object, relaxed: bool | None) -> Int64 | None:
     """Emit an arrival; return the state of the phase before it for an mbarrier of this CTA."""
     where = shared(addr, what)
     tx = what.endswith("expect_tx")
@@ -57,20 +57,26 @@ def _arrive(what: str, addr: Any, operand: Any, scope: Any, relaxed: bool | None
 
 
 def mbarrier_arrive(
-    addr: Any, *, count: Any = None, scope: Any = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
+    addr: object,
+    *,
+    count: object = None,
+    scope: object = None,
+    relaxed: bool | None = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Int64 | None:
     """Arrive at an mbarrier of this CTA, and return its state; or of another CTA (`mapa`), at cluster scope."""
     return _arrive("mbarrier_arrive", addr, None if isinstance(count, int) and count == 1 else count, scope, relaxed)
 
 
 def mbarrier_arrive_expect_tx(
-    addr: Any, txcount: Any, *, scope: Any = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
+    addr: object, txcount: object, *, scope: object = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
 ) -> Int64 | None:
     """Add bytes to the tx-count of the phase and arrive; the copies that bring the bytes follow."""
     return _arrive("mbarrier_arrive_expect_tx", addr, txcount, scope, relaxed)
 
 
-def mbarrier_expect_tx(addr: Any, txcount: Any, *, scope: Any = None, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_expect_tx(addr: object, txcount: object, *, scope: object = None, loc: Any = None, ip: Any = None) -> None:
     """Add bytes to the tx-count of the phase, without an arrival."""
     where = shared(addr, "mbarrier_expect_tx")
     how = choice("scope", scope or "cta", ("cta", "cluster"))
@@ -80,14 +86,14 @@ def mbarrier_expect_tx(addr: Any, txcount: Any, *, scope: Any = None, loc: Any =
 
 
 def mbarrier_try_wait_parity(
-    addr: Any,
-    phase: Any,
+    addr: object,
+    phase: object,
     *,
-    time_limit: Any = 10_000_000,
-    scope: Any = None,
-    order: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    time_limit: object = 10_000_000,
+    scope: object = None,
+    order: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Boolean:
     """Return whether the phase of a parity is complete; may wait for it, `time_limit` nanoseconds at most."""
     where = _barrier(addr, "mbarrier_try_wait_parity")
@@ -104,7 +110,14 @@ def _wait(where: Any, kind: str, *operands: Any) -> Boolean:
 
 
 def mbarrier_wait_parity(
-    addr: Any, phase: Any, kind: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
+    addr: object,
+    phase: object,
+    kind: object,
+    *,
+    scope: object = None,
+    order: object = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Boolean:
     """Return whether the phase of a parity is complete: now (TEST), or after a while (TRY)."""
     where = _barrier(addr, "mbarrier_wait_parity")
@@ -115,7 +128,14 @@ def mbarrier_wait_parity(
 
 
 def mbarrier_try_wait_timelimit(
-    addr: Any, state: Any, time_limit: Any, *, scope: Any = None, order: Any = None, loc: Any = None, ip: Any = None
+    addr: object,
+    state: object,
+    time_limit: object,
+    *,
+    scope: object = None,
+    order: object = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> Boolean:
     """Return whether the phase of a state that an arrival returned is complete; may wait for it, `time_limit` ns at most."""
     where = _barrier(addr, "mbarrier_try_wait_timelimit")
@@ -123,7 +143,7 @@ def mbarrier_try_wait_timelimit(
     return _wait(where, f"try_wait{order_}", Int64(state), Int32(time_limit))
 
 
-def cp_async_mbarrier_arrive(addr: Any, *, noinc: bool | None = None, loc: Any = None, ip: Any = None) -> None:
+def cp_async_mbarrier_arrive(addr: object, *, noinc: bool | None = None, loc: object = None, ip: object = None) -> None:
     """Arrive when this thread's `cp.async` copies so far are complete; `noinc`: the arrival is one of those expected."""
     where = _barrier(addr, "cp_async_mbarrier_arrive")
     if noinc:

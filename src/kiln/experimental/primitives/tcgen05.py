@@ -142,7 +142,7 @@ _OPERANDS = {
 _ACCUMULATORS = {None: 0, Float16: 0, Float32: 1, Int32: 2}
 
 
-def _code(what: str, dtype: Any, codes: dict[Any, int]) -> int:
+def _code(what: str, dtype: object, codes: dict[Any, int]) -> int:
     if dtype not in codes:
         raise type_error(f"{what} is {getattr(dtype, '__name__', dtype)}", "a type of tcgen05.mma")
     return codes[dtype]
@@ -160,7 +160,7 @@ class _Field:
     def __init__(self, field: tcgen05_descriptors.Field) -> None:
         self.field = field
 
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
+    def __get__(self, owner: object, kind: Any = None) -> Any:
         if owner is None:
             return self
         number = Int64 if kind.width == 64 else Int32
@@ -196,9 +196,9 @@ class Tcgen05InstrDesc(_InstrDesc):
         sparse_flag: int = 0,
         saturate: int = 0,
         sparse_format: int = 0,
-        c_dtype: Any = None,
-        a_dtype: Any = None,
-        b_dtype: Any = None,
+        c_dtype: object = None,
+        a_dtype: object = None,
+        b_dtype: object = None,
         a_negate: int = 0,
         b_negate: int = 0,
         a_major: int = 0,
@@ -238,10 +238,10 @@ class Tcgen05MxInstrDesc(_InstrDesc):
     def build(
         cls,
         sparse_flag: int = 0,
-        b_sf_id: Any = 0,
-        a_sf_id: Any = 0,
-        a_dtype: Any = None,
-        b_dtype: Any = None,
+        b_sf_id: object = 0,
+        a_sf_id: object = 0,
+        a_dtype: object = None,
+        b_dtype: object = None,
         scale_format: int = 1,
         a_negate: int = 0,
         b_negate: int = 0,
@@ -273,7 +273,7 @@ class Tcgen05MxInstrDesc(_InstrDesc):
         """Return the numbers of element types."""
         return _OPERANDS
 
-    def set_sf_ids(self, a_sf_id: Any = 0, b_sf_id: Any = 0) -> Any:
+    def set_sf_ids(self, a_sf_id: object = 0, b_sf_id: object = 0) -> Any:
         """Return the descriptor with the bytes of the scale factors' cells that the MMA takes."""
         rest = Int32(self) & Int32(~(3 << 4 | 3 << 29))
         return type(self)(rest | Int32(b_sf_id) << 4 | Int32(a_sf_id) << 29)
@@ -286,11 +286,11 @@ class Tcgen05MxOmmaInstrDesc(Tcgen05MxInstrDesc):
     def build(
         cls,
         sparse_flag: int = 0,
-        a_sf_id: Any = 0,
+        a_sf_id: object = 0,
         a_sf_layout: int = 0,
-        b_sf_id: Any = 0,
-        a_dtype: Any = None,
-        b_dtype: Any = None,
+        b_sf_id: object = 0,
+        a_dtype: object = None,
+        b_dtype: object = None,
         scale_format: int = 1,
         a_negate: int = 0,
         b_negate: int = 0,
@@ -338,7 +338,7 @@ class Tcgen05SmemDesc(Int64):
     @classmethod
     def build(
         cls,
-        start_address: Any,
+        start_address: object,
         leading_byte_offset: int = 0,
         stride_byte_offset: int = 0,
         version: int = 1,
@@ -388,22 +388,22 @@ class TmemAddr(Int32):
         return Int32(self) & 0xFFFF
 
     @classmethod
-    def from_row_col(cls, row: Any, col: Any) -> TmemAddr:
+    def from_row_col(cls, row: object, col: object) -> TmemAddr:
         """Return the address of a lane and a column."""
         return cls(Int32(row) << 16 | Int32(col))
 
-    def as_ptr(self, dtype: Any) -> Array:
+    def as_ptr(self, dtype: object) -> Array:
         """Return the address as an Array of a type, without extents."""
         return make_tmem_ptr(self, dtype)
 
 
-def make_tmem_ptr(tmem_addr: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> Array:
+def make_tmem_ptr(tmem_addr: object, dtype: object, *, loc: object = None, ip: object = None) -> Array:
     """Return an address in tensor memory as an Array of a type, without extents."""
     return Array(inttoptr(Int32(_word(tmem_addr)), AddressSpace.tmem, dtype))
 
 
 def make_tmem_ptr_from_warp_row_col(
-    tmem_base: Any, warp: Any, base_col: Any, dtype: Any, *, loc: Any = None, ip: Any = None
+    tmem_base: Any, warp: Any, base_col: object, dtype: object, *, loc: object = None, ip: object = None
 ) -> Array:
     """Return the part of tensor memory of a warp, 32 lanes, from column `base_col`, which counts from 0, not from the base."""
     row = TmemAddr(_word(tmem_base)).row_id + 32 * (warp % 4)
@@ -420,22 +420,28 @@ def _word(addr: Any) -> Any:
     return where.toint()
 
 
-def _tmem(addr: Any) -> ir.Value:
+def _tmem(addr: object) -> ir.Value:
     return i32(_word(addr))
 
 
-def _group(group: Any) -> int:
+def _group(group: object) -> int:
     return 1 if group is None else int(choice("group", group, ("cta_1", "cta_2"))[-1])
 
 
-def _columns(n_cols: Any) -> ir.Value:
+def _columns(n_cols: object) -> ir.Value:
     if isinstance(n_cols, int) and (not 32 <= n_cols <= 512 or n_cols & (n_cols - 1)):
         raise type_error(f"{n_cols} columns of tensor memory", "a power of two from 32 to 512")
     return i32(n_cols)
 
 
 def tcgen05_alloc(
-    addr: Any, n_cols: Any, *, is_exclusive: bool | None = None, group: Any = None, loc: Any = None, ip: Any = None
+    addr: object,
+    n_cols: object,
+    *,
+    is_exclusive: bool | None = None,
+    group: object = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> None:
     """Allocate columns of tensor memory and write their address to a word of shared memory. A whole warp calls it."""
     where = shared(addr, "tcgen05_alloc").ir_value()
@@ -444,7 +450,13 @@ def tcgen05_alloc(
 
 
 def tcgen05_dealloc(
-    taddr: Any, n_cols: Any, *, is_exclusive: bool | None = None, group: Any = None, loc: Any = None, ip: Any = None
+    taddr: object,
+    n_cols: object,
+    *,
+    is_exclusive: bool | None = None,
+    group: object = None,
+    loc: Any = None,
+    ip: Any = None,
 ) -> None:
     """Free the columns of an allocation. A whole warp calls it."""
     kernel_only("tcgen05_dealloc")
@@ -452,13 +464,13 @@ def tcgen05_dealloc(
     nvgpu.tcgen05.tcgen05_dealloc(_tmem(taddr), _columns(n_cols), cta_group=_group(group))
 
 
-def tcgen05_relinquish_alloc_permit(*, group: Any = None, loc: Any = None, ip: Any = None) -> None:
+def tcgen05_relinquish_alloc_permit(*, group: object = None, loc: object = None, ip: object = None) -> None:
     """Give up the right to allocate, so that another CTA of the SM can."""
     kernel_only("tcgen05_relinquish_alloc_permit")
     nvgpu.tcgen05.tcgen05_relinquish_alloc_permit(cta_group=_group(group))
 
 
-def _operand(x: Any) -> ir.Value:
+def _operand(x: object) -> ir.Value:
     """Return an operand of an MMA: a descriptor, 64 bits, or an address in tensor memory, 32 bits."""
     return x.ir_value() if isinstance(x, Numeric) and type(x).width == 64 else _tmem(x)
 
@@ -468,26 +480,26 @@ def _masks(mask: Any) -> list[ir.Value]:
     return [i32(part) for part in parts]
 
 
-def _collector(op: Any) -> str | None:
+def _collector(op: object) -> str | None:
     return None if op is None else choice("collector_op", op, ("fill", "use", "lastuse", "discard"))
 
 
 def tcgen05_mma(
-    mma_kind: Any,
-    cta_group: Any,
-    d: Any,
-    a: Any,
-    b: Any,
-    idesc: Any,
-    enable_input_d: Any,
+    mma_kind: object,
+    cta_group: object,
+    d: object,
+    a: object,
+    b: object,
+    idesc: object,
+    enable_input_d: object,
     *,
-    collector_op: Any = None,
-    b_collector_op: Any = None,
+    collector_op: object = None,
+    b_collector_op: object = None,
     a_shift: bool | None = None,
     scale_input_d: int | None = None,
-    write_disable_mask: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    write_disable_mask: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Issue D = A B + D, or D = A B, with D in tensor memory; one thread calls it.
 
@@ -512,22 +524,22 @@ def tcgen05_mma(
 
 
 def tcgen05_mma_block_scale(
-    mma_kind: Any,
-    cta_group: Any,
-    d: Any,
-    a: Any,
-    b: Any,
-    idesc: Any,
-    enable_input_d: Any,
-    scale_a: Any,
-    scale_b: Any,
+    mma_kind: object,
+    cta_group: object,
+    d: object,
+    a: object,
+    b: object,
+    idesc: object,
+    enable_input_d: object,
+    scale_a: object,
+    scale_b: object,
     *,
-    scale_vec_size: Any = None,
-    collector_op: Any = None,
-    b_collector_op: Any = None,
+    scale_vec_size: object = None,
+    collector_op: object = None,
+    b_collector_op: object = None,
     a_shift: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Issue D = A B + D with scale factors of A and B in tensor memory, one for 16 or 32 (DEFAULT) elements along K."""
     kernel_only("tcgen05_mma_block_scale")
@@ -551,15 +563,15 @@ def tcgen05_mma_block_scale(
 
 
 def tcgen05_cp(
-    shape: Any,
-    taddr: Any,
-    smem_desc: Any,
+    shape: object,
+    taddr: object,
+    smem_desc: object,
     *,
-    group: Any = None,
-    multicast: Any = None,
-    src_format: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    group: object = None,
+    multicast: object = None,
+    src_format: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy rows of shared memory, by a descriptor, to tensor memory; one thread calls it."""
     kernel_only("tcgen05_cp")
@@ -569,13 +581,13 @@ def tcgen05_cp(
 
 
 def tcgen05_commit(
-    addr: Any,
+    addr: object,
     *,
-    multicast_mask: Any = None,
+    multicast_mask: object = None,
     smem_a_read: bool | None = None,
-    group: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    group: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Arrive at an mbarrier when all MMAs and copies that the thread issued are complete."""
     absent("tcgen05_commit", smem_a_read=smem_a_read)
@@ -588,14 +600,14 @@ _SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 
 
 def tcgen05_ld(
-    shape: Any,
+    shape: object,
     tmem_addr: Any,
     *,
     num: int = 1,
     pack: bool | None = None,
     offset: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TensorSSA:
     """Return a thread's elements of tensor memory, `num` repetitions of the shape; valid after `tcgen05_wait`."""
     kernel_only("tcgen05_ld")
@@ -607,14 +619,14 @@ def tcgen05_ld(
 
 
 def tcgen05_st(
-    shape: Any,
+    shape: object,
     tmem_addr: Any,
     val: Any,
     *,
     unpack: bool | None = None,
     offset: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Store a thread's elements to tensor memory; complete after `tcgen05_wait`."""
     kernel_only("tcgen05_st")
@@ -627,13 +639,13 @@ def tcgen05_st(
     nvgpu.tcgen05.tcgen05_st(_tmem(tmem_addr), words.value, **attrs)
 
 
-def tcgen05_wait(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
+def tcgen05_wait(kind: object, *, loc: object = None, ip: object = None) -> None:
     """Wait for this thread's loads (LOAD) or stores (STORE) of tensor memory."""
     kernel_only("tcgen05_wait")
     nvgpu.tcgen05.tcgen05_wait({"load": "ld", "store": "st"}[choice("kind", kind, ("load", "store"))])
 
 
-def tcgen05_fence(kind: Any, *, loc: Any = None, ip: Any = None) -> None:
+def tcgen05_fence(kind: object, *, loc: object = None, ip: object = None) -> None:
     """Order asynchronous operations of the tensor cores before or after a synchronisation of threads."""
     kernel_only("tcgen05_fence")
     nvgpu.tcgen05.tcgen05_fence(choice("kind", kind, ("before_thread_sync", "after_thread_sync")))

@@ -11,13 +11,13 @@ from ...cute.arch.values import FULL_MASK, choice, kernel_only, number
 from ...cute.deferred_dialects import nvgpu
 
 
-def bar_warp_sync(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None:
+def bar_warp_sync(mask: object = FULL_MASK, *, loc: object = None, ip: object = None) -> None:
     """Wait for the lanes of a mask; orders their memory accesses (`bar.warp.sync`)."""
     kernel_only("bar_warp_sync")
     arch.sync_warp(mask)
 
 
-def elect_sync(*, membermask: Any = FULL_MASK, loc: Any = None, ip: Any = None) -> Boolean:
+def elect_sync(*, membermask: object = FULL_MASK, loc: object = None, ip: object = None) -> Boolean:
     """Return true in one lane of the mask, the same one at every call (`elect.sync`)."""
     kernel_only("elect_sync")
     if isinstance(membermask, int) and not membermask & FULL_MASK:
@@ -29,15 +29,15 @@ def elect_sync(*, membermask: Any = FULL_MASK, loc: Any = None, ip: Any = None) 
 
 
 def shfl_sync(
-    thread_mask: Any,
-    val: Any,
-    offset: Any,
-    mask_and_clamp: Any,
-    kind: Any,
+    thread_mask: object,
+    val: object,
+    offset: object,
+    mask_and_clamp: object,
+    kind: object,
     *,
     return_value_and_is_valid: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return the value of another lane (`shfl.sync`); with the flag also whether the source lane was in range.
 
@@ -58,7 +58,7 @@ def shfl_sync(
     return got.bitcast(type(value)) if type(value).is_float else type(value)(got), valid != 0
 
 
-def vote_sync(mask: Any, pred: Any, kind: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def vote_sync(mask: object, pred: object, kind: object, *, loc: object = None, ip: object = None) -> Any:
     """Return whether any, all or equal predicates of the lanes of a mask hold, or (BALLOT) their bits."""
     kernel_only("vote_sync")
     return getattr(arch, f"vote_{choice('kind', kind, ('any', 'all', 'uni', 'ballot'))}_sync")(pred, mask)
@@ -71,8 +71,8 @@ def redux_sync(
     *,
     abs: bool | None = None,
     nan: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Int32 | Float32:
     """Combine a 32-bit number of the lanes of a mask by the hardware; of floats on sm_100a."""
     kernel_only("redux_sync")

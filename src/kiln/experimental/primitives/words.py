@@ -42,23 +42,23 @@ _ORDERS = ("relaxed", "release")
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 
 
-def print_runtime(fmt: str, *args: Any, loc: Any = None, ip: Any = None) -> None:
+def print_runtime(fmt: str, *args: object, loc: object = None, ip: object = None) -> None:
     """Print a line when the program runs, in kernels and in host code; `{}` are the places of numbers."""
     printf(fmt.removesuffix("\n"), *args)
 
 
 def red(
-    op: Any,
-    type_: Any,
-    a: Any,
-    b: Any,
+    op: object,
+    type_: object,
+    a: object,
+    b: object,
     *,
-    mem_order: Any = None,
-    mem_scope: Any = None,
-    shared_space: Any = None,
-    cache_hint: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    mem_order: object = None,
+    mem_scope: object = None,
+    shared_space: object = None,
+    cache_hint: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Combine the element at `a` with `b` atomically, without returning the old one (`red`).
 
@@ -85,7 +85,7 @@ def red(
     arch.inline_ptx(code, read_only_args=reads if cache_hint is None else [*reads, Int64(cache_hint)])
 
 
-def _red_value(kind: str, value: Any) -> Any:
+def _red_value(kind: str, value: object) -> Any:
     """Return what `red` of a type takes: two halves as the 32 bits they are."""
     if not kind.endswith("x2"):
         return _RED_TYPES[kind](value)
@@ -95,17 +95,17 @@ def _red_value(kind: str, value: Any) -> Any:
 
 
 def atomicrmw(
-    op: Any,
-    ptr: Any,
-    a: Any,
+    op: object,
+    ptr: object,
+    a: object,
     *,
-    b: Any = None,
-    mem_order: Any = None,
-    syncscope: Any = None,
-    space: Any = None,
-    results: Any = None,
-    loc: Any = None,
-    ip: Any = None,
+    b: object = None,
+    mem_order: object = None,
+    syncscope: object = None,
+    space: object = None,
+    results: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Combine the element at a pointer with `a` in one step and return the old element. CAS writes `b` where it is `a`."""
     name = choice("op", op, _ATOMICS)
@@ -119,14 +119,14 @@ def atomicrmw(
 
 
 def convert_and_pack_integer(
-    src_a: Any,
-    src_b: Any,
+    src_a: object,
+    src_b: object,
     convert_type: Any,
     *,
-    src_c: Any = None,
+    src_c: object = None,
     is_signed: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Int32:
     """Return two words saturated to `convert_type` (16 bits), `src_a` in the upper half; narrower ones move up `src_c`."""
     if getattr(convert_type, "width", None) not in ((16,) if src_c is None else (2, 4, 8)):
@@ -141,7 +141,7 @@ def convert_and_pack_integer(
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[Int32(x) for x in reads])
 
 
-def mov_b32(a: Any, *, target_type: Any = Int32, loc: Any = None, ip: Any = None) -> Any:
+def mov_b32(a: object, *, target_type: Any = Int32, loc: object = None, ip: object = None) -> Any:
     """Return the bits of a 32-bit number as another type."""
     value: Numeric = number(a)
     if {type(value).width, target_type.width} != {32}:
@@ -153,7 +153,7 @@ def mov_b32(a: Any, *, target_type: Any = Int32, loc: Any = None, ip: Any = None
     return target_type._make(tracing.emit_value("arith.bitcast", target_type.mlir_type, (value.ir_value(),)))
 
 
-def prmt(lo: Any, selector: Any, mode: Any, *, hi: Any = None, loc: Any = None, ip: Any = None) -> Int32:
+def prmt(lo: object, selector: object, mode: object, *, hi: object = None, loc: Any = None, ip: Any = None) -> Int32:
     """Return four of the eight bytes of two words, chosen by `selector` in a mode."""
     name = choice("mode", mode, _PERMUTATIONS)
     if name == "default":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,7 +124,7 @@ def _x(place: int) -> int:
     return _LEFT + place * (_WIDE + _GAP)
 
 
-def _box(call: Call, x: float, y: float, resources: list[Any]) -> list[str]:
+def _box(call: Call, x: float, y: float, resources: Sequence[object]) -> list[str]:
     color = cell_color(resources.index(call.resource.members[0]), 1 if call.work is None else 2, len(resources))
     kind = " of a group" if isinstance(call.resource, PipelineGroup) else ""
     work = "a barrier operation" if call.work is None else f"work of the {call.work.side}"

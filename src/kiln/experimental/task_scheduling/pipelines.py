@@ -48,9 +48,9 @@ class PipelineConfig:
         barrier_ptr: Any = None,
         advance_on_wait: bool = False,
         advance_on_acquire: bool = False,
-        num_bytes_per_warp_per_cta: Any = None,
+        num_bytes_per_warp_per_cta: object = None,
         mcast_mode_mn: Any = None,
-        interleave_stride: Any = 1,
+        interleave_stride: object = 1,
     ) -> None:
         _ = num_bytes_per_warp_per_cta  # `num_bytes` counts the bytes of all warps and CTAs
         if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
@@ -120,7 +120,7 @@ class PipelineConfig:
         copied.producer_group = pipeline.CooperativeGroup(pipeline.Agent.Thread, arrivals)
         return copied
 
-    def make(self, barriers: Any, consuming_warps: int) -> Any:
+    def make(self, barriers: object, consuming_warps: int) -> Any:
         """Return the pipeline, with initialised barriers that nobody has synchronised on."""
         layout = self.layout
         kind = _KINDS[self.kind]

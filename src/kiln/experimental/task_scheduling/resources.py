@@ -101,7 +101,7 @@ class Work:
 
     __kiln_static__ = True
 
-    def __init__(self, function: Any, side: str, returns: Any, work_attrs: WorkAttr) -> None:
+    def __init__(self, function: Any, side: str, returns: object, work_attrs: WorkAttr) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.function = function
         self.side = side
@@ -115,10 +115,10 @@ class Work:
         """Whether checks leave it out."""
         return WorkAttr.AUXILIARY in self.attrs
 
-    def __get__(self, resource: Any, owner: Any = None) -> Any:
+    def __get__(self, resource: object, owner: object = None) -> Any:
         return self if resource is None else functools.partial(self._called, resource)
 
-    def _called(self, resource: Any, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, resource: object, *args: object, **kwargs: object) -> Any:
         if not recording():
             return self.function(resource, *args, **kwargs)
         record(Call(resource, self.function.__name__, self, args, **kwargs))
@@ -126,21 +126,21 @@ class Work:
         return tokens if self.many else tokens[0] if tokens else None
 
 
-def producer_work(method: Any = None, *, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
+def producer_work(method: object = None, *, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
     """Decorate a method that fills the resource: `(self, stage_info, values...)`."""
     if method is None:
         return functools.partial(producer_work, work_attrs=work_attrs)
     return _work(method, "producer", None, work_attrs)
 
 
-def consumer_work(method: Any = None, *, returns: Any = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
+def consumer_work(method: object = None, *, returns: object = None, work_attrs: WorkAttr = WorkAttr.NONE) -> Any:
     """Decorate a method that reads the resource; `returns` names the variables that get what it returns."""
     if method is None:
         return functools.partial(consumer_work, returns=returns, work_attrs=work_attrs)
     return _work(method, "consumer", returns, work_attrs)
 
 
-def _work(function: Any, side: str, returns: Any, work_attrs: WorkAttr) -> Work:
+def _work(function: Any, side: str, returns: object, work_attrs: WorkAttr) -> Work:
     if function.__name__ in RESERVED:
         raise type_error(
             f"a work method is called {function.__name__}", f"{', '.join(RESERVED)} are barrier operations"
@@ -183,7 +183,7 @@ class MemoryResource(_Scheduled):
     name: str = ""
     pipeline_config: Any = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         # `@dataclass` would compare fields, and take the hash away
         cls.__eq__ = object.__eq__
@@ -259,13 +259,13 @@ class TileSchedulerConfig:
         self.response_ptr = response_ptr
 
     @classmethod
-    def create_static_persistent_tile_scheduler_params(cls, *, tile_scheduler_params: Any) -> TileSchedulerConfig:
+    def create_static_persistent_tile_scheduler_params(cls, *, tile_scheduler_params: object) -> TileSchedulerConfig:
         """Return the config of a static persistent scheduler."""
         return cls("static", tile_scheduler_params)
 
     @classmethod
     def create_clc_dynamic_persistent_tile_scheduler_params(
-        cls, *, tile_scheduler_params: Any, response_ptr: Any
+        cls, *, tile_scheduler_params: object, response_ptr: object
     ) -> TileSchedulerConfig:
         """Return the config of a scheduler by cluster launch control (sm_100)."""
         return cls("clc", tile_scheduler_params, response_ptr)

@@ -22,7 +22,9 @@ class Call:
 
     __kiln_static__ = True
 
-    def __init__(self, resource: Any, name: str, work: Any = None, args: tuple[Any, ...] = (), **kwargs: Any) -> None:
+    def __init__(
+        self, resource: Any, name: str, work: Any = None, args: tuple[Any, ...] = (), **kwargs: object
+    ) -> None:
         self.resource = resource
         self.name = name
         self.work = work
@@ -38,7 +40,7 @@ class Block:
 
     __kiln_static__ = True
 
-    def __init__(self, kind: str, **facts: Any) -> None:
+    def __init__(self, kind: str, **facts: object) -> None:
         self.kind = kind
         self.facts: dict[str, Any] = facts
         self.body: list[Call | Block] = []
@@ -135,11 +137,11 @@ def _inside(block: Block) -> Iterator[Block]:
         _active.stack.pop()
 
 
-def schedule(fn: Callable[..., Any]) -> Callable[..., Schedule]:
+def schedule(fn: Callable[..., object]) -> Callable[..., Schedule]:
     """Decorate a function of resources that records a schedule: calling it returns what `Task(schedule=)` takes."""
 
     @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Schedule:
+    def call(*args: object, **kwargs: object) -> Schedule:
         schedule = Schedule(fn.__name__)
         before = getattr(_active, "stack", [])
         _active.stack = [schedule.root]
@@ -152,7 +154,7 @@ def schedule(fn: Callable[..., Any]) -> Callable[..., Schedule]:
     return call
 
 
-def domain_loop(*bounds: Any, unroll: int | None = 1) -> Any:
+def domain_loop(*bounds: object, unroll: int | None = 1) -> Any:
     """Open the loop over `range(start, end, step)`; a bound may be a method of the Task, called for each tile."""
     if not 1 <= len(bounds) <= 3:
         raise type_error(f"domain_loop() got {len(bounds)} bounds", "end; start, end; or start, end, step")
@@ -162,16 +164,16 @@ def domain_loop(*bounds: Any, unroll: int | None = 1) -> Any:
     return _inside(Block("domain", start=start, end=end, step=step, unroll=unroll))
 
 
-def work_tile_loop(wq: Any, *, skip_if: Any = None) -> Any:
+def work_tile_loop(wq: object, *, skip_if: object = None) -> Any:
     """Open the loop over the tiles of a work queue; the body advances the queue."""
     return _inside(Block("tiles", queue=wq, skip_if=skip_if))
 
 
-def when_true(condition: Token, *, key: Any = None) -> Any:
+def when_true(condition: Token, *, key: object = None) -> Any:
     """Open operations that run where a recorded value holds."""
     return _inside(Block("when", condition=condition, holds=True))
 
 
-def when_false(condition: Token, *, key: Any = None) -> Any:
+def when_false(condition: Token, *, key: object = None) -> Any:
     """Open operations that run where a recorded value does not hold."""
     return _inside(Block("when", condition=condition, holds=False))

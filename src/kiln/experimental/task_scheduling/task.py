@@ -36,8 +36,8 @@ class Task:
         name: str = "",
         debug_print: bool = False,
         iket_enable_profiling: bool = False,
-        iket_profiling_stages: Any = None,
-        iket_profiling_resources: Any = None,
+        iket_profiling_stages: object = None,
+        iket_profiling_resources: object = None,
         run_only_on_cta_id: int | None = None,
     ) -> None:
         _ = (

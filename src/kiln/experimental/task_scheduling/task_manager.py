@@ -64,10 +64,10 @@ class TaskManager:
         tmem_capacity_columns: int | None = None,
         exhaustive_deadlock_race_check: bool = True,
         assume_pdl_wait_completed: bool = False,
-        dma_consumer_release_labels: Any = None,
+        dma_consumer_release_labels: object = None,
         iket_enable_profiling: bool = False,
-        iket_profiling_stages: Any = None,
-        iket_profiling_resources: Any = None,
+        iket_profiling_stages: object = None,
+        iket_profiling_resources: object = None,
     ) -> None:
         _ = (
             iket_enable_profiling,
@@ -196,7 +196,7 @@ class _Run:
             if key in self.states and config.in_cluster:
                 _tail(self, self.pipelines.by_resource[resource], key, config.leads(True))
 
-    def _prepare(self, resource: Any, producing: bool) -> None:
+    def _prepare(self, resource: object, producing: bool) -> None:
         pipe = self.pipelines.by_resource.get(resource)
         key = _key(resource, producing)
         if pipe is None or key in self.states:
@@ -217,7 +217,7 @@ class _Run:
 
     # --- blocks ------------------------------------------------------------------------------------------------------
 
-    def block(self, block: Block, loop: Any) -> None:
+    def block(self, block: Block, loop: object) -> None:
         """Emit the operations of a block; `loop` is the offset, start, end and step of the domain loop around it."""
         for node in block.body:
             if isinstance(node, Call):
@@ -231,7 +231,7 @@ class _Run:
             else:
                 _branch(self, node, self._condition(node, loop), loop)
 
-    def _bound(self, bound: Any) -> Any:
+    def _bound(self, bound: object) -> Any:
         if not callable(bound):
             return bound
         if self.work_tile is None:
@@ -276,7 +276,7 @@ class _Run:
 
     # --- operations --------------------------------------------------------------------------------------------------
 
-    def call(self, call: Call, loop: Any) -> None:
+    def call(self, call: Call, loop: object) -> None:
         """Emit an operation."""
         if call.work is not None:
             self._work(call, loop)
@@ -402,7 +402,7 @@ class _Run:
             number = isinstance(kind, NumericMeta) and not isinstance(value, (TensorSSA, Pointer, Array))
             self.variables[Token(resource, slot.slot).key] = kind(value) if number else value
 
-    def _value(self, x: Any) -> Any:
+    def _value(self, x: object) -> Any:
         return self.variables[x.key] if isinstance(x, Token) else x
 
 

@@ -133,7 +133,7 @@ def _is_shared(
     return any(resource in _upstream(r, graph) for r in waited)
 
 
-def _upstream(resource: Any, graph: dict[Any, Any]) -> set[Any]:
+def _upstream(resource: object, graph: dict[Any, Any]) -> set[Any]:
     """Return all that a resource is made of, directly or not."""
     sources: set[Any] = set()
     open_ = [resource]
@@ -273,7 +273,7 @@ def _in_place(tasks: list[Task], resource: Any) -> None:
         )
 
 
-def warps_of(tasks: list[Task], resource: Any, *, producing: bool) -> int:
+def warps_of(tasks: list[Task], resource: object, *, producing: bool) -> int:
     """Return the warps of the tasks that hand over the stages of a resource: its producers, or its consumers.
 
     Of consumers that share it, those that release it.

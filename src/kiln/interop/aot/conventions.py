@@ -197,7 +197,7 @@ def _kind(parameter: Parameter, convention: str) -> str:
     )
 
 
-def _output(name: str, described: Any, inputs: Sequence[Parameter], parameter: Parameter) -> Any:
+def _output(name: str, described: object, inputs: Sequence[Parameter], parameter: Parameter) -> Any:
     """Return how PyTorch makes an output: like an input, or of extents."""
     rank = len(parameter.about["shape"])
     kinds = {each.name: _kind(each, "torch") for each in inputs}

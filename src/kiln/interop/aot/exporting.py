@@ -78,10 +78,10 @@ def export(
     archs: Sequence[str] | str = (),
     ptx: bool = True,
     entry_points: Iterable[str] | str = "c",
-    outputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, object] | None = None,
     mutates: Sequence[str] | None = None,
     host: str = "",
-    options: Any = None,
+    options: object = None,
     **kwargs: Any,
 ) -> list[str]:
     """Compile a function for several architectures and write one file. Returns the paths of the files written.

@@ -113,7 +113,7 @@ class EitherDevice:
     def __init__(self, functions: Mapping[str, LoadedFunction]) -> None:
         self.functions = functions
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         for value in (*args, *kwargs.values()):
             tell = getattr(value, "__dlpack_device__", None)
             if tell is not None:
@@ -344,7 +344,7 @@ class LoadedFunction(CompiledFunction):
                     nodes[name] = fitted
             return nodes
 
-    def _takes_anyway(self, node: Node, expected: Any) -> bool:
+    def _takes_anyway(self, node: Node, expected: object) -> bool:
         """Return whether a tensor has the slots of another layout, whose code would read its numbers."""
         if not (isinstance(node, TensorNode) and isinstance(expected, TensorSignature)):
             return False
@@ -363,7 +363,7 @@ def _key(about: dict[str, Any]) -> Any:
     """Return the key of arguments that match."""
     kind = about["kind"]
 
-    def leaf(x: Any) -> Any:
+    def leaf(x: object) -> Any:
         return DynamicLeaf(x["bits"], x["divisibility"]) if isinstance(x, dict) else x
 
     if kind == "tensor":

@@ -99,7 +99,7 @@ def _layout_matches() -> bool:
     )
 
 
-def begin_loading(load: Callable[..., Callable[[], Any]]) -> EngineLoader | None:
+def begin_loading(load: Callable[..., Callable[[], object]]) -> EngineLoader | None:
     """Begin to load the engine of this process; None where it cannot work."""
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return None
@@ -138,7 +138,7 @@ class EngineLoader:
         if self._programs is None:
             self._programs = self._load(_PROGRAMS, self.parts, self._functions)
 
-    def load(self, library: Any) -> None:
+    def load(self, library: object) -> None:
         """Load a further library, which may use the earlier ones."""
         self.parts.append(self._load(library, self.parts, self._functions)())
 
@@ -210,7 +210,7 @@ class Engine:
 
     # -- registering -------------------------------------------------------------------------------------
 
-    def install(self, role: str, kind: type, name: str, slot: str, python: Callable[..., Any]) -> None:
+    def install(self, role: str, kind: type, name: str, slot: str, python: Callable[..., object]) -> None:
         """Install native code as a method of a class. `python` takes the calls that it leaves. By role:
 
         compiled  `slot` of an instance holds a plan

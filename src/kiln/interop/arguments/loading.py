@@ -29,7 +29,7 @@ _engine: Engine | None = None
 _lock = fork_safe.rlock()
 
 
-def provide(provider: Callable[[], Any]) -> None:
+def provide(provider: Callable[[], object]) -> None:
     """Register what loads native code: `provider()` returns a function such as `kiln.targets.host.jit.loading`."""
     global _provider
     _provider = provider

@@ -40,7 +40,7 @@ _MAX_CANDIDATES = 16
 class NativeCaller(Caller):
     """Takes calls by native code. A language overrides `record`, `is_array_key` and `introduce` for its arguments."""
 
-    def record(self, key: Any, annotation: Any, planner: Planner) -> bytes | None:
+    def record(self, key: object, annotation: object, planner: Planner) -> bytes | None:
         """Return the record that matches arguments of a key (see `plan`), or None if Python must take them."""
         if is_numeric_type(key):
             return _number_record(key, annotation, planner)
@@ -63,7 +63,7 @@ class NativeCaller(Caller):
             )
         return None
 
-    def is_array_key(self, key: Any) -> bool:
+    def is_array_key(self, key: object) -> bool:
         """Return whether arguments of a key are arrays, which belong to a framework that may be working on a stream."""
         return False
 
@@ -78,7 +78,7 @@ class NativeCaller(Caller):
     def wait(self) -> None:
         loading.engine()
 
-    def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[Any]) -> None:
+    def learn_compiled(self, compiled: CompiledFunction[Any], values: Iterable[object]) -> None:
         engine = loading.loaded()
         if engine is None:
             return
@@ -96,7 +96,9 @@ class NativeCaller(Caller):
                 _look_at_devices(engine, compiled.target)
                 compiled.for_caller = caller_plan
 
-    def learn_jit(self, function: JitFunction[..., Any], specialization: Specialization, values: Iterable[Any]) -> None:
+    def learn_jit(
+        self, function: JitFunction[..., Any], specialization: Specialization, values: Iterable[object]
+    ) -> None:
         engine = loading.loaded()
         if engine is None:
             return
@@ -239,7 +241,7 @@ def _look_at_devices(engine: Engine, name: str) -> None:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> bytes | None:
+def _number_record(kind: type[Numeric], annotation: object, planner: Planner) -> bytes | None:
     """Return the record of a number. As in `ArgumentRules`, the annotation decides which Python types it accepts."""
     if not kind._struct_format:
         return None
@@ -265,7 +267,7 @@ def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> by
     )
 
 
-def _static_record(value: Any, planner: Planner) -> bytes | None:
+def _static_record(value: object, planner: Planner) -> bytes | None:
     """Return the record of an argument known while tracing; None if the object may change its value."""
     if type(value) is int and MIN64 <= value <= MAX64:
         return plan.record(plan.ValueRecord, plan.NUMBER, 0, value=value)
@@ -274,7 +276,7 @@ def _static_record(value: Any, planner: Planner) -> bytes | None:
     return None
 
 
-def _is_immutable(value: Any) -> bool:
+def _is_immutable(value: object) -> bool:
     if type(value) is tuple:
         return all(map(_is_immutable, value))
     if isinstance(value, enum.Enum):

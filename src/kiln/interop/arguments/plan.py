@@ -249,7 +249,7 @@ They are the same in numpy 1 and 2, and checked before native code relies on the
 """
 
 
-def numpy_type(dtype: Any) -> int:
+def numpy_type(dtype: object) -> int:
     """Return the word that native code compares numpy dtypes by."""
     return ctypes.c_uint64.from_address(id(dtype) + NUMPY_TYPE).value
 
@@ -331,7 +331,7 @@ class Planner:
         self._offset += packing.calcsize("<" + formats)
         return offset
 
-    def reference(self, value: Any) -> int:
+    def reference(self, value: object) -> int:
         """Return the address of an object, and keep it alive."""
         self.keep.append(value)
         return id(value)

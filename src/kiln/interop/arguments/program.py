@@ -190,11 +190,11 @@ class Program:
         self._address_of = address_of
         self._keep: list[Any] = []
 
-    def keep(self, *objects: Any) -> None:
+    def keep(self, *objects: object) -> None:
         """Keep objects alive that keys contain by address."""
         self._keep += objects
 
-    def run(self, arrays: Sequence[Any], numbers: Sequence[float], stream: int) -> Any:
+    def run(self, arrays: Sequence[object], numbers: Sequence[float], stream: int) -> Any:
         """Repeat the program on the arrays and numbers of a call."""
         registers = list(arrays)
 
@@ -227,7 +227,7 @@ class Program:
         self._native = encoded
         return True
 
-    def _reference(self, value: Any) -> int:
+    def _reference(self, value: object) -> int:
         self._keep.append(value)
         return id(value)
 
@@ -374,7 +374,9 @@ class Recorder:
         """Mark the record as one that cannot be repeated."""
         self._useless = self._useless or why
 
-    def make(self, function: Callable[..., Any], *args: Any, constants: tuple[Any, ...] = (), **kwargs: Any) -> Any:
+    def make(
+        self, function: Callable[..., object], *args: object, constants: tuple[object, ...] = (), **kwargs: object
+    ) -> Any:
         """Call a function that only makes an array, or a view of one, from its arguments, and return that.
 
         `constants` are arrays among its arguments that are the same in every call.
@@ -389,7 +391,7 @@ class Recorder:
             self._steps.append(Call(function, items, tuple(kwargs), register))
         return value
 
-    def change(self, function: Callable[..., Any], *args: Any) -> None:
+    def change(self, function: Callable[..., object], *args: object) -> None:
         """Call a function that changes its first argument, an array."""
         items = self._items(args, {})
         function(*args)
@@ -398,7 +400,7 @@ class Recorder:
             self._versions[place] = version(self._registers[place])
         self._steps.append(Call(function, items, (), -1))
 
-    def begins_in(self, view: Any, array: Any, further: int) -> None:
+    def begins_in(self, view: object, array: object, further: int) -> None:
         """Note that a view begins `further` bytes after an array: a launch on it need not make the view."""
         first = self._place_of.get(id(view))
         second = self._place_of.get(id(array))
@@ -407,7 +409,11 @@ class Recorder:
             self._begins[first] = (place, before + further)
 
     def launched(
-        self, compiled: CompiledFunction[Any], leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
+        self,
+        compiled: CompiledFunction[Any],
+        leaves: Sequence[object],
+        places: Sequence[tuple[int, object]],
+        stream: int,
     ) -> None:
         """Note a launch.
 
@@ -429,11 +435,11 @@ class Recorder:
         self._steps.append(Launch(compiled, [float(x) if type(x) is Passed else x for x in leaves], tuple(patches)))
 
     def _items(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], constants: tuple[Any, ...] = ()
+        self, args: Sequence[object], kwargs: Mapping[str, object], constants: tuple[object, ...] = ()
     ) -> tuple[Value, ...]:
         return tuple(self._item(value, constants) for value in (*args, *kwargs.values()))
 
-    def _item(self, value: Any, constants: tuple[Any, ...]) -> Value:
+    def _item(self, value: object, constants: tuple[object, ...]) -> Value:
         place = self._place_of.get(id(value))
         if place is not None:
             return Value(REGISTER, place)
@@ -441,11 +447,11 @@ class Recorder:
             self.give_up("a call with an array that was not seen before")
         return Value(OBJECT, value)
 
-    def place_of(self, value: Any) -> int | None:
+    def place_of(self, value: object) -> int | None:
         """Return the register of an array, or None."""
         return self._place_of.get(id(value))
 
-    def program(self, result: Any, address_of: Callable[[Any], int]) -> Program | None:
+    def program(self, result: object, address_of: Callable[[Any], int]) -> Program | None:
         """Return the program of a function that returned `result`, or None if it cannot be repeated."""
         if self._useless or len(self._numbers_used) < self._numbers:
             return None
@@ -459,7 +465,7 @@ class Recorder:
         steps, items = _without_unused(self._steps, items, self._arguments)
         return Program(steps, items, self._arguments, address_of)
 
-    def _result_item(self, value: Any) -> Value | None:
+    def _result_item(self, value: object) -> Value | None:
         if value is None:
             return Value(OBJECT, None)
         place = self.place_of(value)
@@ -497,7 +503,7 @@ def _without_unused(steps: list[Call | Launch], result: Any, arguments: int) -> 
     return [moved_step(step) for step in reversed(kept)], renumbered
 
 
-def version(x: Any) -> Any:
+def version(x: object) -> Any:
     """Return how often an array was written to, where its library counts that."""
     try:
         return getattr(x, "_version", None)

@@ -46,7 +46,7 @@ def declaration(prefix: str, parameter: Parameter) -> str:
     return f"const {c_number(types[0]) if types else 'int32_t'} *{name}"
 
 
-def _fields(leaves: Sequence[Any], name: str) -> list[str]:
+def _fields(leaves: Sequence[object], name: str) -> list[str]:
     """Return C fields for the dynamic extents or strides."""
     bits = [leaf["bits"] for leaf in leaves if isinstance(leaf, dict)]
     if len(set(bits)) > 1:
@@ -55,7 +55,7 @@ def _fields(leaves: Sequence[Any], name: str) -> list[str]:
 
 
 def _layout(about: dict[str, Any]) -> str:
-    def text(leaf: Any) -> str:
+    def text(leaf: object) -> str:
         if not isinstance(leaf, dict):
             return str(leaf)
         return "?" if leaf["divisibility"] == 1 else f"?{{div={leaf['divisibility']}}}"

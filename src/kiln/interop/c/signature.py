@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.arguments import MAX64, MIN64, is_numeric_type, number_format
@@ -165,7 +166,7 @@ def signature_of(compiled: CompiledFunction[Any], targets: Sequence[str] = ()) -
 
 
 def _described(
-    compiled: CompiledFunction[Any], key: Any, planner: Planner, targets: Sequence[str]
+    compiled: CompiledFunction[Any], key: object, planner: Planner, targets: Sequence[str]
 ) -> tuple[dict[str, Any], bytes] | None:
     """Return metadata and the record of arguments of a key, or None if exported code cannot take them."""
     if isinstance(key, TensorSignature):
@@ -202,7 +203,7 @@ def _described(
     return _group(slot, [_number(kind, planner) for kind in kinds])
 
 
-def _group(slot: int, elements: Sequence[tuple[dict[str, Any], bytes]]) -> tuple[dict[str, Any], bytes]:
+def _group(slot: int, elements: Sequence[tuple[Mapping[str, object], bytes]]) -> tuple[dict[str, Any], bytes]:
     about = {"kind": "tuple", "elements": [about for about, _ in elements]}
     records = b"".join(record for _, record in elements)
     return about, plan.record(plan.GroupRecord, plan.GROUP, slot, records, count=len(elements))
@@ -233,7 +234,7 @@ def _without_addresses(record: bytes) -> plan.ArrayRecord:
 
 
 def _tensor(key: TensorSignature) -> dict[str, Any]:
-    def leaf(x: Any) -> Any:
+    def leaf(x: object) -> Any:
         return {"bits": x.width, "divisibility": x.divisibility} if isinstance(x, DynamicLeaf) else x
 
     return {

@@ -31,21 +31,21 @@ _MOST_KEPT = 256
 
 
 def cutlass_call(
-    fn: Callable[..., Any],
+    fn: Callable[..., object],
     *,
-    output_shape_dtype: Any = None,
-    input_spec: Any = None,
-    output_spec: Any = None,
-    input_mode: Any = None,
-    output_mode: Any = None,
+    output_shape_dtype: object = None,
+    input_spec: object = None,
+    output_spec: object = None,
+    input_mode: object = None,
+    output_mode: object = None,
     input_output_aliases: Mapping[Any, Any] | None = None,
     allow_cuda_graph: bool = True,
     ffi_call_target: str | None = None,
-    compile_options: Any = None,
-    compile_key: Any = None,
+    compile_options: object = None,
+    compile_key: object = None,
     use_static_tensors: bool = False,
     vmap_method: str = "sequential",
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Callable[..., Any]:
     """Return a function of arrays that runs `fn(stream, *inputs, *outputs, **kwargs)`.
 
@@ -77,7 +77,7 @@ def cutlass_call(
     shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), kind) for o, kind in zip(outputs, types, strict=True))
     output_specs = _specs(output_spec, output_mode, output_tree, len(shapes), "output_spec")
 
-    def call(*inputs: Any) -> Any:
+    def call(*inputs: object) -> Any:
         leaves, tree = jax.tree.flatten(inputs)
         specs = _specs(input_spec, input_mode, tree, len(leaves), "input_spec", inputs=len(inputs))
         aliases = _aliases(input_output_aliases or {}, leaves, shapes)
@@ -118,12 +118,12 @@ def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) ->
     return function
 
 
-def _options(options: Any) -> Any:
+def _options(options: object) -> Any:
     return tuple(options) if isinstance(options, (list, tuple)) else options
 
 
 def _specs(
-    specs: Any, modes: Any, tree: Any, count: int, name: str, inputs: int | None = None
+    specs: object, modes: object, tree: object, count: int, name: str, inputs: int | None = None
 ) -> tuple[TensorSpec, ...]:
     """Return a spec for each leaf of a tree."""
     if specs is not None and modes is not None:
@@ -155,7 +155,7 @@ def _broadcast(specs: Any, tree: Any, is_spec: Any) -> list[Any]:
     whole = jax.tree.unflatten(tree, range(tree.num_leaves))
     leaves: list[Any] = []
 
-    def add(spec: Any, part: Any) -> None:
+    def add(spec: object, part: object) -> None:
         leaves.extend([spec] * len(jax.tree.leaves(part)))
 
     jax.tree.map(add, specs, whole, is_leaf=is_spec)
@@ -288,7 +288,7 @@ class _Call:
                 numbers.append(_word(name, value, compiled.keys[name]))
         return handler.add(compiled, sources) or self._python_only(compiled, platform), numbers
 
-    def _python_only(self, compiled: Any, platform: str) -> Any:
+    def _python_only(self, compiled: object, platform: str) -> Any:
         """Return a function that XLA cannot call, for Python to call on the host; refuses it elsewhere."""
         if platform == "cpu":
             return compiled
@@ -296,7 +296,7 @@ class _Call:
             f"{self!r} cannot be called from JAX: its parameters are not arrays, numbers and groups of them alone"
         )
 
-    def _results(self, outputs: list[Any], same: set[int]) -> list[Any]:
+    def _results(self, outputs: Sequence[object], same: set[int]) -> list[Any]:
         """Return the outputs as the function takes them: in their tree, without those that are inputs."""
         if not same:
             tree = jax.tree.unflatten(self.output_tree, outputs)
@@ -326,7 +326,7 @@ _primitive.multiple_results = True
 
 
 @_primitive.def_abstract_eval
-def _abstract(*avals: Any, call: _Call) -> list[Any]:
+def _abstract(*avals: object, call: _Call) -> list[Any]:
     return [jax.core.ShapedArray(shape.shape, shape.dtype) for shape in call.shapes]
 
 
@@ -336,11 +336,11 @@ def _jitted(call: _Call) -> Any:
 
 
 @_primitive.def_impl
-def _run(*arrays: Any, call: _Call) -> Any:
+def _run(*arrays: object, call: _Call) -> Any:
     return _jitted(call)(*arrays)
 
 
-def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
+def _lower(platform: str, context: Any, *operands: object, call: _Call) -> Any:
     handled, numbers = call.compiled(context.avals_in, platform)
     if not isinstance(handled, handler.HandledCall):
         return mlir.lower_fun(functools.partial(_call_python, handled, call), multiple_results=True)(context, *operands)
@@ -362,7 +362,7 @@ for _platform in _PLATFORMS:
     mlir.register_lowering(_primitive, functools.partial(_lower, _platform), platform=_platform)
 
 
-def _aligned(shape: Any, dtype: Any, contents: Any = None) -> Any:
+def _aligned(shape: Any, dtype: Any, contents: object = None) -> Any:
     """Return a writable array aligned as XLA's."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + HOST_ALIGNMENT, np.uint8)
@@ -373,7 +373,7 @@ def _aligned(shape: Any, dtype: Any, contents: Any = None) -> Any:
     return aligned
 
 
-def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
+def _call_python(compiled: Any, call: _Call, *arrays: object) -> Any:
     """Call a function from Python, for example under the sanitizer."""
     in_place = {o: i for i, o in call.aliases.items()}
 

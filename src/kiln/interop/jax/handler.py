@@ -93,7 +93,7 @@ class HandledCall:
         contents = [module, target, repr(list(map(tuple, sources)))]
         self.key: bytes = hashlib.sha256("\0".join(contents).encode()).digest()
 
-    def add(self, report: Any, owner: Any) -> None:
+    def add(self, report: object, owner: Any) -> None:
         """Add it to the handler, once. `owner` keeps the code alive."""
         with _lock:
             if self.key in _calls_by_key:

@@ -20,7 +20,7 @@ HOST_ALIGNMENT = 64
 _MOST_MODES = 8
 
 
-def cutlass_to_jax_dtype(dtype: Any) -> Any:
+def cutlass_to_jax_dtype(dtype: object) -> Any:
     """Return JAX's dtype of an element type."""
     for kind in TYPES.values():
         if kind is dtype and kind._numpy_name is not None:
@@ -123,7 +123,7 @@ def _product(step: Any, extent: Any) -> Any:
     return runtime.sym_int64(divisibility=before * extent.divisibility)
 
 
-def _dynamic(extent: Any, multiple: int | None) -> Any:
+def _dynamic(extent: object, multiple: int | None) -> Any:
     if isinstance(extent, int):
         return runtime.sym_int(divisibility=multiple or 1)
     least = multiple or 1

@@ -279,7 +279,7 @@ class Kernel:
         """Make this the kernel of an operator for a device."""
         self._dispatcher.register(name, device, self._symbol)
 
-    def direct(self, defaults: Sequence[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    def direct(self, defaults: Sequence[object], otherwise: Callable[..., object]) -> Callable[..., Any]:
         """Return the function that calls the kernel directly, or `otherwise` where the dispatcher must take the call.
 
         `defaults` are those of the last inputs.

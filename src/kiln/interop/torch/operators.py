@@ -208,7 +208,7 @@ class Operator(Generic[_P, _R_co]):
             return self._kernel.direct(self._parameters.defaults, self._indirectly)
         return lambda *args: self._run_plainly(*args) if is_direct(*args) else self._indirectly(*args)
 
-    def _indirectly(self, *args: Any) -> Any:
+    def _indirectly(self, *args: object) -> Any:
         """Take a call to which the dispatcher adds something: autograd by a shorter way, the rest by its own."""
         defaults = self._parameters.defaults
         missing = len(self._parameters.inputs) - len(args)
@@ -216,7 +216,7 @@ class Operator(Generic[_P, _R_co]):
             return self._differentiated.apply(*args, *defaults[len(defaults) - missing :])
         return self.default(*args)
 
-    def _forward(self, ctx: Any, *args: Any) -> Any:
+    def _forward(self, ctx: object, *args: object) -> Any:
         result = self._call(*args)
         self._keep_for_gradient(ctx, args, result)
         return result
@@ -247,7 +247,7 @@ class Operator(Generic[_P, _R_co]):
 
     # -- running -----------------------------------------------------------------------------------------
 
-    def _run(self, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, *args: object, **kwargs: object) -> Any:
         inputs = self._parameters.bound(args, kwargs)
         devices = {name: t.device for name, value in inputs.items() for t in _tensors(value)}
         kinds = set(devices.values())
@@ -301,7 +301,7 @@ class Operator(Generic[_P, _R_co]):
             OutputRule(0, self._parameters.shapes[name][0], output.dtype) if name in self._parameters.shapes else None
         )
 
-    def _run_plainly(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_plainly(self, *args: object, **kwargs: object) -> Any:
         """Run in Python; errors have the class that native code raises."""
         try:
             return self._run(*args, **kwargs)
@@ -310,7 +310,7 @@ class Operator(Generic[_P, _R_co]):
         except Exception as failure:
             raise RuntimeError(text_of(failure)) from failure
 
-    def _run_for_native(self, failed: int, *args: Any) -> Any:
+    def _run_for_native(self, failed: int, *args: object) -> Any:
         """Take a call from native code, which raises an error with the text that is stored at `failed`."""
         try:
             return self._run(*args)
@@ -321,7 +321,7 @@ class Operator(Generic[_P, _R_co]):
 
     # -- gradients ---------------------------------------------------------------------------------------
 
-    def _keep_for_gradient(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
+    def _keep_for_gradient(self, ctx: Any, inputs: Sequence[object], output: object) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
         tensors = dict(zip(self._parameters.inputs, inputs)) | dict(zip(self._parameters.outputs, outputs))
         saved = [tensors[name] for name in self._save]
@@ -329,7 +329,7 @@ class Operator(Generic[_P, _R_co]):
         ctx.others = [None if isinstance(x, torch.Tensor) else x for x in saved]
         ctx.are_tensors = [isinstance(x, torch.Tensor) for x in saved]
 
-    def _gradient(self, ctx: Any, *gradients: Any) -> Any:
+    def _gradient(self, ctx: Any, *gradients: object) -> Any:
         if self._backward is None:
             hint = "give it one, op(..., backward=..., save=...), or call it under torch.no_grad()"
             raise RuntimeError(f"the operator {self.name} has no gradient: {hint}")

@@ -92,7 +92,7 @@ class OperatorParameters:
         """Return the error of a wrong description."""
         return type_error(f"the operator {self.name}: {what}", hint)
 
-    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def bound(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
         """Return the inputs of a call by name, with defaults."""
         values = dict(zip(self.inputs, args)) | dict(kwargs)
         for parameter in self.all:
@@ -100,7 +100,7 @@ class OperatorParameters:
                 values[parameter.name] = parameter.default
         return values
 
-    def make_outputs(self, *args: Any, **kwargs: Any) -> Any:
+    def make_outputs(self, *args: object, **kwargs: object) -> Any:
         """Make the outputs of a call, also for fake tensors and those of the device meta."""
         values = self.bound(args, kwargs)
         outputs = tuple(self._make_output(name, like, values) for name, like in self.outputs.items())
@@ -132,7 +132,7 @@ class OperatorParameters:
         return resolved, dtype
 
 
-def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
+def _kind(parameter: inspect.Parameter, annotation: object) -> str | None:
     """Return torch's type of a parameter, "stream" for one that is not passed, or None if there is none."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None

@@ -77,7 +77,7 @@ def _function(functions: Mapping[str, int], name: str, *arguments: Any) -> Calla
     return ctypes.CFUNCTYPE(ctypes.c_bool, *arguments)(functions[name])
 
 
-def _compare(name: str, returned: Any, expected: Any) -> None:
+def _compare(name: str, returned: Any, expected: object) -> None:
     if returned != expected:
         raise ProbeError(f"the C++ function for {name} returns {returned}, and PyTorch says {expected}")
 

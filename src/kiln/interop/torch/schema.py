@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def schema(inputs: Iterable[Input], outputs: int) -> str:
 
 
 def extents(
-    described: Sequence[Any], kinds: Mapping[str, str], ranks: Mapping[str, int] | None = None
+    described: Sequence[object], kinds: Mapping[str, str], ranks: Mapping[str, int] | None = None
 ) -> list[Extent] | str:
     """Return the extents of an output, or a message about one that is wrong.
 

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def dtype(ty: Any) -> torch.dtype:
+def dtype(ty: object) -> torch.dtype:
     """Return the torch dtype of `ty`, a numeric type. Two Float4E2M1FN make one element of torch."""
     return torch_dtype(ty)
 
@@ -155,7 +155,7 @@ def matrix(
     mode0: int,
     mode1: int,
     is_mode0_major: bool,
-    cutlass_dtype: Any,
+    cutlass_dtype: object,
     init_type: TensorInitType = TensorInitType.RANDOM,
     init_config: RandomInitConfig | ScalarInitConfig | GaussianInitConfig | None = None,
     device: torch.device | None = None,
@@ -242,7 +242,7 @@ def cute_tensor_like(
 def convert_cute_tensor(
     f32_torch_tensor: torch.Tensor,
     cute_tensor: Any,
-    dtype: Any,
+    dtype: object,
     is_dynamic_layout: bool = True,
     enable_tvm_ffi: bool = False,
 ) -> Any:
@@ -273,10 +273,10 @@ def convert_cute_tensor(
 
 
 def create_cute_tensor_for_fp8(
-    storage_tensor: Any,
+    storage_tensor: object,
     dtype: Any,
     leading_dim: int,
-    source_f32_tensor: Any = None,
+    source_f32_tensor: object = None,
     assumed_align: int = 16,
     mark_dynamic_layout: bool = True,
 ) -> Any:

@@ -33,7 +33,7 @@ class KilnFunction(tvm_ffi.Function):
 
     __slots__ = ("compiled", "for_caller")
 
-    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+    def _run_in_python(self, *args: object, **kwargs: object) -> Any:
         return self.compiled(*args, **kwargs)
 
     __call__ = _run_in_python
@@ -94,13 +94,13 @@ def _stream_function() -> int:
     return ctypes.cast(library.TVMFFIEnvGetStream, ctypes.c_void_p).value or 0
 
 
-def _raising_plainly(function: Callable[..., Any], keys: Sequence[Any] = ()) -> Any:
+def _raising_plainly(function: Callable[..., object], keys: Sequence[object] = ()) -> Any:
     """Return a function for TVM-FFI that raises errors of Python's own classes, since TVM-FFI knows no others.
 
     `keys` are those of its arguments.
     """
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         try:
             return function(*itertools.starmap(_plain, itertools.zip_longest(args, keys[: len(args)])))
         except DSLBaseError as failure:
@@ -130,14 +130,14 @@ class _BorrowedTensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
 
-    def __dlpack__(self, **_: Any) -> Any:
+    def __dlpack__(self, **_: object) -> Any:
         make = ctypes.pythonapi.PyCapsule_New
         make.restype = ctypes.py_object
         make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         return make(ctypes.addressof(self._managed), b"dltensor", None)
 
 
-def _plain(value: Any, key: Any = None) -> Any:
+def _plain(value: object, key: object = None) -> Any:
     """Return an argument as a call from Python passes it.
 
     TVM-FFI does not distinguish tuples, named tuples and lists; the key does.

@@ -22,10 +22,10 @@ class FrameBuilder:
         self,
         name: str,
         at: ir.InsertionPoint,
-        results: Any = (),
-        operands: Any = (),
-        attributes: Any = None,
-        successors: Any = None,
+        results: object = (),
+        operands: object = (),
+        attributes: object = None,
+        successors: object = None,
     ) -> ir.Operation:
         """Make an operation."""
         return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)

@@ -305,7 +305,7 @@ class Library:
             self.addresses: dict[str, Any] = {name: self._tracker[name] for name in exports}
 
 
-def load_native(module: Any, exports: tuple[str, ...]) -> dict[str, int]:
+def load_native(module: object, exports: tuple[str, ...]) -> dict[str, int]:
     """Compile a module of native functions for as long as the process lives: the addresses of some of them.
 
     They may call what parts of the runtime export that are loaded already.

@@ -420,7 +420,7 @@ def global_(
     )
 
 
-def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
+def constant_value(value: ir.Value, otherwise: object = None) -> Any:
     """Return the value of an integer constant that fits 32 bits; `otherwise` for other values."""
     owner = value.owner
     if isinstance(owner, ir.Block):

@@ -141,12 +141,12 @@ class Expander:
     def allocated(self, pointer: ir.Value, address: ir.Value) -> None:
         """Note the memory of a register tensor, before uses of its pointer are expanded."""
 
-    def cast_pointer(self, b: Any, pointer: ir.Value, type_: ir.Type) -> ir.Value:
+    def cast_pointer(self, b: object, pointer: ir.Value, type_: ir.Type) -> ir.Value:
         """Return a pointer as one of another address space."""
         del b, type_
         return pointer
 
-    def register_offset(self, b: Any, pointer: ir.Value, offset: ir.Value, bytes_: int) -> ir.Value:
+    def register_offset(self, b: object, pointer: ir.Value, offset: ir.Value, bytes_: int) -> ir.Value:
         """Return the offset at which an element of `bytes_` bytes of a register tensor is read."""
         del b, pointer, bytes_
         return offset

@@ -28,7 +28,7 @@ def place(
     sizes = {name: (size, alignment) for name, size, alignment in pieces}
     offsets: dict[Any, int] = {}
 
-    def put(name: Any, end: int) -> int:
+    def put(name: object, end: int) -> int:
         size, alignment = sizes[name]
         offsets[name] = -(-end // alignment) * alignment
         return offsets[name] + size

@@ -387,7 +387,7 @@ def _short_types(type_: Any) -> list[ir.Type]:
     return [_vector(type_, length) for _, length in _parts(type_.shape[0])]
 
 
-def _alike(type_: Any, make: Callable[[ir.Type], ir.Value]) -> list[ir.Value]:
+def _alike(type_: object, make: Callable[[ir.Type], ir.Value]) -> list[ir.Value]:
     """Return the pieces of a vector whose elements are the same: one value for all of a length."""
     by_type = {short: make(short) for short in dict.fromkeys(_short_types(type_))}
     return [by_type[short] for short in _short_types(type_)]

@@ -8,7 +8,9 @@ from typing import Any
 from ...mlir import context, ir
 
 
-def make_before(op: ir.Operation, name: str, type_: ir.Type, operands: Any = (), attributes: Any = None) -> ir.Value:
+def make_before(
+    op: ir.Operation, name: str, type_: ir.Type, operands: object = (), attributes: object = None
+) -> ir.Value:
     """Return the result of a new operation before another."""
     point = ir.InsertionPoint(op)
     return ir.Operation.create(name, (type_,), operands, attributes, None, 0, op.location, point).result

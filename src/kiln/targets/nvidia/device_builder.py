@@ -80,7 +80,7 @@ class DeviceBuilder(Builder):
         return [self.extract(struct, type_, number) for number, type_ in enumerate(results)]
 
     def ptx(
-        self, form: Form, results: Sequence[ir.Type] = (), *, pure: bool = False, around: str = "%s", **parts: Any
+        self, form: Form, results: Sequence[ir.Type] = (), *, pure: bool = False, around: str = "%s", **parts: object
     ) -> list[ir.Value]:
         """Emit an instruction, and return its destinations.
 
@@ -95,7 +95,7 @@ class DeviceBuilder(Builder):
         letters = tuple(_letter(type_) for type_ in results)
         return self.asm(*inline_ptx(form, fields, written, letters, around), values, results, pure=pure)
 
-    def _written(self, form: Form, place: Place, value: Any, values: list[ir.Value]) -> Written:
+    def _written(self, form: Form, place: Place, value: object, values: list[ir.Value]) -> Written:
         """Return how an operand is written, and add its registers to `values`."""
         if value is None or value is False:
             return Result() if place.out else None
@@ -176,7 +176,11 @@ class Instruction:
 
 
 def prints(
-    handlers: Handlers, forms: Mapping[type[OpView], Form], feature: Feature | None = None, what: str = "", **fixed: Any
+    handlers: Handlers,
+    forms: Mapping[type[OpView], Form],
+    feature: Feature | None = None,
+    what: str = "",
+    **fixed: object,
 ) -> None:
     """Enter handlers of operations that are one instruction, whose fields and operands have the operation's names.
 

@@ -202,7 +202,7 @@ class Expander(lowering.Expander):
         words = _word_type(value.type, alignment)
         self.registers.write(b, b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
 
-    def _once(self, key: Any, name: str, type_: ir.Type, attributes: dict[str, ir.Attribute] | None) -> ir.Value:
+    def _once(self, key: object, name: str, type_: ir.Type, attributes: dict[str, ir.Attribute] | None) -> ir.Value:
         """Return the result of an operation at the start of the function, made once."""
         shared = self._shared.get(key)
         if shared is None:

@@ -40,7 +40,7 @@ def transform_partitioned_tensor_layout(tensor: Any) -> Any:
     return cute.make_tensor(tensor.iterator, cute.make_layout(joined))
 
 
-def _joined(mode: Any, rest: Any) -> Any:
+def _joined(mode: object, rest: object) -> Any:
     return mode if cute.size(rest) == 1 else cute.make_layout([mode, rest])
 
 
@@ -75,7 +75,7 @@ def epilogue_tmem_copy_and_partition(
 
 
 def epilogue_smem_copy_and_partition(
-    gemm_kernel: Any, tiled_copy_t2r: Any, tTR_rC: Any, tidx: Any, sC: Any
+    gemm_kernel: Any, tiled_copy_t2r: Any, tTR_rC: object, tidx: object, sC: object
 ) -> tuple[Any, Any, Any]:
     """Return the store of C to shared memory, and a thread's part of its registers and of shared memory."""
     atom = get_smem_store_op(gemm_kernel.c_layout, gemm_kernel.c_dtype, gemm_kernel.acc_dtype, tiled_copy_t2r)

@@ -25,7 +25,7 @@ class ClcDynamicPersistentTileSchedulerParams(PersistentTileSchedulerParams):
     The raster order is that of `PersistentTileSchedulerParams`; clusters are numbered as the hardware starts them.
     """
 
-    def get_grid_shape(self, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def get_grid_shape(self, *, loc: object = None, ip: object = None) -> tuple[Any, Any, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the grid to launch: a CTA for each tile, rounded up to whole clusters and whole swizzles."""
         rows, columns, _ = self.cluster_shape_mnk
         tiles_m, tiles_n, tiles_l = self.problem_shape_ntile_mnl
@@ -61,7 +61,7 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
         first: Any,
         cta_id_in_cluster: Any,
         grid_dim: Any,
-        num_tiles_executed: Any,
+        num_tiles_executed: object,
         clc_response_ptr: Pointer,
         insert_fence: bool = True,
     ) -> None:
@@ -81,8 +81,8 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
         clc_response_ptr: Pointer,
         insert_fence: bool = True,
         *,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> ClcDynamicPersistentTileScheduler:
         """Return the scheduler of CTA `cute.arch.block_idx()`.
 
@@ -106,16 +106,16 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
 
     @staticmethod
     def get_grid_shape(
-        params: ClcDynamicPersistentTileSchedulerParams, *, loc: Any = None, ip: Any = None
+        params: ClcDynamicPersistentTileSchedulerParams, *, loc: object = None, ip: object = None
     ) -> tuple[Any, Any, Any]:
         """Return the grid to launch: a CTA for each tile, rounded up to whole clusters."""
         return params.get_grid_shape()
 
-    def initial_work_tile_info(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
+    def initial_work_tile_info(self, *, loc: object = None, ip: object = None) -> WorkTileInfo:
         """Return the tile that this CTA was launched for."""
         return WorkTileInfo(self.params._tile_of(self._first, self.cta_id_in_cluster, self._grid_dim), True)
 
-    def advance_to_next_work(self, mbarrier_addr: Pointer, *, loc: Any = None, ip: Any = None) -> None:
+    def advance_to_next_work(self, mbarrier_addr: Pointer, *, loc: object = None, ip: object = None) -> None:
         """Request the next tile for all CTAs of the cluster, by one thread of this warp.
 
         The mbarrier is that of the answer's stage: `PipelineClcFetchAsync.producer_get_barrier(state)`.
@@ -124,7 +124,7 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
             arch.issue_clc_query(mbarrier_addr, self.clc_response_ptr)
 
     def work_tile_info_from_clc_response(
-        self, result_addr: Pointer, *, loc: Any = None, ip: Any = None
+        self, result_addr: Pointer, *, loc: object = None, ip: object = None
     ) -> WorkTileInfo:
         """Return the tile of this CTA that an answer gives to its cluster; an invalid tile if no cluster waits."""
         x, y, z, is_valid = arch.clc_response(result_addr)
@@ -132,7 +132,7 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
             self.params._tile_of((x, y, z), self.cta_id_in_cluster, self._grid_dim), is_valid != Int32(0)
         )
 
-    def get_current_work(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
+    def get_current_work(self, *, loc: object = None, ip: object = None) -> WorkTileInfo:
         """Return the tile (m, n, l) of this CTA that the last answer gave to its cluster; then an invalid tile."""
         tile = self.work_tile_info_from_clc_response(self.clc_response_ptr)
         if self.insert_fence:
@@ -146,5 +146,5 @@ class ClcDynamicPersistentTileScheduler(ValueParts):
         return self._num_tiles_executed
 
 
-def _count(x: Any) -> Any:
+def _count(x: object) -> Any:
     return Int32(x)._assume(nonneg=True)

@@ -50,7 +50,7 @@ class GroupedGemmGroupSearchState(ValueParts):
     first_cluster: Any
 
 
-def create_initial_search_state(*, loc: Any = None, ip: Any = None) -> GroupedGemmGroupSearchState:
+def create_initial_search_state(*, loc: object = None, ip: object = None) -> GroupedGemmGroupSearchState:
     """Return the state of a search that starts at the first problem."""
     return GroupedGemmGroupSearchState(Int32(0), Int32(0))
 
@@ -58,7 +58,7 @@ def create_initial_search_state(*, loc: Any = None, ip: Any = None) -> GroupedGe
 class GroupWorkTileInfo(WorkTileInfo):
     """A tile of a scheduler, and its place in its problem."""
 
-    def __init__(self, tile_idx: Any, is_valid_tile: Any, group_search_result: Any) -> None:
+    def __init__(self, tile_idx: object, is_valid_tile: object, group_search_result: Any) -> None:
         super().__init__(tile_idx, is_valid_tile)
         self.group_search_result = group_search_result
 
@@ -70,11 +70,11 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         self,
         group_count: Any,
         tile_sched_params: PersistentTileSchedulerParams,
-        cluster_tile_shape_mnk: Any,
+        cluster_tile_shape_mnk: object,
         search_state: GroupedGemmGroupSearchState,
         *,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         if not isinstance(group_count, (int, Integer)):
             raise type_error(f"group_count is {group_count!r}", "the number of problems")
@@ -94,7 +94,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         self.cluster_tile_shape_mnk: tuple[int, int, int] = tile
         self.search_state: GroupedGemmGroupSearchState = search_state
 
-    def _find(self, cluster: Any, problem_shape_mnkl: Any) -> GroupSearchResult:
+    def _find(self, cluster: object, problem_shape_mnkl: object) -> GroupSearchResult:
         """Return the problem of a cluster, with the cluster's coordinate in clusters."""
         state = self.search_state
         group, first, place, shape = _search(
@@ -110,7 +110,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         return GroupSearchResult(group, *place, *shape, is_valid=group < self.group_count)
 
     def delinearize_z(
-        self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: Any = None, ip: Any = None
+        self, cta_tile_coord: Any, problem_shape_mnkl: object, *, loc: object = None, ip: object = None
     ) -> GroupSearchResult:
         """Return the problem of the tile (m in the cluster, n in the cluster, number of the cluster). Shapes are a
         tensor (problems, 4)."""
@@ -122,7 +122,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         return result
 
     def search_cluster_tile_count_k(
-        self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: Any = None, ip: Any = None
+        self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: object = None, ip: object = None
     ) -> tuple[Any, Any]:
         """Return how many tiles the problem of a tile has along K, and the problem's number."""
         result = self._find(cta_tile_coord[2], problem_shape_mnkl)
@@ -182,16 +182,16 @@ class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
     @staticmethod
     def create(  # pyright: ignore[reportIncompatibleMethodOverride]
         params: PersistentTileSchedulerParams,
-        block_idx: Any,
-        grid_dim: Any,
-        cluster_tile_shape_mnk: Any,
+        block_idx: object,
+        grid_dim: object,
+        cluster_tile_shape_mnk: object,
         initial_search_state: GroupedGemmGroupSearchState,
-        group_count: Any,
-        problem_shape_mnkl: Any,
+        group_count: object,
+        problem_shape_mnkl: object,
         use_cached_problem_shapes: bool = False,
         *,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> StaticPersistentGroupTileScheduler:
         """Return the scheduler of the CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters.
 
@@ -201,17 +201,17 @@ class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
         helper = GroupedGemmTileSchedulerHelper(group_count, params, cluster_tile_shape_mnk, initial_search_state)
         return StaticPersistentGroupTileScheduler(start, helper, problem_shape_mnkl)
 
-    def delinearize_z(self, cta_tile_coord: Any, *, loc: Any = None, ip: Any = None) -> GroupSearchResult:
+    def delinearize_z(self, cta_tile_coord: object, *, loc: object = None, ip: object = None) -> GroupSearchResult:
         """Return the problem of the tile (m in the cluster, n in the cluster, number of the cluster)."""
         return self.helper.delinearize_z(cta_tile_coord, self.problem_shape_mnkl)
 
-    def get_current_work(self, *, loc: Any = None, ip: Any = None) -> GroupWorkTileInfo:
+    def get_current_work(self, *, loc: object = None, ip: object = None) -> GroupWorkTileInfo:
         """Return the tile of this CTA; past the last problem, an invalid tile."""
         tile = super().get_current_work()
         result = self.delinearize_z((*self.cta_id_in_cluster[:2], self._current_work_linear_idx))
         return GroupWorkTileInfo(tile.tile_idx, Boolean(tile.is_valid_tile) & result.is_valid, result)
 
-    def initial_work_tile_info(self, *, loc: Any = None, ip: Any = None) -> GroupWorkTileInfo:
+    def initial_work_tile_info(self, *, loc: object = None, ip: object = None) -> GroupWorkTileInfo:
         """Return the first tile."""
         return self.get_current_work()
 

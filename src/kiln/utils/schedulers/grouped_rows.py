@@ -46,7 +46,7 @@ class GroupedRowsTileScheduler(PersistentTileScheduler):
         """Return the grid: all clusters that run at a time, since the host does not know how many tiles there are."""
         return *self.cluster_shape_mn, self.num_clusters
 
-    def divisors(self, d: Any) -> list[Any]:
+    def divisors(self, d: object) -> list[Any]:
         """Return no divisors: the host does not know how many rows a group has."""
         return []
 

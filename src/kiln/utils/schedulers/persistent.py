@@ -62,7 +62,7 @@ class SingleTileScheduler:
         self.split_k = split_k
         self.folds_batches = folds_batches
 
-    def grid(self, d: Any) -> tuple[Any, Any, int]:
+    def grid(self, d: object) -> tuple[Any, Any, int]:
         """Return the grid for a result (M, N, L)."""
         tiles_m, tiles_n = self._tiles(d)
         ctas = tiles_m * tiles_n * self.split_k
@@ -73,7 +73,7 @@ class SingleTileScheduler:
         """Return the cluster shape: the CTAs that share a tile."""
         return (self.split_k, 1, 1) if self.split_k > 1 else None
 
-    def divisors(self, d: Any) -> list[Any]:
+    def divisors(self, d: object) -> list[Any]:
         """Return what `work` divides by for a result (M, N, L). Called on the host."""
         tiles_m, tiles_n = self._tiles(d)
         batch_tiles = [fast_divmod_create_divisor(tiles_m * tiles_n)] if self.folds_batches else []
@@ -88,7 +88,7 @@ class SingleTileScheduler:
             batch, number = divmod(number, divisors[2])
         return SingleTile(raster_tile(number, self._tiles(d)[0], divisors[:2], _RASTER_GROUP), batch, rank)
 
-    def _tiles(self, d: Any) -> tuple[Any, Any]:
+    def _tiles(self, d: object) -> tuple[Any, Any]:
         m, n, _ = extents(d)
         return ceil_div(m, self.tile_shape_mn[0]), ceil_div(n, self.tile_shape_mn[1])
 
@@ -141,7 +141,7 @@ class PersistentTileScheduler:
             *raster_divisors(clusters_m, clusters_n, self.raster_group),
         ]
 
-    def setup(self, smem: Any, d: Any, bounds: Any) -> Any:
+    def setup(self, smem: object, d: object, bounds: object) -> Any:
         """Return the `tiles` of a result (M, N, L); all threads call it. `bounds`: `num_bounds` tensors, divisors."""
         return d, bounds
 
@@ -159,23 +159,23 @@ class PersistentTileScheduler:
         """Return the distance from this CTA's cluster of tiles to its next."""
         return arch.grid_dim()[2]
 
-    def tile(self, number: Any, tiles: Any) -> GemmTile:
+    def tile(self, number: object, tiles: object) -> GemmTile:
         """Return this CTA's tile of a cluster of tiles."""
         m, n, batch = self.cluster_coord(number, tiles)
         x, y, _ = arch.block_idx()
         return GemmTile(m * self.cluster_shape_mn[0] + x, n * self.cluster_shape_mn[1] + y, batch, batch)
 
-    def cluster_coord(self, number: Any, tiles: Any) -> tuple[Any, Any, Any]:
+    def cluster_coord(self, number: object, tiles: Any) -> tuple[Any, Any, Any]:
         """Return the coordinate (m, n, batch) of a cluster of tiles, counted in clusters."""
         d, (batch_clusters, *divisors) = tiles
         batch, number = divmod(number, batch_clusters) if self.batched else (0, number)
         return *raster_tile(number, self._clusters(d)[0], divisors, self.raster_group), batch
 
-    def k_range(self, k_tiles: Any, tiles: Any) -> tuple[Any, Any]:
+    def k_range(self, k_tiles: object, tiles: object) -> tuple[Any, Any]:
         """Return the first K tile of this CTA and how many it multiplies, of `k_tiles`."""
         return 0, k_tiles
 
-    def _clusters(self, d: Any) -> tuple[Any, Any]:
+    def _clusters(self, d: object) -> tuple[Any, Any]:
         tile_m, tile_n = self.tile_shape_mn
         x, y = self.cluster_shape_mn
         m, n, _ = extents(d)
@@ -201,7 +201,7 @@ class SplitKTileScheduler(PersistentTileScheduler):
         self.split_k_cluster = split_k_cluster
         self.reduces_later = reduces_later
 
-    def grid(self, d: Any) -> tuple[Any, Any, int]:
+    def grid(self, d: object) -> tuple[Any, Any, int]:
         return self.num_tiles((d, ())) * self.split_k_cluster, extents(d)[2] if self.reduces_later else 1, 1
 
     def cluster(self) -> tuple[int, int, int] | None:

@@ -15,7 +15,7 @@ from ...cute import fast_divmod_create_divisor, jit
 __all__ = ["raster_divisors", "raster_tile", "swizzled_tile"]
 
 
-def swizzled_tile(number: Any, tiles_m: Any, tiles_n: Any, group: int = 8) -> tuple[Any, Any]:
+def swizzled_tile(number: object, tiles_m: object, tiles_n: object, group: int = 8) -> tuple[Any, Any]:
     """Return the tile (m, n) of a CTA in a one-dimensional grid of `tiles_m * tiles_n` CTAs, in raster groups.
 
     The last group may have fewer rows; each tile is taken once. The function divides by dynamic extents: a kernel that
@@ -54,7 +54,7 @@ def raster_divisors(tiles_m: Any, tiles_n: Any, group: Any):
     return [fast_divmod_create_divisor(max(x, 1)) for x in (min(group, tiles_m) * tiles_n, last)]
 
 
-def raster_tile(number: Any, tiles_m: Any, divisors: Any, group: int) -> tuple[Any, Any]:
+def raster_tile(number: Any, tiles_m: object, divisors: Any, group: int) -> tuple[Any, Any]:
     """Return the tile (m, n) of `swizzled_tile` without divisions, which a CTA would wait for before its first load.
 
     Args:

@@ -37,12 +37,12 @@ class PersistentTileSchedulerParams(ValueParts):
     def __init__(
         self,
         problem_shape_ntile_mnl: Any,
-        cluster_shape_mnk: Any,
+        cluster_shape_mnk: object,
         swizzle_size: int = 1,
         raster_along_m: bool = True,
         *,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         if not isinstance(problem_shape_ntile_mnl, tuple) or len(problem_shape_ntile_mnl) != 3:
             raise type_error(
@@ -76,7 +76,7 @@ class PersistentTileSchedulerParams(ValueParts):
         self._fast = _divisor(fast)
         self._strips = _divisor(strips)
 
-    def get_grid_shape(self, max_active_clusters: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
+    def get_grid_shape(self, max_active_clusters: object, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
         """Return the grid to launch: as many clusters as run at a time, or fewer if the problem has fewer."""
         if isinstance(max_active_clusters, int) and max_active_clusters < 1:
             raise type_error(
@@ -99,7 +99,7 @@ class PersistentTileSchedulerParams(ValueParts):
         return (fast, slow, l) if self.raster_along_m else (slow, fast, l)
 
 
-def _is_count(x: Any) -> bool:
+def _is_count(x: object) -> bool:
     return isinstance(x, int) and not isinstance(x, bool) and x >= 1
 
 
@@ -116,10 +116,10 @@ class StaticPersistentTileScheduler(ValueParts):
     def __init__(
         self,
         params: PersistentTileSchedulerParams,
-        num_persistent_clusters: Any,
-        current_work_linear_idx: Any,
+        num_persistent_clusters: object,
+        current_work_linear_idx: object,
         cta_id_in_cluster: Any,
-        num_tiles_executed: Any,
+        num_tiles_executed: object,
     ) -> None:
         self.params = params
         self.num_persistent_clusters: Int32 = Int32(num_persistent_clusters)
@@ -128,7 +128,7 @@ class StaticPersistentTileScheduler(ValueParts):
         self._num_tiles_executed = Int32(num_tiles_executed)
 
     @staticmethod
-    def _start(params: Any, block_idx: Any, grid_dim: Any) -> tuple[Any, ...]:
+    def _start(params: object, block_idx: Any, grid_dim: Any) -> tuple[Any, ...]:
         """Return what the scheduler of a CTA starts with, in a grid of whole clusters."""
         if not isinstance(params, PersistentTileSchedulerParams):
             raise type_error(
@@ -145,19 +145,19 @@ class StaticPersistentTileScheduler(ValueParts):
 
     @staticmethod
     def create(
-        params: PersistentTileSchedulerParams, block_idx: Any, grid_dim: Any, *, loc: Any = None, ip: Any = None
+        params: PersistentTileSchedulerParams, block_idx: object, grid_dim: object, *, loc: Any = None, ip: Any = None
     ) -> StaticPersistentTileScheduler:
         """Return the scheduler of CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
         return StaticPersistentTileScheduler(*StaticPersistentTileScheduler._start(params, block_idx, grid_dim))
 
     @staticmethod
     def get_grid_shape(
-        params: PersistentTileSchedulerParams, max_active_clusters: Any, *, loc: Any = None, ip: Any = None
+        params: PersistentTileSchedulerParams, max_active_clusters: object, *, loc: object = None, ip: object = None
     ) -> tuple[Any, Any, Any]:
         """Return the grid to launch: as many clusters as run at a time, or fewer if the problem has fewer."""
         return params.get_grid_shape(max_active_clusters)
 
-    def get_current_work(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
+    def get_current_work(self, *, loc: object = None, ip: object = None) -> WorkTileInfo:
         """Return the tile (m, n, l) of this CTA; past the last one, an invalid tile."""
         number = self._current_work_linear_idx._assume(nonneg=True)
         m, n, l = self.params._cluster_at(number)
@@ -165,11 +165,11 @@ class StaticPersistentTileScheduler(ValueParts):
         x, y, _ = self.cta_id_in_cluster
         return WorkTileInfo((m * rows + x, n * columns + y, l), number < self.params._num_clusters)
 
-    def initial_work_tile_info(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
+    def initial_work_tile_info(self, *, loc: object = None, ip: object = None) -> WorkTileInfo:
         """Return the first tile."""
         return self.get_current_work()
 
-    def advance_to_next_work(self, *, advance_count: Any = 1, loc: Any = None, ip: Any = None) -> None:
+    def advance_to_next_work(self, *, advance_count: Any = 1, loc: object = None, ip: object = None) -> None:
         """Advance by one tile, or by `advance_count`; that counts as one tile."""
         self._current_work_linear_idx = self._current_work_linear_idx + self.num_persistent_clusters * advance_count
         self._num_tiles_executed = self._num_tiles_executed + 1
@@ -180,11 +180,11 @@ class StaticPersistentTileScheduler(ValueParts):
         return self._num_tiles_executed
 
     @num_tiles_executed.setter
-    def num_tiles_executed(self, count: Any) -> None:
+    def num_tiles_executed(self, count: object) -> None:
         self._num_tiles_executed = Int32(count)
 
 
-def _count(x: Any) -> Any:
+def _count(x: object) -> Any:
     return Int32(x)._assume(nonneg=True)
 
 
@@ -198,10 +198,10 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
     def __init__(
         self,
         params: PersistentTileSchedulerParams,
-        num_persistent_clusters: Any,
-        current_work_linear_idx: Any,
-        cta_id_in_cluster: Any,
-        num_tiles_executed: Any,
+        num_persistent_clusters: object,
+        current_work_linear_idx: object,
+        cta_id_in_cluster: object,
+        num_tiles_executed: object,
         inner_mode: int = 1,
     ) -> None:
         super().__init__(
@@ -226,18 +226,18 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
     @staticmethod
     def create(  # pyright: ignore[reportIncompatibleMethodOverride]
         params: PersistentTileSchedulerParams,
-        block_idx: Any,
-        grid_dim: Any,
+        block_idx: object,
+        grid_dim: object,
         inner_mode: int = 1,
         *,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> StaticPersistentRuntimeTileScheduler:
         """Return the scheduler of CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
         start = StaticPersistentTileScheduler._start(params, block_idx, grid_dim)
         return StaticPersistentRuntimeTileScheduler(*start, inner_mode=inner_mode)
 
-    def get_current_work(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
+    def get_current_work(self, *, loc: object = None, ip: object = None) -> WorkTileInfo:
         """Return the cluster's coordinate (m, n, 0)."""
         number = self._current_work_linear_idx._assume(nonneg=True)
         outer, inner = divmod(number, self._inner)

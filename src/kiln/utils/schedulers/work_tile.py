@@ -18,7 +18,7 @@ class WorkTileInfo(ValueParts):
     `_tile_idx` and `_is_valid_tile`, whose values come in this order.
     """
 
-    def __init__(self, tile_idx: Any, is_valid_tile: Any) -> None:
+    def __init__(self, tile_idx: Any, is_valid_tile: object) -> None:
         self._tile_idx = tile_idx
         self._is_valid_tile = Boolean(is_valid_tile)
 
@@ -45,13 +45,13 @@ class WorkTileInfo(ValueParts):
         return placed if placed.__kiln_static_key__() == like.__kiln_static_key__() else None
 
 
-def _placed(tile: WorkTileInfo, other: Any) -> Any:
+def _placed(tile: WorkTileInfo, other: object) -> Any:
     placed = object.__new__(type(tile))
     placed.__dict__.update(tile.__dict__, _tile_idx=_beside(tile._tile_idx, other))
     return placed
 
 
-def _beside(own: Any, other: Any) -> Any:
+def _beside(own: object, other: object) -> Any:
     """Return a coordinate whose integers are Int32 where those of `other` differ."""
     if isinstance(own, tuple) and isinstance(other, tuple) and len(own) == len(other):
         return tuple(_beside(x, y) for x, y in zip(own, other, strict=True))

@@ -152,7 +152,7 @@ class _WorkerCandidate:
         self.batches: list[list[float]] = []
         self.wrong: str | None = None
 
-    def do(self, function: str, **arguments: Any) -> Any:
+    def do(self, function: str, **arguments: object) -> Any:
         name = self.candidate.name
         job = Job(f"{jobs.__name__}:{function}", {"name": name, **arguments}, **command_line.job_options(_TIMEOUT))
         for outcome in self._runner.run([job]):
@@ -177,7 +177,7 @@ class _WorkerCandidate:
 
 def timed(
     candidates: Sequence[Candidate],
-    problem: Mapping[str, Any],
+    problem: Mapping[str, object],
     *,
     l2: str = "cold",
     steady: bool = False,
@@ -239,7 +239,7 @@ def _runners(candidates: Sequence[Candidate], runner: Runner | None) -> Iterator
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def record(benched: Benched, options: Mapping[str, Any]) -> Record:
+def record(benched: Benched, options: Mapping[str, object]) -> Record:
     """Return the Record of the kernel's time and those of its peers."""
     own = benched.comparison.measurements[KERNEL] if benched.comparison else None
     wrong = benched.failed.get(KERNEL) or ({"type": "Compiled", "message": own.error} if own and own.error else None)
@@ -367,7 +367,7 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
         )
 
 
-def _unverified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> Verdict | None:
+def _unverified(case: Case, problems: Sequence[Mapping[str, object]], args: Any) -> Verdict | None:
     """Check the results and return the first verdict that is not ok; skip problems that the journal records as ok."""
     records = journal_of(case).by_key()
     env = environment()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...base_dsl import packages
@@ -24,13 +24,15 @@ _candidates: dict[str, _Candidate] = {}
 class _Candidate:
     """A candidate between turns: its batches, and the results of its calls."""
 
-    def __init__(self, case: Case, function: Callable[..., Any], inputs: list[Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, case: Case, function: Callable[..., object], inputs: Sequence[object], options: Mapping[str, Any]
+    ) -> None:
         self.last: Any = None
         # Outputs of timed calls have to equal that of a call that is not timed.
         self.expected = None if case.mutates or case.nondeterministic else fingerprint(function(*inputs))
         effort = measurement.QUICK if options["quick"] else measurement.NORMAL
 
-        def call(*arrays: Any) -> Any:
+        def call(*arrays: object) -> Any:
             self.last = function(*arrays)
             return self.last
 
@@ -46,7 +48,13 @@ class _Candidate:
 
 
 def prepare(
-    name: str, where: str, what: str, problem: dict[str, Any], config: dict[str, Any] | None, seed: int, **options: Any
+    name: str,
+    where: str,
+    what: str,
+    problem: Mapping[str, object],
+    config: Mapping[str, object] | None,
+    seed: int,
+    **options: object,
 ) -> dict[str, Any]:
     """Prepare a candidate: `what` is the kernel, the reference, the reference under torch.compile, or a baseline."""
     case, _ = opened(where)
@@ -85,7 +93,7 @@ def result(name: str, at_least_us: float) -> dict[str, Any]:
 _last_inputs: dict[str, list[Any]] = {}
 
 
-def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
+def _inputs(case: Case, problem: Mapping[str, object], seed: int) -> list[Any]:
     """Return the inputs of a problem; all candidates share the arrays, unless the kernel changes them."""
     if case.mutates:
         return case.inputs(problem, seed)
@@ -96,7 +104,7 @@ def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
     return _last_inputs[key]
 
 
-def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) -> Callable[..., Any]:
+def candidate(case: Case, what: str, problem: Mapping[str, object], config: object) -> Callable[..., Any]:
     """Return a candidate as a function of the inputs."""
     if what == KERNEL:
         return case.bound(config, problem)
@@ -111,7 +119,7 @@ def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) ->
     return case.baselines[what]
 
 
-def fingerprint(output: Any) -> str:
+def fingerprint(output: object) -> str:
     """Return a hash of all arrays in an output, bit by bit."""
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays_of(output):
@@ -123,7 +131,7 @@ def fingerprint(output: Any) -> str:
     return digest.hexdigest()
 
 
-def arrays_of(output: Any) -> list[Any]:
+def arrays_of(output: object) -> list[Any]:
     """Return the arrays of a tensor, a tuple, a list or a dict of them, in order."""
     if is_array(output):
         return [output]
@@ -135,7 +143,7 @@ def arrays_of(output: Any) -> list[Any]:
 _TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "i8"}
 
 
-def dtype_of(inputs: list[Any]) -> str | None:
+def dtype_of(inputs: Sequence[object]) -> str | None:
     """Return the type whose peak a problem is judged by: that of the largest input."""
     arrays = [array for one in inputs for array in arrays_of(one)]
     if not arrays:

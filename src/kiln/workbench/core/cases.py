@@ -78,7 +78,7 @@ class Case:
 
     # Problems
 
-    def problem(self, which: int | Mapping[str, Any] | None = None) -> Problem:
+    def problem(self, which: int | Mapping[str, object] | None = None) -> Problem:
         """Return a problem by its number, or the first one with some fields changed."""
         if which is None or isinstance(which, int):
             number = which or 0
@@ -87,7 +87,7 @@ class Case:
             return Problem(self.problems[number])
         return self.changed(self.problems[0], which)
 
-    def changed(self, problem: Mapping[str, Any], fields: Mapping[str, Any]) -> Problem:
+    def changed(self, problem: Mapping[str, object], fields: Mapping[str, object]) -> Problem:
         """Return a problem with some fields changed; the new values must have the types of the old ones."""
         problem_ = Problem(problem)
         for name, value in fields.items():
@@ -142,7 +142,7 @@ class Case:
 
     # Calls of the user's functions
 
-    def inputs(self, problem: Mapping[str, Any], seed: int = 0) -> list[Any]:
+    def inputs(self, problem: Mapping[str, object], seed: int = 0) -> list[Any]:
         """Return the inputs of a problem; they depend on the seed only."""
         seed_everything(seed)
         arrays = self._called("get_inputs", self._names["get_inputs"], **problem)
@@ -152,27 +152,27 @@ class Case:
             raise self._bad(f"get_inputs returns arrays (torch, numpy), not {short(list(arrays))}", "get_inputs")
         return list(arrays)
 
-    def kernel(self, *inputs: Any, config: Any = None, problem: Mapping[str, Any] | None = None) -> Any:
+    def kernel(self, *inputs: object, config: object = None, problem: Mapping[str, object] | None = None) -> Any:
         """Run the kernel, with a config if there is one; exceptions of the kernel pass through."""
         return self.bound(config, problem)(*inputs)
 
-    def bound(self, config: Any = None, problem: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    def bound(self, config: object = None, problem: Mapping[str, object] | None = None) -> Callable[..., Any]:
         """Return the kernel as a function of the inputs, with its config looked up once, for timing."""
         more = self._with_problem(problem)
         if config is not None or self._needs_config:
             more["config"] = self._config_value(config, problem)
         return functools.partial(self._names["kernel_fn"], **more)
 
-    def reference(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
+    def reference(self, *inputs: object, problem: Mapping[str, object] | None = None) -> Any:
         """Return what the kernel should compute; a failure is an error of the contract."""
         return self._called("reference_fn", self._names["reference_fn"], *inputs, **self._with_problem(problem))
 
-    def oracle(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
+    def oracle(self, *inputs: object, problem: Mapping[str, object] | None = None) -> Any:
         """Return `oracle_fn`, or else `reference_fn`, of inputs that should be in fp64."""
         name = "oracle_fn" if self._names.get("oracle_fn") else "reference_fn"
         return self._called(name, self._names[name], *inputs, **self._with_problem(problem))
 
-    def flops_bytes(self, problem: Mapping[str, Any]) -> tuple[float, float] | None:
+    def flops_bytes(self, problem: Mapping[str, object]) -> tuple[float, float] | None:
         """Return the FLOPs and bytes of the algorithm; None if the contract does not say."""
         function = self._names.get("flops_bytes")
         if function is None:
@@ -186,18 +186,18 @@ class Case:
 
     # Configs
 
-    def configs(self, problem: Mapping[str, Any]) -> list[Choice]:
+    def configs(self, problem: Mapping[str, object]) -> list[Choice]:
         """Return all configs in canonical order, each once, with the reasons against it."""
         return [Choice(config, tuple(self._reasons(value, problem)), value) for config, value in self._listed(problem)]
 
-    def _listed(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+    def _listed(self, problem: Mapping[str, object]) -> list[tuple[dict[str, Any], Any]]:
         """Return the configs of a problem with the contract's own objects; the contract lists them once per problem."""
         name = json.dumps(problem, sort_keys=True)
         if name not in self._listings:
             self._listings[name] = self._list(problem)
         return self._listings[name]
 
-    def _list(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+    def _list(self, problem: Mapping[str, object]) -> list[tuple[dict[str, Any], Any]]:
         listed = self._names.get("configs")
         if callable(listed):
             listed = self._called("configs", listed, **problem)
@@ -215,7 +215,7 @@ class Case:
             configs.setdefault(json.dumps(config, sort_keys=True), (config, value))
         return list(configs.values())
 
-    def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
+    def reasons(self, config: Mapping[str, object], problem: Mapping[str, object]) -> list[str]:
         """Return why a config is refused for a problem; nothing if it is not."""
         return self._reasons(self._config_value(config, problem), problem)
 
@@ -224,7 +224,7 @@ class Case:
         """Whether the contract has configs to choose from."""
         return self._names.get("configs") is not None
 
-    def perf_model(self, config: Mapping[str, Any], problem: Mapping[str, Any], device: Any) -> float | None:
+    def perf_model(self, config: Mapping[str, object], problem: Mapping[str, object], device: object) -> float | None:
         """Return the predicted microseconds; None if the contract has no `perf_model`."""
         function = self._names.get("perf_model")
         if function is None:
@@ -239,7 +239,7 @@ class Case:
         parameter = inspect.signature(self._names["kernel_fn"]).parameters.get("config")
         return parameter is not None and parameter.default is parameter.empty
 
-    def _config_value(self, config: Any, problem: Mapping[str, Any] | None) -> Any:
+    def _config_value(self, config: object, problem: Mapping[str, object] | None) -> Any:
         """Return the contract's own object for a config."""
         problem = problem if problem is not None else self.problems[0]
         choices = self._listed(problem) if self.has_configs else []
@@ -253,7 +253,7 @@ class Case:
         kind = type(choices[0][1]) if choices else dict
         return kind(**config) if is_dataclass(kind) else dict(config)
 
-    def _as_dict(self, value: Any) -> dict[str, Any]:
+    def _as_dict(self, value: object) -> dict[str, Any]:
         mapping = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         try:
             if not isinstance(mapping, Mapping):
@@ -262,7 +262,7 @@ class Case:
         except TypeError as reason:
             raise self._bad(f"a config is not JSON: {reason}", "configs") from None
 
-    def _reasons(self, value: Any, problem: Mapping[str, Any]) -> list[str]:
+    def _reasons(self, value: Any, problem: Mapping[str, object]) -> list[str]:
         """Return why a config is refused."""
         reasons: list[str] = []
         whole = self._names["plan_of"](problem) if self._of_plan else Problem(problem)
@@ -274,23 +274,23 @@ class Case:
 
     # The verbs
 
-    def verify(self, problems: Any = "all", **options: Any) -> Any:
+    def verify(self, problems: object = "all", **options: object) -> Any:
         """Check the kernel (`kiln.workbench.verify.verify`)."""
         return _verb("verify").verify(self, problems=problems, **options)
 
-    def checks(self, **options: Any) -> Any:
+    def checks(self, **options: object) -> Any:
         """Return what `verify` checks, one by one, for `pytest.mark.parametrize`."""
         return _verb("verify").checks(self, **options)
 
-    def bench(self, problem: Any = None, **options: Any) -> Any:
+    def bench(self, problem: object = None, **options: object) -> Any:
         """Time the kernel (`kiln.workbench.bench.bench`)."""
         return _verb("bench").bench(self, problem, **options)
 
-    def tune(self, problem: Any = None, **options: Any) -> Any:
+    def tune(self, problem: object = None, **options: object) -> Any:
         """Choose a config (`kiln.workbench.tune.tune`)."""
         return _verb("tune").tune(self, problem, **options)
 
-    def profile(self, problem: Any = None, **options: Any) -> Any:
+    def profile(self, problem: object = None, **options: object) -> Any:
         """Show where the time goes (`kiln.workbench.profile.profile`)."""
         return _verb("profile").profile(self, problem, **options)
 
@@ -302,10 +302,10 @@ class Case:
 
     # Helpers
 
-    def _with_problem(self, problem: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _with_problem(self, problem: Mapping[str, object] | None) -> dict[str, Any]:
         return {"problem": problem if problem is not None else self.problems[0]} if self._of_plan else {}
 
-    def _called(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _called(self, name: str, function: Callable[..., object], *arguments: object, **options: object) -> Any:
         """Call a function of the contract; report what it raises at the user's line."""
         try:
             return function(*arguments, **options)
@@ -379,7 +379,7 @@ def _like(old: Any, value: Any, name: str) -> Any:
     return float(value) if isinstance(old, float) else value
 
 
-def _said(function: Callable[..., Any], *arguments: Any) -> list[str]:
+def _said(function: Callable[..., object], *arguments: object) -> list[str]:
     """Return the reasons that a `validate` gives, by its result or by raising."""
     try:
         answer = function(*arguments)
@@ -409,9 +409,9 @@ def arch_fits(arch: str, name: str | None) -> bool:
 def key_of(
     kind: str,
     case: Case,
-    problem: Mapping[str, Any],
-    config: Mapping[str, Any] | None,
-    env: Mapping[str, Any],
+    problem: Mapping[str, object],
+    config: Mapping[str, object] | None,
+    env: Mapping[str, object],
     protocol: str = "",
 ) -> str:
     """Return a hash of all that a result depends on: sources, versions, GPU, driver, problem, config, protocol."""

@@ -185,7 +185,7 @@ def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[P
     return [each for number, each in enumerate(changed) if each not in changed[:number]]
 
 
-def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | None:
+def config(args: argparse.Namespace, case: Case, problem: Mapping[str, object]) -> dict[str, Any] | None:
     """Return the config of --config; None if the kernel is to choose."""
     text = args.config
     if text is None:
@@ -206,7 +206,7 @@ def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> 
     return config_
 
 
-def again(verb: str, case: Case, problem: Mapping[str, Any], *more: str, config: Any = None) -> str:
+def again(verb: str, case: Case, problem: Mapping[str, object], *more: str, config: object = None) -> str:
     """Return a command line that repeats a measurement."""
     words = ["kiln", verb, near_path(case.where) if os.path.isabs(case.where) else case.where]
     for name, value in problem.items():
@@ -281,7 +281,7 @@ def console(args: argparse.Namespace | None = None) -> Console:
     return Console(file=stream, highlight=False, markup=False, soft_wrap=True, width=width)
 
 
-def write_json(args: argparse.Namespace, data: Any) -> None:
+def write_json(args: argparse.Namespace, data: object) -> None:
     """Write results where `--json` says, if it is used."""
     if not args.json:
         return

@@ -139,7 +139,7 @@ def prepare(path: Path) -> dict[Path, bytes]:
     return files
 
 
-def check_names(names: Mapping[str, Any], file: str | None) -> None:
+def check_names(names: Mapping[str, object], file: str | None) -> None:
     """Raise ContractError if a name is missing or looks like a misspelt one of `NAMES`."""
     own = [name for name, value in names.items() if not name.startswith("_") and not isinstance(value, ModuleType)]
     for name, what in NAMES.items():
@@ -181,7 +181,7 @@ def contract_error(what: str, error: BaseException, files: Mapping[Path, bytes],
     return ContractError(f"{what} {type(error).__name__}{': ' + text if text else ''}", *place)
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Return whether a value is an array: it has a shape and a dtype."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 

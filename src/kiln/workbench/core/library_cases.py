@@ -70,7 +70,7 @@ def case(name: str | None) -> Case:
         raise ContractError(f"kiln.kernels:{name or '?'} is not a Case; there are: {', '.join(_FUNCTIONS)}")
     function = _FUNCTIONS[name]
 
-    def kernel_fn(*inputs: Any, config: Mapping[str, Any] | None = None) -> Any:
+    def kernel_fn(*inputs: object, config: Mapping[str, object] | None = None) -> Any:
         return getattr(kernels, name)(*inputs, **function.options, config=config_from_dict(config))
 
     def get_inputs(dtype: str, **sizes: int) -> list[Any]:
@@ -79,20 +79,20 @@ def case(name: str | None) -> Case:
         here = "cpu" if get_target().on_host or not torch.cuda.is_available() else "cuda"
         return [torch.randn(shape, dtype=getattr(torch, dtype), device=here) for shape in function.shapes(**sizes)]
 
-    def configs(**problem: Any) -> list[dict[str, Any]]:
+    def configs(**problem: object) -> list[dict[str, Any]]:
         registry, call = _registry_and_problem(name, problem)
         return [config_to_dict(choice.config) for choice in registry.choices(call, current.device())]
 
-    def validate(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> list[str]:
+    def validate(config: Mapping[str, object], problem: Mapping[str, object], device: Device) -> list[str]:
         registry, call = _registry_and_problem(name, problem)
         return registry.validate(call, config_from_dict(config), device)
 
-    def perf_model(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> float:
+    def perf_model(config: Mapping[str, object], problem: Mapping[str, object], device: Device) -> float:
         registry, call = _registry_and_problem(name, problem)
         chosen = config_from_dict(config)
         return registry.choose(call, device, chosen).implementation.cost(call, chosen, device)
 
-    def flops_bytes(**problem: Any) -> tuple[float, float]:
+    def flops_bytes(**problem: object) -> tuple[float, float]:
         _, call = _registry_and_problem(name, problem)
         return call.flops, call.bytes
 

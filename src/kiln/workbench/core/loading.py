@@ -16,7 +16,7 @@ from .contracts import REQUIRED, ContractError, check_names, import_file, import
 from .text import did_you_mean, no_file
 
 
-def load(where: Any) -> Case:
+def load(where: object) -> Case:
     """Return the Case of a file, `pkg.module`, either with `:Plan`, a module, or a KernelPlan class or object."""
     if isinstance(where, Case):
         return where
@@ -67,7 +67,7 @@ def _of_module(module: ModuleType, where: str, plan: str | None) -> Case:
     return Case(stem if stem != "kernel" or not file else Path(file).resolve().parent.name, where, file, names)
 
 
-def _is_plan(value: Any) -> bool:
+def _is_plan(value: object) -> bool:
     methods = ("prepare_inputs", "reference_fn", "plan")
     return isinstance(value, type) and all(callable(getattr(value, name, None)) for name in methods)
 
@@ -89,7 +89,7 @@ def _of_plan(plan: Any, where: str) -> Case:
     def plan_of(problem: Mapping[str, Any]) -> Any:
         return kind(**problem)
 
-    def kernel(*inputs: Any, problem: Mapping[str, Any], config: Any = None) -> Any:
+    def kernel(*inputs: object, problem: Mapping[str, object], config: object = None) -> Any:
         kernel = plan_of(problem).plan(*inputs)
         result = kernel.run(config)
         outputs = kernel.output_tensors if result is None else result

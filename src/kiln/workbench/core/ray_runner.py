@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,7 @@ class Ray(Runner):
                 self._ray.cancel(reference, force=True)
                 yield from self._lost(flight, waiting, TimeoutError("its node did not answer in time"))
 
-    def _outcome(self, flight: _Flight, answer: dict[str, Any]) -> Outcome:
+    def _outcome(self, flight: _Flight, answer: Mapping[str, object]) -> Outcome:
         fields = json.loads(json.dumps(answer).replace(_PROJECT, str(self.project))) if self.project else answer
         return Outcome(flight.job, **{**fields, "gpu": flight.slot.gpu})
 

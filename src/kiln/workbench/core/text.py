@@ -7,7 +7,6 @@ import os
 import sysconfig
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 
 def near_path(path: str | os.PathLike[str]) -> str:
@@ -16,7 +15,7 @@ def near_path(path: str | os.PathLike[str]) -> str:
     return os.fspath(path) if near.startswith("..") else near
 
 
-def fields_text(fields: Mapping[str, Any], separator: str = " ") -> str:
+def fields_text(fields: Mapping[str, object], separator: str = " ") -> str:
     """Return the fields of a problem: `m=128 n=64`."""
     return separator.join(f"{name}={value}" for name, value in fields.items())
 

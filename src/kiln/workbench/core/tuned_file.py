@@ -25,7 +25,7 @@ def file_name_of(case: Case) -> str:
     return Path(case.file).name if case.file else case.where.partition(":")[0]
 
 
-def entry_of(case: Case, gpu: str, problem: Mapping[str, Any]) -> dict[str, Any] | None:
+def entry_of(case: Case, gpu: str, problem: Mapping[str, object]) -> dict[str, Any] | None:
     """Return the entry of `tuned.json` for exactly this problem, or None."""
     key = case.name, file_name_of(case), gpu, problem
     for entry in tunings.read(path_of(case)):
@@ -34,7 +34,7 @@ def entry_of(case: Case, gpu: str, problem: Mapping[str, Any]) -> dict[str, Any]
     return None
 
 
-def tuned_config(case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | None:
+def tuned_config(case: Case, problem: Mapping[str, object]) -> dict[str, Any] | None:
     """Return the tuned config of a problem, or of the nearest tuned one; None without any."""
     file = path_of(case).with_name(file_name_of(case))
     return tunings.tuned(file, lambda config, problem, _: case.reasons(config, problem)).get(problem)

@@ -24,12 +24,12 @@ def declarations(where: str) -> dict[str, Any]:
     return declared | {"problems": case.problems, "baselines": list(case.baselines), "has_configs": case.has_configs}
 
 
-def configs(where: str, problem: dict[str, Any]) -> list[Any]:
+def configs(where: str, problem: Mapping[str, object]) -> list[Any]:
     """Return, as a job, the configs of a problem, each with the reasons against it."""
     return [[choice.config, list(choice.reasons)] for choice in opened(where)[0].configs(problem)]
 
 
-def work(where: str, problem: dict[str, Any]) -> tuple[float, float] | None:
+def work(where: str, problem: Mapping[str, object]) -> tuple[float, float] | None:
     """Return, as a job, the FLOPs and bytes of a problem."""
     return opened(where)[0].flops_bytes(problem)
 
@@ -57,20 +57,20 @@ class WorkerCase(cases.Case):
         """Whether the contract has configs to choose from."""
         return self._has_configs
 
-    def configs(self, problem: Mapping[str, Any]) -> list[cases.Choice]:
+    def configs(self, problem: Mapping[str, object]) -> list[cases.Choice]:
         """Return the configs that the worker lists."""
         return [cases.Choice(config, tuple(reasons), config) for config, reasons in self._ask("configs", problem)]
 
-    def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
+    def reasons(self, config: Mapping[str, object], problem: Mapping[str, object]) -> list[str]:
         """Return the worker's reasons against a config; none for a config that is not listed."""
         return next((list(choice.reasons) for choice in self.configs(problem) if choice.config == config), [])
 
-    def flops_bytes(self, problem: Mapping[str, Any]) -> tuple[float, float] | None:
+    def flops_bytes(self, problem: Mapping[str, object]) -> tuple[float, float] | None:
         """Return the FLOPs and bytes that the worker computes."""
         answer = self._ask("work", problem)
         return (answer[0], answer[1]) if answer else None
 
-    def _ask(self, function: str, problem: Mapping[str, Any]) -> Any:
+    def _ask(self, function: str, problem: Mapping[str, object]) -> Any:
         job = Job(f"{__name__}:{function}", {"where": self.where, "problem": dict(problem)}, **self._options)
         return result_of(self.runner, job)
 

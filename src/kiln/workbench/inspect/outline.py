@@ -13,7 +13,6 @@ import linecache
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ..core import source_lines
 from ..core.source_lines import Place
@@ -150,7 +149,7 @@ _LAUNCH_WORDS = {
 """Attributes of launches, in words."""
 
 
-def _extents(size: Iterable[Any]) -> str:
+def _extents(size: Iterable[object]) -> str:
     return " x ".join(map(str, size))
 
 

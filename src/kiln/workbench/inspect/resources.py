@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...hardware.architectures import generation_of
@@ -13,7 +14,7 @@ from ..report.model import words
 from .capture import Captured
 
 
-def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
+def described(kernel: dict[str, Any], arch: str, launches: Sequence[Mapping[str, object]]) -> dict[str, Any]:
     """Return a kernel with its first launch, or what of it is compiled in, its occupancy, and the most shared memory."""
     launched = [one for one in launches if one["kernel"] == kernel["name"] and one["arch"] == arch]
     first = launched[0] if launched else {}

@@ -14,7 +14,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ class Result:
         return f" ({self.why})" if self.why else ""
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -335,7 +335,7 @@ class ClaimCheck:
         if claim.before is not None and mode != "time":
             self._want(result, "before", {**shared, "config": claim.before})
 
-    def _want(self, result: Result, side: str, arguments: dict[str, Any]) -> None:
+    def _want(self, result: Result, side: str, arguments: Mapping[str, object]) -> None:
         key = json.dumps(arguments, sort_keys=True)
         metrics = self._jobs.setdefault(key, {**arguments, "metrics": []})["metrics"]
         if result.claim.metric not in metrics:

@@ -213,7 +213,7 @@ def make_parser() -> argparse.ArgumentParser:
     option(parser, "--folder", "the project's folder; by default the nearest one up from here with docs/knowledge")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(_VERBS))
 
-    def verb(name: str, do: Any, what: str) -> argparse.ArgumentParser:
+    def verb(name: str, do: object, what: str) -> argparse.ArgumentParser:
         parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
         parser.set_defaults(do=do)
         return parser

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ class Expectation:
     def needs_before(self) -> bool:
         return not self.text.startswith("has ") and "before" in self.text
 
-    def holds(self, value: Any, before: Any = None) -> bool:
+    def holds(self, value: object, before: Any = None) -> bool:
         """Return whether a value meets the expectation."""
         if self.text.startswith("has "):
             return self.text[4:].strip() in str(value)
@@ -243,7 +243,7 @@ def read(path: Path, folder: Path) -> Page:
     if not isinstance(head, dict):
         raise PageError("the head is a mapping", path)
 
-    def line(*where: Any) -> int:
+    def line(*where: object) -> int:
         return lines.get(where, lines.get(where[:1], 0)) + 2
 
     for name in head:
@@ -267,7 +267,7 @@ def read(path: Path, folder: Path) -> Page:
     return page
 
 
-def _claim(item: Any, path: Path, line: int) -> Claim:
+def _claim(item: object, path: Path, line: int) -> Claim:
     if not isinstance(item, dict):
         raise PageError("evidence: a claim is a mapping", path, line)
     item = {"on" if name is True else name: value for name, value in item.items()}  # YAML reads a plain `on` as true
@@ -300,7 +300,7 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
     )
 
 
-def _lines(node: Any, where: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], int]:
+def _lines(node: Any, where: tuple[object, ...] = ()) -> dict[tuple[Any, ...], int]:
     """Return the line of each field and of each claim, counted from 0."""
     by_place: dict[tuple[Any, ...], int] = {}
     for key, value in getattr(node, "value", ()) if node is not None and node.id == "mapping" else ():
@@ -385,7 +385,7 @@ def index(folder: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def new(title: str, kind: str, evidence: list[dict[str, Any]], source: str = "TODO") -> str:
+def new(title: str, kind: str, evidence: Sequence[Mapping[str, object]], source: str = "TODO") -> str:
     """Return the text of a page to fill in."""
     import yaml  # an optional package
 

@@ -30,7 +30,9 @@ _GAP = re.compile(r"^([ ]*)(# TODO: [^\n]+\n(?:\1# [^\n]+\n)*)(.*?)^[ ]*# END\n"
 class Wrong(Exception):
     """A case that failed: what was tried, what came of it, and what to think about."""
 
-    def __init__(self, case: str, said: str = "", *, expected: Any = None, got: Any = None, hint: str = "") -> None:
+    def __init__(
+        self, case: str, said: str = "", *, expected: object = None, got: object = None, hint: str = ""
+    ) -> None:
         lines = [case]
         if expected is not None or got is not None:
             lines += [f"  expected  {_short(expected)}", f"  got       {_short(got)}"]
@@ -113,7 +115,7 @@ def _place(error: BaseException, file: Path) -> str:
 # --- what checks call ------------------------------------------------------------------------------------------------
 
 
-def same(case: str, got: Any, expected: Any, *, tolerance: float = 0.0, hint: str = "") -> None:
+def same(case: str, got: object, expected: object, *, tolerance: float = 0.0, hint: str = "") -> None:
     """Raise `Wrong` with the first element that differs, unless two arrays or values agree."""
     got = np.asarray(got)
     expected = np.asarray(expected)
@@ -165,7 +167,7 @@ def bytes_per_access(function: Any, *arguments: Any) -> dict[str, set[int]]:
     return widths
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = (
         np.array2string(np.asarray(value), threshold=16, precision=6) if isinstance(value, np.ndarray) else repr(value)
     )

@@ -147,10 +147,10 @@ def read(path: str) -> Profile:
 
 def profile(
     case: Case,
-    problem: Mapping[str, Any] | int | None = None,
+    problem: Mapping[str, object] | int | None = None,
     prof_type: str = "static",
     *,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     seed: int = 0,
     runner: Runner | None = None,
     timeout: float = TIMEOUT,
@@ -345,12 +345,17 @@ def _folder(case: Case) -> Path:
     return journal_of(case).folder / "profiles"
 
 
-def _short_key(job: Mapping[str, Any]) -> str:
+def _short_key(job: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _recorded(
-    case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, result: Profile, status: str
+    case: Case,
+    problem: Mapping[str, object],
+    config: Mapping[str, object] | None,
+    asked: str,
+    result: Profile,
+    status: str,
 ) -> Profile:
     """Write a profile to the journal and return it."""
     env = environment()
@@ -438,7 +443,7 @@ def _static_tables(static_: StaticProfile, work: Sequence[Any] | None) -> list[R
     return parts
 
 
-def _conflicts_table(places: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _conflicts_table(places: Sequence[Mapping[str, object]]) -> RenderableType:
     table = new_table("bank conflicts", "lost", "wavefronts", "accesses", "worst", "operation", left=(0, 5))
     for each in places:
         counts = (each[name] for name in ("conflicts", "wavefronts", "accesses"))
@@ -461,5 +466,5 @@ def _place(counted: Mapping[str, Any]) -> str:
     return f"{shorter(span['file'])}:{span['line']}" if span else "?"
 
 
-def _operation(counted: Mapping[str, Any]) -> str:
+def _operation(counted: Mapping[str, object]) -> str:
     return f"{counted['operation']} {counted['width']} B"

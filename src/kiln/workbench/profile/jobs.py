@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import bank_conflicts
@@ -29,7 +29,7 @@ COUNTED_ELEMENTS = 1 << 16
 """The most elements of inputs when accesses are counted: all CTAs make the same ones."""
 
 
-def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
+def static(where: str, problem: Mapping[str, object], config: Config, seed: int) -> dict[str, Any]:
     """Return the static profiles of what a Case would launch."""
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
@@ -39,7 +39,7 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
     return {"dtype": dtype_of(inputs), "kernels": kernels, "calls": calls_of(launches)}
 
 
-def accesses(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
+def accesses(where: str, problem: Mapping[str, object], config: Config, seed: int) -> dict[str, Any]:
     """Return the accesses of warps by line, counted on the CPU target on a problem that is shrunk if it is large."""
     case, _ = opened(where)
     smaller = verify_jobs.shrunk(where, problem, COUNTED_ELEMENTS).problem
@@ -50,7 +50,7 @@ def accesses(where: str, problem: Mapping[str, Any], config: Config, seed: int) 
     return {"problem": smaller, **{name: json.loads(report.json()) for name, report in reports.items()}}
 
 
-def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
+def annotated(where: str, problem: Mapping[str, object], config: Config, seed: int) -> dict[str, Any]:
     """Return the time of a call, with NVTX ranges around its phases."""
     case, _ = opened(where)
     with nvtx_range("inputs"):
@@ -62,7 +62,7 @@ def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int)
     return {**measured.to_json(), "nvtx": nvtx_is_here()}
 
 
-def trace(where: str, problem: Mapping[str, Any], config: Config, seed: int, path: str) -> dict[str, Any]:
+def trace(where: str, problem: Mapping[str, object], config: Config, seed: int, path: str) -> dict[str, Any]:
     """Run a call with its ranges recorded, write them as a file for Perfetto, and return a summary."""
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
@@ -80,7 +80,7 @@ def trace(where: str, problem: Mapping[str, Any], config: Config, seed: int, pat
     }
 
 
-def _ranged(case: Case, inputs: list[Any], problem: Mapping[str, Any], config: Config) -> Any:
+def _ranged(case: Case, inputs: Sequence[object], problem: Mapping[str, object], config: Config) -> Any:
     def call() -> Any:
         with nvtx_range(case.name):
             return case.kernel(*inputs, config=config, problem=problem)

@@ -75,7 +75,7 @@ def summary(ranges: list[Span]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda each: (-each["total"], each["name"]))
 
 
-def profile_of(result: Mapping[str, Any], name: str) -> Profile:
+def profile_of(result: Mapping[str, object], name: str) -> Profile:
     """Return the result of a tracing job as a profile."""
     if not result["ranges"]:
         raise ContractError(

@@ -77,7 +77,7 @@ def find(tool: str) -> str:
     return program
 
 
-def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int = 1) -> str:
+def run_under(command: Sequence[str], job: Mapping[str, object], timeout: float, calls: int = 1) -> str:
     """Run one Case under a profiler and return the output; raise CannotProfile with the reason if it fails."""
     said, status = ended(command, job, timeout, calls)
     if "ERR_NVGPUCTRPERM" in said:
@@ -90,7 +90,7 @@ def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, ca
     return said
 
 
-def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int) -> tuple[str, int]:
+def ended(command: Sequence[str], job: Mapping[str, object], timeout: float, calls: int) -> tuple[str, int]:
     """Run one Case under another program; return output and exit status. Raises CannotProfile if it does not end."""
     arguments = json.dumps({**job, "path": sys.path, "calls": calls})
     program = [sys.executable, "-m", "kiln.workbench.profile.jobs", arguments]
@@ -114,7 +114,7 @@ def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls:
     return said, process.returncode
 
 
-def record(job: Mapping[str, Any], report: Path, timeout: float) -> Profile:
+def record(job: Mapping[str, object], report: Path, timeout: float) -> Profile:
     """Run a Case under ncu and read the report."""
     tool = find("ncu")
     report.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ _COPIES = {
 }
 
 
-def record(job: Mapping[str, Any], export: Path, timeout: float) -> Profile:
+def record(job: Mapping[str, object], export: Path, timeout: float) -> Profile:
     """Run some calls of a Case under nsys and read the export."""
     tool = find("nsys")
     export.parent.mkdir(parents=True, exist_ok=True)

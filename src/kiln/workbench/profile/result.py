@@ -266,7 +266,7 @@ def new_table(*columns: str, left: Sequence[int] = ()) -> Table:
     return table
 
 
-def add_row(table: Table, *cells: Any) -> None:
+def add_row(table: Table, *cells: object) -> None:
     """Add a row of plain text: brackets in a line of a program are no style."""
     from rich.text import Text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.records import FAILED
@@ -18,7 +18,9 @@ Trace = dict[str, Any]
 Figure = dict[str, Any]
 
 
-def _scatter(mode: str, points: Sequence[tuple[Any, Any]], name: str = "", hover: str = "", **options: Any) -> Trace:
+def _scatter(
+    mode: str, points: Sequence[tuple[object, object]], name: str = "", hover: str = "", **options: object
+) -> Trace:
     """Return a scatter trace of (x, y) pairs; without a hover template, the pointer shows nothing."""
     shown = {"hovertemplate": hover} if hover else {"hoverinfo": "skip"}
     xs = [x for x, _ in points]
@@ -26,7 +28,7 @@ def _scatter(mode: str, points: Sequence[tuple[Any, Any]], name: str = "", hover
     return {"type": "scatter", "mode": mode, "x": xs, "y": ys, **({"name": name} if name else {}), **shown, **options}
 
 
-def _marker(size: int, colour: str, symbol: str = "circle", **line: Any) -> dict[str, Any]:
+def _marker(size: int, colour: str, symbol: str = "circle", **line: object) -> dict[str, Any]:
     return {"size": size, "color": colour, "symbol": symbol, **({"line": line} if line else {})}
 
 
@@ -35,7 +37,7 @@ def _error_bars(above: list[float], below: list[float], colour: str, thickness: 
     return {"type": "data", "symmetric": False, **bars}
 
 
-def _axis(title: str, log: bool = False, **options: Any) -> dict[str, Any]:
+def _axis(title: str, log: bool = False, **options: object) -> dict[str, Any]:
     return {"title": {"text": title}, **({"type": "log"} if log else {}), **options}
 
 
@@ -148,7 +150,7 @@ def history(tuning: dict[str, Any]) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def _is_timed(row: dict[str, Any]) -> bool:
+def _is_timed(row: Mapping[str, object]) -> bool:
     return bool(row["us"]) and row["status"] == "ok"
 
 

@@ -88,7 +88,7 @@ def _newest(records: list[Record], kind: str, is_present: Callable[[Record], boo
     return list(newest.values())
 
 
-def words(value: Any) -> str:
+def words(value: object) -> str:
     """Return a problem or config for people: `m=128 n=64`."""
     if not isinstance(value, dict):
         return "" if value is None else str(value)

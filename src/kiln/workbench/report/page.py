@@ -8,6 +8,7 @@ import re
 import statistics
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.records import FAILED
@@ -36,7 +37,7 @@ def page(model: dict[str, Any], where: str, script: str) -> str:
     )
 
 
-def _e(text: Any) -> str:
+def _e(text: object) -> str:
     return html.escape(str(text))
 
 
@@ -187,7 +188,7 @@ def _results(case: dict[str, Any]) -> str:
 _CPU_TIMES = "times of the CPU target say nothing about a GPU"
 
 
-def _where(result: dict[str, Any]) -> str:
+def _where(result: Mapping[str, object]) -> str:
     name = _e(result["gpu"]) if result["gpu"] else f'<span class="status mild" title="{_CPU_TIMES}">CPU target</span>'
     return name + (" <small>earlier source</small>" if result["stale"] else "")
 

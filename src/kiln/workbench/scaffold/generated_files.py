@@ -6,7 +6,6 @@ import ast
 import keyword
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..core.contracts import ContractError
 
@@ -49,7 +48,7 @@ def one_line(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
 
 
-def literal(value: Any, what: str, path: Path) -> str:
+def literal(value: object, what: str, path: Path) -> str:
     """Return a value of a file as code."""
     text = repr(value)
     try:

@@ -391,7 +391,7 @@ def _reference(source: Source, also: dict[str, Source], args: argparse.Namespace
     return f"reference.{function or functions[0]}"
 
 
-def _type(value: Any) -> str:
+def _type(value: object) -> str:
     return type(value).__name__ if isinstance(value, (bool, int, float, str, tuple)) else "object"
 
 

@@ -8,6 +8,7 @@ look for a driver.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ def serve_runtime(module: ModuleType) -> None:
 
 
 def _serve(
-    module: ModuleType, missing: dict[str, Any], functions: Callable[[Any], dict[str, Any]], pattern: str
+    module: ModuleType, missing: Mapping[str, object], functions: Callable[[Any], dict[str, Any]], pattern: str
 ) -> None:
     for name, value in missing.items():
         if not hasattr(module, name):
@@ -94,7 +95,7 @@ def _size(number: Any) -> int:
     return int(number)
 
 
-def _copied(target: Any, source: Any, size: Any) -> bool:
+def _copied(target: object, source: object, size: object) -> bool:
     """Copy, or record a graph's copy; return whether both sides are memory."""
     size = _size(size)
     try:
@@ -107,7 +108,7 @@ def _copied(target: Any, source: Any, size: Any) -> bool:
     return True
 
 
-def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any, width: Any, height: Any) -> bool:
+def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any, width: object, height: object) -> bool:
     """Copy rows of `width` bytes, `pitch` bytes apart; return whether both sides are memory and rows do not overlap."""
     width = _size(width)
     height = _size(height)
@@ -126,7 +127,7 @@ def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any,
     return True
 
 
-def _side(copy: Any, side: str) -> tuple[int, int]:
+def _side(copy: object, side: str) -> tuple[int, int]:
     """Return address and pitch of one side (`src`, `dst`) of the driver's CUDA_MEMCPY2D."""
     kind = int(getattr(copy, f"{side}MemoryType"))
     pitch = int(getattr(copy, f"{side}Pitch"))
@@ -136,7 +137,7 @@ def _side(copy: Any, side: str) -> tuple[int, int]:
     return begin + int(getattr(copy, f"{side}Y")) * pitch + int(getattr(copy, f"{side}XInBytes")), pitch
 
 
-def _filled(address: Any, value: Any, width: int, count: Any) -> bool:
+def _filled(address: object, value: Any, width: int, count: Any) -> bool:
     """Set elements, or record a graph's fill; return whether they are memory, and aligned."""
     count = _size(count)
     try:
@@ -161,7 +162,7 @@ class _Calls:
         self._bad_handle = getattr(codes, handle)
         self.no_memory = getattr(codes, memory)
 
-    def done(self, *values: Any) -> Callable[..., Any]:
+    def done(self, *values: object) -> Callable[..., Any]:
         """Return a function that does nothing and returns values."""
         return lambda *_, **__: (*self.good, *values)
 
@@ -188,7 +189,7 @@ class _Calls:
         """Return a function that creates a stream or an event."""
         return lambda *_, **__: (*self.good, kind(streams.new_handle()))
 
-    def record(self, event: Any, *_: Any) -> Any:
+    def record(self, event: Any, *_: object) -> Any:
         _events[int(event)] = streams.seconds()
         return self.good
 
@@ -212,7 +213,7 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
     functions = dict.fromkeys((f"cu{name}" for name in nothing), calls.done())
     functions |= _driver_devices(cuda, calls) | _driver_memory(cuda, calls)
 
-    def capturing(stream: Any) -> Any:
+    def capturing(stream: object) -> Any:
         status = cuda.CUstreamCaptureStatus
         active = graphs.is_current_stream_capturing()
         return *calls.good, status.CU_STREAM_CAPTURE_STATUS_ACTIVE if active else status.CU_STREAM_CAPTURE_STATUS_NONE
@@ -258,10 +259,10 @@ def _driver_memory(cuda: Any, calls: _Calls) -> dict[str, Any]:
             return (calls.no_memory if int(size) > 0 else calls.bad[0]), None
         return *calls.good, address if kind == "host" else cuda.CUdeviceptr(address)
 
-    def copy(target: Any, source: Any, size: int, *_: Any) -> Any:
+    def copy(target: object, source: object, size: int, *_: object) -> Any:
         return calls.status(_copied(target, source, size))
 
-    def copy_rows(copy: Any, *_: Any) -> Any:
+    def copy_rows(copy: Any, *_: object) -> Any:
         rows = (*_side(copy, "dst"), *_side(copy, "src"), copy.WidthInBytes, copy.Height)
         return calls.status(_copied_rows(*rows))
 
@@ -305,21 +306,30 @@ def _runtime_memory(calls: _Calls) -> dict[str, Any]:
     bad_direction = (calls.codes.cudaErrorInvalidMemcpyDirection,)
 
     def allocate(kind: str) -> Callable[..., Any]:
-        def allocated(size: int, *_: Any) -> Any:
+        def allocated(size: int, *_: object) -> Any:
             address = memory.allocate(_size(size), kind) if _size(size) else 0
             return (calls.no_memory, None) if address is None else (*calls.good, address)
 
         return allocated
 
-    def copy(target: Any, source: Any, size: int, kind: Any = 4, *_: Any) -> Any:
+    def copy(target: Any, source: Any, size: int, kind: Any = 4, *_: object) -> Any:
         return calls.status(_copied(target, source, size)) if int(kind) in range(5) else bad_direction
 
-    def copy_rows(target: Any, pitch: Any, source: Any, other: Any, width: Any, height: Any, kind: Any, *_: Any) -> Any:
+    def copy_rows(
+        target: object,
+        pitch: object,
+        source: object,
+        other: object,
+        width: object,
+        height: object,
+        kind: Any,
+        *_: object,
+    ) -> Any:
         if int(kind) not in range(5):
             return bad_direction
         return calls.status(_copied_rows(target, pitch, source, other, width, height))
 
-    def copy_between(target: Any, device: Any, source: Any, other: Any, size: int, *_: Any) -> Any:
+    def copy_between(target: object, device: Any, source: object, other: Any, size: int, *_: object) -> Any:
         if int(device) or int(other):
             return calls.on_device(int(device) or int(other))
         return calls.status(_copied(target, source, size))

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,13 +61,13 @@ def _serve_autograd() -> None:
     _probe_modes()
 
     @functools.wraps(run)
-    def run_in_force(*args: Any, **kwargs: Any) -> Any:
+    def run_in_force(*args: object, **kwargs: object) -> Any:
         with _in_force():
             return run(*args, **kwargs)
 
     module._engine_run_backward = module.graph._engine_run_backward = run_in_force
 
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls: Any, *args: object, **kwargs: object) -> Any:
         result = forward.__get__(None, cls)(*args, **kwargs)
         if any(map(is_marked, tensors_in((args, kwargs)))):
             for tensor in tensors_in(result):
@@ -80,7 +81,7 @@ def _serve_autograd() -> None:
     module.Function.apply = classmethod(functools.wraps(plain)(apply))
 
     @functools.wraps(backward)
-    def apply_backward(self: Any, *args: Any) -> Any:
+    def apply_backward(self: Any, *args: object) -> Any:
         if getattr(self, MARK, False):
             for gradient in tensors_in(args):
                 mark(gradient, True)
@@ -125,8 +126,8 @@ def _serve_operators() -> None:
     torch.library.Library.impl = impl
 
 
-def _chosen(name: str, kernels: dict[bool, Callable[..., Any]]) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
+def _chosen(name: str, kernels: Mapping[bool, Callable[..., object]]) -> Callable[..., Any]:
+    def kernel(*args: object, **kwargs: object) -> Any:
         tensors = list(tensors_in((args, kwargs)))
         on_cuda = any(map(is_marked, tensors)) if tensors else True in kernels
         on_cuda_kernel = kernels.get(on_cuda)
@@ -145,7 +146,7 @@ def _chosen(name: str, kernels: dict[bool, Callable[..., Any]]) -> Callable[...,
 def _serve_compile() -> None:
     """Make `torch.compile` return the function itself: there is no GPU to generate code for."""
 
-    def compile(model: Any = None, **_: Any) -> Any:
+    def compile(model: Any = None, **_: object) -> Any:
         if model is None:
             return compile
         if isinstance(model, torch.nn.Module):

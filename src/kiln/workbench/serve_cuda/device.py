@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from kiln.hardware import current as hardware
 from kiln.hardware.devices import Device as Model
@@ -51,7 +50,7 @@ class Device:
             f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count})"
         )
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and other.name == self.name
 
     def __hash__(self) -> int:

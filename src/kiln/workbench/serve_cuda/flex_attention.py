@@ -30,18 +30,18 @@ def serve(module: Any) -> None:
     with leaning_on("torch flex attention"):
         validate = module._validate_device
 
-        def validate_device(query: Any, key: Any, value: Any) -> None:
+        def validate_device(query: object, key: object, value: object) -> None:
             if not is_marked(query):  # on the CPU torch refuses gradients; the unfused form that runs here has them
                 validate(query, key, value)
 
         module._validate_device = validate_device
 
 
-def _as_one_call(function: Callable[..., Any]) -> Callable[..., Any]:
+def _as_one_call(function: Callable[..., object]) -> Callable[..., Any]:
     """Return a function that the mode sees as one call of torch."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if not tensors.in_force():
             return function(*args, **kwargs)
         return handle_torch_function(function, (), *args, **kwargs)
@@ -49,12 +49,12 @@ def _as_one_call(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _attending(attention: Callable[..., Any]) -> Callable[..., Any]:
+def _attending(attention: Callable[..., object]) -> Callable[..., Any]:
     """Return `flex_attention` for both devices."""
     signature = inspect.signature(attention)
 
     @functools.wraps(attention)
-    def flex_attention(*args: Any, **kwargs: Any) -> Any:
+    def flex_attention(*args: object, **kwargs: object) -> Any:
         score_mod = signature.bind(*args, **kwargs).arguments.get("score_mod")
         captured = inspect.getclosurevars(score_mod) if inspect.isfunction(score_mod) else None
         for name, value in {**captured.globals, **captured.nonlocals}.items() if captured else ():
@@ -68,12 +68,12 @@ def _attending(attention: Callable[..., Any]) -> Callable[..., Any]:
     return flex_attention
 
 
-def _making_mask(create: Callable[..., Any]) -> Callable[..., Any]:
+def _making_mask(create: Callable[..., object]) -> Callable[..., Any]:
     """Return `create_block_mask` for both devices; the tensors of a block mask are on the one that is asked for."""
     signature = inspect.signature(create)
 
     @functools.wraps(create)
-    def create_block_mask(*args: Any, **kwargs: Any) -> Any:
+    def create_block_mask(*args: object, **kwargs: object) -> Any:
         arguments = signature.bind(*args, **kwargs).arguments
         if arguments.get("device") is None:
             arguments["device"] = "cuda"

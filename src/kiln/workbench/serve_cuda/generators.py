@@ -100,7 +100,7 @@ def serve(torch: Any) -> None:
     base: Any = type(plain)
 
     class Meta(base):
-        def __instancecheck__(self, instance: Any) -> bool:
+        def __instancecheck__(self, instance: object) -> bool:
             return isinstance(instance, plain)
 
         def __call__(self, device: Any = "cpu") -> Any:

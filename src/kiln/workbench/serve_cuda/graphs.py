@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kiln.base_dsl.compiled_function import CompiledFunction
@@ -29,7 +30,7 @@ class CUDAGraph:
         self._work: list[Callable[[], None]] = []
         self._before: dict[int, tuple[Any, Any]] = {}
 
-    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
         """Record what this thread does from now on."""
         global _capturing, _thread
         if _capturing is not None:
@@ -99,7 +100,7 @@ def run(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     return graph._record_torch(func, args, kwargs)
 
 
-def perform(work: Callable[..., None], *arguments: Any) -> None:
+def perform(work: Callable[..., None], *arguments: object) -> None:
     """Do work on memory; only record it while a graph is being captured."""
     graph = _capturing
     if graph is None or threading.get_ident() != _thread:
@@ -116,7 +117,7 @@ def _record_compiled_calls(on: bool) -> None:
         return
     _let_python_call()
 
-    def record(self: CompiledFunction[Any], leaves: list[Any]) -> Any:
+    def record(self: CompiledFunction[Any], leaves: Sequence[object]) -> Any:
         graph = _capturing
         if graph is None or threading.get_ident() != _thread:
             return plain(self, leaves)
@@ -171,7 +172,12 @@ class graph:
     """`with torch.cuda.graph(g):` captures the block, on a stream of its own."""
 
     def __init__(
-        self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global", **_: Any
+        self,
+        cuda_graph: CUDAGraph,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        **_: object,
     ) -> None:
         self.cuda_graph = cuda_graph
         self.pool = pool

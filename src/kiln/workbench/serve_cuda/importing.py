@@ -32,7 +32,9 @@ def _jax_tvm_ffi(module: ModuleType) -> None:
     register = module.register_ffi_target
 
     @functools.wraps(register)
-    def register_ffi_target(name: str, function: Any, arg_spec: Any = None, platform: str = "cpu", **more: Any) -> Any:
+    def register_ffi_target(
+        name: str, function: object, arg_spec: object = None, platform: str = "cpu", **more: object
+    ) -> Any:
         return register(name, function, arg_spec, "cpu" if platform == "gpu" else platform, **more)
 
     vars(module)["register_ffi_target"] = register_ffi_target

@@ -10,7 +10,7 @@ import torch
 MARK = "_kiln_on_cuda"
 
 
-def is_marked(x: Any) -> bool:
+def is_marked(x: object) -> bool:
     """Return whether a tensor counts as one on the GPU. Its storage is marked as well, since torch may wrap it anew."""
     mark_ = getattr(x, MARK, None)
     if mark_ is None and isinstance(x, torch.Tensor):
@@ -40,7 +40,7 @@ def mark(x: torch.Tensor, on_cuda: bool) -> None:
             x.fake_device = torch.device("cuda", 0) if on_cuda else torch.device("cpu")
 
 
-def tensors_in(x: Any) -> Iterable[torch.Tensor]:
+def tensors_in(x: object) -> Iterable[torch.Tensor]:
     """Yield the tensors in arguments or results."""
     if isinstance(x, torch.Tensor):
         yield x

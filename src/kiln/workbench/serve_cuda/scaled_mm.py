@@ -3,8 +3,6 @@ GPUs only."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 NAME = "_scaled_mm"
@@ -21,10 +19,10 @@ def block_scaled(
     scale_a: torch.Tensor,
     scale_b: torch.Tensor,
     bias: torch.Tensor | None = None,
-    scale_result: Any = None,
+    scale_result: object = None,
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
-    **_: Any,
+    **_: object,
 ) -> torch.Tensor | None:
     """Return A B with both scaled by blocks of 32 (ue8m0) or 16 (e4m3) elements along K; None for other scales."""
     size = {torch.float8_e8m0fnu: 32, torch.float8_e4m3fn: 16}.get(scale_a.dtype)
@@ -51,8 +49,8 @@ def grouped(
     offs: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
-    *_: Any,
-    **__: Any,
+    *_: object,
+    **__: object,
 ) -> torch.Tensor | None:
     """Return a grouped GEMM with block scale factors; None for other scales.
 

@@ -16,7 +16,7 @@ class Stream:
 
     priority = 0
 
-    def __init__(self, device: Any = None, priority: int = 0, *, stream_ptr: int | None = None, **_: Any) -> None:
+    def __init__(self, device: object = None, priority: int = 0, *, stream_ptr: int | None = None, **_: object) -> None:
         self.cuda_stream: int = next(_handles) if stream_ptr is None else stream_ptr
         self.priority: int = priority
 
@@ -82,7 +82,7 @@ class Stream:
 class ExternalStream(Stream):
     """A stream of which only the handle is known."""
 
-    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+    def __init__(self, stream_ptr: int, device: object = None, **_: object) -> None:
         super().__init__(stream_ptr=stream_ptr)
 
 
@@ -97,12 +97,12 @@ class _Current(threading.local):
 _current = _Current()
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: object = None) -> Stream:
     """Return the stream of this thread."""
     return _current.stack[-1]
 
 
-def default_stream(device: Any = None) -> Stream:
+def default_stream(device: object = None) -> Stream:
     """Return the stream with handle 0."""
     return DEFAULT
 
@@ -137,7 +137,7 @@ class Event:
     """A point in time of this process."""
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: object
     ) -> None:
         self.enable_timing = enable_timing
         self.cuda_event: int = next(_handles)
@@ -151,7 +151,7 @@ class Event:
     def event_id(self) -> int:
         return self.cuda_event
 
-    def record(self, stream: Any = None) -> None:
+    def record(self, stream: object = None) -> None:
         self._seconds = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:

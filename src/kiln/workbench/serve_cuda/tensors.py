@@ -43,7 +43,7 @@ with leaning_on("torch constructors"):
     _device_constructors = _device._device_constructors
 
 
-def _named_device(x: Any) -> torch.device | None:
+def _named_device(x: object) -> torch.device | None:
     """Return the device that an argument names, or None."""
     if isinstance(x, torch.device):
         return x
@@ -57,7 +57,7 @@ def _named_device(x: Any) -> torch.device | None:
 class HostCuda(TorchFunctionMode):
     """The torch function mode. One serves all threads."""
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         special = _SPECIAL.get(func)
         if special is not None:
@@ -181,7 +181,7 @@ def _keep(storage: Any) -> None:
 # --- moving between the devices --------------------------------------------------------------------------------------
 
 
-def _move(tensor: torch.Tensor, target: torch.device, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _move(tensor: torch.Tensor, target: torch.device, *args: object, **kwargs: object) -> torch.Tensor:
     """Implement `tensor.to(target, *args, **kwargs)`: a copy if the tensor is elsewhere, itself if nothing changes."""
     if target.type not in ("cuda", "cpu"):
         return tensor.to(target, *args, **kwargs)
@@ -212,11 +212,11 @@ def _to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return _move(tensor, target, *rest, **kwargs)
 
 
-def _cuda(tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> torch.Tensor:
+def _cuda(tensor: torch.Tensor, device: object = None, non_blocking: bool = False, **kwargs: object) -> torch.Tensor:
     return _move(tensor, _named_device(device) or _CUDA, **kwargs)
 
 
-def _cpu(tensor: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+def _cpu(tensor: torch.Tensor, **kwargs: object) -> torch.Tensor:
     return _move(tensor, _CPU if is_marked(tensor) else tensor.device, **kwargs)
 
 
@@ -228,15 +228,15 @@ def _set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
 # --- what a tensor says about itself ---------------------------------------------------------------------------------
 
 
-def _device_of(tensor: torch.Tensor, *_: Any) -> torch.device:
+def _device_of(tensor: torch.Tensor, *_: object) -> torch.device:
     return _CUDA if is_marked(tensor) else tensor.device
 
 
-def _is_cuda(tensor: torch.Tensor, *_: Any) -> bool:
+def _is_cuda(tensor: torch.Tensor, *_: object) -> bool:
     return is_marked(tensor) or tensor.is_cuda
 
 
-def _is_cpu(tensor: torch.Tensor, *_: Any) -> bool:
+def _is_cpu(tensor: torch.Tensor, *_: object) -> bool:
     return tensor.is_cpu and not is_marked(tensor)
 
 
@@ -244,12 +244,12 @@ def _get_device(tensor: torch.Tensor) -> int:
     return 0 if is_marked(tensor) else tensor.get_device()
 
 
-def _numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _numpy(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
     _refuse_numpy(tensor)
     return tensor.numpy(*args, **kwargs)
 
 
-def _array(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def _array(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
     _refuse_numpy(tensor)
     return tensor.__array__(*args, **kwargs)
 
@@ -260,7 +260,7 @@ def _refuse_numpy(tensor: torch.Tensor) -> None:
         raise TypeError(f"can't convert cuda:0 device type tensor to numpy. {hint}")
 
 
-def _repr(tensor: torch.Tensor, **kwargs: Any) -> str:
+def _repr(tensor: torch.Tensor, **kwargs: object) -> str:
     text = torch.Tensor.__repr__(tensor, **kwargs)
     if not is_marked(tensor) or ", device=" in text:
         return text
@@ -269,11 +269,11 @@ def _repr(tensor: torch.Tensor, **kwargs: Any) -> str:
     return f"{text[:at]}, device='cuda:0'{text[at:]}"
 
 
-def _pin_memory(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+def _pin_memory(tensor: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
     return tensor
 
 
-def _type(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+def _type(tensor: torch.Tensor, dtype: object = None, non_blocking: bool = False, **kwargs: object) -> Any:
     """Implement `tensor.type()`, the old name of its type, and `tensor.type(T)`, a conversion."""
     if dtype is None:
         name = tensor.type()
@@ -294,7 +294,7 @@ def _dlpack_device(tensor: torch.Tensor) -> Any:
     return (type(device[0])(2), 0) if is_marked(tensor) else device
 
 
-def _cuda_array_interface(tensor: torch.Tensor, *_: Any) -> dict[str, Any]:
+def _cuda_array_interface(tensor: torch.Tensor, *_: object) -> dict[str, Any]:
     if not is_marked(tensor):
         return torch.Tensor.__cuda_array_interface__.__get__(tensor)  # pyright: ignore[reportAttributeAccessIssue]
     plain = tensor.detach().numpy().__array_interface__
@@ -306,7 +306,7 @@ def _register_hook(tensor: torch.Tensor, hook: Callable[[Any], Any]) -> Any:
     on_cuda = is_marked(tensor)
 
     @functools.wraps(hook)
-    def with_mark(gradient: Any) -> Any:
+    def with_mark(gradient: object) -> Any:
         for part in tensors_in(gradient):
             mark(part, on_cuda)
         return hook(gradient)
@@ -354,7 +354,7 @@ def serve_default_device() -> None:
     set_plainly = torch.set_default_device
     get_plainly = torch.get_default_device
 
-    def set_default_device(device: Any) -> None:
+    def set_default_device(device: object) -> None:
         named = _named_device(device)
         _default.on_cuda = named is not None and named.type == "cuda"
         set_plainly(None if _default.on_cuda else device)
@@ -371,7 +371,7 @@ def serve_parameters() -> None:
     """Mark parameters of marked tensors: torch makes them without a call that modes see."""
     plain = torch.nn.Parameter.__new__
 
-    def new(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+    def new(cls: type, data: object = None, requires_grad: bool = True) -> Any:
         tensor = plain(cls, data, requires_grad)
         if is_marked(data):
             mark(tensor, True)
@@ -385,7 +385,7 @@ def serve_other_ways() -> None:
     load = torch.load
     from_dlpack = torch.from_dlpack
 
-    def load_marked(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def load_marked(f: object, map_location: object = None, *args: object, **kwargs: object) -> Any:
         target = _named_device(map_location) if isinstance(map_location, (str, torch.device)) else None
         if target is None or target.type not in ("cuda", "cpu"):
             return load(f, map_location, *args, **kwargs)
@@ -394,7 +394,7 @@ def serve_other_ways() -> None:
             mark(tensor, target.type == "cuda")
         return loaded
 
-    def from_dlpack_marked(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
+    def from_dlpack_marked(ext_tensor: Any, **kwargs: object) -> torch.Tensor:
         if not is_marked(ext_tensor):
             return from_dlpack(ext_tensor, **kwargs)
         tensor = ext_tensor.detach()
@@ -418,7 +418,7 @@ def _old_type(name: str, dtype: torch.dtype) -> type:
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, torch.Tensor) and is_marked(instance) and instance.dtype is dtype
 
-        def __call__(cls, *args: Any) -> torch.Tensor:
+        def __call__(cls, *args: object) -> torch.Tensor:
             if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
                 return torch.tensor(args[0], dtype=dtype, device=_CUDA)
             sizes = args[0] if len(args) == 1 and isinstance(args[0], torch.Size) else args or (0,)

@@ -56,7 +56,7 @@ def _serve_profiler(profile: Any) -> None:
 class _DeviceContext:
     """`with torch.cuda.device(0):`; there is one device, so nothing changes."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: object) -> None:
         _number(device)
 
     def __enter__(self) -> None:
@@ -66,7 +66,7 @@ class _DeviceContext:
         pass
 
 
-def _number(device: Any = None) -> int:
+def _number(device: object = None) -> int:
     """Return the number of a device as torch's functions take it."""
     import torch
 
@@ -86,12 +86,12 @@ def _about_device(*names: str) -> Callable[..., Any]:
     return lambda device=None: read(_properties(device))
 
 
-def _properties(device: Any = None) -> served.Device:
+def _properties(device: object = None) -> served.Device:
     _number(device)
     return served.current()
 
 
-def _set_device(device: Any) -> None:
+def _set_device(device: object) -> None:
     _number(device)
 
 
@@ -99,7 +99,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing: there is nothing to wait for."""
 
 
-def _zero(*_: Any, **__: Any) -> int:
+def _zero(*_: object, **__: object) -> int:
     """Return 0: nothing is counted, and nothing fails."""
     return 0
 
@@ -108,11 +108,11 @@ def _manual_seed(seed: int) -> None:
     generators.default_generator().manual_seed(int(seed))
 
 
-def _get_rng_state(device: Any = "cuda") -> Any:
+def _get_rng_state(device: object = "cuda") -> Any:
     return generators.default_generator().get_state()
 
 
-def _set_rng_state(state: Any, device: Any = "cuda") -> None:
+def _set_rng_state(state: object, device: object = "cuda") -> None:
     generators.default_generator().set_state(state)
 
 

@@ -234,7 +234,7 @@ def _tell(args: argparse.Namespace, tuning: Tuning, timed: bool) -> int:
 def _check(
     args: argparse.Namespace,
     case: Case,
-    problems: Sequence[Mapping[str, Any]],
+    problems: Sequence[Mapping[str, object]],
     settings: Settings,
     runners: tuple[Runner, Runner],
     report: Any,

@@ -80,7 +80,7 @@ def estimate(launches: Sequence[Mapping[str, Any]], device: Device, floor: float
     return Estimate(us, spills, least_us=floor and floor * (busy or 1.0))
 
 
-def _why_not(launch: Mapping[str, Any], threads: int, limiter: str, device: Device) -> str:
+def _why_not(launch: Mapping[str, object], threads: int, limiter: str, device: Device) -> str:
     takes = f"{threads} threads, {launch['registers']} registers each, {launch['smem']} bytes of shared memory"
     return f"a block of {launch['kernel']} ({takes}) does not fit on {device.name}: {limiter}"
 

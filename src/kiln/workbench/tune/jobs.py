@@ -34,7 +34,7 @@ def _case(where: str) -> Case:
     return opened(where)[0]
 
 
-def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
+def describe(where: str, problem: Mapping[str, object]) -> dict[str, Any]:
     """Return the configs of a problem with reasons against them and estimated times, and its FLOPs and bytes."""
     case = _case(where)
     device = current.device()
@@ -46,7 +46,7 @@ def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compile_config(
-    where: str, problem: Mapping[str, Any], config: Mapping[str, Any], arch: str | None, seed: int
+    where: str, problem: Mapping[str, object], config: Mapping[str, object], arch: str | None, seed: int
 ) -> dict[str, Any]:
     """Return the launches of a dry run of a config, or why it cannot be compiled.
 
@@ -72,11 +72,11 @@ def compile_config(
 
 def screen(
     where: str,
-    problem: Mapping[str, Any],
-    config: Mapping[str, Any],
+    problem: Mapping[str, object],
+    config: Mapping[str, object],
     seed: int,
     best_us: float | None = None,
-    reference: Mapping[str, Any] | None = None,
+    reference: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Check a config on integers and normal numbers, and time it briefly.
 
@@ -130,7 +130,9 @@ def _facts(measured: measurement.Measurement) -> dict[str, Any]:
     }
 
 
-def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+def compare(
+    where: str, problem: Mapping[str, object], configs: Sequence[Mapping[str, object]], seed: int
+) -> dict[str, Any]:
     """Compare configs with each other, round by round."""
     case = _case(where)
     inputs = case.inputs(problem, seed)

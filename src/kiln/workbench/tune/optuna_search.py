@@ -73,7 +73,7 @@ class Search:
         rest = (place for place in range(len(self.configs)) if place not in seen)
         return [*chosen, *(place for place, _ in zip(rest, range(size - len(chosen)), strict=False))]
 
-    def _point(self, config: Mapping[str, Any]) -> tuple[int, ...]:
+    def _point(self, config: Mapping[str, object]) -> tuple[int, ...]:
         return tuple(values.index(canonical(config.get(name))) for name, values in self._fields.items())
 
     def _distribution(self, values: Sequence[str]) -> Any:

@@ -147,7 +147,7 @@ def write(case: Case, gpu: str, decisions: Mapping[str, Decision], records: Mapp
 
 
 def _entry(
-    case: Case, gpu: str, problem: Mapping[str, Any], decision: Decision, records: Iterable[Record]
+    case: Case, gpu: str, problem: Mapping[str, object], decision: Decision, records: Iterable[Record]
 ) -> dict[str, Any]:
     chosen = next(r for r in selection.newest(records) if r.config == decision.config and r.status == "ok")
     return {

@@ -123,7 +123,7 @@ class Tuner:
 
     # -- all problems
 
-    def tune(self, problems: Sequence[Mapping[str, Any]]) -> Tuning:
+    def tune(self, problems: Sequence[Mapping[str, object]]) -> Tuning:
         """Tune for each problem, or for all of them together."""
         own = {canonical(problem): self.states(problem) for problem in problems}
         last = {name: [states[place] for place in sorted(states)] for name, states in own.items()}
@@ -139,7 +139,7 @@ class Tuner:
             result.write(self.case, self.model, self.result.decisions, last)
         return self.result
 
-    def states(self, problem: Mapping[str, Any]) -> dict[int, Record]:
+    def states(self, problem: Mapping[str, object]) -> dict[int, Record]:
         """List, compile, rank and screen the configs of a problem; return the last Record of each, by index."""
         configs = self._described(problem)
         states: dict[int, Record] = {}
@@ -163,7 +163,7 @@ class Tuner:
         self._screen(problem, measured, states)
         return states
 
-    def _described(self, problem: Mapping[str, Any]) -> list[_Config]:
+    def _described(self, problem: Mapping[str, object]) -> list[_Config]:
         """Return the configs of a problem as a worker describes them: only workers run the contract."""
         arguments = {"where": self.case.where, "problem": dict(problem)}
         job = Job(f"{JOBS}:describe", arguments, self.on_gpu, self.settings.timeout, env=self._job_env())
@@ -188,7 +188,7 @@ class Tuner:
         best = sorted(valid, key=lambda config: (config.estimate_us or 0.0, config.place))[:most]
         return sorted(best, key=lambda config: config.place)
 
-    def _by_search(self, problem: Mapping[str, Any], valid: list[_Config], states: dict[int, Record]) -> None:
+    def _by_search(self, problem: Mapping[str, object], valid: list[_Config], states: dict[int, Record]) -> None:
         search: Search = Search([config.choice.config for config in valid], self.settings.seed)
         measured: list[tuple[int, float | None]] = []
         for batch in range(-(-min(self.settings.top, len(valid)) // BATCH)):
@@ -205,7 +205,9 @@ class Tuner:
 
     # -- stages
 
-    def _rank(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> list[_Config]:
+    def _rank(
+        self, problem: Mapping[str, object], configs: Sequence[_Config], states: dict[int, Record]
+    ) -> list[_Config]:
         """Compile configs without a GPU; return those that may run, in the order to measure them."""
 
         def job(config: _Config) -> Job:
@@ -230,7 +232,7 @@ class Tuner:
         model = self.device.model
         return model.least_us(work[0], work[1], dtype) if work and model else None
 
-    def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
+    def _screen(self, problem: Mapping[str, object], configs: Sequence[_Config], states: dict[int, Record]) -> None:
         """Check and time configs one by one."""
         reference: dict[str, Any] = {}
 
@@ -250,7 +252,7 @@ class Tuner:
 
         self._run(_Stage("screen", self.timing, problem, self._of_target(SCREEN), job, screened), configs, states)
 
-    def _compared(self, problem: Mapping[str, Any], finalists: Sequence[selection.Candidate]) -> list[Record]:
+    def _compared(self, problem: Mapping[str, object], finalists: Sequence[selection.Candidate]) -> list[Record]:
         """Return the Record of comparing some configs, from the journal or made now; none for fewer than two."""
         if len(finalists) < 2:
             return []
@@ -281,7 +283,7 @@ class Tuner:
                 self.result.notes.append(f"the comparison of the best failed: {record.status}: {reason}")
         return list(states.values())
 
-    def _job_arguments(self, problem: Mapping[str, Any]) -> dict[str, Any]:
+    def _job_arguments(self, problem: Mapping[str, object]) -> dict[str, Any]:
         return {"where": self.case.where, "problem": dict(problem), "seed": self.settings.seed}
 
     def _job_env(self) -> dict[str, str]:
@@ -352,7 +354,7 @@ class Tuner:
 
     # -- records
 
-    def _refused(self, problem: Mapping[str, Any], config: _Config) -> Record:
+    def _refused(self, problem: Mapping[str, object], config: _Config) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, "list/1")
         reason = "; ".join(config.choice.reasons)
         answer = self._answer(key)
@@ -360,7 +362,7 @@ class Tuner:
             return answer
         return self._keep(self._record(problem, config, key, "invalid", "list/1", message=reason, kind="validate"))
 
-    def _pruned(self, problem: Mapping[str, Any], config: _Config, estimated: float | None) -> Record:
+    def _pruned(self, problem: Mapping[str, object], config: _Config, estimated: float | None) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, self._of_target(SCREEN))
         answer = self._answer(key)  # a run with a larger --top may have measured it
         if answer is not None:
@@ -403,7 +405,7 @@ class Tuner:
         return record
 
     def _timed(
-        self, problem: Mapping[str, Any], config: _Config, key: str, outcome: Outcome, estimated: float | None
+        self, problem: Mapping[str, object], config: _Config, key: str, outcome: Outcome, estimated: float | None
     ) -> Record:
         said = outcome.result if outcome.status == "ok" else {}
         message = said.get("message") or said.get("error") or ""
@@ -424,7 +426,7 @@ class Tuner:
 
     def _record(
         self,
-        problem: Mapping[str, Any],
+        problem: Mapping[str, object],
         config: _Config,
         key: str,
         status: str,
@@ -505,7 +507,7 @@ def _frames(stderr: str) -> list[tuple[str, int, str]]:
     return [(path, int(line), function) for path, line, function in frames]
 
 
-def skip(case: Case, problems: Sequence[Mapping[str, Any]], why: str) -> None:
+def skip(case: Case, problems: Sequence[Mapping[str, object]], why: str) -> None:
     """Record that a Case cannot be tuned here."""
     env = environment()
     for problem in problems:

@@ -77,7 +77,7 @@ class Watch:
         return complaints_
 
 
-def of_outputs(case: Case, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, str]:
+def of_outputs(case: Case, inputs: Sequence[object], outputs: Sequence[object]) -> dict[str, str]:
     """Return the checks that the kernel's outputs failed, each with what was seen."""
     complaints_: dict[str, str] = {}
     kinds = {np.ndarray, *(type(x) for x in inputs)}

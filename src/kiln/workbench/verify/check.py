@@ -136,7 +136,7 @@ def _element(each: Mapping[str, Any]) -> str:
     return f"[{index}]: got {_short(each['got'])}, expected {_short(each['expected'])}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -65,8 +65,8 @@ class Options:
 
 
 def verify(
-    case: Any,
-    problems: Any = "all",
+    case: object,
+    problems: object = "all",
     seeds: int | Sequence[int] = 3,
     kinds: Iterable[str] | None = None,
     config: Any = None,
@@ -353,7 +353,7 @@ def _shared() -> Local:
     return _runner
 
 
-def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[ProblemCheck]:
+def checks(case: object, kinds: Iterable[str] = tuple(KINDS)) -> list[ProblemCheck]:
     """Return the checks of all problems of a Case: `@pytest.mark.parametrize("check", case.checks(), ids=str)`."""
     case = load(case)
     gpu_only = () if command_line.on_gpu() else ("streams",)
@@ -417,7 +417,7 @@ def make_runner(args: argparse.Namespace) -> Runner:
     return Local(timeout=args.timeout)
 
 
-def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
+def _compute_sanitizer(job: Mapping[str, object], timeout: float, out: Any) -> int:
     """Run the kernel once more under NVIDIA's compute-sanitizer, in a call of its own since that slows everything."""
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if tool is None or not command_line.on_gpu():

@@ -38,7 +38,7 @@ def _torch() -> Any:
     return packages.loaded("torch")
 
 
-def is_torch(x: Any) -> bool:
+def is_torch(x: object) -> bool:
     """Return whether a value is a tensor of torch."""
     return _torch() is not None and isinstance(x, _torch().Tensor)
 
@@ -70,7 +70,7 @@ def dtype_name(x: Any) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 
-def roundoff(x: Any) -> float:
+def roundoff(x: object) -> float:
     """Return half the distance from 1 to the next number of an array's type; 0 for integers."""
     return float(_finfo(x).eps) / 2 if is_floating(x) else 0.0
 
@@ -88,7 +88,7 @@ def numbers(x: Any) -> np.ndarray:
     return x.astype(np.float64) if _is_float(x.dtype) else x
 
 
-def plain(x: Any) -> Any:
+def plain(x: object) -> Any:
     """Return an array of another library as one of numpy; torch's and numpy's stay as they are."""
     return x if is_torch(x) or isinstance(x, np.ndarray) else np.asarray(x)
 
@@ -147,11 +147,11 @@ def computing_in_fp64() -> Iterator[None]:
     casts = {torch.Tensor.float: torch.Tensor.double, torch.Tensor.half: torch.Tensor.double}
     casts[torch.Tensor.bfloat16] = torch.Tensor.double
 
-    def wide(value: Any) -> Any:
+    def wide(value: object) -> Any:
         return torch.float64 if isinstance(value, torch.dtype) and value in narrow else value
 
     class Fp64(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, func: object, types: object, args: Any = (), kwargs: Any = None) -> Any:
             return casts.get(func, func)(
                 *map(wide, args), **{name: wide(each) for name, each in (kwargs or {}).items()}
             )
@@ -358,7 +358,7 @@ def _poisoning(torch: Any, poisoned: Any) -> Any:
     names = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 
     class Poison(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             plain = type(result) is torch.Tensor and getattr(func, "__name__", "") in names
             return (

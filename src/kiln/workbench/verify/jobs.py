@@ -38,12 +38,12 @@ _probed: set[str] = set()
 # Problems
 
 
-def describe(where: str, problem: dict[str, Any], max_elements: int | None = None) -> dict[str, Any]:
+def describe(where: str, problem: Mapping[str, object], max_elements: int | None = None) -> dict[str, Any]:
     """Return, as a job, a problem as it is checked, as JSON."""
     return asdict(shrunk(where, problem, max_elements))
 
 
-def shrunk(where: str, problem: Mapping[str, Any], max_elements: int | None = None) -> CheckedProblem:
+def shrunk(where: str, problem: Mapping[str, object], max_elements: int | None = None) -> CheckedProblem:
     """Return a problem with at most `max_elements` elements of input, if there is a smaller one of its kind."""
     case, _ = opened(where)
     smaller_problem = cases.Problem(problem)
@@ -86,15 +86,15 @@ def _halved(size: int) -> int:
     return (size - rest) // 2 // unit * unit + rest
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _arrays(case: Case, problem: Mapping[str, Any]) -> list[Any]:
+def _arrays(case: Case, problem: Mapping[str, object]) -> list[Any]:
     return [x for x in case.inputs(problem) if contracts.is_array(x)]
 
 
-def _possible(case: Case, problem: Mapping[str, Any]) -> list[Any] | None:
+def _possible(case: Case, problem: Mapping[str, object]) -> list[Any] | None:
     with contextlib.suppress(ContractError):
         return _arrays(case, problem)
     return None
@@ -206,7 +206,7 @@ class _Trial:
         if torch is not None and any(input_arrays.is_torch(x) and x.is_cuda for x in self.inputs):
             torch.cuda.synchronize()
 
-    def _outputs(self, result: Any, inputs: Sequence[Any], name: str) -> list[Any]:
+    def _outputs(self, result: object, inputs: Sequence[object], name: str) -> list[Any]:
         if result is None and self.case.mutates:
             changed = [x for number, x in enumerate(inputs) if cheating.mutated(self.case, number)]
             return [x for x in changed if contracts.is_array(x)]
@@ -219,15 +219,15 @@ class _Trial:
             raise ContractError(message, self.case.file, contracts.line_of(self.case.file, name))
         return outputs
 
-    def _run_kernel(self, *inputs: Any) -> list[Any]:
+    def _run_kernel(self, *inputs: object) -> list[Any]:
         return self._outputs(
             self.case.kernel(*inputs, config=self.check.config, problem=self.problem), inputs, "kernel_fn"
         )
 
-    def _run_reference(self, *inputs: Any) -> list[Any]:
+    def _run_reference(self, *inputs: object) -> list[Any]:
         return self._outputs(self.case.reference(*inputs, problem=self.problem), inputs, "reference_fn")
 
-    def complaints(self, outputs: Sequence[Any]) -> Result | None:
+    def complaints(self, outputs: Sequence[object]) -> Result | None:
         """Return the first check against self-deception that a call failed."""
         by_rule = self.watch.complaints(self.case) | cheating.of_outputs(self.case, self.inputs, outputs)
         for number, zone in enumerate(self.zones):
@@ -251,7 +251,7 @@ class _Trial:
         """Return that a check against self-deception failed, and what was seen."""
         return _cheat(self.check, name, seen)
 
-    def compare(self, outputs: Sequence[Any]) -> Result:
+    def compare(self, outputs: Sequence[object]) -> Result:
         """Judge outputs by the reference and the oracle, which run now."""
         wide = [input_arrays.in_fp64(x) if contracts.is_array(x) else x for x in self.copies]
         references = self._run_reference(*self.copies)
@@ -280,7 +280,7 @@ class _Trial:
                 return self._wrong_output(result, number, mine, theirs, judged)
         return result
 
-    def _wrong_output(self, result: Result, number: int, mine: Any, theirs: Any, judged: judge.Judgement) -> Result:
+    def _wrong_output(self, result: Result, number: int, mine: Any, theirs: object, judged: judge.Judgement) -> Result:
         """Describe an output of which some elements are wrong."""
         seen = judge.findings(mine, theirs, judged, _tile(self.check.config))
         shape = "x".join(map(str, mine.shape)) or "scalar"
@@ -410,7 +410,7 @@ class _NotTried(Exception):
     pass
 
 
-def _written(mine: Any, theirs: Any) -> bool:
+def _written(mine: object, theirs: object) -> bool:
     """Return whether an output has anything but the NaN that was in memory before."""
     got = input_arrays.numbers(mine)
     is_poison = input_arrays.is_floating(mine) and got.size > 0 and bool(np.isnan(got).all())

@@ -39,7 +39,7 @@ class Judgement:
         return not bool(self.wrong.any())
 
 
-def judge(got: Any, reference: Any, oracle: Any, tolerance: Any = None, exact: bool = False) -> Judgement:
+def judge(got: object, reference: object, oracle: object, tolerance: object = None, exact: bool = False) -> Judgement:
     """Judge an output by the reference's and the oracle's of the same shape; the oracle's should be fp64.
 
     `exact` demands equality with the oracle, rounded once, if the oracle's and the reference's results are integers.
@@ -63,7 +63,7 @@ def judge(got: Any, reference: Any, oracle: Any, tolerance: Any = None, exact: b
         return _by_model(xp, mine, theirs, truth, factor, input_arrays.roundoff(reference), _is_fp64(oracle))
 
 
-def _is_fp64(oracle: Any) -> bool:
+def _is_fp64(oracle: object) -> bool:
     return input_arrays.dtype_name(oracle) in ("float64", "complex128") or not input_arrays.is_floating(oracle)
 
 
@@ -105,7 +105,7 @@ def _largest(xp: Any, values: Any) -> float:
 # Describing wrong results
 
 
-def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] | None = None) -> dict[str, Any]:
+def findings(got: Any, reference: object, judged: Judgement, tile: tuple[int, ...] | None = None) -> dict[str, Any]:
     """Describe the wrong elements: where they lie, the first and the worst of them, and what they look like."""
     mine, theirs, wrong = (input_arrays.numbers(each) for each in (got, reference, judged.wrong))
     places = np.argwhere(wrong)

@@ -24,7 +24,9 @@ __all__ += descriptors.__all__
 __all__ += mma.__all__
 
 
-def commit(mbar_ptr: Any, mask: Any = None, cta_group: Any = CtaGroup.ONE, *, loc: Any = None, ip: Any = None) -> None:
+def commit(
+    mbar_ptr: object, mask: object = None, cta_group: object = CtaGroup.ONE, *, loc: Any = None, ip: Any = None
+) -> None:
     """Arrive at an mbarrier when the MMAs and copies that this thread issued before are complete. Needs sm_100a or
     later.
 

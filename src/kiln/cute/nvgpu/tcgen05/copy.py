@@ -123,7 +123,7 @@ class _TmemOp(CopyOp):
     packed: bool
     repeat: Repetition
 
-    def _check_repeat(self, repeat: Any, least: int = 1) -> Repetition:
+    def _check_repeat(self, repeat: object, least: int = 1) -> Repetition:
         most = _REGISTERS // self.shape.registers
         repetition = Repetition(repeat) if isinstance(repeat, int) and repeat in _POWERS else repeat
         if not isinstance(repetition, Repetition) or not least <= repetition.value <= most:
@@ -154,7 +154,7 @@ class _TmemOp(CopyOp):
             return make_layout((16, row // 16, lanes), stride=(1, 32, _LANE_BITS))
         return make_layout((row, lanes), stride=(1, _LANE_BITS))
 
-    def make_trait(self, copy_internal_type: Any) -> TmemCopyTrait:
+    def make_trait(self, copy_internal_type: object) -> TmemCopyTrait:
         reduces = isinstance(self, (LdRed32x32bOp, LdRed16x32bx2Op))
         return (TmemReduceTrait if reduces else TmemCopyTrait)(self, copy_internal_type)
 
@@ -174,7 +174,7 @@ def _layout(threads: tuple[tuple[int, int], ...], values: tuple[tuple[int, int],
 class _LdBase(_TmemOp):
     """A load of tensor memory into registers."""
 
-    def __init__(self, repeat: Any = Repetition.x1, pack: Any = Pack.NONE) -> None:
+    def __init__(self, repeat: object = Repetition.x1, pack: Any = Pack.NONE) -> None:
         self.repeat = self._check_repeat(repeat)
         if not isinstance(pack, Pack):
             raise type_error(f"pack of {type(self).__name__} is {pack!r}", "Pack.NONE or Pack.PACK_16b_IN_32b")
@@ -189,7 +189,7 @@ class _LdBase(_TmemOp):
 class _StBase(_TmemOp):
     """A store of registers to tensor memory."""
 
-    def __init__(self, repeat: Any, unpack: Any = Unpack.NONE) -> None:
+    def __init__(self, repeat: object, unpack: Any = Unpack.NONE) -> None:
         self.repeat = self._check_repeat(repeat)
         if not isinstance(unpack, Unpack):
             raise type_error(
@@ -267,7 +267,11 @@ class LdRed32x32bOp(Ld32x32bOp):
     """Load 32 lanes, N columns, and reduce the columns of each lane (sm_103a, sm_110a)."""
 
     def __init__(
-        self, repeat: Any = Repetition.x2, pack: Any = Pack.NONE, redOp: Any = TmemLoadRedOp.MAX, nan: bool = False
+        self,
+        repeat: object = Repetition.x2,
+        pack: object = Pack.NONE,
+        redOp: Any = TmemLoadRedOp.MAX,
+        nan: bool = False,
     ) -> None:
         super().__init__(repeat, pack)
         self._check_repeat(repeat, 2)
@@ -283,8 +287,8 @@ class LdRed16x32bx2Op(Ld16x32bx2Op):
 
     def __init__(
         self,
-        repeat: Any = Repetition.x2,
-        pack: Any = Pack.NONE,
+        repeat: object = Repetition.x2,
+        pack: object = Pack.NONE,
         redOp: Any = TmemLoadRedOp.MAX,
         nan: bool = False,
         half_split_off: int = 0,
@@ -302,7 +306,7 @@ class LdRed16x32bx2Op(Ld16x32bx2Op):
 class TmemCopyTrait(CopyTrait):
     """A copy between tensor memory, all of which every thread names, and the registers of a warp."""
 
-    def __init__(self, op: _TmemOp, value_type: Any) -> None:
+    def __init__(self, op: _TmemOp, value_type: object) -> None:
         bits = element_bits(value_type)
         registers = op.registers_layout()
         memory = make_layout((32, op.shape.registers * op.repeat.value * 32 * 32), stride=(0, 1))
@@ -318,7 +322,7 @@ class TmemCopyTrait(CopyTrait):
         """The side of tensor memory."""
         return self.memory_side
 
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+    def copy(self, src: object, dst: object, pred: object) -> None:
         """Emit one instruction for each call; all threads of the warp execute it."""
         if isinstance(self.op, _StBase):
             under(pred, lambda: self._store(src, dst), "a copy of tensor memory")
@@ -333,7 +337,7 @@ class TmemCopyTrait(CopyTrait):
             return {"shape": "16x32bx2", "repeat": count, "split": getattr(self.op, "half_split_off", 0) or count}
         return {"shape": f"{lanes}x{bits}b", "repeat": count}
 
-    def _calls(self, memory_tensor: Any, registers: Any) -> tuple[list[ir.Value], Registers]:
+    def _calls(self, memory_tensor: object, registers: object) -> tuple[list[ir.Value], Registers]:
         """Return the addresses of the calls in tensor memory, and the registers of a thread."""
         name = type(self.op).__name__
         memory_tensor = _in_tmem(memory_tensor, f"a copy with {name}")
@@ -368,7 +372,7 @@ class TmemCopyTrait(CopyTrait):
             registers._iterator, registers.offset_layout, values
         )
 
-    def _load(self, src: Any, dst: Any) -> None:
+    def _load(self, src: object, dst: object) -> None:
         kernel_only(f"a copy with {type(self.op).__name__}")
         addresses, registers = self._calls(src, dst)
         for number, address in enumerate(addresses):
@@ -379,7 +383,7 @@ class TmemCopyTrait(CopyTrait):
         type_ = registers.pointer.dtype.vector_type(registers.values)
         return words if words.type == type_ else tracing.emit_value("vector.bitcast", type_, (words,))
 
-    def _store(self, src: Any, dst: Any) -> None:
+    def _store(self, src: object, dst: object) -> None:
         kernel_only(f"a copy with {type(self.op).__name__}")
         addresses, registers = self._calls(dst, src)
         type_ = Int32.vector_type(self.op.shape.registers * self.op.repeat.value)
@@ -394,7 +398,7 @@ class TmemCopyTrait(CopyTrait):
 class TmemReduceTrait(TmemCopyTrait):
     """A load that also reduces the columns of each lane: to registers, and to one more for each instruction."""
 
-    def _load(self, src: Any, dst: Any) -> None:
+    def _load(self, src: object, dst: object) -> None:
         op: Any = self.op
         name = type(op).__name__
         kernel_only(f"a copy with {name}")
@@ -428,7 +432,7 @@ _REDUCED = {Float32: "f32", Uint32: "u32", Int32: "s32"}
 """The types of reductions in PTX."""
 
 
-def _in_tmem(x: Any, what: str) -> TracedTensor:
+def _in_tmem(x: object, what: str) -> TracedTensor:
     if not isinstance(x, TracedTensor) or x.memspace is not AddressSpace.tmem or not isinstance(x._iterator, Pointer):
         raise type_error(f"{what} takes a tensor in tensor memory, got {x}")
     return x
@@ -445,14 +449,14 @@ class Cp4x32x128bOp(CopyOp):
             raise type_error(f"cta_group of Cp4x32x128bOp is {cta_group!r}", "CtaGroup.ONE or CtaGroup.TWO")
         self.cta_group = cta_group
 
-    def make_trait(self, copy_internal_type: Any) -> SmemToTmemTrait:
+    def make_trait(self, copy_internal_type: object) -> SmemToTmemTrait:
         return SmemToTmemTrait(self, copy_internal_type)
 
 
 class SmemToTmemTrait(CopyTrait):
     """A copy of 512 bytes of shared memory to four places in tensor memory, issued by one thread of a CTA group."""
 
-    def __init__(self, op: Cp4x32x128bOp, value_type: Any) -> None:
+    def __init__(self, op: Cp4x32x128bOp, value_type: object) -> None:
         bits = element_bits(value_type)
         ctas = op.cta_group.value
         source = recast_layout(bits, 1, make_layout((ctas, (32, 128, 4)), stride=(0, (1, 32, 0))))
@@ -465,7 +469,7 @@ class SmemToTmemTrait(CopyTrait):
         """The side of tensor memory."""
         return self.layout_dst_tv
 
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+    def copy(self, src: Any, dst: object, pred: object) -> None:
         """Issue one instruction for each call, from one thread of the warp."""
         kernel_only("a copy with Cp4x32x128bOp")
         target = _in_tmem(dst, "a copy with Cp4x32x128bOp")
@@ -499,7 +503,7 @@ class SmemToTmemTrait(CopyTrait):
         under(pred, issue, "a copy with Cp4x32x128bOp")
 
 
-def get_s2t_smem_desc_tensor(atom: Any, smem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+def get_s2t_smem_desc_tensor(atom: object, smem_tensor: object, *, loc: Any = None, ip: Any = None) -> TracedTensor:
     """Return the source of a copy from shared to tensor memory as a tensor of descriptors.
 
     Args:
@@ -525,7 +529,7 @@ def get_s2t_smem_desc_tensor(atom: Any, smem_tensor: Any, *, loc: Any = None, ip
     return TracedTensor(from_value(value, pointer.dtype, OperandMajorMode.K, "none"), pieces)
 
 
-def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_s2t_copy(atom: object, tmem_tensor: object, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return a tiled copy of scale factors from shared memory to tensor memory (`tcgen05.cp`).
 
     Needs sm_100a, sm_103a or sm_110a.
@@ -545,7 +549,7 @@ def make_s2t_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = Non
     return make_cotiled_copy(atom, make_layout([threads, values]), tmem_tensor.layout)
 
 
-def make_tmem_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
+def make_tmem_copy(atom: Any, tmem_tensor: object, *, loc: object = None, ip: object = None) -> TiledCopy:
     """Return a copy of 128 threads between registers and tensor memory: warp w has lanes 32 w to 32 w + 31.
 
     Needs sm_100a, sm_103a or sm_110a.
@@ -578,23 +582,23 @@ def make_tmem_copy(atom: Any, tmem_tensor: Any, *, loc: Any = None, ip: Any = No
     return make_cotiled_copy(atom, make_layout([threads, values]), data)
 
 
-def _tmem_op(atom: Any, what: str) -> _TmemOp:
+def _tmem_op(atom: object, what: str) -> _TmemOp:
     if not isinstance(atom, CopyAtom) or not isinstance(atom.op, _TmemOp):
         raise type_error(f"{what} takes an atom of a copy of tensor memory, got {atom!r}", "such as Ld32x32bOp")
     return atom.op
 
 
-def is_tmem_load(atom: Any) -> bool:
+def is_tmem_load(atom: object) -> bool:
     """Return whether `atom`, a copy atom, loads tensor memory into registers."""
     return isinstance(atom, CopyAtom) and isinstance(atom.op, _LdBase)
 
 
-def is_tmem_store(atom: Any) -> bool:
+def is_tmem_store(atom: object) -> bool:
     """Return whether `atom`, a copy atom, stores registers to tensor memory."""
     return isinstance(atom, CopyAtom) and isinstance(atom.op, _StBase)
 
 
-def get_tmem_copy_properties(atom: Any) -> tuple[int, int, int, Pack | Unpack]:
+def get_tmem_copy_properties(atom: object) -> tuple[int, int, int, Pack | Unpack]:
     """Return the lanes, the bits of a lane, the repetitions and the packing of `atom`, a copy of tensor memory."""
     op = _tmem_op(atom, "get_tmem_copy_properties")
     bits = 32 if isinstance(op, (Ld16x32bx2Op, St16x32bx2Op)) else op.shape.bits

@@ -45,14 +45,14 @@ READER = Reader("tcgen05.mma", {**SWIZZLES, (2, 5, 2): SmemSwizzle("128b_32b", 8
 _CHUNK_SWIZZLE = SWIZZLES[3, 4, 3]
 
 
-def from_value(value: ir.Value, dtype: Any, major: OperandMajorMode, swizzle: str) -> UmmaDescriptor:
+def from_value(value: ir.Value, dtype: object, major: OperandMajorMode, swizzle: str) -> UmmaDescriptor:
     """Return a descriptor as the iterator of a tensor."""
     whole = Int64._make(value)
     return UmmaDescriptor(Int32._make(Int32(whole).ir_value(), True), whole & -1 << 32, dtype, major, swizzle)
 
 
 def make_umma_smem_desc(
-    src: Any, layout: Any, major: str, next_src: Any = None, *, loc: Any = None, ip: Any = None
+    src: object, layout: object, major: str, next_src: Any = None, *, loc: object = None, ip: object = None
 ) -> UmmaDescriptor:
     """Return the descriptor of an operand of one `tcgen05.mma` in shared memory.
 
@@ -92,7 +92,7 @@ def make_umma_smem_desc(
     return from_value(value, pointer.dtype, mode, swizzle.name)
 
 
-def smem_descriptor_to_int(desc: Any, *, loc: Any = None, ip: Any = None) -> Int64:
+def smem_descriptor_to_int(desc: object, *, loc: object = None, ip: object = None) -> Int64:
     """Return the 64 bits of a descriptor, for inline PTX.
 
     Args:

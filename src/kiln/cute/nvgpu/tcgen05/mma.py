@@ -99,7 +99,7 @@ _SCALES = (Field.SFA.value, Field.SFB.value)
 _LANES = Field.DISABLE_OUTPUT_LANE.value
 
 
-def _ptx_name(dtype: Any) -> str:
+def _ptx_name(dtype: object) -> str:
     return PTX_NAMES[dtype] if isinstance(dtype, type) and dtype in PTX_NAMES else type_text(dtype)
 
 
@@ -131,7 +131,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         scaled = isinstance(op, BlockScaledMmaOp)
         self._pointers = _SCALES if scaled else ()
 
-    def with_fields(self, **fields: Any) -> Tcgen05MmaTrait:
+    def with_fields(self, **fields: object) -> Tcgen05MmaTrait:
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         for name, value in fields.items():
@@ -147,7 +147,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
                 raise type_error(f"{type(self.op).__name__} has no field {name!r}", field_names)
         return copy
 
-    def _lane_masks(self, value: Any) -> tuple[Any, ...] | None:
+    def _lane_masks(self, value: object) -> tuple[Any, ...] | None:
         """Return the masks of rows of D that are not written, 32 rows each."""
         expected = 4 * self.op.cta_group.value
         if value is None:
@@ -160,7 +160,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
             )
         return tuple(Int32(mask - (1 << 32) if isinstance(mask, int) and mask >> 31 else mask) for mask in masks)
 
-    def _scales(self, name: str, value: Any) -> Pointer:
+    def _scales(self, name: str, value: object) -> Pointer:
         dtype = self.op.sf_dtype  # pyright: ignore[reportAttributeAccessIssue]
         if not isinstance(value, Pointer) or value.memspace is not AddressSpace.tmem or value.dtype is not dtype:
             raise type_error(
@@ -184,7 +184,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
             pointer = pointer_to(self.op.sf_dtype, 0, AddressSpace.tmem)  # pyright: ignore[reportAttributeAccessIssue]
         return pointer.with_alignment(1)
 
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Tcgen05MmaTrait:
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> Tcgen05MmaTrait:
         if not values:
             return self
         fields: dict[str, Any] = {
@@ -197,7 +197,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
             fields[_LANES] = tuple(Int32._make(value) for value in rest)
         return self.with_fields(**fields)
 
-    def make_fragment(self, operand: str, of: Any) -> Any:
+    def make_fragment(self, operand: str, of: object) -> Any:
         """Return an operand of `gemm`: C, and A of `OperandSource.TMEM`, as a tensor at address 0 of tensor memory, of
         which programs take the layout; others as descriptors of a tensor in shared memory."""
         shape = of.shape if isinstance(of, (TracedTensor, Layout, ComposedLayout)) else of
@@ -223,11 +223,11 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
             "make the operation for the type of the operands, or convert them with .to(T)",
         )
 
-    def call(self, d: Any, a: Any, b: Any, c: Any) -> None:
+    def call(self, d: object, a: object, b: object, c: object) -> None:
         """Issue one MMA: A and B are one descriptor each, or A is one in tensor memory."""
         self._multiply(d, a, b, c, [(0, 0)], (None,))
 
-    def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
+    def gemm(self, d: object, a: object, b: object, c: object, rows: int, columns: int, depth: int | None) -> None:
         """Issue all MMAs from one thread of the warp. The first along K adds to D by the field ACCUMULATE, the others
         always do."""
         self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
@@ -270,7 +270,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         else:
             nvgpu.tcgen05.tcgen05_mma(*operands, idesc, adds, *masks, kind=kind, cta_group=group)
 
-    def _with_scales(self, operand: str, x: Any) -> tuple[Any, Any]:
+    def _with_scales(self, operand: str, x: object) -> tuple[Any, Any]:
         """Return an operand, and the tensor of its scale factors if it is given as a list of both."""
         if not isinstance(x, (tuple, list)):
             return x, None
@@ -329,7 +329,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
             word = word | part
         return word.ir_value()
 
-    def _accumulator(self, x: Any) -> Pointer:
+    def _accumulator(self, x: object) -> Pointer:
         iterator = x._iterator if isinstance(x, TracedTensor) else None
         if not isinstance(iterator, Pointer) or iterator.memspace is not AddressSpace.tmem:
             raise type_error(
@@ -343,7 +343,7 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
             )
         return iterator
 
-    def _operand(self, operand: str, x: Any) -> Any:
+    def _operand(self, operand: str, x: object) -> Any:
         """Return what the MMAs of an operand are found from: a descriptor, or a pointer to tensor memory."""
         iterator = x._iterator if isinstance(x, TracedTensor) else None
         if operand == "A" and self.op.a_src is OperandSource.TMEM:
@@ -391,7 +391,7 @@ def _differ(first: Pointer, second: Pointer) -> bool:
     return first._offset != second._offset
 
 
-def _at_zero(dtype: Any, layout: Layout) -> TracedTensor:
+def _at_zero(dtype: object, layout: Layout) -> TracedTensor:
     return TracedTensor(pointer_to(dtype, 0, AddressSpace.tmem), layout)
 
 
@@ -411,7 +411,7 @@ class MmaOp(atoms.MmaOp):
         a_dtype: Any,
         b_dtype: Any,
         acc_dtype: Any,
-        shape_mnk: Any,
+        shape_mnk: object,
         cta_group: Any,
         a_src: Any,
         a_major_mode: Any,
@@ -461,7 +461,7 @@ class MmaOp(atoms.MmaOp):
         """Return the type of the scale factors in PTX and the elements that share one."""
         return None, None
 
-    def _shape(self, shape: Any) -> tuple[int, int, int]:
+    def _shape(self, shape: object) -> tuple[int, int, int]:
         if not isinstance(shape, (tuple, list)) or len(shape) not in (2, 3):
             raise type_error(f"the shape of {type(self).__name__} is {shape!r}", f"(M, N, {self._K})")
         m, n, k = (*shape, self._K)[:3]
@@ -508,13 +508,13 @@ class MmaF16BF16Op(MmaOp):
 
     def __init__(
         self,
-        ab_dtype: Any,
-        acc_dtype: Any,
-        instruction_shape: Any,
-        cta_group: Any,
-        a_src: Any,
-        a_major_mode: Any,
-        b_major_mode: Any,
+        ab_dtype: object,
+        acc_dtype: object,
+        instruction_shape: object,
+        cta_group: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
@@ -528,7 +528,7 @@ class MmaTF32Op(MmaOp):
     _K = 8
 
     def __init__(
-        self, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+        self, instruction_shape: object, cta_group: object, a_src: object, a_major_mode: object, b_major_mode: object
     ) -> None:
         super().__init__(TFloat32, TFloat32, Float32, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
@@ -542,14 +542,14 @@ class MmaF8F6F4Op(MmaOp):
 
     def __init__(
         self,
-        a_dtype: Any,
-        b_dtype: Any,
-        acc_dtype: Any,
-        instruction_shape: Any,
-        cta_group: Any,
-        a_src: Any,
-        a_major_mode: Any,
-        b_major_mode: Any,
+        a_dtype: object,
+        b_dtype: object,
+        acc_dtype: object,
+        instruction_shape: object,
+        cta_group: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         super().__init__(a_dtype, b_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
@@ -562,13 +562,13 @@ class MmaFP8Op(MmaF8F6F4Op):
 
     def __init__(
         self,
-        ab_dtype: Any,
-        acc_dtype: Any,
-        instruction_shape: Any,
-        cta_group: Any,
-        a_src: Any,
-        a_major_mode: Any,
-        b_major_mode: Any,
+        ab_dtype: object,
+        acc_dtype: object,
+        instruction_shape: object,
+        cta_group: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
@@ -582,7 +582,13 @@ class MmaI8Op(MmaOp):
     _TYPES = (Int8, Uint8)
 
     def __init__(
-        self, ab_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+        self,
+        ab_dtype: object,
+        instruction_shape: object,
+        cta_group: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         super().__init__(ab_dtype, ab_dtype, Int32, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
@@ -594,16 +600,16 @@ class BlockScaledMmaOp(MmaOp):
 
     def __init__(
         self,
-        a_dtype: Any,
-        b_dtype: Any,
-        acc_dtype: Any,
+        a_dtype: object,
+        b_dtype: object,
+        acc_dtype: object,
         sf_dtype: Any,
         sf_vec_size: int,
-        shape_mnk: Any,
-        cta_group: Any,
-        a_src: Any,
-        a_major_mode: Any,
-        b_major_mode: Any,
+        shape_mnk: object,
+        cta_group: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         if sf_dtype not in self._SCALE_TYPES:
             raise type_error(
@@ -646,13 +652,13 @@ class MmaMXF8F6F4Op(BlockScaledMmaOp):
 
     def __init__(
         self,
-        a_dtype: Any,
-        b_dtype: Any,
-        instruction_shape: Any,
-        cta_group: Any,
-        a_src: Any,
-        a_major_mode: Any,
-        b_major_mode: Any,
+        a_dtype: object,
+        b_dtype: object,
+        instruction_shape: object,
+        cta_group: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         super().__init__(
             a_dtype,
@@ -675,7 +681,13 @@ class MmaMXF8Op(MmaMXF8F6F4Op):
     _TYPES = (Float8E4M3FN, Float8E5M2)
 
     def __init__(
-        self, ab_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any, a_major_mode: Any, b_major_mode: Any
+        self,
+        ab_dtype: object,
+        instruction_shape: object,
+        cta_group: object,
+        a_src: object,
+        a_major_mode: object,
+        b_major_mode: object,
     ) -> None:
         super().__init__(ab_dtype, ab_dtype, instruction_shape, cta_group, a_src, a_major_mode, b_major_mode)
 
@@ -687,7 +699,7 @@ class _Fp4MmaOp(BlockScaledMmaOp):
     _K = 64
     _VECTOR: ClassVar[int] = 32
 
-    def __init__(self, sf_dtype: Any, instruction_shape: Any, cta_group: Any, a_src: Any) -> None:
+    def __init__(self, sf_dtype: object, instruction_shape: object, cta_group: object, a_src: object) -> None:
         super().__init__(
             Float4E2M1FN,
             Float4E2M1FN,
@@ -708,7 +720,7 @@ class MmaMXF4Op(_Fp4MmaOp):
     kind = "mxf4"
     descriptive_name = "tcgen05 MXF4 BlockScaled MMA Operation"
 
-    def __init__(self, instruction_shape: Any, cta_group: Any, a_src: Any) -> None:
+    def __init__(self, instruction_shape: object, cta_group: object, a_src: object) -> None:
         super().__init__(Float8E8M0FNU, instruction_shape, cta_group, a_src)
 
 

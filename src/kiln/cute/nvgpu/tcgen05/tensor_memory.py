@@ -25,7 +25,7 @@ _LANE = 1 << 16
 _WORD = 32
 
 
-def lane_stride(dtype: Any) -> int:
+def lane_stride(dtype: object) -> int:
     """Return the elements from one lane to the next."""
     return _LANE * _WORD // element_bits(dtype)
 
@@ -68,7 +68,7 @@ def operand_layout(op: Any, shape: Any) -> Layout:
     return _with_rest(first, shape, k)
 
 
-def _check_first(shape: Any, expected: tuple[int, int], operand: str, op: Any) -> None:
+def _check_first(shape: object, expected: tuple[int, int], operand: str, op: object) -> None:
     first = shape[0] if isinstance(shape, tuple) else shape
     if not isinstance(first, tuple) or tuple(product(x) for x in first) != expected:
         raise type_error(
@@ -77,7 +77,7 @@ def _check_first(shape: Any, expected: tuple[int, int], operand: str, op: Any) -
         )
 
 
-def _with_rest(first: Layout, shape: tuple[Any, ...], step: int, other_lanes: int = 0) -> Layout:
+def _with_rest(first: Layout, shape: tuple[object, ...], step: int, other_lanes: int = 0) -> Layout:
     """Return a layout with further modes, each call `step` elements after the one before; with `other_lanes` each
     second one is as far away."""
     rest = make_layout(tuple(shape[1:]))
@@ -93,7 +93,7 @@ def _with_rest(first: Layout, shape: tuple[Any, ...], step: int, other_lanes: in
     return make_layout([first, *stepped])
 
 
-def find_tmem_tensor_col_offset(tmem_tensor: Any, *, loc: Any = None, ip: Any = None) -> int:
+def find_tmem_tensor_col_offset(tmem_tensor: object, *, loc: object = None, ip: object = None) -> int:
     """Return how many columns `tmem_tensor`, a tensor in tensor memory, takes: the next one can begin there."""
     if not isinstance(tmem_tensor, TracedTensor) or tmem_tensor.memspace is not AddressSpace.tmem:
         raise type_error(f"find_tmem_tensor_col_offset takes a tensor in tensor memory, got {tmem_tensor}")

@@ -39,7 +39,7 @@ def _fragment_layout(matrices: int, transpose: bool) -> Layout:
 
 class _MatrixTrait(CopyTrait):
     def __init__(
-        self, value_type: Any, rows: Layout, fragments: Layout, load: bool, matrices: int, **modes: Any
+        self, value_type: object, rows: Layout, fragments: Layout, load: bool, matrices: int, **modes: Any
     ) -> None:
         self.matrices = matrices
         self.modes = {name: value for name, value in modes.items() if value}
@@ -53,7 +53,7 @@ class _MatrixTrait(CopyTrait):
     def layout_ref_tv(self) -> Layout:
         return self._fragments
 
-    def _each(self, rows: Any, lanes: Any, pred: Any, call: Any) -> None:
+    def _each(self, rows: object, lanes: object, pred: object, call: Any) -> None:
         """Do `call(address, registers, n)` for each call, where its predicate holds."""
         if self.modes.get("transpose") and element_bits(self.value_type) != 16:
             raise type_error(
@@ -102,7 +102,7 @@ class LoadMatrixTrait(_MatrixTrait):
         """Return the registers of a lane."""
         return nvgpu.mma.ldmatrix(place, self._words(), self.matrices, **self.modes)
 
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+    def copy(self, src: object, dst: object, pred: object) -> None:
         def call(place: ir.Value, registers: Registers, n: int) -> None:
             words = self.operation(place)
             if registers.pointer.dtype is not Int32:
@@ -127,7 +127,7 @@ class StoreMatrixTrait(_MatrixTrait):
         """Store the registers of a lane."""
         nvgpu.mma.stmatrix(place, words, self.matrices, **self.modes)
 
-    def copy(self, src: Any, dst: Any, pred: Any) -> None:
+    def copy(self, src: object, dst: object, pred: object) -> None:
         def call(place: ir.Value, registers: Registers, n: int) -> None:
             words = registers.load(n)
             if registers.pointer.dtype is not Int32:
@@ -177,7 +177,7 @@ class _MatrixOp(CopyOp):
             )
         return self._trait(copy_internal_type, bits)
 
-    def _trait(self, dtype: Any, bits: int) -> CopyTrait:
+    def _trait(self, dtype: object, bits: int) -> CopyTrait:
         rows = recast_layout(bits, 1, _row_layout(self.num_matrices))
         fragments = recast_layout(bits, 1, _fragment_layout(self.num_matrices, self.transpose))
         kind = LoadMatrixTrait if self._LOAD else StoreMatrixTrait
@@ -221,7 +221,7 @@ class LdMatrix16x16x8bOp(_MatrixOp):
                 "LdMatrix8x16x8bOp loads matrices of bytes as they are",
             )
 
-    def _trait(self, dtype: Any, bits: int) -> CopyTrait:
+    def _trait(self, dtype: object, bits: int) -> CopyTrait:
         # lane 16 j + r gives row r of matrix j; a lane gets rows 4 t ... 4 t + 3 of the columns g and g + 8
         matrices = self.num_matrices
         rows = make_layout(((16 * matrices, 2 // matrices), 16), stride=((16, 0), 1))
@@ -250,7 +250,7 @@ class StMatrix16x8x8bOp(_MatrixOp):
                 "transpose=True; StMatrix8x8x16bOp stores bytes as they are, in pairs",
             )
 
-    def _trait(self, dtype: Any, bits: int) -> CopyTrait:
+    def _trait(self, dtype: object, bits: int) -> CopyTrait:
         # lane 8 j + c gives column c of matrix j; a lane has rows g, then g + 8, of the columns 2 t and 2 t + 1
         matrices = self.num_matrices
         rows = recast_layout(8, 1, _row_layout(matrices))

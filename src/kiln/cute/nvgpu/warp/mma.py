@@ -86,7 +86,7 @@ def accumulator_layout(m: int) -> Layout:
 class WarpMmaTrait(RegisterMmaTrait):
     """`mma.sync` of the 32 lanes of a warp."""
 
-    def __init__(self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: Any, kind: str | None = None) -> None:
+    def __init__(self, shape_mnk: tuple[int, int, int], a: Any, b: Any, c: object, kind: str | None = None) -> None:
         m, n, k = shape_mnk
         self.names: tuple[str, str] = (PTX_NAMES[a], PTX_NAMES[b])
         """The element types of A and B in PTX."""
@@ -95,13 +95,13 @@ class WarpMmaTrait(RegisterMmaTrait):
         left, right = (Int8 if width > t.width else t for t, width in zip((a, b), bits, strict=True))
         super().__init__(shape_mnk, make_layout(32), layouts, (left, right, c))
 
-    def _takes(self, operand: str, dtype: Any) -> bool:
+    def _takes(self, operand: str, dtype: object) -> bool:
         declared = self.types[operand]
         if declared is Int8 and self.names["AB".index(operand)] not in ("s8", "u8"):  # bytes with narrow floats
             return element_bits(dtype) == 8
         return dtype is declared or (declared is TFloat32 and dtype is Float32)  # the hardware ignores the lowest bits
 
-    def make_fragment(self, operand: str, of: Any) -> Any:
+    def make_fragment(self, operand: str, of: object) -> Any:
         if isinstance(of, TracedTensor) and operand != "C" and self._takes(operand, of.element_type):
             return make_fragment_like(of)
         return super().make_fragment(operand, of)
@@ -118,7 +118,7 @@ class WarpMmaTrait(RegisterMmaTrait):
             )
         return super().pointer_to(operand, tensor)
 
-    def as_registers(self, operand: str, pointer: Pointer, layout: Any) -> Registers:
+    def as_registers(self, operand: str, pointer: Pointer, layout: object) -> Registers:
         if operand == "C":
             return super().as_registers(operand, pointer, layout)
         return word_registers(pointer, layout, self._values[operand])
@@ -130,7 +130,7 @@ class WarpMmaTrait(RegisterMmaTrait):
         words = registers.values * element_bits(registers.pointer.dtype) // 32
         return tracing.emit_value("vector.bitcast", Int32.vector_type(words), (value,))
 
-    def multiply(self, a: Any, b: Any, c: ir.Value) -> ir.Value:
+    def multiply(self, a: object, b: object, c: ir.Value) -> ir.Value:
         return nvgpu.mma.mma_sync(self.shape_mnk, *self.names, a, b, c)
 
 
@@ -170,7 +170,7 @@ def _accumulators(dtype: Any) -> list[Any]:
     return [DTYPES[name] for name in mma_shapes.accumulators("mma.sync", PTX_NAMES[dtype]) or ("f32", "f16")]
 
 
-def type_text(dtype: Any) -> str:
+def type_text(dtype: object) -> str:
     """Return a type, or what was passed in its place, as error messages show it."""
     return getattr(dtype, "__name__", repr(dtype))
 
@@ -180,7 +180,7 @@ class MmaF16BF16Op(WarpMmaOp):
 
     _INPUTS = (Float16, BFloat16)
 
-    def __init__(self, ab_dtype: Any, acc_dtype: Any, shape_mnk: Any) -> None:
+    def __init__(self, ab_dtype: object, acc_dtype: object, shape_mnk: object) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, shape_mnk)
 
 
@@ -190,7 +190,7 @@ class MmaFP8Op(WarpMmaOp):
     _INPUTS = (Float8E4M3FN, Float8E5M2)
 
     def __init__(
-        self, ab_dtype: Any, acc_dtype: Any = Float32, shape_mnk: Any = (16, 8, 32), *, b_dtype: Any = None
+        self, ab_dtype: object, acc_dtype: object = Float32, shape_mnk: object = (16, 8, 32), *, b_dtype: object = None
     ) -> None:
         super().__init__(ab_dtype, ab_dtype if b_dtype is None else b_dtype, acc_dtype, shape_mnk)
 
@@ -200,7 +200,7 @@ class MmaTF32Op(WarpMmaOp):
 
     _INPUTS = (TFloat32,)
 
-    def __init__(self, shape_mnk: Any = (16, 8, 8)) -> None:
+    def __init__(self, shape_mnk: object = (16, 8, 8)) -> None:
         super().__init__(TFloat32, TFloat32, Float32, shape_mnk)
 
 
@@ -210,7 +210,7 @@ class MmaI8Op(WarpMmaOp):
     _INPUTS = (Int8, Uint8)
 
     def __init__(
-        self, a_dtype: Any = Int8, b_dtype: Any = None, acc_dtype: Any = Int32, shape_mnk: Any = (16, 8, 32)
+        self, a_dtype: object = Int8, b_dtype: object = None, acc_dtype: object = Int32, shape_mnk: object = (16, 8, 32)
     ) -> None:
         super().__init__(a_dtype, a_dtype if b_dtype is None else b_dtype, acc_dtype, shape_mnk)
 
@@ -220,7 +220,7 @@ class MmaF64Op(WarpMmaOp):
 
     _INPUTS = (Float64,)
 
-    def __init__(self, shape_mnk: Any = (8, 8, 4)) -> None:
+    def __init__(self, shape_mnk: object = (8, 8, 4)) -> None:
         super().__init__(Float64, Float64, Float64, shape_mnk)
 
 
@@ -233,7 +233,9 @@ class MmaF8F6F4Op(WarpMmaOp):
 
     _INPUTS = (Float8E4M3FN, Float8E5M2, Float6E2M3FN, Float6E3M2FN, Float4E2M1FN)
 
-    def __init__(self, a_dtype: Any, b_dtype: Any, acc_dtype: Any = Float32, shape_mnk: Any = (16, 8, 32)) -> None:
+    def __init__(
+        self, a_dtype: object, b_dtype: object, acc_dtype: object = Float32, shape_mnk: object = (16, 8, 32)
+    ) -> None:
         super().__init__(a_dtype, b_dtype, acc_dtype, shape_mnk)
 
 
@@ -268,7 +270,7 @@ class BlockScaledTrait(WarpMmaTrait):
         values, scales = tensor
         return _ScaledRegisters(super().registers(operand, values), self._scales(operand, scales))
 
-    def _scales(self, operand: str, tensor: Any) -> Registers:
+    def _scales(self, operand: str, tensor: object) -> Registers:
         tensor = memory(tensor, f"SF{operand}", AddressSpace.rmem)
         dtype = self.op.sf_type
         depth = self.shape_mnk[2]
@@ -342,7 +344,7 @@ class MmaSM120BlockScaledOp(MmaOp):
 
 
 class _OneTypeOp(MmaSM120BlockScaledOp):
-    def __init__(self, ab_dtype: Any, acc_dtype: Any, sf_type: Any) -> None:
+    def __init__(self, ab_dtype: object, acc_dtype: object, sf_type: object) -> None:
         super().__init__(ab_dtype, ab_dtype, acc_dtype, sf_type)
 
 

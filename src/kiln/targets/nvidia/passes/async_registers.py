@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ....dialects import cute
@@ -86,7 +86,7 @@ class _Event:
     bodies: list[list[_Event]]
 
 
-def _events(instructions: Instructions, function: ir.Operation, writers: dict[ir.Operation, Any]) -> list[_Event]:
+def _events(instructions: Instructions, function: ir.Operation, writers: Mapping[ir.Operation, object]) -> list[_Event]:
     """Return the operations that order instructions or write their registers, in the regions that they stand in."""
     bodies: dict[ir.Block, list[_Event]] = {}
 

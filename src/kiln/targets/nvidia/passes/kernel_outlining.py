@@ -157,7 +157,7 @@ def _note(op: cute.Launch, facts: LaunchFacts) -> None:
         values = tuple(constant_value(extent) for extent in extents)
         return None if None in values else values
 
-    def merge(old: Any, new: Any) -> Any:
+    def merge(old: object, new: object) -> Any:
         return new if not facts.launched or old == new else None
 
     facts.block = merge(facts.block, static_extents(op.block))
