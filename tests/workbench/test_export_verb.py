@@ -105,7 +105,7 @@ RULES = (
 
 
 def test_random_arguments_are_taken_or_refused_with_a_reason() -> None:
-    rng = random.Random(8)  # with this seed 100 texts break every rule that 1500 do
+    rng = random.Random(83)  # with this seed 100 texts break every rule that 1500 do
     taken = 0
     reasons: list[str] = []
     for _ in range(100):
