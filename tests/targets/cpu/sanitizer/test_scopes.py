@@ -126,6 +126,56 @@ def test_an_atomic_read_of_a_narrow_scope_is_remembered() -> None:
     assert rules(found(run_asked, zeros(1), zeros(1), "cta")) == ["scope"]
 
 
+@cute.kernel
+def overwritten(flag: cute.Tensor, y: cute.Tensor):
+    """CTA 0 reads a word atomically, with a scope that includes CTA 1, and that overwrites it by a plain store."""
+    b, _, _ = cute.arch.block_idx()
+    if b == 0:
+        y[0] = cute.arch.load(flag.iterator, Int32, sem="relaxed", scope="gpu")
+    else:
+        flag[0] = Int32(1)
+
+
+@cute.jit
+def run_overwritten(flag: cute.Tensor, y: cute.Tensor):
+    overwritten(flag, y).launch(grid=2, block=1)
+
+
+def test_an_atomic_read_races_with_a_plain_write_after_it() -> None:
+    assert rules(found(run_overwritten, zeros(1), zeros(1))) == ["atomic"]
+
+
+@cute.kernel
+def read_by_many(y: cute.Tensor, scope: Constexpr):
+    """Thread 0 reads a word atomically, 1 to 3 by plain loads; 4 meets these three, and then updates the word."""
+    t, _, _ = cute.arch.thread_idx()
+    word = cute.make_tensor(cute.arch.alloc_smem(Int32, 1), 1)
+    if t == 0:
+        word[0] = Int32(7)
+    cute.arch.sync_threads()
+    if t == 0:
+        y[0] = cute.arch.load(word.iterator, Int32, sem="relaxed", scope="cta")
+    elif t < 4:
+        y[t] = word[0]
+    if (t > 0) & (t < 5):
+        cute.arch.sync_warp(0b11110)
+    if t == 4:
+        if scope == "plain":
+            word[0] = Int32(8)
+        else:
+            cute.arch.atomic_add(word.iterator, Int32(1), scope=scope)
+
+
+@cute.jit
+def run_read_by_many(y: cute.Tensor, scope: Constexpr):
+    read_by_many(y, scope).launch(grid=1, block=32)
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("cta", []), ("plain", ["atomic"])])
+def test_an_atomic_read_stays_atomic_among_many_readers(scope: str, expected: list[str]) -> None:
+    assert rules(found(run_read_by_many, zeros(4), scope)) == expected
+
+
 # --- a message through memory ----------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
 from .locations import hashed, in_scope
-from .memory import allocate, clear, copy, greater, lesser, many
+from .memory import allocate, copy, greater, lesser, many
 from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
 from .schedules import note
 from .state import (
@@ -22,7 +22,6 @@ from .state import (
     DENSE,
     ENGINE_SHIFT,
     GLOBAL,
-    GPU,
     IN_GLOBAL,
     IN_SHARED,
     MAPS,
@@ -43,7 +42,6 @@ from .state import (
     SYSTEM,
     WHO,
     WRITE,
-    Access,
     Cell,
     CopySource,
     LastAccess,
@@ -91,16 +89,17 @@ def find_page(key: u64) -> Ptr[Cell]:
 
 @native
 def readers_new() -> Ptr[LastAccess]:
-    """Return an array of readers over all identities; None if the detector's memory is exhausted."""
+    """Return an array of readers over all identities, and their scopes; None if the detector's memory is exhausted."""
     st = state.place
     spare = st.free_arrays
+    size = u64(st.identities) * (size_of(LastAccess) + 1)
     if spare != None:
         st.free_arrays = spare.next
-        clear(Ptr[LastAccess](spare + 1), st.identities)
+        memset(spare + 1, 0, size)
     else:
         if st.allocated >= st.limit:
             return None
-        spare = Ptr[Spare](allocate(u64(st.identities) * size_of(LastAccess) + size_of(Spare)))
+        spare = Ptr[Spare](allocate(size + size_of(Spare)))
         spare.before = st.arrays  # all are linked, so that a new group gets them back
         st.arrays = spare
     return Ptr[LastAccess](spare + 1)
@@ -109,6 +108,18 @@ def readers_new() -> Ptr[LastAccess]:
 @inline
 def readers_of(cell):
     return Ptr[Readers](cell.other)
+
+
+@inline
+def scopes_of(array):
+    """Return what follows an array of readers: `rank` of each."""
+    return Ptr[u8](array + state.place.identities)
+
+
+@inline
+def rank(who):
+    """Return how wide the scope of an access is: 0 of a plain one, which is atomic to no other, more of atomic ones."""
+    return who >> SCOPE_AT
 
 
 @inline
@@ -146,23 +157,17 @@ def uncommitted(group: u32, who: u32, clock: u32) -> u64:
 
 
 @inline
-def scope_of(access):
+def scope_of(who):
     """Return the scope of an atomic access that was recorded."""
-    return access.who >> SCOPE_AT & SYSTEM
+    return who >> SCOPE_AT & SYSTEM
 
 
 @native
-def check_scopes(other: Ptr[Access], scope: u32, site: u32, address: u64, size: u32) -> bool:
-    """Return whether two atomic accesses are atomic to each other: the scope of each includes the other's thread.
-
-    If not, report a race.
-    """
-    theirs = scope_of(other)
-    who = other.who & WHO
-    if in_scope(lesser(scope, theirs), other.group, who):
-        return True
-    report(RULE["scope"], site, other.site, other.group, who, address, size, scope, theirs)
-    return False
+def check_scopes(who: u32, group: u32, scope: u32, site: u32, other_site: u32, address: u64, size: u32) -> None:
+    """Report a race unless two atomic accesses are atomic to each other: the scope of each includes the other's thread."""
+    theirs = scope_of(who)
+    if not in_scope(lesser(scope, theirs), group, who & WHO):
+        report(RULE["scope"], site, other_site, group, who & WHO, address, size, scope, theirs)
 
 
 @native
@@ -181,7 +186,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         return
     if engine == 0 and not noncoherent:  # once more?
         last = cell.write if writes else cell.read
-        if last.clock == clock and last.who == me and last.group == group:
+        if last.clock == clock and last.who == me | of_atomic(atomic, scope) and last.group == group:
             if not writes or (not atomic and cell.read.clock == 0 and cell.atomic.clock == 0):
                 return
     view = u32(0)
@@ -196,7 +201,7 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
     # those of one proxy are in one order, those of different ones are not
     alike = atomic and other_atomic and (engine >= GENERIC) == (other >= st.threads * GENERIC)
     if unordered and alike:
-        check_scopes(cell.write, scope, site, address, size)
+        check_scopes(cell.write.who, cell.write.group, scope, site, cell.write.site, address, size)
     if unordered and not alike:
         same = writes_what_is_there(address) or (engine == COPY and copies_the_same(cell, address))
         if not (writes and cell.write.site == site and same):
@@ -214,10 +219,15 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
         if earlier and not atomic:
             collide(RULE["atomic"], site, cell.atomic, address, size)
         elif earlier:
-            check_scopes(cell.atomic, scope, site, address, size)
+            check_scopes(cell.atomic.who, cell.atomic.group, scope, site, cell.atomic.site, address, size)
     if writes:
         check_readers(cell, me, engine, site, shared, address, size, atomic, scope)
-        if atomic and other_atomic and unordered and not (earlier and scope_of(cell.atomic) < scope_of(cell.write)):
+        if (
+            atomic
+            and other_atomic
+            and unordered
+            and not (earlier and scope_of(cell.atomic.who) < scope_of(cell.write.who))
+        ):
             copy(cell.atomic, cell.write)  # of two, the one whose scope is narrower
         if not atomic:
             cell.atomic.clock = 0
@@ -233,10 +243,8 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
             if cell.read.who & NONCOHERENT_BIT == 0:
                 copy(cell.other, cell.read)
             set_access(cell.read, clock, me | NONCOHERENT_BIT, site, group)
-        elif not atomic:
-            record_read(cell, me, clock, site, shared)
-        elif scope < GPU:
-            record_atomic_read(cell, me | of_atomic(atomic, scope), clock, site, shared)
+        else:
+            record_read(cell, me | of_atomic(atomic, scope), clock, site, shared)
 
 
 @native
@@ -309,7 +317,10 @@ def check_readers(
                 reader = array[i]
                 if reader.clock != 0 and not (i == me and engine == 0):
                     if not ordered(st.group, i, reader.clock, OVER):
-                        report(RULE["read-write"], site, reader.site, st.group, i, address, size)
+                        who = i | u32(scopes_of(array)[i]) << SCOPE_AT
+                        late_reader(
+                            who, reader.clock, st.group, reader.site, site, engine, address, size, atomic, scope
+                        )
         spare = Ptr[Spare](array) - 1
         spare.next = st.free_arrays
         st.free_arrays = spare
@@ -320,12 +331,28 @@ def check_readers(
         if reader.clock != 0 and reader.who & NONCOHERENT_BIT != 0 and reader.group >= st.first_group:
             collide(RULE["non-coherent"], site, reader, address, size)
         elif reader.clock != 0 and not known and not ordered(reader.group, who, reader.clock, OVER):
-            if reader.who & ATOMIC_BIT == 0:
-                collide(RULE["read-write"], site, reader, address, size)
-            elif not atomic or engine >= GENERIC:
-                collide(RULE["atomic"], site, reader, address, size)
-            else:
-                check_scopes(reader, scope, site, address, size)
+            late_reader(reader.who, reader.clock, reader.group, reader.site, site, engine, address, size, atomic, scope)
+
+
+@native
+def late_reader(
+    who: u32,
+    clock: u32,
+    group: u32,
+    other_site: u32,
+    site: u32,
+    engine: u32,
+    address: u64,
+    size: u32,
+    atomic: bool,
+    scope: u32,
+) -> None:
+    """Report a read that a write is not ordered after, unless both are atomic to each other."""
+    if rank(who) != 0 and atomic and engine < GENERIC:
+        check_scopes(who, group, scope, site, other_site, address, size)
+    else:
+        rule = u32(RULE["read-write"]) if rank(who) == 0 else u32(RULE["atomic"])
+        report(rule, site, other_site, group, who & WHO, address, size, uncommitted(group, who & WHO, clock))
 
 
 @native
@@ -346,57 +373,67 @@ def may_be_late(array: Ptr[LastAccess], latest: u32, me: u32, engine: u32) -> bo
 
 
 @native
-def record_read(cell: Ptr[Cell], me: u32, clock: u32, site: u32, shared: bool) -> None:
-    st = state.place
-    readers = readers_of(cell)
+def record_read(cell: Ptr[Cell], who: u32, clock: u32, site: u32, shared: bool) -> None:
+    """Record a read. Cells of shared memory have room for all readers, those of global memory for two."""
     if is_dense(cell, shared):
-        readers.array[me].clock = clock
-        readers.array[me].site = site
-        readers.latest = greater(readers.latest, clock if me < st.threads else u32(DENSE))
+        add_reader(cell, who, clock, site)
         return
     read = cell.read
+    other = cell.other
     if read.clock != 0 and read.who & NONCOHERENT_BIT != 0:  # which stays
-        read = cell.other
-    elif read.clock != 0:
-        mine = read.who == me and read.group == st.group
-        if not mine and not ordered(read.group, read.who & WHO, read.clock, 0):
-            other = cell.other
-            free = other.clock == 0 or (other.who == me and other.group == st.group)
-            if not shared or free or ordered(other.group, other.who & WHO, other.clock, 0):
-                copy(other, read)
-            else:
-                array = readers_new()
-                if array != None:
-                    for before in (other, read):
-                        array[before.who & WHO].clock = before.clock
-                        array[before.who & WHO].site = before.site
-                    array[me].clock = clock
-                    array[me].site = site
-                    engines = max(me, read.who & WHO, other.who & WHO) >= st.threads
-                    readers.latest = u32(DENSE) if engines else max(clock, read.clock, other.clock)
-                    readers.array = array
-                    read.who = DENSE
-                    return
-    set_access(read, clock, me, site, st.group)
-
-
-@native
-def record_atomic_read(cell: Ptr[Cell], tid: u32, clock: u32, site: u32, shared: bool) -> None:
-    """Record an atomic read, whose scope may not include a later writer, where no other read has to be forgotten."""
-    if is_dense(cell, shared):
-        return
-    read = cell.read
-    if read.clock != 0 and not replaceable(read, tid):
-        if cell.other.clock != 0 and not replaceable(cell.other, tid):
+        read = other
+    elif read.clock != 0 and not replaceable(read, who):
+        free = other.clock == 0 or replaceable(other, who)
+        if shared and not free and has_become_dense(cell):
+            add_reader(cell, who, clock, site)
             return
-        read = cell.other
-    set_access(read, clock, tid, site, state.place.group)
+        if not shared and not free and rank(who) != 0:  # rather than forget a plain one
+            return
+        copy(other, read)
+    set_access(read, clock, who, site, state.place.group)
 
 
 @inline
-def replaceable(access, tid):
-    """Return whether a new atomic read says what an earlier one said: it has the same scope, and comes after it."""
-    return access.who >> SCOPE_AT == tid >> SCOPE_AT and ordered(access.group, access.who & WHO, access.clock, 0)
+def replaceable(read, who):
+    """Return whether a new read races with all that an earlier one races with: it comes after it, and is no wider."""
+    st = state.place
+    mine = read.who & WHO == who & WHO and read.group == st.group
+    return rank(who) <= rank(read.who) and (mine or ordered(read.group, read.who & WHO, read.clock, 0))
+
+
+@native
+def has_become_dense(cell: Ptr[Cell]) -> bool:
+    """Make an array of the two readers of a cell; False if the detector's memory is exhausted."""
+    array = readers_new()
+    if array == None:
+        return False
+    latest = u32(0)
+    for reader in (cell.read, cell.other):
+        latest = greater(latest, add_to(array, reader.who, reader.clock, reader.site))
+    cell.read.who = DENSE
+    readers = readers_of(cell)
+    readers.array = array
+    readers.latest = latest
+    return True
+
+
+@native
+def add_reader(cell: Ptr[Cell], who: u32, clock: u32, site: u32) -> None:
+    readers = readers_of(cell)
+    readers.latest = greater(readers.latest, add_to(readers.array, who, clock, site))
+
+
+@native
+def add_to(array: Ptr[LastAccess], who: u32, clock: u32, site: u32) -> u32:
+    """Record a reader unless it has read with a narrower scope; return the time for `Readers.latest`."""
+    me = who & WHO
+    last = array[me]
+    scope = scopes_of(array)
+    if last.clock == 0 or rank(who) <= scope[me]:
+        last.clock = clock
+        last.site = site
+        scope[me] = u8(rank(who))
+    return clock if me < state.place.threads else u32(DENSE)
 
 
 @detector.export

@@ -1,0 +1,137 @@
+"""The detector against the definition of the memory order: random kernels, and what the definition says of small ones.
+
+What the detector promises of an execution: each pair that it reports races, and at each cell where something races it
+reports a pair. It does not report all pairs, since a cell keeps the last write and the reads after it; `is_forgotten`
+is what it may miss for that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import memory_order_definition as definition
+import pytest
+from memory_order_definition import (
+    Access,
+    Arrive,
+    Await,
+    Barrier,
+    Cell,
+    Commit,
+    Event,
+    Fence,
+    Issue,
+    ProxyFence,
+    Thread,
+    Wait,
+)
+from memory_order_programs import SHAPES, Program, differences
+
+from kiln.targets.cpu.sanitizer import state
+
+PROGRAMS = 4
+SCHEDULES = (1, 2, 3, state.DELAYING, state.DELAYING + 1)
+
+
+@pytest.mark.quick(8)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch", range(100))
+def test_the_detector_reports_races_where_the_definition_has_them(shape: str, batch: int, tmp_path: Path) -> None:
+    for seed in range(batch * PROGRAMS, (batch + 1) * PROGRAMS):
+        program = Program(seed, shape)
+        main = program.load(tmp_path)
+        for schedule in SCHEDULES:
+            events, findings = program.run(main, schedule)
+            wrong = differences(program, events, findings)
+            if wrong:
+                lines = [f"{i} {event}" for i, event in enumerate(events)]
+                head = f'Program({seed}, "{shape}") under schedule {schedule}'
+                pytest.fail("\n".join([head, *wrong, *lines, program.text]))
+
+
+def test_random_kernels_order_about_half_of_their_conflicts() -> None:
+    conflicts = races = 0
+    for shape in SHAPES:
+        for seed in range(10):
+            program = Program(seed, shape)
+            order = definition.Order(program.events, cluster=program.cluster)
+            touches = order.touches()
+            pairs = [
+                (a, b) for i, a in enumerate(touches) for b in touches[:i] if a.cell == b.cell and a.writes | b.writes
+            ]
+            conflicts += len([pair for pair in pairs if pair[0].event != pair[1].event])
+            races += len(order.races())
+    assert conflicts / 4 < races < conflicts * 0.9
+
+
+# --- small executions, as PTX's manual explains them -----------------------------------------------------------------
+
+X, FLAG, TILE, M = Cell("global", 0, 0), Cell("global", 0, 1), Cell("shared", 0, 0), Cell("shared", 0, 9)
+A, B, FAR = Thread(0, 0), Thread(0, 32), Thread(1, 0)
+
+
+def write(thread: Thread, cell: Cell) -> Access:
+    return Access(thread, cell, False, True)
+
+
+def read(thread: Thread, cell: Cell) -> Access:
+    return Access(thread, cell, True, False)
+
+
+def flagged(scope: str, other: Thread, *, release: str = "release", fences: tuple[Event, ...] = ()) -> list[Event]:
+    """Thread A writes X and sets the flag; another thread sees that and reads X."""
+    before = [write(A, X), *(fence for fence in fences if fence.thread == A)]
+    store = Access(A, FLAG, False, True, scope, release)
+    acquire = "relaxed" if release == "relaxed" else "acquire"
+    load = Access(other, FLAG, True, False, scope, acquire, saw=len(before))
+    return [*before, store, load, *(fence for fence in fences if fence.thread == other), read(other, X)]
+
+
+def bulk_store(*between: Event) -> list[Event]:
+    return [write(A, TILE), *between, Issue(A, "bulk store", (TILE,), (X,))]
+
+
+COPY = Issue(A, "cp.async", (X,), (TILE,))
+LOAD = [Arrive(A, M, 0), Issue(A, "bulk load", (X,), (TILE,), M, 0)]
+MEET = [Barrier(A, ("block", 1)), Barrier(B, ("block", 1))]
+SAVED = [Issue(A, "bulk store", (TILE,), (X,)), Commit(A, "bulk store")]
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([write(A, X), write(A, X)], set()),
+        ([write(A, X), read(B, X)], {"unordered"}),
+        ([read(A, X), read(B, X)], set()),
+        ([write(A, X), *MEET, read(B, X)], set()),
+        (flagged("gpu", FAR), set()),
+        (flagged("cta", FAR), {"unordered", "scope"}),
+        (flagged("cta", B), set()),
+        (flagged("gpu", FAR, release="relaxed"), {"unordered"}),
+        (flagged("gpu", FAR, release="relaxed", fences=(Fence(A, "gpu"), Fence(FAR, "gpu"))), set()),
+        (flagged("gpu", FAR, release="relaxed", fences=(Fence(A, "cta"), Fence(FAR, "gpu"))), {"unordered"}),
+        ([write(A, TILE), Arrive(A, M, 0), Wait(B, M, 0), read(B, TILE)], set()),
+        ([write(A, TILE), Arrive(A, M, 1), Wait(B, M, 0), read(B, TILE)], {"unordered"}),
+        ([write(A, TILE), Arrive(A, M, 0), Wait(B, M, 0, relaxed=True), read(B, TILE)], {"unordered"}),
+        ([write(A, TILE), Arrive(A, M, 0), Wait(B, M, 0, relaxed=True), Fence(B, "cta"), read(B, TILE)], set()),
+        ([write(FAR, TILE), Arrive(FAR, M, 0, "cta"), Wait(B, M, 0), read(B, TILE)], {"unordered"}),
+        ([read(FAR, TILE), Arrive(FAR, M, 0, "cta"), Wait(B, M, 0), write(B, TILE)], set()),
+        ([COPY, read(A, TILE)], {"unordered"}),
+        ([COPY, Commit(A, "cp.async"), Await(A, "cp.async", 0), read(A, TILE)], set()),
+        ([COPY, Commit(A, "cp.async"), Await(A, "cp.async", 1), read(A, TILE)], {"unordered"}),
+        ([COPY, Arrive(A, M, 0, after_copies=True), Wait(B, M, 0), read(B, TILE)], set()),
+        ([*LOAD, Wait(B, M, 0), read(B, TILE)], set()),
+        ([*LOAD, Wait(B, M, 0), write(B, X)], set()),
+        ([write(A, TILE), *LOAD], {"proxy"}),
+        ([read(A, TILE), *LOAD], set()),
+        (bulk_store(), {"proxy"}),
+        (bulk_store(ProxyFence(A, ("global",))), {"proxy"}),
+        (bulk_store(ProxyFence(A, ("shared",))), set()),
+        ([write(B, TILE), *MEET, ProxyFence(A, ("shared",)), Issue(A, "bulk store", (TILE,), (X,))], set()),
+        ([*SAVED, Await(A, "bulk store", 0, reads_only=True), write(A, TILE)], set()),
+        ([*SAVED, Await(A, "bulk store", 0, reads_only=True), read(A, X)], {"unordered"}),
+        ([*SAVED, Await(A, "bulk store", 0), read(A, X)], set()),
+    ],
+)  # fmt: skip
+def test_the_definition(events: list[Event], why: set[str]) -> None:
+    assert set().union(*definition.Order(events).races().values()) == why
