@@ -57,6 +57,7 @@ cp_reduce_async_bulk_global_shared_cta dst src size * op type noftz l2_cache_hin
 prefetch_tensormap addr * space
 tensormap_replace field addr * new_value ord new_value_attr keep_oob_fetch_window
 ldmatrix ptr num layout * shape src_format
+mma_sp_sync a b c metadata selector
 stmatrix ptr sources layout * shape
 Tcgen05InstrDesc.build sparse_id2 sparse_flag saturate sparse_format c_dtype a_dtype b_dtype a_negate b_negate a_major b_major n_dim m_dim k_dim max_shift
 Tcgen05MxInstrDesc.build sparse_flag b_sf_id a_sf_id a_dtype b_dtype scale_format a_negate b_negate a_major b_major n_dim m_dim k_dim a_sf_layout
@@ -75,6 +76,7 @@ tcgen05_dealloc taddr n_cols * is_exclusive group
 tcgen05_fence kind
 tcgen05_ld shape tmem_addr * num pack offset
 tcgen05_mma mma_kind cta_group d a b idesc enable_input_d * collector_op b_collector_op a_shift scale_input_d write_disable_mask
+tcgen05_mma_sp mma_kind cta_group d a b metadata idesc enable_input_d * collector_op a_shift scale_input_d write_disable_mask
 tcgen05_mma_block_scale mma_kind cta_group d a b idesc enable_input_d scale_a scale_b * scale_vec_size collector_op b_collector_op a_shift
 tcgen05_relinquish_alloc_permit * group
 tcgen05_st shape tmem_addr val * unpack offset

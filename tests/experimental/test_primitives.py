@@ -322,6 +322,16 @@ MISUSE = [
         lambda near, far, away: prims.tcgen05_mma("f99", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True),
     ),
     (
+        "there is no mma.sp m16n8k16 of f16 and bf16",
+        lambda near, far, away: prims.mma_sp_sync(
+            *(kiln.Vector.from_elements((x(0),) * 4, x) for x in (kiln.Float16, kiln.BFloat16, kiln.Float32)), 0
+        ),
+    ),
+    (
+        "kind is 'mxf4'",
+        lambda near, far, away: prims.tcgen05_mma_sp("mxf4", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, 4, True),
+    ),
+    (
         "kind is 'f16'",
         lambda near, far, away: prims.tcgen05_mma_block_scale(
             "f16", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, 0, 0

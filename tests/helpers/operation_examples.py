@@ -66,6 +66,14 @@ def _mma(m: int, n: int, k: int, a: str, b: str, c: str = "%sums", c_type: str =
     return _op("cute_nvgpu.mma_sync", f"%words, %two, {c}", f"vector<4xi32>, vector<2xi32>, {c_type}", c_type, given)
 
 
+def _mma_sp(k: int, a: str, b: str, selector: int = 0, words: str = "%words", c: str = "%sums") -> str:
+    given = f'm = 16 : i32, n = 8 : i32, k = {k} : i32, a_type = "{a}", b_type = "{b}", selector = {selector} : i32'
+    held = {"%words": "vector<4xi32>", "%two": "vector<2xi32>"}[words]
+    type_ = {"%sums": "vector<4xf32>", "%pair": "vector<2xf32>"}[c]
+    types = f"{held}, {held}, {type_}, i32"
+    return _op("cute_nvgpu.mma_sp", f"{words}, {words}, {c}, %n", types, type_, given)
+
+
 def _scaled_mma(kind: str, k: int, a: str, b: str, scale: str, vector: int, byte: int = 0, c: str = "%sums") -> str:
     given = (
         f'm = 16 : i32, n = 8 : i32, k = {k} : i32, kind = "{kind}", a_type = "{a}", b_type = "{b}", scale_type = "{scale}", '
@@ -129,6 +137,12 @@ def _tcgen05_mma(
     )
     given = f'kind = "{kind}", cta_group = {group} : i32{more}'
     return _op("cute_nvgpu.tcgen05_mma", operands, types, attributes=given)
+
+
+def _tcgen05_mma_sp(a: str = "%w", kind: str = "f16", masks: int = 0, more: str = "", idesc: str = "%n") -> str:
+    operands = f"%n, {a}, %w, {idesc}, %c, %n" + ", %n" * masks
+    types = f"i32, {ARGUMENTS[a]}, i64, i32, i1, i32" + ", i32" * masks
+    return _op("cute_nvgpu.tcgen05_mma_sp", operands, types, attributes=f'kind = "{kind}", cta_group = 1 : i32{more}')
 
 
 def _tcgen05_mma_block_scale(kind: str, block: int, a: str = "%w", idesc: str = "%n") -> str:
@@ -727,6 +741,25 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             _tcgen05_mma(kind="tf32", idesc="%huge"): "has the instruction descriptor 0x00100000, whose a is 0",
             _tcgen05_mma(idesc="%spare"): "descriptor 0x04020018, of which the reserved bits 0x00000008 are not 0",
             _tcgen05_mma("%half"): "does not satisfy the constraint",
+        },
+    ),
+    "cute_nvgpu.mma_sp": (
+        _mma_sp(32, "f16", "f16", 1),
+        {
+            _mma_sp(32, "f16", "f16", 2): "has the selector 2: m16n8k32 of f16 has 0, 1",
+            _mma_sp(8, "f16", "f16"): "there is no mma.sp m16n8k8 of f16 and f16 with accumulators in f32 (shapes of f16: m16n8k16, m16n8k32",
+            _mma_sp(32, "f16", "f16", words="%two"): "a lane holds 128 bits of it",
+            _mma_sp(32, "f16", "f16", c="%pair"): "a lane holds 4 elements of it",
+            _mma_sp(32, "f16", "f16", 4): "has the selector 4 : i32: it is one of 0, 1, 2, 3",
+        },
+    ),
+    "cute_nvgpu.tcgen05_mma_sp": (
+        _tcgen05_mma_sp("%n", masks=4, more=', collector = "lastuse", a_shift = true'),
+        {
+            _tcgen05_mma_sp(masks=8): "has 8 masks of disable_output_lane: with cta_group 1 it has 4",
+            _tcgen05_mma_sp(kind="i8", more=", scale_input_d = 1 : i32"): "has scale_input_d with kind i8: it is for f16",
+            _tcgen05_mma_sp(kind="mxf4"): 'has the kind "mxf4": it is one of f16, tf32, f8f6f4, i8',
+            _tcgen05_mma_sp(idesc="%huge"): "descriptor 0x00100000, whose bit 2 is 0: it is 1 for tcgen05.mma.sp, whose A",
         },
     ),
     "cute_nvgpu.tcgen05_mma_block_scale": (

@@ -84,8 +84,46 @@ def cases() -> dict[str, Case]:
     found["zero-columns"] = Case("f16", "f16", "f16", 32, 128, ws=True, zero_columns=four)
     found["zero-columns-i8"] = Case("i8", "s8", "s8", 64, 64, "s32", ws=True, zero_columns=four)
     found["k-major-128b_32b"] = Case("tf32", "tf32", "tf32", 128, 16, swizzle="128b_32b")
+    found |= sparse_cases()
     found["columns-256"] = Case("f8f6f4", "e4m3", "e4m3", 128, 256, a_in_tmem=True)
     return found
+
+
+def sparse_cases() -> dict[str, Case]:
+    """A sparse A of every kind in every layout, in both memories, with both selectors, majors and other options."""
+    layouts = {letter: LAYOUTS[letter] for letter in ("D", "A", "F", "F16")}
+    layouts |= {"C": {"m": 128, "cta_group": 2}, "C16": {"m": 128, "cta_group": 2, "lane": 16}}
+    kinds = (
+        ("f16", "f16", "f16", "f32"),
+        ("f16", "bf16", "bf16", "f32"),
+        ("f16", "f16", "f16", "f16"),
+        ("tf32", "tf32", "tf32", "f32"),
+        ("f8f6f4", "e4m3", "e5m2", "f32"),
+        ("f8f6f4", "e2m1", "e3m2", "f16"),
+        ("i8", "s8", "u8", "s32"),
+    )
+    made: dict[str, Case] = {}
+    for number, (kind, a, b, accumulator) in enumerate(kinds):
+        for place, (letter, layout) in enumerate(layouts.items()):
+            swizzle = ("none", "64b", "128b")[(number + place) % 3]
+            in_tmem = (number + place // 2) % 3 == 0
+            selector = (number + place) % 2 if kind in ("f16", "tf32") else 0
+            case = Case(kind, a, b, n=32, accumulator=accumulator, swizzle=swizzle, a_in_tmem=in_tmem, **layout)
+            made[f"sp-{kind}-{a}-{b}-{accumulator}-{letter}"] = dataclasses.replace(
+                case, sparse=True, sparse_id=selector
+            )
+    for swizzle in ("none", "32b", "128b"):
+        for kind, a in (("f16", "f16"), ("tf32", "tf32"), ("i8", "s8")):
+            majors = {"a_major": "mn", "b_major": "mn"} if kind != "tf32" or swizzle != "none" else {"b_major": "mn"}
+            sums = "s32" if kind == "i8" else "f32"
+            made[f"sp-mn-{swizzle}-{a}"] = Case(kind, a, a, 128, 64, sums, swizzle=swizzle, sparse=True, **majors)
+    made["sp-negate"] = Case("f8f6f4", "e4m3", "e5m2", 64, 16, negate=(True, False), sparse=True)
+    made["sp-saturate"] = Case("i8", "u8", "s8", 64, 16, "s32", saturate=True, sparse=True)
+    made["sp-scale-d"] = Case("f16", "f16", "f16", 128, 16, scale_d=15, sparse=True)
+    made["sp-lanes"] = Case(
+        "tf32", "tf32", "tf32", 128, 32, cta_group=2, masks=(3, 0, 5, 0, 0, 1 << 31, 0, 7), sparse=True
+    )
+    return made
 
 
 CASES = cases()

@@ -33,6 +33,12 @@ def issue(case: Case, smem, idesc, accumulate, b=None) -> None:
     else:
         options = {"scale_input_d": case.scale_d} if case.scale_d else {}
         masks = [word(mask - (mask >> 31 << 32)) for mask in case.masks]
+        if case.sparse:
+            metadata = word(record.metadata)
+            tcgen05.tcgen05_mma_sp(
+                *operands, adds, metadata, *masks, kind=case.kind, cta_group=case.cta_group, **options
+            )
+            return
         tcgen05.tcgen05_mma(*operands, adds, *masks, kind=case.kind, cta_group=case.cta_group, **options)
 
 
@@ -82,6 +88,8 @@ KERNELS = [
     Case("tf32", "tf32", "tf32", 32, 64, ws=True, a_in_tmem=True, zero_columns=2 << 40 | 3 << 48 | 1 << 39),
     Case("f8f6f4", "e4m3", "e2m1", 128, 32, cta_group=2, a_in_tmem=True),
     Case("mxf4nvf4", "e2m1", "e2m1", 256, 32, cta_group=2, scale="ue4m3", block=16),
+    Case("f16", "bf16", "bf16", 128, 32, cta_group=2, sparse=True, sparse_id=1, lane=16),
+    Case("i8", "s8", "u8", 64, 32, "s32", a_in_tmem=True, sparse=True),
 ]
 
 
@@ -103,11 +111,11 @@ def check_kernel(case: Case, launch: Callable[..., Iterable[list[np.ndarray]]]) 
     for _ in range(2):
         for cell, bits in case.defined(ctas, True, elements).items():
             ctas.tmem[cell.cta][cell.lane, cell.column] = bits
-    columns = tensor_memory.accumulator_columns(case.m, case.n, case.cta_group, ws=case.ws)
+    columns = tensor_memory.accumulator_columns(case.m, case.n, **case.layout)
     for _, _, out in launch(kernel_of(case), images, cells, np.zeros_like(cells), **launch_options(case)):
         for row, column in elements:
-            cell = tensor_memory.accumulator_cell(row, column, case.m, case.n, case.cta_group, ws=case.ws)
-            at = cell.cta, cell.lane, cell.column + D_AT
+            cell = tensor_memory.accumulator_cell(row, column, case.m, case.n, **case.layout)
+            at = cell.cta, cell.lane + case.lane, cell.column + D_AT
             assert out[at] == ctas.tmem[cell.cta].view(np.int32)[at[1:]], at
         kept = np.ones(COLUMNS, bool)
         kept[D_AT : D_AT + columns] = False

@@ -19,8 +19,8 @@ from kiln.targets.host import jit
 SMEM = 1 << 16
 A_AT, B_AT = 0, 1 << 15
 """Where operands start in shared memory."""
-D_AT, A_COLUMN, SFA_AT, SFB_AT = 32, 320, 352, 376
-"""Columns of tensor memory of D, an A, and scale factors."""
+D_AT, A_COLUMN, SFA_AT, SFB_AT, METADATA_AT = 32, 320, 352, 376, 400
+"""Columns of tensor memory of D, an A, scale factors, and the metadata of a sparse A."""
 CHUNK = SMEM + BLOCK_BYTES + TMEM_BYTES
 BITS = {
     "f16": 16,
@@ -93,10 +93,21 @@ class Case:
     lane: int = 0
     a_start: int = 0
     """Bytes from the start of a row of 128 bytes to the operands (K-major)."""
+    sparse: bool = False
+    sparse_id: int = 0
 
     @property
     def k(self) -> int:
         return descriptors.decode(self.kind, self.idesc).k
+
+    @property
+    def stored(self) -> int:
+        """Elements of a row of A."""
+        return self.k // 2 if self.sparse else self.k
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        return {"cta_group": self.cta_group, "ws": self.ws, "sparse": self.sparse}
 
     @property
     def idesc(self) -> int:
@@ -132,6 +143,8 @@ class Case:
             negate_b=self.negate[1],
             saturate=self.saturate,
             ws=self.ws,
+            sparse=self.sparse,
+            sparse_id=self.sparse_id,
         )
 
     def descriptor(self, of_a: bool) -> int:
@@ -158,6 +171,7 @@ class Case:
 
     def record(self, accumulate: bool) -> Mma:
         flags = umma.ACCUMULATE * accumulate | umma.WS * self.ws | umma.A_IN_TENSOR_MEMORY * self.a_in_tmem
+        flags |= umma.SPARSE_A * self.sparse
         made = Mma(
             kind=umma.KINDS.index(self.kind),
             flags=flags,
@@ -171,6 +185,7 @@ class Case:
             vector=self.block,
             scale_input_d=self.scale_d,
             zero_columns=self.zero_columns,
+            metadata=self.lane << 16 | METADATA_AT,
         )
         for number, mask in enumerate(self.masks):
             made.masks[number] = mask
@@ -200,9 +215,12 @@ class Case:
                 zero_column_mask=self.zero_columns,
                 elements=elements,
             )
-        return definitions.tcgen05_mma(
+        sparse = (record.metadata,) if self.sparse else ()
+        define = definitions.tcgen05_mma_sp if self.sparse else definitions.tcgen05_mma
+        return define(
             self.kind,
             *places,
+            *sparse,
             accumulate,
             cta_group=self.cta_group,
             a_in_tmem=self.a_in_tmem,
@@ -214,7 +232,7 @@ class Case:
     # -- memory from matrices -------------------------------------------------------------------------------------
 
     def place(self, ctas: Ctas, a: np.ndarray, b: np.ndarray, d: np.ndarray | None = None) -> None:
-        """Write A (m x k) and B (n x k), as bits, and D where an MMA reads them."""
+        """Write A (m x k, or half of that) and B (n x k), as bits, and D where an MMA reads them."""
         for of_a, matrix, type_, major in ((True, a, self.a_type, self.a_major), (False, b, self.b_type, self.b_major)):
             if of_a and self.a_in_tmem:
                 self._a_to_tmem(ctas, a)
@@ -233,7 +251,7 @@ class Case:
     def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """CTA, lane and column of each element of D."""
         cells = [
-            tensor_memory.accumulator_cell(row, column, self.m, self.n, self.cta_group, ws=self.ws)
+            tensor_memory.accumulator_cell(row, column, self.m, self.n, **self.layout)
             for row in range(self.m)
             for column in range(self.n)
         ]
@@ -267,9 +285,17 @@ class Case:
         shift = 2 if bits == 8 and self.a_type == "e2m1" else 0
         for row in range(self.m):
             whole = sum(int(value) << bits * k + shift for k, value in enumerate(a[row]))
-            words = np.frombuffer(whole.to_bytes(self.k * bits // 8, "little"), np.uint32)
-            for part in tensor_memory.a_parts(row, 0, bits, self.m, self.cta_group, ws=self.ws):
+            words = np.frombuffer(whole.to_bytes(self.stored * bits // 8, "little"), np.uint32)
+            for part in tensor_memory.a_parts(row, 0, bits, self.m, **self.layout):
                 ctas.tmem[part.cta][part.lane + self.lane, A_COLUMN : A_COLUMN + len(words)] = words
+
+    def place_metadata(self, ctas: Ctas, indices: np.ndarray) -> None:
+        """Write the indices of a sparse A, m x chunks."""
+        for (row, chunk), index in np.ndenumerate(indices):
+            part = tensor_memory.metadata_part(row, chunk, self.kind, self.m, self.cta_group, self.sparse_id)
+            cells = ctas.tmem[part.cta]
+            at = part.lane + self.lane, part.column + METADATA_AT
+            cells[at] = int(cells[at]) & ~(15 << part.bit) & 0xFFFFFFFF | int(index) << part.bit
 
     def place_scales(self, ctas: Ctas, sfa: np.ndarray, sfb: np.ndarray) -> None:
         """Write scale factors, m x count and n x count bytes."""
@@ -356,13 +382,20 @@ def random_memory(case: Case, near: bool, seed: int = 0) -> Ctas:
     """Memory with random operands."""
     rng = np.random.default_rng(seed)
     ctas = Ctas(case.cta_group, seed)
-    a, b = (
-        random_bits(rng, type_, (rows, case.k), near) for type_, rows in ((case.a_type, case.m), (case.b_type, case.n))
-    )
+    a = random_bits(rng, case.a_type, (case.m, case.stored), near)
+    b = random_bits(rng, case.b_type, (case.n, case.k), near)
     case.place(ctas, a, b, random_accumulator(rng, case, near))
     if case.scale:
         case.place_scales(ctas, *random_scales(rng, case, near))
+    if case.sparse:
+        case.place_metadata(ctas, random_indices(rng, case))
     return ctas
+
+
+def random_indices(rng: np.random.Generator, case: Case) -> np.ndarray:
+    """Indices of the chunks of a sparse A, which say where its elements are."""
+    tf32 = case.kind == "tf32"
+    return rng.choice([4, 14] if tf32 else definitions.SPARSE_INDICES, (case.m, case.k // (2 if tf32 else 4)))
 
 
 def differences(
@@ -381,7 +414,7 @@ def differences(
         for cell, bits in wanted.items()
         if ctas.tmem[cell.cta][cell.lane, cell.column] != bits
     ]
-    columns = tensor_memory.accumulator_columns(case.m, case.n, case.cta_group, ws=case.ws)
+    columns = tensor_memory.accumulator_columns(case.m, case.n, **case.layout)
     for old, new in zip(before, ctas.tmem, strict=True):
         kept = new.copy()
         kept[:, D_AT : D_AT + columns] = old[:, D_AT : D_AT + columns]

@@ -18,7 +18,7 @@ from kiln.ptx.syntax import Address, Pair, Register, Statement, Vector, parse
 
 LETTERS = {"b16": "h", "b32": "r", "b64": "d", "f32": "f", "pred": "p", "b128": "q", "": "r"}
 ADDRESSES = {"shared": "%s0", "cluster": "%s0", "tmem": "%r0", "global": "%g0", "generic": "%m0"}
-NUMBERS = {"size": "16", "ordinal": "1", "value": "1", "scale_input_d": "7"}
+NUMBERS = {"selector": "0", "size": "16", "ordinal": "1", "value": "1", "scale_input_d": "7"}
 """Operands that are numbers in the instruction."""
 OWN_SPACE = ("shared", "shared::cta", "shared::cluster", "global")
 
@@ -90,13 +90,13 @@ def test_what_is_printed_is_read_as_the_same(form: Form):
         assert got == {name: text for name, text in given.items() if name not in form.written}
 
 
-FAMILIES = {form.opcode[0] for form in FORMS} - {"st", "red", "prefetch"}
+FAMILIES = {form.opcode[0] for form in FORMS} - {"st", "red", "prefetch", "mma"}
 """What instructions begin with of which all have forms."""
 TCGEN05 = Path(__file__).with_name("tcgen05_forms.txt").read_text().splitlines()
 """Further instructions of tcgen05, each with what ptxas does; `{%r1..%r4}` are four registers."""
 REFUSED_VALUES = re.compile(r"setmaxnreg|alloc\S* \S+ \d+;")
 """What ptxas refuses for the value of an operand, which handlers check."""
-SPARSE = re.compile(r"mma\S*\.sp\.")
+SPARSE = re.compile(r"mma\S*\.sp(::\w+)?\.\S*block_scale|mma\.ws\.sp\.")
 """Instructions without forms, with an opcode that has some."""
 
 

@@ -305,6 +305,9 @@ def tensor_memory(x: cute.Tensor, y: cute.Tensor):
             idesc = Int32(instruction_descriptor("f16", "f16", "f16", "f32", 128, 32)).ir_value()
             no = Boolean(False).ir_value()
             tcgen05.tcgen05_mma(address.ir_value(), *operands, idesc, no, kind="f16", cta_group=1)
+            sparse = Int32(instruction_descriptor("f16", "f16", "f16", "f32", 128, 32, sparse=True)).ir_value()
+            where = [place.ir_value() for place in (address + 32, address)]
+            tcgen05.tcgen05_mma_sp(where[0], *operands, sparse, no, where[1], kind="f16", cta_group=1)
             tcgen05.tcgen05_commit(done.ir_value(), cta_group=1)
     arch.mbarrier_wait(done, 0)
     tcgen05.tcgen05_fence("after_thread_sync")

@@ -69,6 +69,8 @@ class MmaRow:
     """CTAs that issue it together."""
     mn_step: int = 0
     """With an MN-major B, N is a multiple of this; 0 if operands in shared memory are K-major only."""
+    sparse: bool = False
+    """Whether A is sparse: of each row half of the elements along K are there, and metadata say which."""
 
 
 _MMA = "mma.sync"
@@ -109,6 +111,32 @@ MMA_ROWS = (
 )
 
 
+def _sparse(number: int, what: str, inputs: tuple[str, ...], accumulators: tuple[str, ...], *k: int) -> MmaRow:
+    feature = Feature(f"mma.sp of {what}", number, ptx=85)
+    return MmaRow(_MMA, inputs, accumulators, tuple((16, 8, depth) for depth in k), feature, sparse=True)
+
+
+SPARSE_MMA_ROWS = (
+    _sparse(80, "f16", ("f16",), ("f32", "f16"), 16, 32),
+    _sparse(80, "bf16", ("bf16",), ("f32",), 16, 32),
+    _sparse(80, "tf32", ("tf32",), ("f32",), 8, 16),
+    _sparse(80, "s8 or u8", ("s8", "u8"), ("s32",), 32, 64),
+    _sparse(80, "s4 or u4", ("s4", "u4"), ("s32",), 64, 128),
+    _sparse(89, "e4m3 or e5m2", ("e4m3", "e5m2"), ("f32",), 64),
+)
+"""`mma.sp`: K counts the elements of B, of which A has half."""
+
+
+def sparse_chunk(element: str) -> int:
+    """Return how many elements along K of a sparse A share 4 bits of metadata; half of them are there."""
+    return {"tf32": 2, "s4": 8, "u4": 8}.get(element, 4)
+
+
+def sparse_selectors(element: str, k: int) -> int:
+    """Return how many sparsity selectors an `mma.sp` has: 1, 2 or 4 of four threads have its metadata."""
+    return 16 * sparse_chunk(element) // k
+
+
 _NARROW = ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")
 
 WARP_KIND_ROWS = (
@@ -142,7 +170,7 @@ def _grid(rows: Iterable[int], columns: Iterable[int], k: int) -> tuple[Shape, .
 
 
 def _tcgen05_rows() -> Iterator[MmaRow]:
-    """Yield the rows of `tcgen05.mma`, dense: a shape is that of the instruction, for a pair of CTAs that of both."""
+    """Yield the rows of `tcgen05.mma`: a shape is that of the instruction, for a pair of CTAs that of both."""
     plain = (  # kind, types of A and B, accumulators, K, feature
         ("f16", ("f16",), ("f32", "f16"), 16, TCGEN05),
         ("f16", ("bf16",), ("f32",), 16, TCGEN05),
@@ -160,7 +188,10 @@ def _tcgen05_rows() -> Iterator[MmaRow]:
             (_STATIONARY, _grid((32, 64, 128), (64, 128, 256), k), 1),
         ):
             row = MmaRow(instruction, inputs, accumulators, shapes, feature, kind)
-            yield dataclasses.replace(row, cta_group=group, mn_step=step * group)
+            row = dataclasses.replace(row, cta_group=group, mn_step=step * group)
+            yield row
+            if instruction == _TCGEN05:
+                yield dataclasses.replace(row, shapes=tuple((m, n, 2 * k) for m, n, k in shapes), sparse=True)
     scaled = (  # kind, types of A and B, K, type of scale factors, elements that share one
         ("mxf8f6f4", _NARROW, 32, "ue8m0", 32),
         ("mxf4", ("e2m1",), 64, "ue8m0", 32),
@@ -180,7 +211,7 @@ def _tcgen05_rows() -> Iterator[MmaRow]:
 
 
 TCGEN05_ROWS = tuple(_tcgen05_rows())
-ALL_ROWS = (*MMA_ROWS, *WARP_KIND_ROWS, *TCGEN05_ROWS)
+ALL_ROWS = (*MMA_ROWS, *SPARSE_MMA_ROWS, *WARP_KIND_ROWS, *TCGEN05_ROWS)
 
 
 def rows(
@@ -191,17 +222,18 @@ def rows(
     scale_type: str | None = None,
     scale_vector: int | None = None,
     cta_group: int = 1,
+    sparse: bool = False,
 ) -> Iterator[MmaRow]:
     """Return the rows of an instruction whose A can have elements of a type."""
-    columns_asked = (kind, scale_type, scale_vector, cta_group)
+    columns_asked = (kind, scale_type, scale_vector, cta_group, sparse)
     for row in ALL_ROWS:
-        columns = (row.kind, row.scale_type, row.scale_vector, row.cta_group)
+        columns = (row.kind, row.scale_type, row.scale_vector, row.cta_group, row.sparse)
         if row.instruction == instruction and element in row.inputs and columns == columns_asked:
             yield row
 
 
 def find(
-    instruction: str, shape: Shape, a: str, b: str, accumulator: str, **columns: str | int | None
+    instruction: str, shape: Shape, a: str, b: str, accumulator: str, **columns: str | int | bool | None
 ) -> MmaRow | None:
     """Return the row of a shape and of types, None if there is no such instruction; `columns` as in `rows`."""
     for row in rows(instruction, a, **columns):  # pyright: ignore[reportArgumentType]
@@ -210,9 +242,9 @@ def find(
     return None
 
 
-def shapes(instruction: str, element: str) -> list[Shape]:
+def shapes(instruction: str, element: str, sparse: bool = False) -> list[Shape]:
     """Return the shapes for A of a type, smallest first."""
-    return sorted({shape for row in rows(instruction, element) for shape in row.shapes})
+    return sorted({shape for row in rows(instruction, element, sparse=sparse) for shape in row.shapes})
 
 
 def takes_mn_major(instruction: str, element: str) -> bool:
@@ -220,20 +252,20 @@ def takes_mn_major(instruction: str, element: str) -> bool:
     return any(row.mn_step for row in rows(instruction, element))
 
 
-def accumulators(instruction: str, element: str) -> tuple[str, ...]:
+def accumulators(instruction: str, element: str, sparse: bool = False) -> tuple[str, ...]:
     """Return the accumulator types for A of a type."""
-    return tuple(dict.fromkeys(kind for row in rows(instruction, element) for kind in row.accumulators))
+    return tuple(dict.fromkeys(kind for row in rows(instruction, element, sparse=sparse) for kind in row.accumulators))
 
 
-def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str) -> str:
+def refusal(instruction: str, shape: Shape, a: str, b: str, accumulator: str, sparse: bool = False) -> str:
     """Return an error message for an instruction that does not exist, with those that do; empty if it exists."""
-    if find(instruction, shape, a, b, accumulator) is not None:
+    if find(instruction, shape, a, b, accumulator, sparse=sparse) is not None:
         return ""
-    accumulator_types = ", ".join(accumulators(instruction, a)) or "none"
+    accumulator_types = ", ".join(accumulators(instruction, a, sparse)) or "none"
     return (
-        f"there is no {instruction} m{shape[0]}n{shape[1]}k{shape[2]} of {a} and {b} "
+        f"there is no {'mma.sp' if sparse else instruction} m{shape[0]}n{shape[1]}k{shape[2]} of {a} and {b} "
         f"with accumulators in {accumulator} "
-        f"(shapes of {a}: {_listed(instruction, a) or 'none'}; accumulators: {accumulator_types})"
+        f"(shapes of {a}: {_listed(instruction, a, sparse) or 'none'}; accumulators: {accumulator_types})"
     )
 
 
@@ -269,14 +301,16 @@ def kind_refusal(
     cta_group: int = 1,
     a_major: str = "k",
     b_major: str = "k",
+    *,
+    sparse: bool = False,
 ) -> str:
     """Return which argument of an instruction with a `.kind` is wrong and what it may be; empty if it exists.
 
     Instructions are "tcgen05" (`tcgen05.mma`), "tcgen05.ws" (weight stationary) and "mma.sync". `scale` is the type of
-    the scale factors, `vector` the elements along K that share one; majors are "k" and "mn".
+    the scale factors, `vector` the elements along K that share one; majors are "k" and "mn". `sparse` means a sparse A.
     """
-    left = [row for row in ALL_ROWS if row.instruction == instruction and row.kind is not None]
-    named = {_TCGEN05: "tcgen05.mma", _STATIONARY: "tcgen05.mma.ws"}.get(instruction, instruction)
+    left = [row for row in ALL_ROWS if row.instruction == instruction and row.kind and row.sparse == sparse]
+    named = {_TCGEN05: "tcgen05.mma", _STATIONARY: "tcgen05.mma.ws"}.get(instruction, instruction) + ".sp" * sparse
     spelled = f"{named} of kind::{kind}"
     for argument, value, options in (
         ("kind", kind, lambda row: (row.kind,)),
@@ -340,9 +374,9 @@ def _major_refusal(spelled: str, row: MmaRow, n: int, a_major: str, b_major: str
     return ""
 
 
-def _listed(instruction: str, a: str) -> str:
+def _listed(instruction: str, a: str, sparse: bool) -> str:
     """Return the shapes for A of a type; the many of WGMMA by their steps in N."""
-    sizes = shapes(instruction, a)
+    sizes = shapes(instruction, a, sparse)
     if instruction != _WGMMA or not sizes:
         return ", ".join("m{}n{}k{}".format(*s) for s in sizes)
     return f"m64, {_steps([n for _, n, _ in sizes], 'n')}, k{sizes[0][2]}"

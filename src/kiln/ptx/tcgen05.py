@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -34,11 +35,16 @@ _COLLECTOR_USES = ("fill", "use", "lastuse", "discard")
 _COLLECTOR: dict[str, Choices] = {"collector": _COLLECTOR_USES}
 
 
-def _wrong_mma(parts: Mapping[str, object]) -> str:
+def scales_d(kind: str, sparse: bool) -> bool:
+    """Return whether an MMA of a kind without scale factors, and perhaps a sparse A, can scale D."""
+    return kind in ("f16", "tf32") or (kind == "i8" and not sparse)
+
+
+def _wrong_mma(sparse: bool, parts: Mapping[str, object]) -> str:
     """Return that D is scaled by too much or not at all, or that a shifted A stays in the collector."""
     scale = parts.get("scale_input_d")
-    if scale is not None and parts["kind"] == "f8f6f4":
-        return "kind::f8f6f4 has no scale of D"
+    if scale is not None and not scales_d(str(parts["kind"]), sparse):
+        return f"kind::{parts['kind']} has no scale of D{' with a sparse A' * sparse}"
     if isinstance(scale, Immediate) and not 0 <= scale.value <= MOST_SCALE_D:
         return f"a scale of D that is not 0 to {MOST_SCALE_D}"
     if parts.get("a_shift") and parts["collector"] in ("fill", "use"):
@@ -50,13 +56,13 @@ def _output_lanes(fields: Values) -> int:
     return 8 if fields["cta_group"] == 2 else 4
 
 
-def _mma(a: str, shift: str, **choices: Choices) -> Form:
+def _mma(opcode: str, a: str, shift: str = "", metadata: str = "", **choices: Choices) -> Form:
     return Form(
-        "tcgen05.mma",
-        f"{_GROUP}.kind::<kind>{shift}{{.collector::a::<collector>}} [d: tmem], {a}, b: b64, idesc: b32"
+        opcode,
+        f"{_GROUP}.kind::<kind>{shift}{{.collector::a::<collector>}} [d: tmem], {a}, b: b64{metadata}, idesc: b32"
         "{, {disable_output_lane: b32}}, accumulate: pred{, scale_input_d: imm}",
         {"disable_output_lane": _output_lanes},
-        _wrong_mma,
+        functools.partial(_wrong_mma, bool(metadata)),
         kind=_KINDS,
         **_GROUPS,
         **_COLLECTOR,
@@ -104,9 +110,13 @@ def _mma_ws(a: str) -> Form:
 
 _SMEM = "a: b64"
 _TMEM = "[a: tmem]"
-MMA = _mma(_SMEM, "")
-MMA_TMEM = _mma(_TMEM, "{.<a_shift>}", a_shift="ashift")
+_SHIFT = "{.<a_shift>}"
+_METADATA = ", [metadata: tmem]"
+MMA = _mma("tcgen05.mma", _SMEM)
+MMA_TMEM = _mma("tcgen05.mma", _TMEM, _SHIFT, a_shift="ashift")
 """With A in tensor memory."""
+MMA_SP = _mma("tcgen05.mma.sp", _SMEM, metadata=_METADATA)
+MMA_SP_TMEM = _mma("tcgen05.mma.sp", _TMEM, _SHIFT, _METADATA, a_shift="ashift")
 MMA_BLOCK_SCALE = _mma_block_scale(_SMEM)
 MMA_BLOCK_SCALE_TMEM = _mma_block_scale(_TMEM)
 MMA_WS = _mma_ws(_SMEM)

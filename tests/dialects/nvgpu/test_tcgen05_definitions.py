@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kiln.dialects.nvgpu import tcgen05_definitions as definitions
 from kiln.dialects.nvgpu import tcgen05_descriptors as descriptors
 from kiln.dialects.nvgpu import tensor_memory as tmem
 from kiln.hardware import mma_shapes
@@ -188,7 +190,7 @@ def test_descriptors_of_all_shapes_can_be_decoded(row):
             for accumulator in row.accumulators:
                 if row.scale_type is None:
                     idesc = descriptors.instruction_descriptor(
-                        row.kind, a, b, accumulator, m, n, cta_group=row.cta_group, ws=ws
+                        row.kind, a, b, accumulator, m, n, cta_group=row.cta_group, ws=ws, sparse=row.sparse
                     )
                 else:
                     idesc = descriptors.block_scaled_instruction_descriptor(
@@ -206,7 +208,62 @@ def test_descriptors_of_all_shapes_can_be_decoded(row):
                 found = descriptors.decode(row.kind, idesc)
                 assert found[:6] == (row.kind, a, b, accumulator, m, n) and found.k == k
                 assert (found.a_major, found.b_major, found.scale_type) == ("k", "k", row.scale_type)
-                assert found.refusal(row.cta_group, row.scale_vector, ws=ws) == ""
+                assert found.refusal(row.cta_group, row.scale_vector, ws=ws, sparse=row.sparse) == ""
+
+
+@pytest.mark.parametrize("sparse_id", [0, 1])
+@pytest.mark.parametrize(("kind", "chunks"), [("f16", 8), ("tf32", 8), ("f8f6f4", 16), ("i8", 16)])
+@pytest.mark.parametrize(("m", "cta_group"), [(64, 1), (128, 1), (128, 2), (256, 2)])
+def test_metadata_of_a_sparse_a_fill_their_cells(kind, chunks, m, cta_group, sparse_id):
+    """Each index has 4 bits of its own, in lanes of the warp whose lanes have the row of D."""
+    seen = collections.Counter()
+    for row in range(m):
+        cell = tmem.accumulator_cell(row, 0, m, 8, cta_group, sparse=True)
+        for chunk in range(chunks):
+            part = tmem.metadata_part(row, chunk, kind, m, cta_group, sparse_id)
+            assert (part.cta, part.lane // 16) == (cell.cta, cell.lane // 16) and part.bit % 4 == 0
+            seen[part] += 1
+    assert set(seen.values()) == {1}
+    columns = {sparse_id} if chunks == 8 else {0, 1}
+    assert {part.column for part in seen} == columns
+    assert len(seen) == len(columns) * len({(part.lane, part.cta) for part in seen}) * 8
+
+
+def test_metadata_of_rows_in_pairs():
+    """The first 16 elements of rows 3 and 11 lie in lane 3, the others in lane 11; bytes of a row are all in its lane."""
+    part = tmem.metadata_part
+    assert part(3, 2, "f16", 128) == (3, 0, 8, 0) and part(11, 2, "f16", 128) == (3, 0, 24, 0)
+    assert part(3, 6, "f16", 128, 1, 1) == (11, 1, 8, 0) and part(11, 6, "tf32", 128, 1, 1) == (11, 1, 24, 0)
+    assert part(11, 2, "i8", 128) == (11, 0, 8, 0) and part(139, 9, "f8f6f4", 256, 2) == (11, 1, 4, 1)
+    assert part(19, 0, "f16", 64) == (35, 0, 0, 0) and part(83, 0, "f16", 128, 2) == (35, 0, 0, 1)
+
+
+def test_places_of_a_chunk():
+    assert [definitions.chunk_places("f16", index) for index in (0b0100, 0b1110, 0b0110)] == [(0, 1), (2, 3), (2, 1)]
+    assert [definitions.chunk_places("tf32", index) for index in (0b0100, 0b1110)] == [(0,), (1,)]
+    for kind, index in (("f16", 0), ("i8", 0b0101), ("f8f6f4", 0b0001), ("tf32", 0b1001)):
+        with pytest.raises(ValueError, match=rf"chunk of a sparse A of kind::{kind} is 0b{index:04b}"):
+            definitions.chunk_places(kind, index)
+
+
+def test_fields_of_sparse_descriptors():
+    made = descriptors.instruction_descriptor("f16", "f16", "f16", "f32", 128, 256, sparse=True, sparse_id=1)
+    assert made == 0x08400010 | 1 << 2 | 1 and descriptors.decode("f16", made).k == 32
+    wrong = descriptors.wrong_instruction
+    assert wrong("f16", made, 1, sparse=True) == ""
+    assert "bit 2 is 1: it is 1 for tcgen05.mma.sp" in wrong("f16", made, 1)
+    assert "bit 2 is 0: it is 1 for tcgen05.mma.sp" in wrong("f16", 0x08400010, 1, sparse=True)
+    assert wrong("f16", made | 3, 1, sparse=True).endswith("whose sparse_id is 3: 0 or 1")
+    bytes_ = descriptors.instruction_descriptor("i8", "s8", "s8", "s32", 128, 32, sparse=True)
+    assert wrong("i8", bytes_ | 1, 1, sparse=True).endswith("whose sparse_id is 1: 0")
+    for kind, options in (
+        ("f16", {"sparse_id": 1}),
+        ("f16", {"sparse": True, "sparse_id": 2}),
+        ("i8", {"sparse": True, "sparse_id": 1}),
+    ):
+        type_, sums = ("s8", "s32") if kind == "i8" else ("f16", "f32")
+        with pytest.raises(ValueError, match=f"sparse_id is {options['sparse_id']}: it is 0, and may be 1"):
+            descriptors.instruction_descriptor(kind, type_, type_, sums, 128, 32, **options)
 
 
 def test_matrix_descriptors():

@@ -409,6 +409,8 @@ def mma_sync(
     b: Sequence[Sequence[int]],
     c: Sequence[Sequence[float]],
     saturate: bool = False,
+    metadata: Sequence[int] | None = None,
+    selector: int = 0,
 ) -> list[list[float]]:
     """Compute `mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C
     are numbers.
@@ -416,15 +418,19 @@ def mma_sync(
     A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32
     (f64 for f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
     hardware. Integers wrap, or stop at the ends of their range (`saturate`).
+
+    With `metadata`, a word of each lane, A is sparse: see `mma_sp`.
     """
     m, n, k = shape
     kind = mma_shapes.warp_kind(a_type, b_type)
-    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator, kind=kind) is None:
-        raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator))
+    sparse = metadata is not None
+    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator, kind=kind, sparse=sparse) is None:
+        raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator, sparse))
     a_bits, b_bits = (mma_shapes.container_bits(element, kind) for element in (a_type, b_type))
-    left, right, start = (_zeros(rows, columns) for rows, columns in ((m, k), (k, n), (m, n)))
+    stored = k // 2 if sparse else k
+    left, right, start = (_zeros(rows, columns) for rows, columns in ((m, stored), (k, n), (m, n)))
     for lane in LANES:
-        for element, (row, column) in zip(a[lane], a_places(m, k, a_bits, lane), strict=True):
+        for element, (row, column) in zip(a[lane], a_places(m, stored, a_bits, lane), strict=True):
             left[row][column] = decode(a_type, element)
         for element, (row, column) in zip(b[lane], b_places(k, b_bits, lane), strict=True):
             right[row][column] = decode(b_type, element)
@@ -432,7 +438,8 @@ def mma_sync(
             start[row][column] = number
 
     def sum_of(row: int, column: int) -> float:
-        pairs = [(left[row][inner], right[inner][column]) for inner in range(k)]
+        places = range(k) if metadata is None else sparse_places(a_type, k, row, metadata, selector)
+        pairs = [(x, right[inner][column]) for x, inner in zip(left[row], places, strict=True)]
         if accumulator == "s32":
             terms = (x ^ y if a_type == "b1.xor" else x & y if a_type == "b1.and" else x * y for x, y in pairs)
             total = start[row][column] + sum(terms)
@@ -443,6 +450,56 @@ def mma_sync(
         return total if accumulator != "f16" else _to_f16(total)
 
     return [[sum_of(row, column) for row, column in c_places(m, lane)] for lane in LANES]
+
+
+def mma_sp(
+    shape: tuple[int, int, int],
+    a_type: str,
+    b_type: str,
+    accumulator: str,
+    a: Sequence[Sequence[int]],
+    b: Sequence[Sequence[int]],
+    c: Sequence[Sequence[float]],
+    metadata: Sequence[int],
+    selector: int = 0,
+) -> list[list[float]]:
+    """Compute `mma.sp`, which is `mma_sync` with half of the elements of A along K.
+
+    Each is multiplied by the element of B that the metadata name, a word of each lane.
+    """
+    return mma_sync(shape, a_type, b_type, accumulator, a, b, c, metadata=metadata, selector=selector)
+
+
+def metadata_place(a_type: str, k: int, row: int, chunk: int, selector: int) -> tuple[int, int]:
+    """Return the lane that has the metadata of a chunk of a row of a sparse A, and the first of their 4 bits.
+
+    A chunk is `mma_shapes.sparse_chunk` elements along K. Of f16, bf16 and tf32 a lane has four chunks of row g in its
+    lower half, and those of row g + 8 in its upper half. Of narrower types it has eight chunks of one of these rows.
+    """
+    half, group = divmod(row, 8)
+    first = selector * 4 // mma_shapes.sparse_selectors(a_type, k)
+    if mma_shapes.BITS[a_type] >= 16:
+        return 4 * group + first + chunk // 4, 16 * half + 4 * (chunk % 4)
+    return 4 * group + first + 2 * (chunk // 8) + half, 4 * (chunk % 8)
+
+
+def sparse_places(a_type: str, k: int, row: int, metadata: Sequence[int], selector: int) -> list[int]:
+    """Return which element along K each element of a row of a sparse A is.
+
+    Two bits of a chunk's four number an element each, or a pair of elements of 4 bits; of tf32, 0b0100 is the first
+    element and 0b1110 the second. The second number is the larger one.
+    """
+    size = mma_shapes.sparse_chunk(a_type)
+    places: list[int] = []
+    for chunk in range(k // size):
+        lane, bit = metadata_place(a_type, k, row, chunk, selector)
+        index = metadata[lane] >> bit & 15
+        numbers = [index >> 3] if a_type == "tf32" else [index & 3, index >> 2]
+        if index not in (0b0100, 0b1110) if a_type == "tf32" else numbers[0] >= numbers[1]:
+            raise ValueError(f"the index of a chunk of a sparse A of {a_type} is {index:#06b}")
+        each = size // 4 or 1
+        places += [chunk * size + number * each + i for number in numbers for i in range(each)]
+    return places
 
 
 def mma_block_scale(
@@ -636,6 +693,7 @@ def matrix_descriptor(address: int, leading: int, stride: int, swizzle: str) -> 
 
 tcgen05_matrix_descriptor = tcgen05_descriptors.tcgen05_matrix_descriptor
 tcgen05_mma = tcgen05_definitions.tcgen05_mma
+tcgen05_mma_sp = tcgen05_definitions.tcgen05_mma_sp
 tcgen05_mma_ws = tcgen05_definitions.tcgen05_mma_ws
 tcgen05_mma_block_scale = tcgen05_definitions.tcgen05_mma_block_scale
 

@@ -18,16 +18,8 @@ _ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
 """PTX names of the accumulator types."""
 
 
-class MmaSync(CuteNvgpu.Operation, name="mma_sync", converged="warp", varies="", waits=True):
-    """Compute D = A B + C in a warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, distributed as in PTX's
-    `mma.sync`.
-
-    `a` and `b` are vectors of i32 registers (f32 is also possible for tf32; f64 for f64), `c` and `result` vectors of
-    elements: f32, f16, i32 or f64. Products are exact; those of f16, bf16, tf32 and 8-bit floats are accumulated in
-    f32 and rounded to the element type of `result` at the end. `hardware/mma_shapes.py` lists which shapes and types
-    go together; types have the names they have in PTX. With a float of 4 or 6 bits (sm_120a) each element of A and B
-    is a byte: 6 bits are its lowest, 4 bits lie in its middle.
-    """
+class _Mma(CuteNvgpu.Operation):
+    """Base of the MMAs without scale factors."""
 
     a: Operand[Any]
     b: Operand[Any]
@@ -39,15 +31,71 @@ class MmaSync(CuteNvgpu.Operation, name="mma_sync", converged="warp", varies="",
     a_type: ir.StringAttr
     b_type: ir.StringAttr
 
+
+class MmaSync(_Mma, name="mma_sync", converged="warp", varies="", waits=True):
+    """Compute D = A B + C in a warp: A is `m` x `k`, B `k` x `n`, C and D `m` x `n`, distributed as in PTX's
+    `mma.sync`.
+
+    `a` and `b` are vectors of i32 registers (f32 is also possible for tf32; f64 for f64), `c` and `result` vectors of
+    elements: f32, f16, i32 or f64. Products are exact; those of f16, bf16, tf32 and 8-bit floats are accumulated in
+    f32 and rounded to the element type of `result` at the end. `hardware/mma_shapes.py` lists which shapes and types
+    go together; types have the names they have in PTX. With a float of 4 or 6 bits (sm_120a) each element of A and B
+    is a byte: 6 bits are its lowest, 4 bits lie in its middle.
+    """
+
     def check(self) -> str:
         shape = (self.m, self.n, self.k)
         elements = (self.a_type, self.b_type)
         return _wrong_mma(shape, elements, self.a.type, self.b.type, self.c.type, self.result.type)
 
 
+class MmaSp(_Mma, name="mma_sp", converged="warp", varies="", waits=True):
+    """Compute D = A B + C in a warp as `mma_sync` does, with a sparse A (PTX's `mma.sp::ordered_metadata`).
+
+    Of each 4 elements of A along K two are there, of each 2 of tf32 one, of each 8 of 4 bits two pairs. So `a` has the
+    registers of a `mma_sync` of half of `k`. `metadata` say which: `definitions.metadata_place` has their places in the
+    registers of lanes, and `selector` says which of four lanes have them, where not all do.
+    """
+
+    metadata: Operand[I32]
+    selector: one_of(0, 1, 2, 3)
+
+    def check(self) -> str:
+        shape = (self.m, self.n, self.k)
+        elements = (self.a_type, self.b_type)
+        if rule := _wrong_mma(shape, elements, self.a.type, self.b.type, self.c.type, self.result.type, sparse=True):
+            return rule
+        selectors = mma_shapes.sparse_selectors(self.a_type, self.k)
+        if self.selector < selectors:
+            return ""
+        return f"has the selector {self.selector}: m16n8k{self.k} of {self.a_type} has {', '.join(map(str, range(selectors)))}"
+
+
+def mma_sp(
+    shape: tuple[int, int, int],
+    a_type: str,
+    b_type: str,
+    a: ir.Value,
+    b: ir.Value,
+    c: ir.Value,
+    metadata: ir.Value,
+    selector: int = 0,
+) -> ir.Value:
+    """Return a lane's part of A B + C with a sparse A; `shape` is (m, n, k)."""
+    m, n, k = shape
+    attrs = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type, selector=selector)
+    return emit_value("cute_nvgpu.mma_sp", c.type, (a, b, c, metadata), attrs)
+
+
 @functools.lru_cache(maxsize=256)
 def _wrong_mma(
-    shape: tuple[int, int, int], elements: tuple[str, str], a: ir.Type, b: ir.Type, c: ir.Type, result: ir.Type
+    shape: tuple[int, int, int],
+    elements: tuple[str, str],
+    a: ir.Type,
+    b: ir.Type,
+    c: ir.Type,
+    result: ir.Type,
+    sparse: bool = False,
 ) -> str:
     m, n, k = shape
     a_type, b_type = elements
@@ -57,13 +105,13 @@ def _wrong_mma(
         return f"has an accumulator of {c}: a vector of {', '.join(_ACCUMULATORS)}"
     accumulator = _ACCUMULATORS[str(c.element_type)]
     kind = mma_shapes.warp_kind(a_type, b_type)
-    if kind is None:
-        rule = mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator)
+    if kind is None or sparse:
+        rule = mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator, sparse)
     else:
         rule = mma_shapes.kind_refusal("mma.sync", kind, m, n, k, a_type, b_type, accumulator)
     if rule:
         return rule
-    for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
+    for what, type_, element, size in (("A", a, a_type, m * k // (1 + sparse)), ("B", b, b_type, k * n)):
         wanted = size * mma_shapes.container_bits(element, kind) // 32
         words = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
         if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in words:

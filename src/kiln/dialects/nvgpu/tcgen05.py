@@ -9,7 +9,7 @@ With `cta_group` 2 an instruction works on the tensor memory of both CTAs of a p
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.trace import emit_value
 from ...hardware import features, mma_shapes
@@ -142,8 +142,51 @@ def tcgen05_matrix_descriptor(
     return emit_value("cute_nvgpu.tcgen05_matrix_descriptor", int_type(64), operands, attrs)
 
 
+class _PlainMma(_Tcgen05):
+    """Base of MMAs of the kinds without scale factors."""
+
+    d: Operand[I32]
+    a: Operand[Integer]
+    b: Operand[I64]
+    idesc: Operand[I32]
+    accumulate: Operand[I1]
+    kind: one_of(*tcgen05_descriptors.KINDS)
+    cta_group: CtaGroup
+    collector: OptionalAttr[Collector]
+    scale_input_d: OptionalAttr[ir.IntegerAttr]
+    a_shift: OptionalAttr[ir.BoolAttr]
+    sparse = False
+
+    if TYPE_CHECKING:
+        disable_output_lane: Operands[I32]
+
+    def check(self) -> str:
+        masks = len(self.disable_output_lane)
+        if masks not in (0, 4 * self.cta_group):
+            return (
+                f"has {masks} masks of disable_output_lane: with cta_group {self.cta_group} it has {4 * self.cta_group}"
+            )
+        scale = self.scale_input_d
+        if scale is not None and not 0 <= scale <= forms.MOST_SCALE_D:
+            return f"has scale_input_d={scale}: 0 to {forms.MOST_SCALE_D}"
+        if scale is not None and not forms.scales_d(self.kind, self.sparse):
+            return f"has scale_input_d with kind {self.kind}: it is for f16, tf32 and, with a dense A, i8"
+        if self.a_shift and not _in_tensor_memory(self.a):
+            return "has a_shift and A in shared memory: it shifts an A in tensor memory"
+        if self.a_shift and self.collector in ("fill", "use"):
+            return f"has a_shift and the collector {self.collector!r}: lastuse or discard"
+        return _wrong_idesc(self.idesc, self.kind, self.cta_group, sparse=self.sparse)
+
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield from super().needs()
+        if self.kind == "i8":
+            yield features.TCGEN05_I8, ""
+        elif self.scale_input_d is not None:
+            yield features.TCGEN05_SCALE_D, ""
+
+
 class Tcgen05Mma(
-    _Tcgen05, name="tcgen05_mma", ptx=(forms.MMA, forms.MMA_TMEM), reads=("a", "b", "d"), writes="d", engine=TCGEN05
+    _PlainMma, name="tcgen05_mma", ptx=(forms.MMA, forms.MMA_TMEM), reads=("a", "b", "d"), writes="d", engine=TCGEN05
 ):
     """Issue D = A B + D, or D = A B if `accumulate` is false, with D in tensor memory.
 
@@ -155,56 +198,47 @@ class Tcgen05Mma(
     in the collector buffer. `a_shift` moves row i + 1 of an A in tensor memory to row i.
     """
 
-    d: Operand[I32]
-    a: Operand[Integer]
-    b: Operand[I64]
-    idesc: Operand[I32]
-    accumulate: Operand[I1]
     disable_output_lane: Operands[I32]
-    kind: one_of(*tcgen05_descriptors.KINDS)
-    cta_group: CtaGroup
-    collector: OptionalAttr[Collector]
-    scale_input_d: OptionalAttr[ir.IntegerAttr]
-    a_shift: OptionalAttr[ir.BoolAttr]
-
-    def check(self) -> str:
-        masks = len(self.disable_output_lane)
-        if masks not in (0, 4 * self.cta_group):
-            return (
-                f"has {masks} masks of disable_output_lane: with cta_group {self.cta_group} it has {4 * self.cta_group}"
-            )
-        scale = self.scale_input_d
-        if scale is not None and not 0 <= scale <= forms.MOST_SCALE_D:
-            return f"has scale_input_d={scale}: 0 to {forms.MOST_SCALE_D}"
-        if scale is not None and self.kind == "f8f6f4":
-            return "has scale_input_d with kind f8f6f4: it is for f16, tf32 and i8"
-        if self.a_shift and not _in_tensor_memory(self.a):
-            return "has a_shift and A in shared memory: it shifts an A in tensor memory"
-        if self.a_shift and self.collector in ("fill", "use"):
-            return f"has a_shift and the collector {self.collector!r}: lastuse or discard"
-        return _wrong_idesc(self.idesc, self.kind, self.cta_group)
-
-    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
-        yield from super().needs()
-        if self.kind == "i8":
-            yield features.TCGEN05_I8, ""
-        elif self.scale_input_d is not None:
-            yield features.TCGEN05_SCALE_D, ""
 
 
 tcgen05_mma: Build = Tcgen05Mma.build
+
+
+class Tcgen05MmaSp(
+    _PlainMma,
+    name="tcgen05_mma_sp",
+    ptx=(forms.MMA_SP, forms.MMA_SP_TMEM),
+    reads=("a", "b", "d", "metadata"),
+    writes="d",
+    engine=TCGEN05,
+):
+    """Issue D = A B + D, or D = A B if `accumulate` is false, with a sparse A.
+
+    Of each 4 elements of A along K two are there, of each 2 of tf32 one, so that a row of A has 32 bytes and K is twice that
+    of `tcgen05_mma`. `metadata` is the address of metadata in tensor memory that say which (`tensor_memory.metadata_part`);
+    its column is even. `idesc` has the sparsity selector. The other fields are those of `tcgen05_mma`.
+    """
+
+    metadata: Operand[I32]
+    disable_output_lane: Operands[I32]
+    sparse = True
+
+
+tcgen05_mma_sp: Build = Tcgen05MmaSp.build
 
 
 def _in_tensor_memory(a: ir.Value) -> bool:
     return str(a.type) == "i32"
 
 
-def _wrong_idesc(idesc: ir.Value, kind: str, cta_group: int, block: "int | None" = None, *, ws: bool = False) -> str:
+def _wrong_idesc(
+    idesc: ir.Value, kind: str, cta_group: int, block: "int | None" = None, *, ws: bool = False, sparse: bool = False
+) -> str:
     """Return what is wrong with an instruction descriptor that is known."""
     known = constant(idesc)
     if known is None:
         return ""
-    return tcgen05_descriptors.wrong_instruction(kind, known & 0xFFFFFFFF, cta_group, block, ws=ws)
+    return tcgen05_descriptors.wrong_instruction(kind, known & 0xFFFFFFFF, cta_group, block, ws=ws, sparse=sparse)
 
 
 class Tcgen05MmaWs(

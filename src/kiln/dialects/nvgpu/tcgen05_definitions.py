@@ -8,7 +8,8 @@ number has that of the smallest normal one; terms that are zero do not count. Sc
 term. mxf4 and mxf4nvf4 have one term for each 16 elements along K: their exact dot product times both scale factors,
 with the exponents of the scale factors only, cut off 35 bits below the largest. Integers are exact, and wrap.
 
-A result that is not a number is 0x7FFFFFFF (f16: 0x7FFF), and terms that add up to zero make a positive zero.
+A result that is not a number is 0x7FFFFFFF (f16: 0x7FFF), and terms that add up to zero make a positive zero. A sparse
+A has the terms of the elements that are there, with the elements of B that the metadata name.
 """
 
 from __future__ import annotations
@@ -225,25 +226,49 @@ class _Mma(NamedTuple):
     block: int
     sfa: int
     sfb: int
+    metadata: int | None = None
+    """The address of the metadata of a sparse A."""
+
+    @property
+    def sparse(self) -> bool:
+        return self.metadata is not None
+
+    def places(self, row: int) -> list[int]:
+        """Return which element along K each element of a row of A is."""
+        fields = self.fields
+        if self.metadata is None:
+            return list(range(fields.k))
+        lane, first = _split(self.metadata)
+        places: list[int] = []
+        size = 2 if fields.kind == "tf32" else 4
+        selector = tcgen05_descriptors.SPARSE_ID.of(self.idesc)
+        for chunk in range(fields.k // size):
+            part = tensor_memory.metadata_part(row, chunk, fields.kind, fields.m, self.cta_group, selector)
+            word = self.memory.tmem[part.cta][part.lane + lane][part.column + first]
+            places += [size * chunk + place for place in chunk_places(fields.kind, word >> part.bit & 15)]
+        return places
 
     def cell(self, row: int, column: int) -> Cell:
         """Return the cell of an element of D."""
         fields = self.fields
         lane, first = _split(self.d)
-        found = tensor_memory.accumulator_cell(row, column, fields.m, fields.n, self.cta_group, ws=self.ws)
+        found = tensor_memory.accumulator_cell(
+            row, column, fields.m, fields.n, self.cta_group, ws=self.ws, sparse=self.sparse
+        )
         return Cell(found.lane + lane, found.column + first, found.cta)
 
     def a_element(self, row: int, column: int, k: int) -> int:
         """Return the bits of A that element (row, column) of D is computed from: those in its lane, or those in shared
-        memory."""
+        memory. `k` counts the elements that are there."""
         fields = self.fields
         cta, own = divmod(row, fields.m // self.cta_group)
         if not self.a_in_tmem:
             return shared_element(self.memory.smem[cta], self.a, fields.kind, fields.a_type, fields.a_major, own, k)
         bits = operand_bits(fields.kind, fields.a_type)
         lane, first = _split(self.a)
-        parts = tensor_memory.a_parts(row, k, bits, fields.m, self.cta_group, ws=self.ws)
-        near = tensor_memory.accumulator_cell(row, column, fields.m, fields.n, self.cta_group, ws=self.ws).lane
+        layout = {"cta_group": self.cta_group, "ws": self.ws, "sparse": self.sparse}
+        parts = tensor_memory.a_parts(row, k, bits, fields.m, **layout)
+        near = tensor_memory.accumulator_cell(row, column, fields.m, fields.n, **layout).lane
         part = next(part for part in parts if part.lane == near)
         word = self.memory.tmem[cta][part.lane + lane][part.column + first]
         return tensor_memory_element(word, part.bit, fields.kind, fields.a_type)
@@ -277,6 +302,23 @@ class _Mma(NamedTuple):
         return decode_scale(fields.scale_type or "", word >> part.bit % 32 & 255)
 
 
+def chunk_places(kind: str, index: int) -> tuple[int, ...]:
+    """Return where the elements of a sparse A lie in their chunk, by its 4 bits of metadata.
+
+    A chunk is 4 elements, of which the lower and the upper two bits number one each, or 2 elements of tf32, where 0b0100
+    and 0b1110 number one together. The numbers differ, and the second may be the smaller one if it is 1.
+    """
+    if kind == "tf32" and index in (0b0100, 0b1110):
+        return (index >> 3,)
+    if kind != "tf32" and index in SPARSE_INDICES:
+        return index & 3, index >> 2
+    raise ValueError(f"the index of a chunk of a sparse A of kind::{kind} is {index:#06b}")
+
+
+SPARSE_INDICES = (0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b0110, 0b1110)
+"""The metadata that a chunk of 4 elements may have."""
+
+
 def _signed(bits: int, width: int) -> int:
     return bits - (1 << width) * (bits >> width - 1)
 
@@ -289,8 +331,9 @@ def _element(mma: _Mma, row: int, column: int, word: int | None, scale_input_d: 
     """Return the new bits of an element of D whose cell has `word`, None if it is not added."""
     fields = mma.fields
     idesc = mma.idesc
-    a_bits = [mma.a_element(row, column, k) for k in range(fields.k)]
-    b_bits = [0 if zero_column else mma.b_element(column, k) for k in range(fields.k)]
+    places = mma.places(row)
+    a_bits = [mma.a_element(row, column, k) for k in range(len(places))]
+    b_bits = [0 if zero_column else mma.b_element(column, k) for k in places]
     if fields.kind == "i8":
         a, b = (
             [_signed(x, 8) if type_ == "s8" else x for x in bits]
@@ -367,6 +410,28 @@ def tcgen05_mma(
     """
     fields = tcgen05_descriptors.decode(kind, idesc)
     mma = _Mma(fields, idesc, memory, d, a, b, cta_group, False, a_in_tmem, 0, 0, 0)
+    return dict(_written(mma, accumulate, elements, disable_output_lane, scale_input_d))
+
+
+def tcgen05_mma_sp(
+    kind: str,
+    idesc: int,
+    memory: Memory,
+    d: int,
+    a: int,
+    b: int,
+    metadata: int,
+    accumulate: bool,
+    *,
+    cta_group: int = 1,
+    a_in_tmem: bool = False,
+    disable_output_lane: Sequence[int] = (),
+    scale_input_d: int = 0,
+    elements: Iterable[tuple[int, int]] | None = None,
+) -> dict[Cell, int]:
+    """Compute `tcgen05.mma.sp`: `tcgen05_mma` with a sparse A, whose metadata are at an address."""
+    fields = tcgen05_descriptors.decode(kind, idesc)
+    mma = _Mma(fields, idesc, memory, d, a, b, cta_group, False, a_in_tmem, 0, 0, 0, metadata)
     return dict(_written(mma, accumulate, elements, disable_output_lane, scale_input_d))
 
 

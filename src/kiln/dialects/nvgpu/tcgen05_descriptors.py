@@ -64,7 +64,7 @@ SATURATE = Field(3, 1)
 ACCUMULATOR = Field(4, 2)
 MAX_SHIFT = Field(30, 2)
 """Fields of kinds without scale factors. `SATURATE` is for i8. `MAX_SHIFT` limits the reuse of B by
-`tcgen05.mma.ws`, which changes no value."""
+`tcgen05.mma.ws`, which changes no value. `SPARSE_ID` is the sparsity selector (`sparse_ids`)."""
 SFB_ID = Field(4, 2)
 SCALE_TYPE = Field(23, 1)
 SFA_ID = Field(29, 2)
@@ -91,13 +91,18 @@ def scale_ids(count: int) -> tuple[int, ...]:
     return (0,) if count == 4 else (0, 2) if count % 2 == 0 else (0, 1, 2, 3)
 
 
+def sparse_ids(kind: str) -> tuple[int, ...]:
+    """Return the sparsity selectors of a kind: the metadata of one MMA take one of two columns, or both."""
+    return (0, 1) if kind in ("f16", "tf32") else (0,)
+
+
 SWIZZLES = {"none": 0, "128b_32b": 1, "128b": 2, "64b": 4, "32b": 6}
 """The swizzles of operands in shared memory, and their numbers in sm_100 descriptors; 128b_32b is the 128-byte swizzle
 of 32-byte atoms."""
 
 
 DEPTHS = {row.kind: row.shapes[0][2] for row in reversed(mma_shapes.TCGEN05_ROWS) if row.kind}
-"""K of an instruction, by kind, where no field says otherwise."""
+"""K of an instruction with a dense A, by kind, where no field says otherwise."""
 
 
 class Instruction(NamedTuple):
@@ -114,17 +119,22 @@ class Instruction(NamedTuple):
     scale_type: str | None
     """None for kinds without scale factors."""
     k96: bool
+    sparse: bool = False
+    """Whether A is sparse: half of the elements of a row are there."""
 
     @property
     def k(self) -> int:
-        """K of the instruction: 32 bytes of a row of A, or 96 elements of fp4."""
-        return 96 if self.k96 else DEPTHS[self.kind]
+        """K of the instruction: 32 bytes of a row of A, twice that if it is sparse, or 96 elements of fp4."""
+        return 96 if self.k96 else DEPTHS[self.kind] * (2 if self.sparse else 1)
 
-    def refusal(self, cta_group: int, block: int | None = None, *, ws: bool = False) -> str:
+    def refusal(self, cta_group: int, block: int | None = None, *, ws: bool = False, sparse: bool = False) -> str:
         """Return which field makes an instruction that does not exist; empty if it exists.
 
-        `block` is the number of elements along K that share a scale factor, `ws` means `tcgen05.mma.ws`.
+        `block` is the number of elements along K that share a scale factor, `ws` means `tcgen05.mma.ws`, and `sparse`
+        `tcgen05.mma.sp`.
         """
+        if self.sparse != sparse:
+            return f"bit 2 is {int(self.sparse)}: it is 1 for tcgen05.mma.sp, whose A is sparse, and 0 for tcgen05.mma"
         return mma_shapes.kind_refusal(
             "tcgen05.ws" if ws else "tcgen05",
             self.kind,
@@ -139,6 +149,7 @@ class Instruction(NamedTuple):
             cta_group,
             self.a_major,
             self.b_major,
+            sparse=sparse,
         )
 
 
@@ -159,19 +170,25 @@ def decode(kind: str, idesc: int) -> Instruction:
         ("k", "mn")[B_MAJOR.of(idesc)],
         scales[SCALE_TYPE.of(idesc)] if scaled else None,
         scaled and bool(K96.of(idesc)),
+        bool(SPARSE.of(idesc)),
     )
 
 
-def wrong_instruction(kind: str, idesc: int, cta_group: int, block: int | None = None, *, ws: bool = False) -> str:
+def wrong_instruction(
+    kind: str, idesc: int, cta_group: int, block: int | None = None, *, ws: bool = False, sparse: bool = False
+) -> str:
     """Return what is wrong with an instruction descriptor; empty if an instruction has it.
 
-    `block` and `ws` are those of `Instruction.refusal`.
+    `block`, `ws` and `sparse` are those of `Instruction.refusal`.
     """
     instruction = decode(kind, idesc)
-    if rule := instruction.refusal(cta_group, block, ws=ws):
+    if rule := instruction.refusal(cta_group, block, ws=ws, sparse=sparse):
         return f"has the instruction descriptor {idesc:#010x}, whose {rule}"
-    if wrong := idesc & reserved_bits(kind, ws=ws):
+    if wrong := idesc & reserved_bits(kind, ws=ws, sparse=sparse):
         return f"has the instruction descriptor {idesc:#010x}, of which the reserved bits {wrong:#010x} are not 0"
+    if sparse and SPARSE_ID.of(idesc) not in sparse_ids(kind):
+        options = " or ".join(map(str, sparse_ids(kind)))
+        return f"has the instruction descriptor {idesc:#010x}, whose sparse_id is {SPARSE_ID.of(idesc)}: {options}"
     if block is None:
         return ""
     known = scale_ids(instruction.k // block)
@@ -187,11 +204,12 @@ def _common_bits(
     instruction: Instruction, cta_group: int, block: int | None, negate_a: bool, negate_b: bool, ws: bool = False
 ) -> int:
     """Return what all kinds have at the same bits, for an instruction that exists."""
-    if rule := instruction.refusal(cta_group, block, ws=ws):
+    if rule := instruction.refusal(cta_group, block, ws=ws, sparse=instruction.sparse):
         raise ValueError(rule)
     codes = ELEMENT_CODES[instruction.kind]
     return (
-        A_TYPE.bits(codes[instruction.a_type])
+        SPARSE.bits(instruction.sparse)
+        | A_TYPE.bits(codes[instruction.a_type])
         | B_TYPE.bits(codes[instruction.b_type])
         | NEGATE_A.bits(negate_a)
         | NEGATE_B.bits(negate_b)
@@ -217,10 +235,13 @@ def instruction_descriptor(
     negate_b: bool = False,
     saturate: bool = False,
     ws: bool = False,
+    sparse: bool = False,
+    sparse_id: int = 0,
 ) -> int:
     """Return the idesc of the kinds f16, tf32, f8f6f4 and i8; `m` and `n` are those of both CTAs of a pair.
 
-    `ws` is for `tcgen05.mma.ws`, which has other shapes.
+    `ws` is for `tcgen05.mma.ws`, which has other shapes. `sparse` is for `tcgen05.mma.sp`, whose A is sparse;
+    `sparse_id` selects one of two columns of metadata (f16 and tf32).
     """
     if kind not in KINDS:
         raise ValueError(f"kind is {kind}: it is one of {', '.join(KINDS)}")
@@ -228,8 +249,10 @@ def instruction_descriptor(
         raise ValueError("negate_a and negate_b are for floats: kind is i8")
     if saturate and kind != "i8":
         raise ValueError(f"saturate is for kind::i8: kind is {kind}")
-    fields = Instruction(kind, a_type, b_type, accumulator, m, n, a_major, b_major, None, False)
-    common = _common_bits(fields, cta_group, None, negate_a, negate_b, ws)
+    if sparse_id and (not sparse or sparse_id not in sparse_ids(kind)):
+        raise ValueError(f"sparse_id is {sparse_id}: it is 0, and may be 1 with a sparse A of the kinds f16 and tf32")
+    fields = Instruction(kind, a_type, b_type, accumulator, m, n, a_major, b_major, None, False, sparse)
+    common = _common_bits(fields, cta_group, None, negate_a, negate_b, ws) | SPARSE_ID.bits(sparse_id)
     return SATURATE.bits(saturate) | ACCUMULATOR.bits(ACCUMULATOR_CODES[accumulator]) | common
 
 

@@ -92,18 +92,42 @@ def _half_lane(row: int) -> int:
     return WARP_LANES * quarter + inside
 
 
-def a_parts(row: int, k: int, bits: int, m: int, cta_group: int = 1, *, ws: bool = False) -> list[Part]:
+def a_parts(
+    row: int, k: int, bits: int, m: int, cta_group: int = 1, *, ws: bool = False, sparse: bool = False
+) -> list[Part]:
     """Return where element (row, k) of an A in tensor memory lies: in all lanes in which D has elements of its row.
 
     `bits` is what an element takes: 8 for elements of 4 and 6 bits of the kinds f8f6f4 and mxf8f6f4, 4 for those of
     mxf4 and mxf4nvf4.
     """
     column, bit = divmod(k * bits, 32)
-    layout = accumulator_layout(m, cta_group, ws=ws)
+    layout = accumulator_layout(m, cta_group, ws=ws, sparse=sparse)
     cta, lane = divmod(row, m // cta_group)
     if parts := _COLUMN_PARTS.get(layout):
         return [Part(lane + LANES // parts * part, column, bit, cta) for part in range(parts)]
-    return [Part(_half_lane(lane) if layout == "F" else lane, column, bit, cta)]
+    return [Part(_half_lane(lane) if layout in "CF" else lane, column, bit, cta)]
+
+
+METADATA_COLUMNS = 2
+"""Columns that the metadata of a sparse A take; they start at an even one."""
+
+
+def metadata_part(row: int, chunk: int, kind: str, m: int, cta_group: int = 1, sparse_id: int = 0) -> Part:
+    """Return where the 4 bits of metadata of a chunk of a row of a sparse A lie.
+
+    A chunk is 4 elements along K (2 of tf32), of which A has half. Kinds of 8 bits have 16 chunks in a row, which take
+    both columns of the row's lane. The others have 8, in the column that the sparsity selector names: of rows r and r + 8
+    the first four lie in the lane of r, the others in that of r + 8, those of row r in the lower half.
+    """
+    cta, own = divmod(row, m // cta_group)
+    lane = own
+    column, place = divmod(chunk, 8)
+    if kind in ("f16", "tf32"):
+        lane = own & ~8 | 8 * (chunk // 4)
+        column = sparse_id
+        place = chunk % 4 + 4 * (own >> 3 & 1)
+    half = accumulator_layout(m, cta_group, sparse=True) in "CF"
+    return Part(_half_lane(lane) if half else lane, column, 4 * place, cta)
 
 
 def scale_parts(row: int, scale: int, first: int = 0) -> list[Part]:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .fences import griddepcontrol as griddepcontrol
     from .fences import setmaxregister as setmaxregister
     from .matrices import ldmatrix as ldmatrix
+    from .matrices import mma_sp_sync as mma_sp_sync
     from .matrices import stmatrix as stmatrix
     from .mbarriers import cp_async_mbarrier_arrive as cp_async_mbarrier_arrive
     from .mbarriers import mbarrier_arrive as mbarrier_arrive
@@ -116,6 +117,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .tcgen05 import tcgen05_ld as tcgen05_ld
     from .tcgen05 import tcgen05_mma as tcgen05_mma
     from .tcgen05 import tcgen05_mma_block_scale as tcgen05_mma_block_scale
+    from .tcgen05 import tcgen05_mma_sp as tcgen05_mma_sp
     from .tcgen05 import tcgen05_relinquish_alloc_permit as tcgen05_relinquish_alloc_permit
     from .tcgen05 import tcgen05_st as tcgen05_st
     from .tcgen05 import tcgen05_wait as tcgen05_wait
@@ -210,7 +212,7 @@ _UNITS = {
         "st_bulk",
         "tensormap_replace",
     ),
-    "matrices": ("ldmatrix", "stmatrix"),
+    "matrices": ("ldmatrix", "mma_sp_sync", "stmatrix"),
     "tcgen05": (
         "MMABlockScaleKind",
         "S2TCopyMode",
@@ -237,6 +239,7 @@ _UNITS = {
         "tcgen05_ld",
         "tcgen05_mma",
         "tcgen05_mma_block_scale",
+        "tcgen05_mma_sp",
         "tcgen05_relinquish_alloc_permit",
         "tcgen05_st",
         "tcgen05_wait",

@@ -1,4 +1,4 @@
-"""Primitives of matrices in shared memory: `ldmatrix`, `stmatrix`."""
+"""Primitives of matrices in shared memory, `ldmatrix` and `stmatrix`, and of MMAs with a sparse A."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32
-from ...cute.arch.values import choice
+from ...cute.arch.values import choice, i32, kernel_only
 from ...cute.deferred_dialects import nvgpu
+from ...cute.nvgpu.ptx_types import PTX_NAMES
 from ...cute.tensor.tensor_ssa import TensorSSA
+from ...hardware import mma_shapes
 from .addresses import shared
 
 
@@ -42,6 +44,37 @@ def ldmatrix(
         raise type_error(f"ldmatrix() of {num} words of {kind} matrices of {source}", "1, 2 or 4 words of b16")
     matrix = TensorSSA(loaded, (num,), Int32)
     return matrix[0] if num == 1 else matrix
+
+
+def mma_sp_sync(
+    a: TensorSSA,
+    b: TensorSSA,
+    c: TensorSSA,
+    metadata: object,
+    selector: int = 0,
+    *,
+    loc: object = None,
+    ip: object = None,
+) -> TensorSSA:
+    """Return a lane's part of A B + C of a warp with a sparse A (`mma.sp::ordered_metadata`), with M = 16 and N = 8.
+
+    `a` and `b` are Vectors with k / 4 elements each, as fragments of `mma.sync`: of each 4 elements of A along K two are
+    there, of each 2 of TFloat32 one. `metadata` is a word of indices that say which; the lanes that have them follow from
+    `selector` where not all do. `c` has 4 elements of Float32, Float16 or Int32.
+    """
+    kernel_only("mma_sp_sync")
+    names = [PTX_NAMES.get(x.dtype, str(x.dtype)) for x in (a, b)]
+    accumulator = PTX_NAMES.get(c.dtype, str(c.dtype))
+    shape = (16, 8, 4 * b.numel())
+    if rule := mma_shapes.refusal("mma.sync", shape, names[0], names[1], accumulator, sparse=True):
+        raise type_error(f"mma_sp_sync(): {rule}", "Vectors of k / 4 elements of A and of B")
+    if a.numel() != b.numel() or c.numel() != 4:
+        raise type_error(
+            f"mma_sp_sync() of {a.numel()} elements of A and {c.numel()} of C", f"{b.numel()} and 4 elements"
+        )
+    words = [x if x.dtype is Int32 else x.bitcast(Int32) for x in (a, b)]
+    d = nvgpu.mma.mma_sp(shape, *names, words[0].value, words[1].value, c.value, i32(metadata), selector)
+    return TensorSSA(d, c.shape, c.dtype)
 
 
 def stmatrix(

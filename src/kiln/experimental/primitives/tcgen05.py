@@ -508,19 +508,50 @@ def tcgen05_mma(
     """
     kernel_only("tcgen05_mma")
     absent("tcgen05_mma", b_collector_op=b_collector_op)
-    nvgpu.tcgen05.tcgen05_mma(
-        _tmem(d),
-        _operand(a),
-        _operand(b),
-        i32(_word(idesc)),
-        i1(enable_input_d),
-        *_masks(write_disable_mask),
-        kind=choice("mma_kind", mma_kind, ("f16", "tf32", "f8f6f4", "i8")),
-        cta_group=_group(cta_group),
-        collector=_collector(collector_op),
-        scale_input_d=scale_input_d,
-        a_shift=a_shift or None,
-    )
+    operands = (_tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), *_masks(write_disable_mask))
+    options = _mma_options(mma_kind, cta_group, collector_op, a_shift, scale_input_d)
+    nvgpu.tcgen05.tcgen05_mma(*operands, **options)
+
+
+def _mma_options(
+    mma_kind: object, cta_group: object, collector_op: object, a_shift: bool | None, scale_input_d: int | None
+) -> dict[str, str | int | None]:
+    """Return the fields of the MMAs without scale factors."""
+    return {
+        "kind": choice("mma_kind", mma_kind, ("f16", "tf32", "f8f6f4", "i8")),
+        "cta_group": _group(cta_group),
+        "collector": _collector(collector_op),
+        "scale_input_d": scale_input_d,
+        "a_shift": a_shift or None,
+    }
+
+
+def tcgen05_mma_sp(
+    mma_kind: object,
+    cta_group: object,
+    d: object,
+    a: object,
+    b: object,
+    metadata: object,
+    idesc: object,
+    enable_input_d: object,
+    *,
+    collector_op: object = None,
+    a_shift: bool | None = None,
+    scale_input_d: int | None = None,
+    write_disable_mask: object = None,
+    loc: object = None,
+    ip: object = None,
+) -> None:
+    """Issue D = A B + D, or D = A B, with a sparse A: of 4 elements along K two are there (of 2 of tf32 one).
+
+    `metadata` is the address in tensor memory of the indices that say which, at an even column. `idesc` has
+    `sparse_flag=1`, and `sparse_id2` for the second column. The other arguments are those of `tcgen05_mma`.
+    """
+    kernel_only("tcgen05_mma_sp")
+    operands = (_tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), _tmem(metadata))
+    options = _mma_options(mma_kind, cta_group, collector_op, a_shift, scale_input_d)
+    nvgpu.tcgen05.tcgen05_mma_sp(*operands, *_masks(write_disable_mask), **options)
 
 
 def tcgen05_mma_block_scale(

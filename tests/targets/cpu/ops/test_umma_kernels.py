@@ -52,7 +52,7 @@ def test_what_is_wrong_is_a_fault_with_its_line():
 
     high, low = case.descriptor(False) >> 32, case.descriptor(False) & 0x3FFFFFFF
     for numbers, words in (
-        ((case.idesc | 4, high, low), r"bit 2 asks for a sparse A: the CPU target has no sparse MMA"),
+        ((case.idesc | 4, high, low), r"bit 2 is 1: it is 1 for tcgen05.mma.sp, whose A is sparse"),
         ((case.idesc & ~(31 << 24), high, low), r"descriptor 0x00040010, whose m is 0: tcgen05.mma of kind::f16"),
         ((case.idesc, high | 1 << 29, low), r"has a wrong descriptor of B"),
         ((case.idesc, high, low), r"has an operand that does not lie in the shared memory of its CTA"),

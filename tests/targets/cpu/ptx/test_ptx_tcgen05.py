@@ -120,7 +120,7 @@ def test_an_attention_program_in_ptx():
 
 
 REFUSED = {
-    "tcgen05.mma.sp.cta_group::1.kind::f16 [$0], $1, $1, [$0], $0, 1;": "the modifier .sp: there may be",
+    "tcgen05.mma.sp.cta_group::1.kind::f16 [$0], $1, $1, $0, 1;": "tcgen05.mma.sp",
     "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale [$0], $1, $1, $0, [$0], [$0], 1;": "modifier .kind::mxf4nvf4 where",
     "tcgen05.mma.cta_group::2.kind::f16 [$0], $1, $1, $0, {$0, $0, $0, $0}, 1;": "4 registers of disable_output_lane where there are 8",
     "tcgen05.mma.cta_group::1.kind::f8f6f4 [$0], $1, $1, $0, 1, 3;": "kind::f8f6f4 has no scale of D",

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 from umma_cases import CASES, E2M1, LAYOUTS, MX, NV
-from umma_testing import BITS, Case, Ctas, differences, multiply
+from umma_testing import BITS, Case, Ctas, differences, multiply, random_indices
 
 from kiln.dialects.nvgpu import tcgen05_definitions as definitions
 from kiln.dialects.nvgpu import tcgen05_descriptors as descriptors
@@ -123,16 +123,25 @@ def small_integers(rng: np.random.Generator, type_: str, shape: tuple[int, int])
 
 
 @pytest.mark.quick(30)
-@pytest.mark.parametrize("name", [name for name in CASES if name.rpartition("-")[2] in LAYOUTS])
+@pytest.mark.parametrize("name", [name for name in CASES if name.rpartition("-")[2] in (*LAYOUTS, "C", "C16")])
 def test_small_integers_are_what_numpy_computes(name):
     """All elements of D, twice in a row: nothing is rounded, so that layouts alone can be wrong."""
     case = CASES[name]
     rng = np.random.default_rng(5)
-    (a, a_bits), (b, b_bits) = (
-        small_integers(rng, type_, (rows, case.k)) for type_, rows in ((case.a_type, case.m), (case.b_type, case.n))
-    )
+    a, a_bits = small_integers(rng, case.a_type, (case.m, case.stored))
+    b, b_bits = small_integers(rng, case.b_type, (case.n, case.k))
     ctas = Ctas(case.cta_group)
     case.place(ctas, a_bits, b_bits)
+    if case.sparse:
+        indices = random_indices(rng, case)
+        case.place_metadata(ctas, indices)
+        size = case.k // indices.shape[1]
+        whole = np.zeros((case.m, case.k), a.dtype)
+        for (row, chunk), index in np.ndenumerate(indices):
+            places = definitions.chunk_places(case.kind, int(index))
+            for number, place in enumerate(places):
+                whole[row, chunk * size + place] = a[row, chunk * len(places) + number]
+        a = whole
     left, right = a, b
     if case.scale:
         bytes_ = [rng.integers(0, 3, (rows, case.k // case.block)) for rows in (case.m, case.n)]
@@ -175,13 +184,14 @@ def code_of(case: Case, **changes: int) -> tuple[int, str]:
     return (why & 255, refused_mma(why, "tcgen05.mma")[0]) if why else (0, "")
 
 
-@pytest.mark.parametrize("ws", [False, True])
+@pytest.mark.parametrize("form", ["", "ws", "sparse"])
 @pytest.mark.parametrize("kind", umma.KINDS)
-def test_instructions_that_do_not_exist_are_refused(kind, ws):
+def test_instructions_that_do_not_exist_are_refused(kind, form):
     """The runtime decodes random instruction descriptors as `hardware/mma_shapes.py` lists instructions."""
     from umma_testing import issue
 
     rng, ctas = np.random.default_rng(3), Ctas(2)
+    ws, sparse = form == "ws", form == "sparse"
     seen = set()
     for number in range(4000 if LONG else 600):
         cta_group = 1 if ws else 1 + number % 2
@@ -195,24 +205,30 @@ def test_instructions_that_do_not_exist_are_refused(kind, ws):
         scaled = kind in descriptors.BLOCK_SCALE_KINDS
         idesc |= int(rng.choice([0, 1, 1])) << 23 if scaled else int(rng.choice([0, 1, 1, 2, 3])) << 4
         idesc |= (rng.random() < 0.2) << 31 if scaled else 0
-        bits = [bit for bit in range(32) if bit != 2]
-        idesc |= 1 << int(rng.choice(bits)) if rng.random() < 0.2 else 0
+        idesc |= 4 * sparse
+        idesc ^= 1 << int(rng.integers(32)) if rng.random() < 0.2 else 0
         block = int(rng.choice([16, 32])) if scaled else 0
         record = umma.Mma(
-            kind=umma.KINDS.index(kind), flags=umma.WS * ws, cta_group=cta_group, idesc=idesc, vector=block
+            kind=umma.KINDS.index(kind),
+            flags=umma.WS * ws | umma.SPARSE_A * sparse,
+            cta_group=cta_group,
+            idesc=idesc,
+            vector=block,
         )
-        rule = descriptors.wrong_instruction(kind, idesc, cta_group, block or None, ws=ws)
+        rule = descriptors.wrong_instruction(kind, idesc, cta_group, block or None, ws=ws, sparse=sparse)
         why = issue(record, ctas, 0)  # never 0: its descriptors are wrong
         assert (why & 255 == umma.INSTRUCTION) == bool(rule), (hex(idesc), cta_group, block, rule)
         assert why & 255 in (umma.INSTRUCTION, umma.OPERAND)
         seen.add(bool(rule))
-    assert seen == ({True} if ws and scaled else {True, False})
+    assert seen == ({True} if form and scaled else {True, False})
 
 
 def test_what_is_wrong_with_an_mma():
     f16, mx = Case("f16", "f16", "f16", 128, 16), Case("mxf4nvf4", *E2M1, 128, 16, **NV)
     idesc = f16.idesc
-    assert code_of(f16, idesc=idesc | 4)[0] == umma.SPARSE
+    assert code_of(f16, idesc=idesc | 4)[1].endswith(
+        "bit 2 is 1: it is 1 for tcgen05.mma.sp, whose A is sparse, and 0 for tcgen05.mma"
+    )
     assert code_of(f16, flags=umma.SHIFTS_A)[0] == umma.SHIFTED
     code, words = code_of(f16, idesc=idesc & ~(63 << 17))
     assert code == umma.INSTRUCTION and "whose n is 0: tcgen05.mma of kind::f16" in words
@@ -248,6 +264,36 @@ def test_what_is_wrong_with_an_mma():
     assert code_of(f16, a=0x4000404000010000 & ~(1 << 46))[1].startswith(
         "tcgen05.mma of kind::f16 has a wrong descriptor of A"
     )
+
+
+def test_what_is_wrong_with_a_sparse_mma():
+    case = Case("f16", "f16", "f16", 64, 16, lane=16, sparse=True)
+    assert "bit 2 is 0" in code_of(case, idesc=case.idesc & ~4)[1]
+    assert code_of(case, idesc=case.idesc | 2)[1].endswith("whose sparse_id is 2: 0 or 1")
+    code, words = code_of(case, metadata=16 << 16 | 511)
+    assert code == umma.COLUMN and "has the metadata of A in columns 511 to 512 of tensor memory" in words
+    for place in (400, 16 << 16 | 401):  # another half of the lanes, an odd column
+        code, words = code_of(case, metadata=place)
+        where = f"lane {place >> 16} and column {place & 0xFFFF} of tensor memory"
+        assert (code, words) == (umma.LANE, f"tcgen05.mma of kind::f16 has the metadata of A at {where}")
+    in_tmem = dataclasses.replace(case, a_in_tmem=True)
+    assert code_of(in_tmem, a=320) == (
+        umma.LANE,
+        "tcgen05.mma of kind::f16 has A at lane 0 of tensor memory: it must be 0",
+    )
+    swizzled = 2 << 61 | 1 << 46 | 64 << 32 | 1 << 16  # 128 bytes, K-major: rows of B have 64
+    assert code_of(case, b=swizzled | 80 >> 4)[0] == umma.CROSSES
+
+
+def test_infinities_that_a_sparse_a_leaves_out_do_not_count():
+    """Only elements of B that metadata name are multiplied."""
+    case = Case("f16", "f16", "f16", 128, 16, sparse=True)
+    ctas = Ctas(1)
+    b = np.where(np.arange(case.k) % 4 < 2, 0x7C00, 0x3C00) * np.ones((16, 1), np.uint64).astype(int)
+    case.place(ctas, np.full((128, 16), 0x3C00), b)
+    case.place_metadata(ctas, np.full((128, 8), 0b1110))
+    assert multiply(case, ctas, accumulate=False) == 0
+    assert set(np.array(ctas.tmem)[case.cells()].view(np.float32).reshape(-1)) == {16.0}
 
 
 def test_codes_fit_their_byte():

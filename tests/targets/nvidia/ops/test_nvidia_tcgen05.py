@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -98,12 +99,16 @@ def allocations(group: int) -> list[Form]:
     ]
 
 
-def mma(kind: str, group: int, tmem: bool, masks: int = 0, **options: Any) -> Form:
+def mma(kind: str, group: int, tmem: bool, masks: int = 0, sparse: bool = False, **options: Any) -> Form:
     """`tcgen05.mma` without scales; attributes as of the operation."""
 
     def build(v: Values) -> None:
         a = v.word if tmem else v.wide
         lanes = [v.word] * masks
+        if sparse:
+            operands = (v.word, a, v.wide, v.word, v.flag, v.word, *lanes)
+            tcgen05.tcgen05_mma_sp(*operands, kind=kind, cta_group=group, **options)
+            return
         tcgen05.tcgen05_mma(v.word, a, v.wide, v.word, v.flag, *lanes, kind=kind, cta_group=group, **options)
 
     modifiers = ".ashift" if options.get("a_shift") else ""
@@ -112,19 +117,22 @@ def mma(kind: str, group: int, tmem: bool, masks: int = 0, **options: Any) -> Fo
     lanes = f"{words(masks)}, " if masks else ""
     last = f", {options['scale_input_d']}" if "scale_input_d" in options else ""
     a = "[$]" if tmem else "$"
-    return Form(build, f"tcgen05.mma.cta_group::{group}.kind::{kind}{modifiers} [$], {a}, $, $, {lanes}p{last};")
+    code = f"tcgen05.mma{'.sp' * sparse}.cta_group::{group}.kind::{kind}{modifiers} [$], {a}, $"
+    return Form(build, f"{code}{', [$]' * sparse}, $, {lanes}p{last};")
 
 
 def mmas(group: int, kinds: tuple[str, ...] = tcgen05_descriptors.KINDS) -> list[Form]:
     forms: list[Form] = []
     for kind in kinds:
-        for tmem in (False, True):
-            make = functools.partial(mma, kind, group, tmem)
+        for tmem, sparse in itertools.product((False, True), repeat=2):
+            make = functools.partial(mma, kind, group, tmem, sparse=sparse)
             forms += [make(), make(4 * group)]
             forms += [make(collector=each) for each in ("fill", "use", "lastuse", "discard")]
-            if kind != "f8f6f4":
+            if kind != "f8f6f4" and not (sparse and kind == "i8"):
                 forms += [make(scale_input_d=7), make(4 * group, scale_input_d=15)]
-        forms += [mma(kind, group, True, a_shift=True), mma(kind, group, True, a_shift=True, collector="lastuse")]
+        for sparse in (False, True):
+            shifted = functools.partial(mma, kind, group, True, sparse=sparse, a_shift=True)
+            forms += [shifted(), shifted(collector="lastuse")]
     return forms
 
 

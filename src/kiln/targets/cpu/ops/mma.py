@@ -17,10 +17,11 @@ from ....dialects import nvgpu
 from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
-from ...lowering.expansion import Handlers
+from ...lowering.expansion import AnyOp, Handlers
 from ..expand import Expander
 from ..runtime import block_scaling
 from ..runtime.block_scaling import A_AT, B_AT, C_AT, SCALE_A_AT, SCALE_B_AT
+from ..runtime.block_scaling import SCALE_A_AT as METADATA_AT
 from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
 from ..sanitizer.hooks import hooks_of
@@ -41,10 +42,18 @@ class Mma:
     d: str
     saturates: bool = False
     """Whether integer accumulators saturate."""
+    selector: int | None = None
+    """The sparsity selector of a sparse A."""
 
     @property
     def name(self) -> str:
-        return f"kiln.mma.m{self.m}n{self.n}k{self.k}.{self.a}.{self.b}.{self.d}{'.sat' * self.saturates}"
+        sparse = "" if self.selector is None else f".sp{self.selector}"
+        return f"kiln.mma{sparse}.m{self.m}n{self.n}k{self.k}.{self.a}.{self.b}.{self.d}{'.sat' * self.saturates}"
+
+    @property
+    def stored(self) -> int:
+        """The elements of a row of A."""
+        return self.k if self.selector is None else self.k // 2
 
     @property
     def sum(self) -> str:
@@ -202,9 +211,9 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     is_integer = kind.sum == "i32"
     row_type = _vector(kind.n, type_)
     d_type = parsed_type(kind.d)
-    in_a = [definitions.a_places(kind.m, kind.k, kind.bits_of(kind.a), t) for t in range(4)]
+    in_a = [definitions.a_places(kind.m, kind.stored, kind.bits_of(kind.a), t) for t in range(4)]
     held = len(in_a[0])
-    a = b.alloca(type_, kind.m * kind.k, 64)  # as the lanes hold it
+    a = b.alloca(type_, kind.m * kind.stored, 64)  # as the lanes hold it
     rows = b.alloca(type_, kind.k * kind.n, 64)  # of B
 
     each, lane = b.for_(b.i32(0), b.i32(32), b.i32(1))
@@ -240,9 +249,12 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
     else:
         totals = {place: outer.value("arith.extf", row_type, (row,)) for place, row in starts.items()}
     fragments = [outer.gep(a, type_, outer.binary("muli", group, 4 * held)) for group in groups]
-    for k in range(kind.k):
+    for k in range(kind.stored):
         right = outer.load(row_type, outer.gep(rows, type_, k * kind.n), 16)
         for which, half in list(totals):
+            if kind.selector is not None:
+                place = _sparse_place(outer, slots, groups[which], half, k, kind)
+                right = outer.load(row_type, outer.gep(rows, type_, outer.binary("muli", place, kind.n)), 16)
             t, number = holder[half, k]
             left = outer.load(type_, outer.gep(fragments[which], type_, t * held + number))
             spread = outer.value("vector.broadcast", row_type, (left,))
@@ -263,6 +275,41 @@ def _multiply(x: Expander, b: Builder, slots: ir.Value, kind: Mma) -> None:
             outer.store(_shuffled(outer, row, row, [2 * t, 2 * t + 1]), place_of(groups[which], t, half), d_bytes)
 
 
+def _sparse_place(b: Builder, slots: ir.Value, group: ir.Value, half: int, number: int, kind: Mma) -> ir.Value:
+    """Return which element along K an element of row 8 half + g of a sparse A is; `number` counts those of the row."""
+    from ....dialects.nvgpu import definitions  # when there is a sparse A: it loads the dialect
+
+    assert kind.selector is not None
+    size = mma_shapes.sparse_chunk(kind.a)
+    chunk, inside = divmod(number, size // 2)
+    thread, bit = definitions.metadata_place(kind.a, kind.k, 8 * half, chunk, kind.selector)
+    lane = b.binary("addi", b.binary("muli", group, 4), thread)
+    word = b.load(int_type(32), b.byte_gep(b.byte_gep(slots, b.binary("muli", lane, PAYLOAD)), METADATA_AT), 4)
+    if kind.a == "tf32":  # 0b0100 or 0b1110
+        index = b.binary("andi", b.binary("shrui", word, bit + 3), 1)
+        return b.binary("addi", index, chunk * size)
+    each = size // 4
+    index = b.binary("andi", b.binary("shrui", word, bit + 2 * (inside // each)), 3)
+    return b.binary("addi", b.binary("muli", index, each), chunk * size + inside % each)
+
+
+def _wrong_metadata(b: Builder, word: ir.Value, kind: Mma, ordered: bool) -> ir.Value:
+    """Return whether one of the eight indices of a word of metadata means nothing."""
+    i32 = int_type(32)
+    every = lambda nibble: b.const(i32, (nibble * 0x11111111) - (nibble >> 3 << 32))
+    if kind.a == "tf32":  # 0b0100 or 0b1110
+        mixed = b.binary("xori", word, b.binary("shrui", word, 2))
+        other = b.binary("xori", b.binary("andi", word, every(5)), every(4))
+        return b.compare("ne", b.binary("ori", other, b.binary("andi", mixed, every(2))), 0)
+    low = b.binary("andi", word, every(3))
+    high = b.binary("andi", b.binary("shrui", word, 2), every(3))
+    difference = b.binary("subi", b.binary("ori", high, every(8)), low)  # 8 + high - low in each of eight places
+    right = b.binary("addi", b.binary("andi", difference, every(7)), every(7))  # bit 3: they differ
+    if ordered:
+        right = b.binary("andi", right, difference)
+    return b.compare("ne", b.binary("andi", right, every(8)), every(8))
+
+
 def _sum(b: Builder, c: ir.Value, total: ir.Value, saturates: bool) -> ir.Value:
     """Return C + A B of integers."""
     if not saturates:
@@ -279,14 +326,51 @@ def _kind_of(op: nvgpu.mma.MmaSync) -> Mma:
     return Mma(op.m, op.n, op.k, op.a_type, op.b_type, str(op.c.type.element_type))
 
 
-def mma(x: Expander, op: ir.Operation, b: Builder, kind: Mma, a: ir.Value, right: ir.Value, c: ir.Value) -> ir.Value:
-    """Return a lane's part of D = A B + C; vectors, as in `mma_sync`."""
-    meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), [(a, A_AT), (right, B_AT), (c, C_AT)])
+def mma(
+    x: Expander,
+    op: AnyOp,
+    b: Builder,
+    kind: Mma,
+    a: ir.Value,
+    right: ir.Value,
+    c: ir.Value,
+    metadata: ir.Value | None = None,
+) -> ir.Value:
+    """Return a lane's part of D = A B + C; vectors, as in `mma_sync`, and the metadata of a sparse A."""
+    operands = [(a, A_AT), (right, B_AT), (c, C_AT), *([] if metadata is None else [(metadata, METADATA_AT)])]
+    meeting = meet(x, op, b, f"mma_sync.{kind.name}", b.i32(-1), operands)
     first = once_for_warp(x, op, b, "mma_sync", meeting)
     first.call(_mma_function(x, kind), [], [meeting.inside(first).at("payload")])
     result = b.load(c.type, b.byte_gep(slot(b, meeting, lane_of(x, b)), C_AT), 4)
     leave(b, meeting)
     return result
+
+
+def mma_sp(
+    x: Expander,
+    op: AnyOp,
+    b: Builder,
+    kind: Mma,
+    operands: Sequence[ir.Value],
+    metadata: ir.Value,
+    *,
+    ordered: bool = True,
+) -> ir.Value:
+    """Return a lane's part of D = A B + C with a sparse A; `operands` are A, B and C as in `mma_sp`."""
+    assert kind.selector is not None
+    threads = 4 // mma_shapes.sparse_selectors(kind.a, kind.k)
+    thread = b.binary("andi", lane_of(x, b), 3)
+    has_metadata = b.compare("eq", b.binary("divui", thread, threads), kind.selector)
+    wrong = lambda c: c.binary("andi", has_metadata, _wrong_metadata(c, metadata, kind, ordered))
+    choices = "0b0100 or 0b1110" if kind.a == "tf32" else "two numbers of 2 bits, the smaller one in the lower bits"
+    x.refuse(op, b, wrong, metadata, "mma.sp with metadata %d", f"each 4 bits are {choices}")
+    return mma(x, op, b, kind, *operands, metadata=metadata)
+
+
+@HANDLERS.expands(nvgpu.mma.MmaSp)
+def _mma_sp(x: Expander, op: nvgpu.mma.MmaSp, b: Builder) -> ir.Value:
+    kind = Mma(op.m, op.n, op.k, op.a_type, op.b_type, str(op.c.type.element_type), selector=op.selector)
+    return mma_sp(x, op, b, kind, (op.a, op.b, op.c), op.metadata)
 
 
 def _mma_function(x: Expander, kind: Mma) -> str:

@@ -214,7 +214,7 @@ def _issue_mma(
     x: Expander,
     op: AnyOp,
     b: Builder,
-    mma: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaWs | tcgen05.Tcgen05MmaBlockScale,
+    mma: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaSp | tcgen05.Tcgen05MmaWs | tcgen05.Tcgen05MmaBlockScale,
     kind: str,
     operands: Sequence[str],
     *,
@@ -235,7 +235,7 @@ def _issue_mma(
     record.store("kind", umma.KINDS.index(kind))
     record.store("flags", b.binary("ori", adds, flags))
     record.store("cta_group", cta_group)
-    for name in ("d", "a", "b", "idesc", "sfa", "sfb", "vector", "scale_input_d", "zero_columns"):
+    for name in ("d", "a", "b", "idesc", "sfa", "sfb", "vector", "scale_input_d", "zero_columns", "metadata"):
         record.store(name, values.get(name, fields.get(name, 0)))
     record.store("site", _site(x, op, "tcgen05.mma"))
     masks = masks or ()
@@ -249,11 +249,23 @@ _OPERANDS = ("d", "a", "b", "idesc")
 
 
 @HANDLERS.takes(tcgen05.Tcgen05Mma)
-def _mma(x: Expander, op: AnyOp, b: Builder, f: tcgen05.Tcgen05Mma) -> None:
-    flags = umma.SHIFTS_A * bool(f.a_shift)
+def _mma(
+    x: Expander,
+    op: AnyOp,
+    b: Builder,
+    f: tcgen05.Tcgen05Mma | tcgen05.Tcgen05MmaSp,
+    operands: Sequence[str] = _OPERANDS,
+    flags: int = 0,
+) -> None:
+    flags |= umma.SHIFTS_A * bool(f.a_shift)
     masks = f.disable_output_lane
     scale = f.scale_input_d or 0
-    _issue_mma(x, op, b, f, f.kind, _OPERANDS, flags=flags, masks=masks, cta_group=f.cta_group, scale_input_d=scale)
+    _issue_mma(x, op, b, f, f.kind, operands, flags=flags, masks=masks, cta_group=f.cta_group, scale_input_d=scale)
+
+
+@HANDLERS.takes(tcgen05.Tcgen05MmaSp)
+def _mma_sp(x: Expander, op: AnyOp, b: Builder, f: tcgen05.Tcgen05MmaSp) -> None:
+    _mma(x, op, b, f, (*_OPERANDS, "metadata"), umma.SPARSE_A)
 
 
 @HANDLERS.takes(tcgen05.Tcgen05MmaWs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....dialects.nvgpu import tcgen05_descriptors
+from ....dialects.nvgpu import tcgen05_definitions, tcgen05_descriptors
 from ..runtime import umma
 
 
@@ -17,10 +17,21 @@ def refused_mma(why: int, what: str) -> tuple[str, str]:
         block = (why >> umma.BLOCK_AT & 3) * 16 or None
         cta_group = 1 + (why >> umma.PAIR_AT & 1)
         ws = bool(why >> umma.WS_AT & 1)
-        rule = tcgen05_descriptors.wrong_instruction(kind, value, cta_group, block, ws=ws)
+        sparse = bool(why >> umma.SPARSE_AT & 1)
+        rule = tcgen05_descriptors.wrong_instruction(kind, value, cta_group, block, ws=ws, sparse=sparse)
         return f"{name} {rule}", "tcgen05_descriptors.instruction_descriptor makes one that fits its kind"
+    if code == umma.INDEX:
+        size = 2 if kind == "tf32" else 4
+        chunk = value >> 4 & 15
+        where = f"elements {size * chunk} to {size * chunk + size - 1} along K of row {value >> 8} of the CTA's A"
+        choices = (0b0100, 0b1110) if size == 2 else tcgen05_definitions.SPARSE_INDICES
+        hint = f"metadata of {size} elements are one of {', '.join(f'{index:#06b}' for index in choices)}"
+        return f"{name} has metadata {value & 15:#06b} for {where}", hint
+    if code == umma.LANE and operand == umma.OPERANDS[umma.METADATA_OPERAND]:
+        hint = "they start at an even column, which the sparsity selector adds to, and in the lane that D starts in"
+        return f"{name} has {operand} at lane {value >> 16 & 0x3FFF} and column {value & 0xFFFF} of tensor memory", hint
     if code == umma.LANE:
-        hint = "only D of M = 64 and one CTA, and its A, may start at lane 16"
+        hint = "only D with 64 rows in each CTA, and its A, may start at lane 16; of a sparse A at the lane of D"
         return f"{name} has {operand} at lane {value >> 16 & 0x3FFF} of tensor memory: it must be 0", hint
     if code == umma.COLUMN:
         first = value & 0xFFFF
@@ -41,10 +52,6 @@ def refused_mma(why: int, what: str) -> tuple[str, str]:
 
 
 _MESSAGES = {
-    umma.SPARSE: (
-        "has the instruction descriptor {}, whose bit 2 asks for a sparse A: the CPU target has no sparse MMA",
-        "clear bit 2, and give A without compression",
-    ),
     umma.SHIFTED: (
         "shifts the rows of A (.ashift), which is possible in tensor memory, with 128 rows in each CTA",
         "write A to tensor memory, and let M be 128, or 256 for a pair of CTAs",

@@ -6,13 +6,14 @@ import re
 
 from ....hardware import mma_shapes
 from ....mlir import context, ir
+from ....ptx import sparse
 from ....ptx.syntax import Immediate, Operand, Statement, Vector
 from ...lowering.builder import constant_values, int_type, parsed_type
 from ...lowering.expansion import Handlers
 from ..ops import mma, wgmma
 from ..runtime import block_scaling
 from ..sanitizer.hooks import hooks_of
-from .machine import Machine, Refused
+from .machine import Fields, Machine, Refused, reads
 
 INSTRUCTIONS = Handlers()
 
@@ -66,6 +67,18 @@ def _mma(m: Machine, s: Statement) -> ir.Value:
     left, right = (_vector(m, o, count, register) for o, count in zip(s.operands[1:3], counts))
     start = _vector(m, s.operands[3], rows * columns // 32, accumulator)
     return _as_bits(m, mma.mma(m.x, m.op, m.b, kind, left, right, start))
+
+
+@reads(INSTRUCTIONS, sparse.MMA, sparse.MMA_UNORDERED)
+def _mma_sp(m: Machine, f: Fields) -> None:
+    accumulator = {"s32": "i32"}.get(f.d_type, f.d_type)
+    kind = mma.Mma(16, 8, f.k, f.a_type, f.b_type, accumulator, bool(f.saturates), f.selector)
+    a, b, c = (m.b.vector(registers) for registers in (f.a, f.b, f.c))
+    c = m.b.value("llvm.bitcast", parsed_type(f"vector<4x{accumulator}>"), (c,))
+    d = mma.mma_sp(m.x, m.op, m.b, kind, (a, b, c), f.metadata, ordered=f.form is sparse.MMA)
+    words = m.b.value("llvm.bitcast", parsed_type(f"vector<{len(f.d)}xi32>"), (d,))
+    for target, value in zip(f.d, m.b.elements(words), strict=True):
+        m.set(target, value)
 
 
 def _mma_block_scale(m: Machine, s: Statement, shape: re.Match[str]) -> ir.Value:

@@ -122,6 +122,7 @@ class Mma:
     vector: u32  # elements along K that share a scale factor; 0: no scale factors
     scale_input_d: u32
     site: i32
+    metadata: u32  # of a sparse A: its address
     zero_columns: u64  # the zero-column mask of `tcgen05.mma.ws`
     masks: Array[u32, 8]  # rows of D that are not written, as bits; the even CTA's first
 

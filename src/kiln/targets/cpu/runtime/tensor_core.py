@@ -336,7 +336,13 @@ def to_f16(total: i64, exponent: i32) -> u32:
 
 
 @inline
-def special_sum(k, a, b, stride: int, c):
+def row_of_b(i, places):
+    """Return the row of B that element i of a row of A is multiplied by: of a dense A the same one, else `places[i]`."""
+    return i if places is None else places[i]
+
+
+@inline
+def special_sum(k, a, b, stride: int, c, places):
     """Return the class of a sum: 1 or 2 for positive or negative infinity, 3 for NaN, 0 if all terms are finite.
 
     Its terms are elements of A, those of B, which lie `stride` apart, and the first of C.
@@ -345,7 +351,7 @@ def special_sum(k, a, b, stride: int, c):
     if c.exponent[0] == SPECIAL:
         kind = u32(3) if c.significand[0] != 0 else u32(1) - u32(c.sign[0])
     for i in range(k):
-        at = i * stride
+        at = row_of_b(i, places) * stride
         a_special = a.exponent[i] == SPECIAL
         b_special = b.exponent[at] == SPECIAL
         if a_special or b_special:
@@ -375,43 +381,46 @@ def load_c(exchange, d, accumulate, row, wide, n, c):
 
 
 @inline
-def largest_exponents(k, n, a, b, stride: int, c, largest):
+def largest_exponents(k, n, a, b, stride: int, c, largest, places):
     """Find the largest exponent among the terms of each sum of a row."""
     for column in range(n):
         largest[column] = c.exponent[column]
     for first in range(u32(0), k, len(TOGETHER)):
+        rows = tuple(row_of_b(first + i, places) * stride for i in TOGETHER)
         for column in range(n):
             most = largest[column]
             for i in TOGETHER:
-                most = max(most, a.exponent[first + i] + b.exponent[(first + i) * stride + column])
+                most = max(most, a.exponent[first + i] + b.exponent[rows[i] + column])
             largest[column] = most
 
 
 @inline
-def add_near(k, n, fraction, a, b, stride: int, largest, total, power):
+def add_near(k, n, fraction, a, b, stride: int, largest, total, power, places):
     """Add the terms of a row in f32, which is exact there."""
     for column in range(n):
         power[column] = u32(max(min(fraction - largest[column], i32(127)), i32(-126)) + 127) << 23
     for first in range(u32(0), k, len(TOGETHER)):
         into = total + (first >> 4) * stride
+        rows = tuple(row_of_b(first + i, places) * stride for i in TOGETHER)
         for column in range(n):
             sum_ = into[column]
             to_point = Ptr[f32](power)[column]
             for i in TOGETHER:
-                sum_ += truncated(a.value[first + i] * b.value[(first + i) * stride + column] * to_point)
+                sum_ += truncated(a.value[first + i] * b.value[rows[i] + column] * to_point)
             into[column] = sum_
 
 
 @inline
-def add_far(k, n, a, b, stride: int, largest, total):
+def add_far(k, n, a, b, stride: int, largest, total, places):
     """Add the terms of a row as significands that are shifted right."""
     for first in range(u32(0), k, len(TOGETHER)):
         into = total + (first >> 4) * stride
+        rows = tuple(row_of_b(first + i, places) * stride for i in TOGETHER)
         for column in range(n):
             sum_ = into[column]
             most = largest[column]
             for i in TOGETHER:
-                at = (first + i) * stride + column
+                at = rows[i] + column
                 lower = u32(min(most - a.exponent[first + i] - b.exponent[at], i32(31)))
                 sign = a.sign[first + i] ^ b.sign[at]
                 term = i32((a.significand[first + i] * b.significand[at]) >> (lower & 31))
@@ -476,13 +485,25 @@ class Accumulation(NamedTuple):
 
 @inline
 def multiply_rows(
-    exchange, d, accumulate, rows, n, k, accumulation, a, b, down=None, scale_factors=None, stride: int = COLUMNS
+    exchange,
+    d,
+    accumulate,
+    rows,
+    n,
+    k,
+    accumulation,
+    a,
+    b,
+    down=None,
+    scale_factors=None,
+    stride: int = COLUMNS,
+    places=None,
 ):
     """Compute `rows` rows of D, of `n` columns.
 
     `a` and `b` are planes; B has rows of `stride`. `exchange(d, row, size, n, line, out=)` loads and stores a row. C is
     divided by 2^`down`. `scale_factors` are (rows, columns): exponents of those of rows, and `columns(d, row)` for
-    those of columns; SPECIAL is one that is NaN.
+    those of columns; SPECIAL is one that is NaN. `places` has a row of B for each element of a sparse A.
     """
     fraction, wide, special, near = accumulation
     point, width = (u32(23), u32(8)) if wide else (u32(10), u32(5))
@@ -502,6 +523,7 @@ def multiply_rows(
         total[stride + column] = 0
     for row in range(rows):
         own = a.at(row * k)
+        there = None if places is None else places + row * k
         c_special = load_c(exchange, d, accumulate, row, wide, n, c)
         if down is not None:
             for column in range(n):
@@ -510,16 +532,16 @@ def multiply_rows(
         if scale_factors is not None:
             of_rows, of_columns = scale_factors
             c_special |= add_scales(n, of_rows[row], of_columns(d, row), c, scales)
-        largest_exponents(k, n, own, b, stride, c, largest)
+        largest_exponents(k, n, own, b, stride, c, largest, there)
         for column in range(n):
             total[column] = 0
         if k > 16:
             for column in range(n):
                 total[stride + column] = 0
         if near:
-            add_near(k, n, fraction, own, b, stride, largest, total, power)
+            add_near(k, n, fraction, own, b, stride, largest, total, power, there)
         else:
-            add_far(k, n, own, b, stride, largest, total)
+            add_far(k, n, own, b, stride, largest, total, there)
         for column in range(n):
             exponent[column] = largest[column] - fraction
             if scale_factors is not None:
@@ -536,7 +558,7 @@ def multiply_rows(
                 line[column] = to_f16(exact(column, i64), exponent[column])
         if (special | c_special) != 0:
             for column in range(n):
-                kind = special_sum(k, own, b.at(column), stride, c.at(column))
+                kind = special_sum(k, own, b.at(column), stride, c.at(column), there)
                 if scale_factors is not None:
                     kind = u32(3) if scales[column] >= SPECIAL - (1 << 10) else kind
                 if kind != 0:
@@ -547,8 +569,11 @@ def multiply_rows(
 
 
 @inline
-def multiply_integer_rows(exchange, d, accumulate, rows, n, k, a, b, add):
-    """Compute `rows` rows of D of integers, of `n` columns; `add(old, sum)` returns the bits of an element."""
+def multiply_integer_rows(exchange, d, accumulate, rows, n, k, a, b, add, places=None):
+    """Compute `rows` rows of D of integers, of `n` columns; `add(old, sum)` returns the bits of an element.
+
+    `places` are those of `multiply_rows`.
+    """
     line = local(u32, COLUMNS)
     total = local(i32, COLUMNS)
     for row in range(rows):
@@ -557,8 +582,9 @@ def multiply_integer_rows(exchange, d, accumulate, rows, n, k, a, b, add):
             line[column] = 0
         for i in range(k):
             left = i32(a[row * k + i])
+            right = b + (i if places is None else places[row * k + i]) * COLUMNS
             for column in range(n):
-                total[column] += left * i32(b[i * COLUMNS + column])
+                total[column] += left * i32(right[column])
         if accumulate != 0:
             exchange(d, row, u32(4), n, line, out=False)
         for column in range(n):

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ....dialects.nvgpu import tcgen05_definitions
 from ....dialects.nvgpu import tcgen05_descriptors as fields
+from ....dialects.nvgpu.tensor_memory import METADATA_COLUMNS
 from ....hardware import mma_shapes
 from ....hardware.limits import TMEM_LANES
 from ....native import Library, Ptr, address, i16, i32, i64, inline, local, native, u8, u32, u64
@@ -47,25 +49,26 @@ from .threads import block_of_rank
 KINDS = fields.ALL_KINDS
 """Kinds of MMAs; `Mma.kind` is a number of one."""
 OF_F16, OF_TF32, OF_F8, OF_I8, OF_MXF8, OF_MXF4, OF_NVF4 = range(len(KINDS))
-ACCUMULATE, A_IN_TENSOR_MEMORY, WS, SHIFTS_A, IN_FREED = (1 << bit for bit in range(5))
+ACCUMULATE, A_IN_TENSOR_MEMORY, WS, SHIFTS_A, SPARSE_A, IN_FREED = (1 << bit for bit in range(6))
 """Bits of `Mma.flags`. `refused` sets the last one, if an operand is in columns that were freed."""
 FIRST_CODE = 64
 """The first code for a refused MMA, of a byte: the bytes above it are numbers for the message (`ops/umma.py`)."""
-SPARSE, SHIFTED, INSTRUCTION, NO_PAIR, OPERAND, CROSSES, LANE, COLUMN, OUTSIDE = range(FIRST_CODE, FIRST_CODE + 9)
-"""Codes: .sp, which is not emulated; .ashift where A has no 128 lanes of tensor memory; an instruction descriptor
+INDEX, SHIFTED, INSTRUCTION, NO_PAIR, OPERAND, CROSSES, LANE, COLUMN, OUTSIDE = range(FIRST_CODE, FIRST_CODE + 9)
+"""Codes: metadata that mean nothing; .ashift where A has no 128 lanes of tensor memory; an instruction descriptor
 that `tcgen05_descriptors.wrong_instruction` refuses; a pair without a second CTA; a wrong matrix descriptor; a row of an
 operand that leaves the line of its swizzle; an address with a wrong lane, or columns that are not allocated; an operand that is not in shared memory."""
 KIND_AT = 8
 PAIR_AT = 11
 WS_AT = 12
 BLOCK_AT = 13
+SPARSE_AT = 15
 OPERAND_AT = 16
 COUNT_AT = 20
 VALUE_AT = 32
-"""Where the numbers of a message are: kind, whether a pair or .ws, elements for a scale factor divided by 16, the
-operand (`OPERANDS`), its columns, and a descriptor or an address."""
-OPERANDS = ("D", "A", "B", "SFA", "SFB")
-D_OPERAND, A_OPERAND, B_OPERAND, SFA_OPERAND, SFB_OPERAND = range(len(OPERANDS))
+"""Where the numbers of a message are: kind, whether a pair or .ws, elements for a scale factor divided by 16, whether
+.sp, the operand (`OPERANDS`), its columns, and a descriptor, an address, or what `read_metadata` returns."""
+OPERANDS = ("D", "A", "B", "SFA", "SFB", "the metadata of A")
+D_OPERAND, A_OPERAND, B_OPERAND, SFA_OPERAND, SFB_OPERAND, METADATA_OPERAND = range(len(OPERANDS))
 
 tcgen05: Library = Library("tcgen05", prefix="kiln_cpu_")
 """Native code that kernels with tcgen05 operations call."""
@@ -98,7 +101,13 @@ def _rule(row: mma_shapes.MmaRow) -> Rule:
     k96 = row.shapes[0][2] == 96
     return Rule(
         _selector(
-            KINDS.index(row.kind), row.instruction == "tcgen05.ws", row.cta_group, row.scale_vector or 0, scale, k96
+            KINDS.index(row.kind),
+            row.instruction == "tcgen05.ws",
+            row.cta_group,
+            row.scale_vector or 0,
+            scale,
+            k96,
+            row.sparse,
         ),
         sum(1 << codes[name] for name in row.inputs),
         0xF if row.scale_type else sum(1 << fields.ACCUMULATOR_CODES[name] for name in row.accumulators),
@@ -108,9 +117,9 @@ def _rule(row: mma_shapes.MmaRow) -> Rule:
     )
 
 
-def _selector(kind, ws, cta_group, vector, scale, k96):
+def _selector(kind, ws, cta_group, vector, scale, k96, sparse):
     """Return what selects rows, as one number; also of numbers of the program."""
-    return kind | ws << 3 | (cta_group - 1) << 4 | vector << 1 | scale << 7 | k96 << 8
+    return kind | ws << 3 | (cta_group - 1) << 4 | vector << 1 | scale << 7 | k96 << 8 | sparse << 9
 
 
 RULES = tuple(map(_rule, mma_shapes.TCGEN05_ROWS))
@@ -118,6 +127,10 @@ SCALE_IDS = sum(1 << number << 4 * count for count in range(1, 7) for number in 
 """The scale factor ids that instructions with 1 to 6 scale factors have, 4 bits for each count."""
 BLOCK = 64
 """Most rows of D in a block of lanes."""
+SPARSE_K = 2 * K
+"""Most elements of B along K."""
+SPARSE_INDICES = sum(1 << index for index in tcgen05_definitions.SPARSE_INDICES)
+"""The metadata that a chunk of a sparse A may have, as bits; those of tf32 are 4 and 14."""
 FP4_K = 96
 FP4_SCALES = TERMS
 A_COLUMNS = 8
@@ -154,18 +167,30 @@ def type_of(mma, field):
 
 
 @inline
-def depth_of(mma):
-    """Return K of an instruction."""
+def stored_of(mma):
+    """Return how many elements a row of A has: K of the instruction, or half of it."""
     k96 = (mma.kind >= OF_MXF8) & (fields.K96.of(mma.idesc) != 0)
     return u32(96) if k96 else by_kind(mma, tuple(fields.DEPTHS[kind] for kind in KINDS))
+
+
+@inline
+def depth_of(mma):
+    """Return K of an instruction."""
+    return stored_of(mma) << u32(mma.flags & SPARSE_A != 0)
 
 
 @inline
 def parts_of(mma):
     """Return how many parts of N lie below each other in the lanes: layouts B and E have 2, G has 4."""
     own = rows_of(mma) // mma.cta_group
-    divided = (mma.flags & WS != 0) | (mma.cta_group == 2)
+    divided = (mma.flags & WS != 0) | ((mma.cta_group == 2) & (mma.flags & SPARSE_A == 0))
     return u32(128) // own if divided else u32(1)
+
+
+@inline
+def half_lanes_of(mma):
+    """Return 16 if D takes 16 of each 32 lanes, from 0 or 16 on (layouts C and F), else 0."""
+    return u32(16) if (rows_of(mma) // mma.cta_group == 64) & (parts_of(mma) == 1) else u32(0)
 
 
 @inline
@@ -181,7 +206,8 @@ def exists(mma: Ptr[Mma]) -> bool:
     scaled = mma.kind >= OF_MXF8
     scale = fields.SCALE_TYPE.of(idesc) if scaled else u32(0)
     k96 = fields.K96.of(idesc) if scaled else u32(0)
-    selector = _selector(mma.kind, u32(mma.flags & WS != 0), mma.cta_group, mma.vector, scale, k96)
+    sparse = u32(mma.flags & SPARSE_A != 0)
+    selector = _selector(mma.kind, u32(mma.flags & WS != 0), mma.cta_group, mma.vector, scale, k96, sparse)
     n = columns_of(mma)
     a_mn = fields.A_MAJOR.of(idesc) != 0
     b_mn = fields.B_MAJOR.of(idesc) != 0
@@ -196,6 +222,10 @@ def exists(mma: Ptr[Mma]) -> bool:
     reserved = by_kind(mma, tuple(map(fields.reserved_bits, KINDS)))
     if mma.flags & WS != 0:
         reserved = by_kind(mma, tuple(fields.reserved_bits(kind, ws=True) for kind in KINDS))
+    fits &= u32(fields.SPARSE.of(idesc) == sparse)
+    if sparse != 0:
+        reserved = by_kind(mma, tuple(fields.reserved_bits(kind, sparse=True) for kind in KINDS))
+        fits &= u32(fields.SPARSE_ID.of(idesc) < by_kind(mma, tuple(len(fields.sparse_ids(kind)) for kind in KINDS)))
     if scaled:
         ids = u32(SCALE_IDS) >> scales_of(mma) * 4
         fits &= ids >> fields.SFA_ID.of(idesc) & ids >> fields.SFB_ID.of(idesc)
@@ -207,6 +237,7 @@ def about(mma, code, operand, value):
     """Return a code with the numbers for its message."""
     facts = (mma.kind << KIND_AT) | ((mma.cta_group - 1) << PAIR_AT) | (u32(mma.flags & WS != 0) << WS_AT)
     facts |= ((mma.vector >> 4) << BLOCK_AT) | (u32(operand) << OPERAND_AT)
+    facts |= u32(mma.flags & SPARSE_A != 0) << SPARSE_AT
     return i64(u64(facts | code) | (u64(u32(value)) << VALUE_AT))
 
 
@@ -220,15 +251,15 @@ def wrong_descriptor(descriptor: u64) -> bool:
 
 
 @native
-def crosses(block: Ptr[BlockRecord], mma: Ptr[Mma], descriptor: u64, along_mn: bool) -> bool:
+def crosses(block: Ptr[BlockRecord], mma: Ptr[Mma], descriptor: u64, along_mn: bool, bytes_: u32) -> bool:
     """Return whether a row of a swizzled K-major operand leaves its line of 32, 64 or 128 bytes, as a wrong start does.
 
-    With K = 96 rows go on in the next line, where the descriptor says.
+    Rows have so many bytes. With K = 96 they go on in the next line, where the descriptor says.
     """
     swizzle = u32(descriptor >> 61)
     line = u32(128) if swizzle <= 2 else u32(64) if swizzle == 4 else u32(32)
     start = u32(relative(address(block.smem), descriptor) & 0x3FFF) << 4
-    return (not along_mn) & (swizzle != 0) & (depth_of(mma) != 96) & (start % line + 32 > line)
+    return (not along_mn) & (swizzle != 0) & (depth_of(mma) != 96) & (start % line + bytes_ > line)
 
 
 @native
@@ -256,8 +287,6 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
     """Return 0, or a code for why an MMA that a thread of `block` issues cannot be carried out."""
     idesc = mma.idesc
     scaled = mma.kind >= OF_MXF8
-    if fields.SPARSE.of(idesc) != 0:
-        return about(mma, SPARSE, 0, idesc)
     in_all_lanes = (mma.flags & A_IN_TENSOR_MEMORY != 0) & (rows_of(mma) == 128 * mma.cta_group)
     if mma.flags & SHIFTS_A != 0 and not in_all_lanes:
         return about(mma, SHIFTED, 0, idesc)
@@ -267,20 +296,28 @@ def refused(block: Ptr[BlockRecord], mma: Ptr[Mma]) -> i64:
         return about(mma, NO_PAIR, 0, idesc)
     if wrong_descriptor(mma.b):
         return about(mma, OPERAND, B_OPERAND, mma.b >> 32)
-    if crosses(block, mma, mma.b, fields.B_MAJOR.of(idesc) != 0):
+    if crosses(block, mma, mma.b, fields.B_MAJOR.of(idesc) != 0, u32(32) << u32(mma.flags & SPARSE_A != 0)):
         return about(mma, CROSSES, B_OPERAND, mma.b >> 32)
-    half = u32(16) if (rows_of(mma) == 64) & (mma.cta_group == 1) & (mma.flags & WS == 0) else u32(0)
+    half = half_lanes_of(mma)
     why = wrong_place(block, mma, u32(D_OPERAND), mma.d, columns_of(mma) // parts_of(mma), half)
     if why == 0:
         if mma.flags & A_IN_TENSOR_MEMORY == 0:
             if wrong_descriptor(mma.a):
                 why = about(mma, OPERAND, A_OPERAND, mma.a >> 32)
-            elif crosses(block, mma, mma.a, fields.A_MAJOR.of(idesc) != 0):
+            elif crosses(block, mma, mma.a, fields.A_MAJOR.of(idesc) != 0, u32(32)):
                 why = about(mma, CROSSES, A_OPERAND, mma.a >> 32)
         else:
             why = wrong_place(
                 block, mma, u32(A_OPERAND), u32(mma.a), u32(12) if depth_of(mma) == 96 else u32(A_COLUMNS), half
             )
+    if why == 0 and mma.flags & SPARSE_A != 0:
+        # D, A and metadata that take half of the lanes take the same ones
+        columns = u32(METADATA_COLUMNS)
+        why = wrong_place(block, mma, u32(METADATA_OPERAND), mma.metadata, columns, mma.d >> 16 & half)
+        if why == 0 and (mma.metadata & 1 != 0 or (mma.metadata ^ mma.d) >> 16 & half != 0):
+            why = about(mma, LANE, METADATA_OPERAND, mma.metadata)
+        if why == 0 and mma.flags & A_IN_TENSOR_MEMORY != 0 and (u32(mma.a) ^ mma.d) >> 16 & half != 0:
+            why = about(mma, LANE, A_OPERAND, mma.a)
     if why == 0 and scaled:
         count = scales_of(mma)
         n = columns_of(mma)
@@ -486,9 +523,8 @@ def for_each_block(mma, block, work):
     own = rows_of(mma) // mma.cta_group
     parts = parts_of(mma)
     rows = min(own, u32(BLOCK))
-    half = (own == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
-    gap = u32(16) if half else u32(0)
-    count = u32(1) if half else u32(128) // rows
+    gap = half_lanes_of(mma)
+    count = u32(1) if gap != 0 else u32(128) // rows
     n = columns_of(mma) // parts
     for cta in range(mma.cta_group):
         of = cta_of(block, mma, cta)
@@ -531,18 +567,52 @@ def scale_byte(mma, of, place, lane_group, row, number, rows):
     return (word >> ((number & 3) * 8)) & 255
 
 
+# --- a sparse A ------------------------------------------------------------------------------------------------------
+
+
+@native
+def read_metadata(mma: Ptr[Mma], tmem: Ptr[u32], lane: u32, first_row: u32, rows: u32, places: Ptr[u32]) -> u32:
+    """Store which element along K each element of rows of a sparse A is; return 0, or what is wrong with an index.
+
+    The rows lie from a lane on, in 16 of each 32 lanes if D does (`tensor_memory.metadata_part`).
+    """
+    stored = stored_of(mma)
+    in_pairs = mma.kind <= OF_TF32
+    column = (mma.metadata & 0xFFFF) + (fields.SPARSE_ID.of(mma.idesc) if in_pairs else u32(0))
+    wrong = u32(0)
+    for row in range(rows):
+        for chunk in range(u32(8) if in_pairs else u32(16)):
+            at = (row & ~u32(8)) + (chunk >> 2) * 8 if in_pairs else row
+            shift = (row >> 3 & 1) * 16 + (chunk & 3) * 4 if in_pairs else (chunk & 7) * 4
+            cell = (lane + at + (at >> 4) * half_lanes_of(mma)) * TMEM_COLUMNS + column
+            index = tmem[cell if in_pairs else cell + (chunk >> 3)] >> shift & 15
+            meaningful = u32(SPARSE_INDICES)
+            if mma.kind == OF_TF32:
+                places[row * stored + chunk] = chunk * 2 + (index >> 3)
+                meaningful = u32(1 << 4 | 1 << 14)
+            else:
+                places[row * stored + chunk * 2] = chunk * 4 + (index & 3)
+                places[row * stored + chunk * 2 + 1] = chunk * 4 + (index >> 2)
+            if meaningful >> index & 1 == 0:
+                wrong = index | chunk << 4 | (first_row + row) << 8 | u32(1 << 31)
+    return wrong
+
+
 # --- floats ----------------------------------------------------------------------------------------------------------
 
 
 @native
 def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
-    """Carry out an MMA of the kinds f16, tf32, f8f6f4 or mxf8f6f4; return 1 if an operand is not in shared memory."""
+    """Carry out an MMA of the kinds f16, tf32, f8f6f4 or mxf8f6f4; return 1 if an operand is not in shared memory, and
+    what `read_metadata` returns."""
     a_type = type_of(mma, fields.A_TYPE)
     b_type = type_of(mma, fields.B_TYPE)
     k = depth_of(mma)
+    stored = stored_of(mma)
     n = columns_of(mma)
     a = planes(BLOCK * K)
-    b = planes(COLUMNS * K)
+    b = planes(COLUMNS * SPARSE_K)
+    places = local(u32, BLOCK * K)
     sfa = local(i32, BLOCK)
     sfb = local(i32, 4 * COLUMNS)
     outside = local(u32, 1)
@@ -560,18 +630,22 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     exact = fields.SCALE_TYPE.of(mma.idesc) == 0
 
     def of_block(of, cta, d, columns, first_row, first_column, rows):
-        beyond = read_a(mma, block, cta, d, first_row, rows, k, form_of(a_type), tensor_form_of(a_type), a.raw)
-        outside[0] |= beyond
+        beyond = read_a(mma, block, cta, d, first_row, rows, stored, form_of(a_type), tensor_form_of(a_type), a.raw)
+        if mma.flags & SPARSE_A != 0:
+            beyond = max(beyond, read_metadata(mma, of.tmem, d[1], first_row, rows, places))
+        outside[0] = max(outside[0], beyond)
         if beyond == 0:
-            a_special, a_far = split_operand(a, a_split, u32(1), rows * k, 0)
+            a_special, a_far = split_operand(a, a_split, u32(1), rows * stored, 0)
             near = a_far | b_far == 0
             if near:
-                convert_operand(a, a_split, u32(1), rows * k, 0)
+                convert_operand(a, a_split, u32(1), rows * stored, 0)
             accumulation = Accumulation(i32(25), wide, a_special | b_special, near)
-            common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, k, accumulation, a, b.at(first_column))
+            common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, stored, accumulation, a, b.at(first_column))
             if mma.kind == OF_MXF8:
                 load_scales(of, d, columns, first_row, rows)
                 multiply_rows(*common, scale_factors=(sfa, scales_of_columns))
+            elif mma.flags & SPARSE_A != 0:
+                multiply_rows(*common, down=i32(mma.scale_input_d), places=places)
             else:
                 multiply_rows(*common, down=i32(mma.scale_input_d))
 
@@ -647,11 +721,13 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 
 @native
 def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
-    """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
-    k = u32(K)
+    """Carry out an MMA of kind i8; return what `multiply_floats` does."""
+    k = depth_of(mma)
+    stored = u32(K)
     n = columns_of(mma)
     a = local(u32, BLOCK * K)
-    b = local(u32, COLUMNS * K)
+    b = local(u32, COLUMNS * SPARSE_K)
+    places = local(u32, BLOCK * K)
     outside = local(u32, 1)
     form = Form(u32(16), take_bytes)
     outside[0] = read_b(mma, block, k, form, b)
@@ -669,9 +745,16 @@ def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
         return u32(whole)
 
     def of_block(of, cta, d, columns, first_row, first_column, rows):
-        outside[0] |= read_a(mma, block, cta, d, first_row, rows, k, form, form, a)
-        integers(a, u32(0), rows * k, type_of(mma, fields.A_TYPE))
-        multiply_integer_rows(exchange, d, mma.flags & ACCUMULATE, rows, columns, k, a, b + first_column, add)
+        outside[0] |= read_a(mma, block, cta, d, first_row, rows, stored, form, form, a)
+        integers(a, u32(0), rows * stored, type_of(mma, fields.A_TYPE))
+        common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, stored, a, b + first_column, add)
+        if mma.flags & SPARSE_A != 0:
+            wrong = read_metadata(mma, of.tmem, d[1], first_row, rows, places)
+            outside[0] = max(outside[0], wrong)
+            if wrong == 0:
+                multiply_integer_rows(*common, places=places)
+        else:
+            multiply_integer_rows(*common)
 
     if outside[0] == 0:
         for_each_block(mma, block, of_block)
@@ -701,6 +784,8 @@ def multiply(operation: Ptr[Operation]) -> None:
         thread = operation.thread
         why = local(i64, 1)
         why[0] = about(mma, OUTSIDE, 0, mma.idesc)
+        if outside >> 31 != 0:
+            why[0] = about(mma, INDEX, 0, outside & 0x7FFFFFFF)
         x = thread % size[0]
         rest = thread // size[0]
         site = mma.site

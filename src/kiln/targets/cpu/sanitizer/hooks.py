@@ -408,8 +408,8 @@ class Hooks:
 
     def tensor_mma(self, b: Builder, mma: ir.Value) -> None:
         """After an MMA is issued, whose operands are in memory."""
-        names = ("D of a tcgen05.mma", "A of a tcgen05.mma", "B of a tcgen05.mma", "scales of a tcgen05.mma")
-        self._tensor(b, "tensor_mma", mma, self._looks(), *map(self._site, names))
+        sites = [self._site(f"{name} of a tcgen05.mma") for name in ("D", "A", "B", "scales", "metadata")]
+        self._tensor(b, "tensor_mma", mma, self._looks(), *sites)
 
     def tensor_copy(self, b: Builder, address: ir.Value, descriptor: ir.Value, form: int) -> None:
         """After a copy to tensor memory is issued."""

@@ -122,6 +122,7 @@ _VERBS = {
     "A of a tcgen05.mma": "issues a tcgen05.mma whose A is",
     "B of a tcgen05.mma": "issues a tcgen05.mma whose B is",
     "scales of a tcgen05.mma": "issues a tcgen05.mma whose scale factors are",
+    "metadata of a tcgen05.mma": "issues a tcgen05.mma.sp whose metadata are",
     "box to": "loads a box to",
     "box from": "stores a box from",
     "box of": "loads a box of",

@@ -356,12 +356,11 @@ def read_shared(rank: u32, offset: u32, engine: u32, descriptor: u64, looks: u32
 
 @native
 def read_operand(
-    rank: u32, mma: Ptr[Mma], descriptor: u64, rows: u32, along: bool, type_: u32, looks: u32, site: u32
+    rank: u32, mma: Ptr[Mma], descriptor: u64, rows: u32, k: u32, along: bool, type_: u32, looks: u32, site: u32
 ) -> None:
-    """Check an operand of an MMA in shared memory."""
+    """Check an operand of an MMA in shared memory, with `k` elements along K."""
     fp4 = mma.kind >= umma.OF_MXF4
     per = u32(32) if fp4 else u32(16) // umma.bytes_of(type_)
-    k = umma.depth_of(mma)
     majors, minors = (rows // per, k) if along else (k // per, rows)
     for minor in range(minors):
         for major in range(majors):
@@ -378,7 +377,9 @@ def tag_of(mma):
 
 
 @detector.export
-def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32, scale_site: u32) -> None:
+def tensor_mma(
+    mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32, scale_site: u32, metadata_site: u32
+) -> None:
     """Check an MMA that the running thread has issued."""
     st = state.place
     if st.active == 0 or st.tensor_slots == None:
@@ -395,7 +396,7 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
         report_alone("pair-issuer", d_site)
     in_tensor = mma.flags & umma.A_IN_TENSOR_MEMORY != 0
     a, b = (umma.relative(st.arena + u64(rank) * st.chunk, descriptor) for descriptor in (mma.a, mma.b))
-    half = (m == 64) & (parts == 1)  # layout F: 16 of each 32 lanes
+    half = umma.half_lanes_of(mma) != 0
     for cta in range(mma.cta_group):
         there = (rank & ~u32(1)) + cta if mma.cta_group == 2 else rank
         read_operand(
@@ -403,6 +404,7 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
             mma,
             b,
             n // mma.cta_group,
+            umma.depth_of(mma),
             mma.idesc >> 16 & 1 != 0,
             umma.type_of(mma, umma.fields.B_TYPE),
             looks,
@@ -410,7 +412,15 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
         )
         if not in_tensor:
             read_operand(
-                there, mma, a, m, mma.idesc >> 15 & 1 != 0, umma.type_of(mma, umma.fields.A_TYPE), looks, a_site
+                there,
+                mma,
+                a,
+                m,
+                umma.stored_of(mma),
+                mma.idesc >> 15 & 1 != 0,
+                umma.type_of(mma, umma.fields.A_TYPE),
+                looks,
+                a_site,
             )
         for row in range(u32(TENSOR_ROWS)):
             lane = row * TENSOR_LANES
@@ -430,6 +440,11 @@ def tensor_mma(mma: Ptr[Mma], looks: u32, d_site: u32, a_site: u32, b_site: u32,
                     mma.kind != umma.OF_TF32,
                     a_site,
                 )
+            if mma.flags & umma.SPARSE_A != 0 and used:
+                one = mma.kind <= umma.OF_TF32  # of two columns, which the sparsity selector names
+                column = (mma.metadata & 0xFFFF) + (umma.fields.SPARSE_ID.of(mma.idesc) if one else u32(0))
+                count = u32(1) if one else u32(umma.METADATA_COLUMNS)
+                read_as(there, row, column, count, me, clock, True, metadata_site)
             if used and not hidden:
                 adds = mma.flags & umma.ACCUMULATE != 0
                 touch_lanes(there, lane, TENSOR_LANES, mma.d & 0xFFFF, n // parts, me, clock, tag_of(mma), adds, d_site)

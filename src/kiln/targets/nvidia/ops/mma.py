@@ -8,10 +8,11 @@ from typing import Any
 from ....dialects import nvgpu
 from ....hardware import features, mma_shapes
 from ....mlir import context, ir
+from ....ptx import sparse
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type
 from ...lowering.expansion import KEEP, Handlers
-from ..device_builder import DeviceBuilder, Instruction, shared_address
+from ..device_builder import DeviceBuilder, Instruction, parts_of, shared_address
 from ..expand import Expander
 from ..passes import store_forwarding
 
@@ -93,6 +94,20 @@ def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: DeviceBuilder) -> object:
     modifiers = "" if kind is None else f".kind::{kind}"
     types = f"{modifiers}.{d_type}.{a_type}.{b_type}.{d_type}"
     x.results[op.result] = b.asm(*_mma_text(shape, types, kinds), operands, outputs)
+    return KEEP
+
+
+@HANDLERS.expands(nvgpu.mma.MmaSp)
+def _mma_sp(x: Expander, op: nvgpu.mma.MmaSp, b: DeviceBuilder) -> object:
+    d_type = _name(element_of(op.result.type))
+    d_type = _ACCUMULATORS.get(d_type, d_type)
+    row = mma_shapes.find("mma.sync", (op.m, op.n, op.k), op.a_type, op.b_type, d_type, sparse=True)
+    assert row is not None, "the verifier lets no other pass"
+    x.require(op, row.feature)
+    parts = parts_of(op, sparse.MMA) | {"d_type": d_type, "c_type": d_type}
+    for name in "abc":
+        parts[name] = _registers(x, b, parts[name], as_bits=parts[f"{name}_type"] == "tf32")
+    x.results[op.result] = b.ptx(sparse.MMA, [part.type for part in parts["c"]], **parts)
     return KEEP
 
 
