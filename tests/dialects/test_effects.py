@@ -325,8 +325,8 @@ def followed(kind: type[OpView]) -> list[int]:
         return [
             value for address, value in stored if address not in numbers
         ]  # tensor memory is as private as registers
-    if not analysis.computes(kind.OPERATION_NAME) or isinstance(kind.ALIAS, Alias):
-        return []
+    if not kind.RESULTS or kind.READS or kind.MBARRIER or isinstance(kind.ALIAS, Alias):
+        return []  # the result follows from memory
     return numbers[:1] if kind.CONVERGED == "mask" else numbers
 
 
