@@ -53,6 +53,7 @@ with gc_paused:
     from .base_dsl.operators import not_ as not_
     from .base_dsl.operators import or_ as or_
     from .base_dsl.operators import select_ as select_
+    from .base_dsl.ranges import DynamicIterator as DynamicIterator
     from .base_dsl.ranges import Range as _Range
     from .base_dsl.ranges import const_expr as const_expr
     from .base_dsl.ranges import dynamic_expr as dynamic_expr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar
 
 from . import trace, tree
 from .diagnostics import runtime_error
@@ -58,6 +58,42 @@ class Range:
     def __iter__(self) -> Iterator[Int32]:
         """Iterate as Python's own range, outside a rewritten `for` statement. Bounds must be Python values there."""
         return iter(builtins.range(self.start, self.stop, self.step))  # pyright: ignore[reportReturnType]
+
+
+class DynamicIterator(Generic[T]):
+    """An iterator whose end may only be known when the program runs: a `for` over it is a loop of the program.
+
+    `for item in iterator` stands for
+
+        while iterator.has_item():
+            item = iterator.item()
+            ...
+            iterator.advance()
+
+    so `item` may begin to fetch what `advance` waits for. `continue` goes to `advance`; `break` leaves it out.
+    """
+
+    def has_item(self) -> Any:
+        """Return whether there is an item: a Boolean of the program, or a Python value, for a loop that is unrolled.
+
+        It changes nothing.
+        """
+        raise NotImplementedError
+
+    def item(self) -> T:
+        """Return the item; called once, when an iteration begins."""
+        raise NotImplementedError
+
+    def advance(self) -> None:
+        """Go to the next item, when an iteration ends."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[T]:
+        """Refuse to iterate outside a rewritten `for` statement, as in a comprehension."""
+        raise runtime_error(
+            f"{type(self).__name__} is iterated while tracing, and its end is only known when the program runs",
+            "write `for item in ...:` as a statement of a @jit function or a kernel",
+        )
 
 
 def range_constexpr(*bounds: SupportsIndex, unroll_full: bool = True) -> builtins.range | list[int]:

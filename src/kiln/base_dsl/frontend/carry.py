@@ -8,6 +8,7 @@ comparison and carried out of it leaf by leaf.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,12 @@ class Scope:
         code = names.__code__
         self.cells: dict[str, types.CellType] = dict(zip(code.co_freevars, names.__closure__ or (), strict=True))
         self.globals: dict[str, Any] = names.__globals__
+
+    def with_variable(self, name: str, value: Any) -> Scope:
+        """Return the scope with one more variable, which the function does not have."""
+        scope = copy.copy(self)
+        scope.cells = {**self.cells, name: types.CellType(value)}
+        return scope
 
     def get(self, name: str) -> Any:
         """Return the variable's value; UNDEFINED while it has none."""

@@ -1,4 +1,4 @@
-"""`for`: a loop of the program over a range, and a Python loop while tracing over anything else."""
+"""`for`: a loop of the program over a range or a dynamic iterator, and a Python loop while tracing over anything else."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import DSLBaseError, runtime_error
 from ..numeric.meta import INTEGERS
-from ..ranges import Range
+from ..ranges import DynamicIterator, Range
 from ..typing import Int32, Int64, Int128, Integer, as_numeric, common_type, select
 from .if_ import dynamic_flags, unless_set
-from .loops import dynamic_for
+from .loops import dynamic_for, dynamic_while
+from .regions import DetachedBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from .construct import Construct
     from .jumps import Loop
     from .rewriter import Rewriter
+
+
+UNROLL_LIMIT = 10_000
+"""Iterations of a loop whose condition is a Python value that Python runs by itself before it is refused as endless."""
 
 
 def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
@@ -49,6 +54,9 @@ def run_for(rec: Construct, scope: Scope, iterable: Any, body: Callable[[bool, A
         iterable = Range(iterable.start, iterable.stop, iterable.step)
     if isinstance(iterable, Range):
         _range_loop(rec, scope, iterable, body)
+        return
+    if isinstance(iterable, DynamicIterator):
+        _iterator_loop(rec, scope, iterable, body)
         return
     try:
         items = iter(iterable)
@@ -82,6 +90,56 @@ def _rest_of(rec: Construct) -> Construct:
     """Return the remaining iterations of a loop as a branch, in which variables that an iteration may read are live."""
     flow = dataclasses.replace(rec.flow, live_out=rec.flow.live_out | rec.flow.live_head | frozenset(rec.exits))
     return dataclasses.replace(rec, flow=flow)
+
+
+def _iterator_loop(
+    rec: Construct, scope: Scope, iterator: DynamicIterator[Any], body: Callable[[bool, Any], None]
+) -> None:
+    """Build a `while` over a dynamic iterator; run it in Python as long as `has_item` is a Python value.
+
+    The iterator is a variable of the loop under a name that no program has, so that its state is carried.
+    """
+    name = f"{type(iterator).__name__}(...)"
+    scope = scope.with_variable(name, iterator)
+    flow = dataclasses.replace(rec.flow, reads=rec.flow.reads | {name})
+    rec = dataclasses.replace(rec, flow=flow, calls=rec.calls | {"has_item", "item", "advance"})
+
+    def step() -> None:
+        body(True, iterator.item())
+        if not run_rest(rec, scope, iterator.advance):
+            iterator.advance()
+
+    def go_on(left: int) -> None:
+        iterator.advance()
+        run(left)
+
+    def run(left: int) -> None:
+        while True:
+            with DetachedBlock([]).open():  # only to see whether it is a Python value
+                has_item = iterator.has_item()
+            if tree.is_dynamic(has_item):
+                dynamic_while(rec, scope, iterator.has_item, step)
+                return
+            if not has_item:
+                return
+            refuse_endless(rec, left)
+            left -= 1
+            body(False, iterator.item())
+            if run_rest(rec, scope, lambda left=left: go_on(left)):
+                return
+            iterator.advance()
+
+    run(UNROLL_LIMIT)
+
+
+def refuse_endless(rec: Construct, left: int) -> None:
+    """Refuse a loop that ran `UNROLL_LIMIT` times while tracing; it may run `left` times more."""
+    if left == 0:
+        raise runtime_error(
+            f"{rec.title} ran {UNROLL_LIMIT} times while tracing, with a condition that is a Python value",
+            "make the condition depend on a value of the program, for example i = Int32(0) before the loop",
+            span=rec.span,
+        )
 
 
 def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, Any], None]) -> None:

@@ -6,10 +6,9 @@ import ast
 from typing import TYPE_CHECKING
 
 from .. import tree
-from ..diagnostics import runtime_error
 from . import nodes
 from .carry import Snapshot
-from .for_ import run_rest
+from .for_ import UNROLL_LIMIT, refuse_endless, run_rest
 from .liveness import names_of
 from .loops import StaticTest, dynamic_while
 from .nodes import mark_test
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from .construct import Construct
     from .jumps import Loop
     from .rewriter import Rewriter
-
-UNROLL_LIMIT = 10_000
-"""Iterations of a `while` that Python runs by itself before it is refused as endless."""
 
 # Builtins whose result is a Python value if their arguments are.
 _STATIC_CALLS = {
@@ -135,12 +131,7 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], object], body
                     return
             if not value:
                 return
-            if left == 0:
-                raise runtime_error(
-                    f"{rec.title} ran {UNROLL_LIMIT} times while tracing, with a condition that is a Python value",
-                    "make the condition depend on a value of the program, for example i = Int32(0) before the loop",
-                    span=rec.span,
-                )
+            refuse_endless(rec, left)
             left -= 1
             body(False)
             if run_rest(rec, scope, lambda left=left: in_python(left)):
