@@ -73,7 +73,7 @@ class DynamicIterator(Generic[T]):
     so `item` may begin to fetch what `advance` waits for. `continue` goes to `advance`; `break` leaves it out.
     """
 
-    def has_item(self) -> Any:
+    def has_item(self) -> object:
         """Return whether there is an item: a Boolean of the program, or a Python value, for a loop that is unrolled.
 
         It changes nothing.

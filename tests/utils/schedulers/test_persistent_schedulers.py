@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kiln
-from kiln import Int32, cute, range_constexpr, utils
+from kiln import Int32, const_expr, cute, range_constexpr, utils
 from kiln.cute import arch
 from kiln.cute.runtime import from_dlpack
 from kiln.utils import schedulers
@@ -34,8 +34,17 @@ def raster(tiles_m: int, tiles_n: int, group: int) -> list[tuple[int, int]]:
     ]
 
 
-def computed(scheduler: Any, shape: tuple[int, int, int], bounds: list[int] | None = None) -> list[list[int]]:
-    """What every CTA gets, one row for each tile: (number, m, n, batch, batch of B, first row, rows, first K tile, K tiles)."""
+def computed(
+    scheduler: Any,
+    shape: tuple[int, int, int],
+    bounds: list[int] | None = None,
+    turns: tuple[int, int] = (0, 1),
+    ahead: bool = False,
+) -> list[list[int]]:
+    """What every CTA gets, one row for each tile: (number, m, n, batch, batch of B, first row, rows, first K tile, K tiles).
+
+    `turns`: which of how many consumers that take turns; `ahead`: tiles are looked up one ahead.
+    """
     ctas = 96
     out = np.full((ctas, 40, 9), -1, np.int32)
     arguments = [from_dlpack(np.array(bounds, np.int32)).mark_layout_dynamic()] if bounds is not None else []
@@ -48,14 +57,15 @@ def computed(scheduler: Any, shape: tuple[int, int, int], bounds: list[int] | No
         x, y, z = arch.block_idx()
         gx, gy, _ = arch.grid_dim()
         cta = x + gx * (y + gy * z)
-        number, count, i = scheduler.first(), scheduler.num_tiles(tiles), Int32(0)
-        while number < count:
-            tile = scheduler.tile(number, tiles)
-            row = (number, *tile, first_k, k_tiles)
+        i = Int32(0)
+        for work in schedulers.TileLoopAhead(scheduler, tiles) if ahead else scheduler.tile_loop(tiles, *turns):
+            row = (work.number, *work.tile(), first_k, k_tiles)
+            if const_expr(isinstance(work, schedulers.TileLoopAhead)):
+                work.look_ahead()
             if arch.thread_idx()[0] == 0:
                 for j in range_constexpr(9):
                     out[cta, i, j] = Int32(row[j])
-            number, i = number + scheduler.stride(), i + 1
+            i = i + 1
 
     @cute.jit
     def run(d: cute.Tensor, out: cute.Tensor, bounds: Any):
@@ -82,6 +92,14 @@ def test_persistent_tiles_come_in_raster_order(shape: tuple[int, int, int], clus
         for x, y in itertools.product(range(cluster[0]), range(cluster[1]))
     )
     assert sorted(rows) == expected
+
+
+def test_consumers_that_take_turns_have_all_tiles_between_them() -> None:
+    scheduler = schedulers.PersistentTileScheduler(TILE, (1, 1), 3, 4, batched=False)
+    shape = (40, 6, 1)
+    first, second = (computed(scheduler, shape, turns=(part, 2)) for part in range(2))
+    assert sorted(first + second) == sorted(computed(scheduler, shape))
+    assert {row[0] // 4 % 2 for row in first} == {0}
 
 
 @pytest.mark.parametrize("split_k", [1, 2, 3])
@@ -126,7 +144,9 @@ def test_grouped_rows(swap_ab: bool, contiguous: bool) -> None:
     rows = [min(n, total) for n in lengths]
     tile = TILE[::-1] if swap_ab else TILE
     scheduler = schedulers.GroupedRowsTileScheduler(tile, (1, 1), 2, 6, 32, contiguous, swap_ab)
-    found = computed(scheduler, (other, total, 1) if swap_ab else (total, other, 1), bounds)
+    shape = (other, total, 1) if swap_ab else (total, other, 1)
+    found = computed(scheduler, shape, bounds)
+    assert computed(scheduler, shape, bounds, ahead=True) == found
     expected, number = [], 0
     for group, count in enumerate(rows):
         start = sum(rows[:group]) if contiguous else 0

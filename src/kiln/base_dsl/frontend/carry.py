@@ -41,7 +41,7 @@ class Scope:
         self.cells: dict[str, types.CellType] = dict(zip(code.co_freevars, names.__closure__ or (), strict=True))
         self.globals: dict[str, Any] = names.__globals__
 
-    def with_variable(self, name: str, value: Any) -> Scope:
+    def with_variable(self, name: str, value: object) -> Scope:
         """Return the scope with one more variable, which the function does not have."""
         scope = copy.copy(self)
         scope.cells = {**self.cells, name: types.CellType(value)}

@@ -93,7 +93,7 @@ def _rest_of(rec: Construct) -> Construct:
 
 
 def _iterator_loop(
-    rec: Construct, scope: Scope, iterator: DynamicIterator[Any], body: Callable[[bool, Any], None]
+    rec: Construct, scope: Scope, iterator: DynamicIterator[object], body: Callable[[bool, object], None]
 ) -> None:
     """Build a `while` over a dynamic iterator; run it in Python as long as `has_item` is a Python value.
 

@@ -8,7 +8,6 @@ from ... import Int32, const_expr, cute, range_constexpr
 from ... import range as dynamic_range
 from ...cute import arch
 from ...cute.nvgpu import cpasync
-from ...utils.schedulers import SequenceSearch, fetch_tile, next_snake_tile
 from .kv_source import PageTable, transposed_v_offset
 
 
@@ -68,23 +67,11 @@ class KvProducer:
     @cute.jit
     def run(self, sender: Any, producers: Any, tile_counter: Any):
         """Find the CTA's work, broadcast it and load it, as one whole warp."""
-        num_ctas = Int32(arch.grid_dim()[0])
-        number = Int32(arch.block_idx()[0])
-        turn = Int32(0)
-        work, search = self.scheduler.work(number, SequenceSearch(Int32(0), Int32(0)))
-        while work.tile >= 0:
-            if const_expr(tile_counter is None):
-                following = next_snake_tile(number, turn, num_ctas)
-            else:
-                following = fetch_tile(tile_counter, num_ctas)
+        tiles = self.scheduler.taken(tile_counter)
+        for work in tiles:
             self._send(sender, work)
             self._load(work, producers)
-            turn = turn + 1
-            number = following
-            if const_expr(tile_counter is not None):
-                number = arch.shuffle_sync(following, 0)
-            work, search = self.scheduler.work(number, search)
-        self._send(sender, work)
+        self._send(sender, tiles.work)
 
     def _send(self, sender: Any, work: Any) -> None:
         self.broadcast.send(sender, work if self.kernel.lengths_vary else work[:3])
@@ -92,13 +79,8 @@ class KvProducer:
     @cute.jit
     def run_v(self, receiver: Any, producer_v: Any):
         """Load V only, of the work that the other producer warp broadcasts."""
-        stage = receiver.wait_and_advance()
-        work = self.scheduler.read(self.broadcast, stage.index)
-        while work.tile >= 0:
+        for work in self.scheduler.received(self.broadcast, receiver):
             self._load(work, (None, None, producer_v))
-            stage.release()
-            stage = receiver.wait_and_advance()
-            work = self.scheduler.read(self.broadcast, stage.index)
 
     @cute.jit
     def _load(self, work: Any, producers: Any):

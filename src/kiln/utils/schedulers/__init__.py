@@ -1,14 +1,12 @@
 """Tile schedulers: the rules that give CTAs their tiles. Names load when they are first used.
 
 Two levels. `StaticPersistentTileScheduler`, `StaticPersistentGroupTileScheduler` and `ClcDynamicPersistentTileScheduler`
-are CuTe's: objects that a kernel advances from tile to tile. The others turn tile numbers into coordinates and leave the loop to the kernel, which may
-load ahead, skip tiles, or fetch numbers from an atomic counter:
+are CuTe's: objects that a kernel advances from tile to tile. The others turn tile numbers into coordinates; the tiles
+of a CTA are a `DynamicIterator`, whichever rule they follow:
 
-    idx, num_tiles = scheduler.first(), scheduler.num_tiles(tiles)
-    while idx < num_tiles:
-        tile = scheduler.tile(idx, tiles)
+    for work in scheduler.tile_loop(tiles):
         ...
-        idx = idx + scheduler.stride()
+        tile = work.tile()
 
 A warp that finds its CTA's tiles alone hands them to the other warps with `kiln.pipeline.WorkBroadcast`.
 """
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from .persistent import SingleTile as SingleTile
     from .persistent import SingleTileScheduler as SingleTileScheduler
     from .persistent import SplitKTileScheduler as SplitKTileScheduler
+    from .persistent import TileLoop as TileLoop
+    from .persistent import TileLoopAhead as TileLoopAhead
     from .raster import raster_divisors as raster_divisors
     from .raster import raster_tile as raster_tile
     from .raster import swizzled_tile as swizzled_tile
@@ -56,7 +56,15 @@ _PLACES = {
     ),
     "GroupedRowsTileScheduler": ".grouped_rows",
     **dict.fromkeys(
-        ("GemmTile", "PersistentTileScheduler", "SingleTile", "SingleTileScheduler", "SplitKTileScheduler"),
+        (
+            "GemmTile",
+            "PersistentTileScheduler",
+            "SingleTile",
+            "SingleTileScheduler",
+            "SplitKTileScheduler",
+            "TileLoop",
+            "TileLoopAhead",
+        ),
         ".persistent",
     ),
     **dict.fromkeys(("raster_divisors", "raster_tile", "swizzled_tile"), ".raster"),

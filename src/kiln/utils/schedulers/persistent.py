@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...base_dsl.ranges import const_expr
-from ...base_dsl.typing import Int32, Int64
+from ...base_dsl.ranges import DynamicIterator, const_expr
+from ...base_dsl.typing import Boolean, Int32, Int64
 from ...cute import arch, ceil_div, fast_divmod_create_divisor, jit
 from .raster import raster_divisors, raster_tile
 
@@ -16,6 +16,8 @@ __all__ = [
     "SingleTile",
     "SingleTileScheduler",
     "SplitKTileScheduler",
+    "TileLoop",
+    "TileLoopAhead",
 ]
 
 MAX_GRID_BATCHES = 65535
@@ -44,6 +46,58 @@ class GemmTile(NamedTuple):
     batch_b: Any
     row_start: Any = 0
     rows: Any = 0
+
+
+class TileLoop(DynamicIterator["TileLoop"]):
+    """The tiles of a CTA, one after the other: `for work in scheduler.tile_loop(tiles): tile = work.tile()`.
+
+    An item is the loop itself, so that `tile` looks its tile up where registers and time are free for it. Of `parts`
+    consumers that take turns, number `part` has every tile that is its turn.
+    """
+
+    def __init__(self, scheduler: PersistentTileScheduler, tiles: object, part: Int32 | int = 0, parts: int = 1) -> None:
+        self.scheduler = scheduler
+        self.tiles = tiles
+        self.number: Int32 = scheduler.first()
+        self.stride: Int32 = scheduler.stride()
+        self.num_tiles: Int32 = scheduler.num_tiles(tiles)
+        if parts > 1:
+            self.number = self.number + part * self.stride
+            self.stride = parts * self.stride
+
+    def has_item(self) -> Boolean:
+        return self.number < self.num_tiles
+
+    def item(self) -> TileLoop:
+        return self
+
+    def advance(self) -> None:
+        self.number = self.number + self.stride
+
+    def tile(self) -> GemmTile:
+        """Return the tile of this CTA."""
+        return self.scheduler.tile(self.number, self.tiles)
+
+
+class TileLoopAhead(TileLoop):
+    """Tiles that are looked up one ahead: a kernel that asks for a tile before its main loop need not wait for it."""
+
+    def __init__(self, scheduler: PersistentTileScheduler, tiles: object) -> None:
+        super().__init__(scheduler, tiles)
+        self.next_tile = GemmTile(*[Int32(0)] * 6)
+        self._look_up(self.number)
+
+    def tile(self) -> GemmTile:
+        return self.next_tile
+
+    def look_ahead(self) -> None:
+        """Look up the next tile, which `tile` returns from here on."""
+        self._look_up(self.number + self.stride)
+
+    @jit
+    def _look_up(self, number: Int32):
+        if number < self.num_tiles:
+            self.next_tile = self.scheduler.tile(number, self.tiles)
 
 
 def extents(d: Any) -> tuple[Any, ...]:
@@ -97,7 +151,7 @@ class PersistentTileScheduler:
     """As many clusters as run at a time, each of which takes one cluster of tiles after the other.
 
     `num_clusters` run at a time; `raster_group` rows of clusters are computed side by side; without `batched` L is 1.
-    `setup` returns the `tiles` that the other methods take.
+    `setup` returns the `tiles` that the other methods take; `tile_loop` goes through those of a CTA.
     """
 
     ragged = False
@@ -144,6 +198,10 @@ class PersistentTileScheduler:
     def setup(self, smem: object, d: object, bounds: object) -> Any:
         """Return the `tiles` of a result (M, N, L); all threads call it. `bounds`: `num_bounds` tensors, divisors."""
         return d, bounds
+
+    def tile_loop(self, tiles: object, part: Int32 | int = 0, parts: int = 1) -> TileLoop:
+        """Return the tiles of this CTA, or those of one of `parts` consumers that take turns."""
+        return TileLoop(self, tiles, part, parts)
 
     def num_tiles(self, tiles: Any) -> Any:
         """Return the number of clusters of tiles."""

@@ -15,7 +15,7 @@ from .... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, ra
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import LayoutEnum, sm90
-from ....utils.schedulers import GemmTile
+from ....utils.schedulers import GemmTile, TileLoopAhead
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.tensor_views import permuted
 from ...parts.tma_producer import TmaLoads, TmaOperand, cluster_coord
@@ -257,18 +257,15 @@ class Sm90GemmKernel:
         loads = self.tma_loads(operands, place)
         first_k, k_tiles = self.k_range(a.coords, tiles)
         producer = pipe.make_producer()
-        idx = self.scheduler.first()
-        num_tiles = self.scheduler.num_tiles(tiles)
         backwards = Int32(0)
-        while idx < num_tiles:  # a range would be counted first, by a division
-            tile_loads = self.tile_loads(self.scheduler.tile(idx, tiles), loads, operands, place)
+        for work in self.scheduler.tile_loop(tiles):
+            tile_loads = self.tile_loads(work.tile(), loads, operands, place)
             arch.griddepcontrol_wait()
             for step in range(first_k, first_k + k_tiles):
                 k_tile = self.k_tile(step, first_k, k_tiles, backwards)
                 stage = producer.acquire_and_advance()
                 for load in tile_loads:
                     load.issue(k_tile, stage.index, stage.barrier)
-            idx = idx + self.scheduler.stride()
             backwards = 1 - backwards
         producer.tail()  # other CTAs may still release stages here
 
@@ -297,11 +294,9 @@ class Sm90GemmKernel:
         """Load the block scales of this CTA, those of one K tile to a stage."""
         first_k, k_tiles = self.scheduler.k_range(Int32(scales[0].shape[1]), tiles)
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.ab_stages)
-        idx = self.scheduler.first()
-        num_tiles = self.scheduler.num_tiles(tiles)
         backwards = Int32(0)
-        while idx < num_tiles:
-            loader = BlockScaleLoader(scales, self.config, self.scheduler.tile(idx, tiles))
+        for work in self.scheduler.tile_loop(tiles):
+            loader = BlockScaleLoader(scales, self.config, work.tile())
             arch.griddepcontrol_wait()
             for step in range(first_k, first_k + k_tiles):
                 k_tile = self.k_tile(step, first_k, k_tiles, backwards)
@@ -309,7 +304,6 @@ class Sm90GemmKernel:
                 loader.load(k_tile, stages[None, state.index])
                 arch.cp_async_mbarrier_arrive_noinc(pipe.producer_get_barrier(state))
                 state.advance()
-            idx = idx + self.scheduler.stride()
             backwards = 1 - backwards
 
     # --- consumers ---------------------------------------------------------------------------------------------------
@@ -344,25 +338,20 @@ class Sm90GemmKernel:
         scales = BlockScales(thr_mma, config, stages[2]) if const_expr(self.block_scaled) else None
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
-        idx = scheduler.first()
-        stride = scheduler.stride()
-        num_tiles = scheduler.num_tiles(tiles)
         if const_expr(config.pingpong):  # every other tile; the stages of those between are the other warpgroup's
             if consumer_idx == 1:
                 reading.advance(k_tiles)
                 releasing.advance(k_tiles)
-            idx = idx + consumer_idx * stride
-            stride = 2 * stride
-        next_tile: Any = Int32(0)
+            loop = scheduler.tile_loop(tiles, consumer_idx, config.mma_warpgroups)
+        elif const_expr(self.skips_empty):
+            loop = TileLoopAhead(scheduler, tiles)
+        else:
+            loop = scheduler.tile_loop(tiles)
         count = k_tiles
-        if const_expr(self.skips_empty):
-            next_tile = GemmTile(*[Int32(0)] * 6)
-            if idx < num_tiles:
-                next_tile = scheduler.tile(idx, tiles)
-        while idx < num_tiles:
+        for work in loop:
             if const_expr(self.skips_empty):  # no rows of the group: the other warpgroup has the tensor cores
-                empty = next_tile.m * config.tile_shape_mnk[0] + consumer_idx * ATOM_M
-                count = select_(empty < next_tile.rows, k_tiles, 0)
+                empty = work.tile().m * config.tile_shape_mnk[0] + consumer_idx * ATOM_M
+                count = select_(empty < work.tile().rows, k_tiles, 0)
             if const_expr(config.pingpong):
                 # A stage is waited for after its use before was: mbarriers tell no more than two uses apart.
                 order.wait()
@@ -370,11 +359,9 @@ class Sm90GemmKernel:
                 self.accumulate_promoted(pipe, order, operands, reading, count, stage_acc, acc, scales)
             else:
                 self.accumulate(pipe, order, operands, reading, releasing, count, acc)
-            # found while the last MMAs run
-            tile = next_tile if const_expr(self.skips_empty) else scheduler.tile(idx, tiles)
-            if const_expr(self.skips_empty):
-                if idx + stride < num_tiles:
-                    next_tile = scheduler.tile(idx + stride, tiles)
+            tile = work.tile()  # looked up while the last MMAs run
+            if const_expr(isinstance(work, TileLoopAhead)):
+                work.look_ahead()
             if const_expr(not self.promoted):
                 warpgroup.wait_group(0)
                 if const_expr(not self.skips_empty) or count > 0:
@@ -391,7 +378,6 @@ class Sm90GemmKernel:
             if const_expr(config.pingpong):
                 reading.advance(k_tiles)
                 releasing.advance(k_tiles)
-            idx = idx + stride
         self.epilogue.finish()
 
     @cute.jit

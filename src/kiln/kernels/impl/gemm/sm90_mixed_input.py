@@ -117,9 +117,8 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         loads = self.tma_loads(operands, place)
         first_k, k_tiles = self.k_range(a.coords, tiles)
         producer = pipe.make_producer()
-        idx = self.scheduler.first()
-        num_tiles = self.scheduler.num_tiles(tiles)
-        tile = self.scheduler.tile(idx, tiles)
+        loop = self.scheduler.tile_loop(tiles)
+        tile = loop.tile()
         early = minimum(k_tiles, self.config.ab_stages)
         load_a = loads[0].of_tile(tile.m, tile.batch_b)
         for step in range(early):
@@ -129,13 +128,12 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         load_b = loads[1].of_tile(tile.n, tile.batch)
         for step in range(early):
             load_b.issue(first_k + step, step, pipe.sync_object_full.get_barrier(step))
-        while idx < num_tiles:
-            tile_loads = self.tile_loads(self.scheduler.tile(idx, tiles), loads, operands, place)
+        for work in loop:
+            tile_loads = self.tile_loads(work.tile(), loads, operands, place)
             for k_tile in range(first_k + early, first_k + k_tiles):
                 stage = producer.acquire_and_advance()
                 for load in tile_loads:
                     load.issue(k_tile, stage.index, stage.barrier)
-            idx = idx + self.scheduler.stride()
             early = Int32(0)
         producer.tail()  # other CTAs may still release stages here
 
@@ -154,7 +152,6 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         tensors: EpilogueTensors,
     ):
         config = self.config
-        scheduler = self.scheduler
         thr_mma = mma.get_slice(thread)
         uniform = mma.get_slice(consumer_idx * WARPGROUP_THREADS)
         b = mma.make_fragment_B(uniform.partition_B(stages[1]))
@@ -169,10 +166,8 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
             pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages) for _ in range(3)
         )
         first_k, k_tiles = k_range
-        idx = scheduler.first()
-        num_tiles = scheduler.num_tiles(tiles)
-        while idx < num_tiles:
-            tile = scheduler.tile(idx, tiles)
+        for work in self.scheduler.tile_loop(tiles):
+            tile = work.tile()
             integers = _BSource(copy, source, fragment, scale_registers, thread, stages[2], tile)
             self.load_scales(integers, first_k)
             self.load_integers(pipe, loading, integers, True)
@@ -196,7 +191,6 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
             arch.griddepcontrol_launch_dependents()
             result = RegisterAccumulator(acc, thr_mma)
             self.epilogue.write(result, thread % WARPGROUP_THREADS, consumer_idx, buffers, tensors, tile)
-            idx = idx + scheduler.stride()
         self.epilogue.finish()
 
     @cute.jit

@@ -23,7 +23,6 @@ from ....utils import LayoutEnum, sm90
 from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
 from ...parts.warp_roles import RoleBarrier, WarpRoles
-from . import split_kv_scheduler
 from .fp8_to_f16 import Fp8Converter, raw_layout, warp_pipe
 from .sm90_config import DEFAULT_EARLY, FP8_REGISTERS, Q_TILE, REGISTERS, ROPE_DIM, ROPE_PART
 from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel, mla_roles
@@ -167,13 +166,10 @@ class Sm90MlaKernel(MlaKernel):
     @cute.jit
     def kv_tiles_of(self, tensors: Any, work: Any):
         """Return the number of KV tiles of a split."""
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
-        while self.in_split(tensors, sequence, start, work):
-            _, own = self.kv_range(tensors, sequence, start, work)
+        for sequence in self.sequences(tensors, work):
+            own = sequence.kv_tiles
             count = count + own.last - own.first
-            start = split_kv_scheduler.next_start(start, own.count)
-            sequence = sequence + 1
         return count
 
     @cute.jit
@@ -181,12 +177,12 @@ class Sm90MlaKernel(MlaKernel):
         """Load a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is
         converted first, or the other."""
         smem, gmem = parts
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
+        sequences = self.sequences(tensors, work)
         count = Int32(0)
         tiles = Int32(1) if part == ROPE_PART else Int32(self.tiles)
-        while self.in_split(tensors, sequence, start, work):
-            _, own = self.kv_range(tensors, sequence, start, work)
-            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(gmem, mode=[3])))
+        for sequence in sequences:
+            own = sequence.kv_tiles
+            pages = PageTable(tensors.page_table[sequence.number, None], KV_TILE, Int32(cute.size(gmem, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.page((own.last - 1 - i) * KV_TILE)
                 stage, phase, first, column = self.raw_stage(count, part)
@@ -200,8 +196,6 @@ class Sm90MlaKernel(MlaKernel):
                     source = gmem[None, 0, column + tile, page]
                     cute.copy(atom, source, smem[None, first + tile], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
                 count = count + 1
-            start = split_kv_scheduler.next_start(start, own.count)
-            sequence = sequence + 1
 
     @cute.jit
     def raw_stage(self, count: Int32, part: Int32):
@@ -233,12 +227,12 @@ class Sm90MlaKernel(MlaKernel):
     @cute.jit
     def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
         """Compute the outputs of all sequences of a split."""
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
+        sequences = self.sequences(tensors, work)
         count = Int32(0)
         column_tiles = Int32(0)
         _, consumer = pipe_q.make_participants()
-        while self.in_split(tensors, sequence, start, work):
-            length, own = self.kv_range(tensors, sequence, start, work)
+        for sequence in sequences:
+            own = sequence.kv_tiles
             blocks = arch.make_warp_uniform(own.last - own.first)
             # packed into one number, since accumulators leave no registers
             kept = arch.make_warp_uniform(own.count << 2 | Int32(own.whole) << 1 | Int32(own.first == 0))
@@ -248,7 +242,7 @@ class Sm90MlaKernel(MlaKernel):
                 first = (steps.group ^ count) & 1
                 number = count + first
                 end = count + blocks
-                keys_left = length - (own.last - 1 - first) * KV_TILE
+                keys_left = sequence.length - (own.last - 1 - first) * KV_TILE
                 steps.begin()
                 filled = consumer.wait_and_advance()
                 if const_expr(self.mma_dtype is not self.dtype):
@@ -274,7 +268,7 @@ class Sm90MlaKernel(MlaKernel):
                     steps.issue_other_pv(number - 1)
                     steps.wait_other_pv(steps.other_barriers(number - 1), True, 0)
                 count = end
-                steps.epilogue(column_tiles, tensors, sequence, 2 * work.split + (kept & 1), kept & 2 != 0, work)
+                slot = 2 * work.split + (kept & 1)
+                steps.epilogue(column_tiles, tensors, sequence.number, slot, kept & 2 != 0, work)
                 column_tiles = column_tiles + 1
-            start = split_kv_scheduler.next_start(start, kept >> 2)
-            sequence = sequence + 1
+            sequences.count = kept >> 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .... import Float16, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from .... import Boolean, DynamicIterator, Float16, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority, cpasync
 from ...dispatch import devices
@@ -154,6 +154,48 @@ class MlaBuffers(NamedTuple):
     """row_max, with swap-AB."""
 
 
+class SplitSequence(NamedTuple):
+    """A sequence of a split: its number, its keys, and which of its KV tiles the split has."""
+
+    number: Int32
+    length: Int32
+    kv_tiles: split_kv_scheduler.KvRange
+
+
+class SplitSequences(DynamicIterator[SplitSequence]):
+    """The sequences of a split. `start` is where the KV tiles of sequence `number` begin in the line of all.
+
+    `count`, the KV tiles of the sequence, says where the next one begins; a warpgroup that has no register for it all
+    through a sequence sets it again when the sequence ends.
+    """
+
+    def __init__(self, kernel: MlaKernel, tensors: MlaTensors, work: CtaWork) -> None:
+        self.kernel = kernel
+        self.tensors = tensors
+        self.work = work
+        self.number: Int32 = arch.make_warp_uniform(work.fields[0])
+        self.start: Int32 = arch.make_warp_uniform(work.fields[1])
+        self.count = Int32(0)
+
+    def has_item(self) -> Boolean:
+        return self.kernel.in_split(self.tensors, self.number, self.start, self.work)
+
+    def item(self) -> SplitSequence:
+        length, own = self.kernel.kv_range(self.tensors, self.number, self.start, self.work)
+        self.count = own.count
+        return SplitSequence(self.number, length, own)
+
+    def kv_tiles_again(self) -> split_kv_scheduler.KvRange:
+        """Return the KV tiles of the sequence, computed again: accumulators leave no registers."""
+        _, own = self.kernel.kv_range(self.tensors, rematerialized(self.number), self.start, self.work)
+        self.count = own.count
+        return own
+
+    def advance(self) -> None:
+        self.start = split_kv_scheduler.next_start(self.start, self.count)
+        self.number = self.number + 1
+
+
 class MlaKernel:
     """The base of the kernels, with Q tiles of `tile_rows` rows: a producer warpgroup and two consumer warpgroups.
 
@@ -272,6 +314,10 @@ class MlaKernel:
         for i, value in enumerate((split, tile, unseen, hidden)):
             work.fields[split_kv_scheduler.SPLIT_FIELDS + i] = value
 
+    def sequences(self, tensors: MlaTensors, work: CtaWork) -> SplitSequences:
+        """Return the sequences of a split, for one warp."""
+        return SplitSequences(self, tensors, work)
+
     @cute.jit
     def in_split(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
         """Return whether a split has tiles of a sequence."""
@@ -291,14 +337,12 @@ class MlaKernel:
     def load_q(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
         """Load the queries of all sequences of a split."""
         smem, gmem = parts
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
+        sequences = self.sequences(tensors, work)
         producer, _ = pipe.make_participants()
-        while self.in_split(tensors, sequence, start, work):
-            _, own = self.kv_range(tensors, sequence, start, work)
+        for sequence in sequences:
+            own = sequence.kv_tiles
             if own.first < own.last:
                 stage = producer.acquire_and_advance()
                 row = work.tile
                 for tile in range_constexpr(self.q_tiles):
-                    cute.copy(atom, gmem[None, row, tile, sequence], smem[None, tile], tma_bar_ptr=stage.barrier)
-            start = split_kv_scheduler.next_start(start, own.count)
-            sequence = sequence + 1
+                    cute.copy(atom, gmem[None, row, tile, sequence.number], smem[None, tile], tma_bar_ptr=stage.barrier)

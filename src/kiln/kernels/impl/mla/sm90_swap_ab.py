@@ -18,8 +18,6 @@ from ....cute import arch
 from ....utils import LayoutEnum, sm90
 from ...parts.kv_source import PageTable
 from ...parts.pipelines import tma_pipe
-from ...parts.rematerialize import rematerialized
-from . import split_kv_scheduler
 from .sm90_config import REGISTERS
 from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel, mla_roles
 from .sm90_swap_ab_fp8 import Fp8SwapAbWarpgroup
@@ -148,11 +146,10 @@ class Sm90MlaSwapAbKernel(MlaKernel):
     def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
         """Load all KV tiles of a split."""
         smem, gmem = parts
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
         count = Int32(0)
-        while self.in_split(tensors, sequence, start, work):
-            _, own = self.kv_range(tensors, sequence, start, work)
-            pages = PageTable(tensors.page_table[sequence, None], KV_TILE, Int32(cute.size(gmem, mode=[3])))
+        for sequence in self.sequences(tensors, work):
+            own = sequence.kv_tiles
+            pages = PageTable(tensors.page_table[sequence.number, None], KV_TILE, Int32(cute.size(gmem, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.page((own.last - 1 - i) * KV_TILE)
                 for piece in range_constexpr(self.column_tiles):
@@ -162,23 +159,21 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                     source = gmem[None, 0, piece, page]
                     cute.copy(atom, source, smem[None, state.index], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
                 count = count + 1
-            start = split_kv_scheduler.next_start(start, own.count)
-            sequence = sequence + 1
 
     @cute.jit
     def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
         """Compute the outputs of all sequences of a split."""
-        sequence, start = (arch.make_warp_uniform(work.fields[i]) for i in range(2))
+        sequences = self.sequences(tensors, work)
         count = Int32(0)
         _, consumer = pipe_q.make_participants()
-        while self.in_split(tensors, sequence, start, work):
-            length, own = self.kv_range(tensors, sequence, start, work)
+        for sequence in sequences:
+            own = sequence.kv_tiles
             blocks = arch.make_warp_uniform(own.last - own.first)
             if blocks > 0:
                 # this warpgroup has the first or the second tile, and every other one from there on
                 first = (steps.group ^ count) & 1
                 # keys of the sequence from the tile's first on
-                keys_left = length - (own.last - 1 - first) * KV_TILE
+                keys_left = sequence.length - (own.last - 1 - first) * KV_TILE
                 steps.begin()
                 filled = consumer.wait_and_advance()
                 if const_expr(self.cache_dtype is not None):
@@ -197,11 +192,8 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                         steps.process_tile(number, keys_left, work, number + 2 < count)
                         number = number + 2
                         keys_left = keys_left + 2 * KV_TILE
-                # computed again: accumulators leave no registers
-                _, own = self.kv_range(tensors, rematerialized(sequence), start, work)
+                own = sequences.kv_tiles_again()
                 blocks = arch.make_warp_uniform(own.last - own.first)
                 slot = 2 * work.split + Int32(own.first == 0)
-                steps.epilogue(count - blocks, blocks, tensors, sequence, slot, own.whole, work)
-            _, own = self.kv_range(tensors, rematerialized(sequence), start, work)
-            start = split_kv_scheduler.next_start(start, own.count)
-            sequence = sequence + 1
+                steps.epilogue(count - blocks, blocks, tensors, sequence.number, slot, own.whole, work)
+            sequences.kv_tiles_again()

@@ -278,8 +278,8 @@ class Sm90BackwardKernel(BackwardTiles):
         producers_kv = producers[:2]
         producers_q = producers[2:]
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
-        number = scheduler.take(next_tile)
-        while number >= 0:
+        tiles = scheduler.taken(next_tile)
+        for number in tiles:
             work = scheduler.work(number)
             span = scheduler.span(work)
             steps = scheduler.steps(span)
@@ -294,8 +294,7 @@ class Sm90BackwardKernel(BackwardTiles):
                         self.load_resident(operand, to[None, None, stage.index], self.head_dim, work, stage.barrier)
                     broadcast.send(state, number, work)
                     state.advance()
-            number = scheduler.take(next_tile)
-        broadcast.send(state, number, ())
+        broadcast.send(state, tiles.number, ())
 
     @cute.jit
     def consume(
@@ -304,11 +303,8 @@ class Sm90BackwardKernel(BackwardTiles):
         """Compute all KV tiles of the CTA, as one consumer warpgroup."""
         scalars = scheduler.scalars
         group_size = scheduler.group_size
-        # the state of the broadcast: which of the CTA's KV tiles
-        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
         stages = smem
-        number = broadcast.wait(state)
-        while number >= 0:
+        for _ in broadcast.received():
             kv_stage = self.kv_state(broadcast).index
             smem = stages._replace(k=stages.k[None, None, kv_stage], v=stages.v[None, None, kv_stage])
             # what is computed from the thread is not kept in registers from one KV tile to the next
@@ -336,8 +332,6 @@ class Sm90BackwardKernel(BackwardTiles):
                 for i in range(visible, steps):
                     self.hidden_step(i, consumer, pipes)
             self.tail(consumer, pipes, operands, plain, smem, scheduler, broadcast)
-            state.advance()
-            number = broadcast.wait(state)
 
     def kv_state(self, broadcast: Any) -> Any:
         """Return the pipeline state of K and V of the KV tile that was waited for."""

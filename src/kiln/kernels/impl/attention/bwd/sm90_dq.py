@@ -79,16 +79,13 @@ class DqAdder:
         """Add every other step, as one of two warps."""
         for group in range_constexpr(WARPGROUPS):
             dq_empty(self.kernel.roles, group, which).arrive()
-        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
-        number = broadcast.wait(state)
-        while number >= 0:
+        tiles = broadcast.received()
+        for _ in tiles:
             work = broadcast.work()
-            broadcast.release(state)
+            tiles.release()
             span = self.scheduler.span(work)
             for i in range(which, self.scheduler.steps(span), DS_STAGES):
                 self._add(i, work, span)
-            state.advance()
-            number = broadcast.wait(state)
 
     @cute.jit
     def _add(self, i: Int32, work: Any, span: Any):
@@ -221,13 +218,10 @@ class DqConverter:
     @cute.jit
     def run(self, broadcast: Any):
         """Convert a share of dQ beside each KV tile of the CTA."""
-        state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
-        number = broadcast.wait(state)
-        while number >= 0:
-            broadcast.release(state)
+        tiles = broadcast.received()
+        for number in tiles:
+            tiles.release()
             self._convert_beside(number)
-            state.advance()
-            number = broadcast.wait(state)
 
     @cute.jit
     def _convert_beside(self, number: Int32):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Int32, const_expr, cute, pipeline
+from ..... import Boolean, DynamicIterator, Int32, const_expr, cute, pipeline
 from .....cute import arch
 from .....utils.schedulers import clamp_offset, fetch_tile, sequence_range
 from ....parts.rematerialize import rematerialized
@@ -246,6 +246,10 @@ class BackwardTileScheduler:
                 end = Int32(0)
         return max(end - first, Int32(0))
 
+    def taken(self, next_tile: cute.Tensor) -> TakenKvTiles:
+        """Return the KV tiles that this CTA takes, for its producer warp."""
+        return TakenKvTiles(self, next_tile)
+
     @cute.jit
     def take(self, next_tile: cute.Tensor):
         """Return the next KV tile by number, -1 if there is none. A whole warp calls this."""
@@ -266,6 +270,47 @@ class BackwardTileScheduler:
             return (head < 0) | (head >= self.all_heads())
         work = self.work(number)
         return work.tile * self.kernel.resident_rows >= work.rows_k
+
+
+class TakenKvTiles(DynamicIterator[Int32]):
+    """The numbers of the KV tiles that a CTA takes; -1 in the end. One whole warp goes through them."""
+
+    def __init__(self, scheduler: BackwardTileScheduler, next_tile: cute.Tensor) -> None:
+        self.scheduler = scheduler
+        self.next_tile = next_tile
+        self.number: Int32 = scheduler.take(next_tile)
+
+    def has_item(self) -> Boolean:
+        return self.number >= 0
+
+    def item(self) -> Int32:
+        return self.number
+
+    def advance(self) -> None:
+        self.number = self.scheduler.take(self.next_tile)
+
+
+class ReceivedKvTiles(DynamicIterator[Int32]):
+    """The numbers of the KV tiles that the producer warp broadcasts, for one other warp, which releases each itself."""
+
+    def __init__(self, broadcast: KvTileBroadcast) -> None:
+        self.broadcast = broadcast
+        self.state: pipeline.PipelineState = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+        self.number: Int32 = broadcast.wait(self.state)
+
+    def has_item(self) -> Boolean:
+        return self.number >= 0
+
+    def item(self) -> Int32:
+        return self.number
+
+    def advance(self) -> None:
+        self.state.advance()
+        self.number = self.broadcast.wait(self.state)
+
+    def release(self) -> None:
+        """Let the next KV tile be sent."""
+        self.broadcast.release(self.state)
 
 
 class KvTileBroadcast:
@@ -289,6 +334,10 @@ class KvTileBroadcast:
     def send(self, state: Any, number: Any, work: Any) -> None:
         """Send a KV tile, as one whole warp."""
         self.broadcast.send_at(state, (number, state.count, *work))
+
+    def received(self) -> ReceivedKvTiles:
+        """Return the KV tiles that one warp receives."""
+        return ReceivedKvTiles(self)
 
     def wait(self, state: Any) -> Any:
         """Wait for a KV tile and return its number."""

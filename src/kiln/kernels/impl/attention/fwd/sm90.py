@@ -31,7 +31,7 @@ from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import WARPGROUP_M, padded_head_dim
 from .sm90_epilogue import Outputs, Sm90Epilogue
 from .sm90_mma import AttentionMma
-from .sm90_scheduler import KvSpan, QueryTileScheduler, Work
+from .sm90_scheduler import KvSpan, QueryTileScheduler, ReceivedTiles, Work
 from .sm90_softmax import ScoreRows, ScoreTile, Sm90Softmax
 
 if TYPE_CHECKING:
@@ -359,9 +359,8 @@ class Sm90ForwardKernel:
         group = consumer.warpgroup
         if const_expr(self.pingpong) and group == config.consumer_warpgroups - 1:
             PingpongTurns(self.roles, config.consumer_warpgroups, group).pass_on()
-        stage = receiver.wait_and_advance()
-        work = scheduler.read(broadcast, stage.index)
-        while work.tile >= 0:
+        tiles = scheduler.received(broadcast, receiver)
+        for work in tiles:
             span = scheduler.span(work, group if config.skips_hidden_tiles else None)
             rows = self.score_rows(work, group)
             consumer.softmax.reset()
@@ -370,21 +369,18 @@ class Sm90ForwardKernel:
                 last = scheduler.span(work).last
                 self.skip_tiles(consumer, last - span.last, work.seqlen_k - last * config.tile_n, True)
             q_stage = consumer.q.wait_and_advance()
-            rows_of = lambda index=stage.index, rows=rows: (
+            rows_of = lambda index=tiles.stage.index, rows=rows: (
                 self.score_rows(scheduler.read(broadcast, index), group) if self.rereads_work else rows
             )
             loop = KvLoop(span, rows, rows_of, q_stage)
             self.prologue(consumer, loop, work)
             self.main_loop(consumer, loop)
-            self.tail(consumer, scheduler, broadcast, stage.index)
+            self.tail(consumer, scheduler, tiles)
             # work is read again, not kept in registers that the main loop needs
-            epilogue.finish(scheduler.read(broadcast, stage.index))
+            epilogue.finish(tiles.read_again())
             if const_expr(self.q_release == "after store"):
                 epilogue.wait_for_store()
                 q_stage.release()
-            stage.release()
-            stage = receiver.wait_and_advance()
-            work = scheduler.read(broadcast, stage.index)
         epilogue.wait_for_store()
         if const_expr(self.pingpong) and group == 0:
             PingpongTurns(self.roles, config.consumer_warpgroups, group).wait()
@@ -481,16 +477,15 @@ class Sm90ForwardKernel:
         softmax.convert_p()
 
     @cute.jit
-    def tail(self, consumer: Consumer, scheduler: QueryTileScheduler, broadcast: pipeline.WorkBroadcast, index: Int32):
-        """Compute the last O += P V, and skip KV tiles that only other warpgroups see. `index` is the stage of
-        `broadcast` with the query tile."""
+    def tail(self, consumer: Consumer, scheduler: QueryTileScheduler, tiles: ReceivedTiles):
+        """Compute the last O += P V, and skip KV tiles that only other warpgroups see."""
         warpgroup.fence()
         consumer.mma.issue_pv(consumer.v_state.index)
         warpgroup.wait_group(0)
         consumer.pipe_v.consumer_release(consumer.v_state)
         consumer.v_state.advance()
         if const_expr(self.config.skips_hidden_tiles):
-            work = scheduler.read(broadcast, index)
+            work = tiles.read_again()
             tile_span = scheduler.span(work)
             own_span = scheduler.span(work, consumer.warpgroup)
             skipped = tile_span.count - tile_span.last + own_span.last - own_span.count

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..... import Int32, const_expr, cute
-from .....utils.schedulers import SequenceSearch, clamp_offset, find_sequence, head_group_tile, sequence_range
+from ..... import Boolean, DynamicIterator, Int32, const_expr, cute
+from .....cute import arch
+from .....utils.schedulers import (
+    SequenceSearch,
+    clamp_offset,
+    fetch_tile,
+    find_sequence,
+    head_group_tile,
+    next_snake_tile,
+    sequence_range,
+)
 from .sm90_config import WARPGROUP_M
 
 if TYPE_CHECKING:
+    from .....pipeline import PipelineConsumer, WorkBroadcast
     from ..args import AttentionScalars, AttentionTensors
     from .sm90 import Sm90ForwardKernel
 
@@ -37,6 +47,65 @@ class KvSpan(NamedTuple):
     """Tiles without a mask, which follow those."""
 
 
+class TakenTiles(DynamicIterator[Work]):
+    """The query tiles that a CTA takes: in alternating order, or by an atomic counter. One whole warp goes through them.
+
+    The next number is asked for when an item begins. `work` is past the last tile in the end.
+    """
+
+    def __init__(self, scheduler: QueryTileScheduler, tile_counter: cute.Tensor | None) -> None:
+        self.scheduler = scheduler
+        self.tile_counter = tile_counter
+        self.num_ctas = Int32(arch.grid_dim()[0])
+        self.number = Int32(arch.block_idx()[0])
+        self.turn = Int32(0)
+        self.following = Int32(0)
+        self.work, self.search = scheduler.work(self.number, SequenceSearch(Int32(0), Int32(0)))
+
+    def has_item(self) -> Boolean:
+        return self.work.tile >= 0
+
+    def item(self) -> Work:
+        if self.tile_counter is None:
+            self.following = next_snake_tile(self.number, self.turn, self.num_ctas)
+        else:
+            self.following = fetch_tile(self.tile_counter, self.num_ctas)
+        return self.work
+
+    def advance(self) -> None:
+        self.turn = self.turn + 1
+        self.number = self.following if self.tile_counter is None else arch.shuffle_sync(self.following, 0)
+        self.work, self.search = self.scheduler.work(self.number, self.search)
+
+
+class ReceivedTiles(DynamicIterator[Work]):
+    """The query tiles that a producer warp broadcasts. `stage` has the item, and is released when it ends."""
+
+    def __init__(self, scheduler: QueryTileScheduler, broadcast: WorkBroadcast, receiver: PipelineConsumer) -> None:
+        self.scheduler = scheduler
+        self.broadcast = broadcast
+        self.receiver = receiver
+        self._receive()
+
+    def has_item(self) -> Boolean:
+        return self.work.tile >= 0
+
+    def item(self) -> Work:
+        return self.work
+
+    def advance(self) -> None:
+        self.stage.release()
+        self._receive()
+
+    def _receive(self) -> None:
+        self.stage = self.receiver.wait_and_advance()
+        self.work = self.read_again()
+
+    def read_again(self) -> Work:
+        """Return the item, read again from smem where registers are few."""
+        return self.scheduler.read(self.broadcast, self.stage.index)
+
+
 class QueryTileScheduler:
     """The query tiles of a launch. `seqlen_q` and `seqlen_k` are the rows of the arrays: of one sequence, or of all
     with varlen."""
@@ -61,6 +130,14 @@ class QueryTileScheduler:
         self.tensors = tensors
         self.scalars = scalars
         self.tile_queries: int = kernel.config.tile_m // kernel.group_size
+
+    def taken(self, tile_counter: cute.Tensor | None) -> TakenTiles:
+        """Return the query tiles that this CTA takes, for its producer warp."""
+        return TakenTiles(self, tile_counter)
+
+    def received(self, broadcast: WorkBroadcast, receiver: PipelineConsumer) -> ReceivedTiles:
+        """Return the query tiles that the producer warp broadcasts, for another warp."""
+        return ReceivedTiles(self, broadcast, receiver)
 
     @cute.jit
     def work(self, number: Int32, search: SequenceSearch):
