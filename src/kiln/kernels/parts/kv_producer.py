@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import Int32, const_expr, cute, range_constexpr
 from ... import range as dynamic_range
 from ...cute import arch
-from ...cute.nvgpu import cpasync
 from .kv_source import PageTable, transposed_v_offset
-
-
-class TmaTensor(NamedTuple):
-    """A TMA copy atom and the tensor of coordinates that it copies by."""
-
-    atom: Any
-    tensor: Any
-
-
-def partition(atom: Any, smem: Any, tiles: Any) -> tuple[Any, Any]:
-    """Return stages in smem and tiles in gmem, partitioned for a TMA atom."""
-    return cpasync.tma_partition(
-        atom, 0, cute.make_layout(1), cute.group_modes(smem, 0, 2), cute.group_modes(tiles, 0, 2)
-    )
 
 
 def gmem_view(x: Any, transposed: bool = False, group_size: int = 1) -> Any:
@@ -46,8 +31,7 @@ def gmem_view(x: Any, transposed: bool = False, group_size: int = 1) -> Any:
 class KvProducer:
     """Loads the query tiles of a CTA and the KV tiles that they see.
 
-    `kernel` gives extents and layouts, `scheduler` the work; `q`, `k` and `v` are TMA atoms with their tensors, and
-    `smem` their stages."""
+    `kernel` gives extents, `scheduler` the work; `smem` has the stages of `q`, `k` and `v`."""
 
     __kiln_immutable__ = True
 
@@ -89,30 +73,28 @@ class KvProducer:
         kernel = self.kernel
         config = self.kernel.config
         span = self.scheduler.span(work)
-        q = self.q.tensor
-        k = self.k.tensor
-        v = self.v.tensor
+        q = self.q
+        k = self.k
+        v = self.v
         batch_q = work.batch
         batch_k = work.batch
         if const_expr(kernel.varlen):
             batch_q = Int32(0)
-            q = cute.domain_offset((kernel.row_coord(work.first_q), 0, 0, 0), q)
+            q = q.at((kernel.row_coord(work.first_q), 0, 0, 0))
         if const_expr(self.scheduler.tensors.cu_seqlens_k is not None):
             batch_k = Int32(0)
             first_v = work.first_k
             if const_expr(kernel.is_fp8):
                 first_v = transposed_v_offset(work.first_k, work.batch, config.tile_n)
-            k = cute.domain_offset((work.first_k, 0, 0, 0), k)
-            v = cute.domain_offset((0, first_v, 0, 0), v)
-        smem_q, tiles_q = partition(
-            self.q.atom, self.smem.q, cute.local_tile(q, (kernel.row_shape, kernel.head_dim), (None, 0, None, None))
-        )
+            k = k.at((work.first_k, 0, 0, 0))
+            v = v.at((0, first_v, 0, 0))
+        smem_q, tiles_q = q.partition(self.smem.q, q.tiles((None, 0, None, None)))
         if const_expr(producer_q is not None):
             stage = producer_q.acquire_and_advance()
             for group in range_constexpr(config.consumer_warpgroups):
                 row = kernel.row_coord(work.tile * config.consumer_warpgroups + group)
                 cute.copy(
-                    self.q.atom, tiles_q[None, row, work.head, batch_q], smem_q[None, group], tma_bar_ptr=stage.barrier
+                    q.atom, tiles_q[None, row, work.head, batch_q], smem_q[None, group], tma_bar_ptr=stage.barrier
                 )
         head_k = work.head // self.heads_per_kv_head
         # one TMA load fills a stage, or as much of it as lies in one page
@@ -120,13 +102,13 @@ class KvProducer:
         stages_v = self.smem.v
         pages_v = kernel.page_size > 0 and not kernel.is_fp8
         if const_expr(kernel.page_size > 0):
-            stages_k = cute.local_tile(stages_k, (kernel.box_k, kernel.head_dim), (None, 0, None))
+            stages_k = cute.local_tile(stages_k, k.tile.shape, (None, 0, None))
         if const_expr(pages_v):
-            stages_v = cute.local_tile(stages_v, (kernel.head_dim_v, kernel.box_v), (0, None, None))
-        tiles_k = cute.local_tile(k, (kernel.box_k, kernel.head_dim), (None, 0, None, None))
-        tiles_v = cute.local_tile(v, (kernel.head_dim_v, kernel.box_v), (0, None, None, None))
-        operand_k = (self.k.atom, *partition(self.k.atom, stages_k, tiles_k), producer_k, head_k, batch_k)
-        operand_v = (self.v.atom, *partition(self.v.atom, stages_v, tiles_v), producer_v, head_k, batch_k)
+            stages_v = cute.local_tile(stages_v, v.tile.shape, (0, None, None))
+        tiles_k = k.tiles((None, 0, None, None))
+        tiles_v = v.tiles((0, None, None, None))
+        operand_k = (k.atom, *k.partition(stages_k, tiles_k), producer_k, head_k, batch_k)
+        operand_v = (v.atom, *v.partition(stages_v, tiles_v), producer_v, head_k, batch_k)
         # pages are looked up one tile ahead, and are the same for K and V
         last = span.last
         pages = self._pages(work.batch, last)

@@ -55,7 +55,9 @@ class TileLoop(DynamicIterator["TileLoop"]):
     consumers that take turns, number `part` has every tile that is its turn.
     """
 
-    def __init__(self, scheduler: PersistentTileScheduler, tiles: object, part: Int32 | int = 0, parts: int = 1) -> None:
+    def __init__(
+        self, scheduler: PersistentTileScheduler, tiles: object, part: Int32 | int = 0, parts: int = 1
+    ) -> None:
         self.scheduler = scheduler
         self.tiles = tiles
         self.number: Int32 = scheduler.first()

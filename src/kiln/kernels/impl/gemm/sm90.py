@@ -18,7 +18,7 @@ from ....utils import LayoutEnum, sm90
 from ....utils.schedulers import GemmTile, TileLoopAhead
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.tensor_views import permuted
-from ...parts.tma_producer import TmaLoads, TmaOperand, cluster_coord
+from ...parts.tma_operand import TmaLoads, TmaOperand, cluster_coord
 from .sm80_epilogue import EpilogueTensors
 from .sm90_block_scales import LANES, BlockScaleLoader, BlockScales
 from .sm90_config import ATOM_M, WARPGROUP_THREADS
@@ -105,8 +105,8 @@ class Sm90GemmKernel:
         bounds = [*bounds, *self.scheduler.divisors(d[0])]
         layout_a, layout_b = self.smem_layouts()
         k_a, k_b = self.stage_k()
-        tma_a = TmaOperand.make(a, layout_a, (m, k_a), cluster[1])
-        tma_b = TmaOperand.make(b, layout_b, (n, k_b), cluster[0])
+        tma_a = TmaOperand.load(a, layout_a, (m, k_a), cluster[1])
+        tma_b = TmaOperand.load(b, layout_b, (n, k_b), cluster[0])
         stores, coords = self.epilogue.tma_stores(d)
         tensors = EpilogueTensors(d, inputs, alpha, beta, stores, coords, row_partials)
         self.kernel(tma_a, tma_b, self.mma(), tensors, bounds, scales).launch(
@@ -151,11 +151,6 @@ class Sm90GemmKernel:
             sm90.make_smem_layout_b(_major(self.b), (m, n, k_b), self.b.dtype, stages),
         )
 
-    def stage_bytes(self) -> int:
-        """Return the bytes of A and B in a stage."""
-        sizes = zip(self.config.tile_shape_mnk, self.stage_k(), (self.a, self.b))
-        return sum(rows * k * operand.dtype.width // 8 for rows, k, operand in sizes)
-
     def mma(self) -> Any:
         """Return the tiled MMA of the warpgroups that share a tile."""
         a_mode = _major(self.a).sm90_mma_major_mode()
@@ -183,8 +178,8 @@ class Sm90GemmKernel:
             for atom in (a.atom, b.atom, *tensors.tma_stores):
                 cpasync.prefetch_descriptor(atom)
         smem = utils.SmemAllocator()
-        stages_a = smem.allocate_tensor(self.a.dtype, a.smem_layout.outer, 1024, a.smem_layout.inner)
-        stages_b = smem.allocate_tensor(self.b.dtype, b.smem_layout.outer, 1024, b.smem_layout.inner)
+        stages_a = a.allocate(smem)
+        stages_b = b.allocate(smem)
         buffers = self.epilogue.allocate(smem, (stages_b if config.written_over_b else stages_a).iterator)
         stages_scales = scales
         if const_expr(self.block_scaled):
@@ -192,7 +187,7 @@ class Sm90GemmKernel:
             stages_scales = smem.allocate_tensor(Float32, cute.make_layout(shape), 16)
         consumer_idx = roles.index(warp, "consumer")
         order = self.pingpong_order(consumer_idx) if const_expr(config.pingpong) else None
-        pipe = self.make_pipeline()
+        pipe = self.make_pipeline(a.stage_bytes() + b.stage_bytes())
         cluster = (config.split_k_cluster, 1) if const_expr(config.split_k_cluster > 1) else config.cluster_shape_mn
         pipeline.pipeline_init_arrive(cluster_shape_mn=cluster, is_relaxed=True)
         pipeline.pipeline_init_wait(cluster_shape_mn=cluster)
@@ -212,13 +207,13 @@ class Sm90GemmKernel:
             arch.griddepcontrol_wait()
             if const_expr(self.scheduler.reduces_later):  # the reduction has few threads, and takes the place of no CTA
                 arch.griddepcontrol_launch_dependents()
-            k_range = self.k_range(a.coords, tiles)
+            k_range = self.k_range(a.tensor, tiles)
             stages = stages_a, stages_b, stages_scales
             self.consume(
                 pipe, order, mma, consumer_idx, thread - WARPGROUP_THREADS, k_range, stages, buffers, tiles, tensors
             )
 
-    def make_pipeline(self) -> Any:
+    def make_pipeline(self, stage_bytes: int) -> pipeline.PipelineTmaAsync:
         """Return the pipeline of a producer thread (with a warp for scales) and all warps that share a tile."""
         config = self.config
         thread = pipeline.Agent.Thread
@@ -226,7 +221,7 @@ class Sm90GemmKernel:
             num_stages=config.ab_stages,
             producer_group=pipeline.CooperativeGroup(thread, 1 + LANES if self.block_scaled else 1),
             consumer_group=pipeline.CooperativeGroup(thread, config.warpgroups_per_tile * WARPGROUP_THREADS // 32),
-            tx_count=self.stage_bytes(),
+            tx_count=stage_bytes,
             cta_layout_vmnk=cute.make_layout((1, *config.cluster_shape_mn, 1)),
             enable_multicast_signaling=True,
             defer_sync=True,
@@ -255,7 +250,7 @@ class Sm90GemmKernel:
         operands = ((a, stages_a), (b, stages_b))
         place = cluster_coord(self.config.cluster_shape_mn)
         loads = self.tma_loads(operands, place)
-        first_k, k_tiles = self.k_range(a.coords, tiles)
+        first_k, k_tiles = self.k_range(a.tensor, tiles)
         producer = pipe.make_producer()
         backwards = Int32(0)
         for work in self.scheduler.tile_loop(tiles):
@@ -271,10 +266,8 @@ class Sm90GemmKernel:
 
     def tma_loads(self, operands: Any, place: Any, sides: tuple[int, ...] = (0, 1)) -> list[TmaLoads]:
         """Return the TMA loads of A and B into their stages, for this CTA of the cluster."""
-        tiles = tuple(zip(self.config.tile_shape_mnk, self.stage_k()))
         cluster, cta = place
-        pairs = [(side, *operands[side]) for side in sides]
-        return [TmaLoads.make(operand, stages, tiles[side], cluster, cta, 1 - side) for side, operand, stages in pairs]
+        return [TmaLoads.make(*operands[side], cluster, cta, 1 - side) for side in sides]
 
     def tile_loads(self, tile: GemmTile, loads: list[TmaLoads], operands: Any, place: Any) -> list[TmaLoads]:
         """Return the loads of the K tiles of A and B that a tile needs."""
@@ -285,8 +278,7 @@ class Sm90GemmKernel:
         if self.scheduler.ragged:  # rows of a group begin anywhere
             side = 1 if self.config.swap_ab else 0
             operand, stages = operands[side]
-            group = operand._replace(coords=cute.domain_offset((tile.row_start, 0, 0), operand.coords))
-            loads[side] = self.tma_loads({side: (group, stages)}, place, (side,))[0]
+            loads[side] = self.tma_loads({side: (operand.at((tile.row_start, 0, 0)), stages)}, place, (side,))[0]
         return [load.of_tile(row, batch) for load, row, batch in zip(loads, (tile.m, tile.n), batches)]
 
     @cute.jit

@@ -22,7 +22,7 @@ from ...dispatch.devices import features
 from ...dispatch.roofline import Roofline, us
 from ...parts.accumulator import RegisterAccumulator
 from ...parts.dequantize import int4_pairs, int8_alternate_pairs, scale_registers, scaled
-from ...parts.tma_producer import TmaOperand, cluster_coord
+from ...parts.tma_operand import TmaOperand, cluster_coord
 from ...tuned import coefficients
 from .permute_a import PermuteA
 from .sm80_epilogue import EpilogueTensors
@@ -115,7 +115,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         operands = ((a, stages_a), (b, stages_b))
         place = cluster_coord(self.config.cluster_shape_mn)
         loads = self.tma_loads(operands, place)
-        first_k, k_tiles = self.k_range(a.coords, tiles)
+        first_k, k_tiles = self.k_range(a.tensor, tiles)
         producer = pipe.make_producer()
         loop = self.scheduler.tile_loop(tiles)
         tile = loop.tile()

@@ -21,7 +21,7 @@ from ....cute import arch
 from ....cute.nvgpu import warpgroup
 from ....utils import LayoutEnum, sm90
 from ...parts.kv_source import PageTable
-from ...parts.pipelines import tma_pipe
+from ...parts.tma_operand import TmaOperand, tma_pipe
 from ...parts.warp_roles import RoleBarrier, WarpRoles
 from .fp8_to_f16 import Fp8Converter, raw_layout, warp_pipe
 from .sm90_config import DEFAULT_EARLY, FP8_REGISTERS, Q_TILE, REGISTERS, ROPE_DIM, ROPE_PART
@@ -133,17 +133,13 @@ class Sm90MlaKernel(MlaKernel):
     # --- the kernel ---
 
     @cute.jit
-    def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
+    def produce(self, warp: Int32, q: TmaOperand, kv: TmaOperand, buffers: Any, pipes: Any, tensors: Any, work: Any):
         """Load KV by three warps, a part of each tile by each, and Q by the fourth."""
         pipe_q, pipe, pipe_raw = pipes
-        load_q, tensor_q = q
-        load_kv, tensor_kv = kv
         if self.roles.is_up_to(warp, "load KV"):
-            parts = self.parts(load_kv, buffers.loaded_kv, tensor_kv, (KV_TILE, ROPE_DIM))
-            self.load(load_kv, parts, pipe if pipe_raw is None else pipe_raw, tensors, work, Int32(warp))
+            self.load(kv, buffers.loaded_kv, pipe if pipe_raw is None else pipe_raw, tensors, work, Int32(warp))
         else:
-            parts = self.parts(load_q, buffers.loaded_q, tensor_q, (Q_TILE, ROPE_DIM))
-            self.load_q(load_q, parts, pipe_q, tensors, work)
+            self.load_q(q, buffers.loaded_q, pipe_q, tensors, work)
 
     @cute.jit
     def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
@@ -173,10 +169,10 @@ class Sm90MlaKernel(MlaKernel):
         return count
 
     @cute.jit
-    def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any, part: Int32):
+    def load(self, kv: TmaOperand, stages: cute.Tensor, pipe: Any, tensors: Any, work: Any, part: Int32):
         """Load a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is
         converted first, or the other."""
-        smem, gmem = parts
+        smem, gmem = kv.partition(stages, kv.tiles((None, None, None)))
         sequences = self.sequences(tensors, work)
         count = Int32(0)
         tiles = Int32(1) if part == ROPE_PART else Int32(self.tiles)
@@ -194,7 +190,7 @@ class Sm90MlaKernel(MlaKernel):
                         pipe.sync_object_full.arrive(stage + tile)
                     barrier = pipe.sync_object_full.get_barrier(stage + tile if self.cache_dtype is None else stage)
                     source = gmem[None, 0, column + tile, page]
-                    cute.copy(atom, source, smem[None, first + tile], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
+                    cute.copy(kv.atom, source, smem[None, first + tile], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
                 count = count + 1
 
     @cute.jit

@@ -11,6 +11,7 @@ from ....cute.nvgpu import CacheEvictionPriority, cpasync
 from ...dispatch import devices
 from ...parts.online_softmax import NEG_ROW_MAX_INIT
 from ...parts.rematerialize import rematerialized
+from ...parts.tma_operand import TmaOperand
 from ...parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from . import split_kv_scheduler
 from .combine import Combine
@@ -196,6 +197,14 @@ class SplitSequences(DynamicIterator[SplitSequence]):
         self.number = self.number + 1
 
 
+def rows_first(x: cute.Tensor) -> cute.Tensor:
+    """Return an array (first, row, column) as (row, column, first), with rows that begin at multiples of 16 bytes."""
+    first, row, column = x.shape
+    vector = 128 // x.element_type.width
+    strides = [cute.assume(s // vector * vector, divby=vector) for s in x.stride[:2]]
+    return cute.make_tensor(x.iterator, cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0])))
+
+
 class MlaKernel:
     """The base of the kernels, with Q tiles of `tile_rows` rows: a producer warpgroup and two consumer warpgroups.
 
@@ -209,7 +218,7 @@ class MlaKernel:
     """Tiles in which TMA loads Q."""
     roles: WarpRoles
     produce: Any
-    """What a producer warp does: (warp, TMA atom and tensor of Q, those of KV, buffers, pipes, tensors, work)."""
+    """What a producer warp does: (warp, TMA operands of Q and of KV, buffers, pipes, tensors, work)."""
     compute: Any
     """What another warp does: (warp, buffers, pipes, tensors, work)."""
 
@@ -237,8 +246,8 @@ class MlaKernel:
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
         """Launch the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
-        atoms = [self.tma_atom(x, *tile) for x, tile in zip((q, cache), self.tma_tiles(), strict=True)]
-        self.kernel(*atoms[0], *atoms[1], tensors, tiles, scalars).launch(
+        operands = (TmaOperand.load(rows_first(x), *tile) for x, tile in zip((q, cache), self.tma_tiles(), strict=True))
+        self.kernel(*operands, tensors, tiles, scalars).launch(
             grid=(tiles * scalars.num_splits, 1, 1),
             block=(self.roles.threads, 1, 1),
             min_blocks_per_mp=1,
@@ -246,28 +255,8 @@ class MlaKernel:
         )
         Combine(self.dtype, self.value_dim, self.ways)(tensors, scalars, stream)
 
-    def tma_atom(self, x: Any, layout: Any, shape: tuple[int, int]) -> Any:
-        """Return the TMA atom that loads tiles (row, column) of an array (first, row, column), and its tensor; on the
-        host."""
-        first, row, column = x.shape
-        vector = 128 // x.element_type.width
-        strides = [cute.assume(s // vector * vector, divby=vector) for s in x.stride[:2]]
-        rows_first = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
-        tile = cute.slice_(layout, (None, None, 0))
-        op = cpasync.CopyBulkTensorTileG2SOp()
-        return cpasync.make_tiled_tma_atom(op, cute.make_tensor(x.iterator, rows_first), tile, shape)
-
     @cute.kernel
-    def kernel(
-        self,
-        load_q: cute.CopyAtom,
-        q: cute.Tensor,
-        load_kv: cute.CopyAtom,
-        kv: cute.Tensor,
-        tensors: Any,
-        tiles: Int32,
-        scalars: Any,
-    ):
+    def kernel(self, q: TmaOperand, kv: TmaOperand, tensors: MlaTensors, tiles: Int32, scalars: MlaScalars):
         warp = arch.make_warp_uniform(arch.warp_idx())
         number = arch.block_idx()[0]
         tile = number % tiles
@@ -280,24 +269,17 @@ class MlaKernel:
         pipes = self.pipes()
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        work = CtaWork(fields, q.shape[0], scalars)
+        work = CtaWork(fields, q.tensor.shape[0], scalars)
         if warp == 0:
-            for atom in (load_q, load_kv):
-                cpasync.prefetch_descriptor(atom)
+            for operand in (q, kv):
+                cpasync.prefetch_descriptor(operand.atom)
             self.init_work(tensors, split, tile, work)
         arch.sync_threads()
         if self.roles.is_up_to(warp, "producer"):
             self.roles.set_registers("producer")
-            self.produce(warp, (load_q, q), (load_kv, kv), buffers, pipes, tensors, work)
+            self.produce(warp, q, kv, buffers, pipes, tensors, work)
         else:
             self.compute(warp, buffers, pipes, tensors, work)
-
-    def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
-        """Partition tiles in shared and global memory for TMA."""
-        tiles = cute.local_tile(x, shape, (None, None, None))
-        return cpasync.tma_partition(
-            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
-        )
 
     @cute.jit
     def init_work(self, tensors: Any, split: Int32, tile: Int32, work: Any):
@@ -334,9 +316,9 @@ class MlaKernel:
         )
 
     @cute.jit
-    def load_q(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
+    def load_q(self, q: TmaOperand, stages: cute.Tensor, pipe: Any, tensors: MlaTensors, work: CtaWork):
         """Load the queries of all sequences of a split."""
-        smem, gmem = parts
+        smem, gmem = q.partition(stages, q.tiles((None, None, None)))
         sequences = self.sequences(tensors, work)
         producer, _ = pipe.make_participants()
         for sequence in sequences:
@@ -345,4 +327,6 @@ class MlaKernel:
                 stage = producer.acquire_and_advance()
                 row = work.tile
                 for tile in range_constexpr(self.q_tiles):
-                    cute.copy(atom, gmem[None, row, tile, sequence.number], smem[None, tile], tma_bar_ptr=stage.barrier)
+                    cute.copy(
+                        q.atom, gmem[None, row, tile, sequence.number], smem[None, tile], tma_bar_ptr=stage.barrier
+                    )

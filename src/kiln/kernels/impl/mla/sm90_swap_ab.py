@@ -17,7 +17,7 @@ from .... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from ....cute import arch
 from ....utils import LayoutEnum, sm90
 from ...parts.kv_source import PageTable
-from ...parts.pipelines import tma_pipe
+from ...parts.tma_operand import TmaOperand, tma_pipe
 from .sm90_config import REGISTERS
 from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel, mla_roles
 from .sm90_swap_ab_fp8 import Fp8SwapAbWarpgroup
@@ -123,16 +123,12 @@ class Sm90MlaSwapAbKernel(MlaKernel):
     # --- the kernel ---
 
     @cute.jit
-    def produce(self, warp: Int32, q: Any, kv: Any, buffers: Any, pipes: Any, tensors: Any, work: Any):
+    def produce(self, warp: Int32, q: TmaOperand, kv: TmaOperand, buffers: Any, pipes: Any, tensors: Any, work: Any):
         """Load KV by one warp, and Q by another."""
-        load_q, tensor_q = q
-        load_kv, tensor_kv = kv
         if self.roles.has(warp, "load KV"):
-            parts = self.parts(load_kv, buffers.kv, tensor_kv, (KV_TILE, COLUMN_TILE))
-            self.load(load_kv, parts, pipes[1], tensors, work)
+            self.load(kv, buffers.kv, pipes[1], tensors, work)
         elif self.roles.has(warp, "load Q"):
-            parts = self.parts(load_q, buffers.loaded_q, tensor_q, (self.rows, self.column_tiles * COLUMN_TILE))
-            self.load_q(load_q, parts, pipes[0], tensors, work)
+            self.load_q(q, buffers.loaded_q, pipes[0], tensors, work)
 
     @cute.jit
     def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
@@ -143,9 +139,9 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         self.consume(steps, pipes[0], tensors, work)
 
     @cute.jit
-    def load(self, atom: Any, parts: Any, pipe: Any, tensors: Any, work: Any):
+    def load(self, kv: TmaOperand, stages: cute.Tensor, pipe: Any, tensors: Any, work: Any):
         """Load all KV tiles of a split."""
-        smem, gmem = parts
+        smem, gmem = kv.partition(stages, kv.tiles((None, None, None)))
         count = Int32(0)
         for sequence in self.sequences(tensors, work):
             own = sequence.kv_tiles
@@ -157,7 +153,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                     pipe.producer_acquire(state)
                     barrier = pipe.producer_get_barrier(state)
                     source = gmem[None, 0, piece, page]
-                    cute.copy(atom, source, smem[None, state.index], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
+                    cute.copy(kv.atom, source, smem[None, state.index], tma_bar_ptr=barrier, cache_policy=KV_PRIORITY)
                 count = count + 1
 
     @cute.jit

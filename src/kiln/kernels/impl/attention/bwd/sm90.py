@@ -32,6 +32,7 @@ from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
 from ....parts.kv_producer import gmem_view
 from ....parts.rematerialize import rematerialized
+from ....parts.tma_operand import TmaOperand
 from ....parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm90_config import DS_STAGES, LOADED_AHEAD, REGISTERS, TILE_N, WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
@@ -87,12 +88,12 @@ class Smem(NamedTuple):
 class Operands(NamedTuple):
     """TMA operands of a launch."""
 
-    k: Any
-    v: Any
-    q: Any
-    do: Any
-    dk: Any
-    dv: Any
+    k: TmaOperand
+    v: TmaOperand
+    q: TmaOperand
+    do: TmaOperand
+    dk: TmaOperand
+    dv: TmaOperand
 
 
 class Pipes(NamedTuple):
@@ -178,12 +179,11 @@ class Sm90BackwardKernel(BackwardTiles):
         kv_layout, q_layout, _ = self.smem_layouts()
         results = self.result_layout(self.head_dim)
         head_dim = self.head_dim
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        store = cpasync.CopyBulkTensorTileS2GOp()
+        tile_m = self.config.tile_m
         operands = Operands(
-            *(self.tma(load, x, kv_layout, TILE_N, head_dim) for x in kv),
-            *(self.tma(load, x, q_layout, self.config.tile_m, head_dim) for x in q_do),
-            *(self.tma(store, x, results, WARPGROUP_ROWS, head_dim) for x in gradients),
+            *(TmaOperand.load(gmem_view(x), kv_layout, (TILE_N, head_dim)) for x in kv),
+            *(TmaOperand.load(gmem_view(x), q_layout, (tile_m, head_dim)) for x in q_do),
+            *(TmaOperand.store(gmem_view(x), results, (WARPGROUP_ROWS, head_dim)) for x in gradients),
         )
         batch, _, heads, _ = kv[0].shape
         if const_expr(self.varlen):
@@ -203,7 +203,7 @@ class Sm90BackwardKernel(BackwardTiles):
     @cute.kernel
     def kernel(
         self,
-        operands: Any,
+        operands: Operands,
         plain: Any,
         dq: Any,
         lse_delta: cute.Tensor,
@@ -221,9 +221,9 @@ class Sm90BackwardKernel(BackwardTiles):
                 cpasync.prefetch_descriptor(operand.atom)
         allocator = utils.SmemAllocator()
         smem = self.allocate(allocator)
-        row_bytes = 2 * self.head_dim
-        pipe_k, pipe_v = (self.pipe(config.kv_stages, TILE_N * row_bytes) for _ in range(2))
-        pipe_q, pipe_do = (self.pipe(config.q_stages, config.tile_m * (row_bytes + 4)) for _ in range(2))
+        pipe_k, pipe_v = (self.pipe(config.kv_stages, x.stage_bytes()) for x in (operands.k, operands.v))
+        values = 4 * config.tile_m  # bytes of LSE or delta
+        pipe_q, pipe_do = (self.pipe(config.q_stages, x.stage_bytes() + values) for x in (operands.q, operands.do))
         broadcast = KvTileBroadcast.create(allocator, WARPGROUPS * (WARPGROUP // 32 + 1) + (dq is not None))
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
@@ -283,15 +283,14 @@ class Sm90BackwardKernel(BackwardTiles):
             work = scheduler.work(number)
             span = scheduler.span(work)
             steps = scheduler.steps(span)
-            head_dims = (self.head_dim, self.head_dim)
-            sources = self.streamed_tiles((operands.q, operands.do), (smem.q, smem.do), head_dims, work)
+            sources = self.streamed_tiles((operands.q, operands.do), (smem.q, smem.do), work)
             for i in range(max(steps, 1)):
                 if i < steps:
                     self.load_streamed(i, sources, producers_q, lse_delta, smem.lse_delta, scheduler, work, span)
                 if i == 0:  # there is room for the first Q before there is for K
                     for operand, to, producer in zip((operands.k, operands.v), (smem.k, smem.v), producers_kv):
                         stage = producer.acquire_and_advance()
-                        self.load_resident(operand, to[None, None, stage.index], self.head_dim, work, stage.barrier)
+                        self.load_resident(operand, to[None, None, stage.index], work, stage.barrier)
                     broadcast.send(state, number, work)
                     state.advance()
         broadcast.send(state, tiles.number, ())

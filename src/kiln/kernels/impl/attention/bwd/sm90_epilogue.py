@@ -12,7 +12,7 @@ from .sm90_config import WARPGROUP, WARPGROUP_ROWS
 
 if TYPE_CHECKING:
     from ..... import Boolean, Float32, Int32
-    from ....parts.kv_producer import TmaTensor
+    from ....parts.tma_operand import TmaOperand
 
 
 class ResultRows(NamedTuple):
@@ -43,7 +43,7 @@ class Gradient(TileResults):
         scale: Float32,
         rows: ResultRows,
         sD: cute.Tensor,
-        target: TmaTensor,
+        target: TmaOperand,
         gmem: cute.Tensor | None,
     ) -> None:
         self.mma = mma

@@ -14,6 +14,7 @@ from .....utils import LayoutEnum, sm90
 from ....dispatch import devices
 from ....parts.kv_producer import gmem_view
 from ....parts.rematerialize import rematerialized_operand
+from ....parts.tma_operand import TmaOperand
 from ....parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from ....parts.wgmma import MN_MAJOR, issue_wgmma, load_a_operand, make_wgmma
 from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS
@@ -104,12 +105,16 @@ class Sm90Hd256Kernel(BackwardTiles):
         """Launch the kernel for the arrays of both sides, (K, V) and (Q, dO), and the gradients of the resident one."""
         layouts, streamed_layouts = self.smem_layouts()
         dims = self.head_dims
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        store = cpasync.CopyBulkTensorTileS2GOp()
         operands = (
-            [self.tma(load, *x) for x in zip(resident, layouts, [self.resident_rows] * 2, dims)],
-            [self.tma(load, *x) for x in zip(streamed, streamed_layouts, [self.streamed_rows] * 2, dims)],
-            [self.tma(store, x, self.result_layout(n), WARPGROUP_ROWS, n) for x, n in zip(gradients, dims)],
+            [TmaOperand.load(gmem_view(x), y, (self.resident_rows, n)) for x, y, n in zip(resident, layouts, dims)],
+            [
+                TmaOperand.load(gmem_view(x), y, (self.streamed_rows, n))
+                for x, y, n in zip(streamed, streamed_layouts, dims)
+            ],
+            [
+                TmaOperand.store(gmem_view(x), self.result_layout(n), (WARPGROUP_ROWS, n))
+                for x, n in zip(gradients, dims)
+            ],
         )
         batch, _, heads, _ = resident[0].shape
         if const_expr(self.varlen):
@@ -142,12 +147,9 @@ class Sm90Hd256Kernel(BackwardTiles):
             for operand in (*resident, *streamed, *results):
                 cpasync.prefetch_descriptor(operand.atom)
         smem = self.allocate(utils.SmemAllocator())
-        pipe = self.pipe(1, 2 * self.resident_rows * sum(self.head_dims))
-        row_values = 0 if self.computes_dq else 4  # bytes of LSE or delta
-        pipes = [
-            self.pipe(stages, self.streamed_rows * (2 * n + row_values))
-            for stages, n in zip(self.stages, self.head_dims)
-        ]
+        pipe = self.pipe(1, sum(x.stage_bytes() for x in resident))
+        values = 0 if self.computes_dq else 4 * self.streamed_rows  # bytes of LSE or delta
+        pipes = [self.pipe(stages, x.stage_bytes() + values) for stages, x in zip(self.stages, streamed)]
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
         q, k = (resident, streamed) if self.computes_dq else (streamed, resident)
@@ -172,9 +174,9 @@ class Sm90Hd256Kernel(BackwardTiles):
         work = cta.work
         span = cta.span
         stage = cta.pipe.make_producer().acquire_and_advance()
-        for operand, to, n in zip(resident, smem.resident, self.head_dims):
-            self.load_resident(operand, to, n, work, stage.barrier)
-        sources = self.streamed_tiles(streamed, smem.streamed, self.head_dims, work)
+        for operand, to in zip(resident, smem.resident):
+            self.load_resident(operand, to, work, stage.barrier)
+        sources = self.streamed_tiles(streamed, smem.streamed, work)
         producers = [pipe.make_producer() for pipe in cta.pipes]
         for i in range(scheduler.steps(span)):
             self.load_streamed(i, sources, producers, cta.lse_delta, smem.lse_delta, scheduler, work, span)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Boolean, Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
@@ -10,15 +10,17 @@ from .....cute.nvgpu import cpasync
 from .....utils import LayoutEnum, sm90
 from ....parts.accumulator import RegisterAccumulator
 from ....parts.attention_mask import accumulator_column, accumulator_row, mask_row
-from ....parts.kv_producer import TmaTensor, gmem_view, partition
 from ....parts.kv_source import VECTOR, vector_at
-from ....parts.pipelines import tma_pipe
 from ....parts.rematerialize import rematerialized
+from ....parts.tma_operand import TmaOperand, tma_pipe
 from ....parts.tma_store_epilogue import TmaStoreEpilogue
 from ....parts.warp_roles import WarpRoles
 from ....parts.wgmma import MN_MAJOR, make_wgmma
 from .sm90_config import WARPGROUP, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_epilogue import Gradient, ResultRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class ScoreCoordinates(NamedTuple):
@@ -79,33 +81,28 @@ class BackwardTiles:
 
     # --- loads ---
 
-    def tma(self, op: Any, x: Any, layout: Any, rows: int, head_dim: int) -> TmaTensor:
-        """Return the TMA operand of (batch, row, head, element) with tiles of `rows` rows."""
-        tile = cute.slice_(layout, (None, None, 0))
-        return TmaTensor(*cpasync.make_tiled_tma_atom(op, gmem_view(x), tile, (rows, head_dim)))
-
     def pipe(self, stages: int, size: int) -> Any:
         """Return a pipeline of TMA loads that both consumer warpgroups wait for."""
         return tma_pipe(stages, self.roles.warps("consumer"), size)
 
-    def tiles(self, operand: TmaTensor, smem: Any, first: Any, rows: int, head_dim: int) -> tuple[Any, Any]:
+    def tiles(self, operand: TmaOperand, smem: cute.Tensor, first: Int32) -> tuple[cute.Tensor, cute.Tensor]:
         """Return stages in smem and a sequence's tiles in gmem, partitioned for TMA."""
-        tensor = cute.domain_offset((first, 0, 0, 0), operand.tensor) if self.varlen else operand.tensor
-        return partition(operand.atom, smem, cute.local_tile(tensor, (rows, head_dim), (None, 0, None, None)))
+        if self.varlen:
+            operand = operand.at((first, 0, 0, 0))
+        return operand.partition(smem, operand.tiles((None, 0, None, None)))
 
-    def load_resident(self, operand: TmaTensor, smem: Any, head_dim: int, work: Any, barrier: Any) -> None:
+    def load_resident(self, operand: TmaOperand, smem: cute.Tensor, work: Any, barrier: cute.Pointer) -> None:
         """Load a resident tile."""
         first = work.first_q if self.computes_dq else work.first_k
-        target, tiles = self.tiles(operand, smem, first, self.resident_rows, head_dim)
+        target, tiles = self.tiles(operand, smem, first)
         cute.copy(operand.atom, tiles[None, work.tile, work.head, work.layer], target, tma_bar_ptr=barrier)
 
-    def streamed_tiles(self, operands: Any, smem: Any, head_dims: Any, work: Any) -> list[tuple[Any, Any, Any]]:
+    def streamed_tiles(
+        self, operands: Sequence[TmaOperand], smem: Sequence[cute.Tensor], work: Any
+    ) -> list[tuple[cute.CopyAtom, cute.Tensor, cute.Tensor]]:
         """Return the TMA atom, the stages and the tiles of both streamed arrays."""
         first = work.first_k if self.computes_dq else work.first_q
-        return [
-            (x.atom, *self.tiles(x, stages, first, self.streamed_rows, n))
-            for x, stages, n in zip(operands, smem, head_dims)
-        ]
+        return [(x.atom, *self.tiles(x, stages, first)) for x, stages in zip(operands, smem)]
 
     @cute.jit
     def load_streamed(
@@ -174,7 +171,7 @@ class BackwardTiles:
         acc: cute.Tensor,
         scale: Float32,
         smem: cute.Tensor,
-        target: TmaTensor,
+        target: TmaOperand,
         gmem: cute.Tensor | None,
         rows: ResultRows,
         stage: Int32,

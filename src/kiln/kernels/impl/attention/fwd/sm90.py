@@ -21,10 +21,10 @@ from ..... import Boolean, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
 from .....cute.nvgpu import cpasync, warpgroup
 from .....utils import LayoutEnum, sm90
-from ....parts.kv_producer import KvProducer, TmaTensor, gmem_view
+from ....parts.kv_producer import KvProducer, gmem_view
 from ....parts.kv_source import VECTOR, vector_at
 from ....parts.online_softmax import nonzero_scale
-from ....parts.pipelines import tma_pipe
+from ....parts.tma_operand import TmaOperand, tma_pipe
 from ....parts.warp_roles import RoleBarrier, WarpgroupRole, WarpRoles
 from ....parts.wgmma import K_MAJOR, MN_MAJOR, make_wgmma
 from ..score_mod import NO_SCORE_MOD, ScoreMod
@@ -239,19 +239,15 @@ class Sm90ForwardKernel:
         stream: Int64,
     ):
         """Launch the kernel for `AttentionTensors` and `AttentionScalars`."""
-        stage = lambda layout: cute.slice_(layout, (None, None, 0))
-        tile = self.smem_layouts(self.config.tile_n)
-        tile_k = stage(self.smem_layouts(self.box_k).k)
-        tile_v = stage(self.smem_layouts(self.box_v).v)
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        store = cpasync.CopyBulkTensorTileS2GOp()
-        make = cpasync.make_tiled_tma_atom
+        layouts = self.smem_layouts(self.config.tile_n)
+        box_k = self.smem_layouts(self.box_k).k
+        box_v = self.smem_layouts(self.box_v).v
         dims = (self.head_dim, self.head_dim_v)
         gmem_q, gmem_o = (gmem_view(x, False, self.group_size) for x in (q, out))
-        tma_q = TmaTensor(*make(load, gmem_q, stage(tile.q), (self.row_shape, dims[0])))
-        tma_k = TmaTensor(*make(load, gmem_view(k), tile_k, (self.box_k, dims[0])))
-        tma_v = TmaTensor(*make(load, gmem_view(v, not self.is_fp8), tile_v, (dims[1], self.box_v)))
-        tma_o = TmaTensor(*make(store, gmem_o, stage(tile.o), (self.row_shape, dims[1])))
+        tma_q = TmaOperand.load(gmem_q, layouts.q, (self.row_shape, dims[0]))
+        tma_k = TmaOperand.load(gmem_view(k), layouts.k, (self.box_k, dims[0]), box=box_k)
+        tma_v = TmaOperand.load(gmem_view(v, not self.is_fp8), layouts.v, (dims[1], self.box_v), box=box_v)
+        tma_o = TmaOperand.store(gmem_o, layouts.o, (self.row_shape, dims[1]))
         seqlen_q = q.shape[1]
         seqlen_k = k.shape[1]
         if const_expr(self.page_size > 0):
@@ -265,10 +261,10 @@ class Sm90ForwardKernel:
     @cute.kernel
     def kernel(
         self,
-        q: Any,
-        k: Any,
-        v: Any,
-        o: Any,
+        q: TmaOperand,
+        k: TmaOperand,
+        v: TmaOperand,
+        o: TmaOperand,
         out: cute.Tensor,
         seqlen_q: Int32,
         seqlen_k: Int32,
@@ -283,12 +279,11 @@ class Sm90ForwardKernel:
             for operand in (q, k, v, o):
                 cpasync.prefetch_descriptor(operand.atom)
         allocator = utils.SmemAllocator()
-        smem = self.allocate(allocator)
+        smem = self.allocate(allocator, q, k, v, o)
         consumer_warps = roles.warps("consumer")
-        size = self.dtype.width // 8
-        pipe_q = tma_pipe(1, consumer_warps, config.tile_m * self.head_dim * size)
-        pipe_k = tma_pipe(config.kv_stages, consumer_warps, config.tile_n * self.head_dim * size)
-        pipe_v = tma_pipe(config.kv_stages, consumer_warps, config.tile_n * self.head_dim_v * size)
+        pipe_q = tma_pipe(1, consumer_warps, config.consumer_warpgroups * q.stage_bytes())
+        pipe_k = tma_pipe(config.kv_stages, consumer_warps, k.stage_bytes())
+        pipe_v = tma_pipe(config.kv_stages, consumer_warps, v.stage_bytes())
         receivers = consumer_warps + self.separate_v_producer
         broadcast = pipeline.WorkBroadcast.create(allocator, len(Work._fields), receivers)
         pipeline.pipeline_init_arrive()
@@ -334,14 +329,15 @@ class Sm90ForwardKernel:
             )
             self.consume(consumer, epilogue, scheduler, broadcast, receiver)
 
-    def allocate(self, allocator: Any) -> Smem:
+    def allocate(
+        self, allocator: utils.SmemAllocator, q: TmaOperand, k: TmaOperand, v: TmaOperand, o: TmaOperand
+    ) -> Smem:
         """Allocate the tiles in smem."""
-        q, k, v, o = self.smem_layouts(self.config.tile_n)
-        smem_q, smem_k, smem_v = (allocator.allocate_tensor(self.dtype, x.outer, 1024, x.inner) for x in (q, k, v))
+        smem_q, smem_k, smem_v = (x.allocate(allocator) for x in (q, k, v))
         if self.separate_o:
-            smem_o = allocator.allocate_tensor(self.out_dtype, o.outer, 1024, o.inner)
+            smem_o = o.allocate(allocator)
         else:
-            smem_o = cute.make_tensor(smem_q.iterator, o.outer)
+            smem_o = cute.make_tensor(smem_q.iterator, o.smem_layout.outer)
         return Smem(smem_q, smem_k, smem_v, smem_o)
 
     @cute.jit

@@ -17,7 +17,7 @@ from .sm90_config import WARPGROUP_M
 
 if TYPE_CHECKING:
     from ..... import Boolean
-    from ....parts.kv_producer import TmaTensor
+    from ....parts.tma_operand import TmaOperand
     from ..args import AttentionTensors
     from .sm90 import Sm90ForwardKernel
     from .sm90_mma import AttentionMma
@@ -30,7 +30,7 @@ _WARPGROUP = 128
 class Outputs(NamedTuple):
     """Where results go."""
 
-    tma_o: TmaTensor
+    tma_o: TmaOperand
     """O for TMA stores."""
     o: cute.Tensor
     """O (batch, row, head, element)."""
