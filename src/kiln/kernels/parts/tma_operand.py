@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from ... import Int32, cute, pipeline
 from ...cute import arch
@@ -119,10 +119,11 @@ def _one_stage(smem_layout: cute.ComposedLayout) -> cute.ComposedLayout:
     return cute.slice_(smem_layout, (*(None,) * (cute.rank(smem_layout) - 1), 0))
 
 
-def cluster_coord(cluster_shape_mn: tuple[int, int]) -> tuple[cute.Layout, cute.Coord]:
+def cluster_coord(cluster_shape_mn: tuple[int, int]) -> tuple[cute.Layout, tuple[Int32, ...]]:
     """Return the layout of a cluster and the coordinate of this CTA in it."""
     cluster = cute.make_layout((*cluster_shape_mn, 1))
-    return cluster, cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
+    coord = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
+    return cluster, cast("tuple[Int32, ...]", coord)
 
 
 class TmaLoads(NamedTuple):
@@ -135,7 +136,7 @@ class TmaLoads(NamedTuple):
 
     @classmethod
     def make(
-        cls, operand: TmaOperand, stages: cute.Tensor, cluster: cute.Layout, cta: cute.Coord, mode: int
+        cls, operand: TmaOperand, stages: cute.Tensor, cluster: cute.Layout, cta: tuple[Int32, ...], mode: int
     ) -> TmaLoads:
         """Return the loads of the CTA at a coordinate of a cluster, of tiles that the CTAs along a mode of it share."""
         count = cute.size(cluster, mode=[mode])
@@ -147,7 +148,7 @@ class TmaLoads(NamedTuple):
         """Return the loads of all K tiles of a row of tiles."""
         return self._replace(source=self.source[None, row, None, batch])
 
-    def issue(self, k_tile: Int32, stage: Int32, barrier: cute.Pointer) -> None:
+    def issue(self, k_tile: Int32 | int, stage: Int32 | int, barrier: cute.Pointer) -> None:
         """Load a K tile of a row of tiles into a stage; its barrier counts the bytes."""
         cute.copy(
             self.atom,

@@ -267,7 +267,8 @@ class Sm90GemmKernel:
     def tma_loads(self, operands: Any, place: Any, sides: tuple[int, ...] = (0, 1)) -> list[TmaLoads]:
         """Return the TMA loads of A and B into their stages, for this CTA of the cluster."""
         cluster, cta = place
-        return [TmaLoads.make(*operands[side], cluster, cta, 1 - side) for side in sides]
+        pairs = [(side, *operands[side]) for side in sides]
+        return [TmaLoads.make(operand, stages, cluster, cta, 1 - side) for side, operand, stages in pairs]
 
     def tile_loads(self, tile: GemmTile, loads: list[TmaLoads], operands: Any, place: Any) -> list[TmaLoads]:
         """Return the loads of the K tiles of A and B that a tile needs."""
