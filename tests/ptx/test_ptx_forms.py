@@ -92,8 +92,10 @@ def test_what_is_printed_is_read_as_the_same(form: Form):
 
 FAMILIES = {form.opcode[0] for form in FORMS} - {"st", "red", "prefetch", "mma"}
 """What instructions begin with of which all have forms."""
-TCGEN05 = Path(__file__).with_name("tcgen05_forms.txt").read_text().splitlines()
-"""Further instructions of tcgen05, each with what ptxas does; `{%r1..%r4}` are four registers."""
+RECORDED = {file.name: file.read_text().splitlines() for file in sorted(Path(__file__).parent.glob("*_forms.txt"))}
+"""Further instructions, each with what ptxas does; `{%r1..%r4}` are four registers."""
+TARGETS = ("90a", "100a", "103a", "107a", "120a")
+"""Targets of which one takes each instruction that has a form."""
 REFUSED_VALUES = re.compile(r"setmaxnreg|alloc\S* \S+ \d+;")
 """What ptxas refuses for the value of an operand, which handlers check."""
 SPARSE = re.compile(r"mma\S*\.sp(::\w+)?\.\S*block_scale|mma\.ws\.sp\.")
@@ -119,18 +121,34 @@ def with_all_registers(match: re.Match[str]) -> str:
     return ", ".join(f"{letter}{number}" for number in range(int(first), int(last) + 1))
 
 
-def test_forms_of_tcgen05_are_those_that_ptxas_takes():
+def recorded(line: str) -> tuple[bool, str]:
+    """Return whether ptxas takes an instruction, and its text."""
+    verdict, text = line.split(None, 1)
+    return verdict == "taken", re.sub(r"(%\w)(\d+)\.\.%\w(\d+)", with_all_registers, text)
+
+
+@pytest.mark.parametrize("file", RECORDED)
+def test_forms_are_those_that_were_recorded(file: str):
     wrong: list[str] = []
-    for line in TCGEN05:
-        verdict, text = line.split(None, 1)
-        one = statement(re.sub(r"(%\w)(\d+)\.\.%\w(\d+)", with_all_registers, text))
+    for line in RECORDED[file]:
+        taken, text = recorded(line)
         try:
-            reading = FORMS.read(one)
+            reading = FORMS.read(statement(text))
         except UnknownForm:
             reading = None
-        if (reading is not None) != (verdict == "taken") and not SPARSE.search(text):
+        if (reading is not None) != taken and not SPARSE.search(text):
             wrong.append(line)
     assert not wrong
+
+
+@pytest.mark.skipif(toolchain.find("ptxas") is None, reason="there is no ptxas")
+@pytest.mark.parametrize("file", RECORDED)
+def test_ptxas_does_what_was_recorded(file: str):
+    taken = dict(text[::-1] for text in map(recorded, RECORDED[file][::3]))
+    left = [Probe("", "", "", "-", text) for text in taken]
+    for target in TARGETS:
+        left = refused(target, left)
+    assert {probe.text for probe in left} == {text for text, is_taken in taken.items() if not is_taken}
 
 
 @pytest.mark.quick(4)
@@ -141,7 +159,7 @@ def test_ptxas_takes_every_spelling():
         for form in FORMS
         for values in spellings(form)
     ]
-    for target in ("90a", "100a", "103a", "107a", "120a"):
+    for target in TARGETS:
         left = refused(target, left)
     assert [probe.text for probe in left] == ["fence.proxy.generic;"]
 
@@ -185,6 +203,8 @@ def test_operands_have_their_places(text: str):
         ("mbarrier.init.b64 [a];", r"its operands are `\[pointer: shared\], count: b32`"),
         ("fence.acq_rel;", r"is expected|is missing"),
         ("mbarrier.init.b64.shared.global [a], b;", r"the modifier .global"),
+        ("ldmatrix.sync.aligned.m8n8.x8.shared.b16 {a}, [b];", r"the modifier .x8 where .x1, .x2 or .x4 is expected"),
+        ("stmatrix.sync.aligned.m8n8.x2.b16 [b], {a};", r"1 registers of value where there are 2"),
     ],
 )
 def test_errors_say_what_is_wrong(text: str, words: str):

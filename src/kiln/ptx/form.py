@@ -384,8 +384,11 @@ class Forms:
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self._forms: dict[str, dict[tuple[str, ...], list[Form]]] = {}
+        self.names: dict[str, set[str]] = {}
+        """The fields and operands of all forms whose opcode begins with a word."""
         for form in forms:
             self._forms.setdefault(form.opcode[0], {}).setdefault(form.opcode, []).append(form)
+            self.names.setdefault(form.opcode[0], set()).update(form.names)
 
     def __iter__(self) -> Iterator[Form]:
         for opcodes in self._forms.values():

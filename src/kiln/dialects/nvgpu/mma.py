@@ -5,11 +5,13 @@ the first in its lowest bits.
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from ...base_dsl.trace import emit_value
-from ...hardware import mma_shapes
+from ...hardware import features, mma_shapes
 from ...mlir import ir
+from ...ptx import matrices as forms
 from ..declaration import Access, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I32, Pointer, one_of
 from .dialect import CuteNvgpu, wrong_space
@@ -294,7 +296,13 @@ def ldmatrix_bytes(pointer: ir.Value, type_: ir.Type, count: int, unpack: int | 
 
 
 class StMatrix(
-    CuteNvgpu.Operation, name="stmatrix", writes=Access("pointer", 16, "value"), converged="warp", waits=True
+    CuteNvgpu.Operation,
+    name="stmatrix",
+    ptx=forms.STORE,
+    feature=features.STMATRIX,
+    writes=Access("pointer", 16, "value"),
+    converged="warp",
+    waits=True,
 ):
     """Store `count` 8x8 matrices from `count` i32 registers, as the inverse of `ldmatrix` (sm_90 and later)."""
 
@@ -311,7 +319,12 @@ stmatrix: Build = StMatrix.build
 
 
 class StMatrixBytes(
-    CuteNvgpu.Operation, name="stmatrix_bytes", writes=Access("pointer", 16, "value"), converged="warp", waits=True
+    CuteNvgpu.Operation,
+    name="stmatrix_bytes",
+    ptx=forms.STORE_BYTES,
+    writes=Access("pointer", 16, "value"),
+    converged="warp",
+    waits=True,
 ):
     """Store `count` (1, 2, 4) 16x8 matrices of bytes to shared memory, transposed, from `count` i32 registers.
 
@@ -325,6 +338,9 @@ class StMatrixBytes(
 
     def check(self) -> str:
         return _wrong_registers(self.value.type, self.count) or _wrong_address(self)
+
+    def needs(self) -> "Iterator[tuple[features.Feature, str]]":
+        yield features.BYTE_MATRICES, "stmatrix of 16x8 matrices of bytes"
 
 
 stmatrix_bytes: Build = StMatrixBytes.build

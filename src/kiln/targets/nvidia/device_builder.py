@@ -198,13 +198,17 @@ def prints(
 
 
 def printed(operations: Iterable[type[OpView]]) -> Handlers:
-    """Return handlers of the operations that state their instruction themselves."""
+    """Return handlers of the operations that state their instruction themselves. Vectors are taken apart."""
     handlers = Handlers()
 
     def expand(x: Expander, op: OpView, b: DeviceBuilder) -> list[ir.Value]:
         x.require_needs(op)
         form = op.PTX[0] if len(op.PTX) == 1 else next(form for form in op.PTX if _takes_operands(form, op))
-        return b.ptx(form, [result.type for result in op.operation.results], **parts_of(op, form))
+        parts = parts_of(op, form)
+        for place in form.lists:
+            if isinstance(value := parts.get(place.name), ir.Value):
+                parts[place.name] = x.elements(b, value)
+        return b.ptx(form, [result.type for result in op.operation.results], **parts)
 
     handlers.expands(*(operation for operation in operations if operation.PTX))(expand)
     return handlers

@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from ....dialects import nvgpu
+from ....dialects.declaration import OpView
 from ....hardware import mma_shapes
 from ....mlir import context, ir
 from ...lowering.builder import Builder, function, global_, int_type, parsed_type, ptr_type
@@ -453,17 +454,17 @@ class Matrices:
         return self.count * (2 if self.shape == "m16n16" else 1)
 
 
-_MatrixAccess = nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes | nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes
-
-
-def _matrices_of(op: _MatrixAccess) -> Matrices:
-    if isinstance(op, nvgpu.mma.StMatrix):
-        return Matrices(True, op.count, op.transpose)
-    if isinstance(op, nvgpu.mma.StMatrixBytes):
-        return Matrices(True, op.count, True, "m16n8")
-    if isinstance(op, nvgpu.mma.LdMatrixBytes):
-        return Matrices(False, op.count, True, "m16n16", op.unpack or 0)
-    return Matrices(False, op.count, op.transpose, "m8n16" if op.unpack else "m8n8", op.unpack or 0)
+def matrices_of(operation: type[OpView], count: int, fields: object) -> Matrices:
+    """Return the matrices of an operation; `fields` has its other attributes."""
+    transpose = bool(getattr(fields, "transpose", False))
+    unpack = getattr(fields, "unpack", None) or 0
+    if operation is nvgpu.mma.StMatrix:
+        return Matrices(True, count, transpose)
+    if operation is nvgpu.mma.StMatrixBytes:
+        return Matrices(True, count, True, "m16n8")
+    if operation is nvgpu.mma.LdMatrixBytes:
+        return Matrices(False, count, True, "m16n16", unpack)
+    return Matrices(False, count, transpose, "m8n16" if unpack else "m8n8", unpack)
 
 
 def _matrix_access(kind: Matrices) -> Callable[[Builder, ir.Value], None]:
@@ -613,12 +614,12 @@ def transpose_matrix(x: Expander, op: ir.Operation, b: Builder, register: ir.Val
 
 @HANDLERS.expands(nvgpu.mma.LdMatrix, nvgpu.mma.LdMatrixBytes)
 def _ldmatrix(x: Expander, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes, b: Builder) -> ir.Value:
-    return load_matrices(x, op, b, op.pointer, _matrices_of(op))
+    return load_matrices(x, op, b, op.pointer, matrices_of(type(op), op.count, op))
 
 
 @HANDLERS.expands(nvgpu.mma.StMatrix, nvgpu.mma.StMatrixBytes)
 def _stmatrix(x: Expander, op: nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes, b: Builder) -> None:
-    store_matrices(x, op, b, op.pointer, op.value, _matrices_of(op))
+    store_matrices(x, op, b, op.pointer, op.value, matrices_of(type(op), op.count, op))
 
 
 WarpOperation = nvgpu.mma.MmaSync | nvgpu.mma.MmaBlockScale | nvgpu.mma.LdMatrix | nvgpu.mma.StMatrix
@@ -635,7 +636,7 @@ def warp_operation(x: Expander, op: WarpOperation) -> str:
         return _mma_function(x, _kind_of(op))
     if isinstance(op, nvgpu.mma.MmaBlockScale):
         return _scaled_function(x, _scaled_kind(op))
-    return _movement(x, _matrices_of(op))
+    return _movement(x, matrices_of(type(op), op.count, op))
 
 
 def operands_at(op: WarpOperation) -> list[tuple[ir.Value, int]]:

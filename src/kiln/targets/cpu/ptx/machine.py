@@ -8,7 +8,7 @@ next.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....dialects.nvgpu import OPERATIONS
@@ -140,8 +140,12 @@ class Machine:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def set(self, operand: Operand, value: ir.Value | tuple[ir.Value, ir.Value]) -> None:
-        """Set a destination. A vector takes a value apart; of two values `d|p` takes both, `d` the first."""
+    def set(self, operand: Operand, value: ir.Value | tuple[ir.Value, ir.Value] | list[ir.Value]) -> None:
+        """Set a destination. A vector takes a list or takes a value apart; of a pair `d|p` takes both, `d` the first."""
+        if isinstance(value, list):
+            for part, each in zip(operand.parts if isinstance(operand, Vector) else (operand,), value, strict=True):
+                self.set(part, each)
+            return
         if isinstance(value, tuple):
             first, second = value
             if isinstance(operand, Pair):
@@ -246,17 +250,14 @@ class Machine:
         except UnknownForm as reason:
             raise Refused(str(reason)) from None
         handler = self.instructions.get(statement.name if reading is None else reading.form.line)
-        others: tuple[Form, ...] = ()
         if handler is None and reading is not None and reading.form.line in _OPERATIONS:
-            operation = _OPERATIONS[reading.form.line]
-            others = operation.PTX
-            expand = self.x.module.handlers[operation.OPERATION_NAME].of_fields
+            expand = self.x.module.handlers[_OPERATIONS[reading.form.line].OPERATION_NAME].of_fields
             handler = Handler(lambda machine, fields: expand(machine.x, machine.op, machine.b, fields))
         if handler is None:
             opcodes = [] if reading else FORMS.opcodes(statement.name)
             there_are = f": there are {', '.join(opcodes)}" if opcodes else ""
             raise Refused(f"the instruction is not known to the CPU target{there_are}")
-        made = handler.expand(self, statement if reading is None else Fields(self, reading, others))
+        made = handler.expand(self, statement if reading is None else Fields(self, reading))
         if made is not None:
             self.set(statement.operands[0], made)
 
@@ -289,13 +290,12 @@ class Fields:
     """An instruction as its form names its parts: values of modifiers, and operands, which are read when they are asked for.
 
     A register is an integer of the type's width, an f32 or f64 a float, an address a host pointer, `imm` a number, a
-    vector a list. Destinations and operands without a type are as they are written. What is missing is None, as is what
-    only other forms of the operation have.
+    vector a list. Destinations and operands without a type are as they are written. What is missing is None, also what
+    only other forms of the instruction have.
     """
 
-    def __init__(self, machine: Machine, reading: Reading, others: Iterable[Form] = ()) -> None:
+    def __init__(self, machine: Machine, reading: Reading) -> None:
         self.form = reading.form
-        self._names = {name for form in (reading.form, *others) for name in form.names}
         self._machine = machine
         self._reading = reading
         self._read: dict[str, Any] = {}
@@ -309,7 +309,7 @@ class Fields:
         operands = self._reading.operands
         place = next((place for place in self.form.places if place.name == name), None)
         if place is None:
-            if name not in self._names:
+            if name not in FORMS.names[self.form.opcode[0]]:
                 raise AttributeError(f"{self.form} has no {name}")
             return self._reading.fields.get(name)
         operand = operands.get(name)

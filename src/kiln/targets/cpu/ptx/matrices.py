@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from ....dialects import nvgpu
 from ....hardware import mma_shapes
 from ....mlir import context, ir
+from ....ptx import matrices as forms
 from ....ptx import sparse
 from ....ptx.syntax import Immediate, Operand, Statement, Vector
 from ...lowering.builder import constant_values, int_type, parsed_type
@@ -112,48 +114,31 @@ def _mma_block_scale(m: Machine, s: Statement, shape: re.Match[str]) -> ir.Value
     return _as_bits(m, mma.scaled_mma(m.x, m.op, m.b, kind, operands, start.type))
 
 
-_SOURCES = {
-    ("b16",): ("m8n8", 0),
-    ("b8",): ("m16n16", 0),
-    ("b8x16", "b4x16_p64"): ("", 4),
-    ("b8x16", "b6x16_p32"): ("", 6),
+_ACCESSES = {
+    forms.LOAD.line: nvgpu.mma.LdMatrix,
+    forms.LOAD_UNPACKED.line: nvgpu.mma.LdMatrix,
+    forms.LOAD_BYTES.line: nvgpu.mma.LdMatrixBytes,
+    forms.LOAD_BYTES_UNPACKED.line: nvgpu.mma.LdMatrixBytes,
+    forms.STORE.line: nvgpu.mma.StMatrix,
+    forms.STORE_BYTES.line: nvgpu.mma.StMatrixBytes,
 }
-"""Type modifiers, with the shape they require (empty if there are two) and the bits of packed elements."""
 
 
-def _matrices(s: Statement, stores: bool) -> mma.Matrices:
-    known = ("sync", "aligned", "trans", "shared", "shared::cta")
-    shape = s.one_of("m8n8", "m8n16", "m16n16", "m16n8")
-    count = s.one_of("x1", "x2", "x4")
-    types = tuple(part for part in s.modifiers if part not in (*known, shape, count))
-    transpose = "trans" in s.modifiers
-    wanted, unpack = _SOURCES.get(types, ("?", 0))
-    if stores and types == ("b8",):
-        wanted = "m16n8"
-    fits = shape == wanted if wanted else shape in ("m8n16", "m16n16") and not stores
-    if not fits or not count or (shape == "m8n16" and transpose) or (shape.startswith("m16") and not transpose):
-        raise Refused("matrices of this shape and type")
-    return mma.Matrices(stores, int(count[1:]), transpose, shape, unpack)
+@reads(INSTRUCTIONS, forms.LOAD, forms.LOAD_UNPACKED, forms.LOAD_BYTES, forms.LOAD_BYTES_UNPACKED)
+def _ldmatrix(m: Machine, f: Fields) -> list[ir.Value]:
+    kind = mma.matrices_of(_ACCESSES[f.form.line], f.count, f)
+    return m.b.elements(mma.load_matrices(m.x, m.op, m.b, f.pointer, kind))
 
 
-@INSTRUCTIONS.expands("ldmatrix")
-def _ldmatrix(m: Machine, s: Statement) -> ir.Value:
-    kind = _matrices(s, stores=False)
-    pointer = m.pointer(s.operands[1], s.starts("shared"))
-    return _as_bits(m, mma.load_matrices(m.x, m.op, m.b, pointer, kind))
+@reads(INSTRUCTIONS, forms.STORE, forms.STORE_BYTES)
+def _stmatrix(m: Machine, f: Fields) -> None:
+    kind = mma.matrices_of(_ACCESSES[f.form.line], f.count, f)
+    mma.store_matrices(m.x, m.op, m.b, f.pointer, m.b.vector(f.value), kind)
 
 
-@INSTRUCTIONS.expands("stmatrix")
-def _stmatrix(m: Machine, s: Statement) -> None:
-    kind = _matrices(s, stores=True)
-    pointer = m.pointer(s.operands[0], s.starts("shared"))
-    value = _vector(m, s.operands[1], kind.registers, "i32")
-    mma.store_matrices(m.x, m.op, m.b, pointer, value, kind)
-
-
-@INSTRUCTIONS.expands("movmatrix")
-def _movmatrix(m: Machine, s: Statement) -> ir.Value:
-    return mma.transpose_matrix(m.x, m.op, m.b, m.bits(s.operands[1], 32))
+@reads(INSTRUCTIONS, forms.TRANSPOSE)
+def _movmatrix(m: Machine, f: Fields) -> ir.Value:
+    return mma.transpose_matrix(m.x, m.op, m.b, f.value)
 
 
 @INSTRUCTIONS.expands("wgmma")

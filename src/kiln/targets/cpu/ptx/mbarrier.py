@@ -40,9 +40,7 @@ def _pending_count(m: Machine, f: Fields) -> ir.Value:
 def _arrive(m: Machine, f: Fields) -> ir.Value:
     m.x.frame_of(m.op)
     state = m.b.load(int_type(64), f.pointer)  # of the phase before
-    with_bytes = "bytes" in f.form.names
-    count = m.b.i32(1) if with_bytes or f.count is None else f.count
-    _change(m, f, count, f.bytes if with_bytes else m.b.i32(0))
+    _change(m, f, m.b.i32(1) if f.count is None else f.count, m.b.i32(0) if f.bytes is None else f.bytes)
     return state
 
 
@@ -54,7 +52,7 @@ def _expect(m: Machine, f: Fields) -> None:
 
 
 def _change(m: Machine, f: Fields, arrivals: ir.Value | None, bytes_: ir.Value) -> None:
-    order = f"{f.order}.{f.scope}" if "order" in f.form.fields and f.order else ""
+    order = f"{f.order}.{f.scope}" if f.order else ""
     mbarrier_change(m.x, m.op, m.b, f.pointer, arrivals, bytes_, modifiers=order)
 
 

@@ -23,7 +23,7 @@ def _load(m: Machine, f: Fields) -> None:
         f.target,
         f.mbarrier,
         f.coordinates,
-        f.offsets if pixels else [],
+        f.offsets or [],
         f.mask,
         gathers=f.form is tma.LOAD_ROWS,
         cta_group=f.cta_group or 1,
@@ -32,7 +32,7 @@ def _load(m: Machine, f: Fields) -> None:
 
 @reads(INSTRUCTIONS, tma.STORE, tma.STORE_ROWS, tma.STORE_PIXELS, tma.REDUCE, tma.REDUCE_PIXELS)
 def _store(m: Machine, f: Fields) -> None:
-    reduction = f.reduction if "reduction" in f.form.fields else ""
+    reduction = f.reduction or ""
     im2col = f.form in (tma.STORE_PIXELS, tma.REDUCE_PIXELS)
     scatters = f.form is tma.STORE_ROWS
     tma_ops.store(m.x, m.op, m.b, f.map, f.source, f.coordinates, reduction, im2col, scatters)
@@ -52,6 +52,6 @@ def _publish(m: Machine, f: Fields) -> None:
     INSTRUCTIONS, tma.REPLACE_ADDRESS, tma.REPLACE_STRIDE, tma.REPLACE_RANK, tma.REPLACE_EXTENT, tma.REPLACE_CONSTANT
 )
 def _replace(m: Machine, f: Fields) -> None:
-    ordinal = f.ordinal if "ordinal" in f.form.names else 0
+    ordinal = f.ordinal or 0
     value = m.b.i32(f.value) if f.form is tma.REPLACE_CONSTANT else f.value
     tma_ops.replace(m.x, m.op, m.b, m.pointer(f.map, f.space or ""), f.field, ordinal, value)

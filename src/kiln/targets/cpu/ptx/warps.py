@@ -83,8 +83,7 @@ def _bar_arrive(m: Machine, f: Fields) -> None:
 
 @reads(INSTRUCTIONS, sync_forms.BAR_COUNT, sync_forms.BARRIER_COUNT, sync_forms.BAR_TEST, sync_forms.BARRIER_TEST)
 def _bar_red(m: Machine, f: Fields) -> ir.Value:
-    kind = f.kind if "kind" in f.form.fields else "popc"
-    return sync.barrier_reduce(m.x, m.op, m.b, f.id, _threads(m, f), kind, f.predicate)
+    return sync.barrier_reduce(m.x, m.op, m.b, f.id, _threads(m, f), f.kind or "popc", f.predicate)
 
 
 def _threads(m: Machine, f: Fields) -> ir.Value:

@@ -8,11 +8,11 @@ from typing import Any
 from ....dialects import nvgpu
 from ....hardware import features, mma_shapes
 from ....mlir import context, ir
-from ....ptx import sparse
+from ....ptx import matrices, sparse
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type
 from ...lowering.expansion import KEEP, Handlers
-from ..device_builder import DeviceBuilder, Instruction, parts_of, shared_address
+from ..device_builder import DeviceBuilder, parts_of
 from ..expand import Expander
 from ..passes import store_forwarding
 
@@ -169,45 +169,20 @@ def _mma_text(
 # --- matrices in shared memory ---------------------------------------------------------------------------------------
 
 
-def _load(x: Expander, b: DeviceBuilder, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes, plain: str) -> object:
-    """Load matrices with the instruction `plain`, or its form that unpacks elements into bytes."""
-    code, _, elements = plain.rpartition(".")
-    if op.unpack is not None:
-        x.require(op, features.BYTE_MATRICES, f"ldmatrix that unpacks elements of {op.unpack} bits")
-        elements = f"b8x16.b{op.unpack}x16_p{128 - 16 * op.unpack}"
-    count = op.result.type.shape[0]
-    asm = Instruction(b, [int_type(32)] * count)
-    registers = asm.outputs() if count > 1 else f"{{{asm.outputs()}}}"
-    x.results[op.result] = asm.emit(f"{code}.{elements}", registers, asm.at(shared_address(b, op.pointer)))
+_LOADS = {
+    (nvgpu.mma.LdMatrix, False): matrices.LOAD,
+    (nvgpu.mma.LdMatrix, True): matrices.LOAD_UNPACKED,
+    (nvgpu.mma.LdMatrixBytes, False): matrices.LOAD_BYTES,
+    (nvgpu.mma.LdMatrixBytes, True): matrices.LOAD_BYTES_UNPACKED,
+}
+"""The instruction of an operation, by whether it unpacks."""
+
+
+@HANDLERS.expands(nvgpu.mma.LdMatrix, nvgpu.mma.LdMatrixBytes)
+def _ldmatrix(x: Expander, op: nvgpu.mma.LdMatrix | nvgpu.mma.LdMatrixBytes, b: DeviceBuilder) -> object:
+    form = _LOADS[type(op), op.unpack is not None]
+    if form is not matrices.LOAD:
+        x.require(op, features.BYTE_MATRICES)
+    registers = [int_type(32)] * op.result.type.shape[0]
+    x.results[op.result] = b.ptx(form, registers, **parts_of(op, form))
     return KEEP
-
-
-@HANDLERS.expands(nvgpu.mma.LdMatrix)
-def _ldmatrix(x: Expander, op: nvgpu.mma.LdMatrix, b: DeviceBuilder) -> object:
-    shape = "m8n16" if op.unpack is not None else "m8n8"
-    transpose = ".trans" if op.transpose else ""
-    return _load(x, b, op, f"ldmatrix.sync.aligned.{shape}.x{op.count}{transpose}.shared.b16")
-
-
-@HANDLERS.expands(nvgpu.mma.LdMatrixBytes)
-def _ldmatrix_bytes(x: Expander, op: nvgpu.mma.LdMatrixBytes, b: DeviceBuilder) -> object:
-    x.require(op, features.BYTE_MATRICES, "ldmatrix of 16x16 matrices of bytes")
-    return _load(x, b, op, f"ldmatrix.sync.aligned.m16n16.x{op.count}.trans.shared.b8")
-
-
-def _store(x: Expander, b: DeviceBuilder, op: nvgpu.mma.StMatrix | nvgpu.mma.StMatrixBytes, code: str) -> None:
-    asm = Instruction(b)
-    asm.emit(code, asm.at(shared_address(b, op.pointer)), asm.group(x.elements(b, op.value)))
-
-
-@HANDLERS.expands(nvgpu.mma.StMatrix)
-def _stmatrix(x: Expander, op: nvgpu.mma.StMatrix, b: DeviceBuilder) -> None:
-    x.require(op, features.STMATRIX)
-    transpose = ".trans" if op.transpose else ""
-    _store(x, b, op, f"stmatrix.sync.aligned.m8n8.x{op.count}{transpose}.shared.b16")
-
-
-@HANDLERS.expands(nvgpu.mma.StMatrixBytes)
-def _stmatrix_bytes(x: Expander, op: nvgpu.mma.StMatrixBytes, b: DeviceBuilder) -> None:
-    x.require(op, features.BYTE_MATRICES, "stmatrix of 16x8 matrices of bytes")
-    _store(x, b, op, f"stmatrix.sync.aligned.m16n8.x{op.count}.trans.shared.b8")
