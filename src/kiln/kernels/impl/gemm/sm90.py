@@ -353,7 +353,7 @@ class Sm90GemmKernel:
             else:
                 self.accumulate(pipe, order, operands, reading, releasing, count, acc)
             tile = work.tile()  # looked up while the last MMAs run
-            if const_expr(isinstance(work, TileLoopAhead)):
+            if isinstance(work, TileLoopAhead):
                 work.look_ahead()
             if const_expr(not self.promoted):
                 warpgroup.wait_group(0)
