@@ -32,10 +32,10 @@ from kiln.kernels.impl.rowwise import default_configs
 from kiln.kernels.impl.rowwise import softmax_and_norms as rows
 from kiln.kernels.impl.rowwise.config import StreamedRow, StreamingRowwiseConfig
 from kiln.kernels.impl.rowwise.default_configs import smem_config, streaming_config, unaligned_config
+from kiln.kernels.impl.rowwise.implementations import unaligned_problem
 from kiln.kernels.impl.rowwise.problem import RowFunctionProblem
 from kiln.kernels.impl.rowwise.row_kernel import RowProblem
 from kiln.kernels.impl.rowwise.streaming import StreamingRowKernel, StreamingRowProblem
-from kiln.kernels.impl.rowwise.unaligned import UnalignedRowKernel, unaligned_problem
 from kiln.kernels.impl.rowwise.weight_gradients import WeightGradient
 from kiln.testing import assert_no_local_memory, assert_no_spills, dry_run
 
@@ -104,8 +104,7 @@ def test_rows(name, n, dtype):
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
-    lead = (Int32(0),) if isinstance(config, StreamingRowwiseConfig) else ()
-    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), *lead, steps, numbers, Int32(1)))
+    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))
 
 
 @pytest.mark.parametrize("name", ["rms_norm_backward", "layer_norm_backward"] if LONG else ["layer_norm_backward"])
@@ -143,7 +142,8 @@ def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
     kinds = (Float32,), (Float32,), (Float32,)
     problem = RowProblem(*kinds, 0, 4, config.vectors(n, 4), True, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
-    made = compiled(rows.RmsNorm(problem), (Int64(0),) * 3, Int32(1), Int32(n), (Int64(n),) * 2, numbers, Int32(1))
+    sizes = Int32(1), Int32(n), Int32(0), (Int64(n),) * 2
+    made = compiled(rows.RmsNorm(problem), (Int64(0),) * 3, *sizes, numbers, Int32(1))
     ptx = str(made.__ptx__)
     assert "createpolicy.fractional.L2::evict_last.b64" in ptx
     assert 0 < ptx.index("griddepcontrol.wait") < ptx.index(reads)
@@ -156,9 +156,8 @@ def test_narrow_accesses_have_no_hints():
     kinds = (Float32,), (Float32,), (Float32,)
     problem = RowProblem(*kinds, 0, 1, config.vectors(2001, 1), False, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
-    made = compiled(
-        rows.RmsNorm(problem), (Int64(0),) * 3, Int32(1), Int32(2001), (Int64(2001),) * 2, numbers, Int32(1)
-    )
+    sizes = Int32(1), Int32(2001), Int32(0), (Int64(2001),) * 2
+    made = compiled(rows.RmsNorm(problem), (Int64(0),) * 3, *sizes, numbers, Int32(1))
     assert "cache_hint" not in str(made.__ptx__)
 
 
@@ -178,7 +177,7 @@ def test_rows_with_edges(name, n, dtype):
     assert config is not None
     config.check(n, width, dtype.width, sources, HOPPER)
     kinds = ((dtype,) * sources, (dtype,), (dtype,) * columns)
-    kernel = UnalignedRowKernel(kind, unaligned_problem(kinds, n, width, config, kind.overlaps))
+    kernel = kind(unaligned_problem(kinds, n, width, config, kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))

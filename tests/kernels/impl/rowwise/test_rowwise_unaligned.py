@@ -15,7 +15,6 @@ from kiln.kernels.dispatch import arrays
 from kiln.kernels.dispatch.matrices import shared_alignment
 from kiln.kernels.impl.rowwise import arguments, default_configs, implementations, softmax_and_norms
 from kiln.kernels.impl.rowwise.config import UnalignedRowwiseConfig
-from kiln.kernels.impl.rowwise.unaligned import UnalignedRowKernel
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
 LENGTHS = range(1, 41)
@@ -230,9 +229,10 @@ def test_which_rows_have_edges():
     """Rows that are aligned, too short, or out of step with what is written are not taken as rows with edges."""
     x = RNG.standard_normal((4, 1031)).astype(BF16)
     launches = []
+    unaligned_problem = implementations.unaligned_problem
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            implementations, "UnalignedRowKernel", lambda *given: launches.append(given) or UnalignedRowKernel(*given)
+            implementations, "unaligned_problem", lambda *given: launches.append(given) or unaligned_problem(*given)
         )
         for given in (x[:, :1024].copy(), x[:, :33].copy()):
             kernels.softmax(given, out=np.empty_like(given))

@@ -16,7 +16,7 @@ from .partial_reduction import partial_pitch
 from .row_kernel import RowProblem
 from .streaming import StreamingRowKernel, StreamingRowProblem
 from .streaming_unaligned import row_period
-from .unaligned import CACHE_LINE, UnalignedRowKernel, unaligned_problem
+from .unaligned import CACHE_LINE, spare_vectors
 from .weight_gradients import WeightGradient, rows_at_once
 
 if TYPE_CHECKING:
@@ -121,14 +121,7 @@ class ResidentRows(RowImplementation):
             reread = [_unchanged(x, args.outs) for x in args.sources[:2]]
         overlaps = problem.function.overlaps and device.overlaps
         rows = RowProblem(*problem.types, len(row_values), width, vectors, exact, config, overlaps)
-        operands = [*args.sources, *args.outs, *args.columns, *row_values]
-        launches.launch(
-            launches.cached_kernel(problem.function, rows),
-            operands,
-            *_sizes(problem),
-            _typed(args.scalars),
-            Int32(config.ctas(problem.rows)),
-        )
+        _launch(launches.cached_kernel(problem.function, rows), problem, args, row_values, config.ctas(problem.rows))
         if problem.column_outs:
             self.reduce_columns(problem, args, reread, row_values, device)
 
@@ -158,9 +151,8 @@ class ResidentRows(RowImplementation):
             len(args.column_outs) > has_weight,
         )
         operands = [*reread, *row_values, *partials]
-        rows, length, strides = _sizes(problem)
-        strides = tuple(stride if x is y else Int64(n) for stride, x, y in zip(strides, reread, args.sources))
-        launches.launch(kernel, operands, rows, length, strides, Int32(parts), Int32(each))
+        steps = tuple(step if x is y else Int64(n) for step, x, y in zip(_steps(problem), reread, args.sources))
+        launches.launch(kernel, operands, Int32(problem.rows), Int32(n), steps, Int32(parts), Int32(each))
         for out, partial in zip(args.column_outs, partials, strict=True):
             sum_over(partial, 0, out=out)
 
@@ -227,11 +219,7 @@ class StreamingRows(RowImplementation):
         )
         pitch = partial_pitch(problem.n, row.width) if period else problem.n
         partials = [_f32_array(args, (lines, pitch)) for _ in args.column_outs]
-        operands = [*args.sources, *args.outs, *args.columns, *partials, *args.column_outs]
-        _, n, strides = _sizes(problem)
-        launches.launch(
-            kernel, operands, Int32(rows), n, _lead(operands[0]), strides, _typed(args.scalars), Int32(lines)
-        )
+        _launch(kernel, problem, args, [*partials, *args.column_outs], lines)
 
 
 @REGISTRY.register
@@ -254,19 +242,42 @@ class UnalignedRows(RowImplementation):
     def run(self, problem: RowFunctionProblem, config: UnalignedRowwiseConfig, args: RowFunctionArguments) -> None:
         width = problem.unaligned_width
         overlaps = problem.function.overlaps and devices.current().overlaps
-        specialised = unaligned_problem(problem.types, problem.n, width, config, overlaps)
-        operands = [*args.sources, *args.outs, *args.columns]
-        rows, n, strides = _sizes(problem)
-        launches.launch(
-            launches.cached_kernel(UnalignedRowKernel, problem.function, specialised),
-            operands,
-            rows,
-            n,
-            _lead(operands[0]),
-            strides,
-            _typed(args.scalars),
-            Int32(config.ctas(problem.rows, width)),
-        )
+        rows = unaligned_problem(problem.types, problem.n, width, config, overlaps)
+        kernel = launches.cached_kernel(problem.function, rows)
+        _launch(kernel, problem, args, [], config.ctas(problem.rows, width))
+
+
+def unaligned_problem(
+    types: tuple[Any, Any, Any], n: int, width: int, config: UnalignedRowwiseConfig, overlaps: bool
+) -> RowProblem:
+    """Return what the kernel is compiled for, given the types of sources, outs and columns of unaligned rows.
+
+    Vectors are aligned with cache lines, or with parts of them, as long as no thread gets one more for that.
+    """
+    threads = config.cluster * config.row_threads
+    fewest, most = ((n - k) // width - spare_vectors(types[2]) for k in (width - 1, 0))
+    vectors = max(1, -(-most // threads))
+    alignment = CACHE_LINE * 8 // (types[0][0].width * width)
+    while alignment > 1 and most + alignment - 1 > vectors * threads:
+        alignment //= 2
+    exact = fewest >= (vectors - 1) * threads
+    return RowProblem(*types, 0, width, vectors, exact, config, overlaps, True, alignment)
+
+
+def _launch(
+    kernel: Any, problem: RowFunctionProblem, args: RowFunctionArguments, more: Sequence[Any], count: int
+) -> None:
+    """Launch a kernel on the arrays of a call and some more, with so many CTAs, or lines of partials."""
+    launches.launch(
+        kernel,
+        [*args.sources, *args.outs, *args.columns, *more],
+        Int32(problem.rows),
+        Int32(problem.n),
+        Int32(arrays.address(args.sources[0]) % CACHE_LINE // arrays.itemsize(args.sources[0])),
+        _steps(problem),
+        tuple(Float32(x) for x in args.scalars),
+        Int32(count),
+    )
 
 
 def _f32_array(args: RowFunctionArguments, shape: tuple[int, ...]) -> Any:
@@ -283,15 +294,6 @@ def _unchanged(x: Any, outs: Sequence[Any]) -> Any:
     return copy
 
 
-def _sizes(problem: RowFunctionProblem) -> tuple[Any, Any, Any]:
-    """Return rows, their length, and the row strides of the matrices, as kernels take them."""
-    return Int32(problem.rows), Int32(problem.n), tuple(Int64(m.step) for m in problem.matrices)
-
-
-def _lead(first: Any) -> Any:
-    """Return how many elements behind a cache line an array begins."""
-    return Int32(arrays.address(first) % CACHE_LINE // arrays.itemsize(first))
-
-
-def _typed(scalars: tuple[float, ...]) -> tuple[Any, ...]:
-    return tuple(Float32(x) for x in scalars)
+def _steps(problem: RowFunctionProblem) -> tuple[Any, ...]:
+    """Return the row strides of the matrices, as kernels take them."""
+    return tuple(Int64(m.step) for m in problem.matrices)

@@ -17,10 +17,12 @@ from .... import Boolean, Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority
 from ...dispatch import arrays, devices
-from ...parts.vectors import async_vector_atom, larger, load_vector, maximum, rounded, total, vector_atom
+from ...parts.vectors import async_vector_atom, larger, maximum, rounded, total, vector_atom
 from .config import STAGES, WARP, RowwiseConfig
-from .row_part import ResidentPart
+from .row_part import PrefetchedColumns, ResidentPart, resident_columns
 from .row_statistics import Statistics, max_statistics, read_statistics, sum_statistics
+from .unaligned import ResidentEdges
+from .vector_access import VectorAccess
 
 FP8_MAX = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 """The types that rows are quantised to, and their largest finite values."""
@@ -79,6 +81,11 @@ class RowProblem:
     config: RowwiseConfig
     overlaps: bool = False
     """Whether CTAs are launched while the previous kernel ends, and wait for it (PDL)."""
+    unaligned: bool = False
+    """Whether the vectors of a row lie between edges. In `exact` rows, all threads then have all vectors but the first
+    and the last."""
+    alignment: int = 1
+    """Of unaligned rows: vectors to a multiple of which the first access of a row is aligned."""
     column_outs: ClassVar[tuple[Any, ...]] = ()
     """Element types of reductions over rows, which only streaming kernels compute."""
 
@@ -135,9 +142,11 @@ class Position(NamedTuple):
     """The index of the thread in the CTA."""
     rank: Any
     """The rank of the CTA in the cluster."""
+    edges: Any = None
+    """`ResidentEdges` of unaligned rows, or None."""
 
 
-class RowKernel:
+class RowKernel(VectorAccess):
     """A function of rows, and the kernel that holds rows on chip to compute it.
 
     A subclass says what statistics a thread accumulates (`accumulate`), how they are reduced, unless they add up
@@ -153,7 +162,7 @@ class RowKernel:
     overlaps = False
     """Whether its CTAs are launched while the previous kernel ends, on devices that can."""
     supports_unaligned = True
-    """Whether the kernel for unaligned rows may compute it."""
+    """Whether unaligned rows may be held in vectors between edges."""
     takes_edge = False
     """Whether `accumulate` takes a part's `edge`, too; else the edge is accumulated as a part of its own."""
     rereads = False
@@ -172,6 +181,16 @@ class RowKernel:
         self.resident: bool = problem.vectors > 0
         self.vectors: int = problem.vectors or 4
         self.exact: bool = problem.exact
+        threads = self.config.row_threads
+        if problem.unaligned:
+            self.partial = self.vectors - 1 if self.exact else 0
+            self.step = threads * self.config.cluster
+            self.rank_step = threads
+        else:
+            one_cta = self.resident and self.config.cluster == 1
+            self.partial = self.vectors if self.exact else self.vectors - 1 if one_cta else 0
+            self.step = threads
+            self.rank_step: int = threads * self.vectors
 
     @property
     def smem_vectors(self) -> int:
@@ -212,9 +231,9 @@ class RowKernel:
 
     @cute.jit
     def with_edge(self, own: Any, edge: Any, has_edge: Any):
-        """Return a thread's statistics with those of its element at the edges."""
+        """Return a thread's statistics with those of its element at the edges, if there is one."""
         result = own
-        if const_expr(len(own) > 0) and has_edge:
+        if const_expr(edge is not None and len(own) > 0) and has_edge:
             result = self.merge([own, self.accumulate(None, edge)[0]], 1)
         return result
 
@@ -235,12 +254,20 @@ class RowKernel:
         return RowTensors(sources, outs, columns, [], [], scalars, rows, n), rest[len(present) :]
 
     @cute.jit
-    def __call__(self, addresses: Any, rows: Int32, n: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64):
-        """Launch so many CTAs. `addresses`: sources, outs, columns, row values; `strides`: those of rows of the
-        matrices."""
-        tensors, rest = self.tensors(addresses, rows, n, strides, scalars, self.width)
-        call = self.kernel(tensors._replace(row_values=[vector_at(p, Float32, rows) for p in rest]))
-        launch(call, self.config, ctas, stream, self.problem.overlaps)
+    def __call__(
+        self, addresses: Any, rows: Int32, n: Int32, lead: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64
+    ):
+        """Launch so many CTAs.
+
+        `addresses`: sources, outs, columns, row values; `strides`: those of rows of the matrices; `lead`: elements from
+        a cache line to the first row, for unaligned rows.
+        """
+        width = 1 if const_expr(self.problem.unaligned) else self.width
+        tensors, rest = self.tensors(addresses, rows, n, strides, scalars, width, self.width)
+        tensors = tensors._replace(row_values=[vector_at(p, Float32, rows) for p in rest])
+        if const_expr(self.problem.unaligned):
+            tensors = tensors._replace(lead=lead, skew=Int32(strides[0]))
+        launch(self.kernel(tensors), self.config, ctas, stream, self.problem.overlaps)
 
     @cute.kernel
     def kernel(self, tensors: Any):
@@ -250,34 +277,61 @@ class RowKernel:
         block = arch.block_idx()[0]
         rank = block % config.cluster
         within = thread // config.row_threads
-        unit = rank * (config.row_threads * self.vectors) + thread % config.row_threads
+        unit = rank * self.rank_step + thread % config.row_threads
         units = tensors.n // self.width
-        exchange = self.exchange_buffer()
         row = block // config.cluster * config.rows + within
         at = Position(row, row < tensors.rows, unit, units, within, thread, rank)
-        if const_expr(config.cluster > 1):
-            arch.cluster_arrive_relaxed()
-        single = config.rows_per_cta == 1
-        smem = [self.fetch(x, at) for x in tensors.sources] if const_expr(self.smem_vectors > 0 and single) else []
-        if const_expr(config.cluster > 1):
-            arch.cluster_wait()  # the other CTAs have started, so that their shared memory can be written
-        if const_expr(not single):
-            self.compute_double_buffered(tensors, exchange)
+        if const_expr(self.problem.unaligned):
+            self.compute_unaligned(tensors, at, block // config.cluster)
+        elif const_expr(config.rows_per_cta > 1):
+            self.compute_double_buffered(tensors, self.exchange_buffer())
         elif const_expr(self.resident):
-            self.compute_resident(tensors, at, smem, exchange)
+            self.compute_resident(tensors, [at])
         else:
-            self.compute_chunks(tensors, at, exchange)
+            self.compute_chunks(tensors, at, self.exchange_buffer())
 
     @cute.jit
-    def compute_resident(self, tensors: Any, at: Any, smem: Any, exchange: Any):
-        """Compute a row that is held on chip."""
+    def compute_unaligned(self, tensors: Any, at: Any, index: Any):
+        """Compute the rows of a thread: `rows_per_cta` of them begin equally far from vectors, `width` rows apart."""
+        config = self.config
+        width = self.width
+        rows = tensors.rows
+        if const_expr(config.rows_per_cta > 1):
+            first = index // width * (config.rows_per_cta * width) + index % width
+            if first < rows:
+                others = [first + k * width for k in range(1, config.rows_per_cta)]
+                places = [first, *(select_(row < rows, row, first) for row in others)]
+                edges = ResidentEdges(self, tensors, at._replace(row=first))
+                self.compute_resident(tensors, [edges.position(at, row, k) for k, row in enumerate(places)])
+        else:
+            edges = ResidentEdges(self, tensors, at)
+            self.compute_resident(tensors, [edges.position(at, at.row, 0)])
+
+    @cute.jit
+    def compute_resident(self, tensors: Any, places: Any):
+        """Compute rows that are held on chip: one, or some unaligned ones that begin equally far from vectors."""
+        config = self.config
+        sources = tensors.sources
+        exchange = self.exchange_buffer(len(places))
+        if const_expr(config.cluster > 1):
+            arch.cluster_arrive_relaxed()
+        edges = [None if at.edges is None else at.edges.part(sources, at) for at in places]
+        smem = [[self.fetch(x, at) for x in sources] if const_expr(self.smem_vectors > 0) else [] for at in places]
+        if const_expr(config.cluster > 1):
+            arch.cluster_wait()  # the other CTAs have started, so that their shared memory can be written
         before = self.vectors - self.smem_vectors
-        registers = [self.read(x, at, before) for x in tensors.sources] if const_expr(before > 0) else []
-        part = ResidentPart(self, registers, smem, tensors.columns, at.unit, at.units)
-        part.prefetch()
-        if const_expr(self.smem_vectors > 0):
-            arch.cp_async_wait_group(0)
-        self.compute_part(tensors, at, part, exchange)
+        columns = self.prefetched_columns(tensors.columns, places[0])
+        parts = []
+        for at, buffers, edge in zip(places, smem, edges, strict=True):
+            registers = [self.read(x, at, before) for x in sources] if const_expr(before > 0) else []
+            parts.append(ResidentPart(self, at, registers, buffers, columns, edge))
+        columns.prefetch()
+        accumulated = []
+        for k in range_constexpr(len(parts)):
+            if const_expr(self.smem_vectors > 0):
+                arch.cp_async_wait_group(len(sources) * (len(parts) - 1 - k))
+            accumulated.append(self.accumulate(None, parts[k]))
+        self.compute_results(tensors, parts, accumulated, exchange)
 
     @cute.jit
     def compute_double_buffered(self, tensors: Any, exchange: Any):
@@ -303,33 +357,44 @@ class RowKernel:
             arch.cp_async_commit_group()
             arch.cp_async_wait_group(1)
             smem = [x[None, None, turn % STAGES] for x in buffers]
-            part = ResidentPart(self, [], smem, tensors.columns, thread, units)
+            place = at._replace(row=first + turn)
+            part = ResidentPart(self, place, [], smem, self.prefetched_columns(tensors.columns, place))
             part.prefetch()
-            self.compute_part(tensors, at._replace(row=first + turn), part, exchange, max_exchange)
+            self.compute_results(tensors, [part], [self.accumulate(None, part)], exchange, max_exchange)
 
     @cute.jit
-    def compute_part(self, tensors: Any, at: Any, part: Any, exchange: Any, max_exchange: Any = None):
-        """Compute a row from the parts that its threads hold."""
-        own, saved = self.accumulate(None, part)
+    def compute_results(self, tensors: Any, parts: Any, accumulated: Any, exchange: Any, max_exchange: Any = None):
+        """Compute rows from what was accumulated of the parts that their threads hold. Only one row is quantised."""
+        first = parts[0]
+        has_edge = None if first.edge is None else first.at.edges.has_edge
+        owns = [self.with_edge(own, part.edge, has_edge) for (own, _), part in zip(accumulated, parts, strict=True)]
         first_results = None
-        part.release()
-        part.prefetch()
-        row = Row(own, self.reduce_row(own, exchange, at), tensors.scalars, tensors.n)
+        first.release()
+        first.prefetch()
+        statistics = self.reduce_rows(
+            owns, exchange, [part.at.within for part in parts], first.at.thread, first.at.rank
+        )
+        rows = [Row(own, x, tensors.scalars, tensors.n) for (own, _), x in zip(accumulated, statistics, strict=True)]
         if const_expr(self.quantizes):
             largest: Any = None
             if const_expr(not self.tracks_absmax):
-                largest, first_results = self.largest_result(part, saved, row)
+                largest, first_results = self.largest_result(first, accumulated[0][1], rows[0])
                 if const_expr(max_exchange is None):
                     max_exchange = self.exchange_buffer(fields=1)
-                largest = self.row_max(largest, max_exchange, at)
-                part.release()
-            row = self.with_scale(row, largest)
-        self.write_row_values(tensors.row_values, row, at)
-        self.write(tensors.outs, part, saved, row, at, first_results)
+                largest = self.row_max(largest, max_exchange, first.at)
+                first.release()
+            rows = [self.with_scale(rows[0], largest)]
+        self.write_row_values(tensors.row_values, rows[0], first.at)
+        if const_expr(first.edge is not None):
+            first.at.edges.write(tensors, parts, rows)
+        self.write(tensors.outs, parts, [saved for _, saved in accumulated], rows, first_results)
 
     @cute.jit
     def compute_chunks(self, tensors: Any, at: Any, exchange: Any):
         """Compute a row in two passes, chunk by chunk; in three where results are quantised by their own maximum."""
+        if const_expr(self.config.cluster > 1):
+            arch.cluster_arrive_relaxed()
+            arch.cluster_wait()
         state = self.initial()
         step = self.config.cluster * self.config.row_threads * self.vectors
         for start in range(0, at.units, step):
@@ -347,13 +412,17 @@ class RowKernel:
         self.write_row_values(tensors.row_values, row, at)
         for start in range(0, at.units, step):
             part = self.chunk(tensors, at, start)
-            self.write(tensors.outs, part, None, row, at._replace(unit=start + at.unit))
+            self.write(tensors.outs, [part], [None], [row])
 
     def chunk(self, tensors: Any, at: Position, start: Any) -> ResidentPart:
         """Read a thread's vectors of the chunk of a row that begins at vector `start`."""
         place = at._replace(unit=start + at.unit)
         registers = [self.read(x, place, self.vectors) for x in tensors.sources]
-        return ResidentPart(self, registers, [], tensors.columns, place.unit, place.units)
+        return ResidentPart(self, place, registers, [], self.prefetched_columns(tensors.columns, place))
+
+    def prefetched_columns(self, columns: list[Any], at: Position) -> PrefetchedColumns:
+        """Return the columns at a thread's vectors of a row."""
+        return resident_columns(self, columns, at) if at.edges is None else at.edges.columns(columns, at.unit)
 
     @cute.jit
     def write_row_values(self, row_values: Any, row: Any, at: Any):
@@ -397,20 +466,23 @@ class RowKernel:
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def full(self, v: int) -> bool:
-        """Return whether all threads of a row have a vector `v`: all but the last, where one CTA has the row."""
-        return self.exact or (self.resident and self.config.cluster == 1 and v < self.vectors - 1)
+    def read_order(self, vectors: range) -> list[int]:
+        """Return the order in which a thread's vectors are read: those first that a row may not have, if it is
+        unaligned; else the others would be used before they are issued."""
+        return self.partial_first(vectors) if self.problem.unaligned else list(vectors)
 
-    def predicate(self, at: Position, unit: Any, v: int) -> Any:
+    def predicate(self, at: Position, v: int) -> Any:
         """Return whether a thread's vector `v` exists; None if all do. A row that has its CTAs to itself exists."""
+        inside = self.in_row(at.unit, at.units, v)
         if self.config.rows == 1:
-            return None if self.full(v) else unit < at.units
-        return at.exists if self.full(v) else (unit < at.units) & at.exists
+            return inside
+        return at.exists if inside is None else inside & at.exists
 
-    def tile(self, x: Any, at: Position, unit: Any) -> Any:
-        """Return a vector of a row in memory; of the first row where the row does not exist."""
-        row = at.row if self.config.rows == 1 else select_(at.exists, at.row, Int32(0))
-        return cute.local_tile(x[row, None], (self.width,), (unit,))
+    def tile(self, x: Any, at: Position, v: int) -> Any:
+        """Return a thread's vector `v` of a row in memory; of the first row where the row does not exist."""
+        row = x[at.row if self.config.rows == 1 else select_(at.exists, at.row, Int32(0)), None]
+        vectors = row if at.edges is None else at.edges.span.middle(row)
+        return cute.local_tile(vectors, (self.width,), (self.at(at.unit, v),))
 
     @cute.jit
     def read(self, x: Any, at: Any, count: Any):
@@ -420,35 +492,27 @@ class RowKernel:
         priority = self.priority if wide else CacheEvictionPriority.EVICT_NORMAL
         atom = vector_atom(x.element_type, self.width, priority)
         registers = cute.make_rmem_tensor((self.width, count), x.element_type)
-        for v in range_constexpr(count):
-            unit = at.unit + v * self.config.row_threads
-            pred = self.predicate(at, unit, v)
+        for v in self.read_order(range(count)):
+            pred = self.predicate(at, v)
             if const_expr(pred is not None):
                 registers[None, v].fill(0)
-            cute.copy(atom, self.tile(x, at, unit), registers[None, v], pred=pred)
+            cute.copy(atom, self.tile(x, at, v), registers[None, v], pred=pred)
         return registers
 
     @cute.jit
-    def write(self, outs: Any, part: Any, saved: Any, row: Any, at: Any, first_results: Any = None):
+    def write(self, outs: Any, parts: Any, saved: Any, rows: Any, first_results: Any = None):
         """Compute and write results vector by vector, which takes the fewest registers. The first may be known."""
         for v in range_constexpr(self.vectors):
-            known = [] if first_results is None else [first_results[v]]
-            results = known
-            if const_expr(len(known) < len(outs)):
-                results = known + self.results_at(v, part, saved, row)[len(known) :]
-            if const_expr(self.quantizes):
-                results = [results[0] * row.statistics[-1], *results[1:]]
-            unit = at.unit + v * self.config.row_threads
-            for out, value in zip(outs, results, strict=True):
-                atom = vector_atom(out.element_type, self.width)
-                registers = rounded(value, out.element_type)
-                cute.copy(atom, registers, self.tile(out, at, unit), pred=self.predicate(at, unit, v))
-
-    def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
-        """Read a thread's vector `v` of a column vector, zeros behind its end."""
-        at = unit + v * self.config.row_threads
-        tile = cute.local_tile(x, (self.width,), (at,))
-        return load_vector(tile, self.width, None if self.full(v) else at < units)
+            for part, values, row in zip(parts, saved, rows, strict=True):
+                results = [] if first_results is None else [first_results[v]]
+                if const_expr(len(results) < len(outs)):
+                    results = results + self.results_at(v, part, values, row)[len(results) :]
+                if const_expr(self.quantizes):
+                    results = [results[0] * row.statistics[-1], *results[1:]]
+                for out, value in zip(outs, results, strict=True):
+                    atom = vector_atom(out.element_type, self.width)
+                    registers = rounded(value, out.element_type)
+                    cute.copy(atom, registers, self.tile(out, part.at, v), pred=self.predicate(part.at, v))
 
     def smem_buffer(self, dtype: Any, thread: Any, *stages: int) -> Any:
         """Allocate shared memory for rows and return the thread's part (element, vector, stage...), interleaved by
@@ -480,10 +544,9 @@ class RowKernel:
     def copy_row(self, x: Any, at: Any, buffer: Any) -> None:
         """Begin to copy vectors to a thread's shared memory (element, vector)."""
         atom = async_vector_atom(x.element_type, self.width, self.priority)
-        for v in range(self.smem_vectors):
-            place = self.vectors - self.smem_vectors + v
-            unit = at.unit + place * self.config.row_threads
-            cute.copy(atom, self.tile(x, at, unit), buffer[None, v], pred=self.predicate(at, unit, place))
+        before = self.vectors - self.smem_vectors
+        for v in self.read_order(range(before, self.vectors)):
+            cute.copy(atom, self.tile(x, at, v), buffer[None, v - before], pred=self.predicate(at, v))
 
     # -- reduction of statistics -----------------------------------------------------------------------------------
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Boolean, Float32, cute, select_
 from ....cute import arch
-from ...parts.vectors import as_f32
+from ...parts.vectors import as_f32, either
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .row_kernel import RowKernel
+    from .row_kernel import Position, RowKernel
 
 SM_REGISTERS = 65536
 RESERVED_REGISTERS = 32
@@ -27,8 +27,7 @@ class RowPart:
 
     __kiln_static__ = True
     edge: Any = None
-    """A thread's element at the edges of an unaligned row, as a part, where a row function is to take it with this
-    one."""
+    """A thread's element at the edges of an unaligned row, as a part."""
     in_registers = False
     """Whether values can be saved until they are written."""
     count: int
@@ -72,15 +71,17 @@ class PrefetchedColumns:
     """A thread's elements of column vectors, read some vectors `ahead`: a load behind a store would wait until its
     value is needed.
 
-    `read` begins to read those of a column at vector `v`, and `value` returns what was read.
+    `read` begins to read those of a column at vector `v`, and `value` returns what was read. `many`: they are dropped
+    and read again where registers are needed.
     """
 
     __kiln_static__ = True
 
-    def __init__(self, columns: list[Any], count: int, ahead: int, read: Any, value: Any) -> None:
+    def __init__(self, columns: list[Any], count: int, ahead: int, many: bool, read: Any, value: Any) -> None:
         self._columns = columns
         self._count = count
         self._ahead = ahead
+        self._many = many
         self._read = read
         self._value = value
         self._vectors: dict[int, list[Any]] = {}
@@ -96,35 +97,67 @@ class PrefetchedColumns:
         self.prefetch(v)
         return [self._value(vector) for vector in self._vectors[v]]
 
-    def clear(self) -> None:
-        """Drop what was read."""
-        self._vectors.clear()
+    def release(self) -> None:
+        """Drop what was read, if it is much."""
+        if self._many:
+            self._vectors.clear()
 
 
-class ResidentPart(RowPart):
+NO_COLUMNS = PrefetchedColumns([], 0, 0, False, None, None)
+
+
+def resident_columns(kernel: RowKernel, columns: list[Any], at: Position) -> PrefetchedColumns:
+    """Return the columns at a thread's vectors of an aligned row."""
+    ahead = (_COLUMN_PREFETCH if kernel.vectors <= 4 else _COLUMN_PREFETCH // 2) // max(1, len(columns))
+    return PrefetchedColumns(
+        columns,
+        kernel.vectors,
+        max(1, ahead),
+        kernel.vectors * len(columns) > _COLUMN_PREFETCH,
+        lambda x, v: kernel.read_vector(x, at.unit, at.units, v),
+        lambda x: as_f32(x.load()),
+    )
+
+
+class AccessedPart(RowPart):
+    """A thread's vectors of a row by a `VectorAccess`."""
+
+    def __init__(self, access: Any, unit: Any, units: Any) -> None:
+        self._access = access
+        self._unit = unit
+        self._units = units
+        self.count: int = access.vectors
+        self.width: int = access.problem.width
+
+    def in_row(self, v: int) -> Any:
+        return self._access.in_row(self._unit, self._units, v)
+
+    def first(self) -> list[Any]:
+        pred = self._access.starts_in_row(self._unit) if self.count > 1 else None
+        return self.values(0) if pred is None else either(pred, self.values(0), self.values(1))
+
+
+class ResidentPart(AccessedPart):
     """The vectors of a row in registers (element, vector), followed by those in shared memory."""
 
     def __init__(
-        self, kernel: RowKernel, registers: list[Any], smem: list[Any], columns: list[Any], unit: Any, units: Any
+        self,
+        kernel: RowKernel,
+        at: Position,
+        registers: list[Any],
+        smem: list[Any],
+        columns: PrefetchedColumns = NO_COLUMNS,
+        edge: EdgePart | None = None,
     ) -> None:
+        super().__init__(kernel, at.unit, at.units)
+        self.at = at
+        self.edge = edge
         self._kernel = kernel
         self._registers = registers
         self._smem = smem
-        self._unit = unit
-        self._units = units
-        self.count: int = kernel.vectors
-        self.width: int = kernel.width
-        ahead = (_COLUMN_PREFETCH if self.count <= 4 else _COLUMN_PREFETCH // 2) // max(1, len(columns))
-        self._many_columns = self.count * len(columns) > _COLUMN_PREFETCH
-        self._columns = PrefetchedColumns(
-            columns,
-            self.count,
-            max(1, ahead),
-            lambda x, v: kernel.read_vector(x, unit, units, v),
-            lambda x: as_f32(x.load()),
-        )
-        self.columns: Callable[[int], list[Any]] = self._columns.values
-        self.prefetch: Callable[..., None] = self._columns.prefetch
+        self.columns: Callable[[int], list[Any]] = columns.values
+        self.prefetch: Callable[..., None] = columns.prefetch
+        self.release: Callable[[], None] = columns.release
 
     @property
     def in_registers(self) -> bool:  # type: ignore[override]
@@ -153,14 +186,6 @@ class ResidentPart(RowPart):
     def replace(self, v: int, source: int, value: Any) -> None:
         """Store another vector, of the same type, in place of vector `v` of a source."""
         self._tensors(v)[source].store(value)
-
-    def in_row(self, v: int) -> Any:
-        return None if self._kernel.full(v) else self._unit + v * self._kernel.config.row_threads < self._units
-
-    def release(self) -> None:
-        """Drop columns that were read, if they are many: they are read again."""
-        if self._many_columns:
-            self._columns.clear()
 
     def reread(self) -> None:
         self.release()

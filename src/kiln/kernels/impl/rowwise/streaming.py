@@ -15,13 +15,14 @@ from typing import Any
 from .... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
 from ...dispatch import arrays
-from ...parts.vectors import as_f32, async_vector_atom, load_vector, rounded, vector_atom
+from ...parts.vectors import as_f32, async_vector_atom, rounded, vector_atom
 from .cluster_exchange import send
 from .config import EXCHANGE_DEPTH, WARP, StreamingRowwiseConfig
 from .partial_reduction import PartialReduction, partial_pitch
 from .row_kernel import Row, RowTensors, launch, row_matrix, vector_at, wait_for_previous_kernel
+from .row_part import AccessedPart
 from .streaming_unaligned import StreamedEdges
-from .vector_access import AccessedPart, VectorAccess
+from .vector_access import VectorAccess
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,11 @@ class StreamingRowProblem:
     aligned."""
     alignment: int = 1
     """Of unaligned rows: vectors to a multiple of which the first access of a row is aligned."""
+
+    @property
+    def unaligned(self) -> bool:
+        """Whether the vectors of a row lie between edges."""
+        return self.period > 0
 
 
 class StreamedPart(AccessedPart):
@@ -132,6 +138,8 @@ class StreamingRowKernel(VectorAccess):
         self.problem = problem
         self.config: Any = problem.config
         self.function: Any = function(problem)
+        self.vectors: int = problem.vectors
+        self.step: int = self.config.cluster * self.config.row_threads
         self.partial: int = problem.vectors if problem.exact else problem.vectors - 1
         self.width: int = 1 if problem.period else problem.width
         """Elements that matrices and their rows begin at multiples of."""
@@ -266,7 +274,7 @@ class StreamingRowKernel(VectorAccess):
             row = Row(statistics, statistics, tensors.scalars, tensors.n)
             if const_expr(edges is not None):
                 edges.write(row, base)
-            for v in self.write_order():
+            for v in self.partial_first(range(vectors)):  # no results are live across its branch
                 self.write(streamed, part, row, base + within, v)
                 if const_expr(problem.exact or v < vectors - 1):
                     self.refill(streamed, part, base + within, v)
@@ -278,12 +286,6 @@ class StreamingRowKernel(VectorAccess):
                     edges.read(edges.coming, base + 2 * step)
             start = self.wrap(start + vectors)
             count = count + 1
-
-    def write_order(self) -> list[int]:
-        """Return the order in which vectors are written. One that may not exist is first: no results are live across
-        its branch."""
-        order = list(range(self.problem.vectors))
-        return order if self.problem.exact else [order[-1], *order[:-1]]
 
     @cute.jit
     def write(self, streamed: Any, part: Any, row: Any, index: Any, v: Any):
@@ -338,8 +340,7 @@ class StreamingRowKernel(VectorAccess):
                     column = streamed.edges.span.head + self.at(unit, v) * width + i
                     buffer[i, v] = x[column] if (at >= 0) & (at < units) else x.element_type(0)
                 continue
-            tile = cute.local_tile(x, (width,), (self.at(unit, v),))
-            buffer[None, v].store(load_vector(tile, width, self.in_row(unit, units, v)).load())
+            buffer[None, v].store(self.read_vector(x, unit, units, v).load())
 
     @cute.jit
     def fetch(self, streamed: Any, row: Any, v: Any, stage: Any):

@@ -11,10 +11,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .... import Float32, Int32, cute, select_
-from ...parts.unaligned_rows import Span
 from ...parts.vectors import as_f32, vector_atom
-from .config import WARP
 from .row_part import EdgePart
+from .unaligned import Edges
 
 if TYPE_CHECKING:
     from .streaming import StreamingRowKernel
@@ -38,32 +37,20 @@ def row_period(step: int, width: int, spare: int, lines: int) -> tuple[int, int]
     return period(alignment), alignment
 
 
-class StreamedEdges:
-    """Where the rows of a CTA lie, and a thread's element at the edges of the `present` row and of the `coming` one.
-
-    The first thread of a row has a vector at a multiple of `alignment` of them, which may lie before the row.
-    """
-
-    __kiln_static__ = True
+class StreamedEdges(Edges):
+    """The edges of the rows of a CTA, and a thread's element of the `present` row and of the `coming` one."""
 
     def __init__(self, kernel: StreamingRowKernel, tensors: Any, line: Any, rank: Any, lane: Any) -> None:
         problem = kernel.problem
-        config = kernel.config
-        n = tensors.n
         self._kernel = kernel
         self._period = problem.period
         self._first = line % problem.period
         begin = tensors.lead + self._first * tensors.skew
-        self.span: Span = Span(begin, n, problem.width)
+        super().__init__(kernel, begin, tensors.n, rank, lane)
         self.rows: Any = (tensors.rows - self._first + (problem.period - 1)) // problem.period
         """Rows with this alignment."""
-        self.before: Any = (begin + self.span.head) // problem.width & (problem.alignment - 1)
-        """Vectors that the first threads of a row have before it."""
         self.shift: Any = begin & (problem.width - 1)
         """Elements from the beginning of a line of partials to the first, so that their vectors are aligned."""
-        (self._column,) = self.span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
-        self.has_edge: Any = (rank == 0) & (lane < WARP)
-        self._pred = (rank == 0) & (lane < WARP) & (self._column < n)  # no other thread has an edge
 
     def take(self, tensors: Any) -> Any:
         """Read the columns, clear the accumulators and return the tensors with the vectors of the CTA's rows as
@@ -73,7 +60,7 @@ class StreamedEdges:
         self.coming: list[Any] = [self._register(x) for x in self._sources]
         self._columns = [self._register(x) for x in tensors.columns]
         for x, register in zip(tensors.columns, self._columns, strict=True):
-            self._copy(x.iterator + select_(self._pred, self._column, Int32(0)), register, self._pred)
+            self._copy(x.iterator + select_(self.pred, self.column, Int32(0)), register, self.pred)
         self.accs: list[cute.Tensor] = [cute.make_rmem_tensor((1, 1), Float32) for _ in tensors.partials]
         for register in self.accs:
             register.fill(0.0)
@@ -91,7 +78,7 @@ class StreamedEdges:
     def _element(self, x: Any, row: Any) -> Any:
         """Return the address of the thread's element, relative to the row's first vector, whose address is known
         anyway."""
-        return x[row, None].iterator + select_(self._pred, self._column - self.span.head, Int32(0))
+        return x[row, None].iterator + select_(self.pred, self.column - self.span.head, Int32(0))
 
     def vectors(self, x: Any) -> Any:
         """Return the vectors of the CTA's rows as a matrix whose rows begin at multiples of vectors."""
@@ -113,7 +100,7 @@ class StreamedEdges:
         """Begin to read the elements of a row."""
         exists = row < self.rows
         for x, register in zip(self._sources, registers, strict=True):
-            self._copy(self._element(x, select_(exists, row, Int32(0))), register, self._pred & exists)
+            self._copy(self._element(x, select_(exists, row, Int32(0))), register, self.pred & exists)
 
     def next_row(self) -> None:
         """Make the coming row the present one."""
@@ -123,12 +110,12 @@ class StreamedEdges:
     def part(self, registers: list[Any]) -> EdgePart:
         """Return a thread's element as a part."""
         values = [as_f32(x.load())[0] for x in registers]
-        return EdgePart(values, self._pred, [as_f32(x.load()) for x in self._columns])
+        return EdgePart(values, self.pred, [as_f32(x.load()) for x in self._columns])
 
     @cute.jit
     def write(self, row: Any, index: Any):
         """Write the results at the edges of row `index`, and add to the accumulators."""
-        if self._pred:
+        if self.pred:
             part = self.part(self.present)
             results = self._kernel.function.results(part.values(0), part.columns(0), None, row)
             for out, value in zip(self._outs, results[: len(self._outs)], strict=True):
@@ -140,6 +127,6 @@ class StreamedEdges:
     @cute.jit
     def write_partials(self, partials: Any, line: Any):
         """Write the reductions over the rows of the CTA."""
-        if self._pred:
+        if self.pred:
             for out, register in zip(partials, self.accs, strict=True):
-                out[line, self.shift + self._column] = register[0, 0]
+                out[line, self.shift + self.column] = register[0, 0]

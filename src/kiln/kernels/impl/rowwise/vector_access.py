@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...parts.vectors import either
-from .row_part import RowPart
+from .... import cute
+from ...parts.vectors import load_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class VectorAccess:
-    """Which vectors of a row a thread has: those of all threads of the row come before the next of each.
+    """Which vectors of a row a thread has: every `step`-th.
 
     A thread's first vector may lie before an unaligned row, if `problem.alignment` is more than 1; those from `partial`
     on may lie behind its end.
@@ -17,11 +20,13 @@ class VectorAccess:
 
     problem: Any
     config: Any
+    vectors: int
+    step: int
     partial: int
 
     def at(self, unit: Any, v: int) -> Any:
         """Return the index in the row of a thread's vector `v`."""
-        return unit + v * (self.config.cluster * self.config.row_threads)
+        return unit + v * self.step
 
     def starts_in_row(self, unit: Any) -> Any:
         """Return whether a thread's first vector does not lie before the row; None if it never does."""
@@ -35,20 +40,12 @@ class VectorAccess:
         inside = self.at(unit, v) < units
         return inside if pred is None else pred & inside
 
+    def partial_first(self, vectors: Iterable[int]) -> list[int]:
+        """Return vectors in an order in which those that may lie behind the end of the row are first."""
+        return sorted(vectors, key=lambda v: v < self.partial)
 
-class AccessedPart(RowPart):
-    """A thread's vectors of a row by a `VectorAccess`."""
-
-    def __init__(self, access: Any, unit: Any, units: Any) -> None:
-        self._access = access
-        self._unit = unit
-        self._units = units
-        self.count: int = access.problem.vectors
-        self.width: int = access.problem.width
-
-    def in_row(self, v: int) -> Any:
-        return self._access.in_row(self._unit, self._units, v)
-
-    def first(self) -> list[Any]:
-        pred = self._access.starts_in_row(self._unit) if self.count > 1 else None
-        return self.values(0) if pred is None else either(pred, self.values(0), self.values(1))
+    def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
+        """Read a thread's vector `v` of a column vector, zeros behind its end."""
+        width = self.problem.width
+        tile = cute.local_tile(x, (width,), (self.at(unit, v),))
+        return load_vector(tile, width, self.in_row(unit, units, v))

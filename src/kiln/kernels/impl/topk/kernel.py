@@ -102,7 +102,7 @@ class TopK(Softmax):
         renormalize = self.problem.renormalize
         if const_expr(self.resident):
             if const_expr(not renormalize):
-                statistics = self.accumulate(None, ResidentPart(self, [held], [], [], at.unit, at.units))[0]
+                statistics = self.accumulate(None, ResidentPart(self, at, [held], []))[0]
             values = self.elements(held, at.unit, at.units)
             groups = self.groups
             return statistics, [largest(most, values[n::groups]) for n in range(groups)]
@@ -111,9 +111,10 @@ class TopK(Softmax):
         step = self.config.row_threads * self.vectors
         for number in range(cute.ceil_div(at.units, step)):
             unit = number * step + at.unit
-            chunk = self.read(x, at._replace(unit=unit), self.vectors)
+            here = at._replace(unit=unit)
+            chunk = self.read(x, here, self.vectors)
             if const_expr(not renormalize):
-                statistics = self.accumulate(statistics, ResidentPart(self, [chunk], [], [], unit, at.units))[0]
+                statistics = self.accumulate(statistics, ResidentPart(self, here, [chunk], []))[0]
             highest = largest(Float32(-float("inf")), self.elements(chunk, unit, at.units))
             most = arch.fmax(most, highest, nan=True)
             if const_expr(candidates is not None):
@@ -130,9 +131,9 @@ class TopK(Softmax):
         """Return a thread's elements; minus infinity behind the end of the row."""
         elements: list[Any] = []
         for v in range(self.vectors):
-            there = True if self.full(v) else unit + v * self.config.row_threads < units
+            there = self.in_row(unit, units, v)
             for x in as_f32(held[None, v].load()).to_elements():
-                elements.append(x if there is True else select_(there, x, Float32(-float("inf"))))
+                elements.append(x if there is None else select_(there, x, Float32(-float("inf"))))
         return elements
 
     def column(self, unit: Any, number: Any) -> Any:
