@@ -266,9 +266,10 @@ class _Mma(NamedTuple):
             return shared_element(self.memory.smem[cta], self.a, fields.kind, fields.a_type, fields.a_major, own, k)
         bits = operand_bits(fields.kind, fields.a_type)
         lane, first = _split(self.a)
-        layout = {"cta_group": self.cta_group, "ws": self.ws, "sparse": self.sparse}
-        parts = tensor_memory.a_parts(row, k, bits, fields.m, **layout)
-        near = tensor_memory.accumulator_cell(row, column, fields.m, fields.n, **layout).lane
+        parts = tensor_memory.a_parts(row, k, bits, fields.m, self.cta_group, ws=self.ws, sparse=self.sparse)
+        near = tensor_memory.accumulator_cell(
+            row, column, fields.m, fields.n, self.cta_group, ws=self.ws, sparse=self.sparse
+        ).lane
         part = next(part for part in parts if part.lane == near)
         word = self.memory.tmem[cta][part.lane + lane][part.column + first]
         return tensor_memory_element(word, part.bit, fields.kind, fields.a_type)

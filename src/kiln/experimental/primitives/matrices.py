@@ -63,17 +63,18 @@ def mma_sp_sync(
     `selector` where not all do. `c` has 4 elements of Float32, Float16 or Int32.
     """
     kernel_only("mma_sp_sync")
-    names = [PTX_NAMES.get(x.dtype, str(x.dtype)) for x in (a, b)]
+    a_type = PTX_NAMES.get(a.dtype, str(a.dtype))
+    b_type = PTX_NAMES.get(b.dtype, str(b.dtype))
     accumulator = PTX_NAMES.get(c.dtype, str(c.dtype))
     shape = (16, 8, 4 * b.numel())
-    if rule := mma_shapes.refusal("mma.sync", shape, names[0], names[1], accumulator, sparse=True):
+    if rule := mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator, sparse=True):
         raise type_error(f"mma_sp_sync(): {rule}", "Vectors of k / 4 elements of A and of B")
     if a.numel() != b.numel() or c.numel() != 4:
         raise type_error(
             f"mma_sp_sync() of {a.numel()} elements of A and {c.numel()} of C", f"{b.numel()} and 4 elements"
         )
-    words = [x if x.dtype is Int32 else x.bitcast(Int32) for x in (a, b)]
-    d = nvgpu.mma.mma_sp(shape, *names, words[0].value, words[1].value, c.value, i32(metadata), selector)
+    words = [x.bitcast(Int32).value for x in (a, b)]
+    d = nvgpu.mma.mma_sp(shape, a_type, b_type, words[0], words[1], c.value, i32(metadata), selector)
     return TensorSSA(d, c.shape, c.dtype)
 
 

@@ -73,7 +73,7 @@ def _mma(m: Machine, s: Statement) -> ir.Value:
 
 @reads(INSTRUCTIONS, sparse.MMA, sparse.MMA_UNORDERED)
 def _mma_sp(m: Machine, f: Fields) -> None:
-    accumulator = {"s32": "i32"}.get(f.d_type, f.d_type)
+    accumulator = "i32" if f.d_type == "s32" else str(f.d_type)
     kind = mma.Mma(16, 8, f.k, f.a_type, f.b_type, accumulator, bool(f.saturates), f.selector)
     a, b, c = (m.b.vector(registers) for registers in (f.a, f.b, f.c))
     c = m.b.value("llvm.bitcast", parsed_type(f"vector<4x{accumulator}>"), (c,))

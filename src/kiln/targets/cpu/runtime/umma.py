@@ -603,22 +603,30 @@ def read_metadata(mma: Ptr[Mma], tmem: Ptr[u32], lane: u32, first_row: u32, rows
 
 @native
 def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
-    """Carry out an MMA of the kinds f16, tf32, f8f6f4 or mxf8f6f4; return 1 if an operand is not in shared memory, and
-    what `read_metadata` returns."""
+    """Carry out an MMA of the kinds f16, tf32, f8f6f4 or mxf8f6f4; return 1 if an operand is not in shared memory."""
+    return float_mma(mma, block, False)
+
+
+@native
+def multiply_sparse_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
+    """Carry out an MMA with a sparse A of the kinds f16, tf32 or f8f6f4; return also what `read_metadata` does."""
+    return float_mma(mma, block, True)
+
+
+@inline
+def float_mma(mma, block, sparse: bool):
     a_type = type_of(mma, fields.A_TYPE)
     b_type = type_of(mma, fields.B_TYPE)
-    k = depth_of(mma)
     stored = stored_of(mma)
+    k = stored * 2 if sparse else stored
     n = columns_of(mma)
     a = planes(BLOCK * K)
-    b = planes(COLUMNS * SPARSE_K)
-    places = local(u32, BLOCK * K)
+    b = planes(COLUMNS * (SPARSE_K if sparse else K))
+    places = local(u32, BLOCK * K if sparse else 1)
     sfa = local(i32, BLOCK)
     sfb = local(i32, 4 * COLUMNS)
     outside = local(u32, 1)
     outside[0] = read_b(mma, block, k, form_of(b_type), b.raw)
-    if outside[0] != 0:
-        return 1
     clear_columns(mma, k, b.raw)
     raised = u32(25) - fraction_of(a_type) - fraction_of(b_type)
     a_split = Split(a_type, u32(0), fields.NEGATE_A.of(mma.idesc))
@@ -631,7 +639,7 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 
     def of_block(of, cta, d, columns, first_row, first_column, rows):
         beyond = read_a(mma, block, cta, d, first_row, rows, stored, form_of(a_type), tensor_form_of(a_type), a.raw)
-        if mma.flags & SPARSE_A != 0:
+        if sparse:
             beyond = max(beyond, read_metadata(mma, of.tmem, d[1], first_row, rows, places))
         outside[0] = max(outside[0], beyond)
         if beyond == 0:
@@ -641,11 +649,11 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
                 convert_operand(a, a_split, u32(1), rows * stored, 0)
             accumulation = Accumulation(i32(25), wide, a_special | b_special, near)
             common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, stored, accumulation, a, b.at(first_column))
-            if mma.kind == OF_MXF8:
+            if sparse:
+                multiply_rows(*common, down=i32(mma.scale_input_d), places=places)
+            elif mma.kind == OF_MXF8:
                 load_scales(of, d, columns, first_row, rows)
                 multiply_rows(*common, scale_factors=(sfa, scales_of_columns))
-            elif mma.flags & SPARSE_A != 0:
-                multiply_rows(*common, down=i32(mma.scale_input_d), places=places)
             else:
                 multiply_rows(*common, down=i32(mma.scale_input_d))
 
@@ -662,7 +670,8 @@ def multiply_floats(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
     def scales_of_columns(d, row):
         return sfb + (lane_at(d, row) >> 5) * COLUMNS
 
-    for_each_block(mma, block, of_block)
+    if outside[0] == 0:
+        for_each_block(mma, block, of_block)
     return outside[0]
 
 
@@ -721,13 +730,24 @@ def multiply_fp4(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
 
 @native
 def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
-    """Carry out an MMA of kind i8; return what `multiply_floats` does."""
-    k = depth_of(mma)
+    """Carry out an MMA of kind i8; return 1 if an operand is not in shared memory."""
+    return integer_mma(mma, block, False)
+
+
+@native
+def multiply_sparse_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
+    """Carry out an MMA with a sparse A of kind i8; return also what `read_metadata` does."""
+    return integer_mma(mma, block, True)
+
+
+@inline
+def integer_mma(mma, block, sparse: bool):
     stored = u32(K)
+    k = u32(SPARSE_K if sparse else K)
     n = columns_of(mma)
     a = local(u32, BLOCK * K)
-    b = local(u32, COLUMNS * SPARSE_K)
-    places = local(u32, BLOCK * K)
+    b = local(u32, COLUMNS * (SPARSE_K if sparse else K))
+    places = local(u32, BLOCK * K if sparse else 1)
     outside = local(u32, 1)
     form = Form(u32(16), take_bytes)
     outside[0] = read_b(mma, block, k, form, b)
@@ -748,7 +768,7 @@ def multiply_integers(mma: Ptr[Mma], block: Ptr[BlockRecord]) -> u32:
         outside[0] |= read_a(mma, block, cta, d, first_row, rows, stored, form, form, a)
         integers(a, u32(0), rows * stored, type_of(mma, fields.A_TYPE))
         common = (exchange, d, mma.flags & ACCUMULATE, rows, columns, stored, a, b + first_column, add)
-        if mma.flags & SPARSE_A != 0:
+        if sparse:
             wrong = read_metadata(mma, of.tmem, d[1], first_row, rows, places)
             outside[0] = max(outside[0], wrong)
             if wrong == 0:
@@ -770,10 +790,15 @@ def multiply(operation: Ptr[Operation]) -> None:
     mma = Ptr[Mma](operation.extra)
     block = operation.block
     outside = u32(0)
-    if mma.kind == OF_I8:
+    sparse = mma.flags & SPARSE_A != 0
+    if mma.kind == OF_I8 and sparse:
+        outside = multiply_sparse_integers(mma, block)
+    elif mma.kind == OF_I8:
         outside = multiply_integers(mma, block)
     elif mma.kind >= OF_MXF4:
         outside = multiply_fp4(mma, block)
+    elif sparse:
+        outside = multiply_sparse_floats(mma, block)
     else:
         outside = multiply_floats(mma, block)
     if mma.flags & SHIFTS_A != 0:

@@ -104,7 +104,8 @@ def _mma_sp(x: Expander, op: nvgpu.mma.MmaSp, b: DeviceBuilder) -> object:
     row = mma_shapes.find("mma.sync", (op.m, op.n, op.k), op.a_type, op.b_type, d_type, sparse=True)
     assert row is not None, "the verifier lets no other pass"
     x.require(op, row.feature)
-    parts = parts_of(op, sparse.MMA) | {"d_type": d_type, "c_type": d_type}
+    parts = parts_of(op, sparse.MMA)
+    parts.update(d_type=d_type, c_type=d_type)
     for name in "abc":
         parts[name] = _registers(x, b, parts[name], as_bits=parts[f"{name}_type"] == "tf32")
     x.results[op.result] = b.ptx(sparse.MMA, [part.type for part in parts["c"]], **parts)
