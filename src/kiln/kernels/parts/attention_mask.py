@@ -13,12 +13,12 @@ _PAIRS = 16
 """Column pairs that have a bit each in a 32-bit word."""
 
 
-def accumulator_row(first: Any, thread: Any, half: int) -> Any:
+def accumulator_row(first: Any, thread: Int32 | int, half: int) -> Any:
     """Return the row of a warpgroup's accumulator that a thread holds, `half` of two, counted from `first`."""
     return first + thread // 32 * 16 + thread % 32 // 4 + 8 * half
 
 
-def accumulator_column(thread: Any) -> Any:
+def accumulator_column(thread: Int32 | int) -> Any:
     """Return the first column of an accumulator that a thread holds."""
     return thread % 4 * 2
 

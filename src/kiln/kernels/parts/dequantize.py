@@ -22,7 +22,7 @@ def _constant(bits: int) -> Any:
     return Int32(bits - (1 << 32) if bits >> 31 else bits)
 
 
-def _add(pair: Any, other: Any, dtype: Any) -> Any:
+def _add(pair: Any, other: Any, dtype: type[cute.Numeric]) -> Any:
     """Add two pairs; the results are exact."""
     if dtype is BFloat16:  # an addition of bf16 comes with sm_90
         code = "{ .reg .b32 ones; mov.b32 ones, 0x3F803F80; fma.rn.bf16x2 {$w0}, {$r0}, ones, {$r1}; }"
@@ -31,7 +31,7 @@ def _add(pair: Any, other: Any, dtype: Any) -> Any:
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[pair, other])
 
 
-def int8_pairs(word: Any, kind: Any, dtype: Any) -> list[Any]:
+def int8_pairs(word: Any, kind: type[cute.Numeric], dtype: type[cute.Numeric]) -> list[Any]:
     """Return four bytes, Int8 or Uint8, as two pairs of neighbours."""
     signed = kind is not Uint8
     bf16 = dtype is BFloat16
@@ -50,7 +50,7 @@ def int8_pairs(word: Any, kind: Any, dtype: Any) -> list[Any]:
     return pairs
 
 
-def int8_alternate_pairs(word: Any, kind: Any, dtype: Any) -> list[Any]:
+def int8_alternate_pairs(word: Any, kind: type[cute.Numeric], dtype: type[cute.Numeric]) -> list[Any]:
     """Return four bytes, Int8 or Uint8, as two pairs: number n and number n + 2, which need no permutation."""
     signed = kind is not Uint8
     pairs = []
@@ -68,7 +68,7 @@ def int8_alternate_pairs(word: Any, kind: Any, dtype: Any) -> list[Any]:
     return pairs
 
 
-def int4_pairs(word: Any, dtype: Any) -> list[Any]:
+def int4_pairs(word: Any, dtype: type[cute.Numeric]) -> list[Any]:
     """Return eight signed 4-bit integers as four pairs: number n and number n + 4."""
     power, less = (0x43084308, 0xC308C308) if dtype is BFloat16 else (0x64086408, 0xE408E408)  # 136, 1032
     pairs = []
@@ -78,7 +78,7 @@ def int4_pairs(word: Any, dtype: Any) -> list[Any]:
     return pairs
 
 
-def scale_registers(scale: Any, dtype: Any) -> list[Any]:
+def scale_registers(scale: Float32, dtype: type[cute.Numeric]) -> list[Any]:
     """Return a scale as `scaled` takes it: as the sum of two bf16, twice each; for f16, of few exponents, in f32."""
     if dtype is not BFloat16:
         return [scale]
@@ -89,7 +89,7 @@ def scale_registers(scale: Any, dtype: Any) -> list[Any]:
     return list(arch.inline_ptx(code, write_only_types=[Int32, Int32], read_only_args=[scale]))
 
 
-def scaled(pair: Any, scale: list[Any], dtype: Any) -> Any:
+def scaled(pair: Any, scale: list[Any], dtype: type[cute.Numeric]) -> Any:
     """Return a pair times a scale, rounded (of bf16, exactly to 2**-17 of it)."""
     if dtype is BFloat16:
         code = "{ .reg .b32 rest; mul.rn.bf16x2 rest, {$r0}, {$r2}; fma.rn.bf16x2 {$w0}, {$r0}, {$r1}, rest; }"

@@ -121,21 +121,23 @@ class DenseKv:
 
     __kiln_immutable__ = True
 
-    def __init__(self, tile: Any, thread: Any, k: Any, v: Any, smem_k: Any, smem_v: Any) -> None:
+    def __init__(
+        self, tile: Any, thread: Int32 | int, k: cute.Tensor, v: cute.Tensor, smem_k: cute.Tensor, smem_v: cute.Tensor
+    ) -> None:
         copies = (tile.row_copy(padded, True).get_slice(thread) for padded in (tile.padded, tile.padded_v))
         self.operands: tuple[tuple[Any, Any, Any, Any], ...] = tuple(
             zip(copies, (k, v), (smem_k, smem_v), (tile.dim, tile.dim_v), strict=True)
         )
 
-    def look_up(self, kv_tile: Any) -> None:
+    def look_up(self, kv_tile: Int32 | int) -> None:
         """There are no pages to find."""
 
-    def load_first(self, kv_tile: Any, rows: Any) -> None:
+    def load_first(self, kv_tile: Int32 | int, rows: Any) -> None:
         """Issue the copies of a tile to stage 0; `rows` are those that exist: it may reach beyond them."""
         for copy, source, smem, head_dim in self.operands:
             load_rows(copy, source, smem[None, None, 0], head_dim, kv_tile, rows)
 
-    def load_next(self, stage: Any, kv_tile: Any) -> None:
+    def load_next(self, stage: Int32 | int, kv_tile: Int32 | int) -> None:
         """Issue the copies of the tile before `kv_tile` to the other of two stages."""
         for copy, source, smem, head_dim in self.operands:
             load_rows(copy, source, smem[None, None, 1 - stage], head_dim, kv_tile - 1)
@@ -146,7 +148,16 @@ class PagedKv:
 
     __kiln_immutable__ = True
 
-    def __init__(self, tile: Any, pages: PageTable, thread: Any, k: Any, v: Any, smem_k: Any, smem_v: Any) -> None:
+    def __init__(
+        self,
+        tile: Any,
+        pages: PageTable,
+        thread: Int32 | int,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        smem_k: cute.Tensor,
+        smem_v: cute.Tensor,
+    ) -> None:
         self.copy_k: _PagedCopy = _PagedCopy(tile, pages, thread, tile.padded)
         self.copy_v: _PagedCopy = _PagedCopy(tile, pages, thread, tile.padded_v)
         self.one_lookup: Any = self.copy_k.rows_at_once == self.copy_v.rows_at_once
@@ -155,7 +166,7 @@ class PagedKv:
         self.k: tuple[Any, Any, Any] = (k, smem_k, tile.dim)
         self.v: tuple[Any, Any, Any] = (v, smem_v, tile.dim_v)
 
-    def look_up(self, kv_tile: Any) -> None:
+    def look_up(self, kv_tile: Int32 | int) -> None:
         """Find the pages of a tile."""
         self.copy_k.look_up(self.pages_k, kv_tile)
         if not self.one_lookup:
@@ -164,12 +175,12 @@ class PagedKv:
     def _operands(self) -> Any:
         return (self.copy_k, self.pages_k, *self.k), (self.copy_v, self.pages_v, *self.v)
 
-    def load_first(self, kv_tile: Any, rows: Any) -> None:
+    def load_first(self, kv_tile: Int32 | int, rows: Any) -> None:
         """Issue the copies of a tile to stage 0; `rows` are those that exist: it may reach beyond them."""
         for copy, pages, source, smem, head_dim in self._operands():
             copy.load(pages, source, smem[None, None, 0], head_dim, kv_tile, rows)
 
-    def load_next(self, stage: Any, kv_tile: Any) -> None:
+    def load_next(self, stage: Int32 | int, kv_tile: Int32 | int) -> None:
         """Issue the copies of the tile before `kv_tile`, whose pages were looked up, to the other of two stages."""
         for copy, pages, source, smem, head_dim in self._operands():
             copy.load(pages, source, smem[None, None, 1 - stage], head_dim, kv_tile - 1)
@@ -180,7 +191,7 @@ class _PagedCopy:
 
     __kiln_immutable__ = True
 
-    def __init__(self, tile: Any, pages: PageTable, thread: Any, padded: int) -> None:
+    def __init__(self, tile: Any, pages: PageTable, thread: Int32 | int, padded: int) -> None:
         self.pages = pages
         self.tile_n = tile.config.tile_n
         self.lanes = (64 if padded % 64 == 0 else 32) // VECTOR
@@ -199,10 +210,10 @@ class _PagedCopy:
         """Return registers for the pages of a tile."""
         return cute.make_rmem_tensor((self.lookups,), Int32)
 
-    def _row(self, kv_tile: Any, lookup: int) -> Any:
+    def _row(self, kv_tile: Int32 | int, lookup: int) -> Any:
         return kv_tile * self.tile_n + lookup * self.rows_per_page * self.rows_at_once + self.first_row
 
-    def look_up(self, pages: Any, kv_tile: Any) -> None:
+    def look_up(self, pages: Any, kv_tile: Int32 | int) -> None:
         """Find the pages of a tile."""
         for n in range(self.lookups):
             pages[n] = self.pages.page(self._row(kv_tile, n))

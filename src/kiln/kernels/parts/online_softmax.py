@@ -34,23 +34,23 @@ def nonzero_scale(scale: Float32):
     return Float32(_MIN_SCALE) if (scale < _MIN_SCALE) & (scale > -_MIN_SCALE) else scale
 
 
-def exact_scale(scale: Any) -> Any:
+def exact_scale(scale: Float32) -> Any:
     """Return a power of two above a scale, and at most twice it: multiplying by it rounds nothing."""
     return ((Float32(scale).bitcast(Int32) & _EXPONENT_AND_SIGN) + (1 << _MANTISSA_BITS)).bitcast(Float32)
 
 
-def row_scale(scale: Any, neg_row_max: Any) -> Any:
+def row_scale(scale: Float32, neg_row_max: Any) -> Any:
     """Return the scale of the scores of a row with this -row_max."""
     return select_(cute.math.abs(neg_row_max) > EXACT_BEYOND, exact_scale(scale), Float32(scale))
 
 
-def scaled_neg_max(score: Any, scale: Any, p_log2_max: float | None = None) -> Any:
+def scaled_neg_max(score: Any, scale: Float32, p_log2_max: float | None = None) -> Any:
     """Return -row_max of a row with this largest score; its P is 2**`p_log2_max`, or 1."""
     scaled = -(score * scale) if p_log2_max is None else p_log2_max - score * scale
     return select_(cute.math.abs(scaled) > EXACT_BEYOND, -(score * exact_scale(scale)), scaled)
 
 
-def rounded_neg_max(scale: Any, neg_row_max: Any) -> Any:
+def rounded_neg_max(scale: Float32, neg_row_max: Any) -> Any:
     """Return -row_max times the scale of the scores, whatever its own is."""
     beyond = cute.math.abs(neg_row_max) > EXACT_BEYOND
     return select_(beyond, neg_row_max * (Float32(scale) / exact_scale(scale)), neg_row_max)

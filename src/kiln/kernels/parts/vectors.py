@@ -9,13 +9,13 @@ from ...cute import arch
 from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 
 
-def vector_atom(dtype: Any, width: int, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
+def vector_atom(dtype: type[cute.Numeric], width: int, priority: Any = CacheEvictionPriority.EVICT_NORMAL) -> Any:
     """Return the copy of a vector of `width` elements in one access, with an L2 eviction priority."""
     bits = width * max(8, dtype.width)
     return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
 
-def async_vector_atom(dtype: Any, width: int, priority: Any) -> Any:
+def async_vector_atom(dtype: type[cute.Numeric], width: int, priority: Any) -> Any:
     """Return the asynchronous copy of a vector to shared memory, which becomes zero where its predicate is false."""
     bits = width * dtype.width
     op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS)
@@ -31,7 +31,7 @@ def load_vector(tile: Any, width: int, pred: Any = None, instead: Any = 0) -> An
     return registers
 
 
-def rounded(value: Any, dtype: Any) -> Any:
+def rounded(value: Any, dtype: type[cute.Numeric]) -> Any:
     """Convert a vector to an element type, in registers from which it can be copied."""
     registers = cute.make_rmem_tensor((len(value),), dtype)
     registers.store(value.to(dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import Float32, cute
+from ... import Float32, Int32, cute
 from ...cute.nvgpu import warp, warpgroup
 from ...utils import sm90
 
@@ -14,13 +14,17 @@ WARPGROUP_M = 64
 """Rows of a warpgroup's accumulator: M of a WGMMA."""
 
 
-def make_wgmma(dtype: Any, columns: int, a: Any = K_MAJOR, b: Any = K_MAJOR, a_in_regs: bool = False) -> Any:
+def make_wgmma(
+    dtype: type[cute.Numeric], columns: int, a: Any = K_MAJOR, b: Any = K_MAJOR, a_in_regs: bool = False
+) -> Any:
     """Return the tiled MMA of one warpgroup, with f32 accumulators of 64 rows; `a` and `b` are major modes."""
     source = warpgroup.OperandSource.RMEM if a_in_regs else warpgroup.OperandSource.SMEM
     return sm90.make_trivial_tiled_mma(dtype, dtype, a, b, Float32, (1, 1, 1), (WARPGROUP_M, columns), source)
 
 
-def issue_wgmma(mma: Any, acc: Any, a: Any, b: Any, stage: Any, accumulate: bool = False) -> None:
+def issue_wgmma(
+    mma: cute.TiledMma, acc: cute.Tensor, a: Any, b: Any, stage: Int32 | int, accumulate: bool = False
+) -> None:
     """Issue acc = A B, or acc += A B, as one group; B (value, n, k, stage) has stages. The caller waits for it."""
     for k in range(cute.size(a, mode=[2])):
         mma.set(warpgroup.Field.ACCUMULATE, accumulate or k > 0)
@@ -28,7 +32,7 @@ def issue_wgmma(mma: Any, acc: Any, a: Any, b: Any, stage: Any, accumulate: bool
     warpgroup.commit_group()
 
 
-def load_a_operand(mma: Any, thread: Any, tile: Any, fragment: Any) -> None:
+def load_a_operand(mma: cute.TiledMma, thread: Int32 | int, tile: Any, fragment: cute.Tensor) -> None:
     """Load a tile (row, element) of 16-bit elements from smem into the registers of an A operand."""
     atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), fragment.element_type)
     load = cute.make_tiled_copy_A(atom, mma)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class MmaOperands(NamedTuple):
     """The tiled MMA of the consumers, and its operands: descriptors of all stages of A and B in shared memory."""
 
-    mma: Any
-    a: Any
-    b: Any
+    mma: cute.TiledMma
+    tCrA: cute.Tensor
+    tCrB: cute.Tensor
 
 
 class Sm90GemmKernel:
@@ -151,7 +151,7 @@ class Sm90GemmKernel:
             sm90.make_smem_layout_b(_major(self.b), (m, n, k_b), self.b.dtype, stages),
         )
 
-    def mma(self) -> Any:
+    def mma(self) -> cute.TiledMma:
         """Return the tiled MMA of the warpgroups that share a tile."""
         a_mode = _major(self.a).sm90_mma_major_mode()
         b_mode = _major(self.b).sm90_mma_major_mode()
@@ -178,9 +178,9 @@ class Sm90GemmKernel:
             for atom in (a.atom, b.atom, *tensors.tma_stores):
                 cpasync.prefetch_descriptor(atom)
         smem = utils.SmemAllocator()
-        stages_a = a.allocate(smem)
-        stages_b = b.allocate(smem)
-        buffers = self.epilogue.allocate(smem, (stages_b if config.written_over_b else stages_a).iterator)
+        sA = a.allocate(smem)
+        sB = b.allocate(smem)
+        buffers = self.epilogue.allocate(smem, (sB if config.written_over_b else sA).iterator)
         stages_scales = scales
         if const_expr(self.block_scaled):
             shape = (sum(config.scales_per_stage), config.ab_stages)
@@ -198,7 +198,7 @@ class Sm90GemmKernel:
         if roles.is_up_to(warp, "producer"):
             roles.set_registers("producer")
             if roles.has(warp, "load"):
-                self.produce(pipe, a, stages_a, b, stages_b, tiles)
+                self.produce(pipe, a, sA, b, sB, tiles)
             if const_expr(self.block_scaled):
                 if roles.has(warp, "load scales"):
                     self.produce_scales(pipe, scales, stages_scales, tiles)
@@ -208,7 +208,7 @@ class Sm90GemmKernel:
             if const_expr(self.scheduler.reduces_later):  # the reduction has few threads, and takes the place of no CTA
                 arch.griddepcontrol_launch_dependents()
             k_range = self.k_range(a.tensor, tiles)
-            stages = stages_a, stages_b, stages_scales
+            stages = sA, sB, stages_scales
             self.consume(
                 pipe, order, mma, consumer_idx, thread - WARPGROUP_THREADS, k_range, stages, buffers, tiles, tensors
             )
@@ -227,7 +227,7 @@ class Sm90GemmKernel:
             defer_sync=True,
         )
 
-    def pingpong_order(self, consumer_idx: Any) -> Any:
+    def pingpong_order(self, consumer_idx: Int32) -> Any:
         """Return the barriers by which consumer warpgroups take turns with the tensor cores."""
         threads = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP_THREADS)
         return pipeline.PipelineOrder.create(
@@ -245,9 +245,9 @@ class Sm90GemmKernel:
     # --- producer ----------------------------------------------------------------------------------------------------
 
     @cute.jit
-    def produce(self, pipe: Any, a: TmaOperand, stages_a: Any, b: TmaOperand, stages_b: Any, tiles: Any):
+    def produce(self, pipe: pipeline.PipelineTmaAsync, a: TmaOperand, sA: Any, b: TmaOperand, sB: Any, tiles: Any):
         """Load the tiles of A and B of this CTA, one K tile to a stage."""
-        operands = ((a, stages_a), (b, stages_b))
+        operands = ((a, sA), (b, sB))
         place = cluster_coord(self.config.cluster_shape_mn)
         loads = self.tma_loads(operands, place)
         first_k, k_tiles = self.k_range(a.tensor, tiles)
@@ -283,7 +283,7 @@ class Sm90GemmKernel:
         return [load.of_tile(row, batch) for load, row, batch in zip(loads, (tile.m, tile.n), batches)]
 
     @cute.jit
-    def produce_scales(self, pipe: Any, scales: Any, stages: Any, tiles: Any):
+    def produce_scales(self, pipe: pipeline.PipelineTmaAsync, scales: Any, stages: Any, tiles: Any):
         """Load the block scales of this CTA, those of one K tile to a stage."""
         first_k, k_tiles = self.scheduler.k_range(Int32(scales[0].shape[1]), tiles)
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.ab_stages)
@@ -304,11 +304,11 @@ class Sm90GemmKernel:
     @cute.jit
     def consume(
         self,
-        pipe: Any,
+        pipe: pipeline.PipelineTmaAsync,
         order: Any,
-        mma: Any,
-        consumer_idx: Any,
-        thread: Any,
+        mma: cute.TiledMma,
+        consumer_idx: Int32,
+        thread: Int32,
         k_range: Any,
         stages: Any,
         buffers: Any,
@@ -323,12 +323,13 @@ class Sm90GemmKernel:
         thr_mma = mma.get_slice(warpgroup_thread if const_expr(config.pingpong) else thread)
         # the slice of a warpgroup's first thread: descriptors are the same for all of its threads
         uniform = mma.get_slice(0 if const_expr(config.pingpong) else consumer_idx * WARPGROUP_THREADS)
-        a = mma.make_fragment_A(uniform.partition_A(stages[0]))
-        b = mma.make_fragment_B(uniform.partition_B(stages[1]))
-        operands = MmaOperands(mma, a, b)
+        sA, sB, scale_stages = stages
+        tCrA = mma.make_fragment_A(uniform.partition_A(sA))
+        tCrB = mma.make_fragment_B(uniform.partition_B(sB))
+        operands = MmaOperands(mma, tCrA, tCrB)
         acc = cute.make_rmem_tensor(mma.partition_shape_C(config.tile_shape_mnk[:2]), self.epilogue.acc_dtype)
         stage_acc = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
-        scales = BlockScales(thr_mma, config, stages[2]) if const_expr(self.block_scaled) else None
+        scales = BlockScales(thr_mma, config, scale_stages) if const_expr(self.block_scaled) else None
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
         releasing = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
         if const_expr(config.pingpong):  # every other tile; the stages of those between are the other warpgroup's
@@ -374,7 +375,13 @@ class Sm90GemmKernel:
         self.epilogue.finish()
 
     @cute.jit
-    def skip_stages(self, pipe: Any, reading: Any, releasing: Any, count: Any):
+    def skip_stages(
+        self,
+        pipe: pipeline.PipelineTmaAsync,
+        reading: pipeline.PipelineState,
+        releasing: pipeline.PipelineState,
+        count: Any,
+    ):
         """Release stages that this warpgroup does not multiply."""
         for _ in range(count):
             pipe.consumer_wait(reading)
@@ -384,7 +391,14 @@ class Sm90GemmKernel:
 
     @cute.jit
     def accumulate(
-        self, pipe: Any, order: Any, operands: MmaOperands, reading: Any, releasing: Any, k_tiles: Any, acc: cute.Tensor
+        self,
+        pipe: pipeline.PipelineTmaAsync,
+        order: Any,
+        operands: MmaOperands,
+        reading: pipeline.PipelineState,
+        releasing: pipeline.PipelineState,
+        k_tiles: Any,
+        acc: cute.Tensor,
     ):
         """The main loop: multiply the K tiles of a tile. A stage is released when the MMAs of the next are in flight;
         those of the last one still are at the end."""
@@ -405,10 +419,10 @@ class Sm90GemmKernel:
     @cute.jit
     def accumulate_promoted(
         self,
-        pipe: Any,
+        pipe: pipeline.PipelineTmaAsync,
         order: Any,
         operands: MmaOperands,
-        reading: Any,
+        reading: pipeline.PipelineState,
         k_tiles: Any,
         stage_acc: cute.Tensor,
         acc: cute.Tensor,
@@ -438,10 +452,10 @@ class Sm90GemmKernel:
     def mma_stage(self, operands: MmaOperands, stage: Any, acc: cute.Tensor):
         """Issue the MMAs of a stage. Its descriptors are found first: from there on they differ by constants."""
         mma, *sides = operands
-        a, b = (x[None, None, None, stage] for x in sides)
-        for k_block in range_constexpr(cute.size(a, mode=[2])):
+        tCrA, tCrB = (x[None, None, None, stage] for x in sides)
+        for k_block in range_constexpr(cute.size(tCrA, mode=[2])):
             at = (None, None, k_block)
-            cute.gemm(mma, acc, a[at], b[at], acc)
+            cute.gemm(mma, acc, tCrA[at], tCrB[at], acc)
             mma.set(warpgroup.Field.ACCUMULATE, True)
 
 

@@ -59,7 +59,7 @@ class BlockScales:
 
     __kiln_immutable__ = True
 
-    def __init__(self, thr_mma: Any, config: Sm90GemmConfig, stages: Any) -> None:
+    def __init__(self, thr_mma: cute.ThrMma, config: Sm90GemmConfig, stages: cute.Tensor) -> None:
         self.stages = stages  # (rows, then columns; stages)
         self.num_rows: int = config.scales_per_stage[0]
         self.num_columns: int = config.scales_per_stage[1]
@@ -68,7 +68,7 @@ class BlockScales:
         self.rows: list[Any] = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * atoms)]
         self.registers: cute.Tensor = cute.make_rmem_tensor((len(self.rows) + self.num_columns,), Float32)
 
-    def load(self, stage: Any) -> None:
+    def load(self, stage: Int32 | int) -> None:
         """Load the scales of a stage."""
         for i, place in enumerate((*self.rows, *range(self.num_rows, self.num_rows + self.num_columns))):
             self.registers[i] = self.stages[place, stage]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from .... import Float16, Float32, const_expr, cute
+from .... import Float16, Float32, const_expr, cute, utils
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, cpasync, warp, warpgroup
 from ....utils import LayoutEnum, sm90
@@ -51,7 +51,7 @@ class TmaGemmEpilogue:
         self,
         config: Sm90GemmConfig,
         epi_tile_n: int,
-        acc_dtype: Any,
+        acc_dtype: type[cute.Numeric],
         out_types: tuple[Any, ...],
         combine: Callable[..., Any],
         input_widths: tuple[int, ...] | None,
@@ -99,7 +99,7 @@ class TmaGemmEpilogue:
         ]
         return [atom for atom, _ in pairs], [coords for _, coords in pairs]
 
-    def allocate(self, smem: Any, stages: Any) -> Any:
+    def allocate(self, smem: utils.SmemAllocator, stages: cute.Pointer) -> Any:
         """Return the epilogue stages in shared memory, of each result."""
         return [
             smem.allocate_tensor(kind, layout.outer, 1024, layout.inner)
@@ -142,7 +142,7 @@ class TmaGemmEpilogue:
         """Wait until no TMA store reads shared memory any more."""
         arch.cp_async_bulk_wait_group(0, read=True)
 
-    def smem_copy(self, dtype: Any) -> Any:
+    def smem_copy(self, dtype: type[cute.Numeric]) -> Any:
         """Return the copy by which a warpgroup writes some columns of accumulators to shared memory."""
         k = warpgroup.OperandMajorMode.K
         mma = sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (1, 1, 1), (ATOM_M, self.step))

@@ -34,6 +34,7 @@ from .sm90_implementation import TMA_ALIGNMENT, Sm90Gemm, is_batched, rows_end_a
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ....utils.schedulers import GemmTile
     from ...dispatch.devices import Device
     from .arguments import GemmArguments
     from .problem import GemmProblem, Operand
@@ -61,11 +62,11 @@ class _BSource(NamedTuple):
 
     copy: Any
     source: Any
-    fragment: Any
+    fragment: cute.Tensor
     scale_registers: Any
-    thread: Any
+    thread: Int32 | int
     scales: Any
-    tile: Any
+    tile: GemmTile
 
 
 class Sm90MixedInputGemmKernel(Sm90GemmKernel):
@@ -100,7 +101,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
             return [], rest
         return [self.permuted(rest[0], [2, 1, 0], 1, True)], rest[1:]
 
-    def mma(self) -> Any:
+    def mma(self) -> cute.TiledMma:
         k = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode()
         source = warpgroup.OperandSource.RMEM
         dtype = self.b.dtype
@@ -110,9 +111,9 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         )
 
     @cute.jit
-    def produce(self, pipe: Any, a: TmaOperand, stages_a: Any, b: TmaOperand, stages_b: Any, tiles: Any):
+    def produce(self, pipe: pipeline.PipelineTmaAsync, a: TmaOperand, sA: Any, b: TmaOperand, sB: Any, tiles: Any):
         """Load tiles as other kernels do, but the first integers, all that fit, while A is still permuted."""
-        operands = ((a, stages_a), (b, stages_b))
+        operands = ((a, sA), (b, sB))
         place = cluster_coord(self.config.cluster_shape_mn)
         loads = self.tma_loads(operands, place)
         first_k, k_tiles = self.k_range(a.tensor, tiles)
@@ -140,11 +141,11 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     @cute.jit
     def consume(
         self,
-        pipe: Any,
+        pipe: pipeline.PipelineTmaAsync,
         order: Any,
-        mma: Any,
-        consumer_idx: Any,
-        thread: Any,
+        mma: cute.TiledMma,
+        consumer_idx: Int32,
+        thread: Int32,
         k_range: Any,
         stages: Any,
         buffers: Any,
@@ -196,13 +197,13 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     @cute.jit
     def mma_and_dequantize(
         self,
-        pipe: Any,
-        mma: Any,
+        pipe: pipeline.PipelineTmaAsync,
+        mma: cute.TiledMma,
         states: Any,
         operands: Any,
         number: Any,
         b: Any,
-        acc: Any,
+        acc: cute.Tensor,
         integers: _BSource,
         steps: Any,
     ):
@@ -232,14 +233,16 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         self.load_integers(pipe, loading, integers, k + 2 < k_tiles)
 
     @cute.jit
-    def load_integers(self, pipe: Any, loading: Any, integers: _BSource, exists: Any):
+    def load_integers(
+        self, pipe: pipeline.PipelineTmaAsync, loading: pipeline.PipelineState, integers: _BSource, exists: Any
+    ):
         """Load a thread's integers of the next stage, if there is one."""
         if exists:
             pipe.consumer_wait(loading)
             cute.copy(integers.copy, integers.source[None, None, None, loading.index], integers.fragment)
             loading.advance()
 
-    def lane_copy(self, stages: Any, thread: Any) -> tuple[Any, Any]:
+    def lane_copy(self, stages: cute.Tensor, thread: Int32 | int) -> tuple[Any, Any]:
         """Return how a thread loads its integers of a stage, and where they lie: a quarter of two rows."""
         quarter = self.row_bytes // 4
         rows = self.config.tile_shape_mnk[0]
@@ -250,7 +253,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         copy = cute.make_tiled_copy(atom, layout, (rows, self.row_bytes)).get_slice(thread)
         return copy, copy.partition_S(stages)
 
-    def dequantize(self, fragment: Any, number: int, scales: Any, operand: Any) -> None:
+    def dequantize(self, fragment: cute.Tensor, number: int, scales: Any, operand: Any) -> None:
         """Dequantise a word of both rows of a thread to pairs in K; rows and pairs are 8 apart, for each 16 of K."""
         words, targets = (cute.recast_tensor(x, Int32) for x in (fragment, operand))
         for row in range(2):

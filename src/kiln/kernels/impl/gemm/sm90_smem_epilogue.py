@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .... import Float16, Float32, Int64, const_expr, cute, range_constexpr, select_
+from .... import Float16, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import sm90
@@ -37,7 +37,7 @@ class SmemEpilogue(Sm80Epilogue):
     def __init__(
         self,
         config: Sm90GemmConfig,
-        acc_dtype: Any,
+        acc_dtype: type[cute.Numeric],
         out_types: tuple[Any, ...],
         out_width: int,
         combine: Callable[..., Any],
@@ -81,8 +81,8 @@ class SmemEpilogue(Sm80Epilogue):
     def write(
         self,
         acc: RegisterAccumulator,
-        thread: Any,
-        consumer_idx: Any,
+        thread: Int32,
+        consumer_idx: Int32,
         buffers: Any,
         tensors: EpilogueTensors,
         tile: GemmTile,
@@ -124,7 +124,7 @@ class SmemEpilogue(Sm80Epilogue):
         return tensors._replace(outs=outs, inputs=inputs)
 
     @cute.jit
-    def reduce_in_cluster(self, acc: cute.Tensor, thread: Any, rank: Any, memory: Any, arrived: Any):
+    def reduce_in_cluster(self, acc: cute.Tensor, thread: Int32, rank: Any, memory: Any, arrived: Any):
         """Return the accumulators of the columns that this CTA writes: those of all CTAs, added in order of rank.
 
         Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same

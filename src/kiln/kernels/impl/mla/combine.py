@@ -22,7 +22,7 @@ class Combine(CombineRows):
     none has anything to do, and starting them is what takes time.
     """
 
-    def __init__(self, dtype: Any, value_dim: int, ways: int = 1) -> None:
+    def __init__(self, dtype: type[cute.Numeric], value_dim: int, ways: int = 1) -> None:
         super().__init__(dtype, value_dim, value_dim // WIDTH, ways)
 
     @cute.jit

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import Float32, Int32, const_expr, cute
+from .... import Float32, Int32, const_expr, cute, pipeline, utils
 from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import warpgroup
@@ -40,7 +40,12 @@ class Sm90MlaKernel(MlaKernel):
     """
 
     def __init__(
-        self, dtype: Any, value_dim: int, cache_dtype: Any = None, ways: int = 1, early: int = DEFAULT_EARLY
+        self,
+        dtype: type[cute.Numeric],
+        value_dim: int,
+        cache_dtype: type[cute.Numeric] | None = None,
+        ways: int = 1,
+        early: int = DEFAULT_EARLY,
     ) -> None:
         super().__init__(dtype, value_dim, Q_TILE, cache_dtype, ways)
         self.half: int = value_dim // 2
@@ -78,14 +83,14 @@ class Sm90MlaKernel(MlaKernel):
 
     # --- how tiles lie ---
 
-    def mma_qk(self) -> Any:
+    def mma_qk(self) -> cute.TiledMma:
         """Return the MMA of S = Q K^T."""
         major = warpgroup.OperandMajorMode.K
         return sm90.make_trivial_tiled_mma(
             self.mma_dtype, self.mma_dtype, major, major, Float32, (1, 1, 1), (Q_TILE, KV_TILE)
         )
 
-    def mma_pv(self, own: bool) -> Any:
+    def mma_pv(self, own: bool) -> cute.TiledMma:
         """Return the MMA of O += P V for half of the columns, with P in registers (`own`) or in shared memory."""
         majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         source = warpgroup.OperandSource.RMEM if own else warpgroup.OperandSource.SMEM
@@ -106,7 +111,7 @@ class Sm90MlaKernel(MlaKernel):
         kv_layout = self.tile_layout if self.cache_dtype is None else raw_layout
         return tuple((layout(ROPE_DIM, 1), (Q_TILE, ROPE_DIM)) for layout in (self.tile_layout, kv_layout))
 
-    def allocate(self, memory: Any) -> MlaBuffers:
+    def allocate(self, memory: utils.SmemAllocator) -> MlaBuffers:
         # tiles of Q; of halves of KV, and twice of the RoPE columns
         layouts = self.tile_layout(ROPE_DIM, self.qk_tiles), self.tile_layout(ROPE_DIM, self.halves * self.tiles + 2)
         q, kv = (memory.allocate_tensor(self.mma_dtype, layout.outer, 1024, layout.inner) for layout in layouts)
@@ -169,7 +174,9 @@ class Sm90MlaKernel(MlaKernel):
         return count
 
     @cute.jit
-    def load(self, kv: TmaOperand, stages: cute.Tensor, pipe: Any, tensors: Any, work: Any, part: Int32):
+    def load(
+        self, kv: TmaOperand, stages: cute.Tensor, pipe: pipeline.PipelineTmaAsync, tensors: Any, work: Any, part: Int32
+    ):
         """Load a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is
         converted first, or the other."""
         smem, gmem = kv.partition(stages, kv.tiles((None, None, None)))
@@ -213,7 +220,7 @@ class Sm90MlaKernel(MlaKernel):
         """Return the stage of RoPE columns."""
         return self.halves * self.stages + buffer
 
-    def stage_of(self, count: Any, buffer: Any, column: Any) -> tuple[Any, Any]:
+    def stage_of(self, count: Any, buffer: Any, column: Int32 | int) -> tuple[Any, Any]:
         """Return the stage of a half of KV tile `count`, and how often it was filled before."""
         if self.cache_dtype is None:
             return buffer * 2 + column, count >> 1

@@ -5,7 +5,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .... import Boolean, DynamicIterator, Float16, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from .... import (
+    Boolean,
+    DynamicIterator,
+    Float16,
+    Float32,
+    Int32,
+    Int64,
+    const_expr,
+    cute,
+    pipeline,
+    range_constexpr,
+    utils,
+)
 from ....cute import arch
 from ....cute.nvgpu import CacheEvictionPriority, cpasync
 from ...dispatch import devices
@@ -27,7 +39,7 @@ partials stay."""
 class MlaScalars(NamedTuple):
     """The numbers that a launch passes to the kernels."""
 
-    scale: Any
+    scale: Float32 | float
     """The scale of the scores times log2(e)."""
     heads: Any
     hidden: Any
@@ -118,7 +130,7 @@ class ConsumerWarpgroup:
 class MlaTensors(NamedTuple):
     """The tensors of the kernels, besides Q and the cache, which TMA loads."""
 
-    page_table: Any
+    page_table: cute.Tensor
     """(batch, pages)."""
     lengths: Any
     """Keys of each sequence, (batch)."""
@@ -137,7 +149,7 @@ class MlaTensors(NamedTuple):
 class MlaBuffers(NamedTuple):
     """The shared memory of a CTA."""
 
-    q: Any
+    q: cute.Tensor
     """Q as an MMA operand."""
     loaded_q: Any
     """Q as TMA loads it."""
@@ -222,7 +234,7 @@ class MlaKernel:
     compute: Any
     """What another warp does: (warp, buffers, pipes, tensors, work)."""
 
-    def __init__(self, dtype: Any, value_dim: int, tile_rows: int, cache_dtype: Any, ways: int) -> None:
+    def __init__(self, dtype: type[cute.Numeric], value_dim: int, tile_rows: int, cache_dtype: Any, ways: int) -> None:
         self.dtype = dtype
         self.value_dim = value_dim
         self.tile_rows = tile_rows
@@ -235,7 +247,7 @@ class MlaKernel:
         """Return layout and shape of the tiles in which TMA loads Q and KV."""
         raise NotImplementedError
 
-    def allocate(self, memory: Any) -> MlaBuffers:
+    def allocate(self, memory: utils.SmemAllocator) -> MlaBuffers:
         """Allocate shared memory."""
         raise NotImplementedError
 
@@ -316,7 +328,9 @@ class MlaKernel:
         )
 
     @cute.jit
-    def load_q(self, q: TmaOperand, stages: cute.Tensor, pipe: Any, tensors: MlaTensors, work: CtaWork):
+    def load_q(
+        self, q: TmaOperand, stages: cute.Tensor, pipe: pipeline.PipelineTmaAsync, tensors: MlaTensors, work: CtaWork
+    ):
         """Load the queries of all sequences of a split."""
         smem, gmem = q.partition(stages, q.tiles((None, None, None)))
         sequences = self.sequences(tensors, work)

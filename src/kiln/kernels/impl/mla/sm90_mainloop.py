@@ -38,7 +38,7 @@ def updated_neg_max(before: Float32, most: Float32, scale: Float32):
     return -(most * scale) if cute.math.fma(most, scale, before) > RESCALE_THRESHOLD else before
 
 
-def _eights(dtype: Any) -> Any:
+def _eights(dtype: type[cute.Numeric]) -> Any:
     return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_EIGHT * dtype.width)
 
 
@@ -46,7 +46,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1: it has that half of the columns of O, and every other KV tile is its own."""
 
     def __init__(
-        self, kernel: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
+        self, kernel: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Float32, kv_scale: Any
     ) -> None:
         self.kernel = kernel
         self.group = group
@@ -108,12 +108,12 @@ class MlaWarpgroup(ConsumerWarpgroup):
         arch.fence_proxy("async.shared", space="cta")
         self.sync_consumers()
 
-    def places(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
+    def places(self, tile: Any, row: Int32 | int, column: Int32 | int, index: Any) -> Any:
         """Return eight columns of a row in shared memory."""
         place = cute.domain_offset((row, column, index), tile).iterator.with_alignment(16)
         return cute.make_tensor(place, cute.make_layout((_EIGHT,)))
 
-    def eight(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
+    def eight(self, tile: Any, row: Int32 | int, column: Int32 | int, index: Any) -> Any:
         """Load eight columns of a row as f32."""
         held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.kernel.dtype, Float32))
         cute.copy(_eights(self.kernel.dtype), self.places(tile, row, column, index), held)

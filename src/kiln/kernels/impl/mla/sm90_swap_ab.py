@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from .... import Float32, Int32, const_expr, cute, pipeline, range_constexpr, utils
 from ....cute import arch
 from ....utils import LayoutEnum, sm90
 from ...parts.kv_source import PageTable
@@ -35,7 +35,14 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     roles = mla_roles(REGISTERS, ("load KV", "load Q"))
 
-    def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, cache_dtype: Any = None) -> None:
+    def __init__(
+        self,
+        dtype: type[cute.Numeric],
+        value_dim: int,
+        rows: int,
+        ways: int = 1,
+        cache_dtype: type[cute.Numeric] | None = None,
+    ) -> None:
         super().__init__(dtype, value_dim, rows, cache_dtype, ways)
         self.rows = rows
         self.column_tiles: int = value_dim // COLUMN_TILE + 1
@@ -49,7 +56,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     # --- how tiles lie ---
 
-    def q_layout(self, dtype: Any) -> Any:
+    def q_layout(self, dtype: type[cute.Numeric]) -> Any:
         """Return the layout of Q (row, column)."""
         return sm90.make_smem_layout_b(
             LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, self.column_tiles * COLUMN_TILE), dtype, 1
@@ -95,7 +102,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         q_shape = self.rows, self.column_tiles * COLUMN_TILE
         return (self.q_layout(self.dtype), q_shape), (self.kv_layout(), (KV_TILE, COLUMN_TILE))
 
-    def allocate(self, memory: Any) -> MlaBuffers:
+    def allocate(self, memory: utils.SmemAllocator) -> MlaBuffers:
         kv_dtype = self.dtype if self.cache_dtype is None else self.cache_dtype
         loaded_q, kv, p = (
             memory.allocate_tensor(dtype, layout.outer, 1024, layout.inner)
@@ -139,7 +146,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         self.consume(steps, pipes[0], tensors, work)
 
     @cute.jit
-    def load(self, kv: TmaOperand, stages: cute.Tensor, pipe: Any, tensors: Any, work: Any):
+    def load(self, kv: TmaOperand, stages: cute.Tensor, pipe: pipeline.PipelineTmaAsync, tensors: Any, work: Any):
         """Load all KV tiles of a split."""
         smem, gmem = kv.partition(stages, kv.tiles((None, None, None)))
         count = Int32(0)

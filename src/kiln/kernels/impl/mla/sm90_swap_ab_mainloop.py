@@ -29,7 +29,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1."""
 
     def __init__(
-        self, kernel: Sm90MlaSwapAbKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Any, kv_scale: Any
+        self, kernel: Sm90MlaSwapAbKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Float32, kv_scale: Any
     ) -> None:
         self.kernel = kernel
         self.group = group
@@ -66,7 +66,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         # the same memory as words of a key
         self.words: Any = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
 
-    def memory(self, dtype: Any, shape: tuple[int, int], each: int) -> Any:
+    def memory(self, dtype: type[cute.Numeric], shape: tuple[int, int], each: int) -> Any:
         """Return the memory of the KV stages as tiles of another shape and type."""
         layout = cute.make_layout((*shape, self.kernel.stages), stride=(1, shape[0], each))
         return cute.make_tensor(cute.recast_ptr(self.smem_kv.iterator, dtype=dtype), layout)
@@ -402,14 +402,14 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         """Return the column of a column tile of which a thread has accumulators, the first or the second."""
         return self.first_key() + 8 * half
 
-    def total(self, row: Any, group: Any) -> Any:
+    def total(self, row: Int32 | int, group: Any) -> Any:
         """Return the row_sum of a warpgroup."""
         total = self.smem_row_sum[row, 0, group]
         for number in range(1, 4):
             total = total + self.smem_row_sum[row, number, group]
         return total
 
-    def read_acc(self, row: Any, column: Any, count: Any) -> Any:
+    def read_acc(self, row: Int32 | int, column: Int32 | int, count: Any) -> Any:
         """Load some columns of the accumulator of the warpgroup whose last tile is `count`."""
         index = self.kernel.stage_state(count, column // KV_TILE).index
         at = (column % KV_TILE) ^ (row // 2 % 4 * 8)
@@ -419,7 +419,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         cute.copy(load, cute.make_tensor(place, cute.make_layout((_WIDTH,))), held)
         return held
 
-    def write(self, row: Any, dtype: Any, column: Any, values: Any) -> None:
+    def write(self, row: cute.Tensor, dtype: type[cute.Numeric], column: Int32 | int, values: Any) -> None:
         """Write some columns of a row."""
         store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_WIDTH * dtype.width)
         rounded = cute.make_rmem_tensor((_WIDTH,), dtype)

@@ -26,9 +26,9 @@ _LENGTHS_PER_LANE = 4
 class KvRange(NamedTuple):
     """The KV tiles of a sequence that a split has, from `first` to before `last`."""
 
-    first: Any
-    last: Any
-    count: Any
+    first: Int32
+    last: Int32
+    count: Int32
     """KV tiles of the sequence."""
     whole: Any
     """Whether the split has all KV tiles that the rows of a Q tile see."""

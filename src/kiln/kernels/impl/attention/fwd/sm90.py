@@ -76,9 +76,9 @@ class PingpongTurns:
 class Consumer(NamedTuple):
     """The fragments, the softmax and the pipelines of a consumer warpgroup."""
 
-    warpgroup: Any
+    warpgroup: Int32
     """The number of the warpgroup among the consumers."""
-    smem_v: Any
+    smem_v: cute.Tensor
     mma: AttentionMma
     softmax: Sm90Softmax
     scores: ScoreTile
@@ -112,7 +112,7 @@ class Sm90ForwardKernel:
 
     def __init__(
         self,
-        dtype: Any,
+        dtype: type[cute.Numeric],
         head_dims: tuple[int, int],
         config: Sm90AttentionConfig,
         masks: tuple[bool, bool, bool],
@@ -121,7 +121,7 @@ class Sm90ForwardKernel:
         varlen: bool = False,
         has_seqused_k: bool = False,
         page_size: int = 0,
-        out_dtype: Any = None,
+        out_dtype: type[cute.Numeric] | None = None,
         score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:
         self.dtype = dtype
@@ -195,17 +195,17 @@ class Sm90ForwardKernel:
         """Return a coordinate in the row mode."""
         return number if self.group_size == 1 else (0, number)
 
-    def query_and_head(self, row: Any, head: Any) -> tuple[Any, Any]:
+    def query_and_head(self, row: Int32 | int, head: Int32 | int) -> tuple[Any, Any]:
         """Return the query and the head of a row of a tile."""
         if self.group_size == 1:
             return row, head
         return row // self.group_size, head * self.group_size + row % self.group_size
 
-    def mma_qk(self) -> Any:
+    def mma_qk(self) -> cute.TiledMma:
         """Return the tiled MMA of S = Q K^T."""
         return make_wgmma(self.dtype, self.config.tile_n, a_in_regs=self.config.q_in_regs)
 
-    def mma_pv(self) -> Any:
+    def mma_pv(self) -> cute.TiledMma:
         """Return the tiled MMA of O += P V, with P in registers."""
         return make_wgmma(self.dtype, self.head_dim_v, b=K_MAJOR if self.is_fp8 else MN_MAJOR, a_in_regs=True)
 
@@ -311,7 +311,7 @@ class Sm90ForwardKernel:
             mma = AttentionMma(self, arch.thread_idx()[0] % WARPGROUP, smem.q[None, None, group], smem.k, smem.v)
             descaled = tensors.q_descale is not None
             softmax = Sm90Softmax(self, mma, scalars.scale_log2, descaled and not (self.has_softcap or self.score_mod))
-            scores = ScoreTile(self, mma.acc_s, scalars, tensors.alibi_slopes, descaled)
+            scores = ScoreTile(self, mma.tSrS, scalars, tensors.alibi_slopes, descaled)
             epilogue = Sm90Epilogue(self, mma, softmax, group, smem.o, Outputs(o, out, lse), tensors)
             v_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.kv_stages)
             consumer = Consumer(
@@ -442,7 +442,7 @@ class Sm90ForwardKernel:
         if const_expr(self.q_release == "after main loop"):
             loop.q_stage.release()
 
-    def kv_step(self, consumer: Consumer, loop: KvLoop, kv_tile: Any, remaining: Any, is_masked: Any) -> None:
+    def kv_step(self, consumer: Consumer, loop: KvLoop, kv_tile: Int32 | int, remaining: Any, is_masked: Any) -> None:
         """Compute S and P of a KV tile, and beside them O += P V of the tile of the step before. `remaining` steps
         follow."""
         mma = consumer.mma

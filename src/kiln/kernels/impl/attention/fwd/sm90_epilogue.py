@@ -70,7 +70,7 @@ class Sm90Epilogue:
     def finish(self, work: Work):
         """Normalize the output accumulator, write LSE, and begin to store O."""
         thread = rematerialized(arch.thread_idx()[0]) % _WARPGROUP
-        acc = RegisterAccumulator(self.mma.acc_o, self.mma.mma_pv.get_slice(thread))
+        acc = RegisterAccumulator(self.mma.tOrO, self.mma.mma_pv.get_slice(thread))
         self.stores.write(acc, AttentionOutput(self, work, thread))
 
     def wait_for_store(self) -> None:

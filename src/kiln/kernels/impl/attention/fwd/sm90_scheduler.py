@@ -27,23 +27,23 @@ class Work(NamedTuple):
     """A query tile (-1 after the last one), its head (the KV head, where GQA is packed) and sequence, and the
     sequence's extents."""
 
-    tile: Any
-    head: Any
-    batch: Any
-    first_q: Any
-    seqlen_q: Any
-    first_k: Any
-    seqlen_k: Any
+    tile: Int32
+    head: Int32
+    batch: Int32
+    first_q: Int32
+    seqlen_q: Int32 | int
+    first_k: Int32
+    seqlen_k: Int32 | int
 
 
 class KvSpan(NamedTuple):
     """The KV tiles that a query tile sees, from the last to the first."""
 
-    last: Any
-    count: Any
-    masked: Any
+    last: Int32
+    count: Int32
+    masked: Int32
     """Masked tiles before the last one, at the right end."""
-    unmasked: Any
+    unmasked: Int32
     """Tiles without a mask, which follow those."""
 
 

@@ -29,11 +29,11 @@ class ScoreRows(NamedTuple):
     """The query rows of a warpgroup: the first (over queries and packed heads), head, sequence, and the sequence's
     lengths."""
 
-    first: Any
-    head: Any
-    batch: Any
-    seqlen_q: Any
-    seqlen_k: Any
+    first: Int32
+    head: Int32
+    batch: Int32
+    seqlen_q: Int32
+    seqlen_k: Int32
 
 
 class ScoreTile:
@@ -44,20 +44,20 @@ class ScoreTile:
 
     def __init__(self, kernel: Sm90ForwardKernel, acc_s: Any, scalars: Any, alibi_slopes: Any, descaled: bool) -> None:
         self.kernel = kernel
-        self.acc_s = acc_s
+        self.tSrS = acc_s
         self.scalars = scalars
         self.alibi_slopes = alibi_slopes
         self.descaled = descaled
         self.qk_descale: cute.Tensor = cute.make_rmem_tensor((1,), Float32)
 
-    def _descale(self, scale: Any) -> Any:
+    def _descale(self, scale: Float32) -> Any:
         return scale * self.qk_descale[0] if self.descaled else scale
 
     @cute.jit
     def modify(self, kv_tile: Int32, rows: ScoreRows):
         """Apply softcap, ALiBi and the user's function."""
         kernel = self.kernel
-        acc_s = self.acc_s
+        acc_s = self.tSrS
         score_mod = self.kernel.score_mod
         score_scale = self.scalars.score_scale
         if const_expr(kernel.has_softcap):
@@ -98,10 +98,10 @@ class ScoreTile:
                 if const_expr(kernel.masks_left):
                     begin = position - self.scalars.window_left
                 mask_row_by_bits(
-                    self.acc_s, lambda c, n, half=half: ((c, half, n), 0, 0), kernel.config.tile_n, begin, end
+                    self.tSrS, lambda c, n, half=half: ((c, half, n), 0, 0), kernel.config.tile_n, begin, end
                 )
 
-    def _row(self, thread: Any, half: int, kv_tile: Any, rows: ScoreRows) -> RowCoordinates:
+    def _row(self, thread: Int32 | int, half: int, kv_tile: Int32 | int, rows: ScoreRows) -> RowCoordinates:
         query = accumulator_row(rows.first, thread, half)
         head = rows.head
         group_size = self.kernel.group_size
@@ -119,9 +119,9 @@ class Sm90Softmax(OnlineSoftmax):
 
     def __init__(self, kernel: Sm90ForwardKernel, mma: AttentionMma, scale_log2: Any, tile_scales: bool) -> None:
         super().__init__(_ROWS, scale_log2, 5.0 if kernel.is_fp8 else None)
-        self.acc_s: cute.Tensor[Float32] = mma.acc_s
-        self.acc_o: cute.Tensor = mma.acc_o
-        self.p_operand: cute.Tensor = mma.p
+        self.tSrS: cute.Tensor[Float32] = mma.tSrS
+        self.tOrO: cute.Tensor = mma.tOrO
+        self.tOrP: cute.Tensor = mma.tOrP
         self.tile_n: int = kernel.config.tile_n
         self.head_dim_v: int = kernel.head_dim_v
         self.dtype: type[cute.Numeric] = kernel.dtype
@@ -137,17 +137,17 @@ class Sm90Softmax(OnlineSoftmax):
 
     def reset(self) -> None:
         super().reset()
-        self.acc_o.fill(0.0)
+        self.tOrO.fill(0.0)
 
     def exp2(self, lazy: bool) -> None:
         """P = exp2(S * scale_log2 - row_max), in place of S. Rescales row_sum; the output accumulator is rescaled by
         `rescale_o`."""
         # even and odd columns of each row by themselves: four independent chains of instructions
         chains = [(c, half) for half in range(_ROWS) for c in range(2)]
-        chain_max = {chain: self.acc_s[(*chain, 0), 0, 0] for chain in chains}
+        chain_max = {chain: self.tSrS[(*chain, 0), 0, 0] for chain in chains}
         for n in range(1, self.tile_n // 8):
             for chain in chains:
-                chain_max[chain] = arch.fmax(chain_max[chain], self.acc_s[(*chain, n), 0, 0])
+                chain_max[chain] = arch.fmax(chain_max[chain], self.tSrS[(*chain, n), 0, 0])
         for half in range(_ROWS):
             self.thread_max[half] = arch.fmax(chain_max[0, half], chain_max[1, half])
         if lazy:
@@ -158,8 +158,8 @@ class Sm90Softmax(OnlineSoftmax):
             row_sum = self.row_sum[half]
             for n in range(self.tile_n // 8):
                 for c in range(2):
-                    p = self.p(half, self.acc_s[(c, half, n), 0, 0])
-                    self.acc_s[(c, half, n), 0, 0] = p
+                    p = self.p(half, self.tSrS[(c, half, n), 0, 0])
+                    self.tSrS[(c, half, n), 0, 0] = p
                     row_sum = row_sum + p
             self.row_sum[half] = row_sum
 
@@ -184,18 +184,18 @@ class Sm90Softmax(OnlineSoftmax):
         for half in range(_ROWS):
             for n in range(self.head_dim_v // 8):
                 for c in range(2):
-                    self.acc_o[(c, half, n), 0, 0] = self.acc_o[(c, half, n), 0, 0] * self.correction[half]
+                    self.tOrO[(c, half, n), 0, 0] = self.tOrO[(c, half, n), 0, 0] * self.correction[half]
 
     def convert_p(self) -> None:
         """Convert P to the type of V: the accumulator of S is then the A operand of P V."""
         if not self.is_fp8:
-            self.p_operand.store(self.acc_s.load().to(self.dtype).reshape(self.p_operand.shape))
+            self.tOrP.store(self.tSrS.load().to(self.dtype).reshape(self.tOrP.shape))
             return
         # Of 32 keys a thread holds columns 8 n + 2 q and the next one; as an A operand they count as four adjacent
         # keys, twice. `TransposeV` permutes the keys of V accordingly.
-        words = cute.recast_tensor(self.p_operand, Int32)
+        words = cute.recast_tensor(self.tOrP, Int32)
         for k in range(self.tile_n // 32):
             for number in range(2 * _ROWS):
                 upper, half = divmod(number, _ROWS)
-                four = [self.acc_s[(c, half, 4 * k + 2 * upper + n), 0, 0] for n in range(2) for c in range(2)]
+                four = [self.tSrS[(c, half, 4 * k + 2 * upper + n), 0, 0] for n in range(2) for c in range(2)]
                 words[4 * k + number] = arch.inline_ptx(_F32X4_TO_E4M3X4, write_only_types=[Int32], read_only_args=four)
