@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 PROXY_OF_ENGINE = {"cp.async": "generic", "bulk load": "async", "bulk store": "async", "wgmma": "async"}
@@ -146,15 +146,15 @@ class Touch(NamedTuple):
 class Order:
     """The order of an execution."""
 
-    def __init__(self, events: list[Event], cluster: int = 1) -> None:
-        self.events = events
+    def __init__(self, events: Sequence[Event], cluster: int = 1) -> None:
+        self.events: list[Any] = list(events)
         self.cluster = cluster
         """CTAs of a cluster."""
         self.strong: list[int] = [0] * len(events)
         """For each event those that it leads to by an edge, as bits."""
         self.weak: list[int] = [0] * len(events)
         for i, j in itertools.combinations(range(len(events)), 2):
-            if events[i].thread == events[j].thread:
+            if self.events[i].thread == self.events[j].thread:
                 self.strong[i] |= 1 << j
         self._barriers()
         self._mbarriers()

@@ -16,7 +16,7 @@ from kiln.cute import arch
 from kiln.dialects.nvgpu import launch_control, mbarrier, tcgen05
 from kiln.dialects.nvgpu.tcgen05_descriptors import block_scaled_instruction_descriptor, instruction_descriptor
 from kiln.targets.cpu.faults import TensorMemoryFault
-from kiln.targets.cpu.sanitizer.state import PLAIN_ACCESSES
+from kiln.targets.cpu.sanitizer.default_checks import ACCESSES
 
 A_BYTES, B_AT, BYTES = 4096, 4096, 8192
 IDESC = instruction_descriptor("f16", "f16", "f16", "f32", 128, 16)
@@ -134,7 +134,7 @@ def test_operands_written_after_the_checks_by_default_have_ended(monkeypatch):
         if t == 0:
             arch.mbarrier_init(full, 1)
         address = allocate(holder(), 64)
-        for i in range(cute.Int32(PLAIN_ACCESSES // 128)):
+        for i in range(cute.Int32(ACCESSES // 128)):
             words[t] = i
         for j in range(cute.Int32(BYTES // 512)):
             words[j * 128 + t] = t + j

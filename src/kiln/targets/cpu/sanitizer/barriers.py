@@ -12,20 +12,7 @@ from .clocks import acquire, clock_drop, clock_hold, clock_new, numbers, ordered
 from .memory import lesser, raise_to
 from .memory_order import arrives_fenced, fenced_barrier
 from .reporting import about, report, report_alone
-from .state import (
-    BARRIERS,
-    CLUSTER,
-    LEVELS,
-    OVER,
-    PLAIN,
-    RULE,
-    USES_LOADS,
-    Arrival,
-    BarrierSlot,
-    Meeting,
-    detector,
-    state,
-)
+from .state import BARRIERS, CLUSTER, LEVELS, OVER, RULE, USES_LOADS, Arrival, BarrierSlot, Meeting, detector, state
 from .store_buffer import settle_own
 
 _NONE = 0xFFFF_FFFF
@@ -39,6 +26,30 @@ def barrier(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) 
     """
     st = state.place
     thread = st.current
+    slot = comes(at, number, phase, count, site, mode)
+    if mode < 2 and count != 0:
+        check_phase(slot, number, count, site)
+    settle_own()
+    slot.arrived += 1
+    arrives_fenced(slot.clock)
+    if mode == 3:
+        release_into(slot.clock, thread.fences[CLUSTER].base, ref(thread.fences[CLUSTER]).own)
+        raise_to(ref(numbers(slot.clock))[st.tid], u32(1))  # it has started
+    else:
+        release(slot.clock)
+    if mode == 1:
+        clock_hold(slot.clock)
+        thread.pending = slot.clock
+    if mode >= 2:
+        clock_hold(slot.clock)
+        clock_drop(thread.pending_cluster)
+        thread.pending_cluster = slot.clock
+
+
+@native
+def comes(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) -> Ptr[BarrierSlot]:
+    """Check an arrival against others in the phase, as `barrier` has it; return the barrier."""
+    st = state.place
     rank = u32((at - st.arena) // st.chunk)
     slot = st.slots[rank * BARRIERS + number]
     if slot.clock == None or slot.phase != phase:
@@ -57,25 +68,7 @@ def barrier(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) 
         report(RULE["count"], site, slot.site, st.group, st.tid, 0, 0, slot.count, count)
     if mode < 2:
         check_ways(slot, number, count, site, rank)
-    if st.kinds & PLAIN != 0:
-        return
-    if mode < 2 and count != 0:
-        check_phase(slot, number, count, site)
-    settle_own()
-    slot.arrived += 1
-    arrives_fenced(slot.clock)
-    if mode == 3:
-        release_into(slot.clock, thread.fences[CLUSTER].base, ref(thread.fences[CLUSTER]).own)
-        raise_to(ref(numbers(slot.clock))[st.tid], u32(1))  # it has started
-    else:
-        release(slot.clock)
-    if mode == 1:
-        clock_hold(slot.clock)
-        thread.pending = slot.clock
-    if mode >= 2:
-        clock_hold(slot.clock)
-        clock_drop(thread.pending_cluster)
-        thread.pending_cluster = slot.clock
+    return slot
 
 
 @native

@@ -28,6 +28,7 @@ from ..runtime.tma import (
     row_distance,
     swizzled,
 )
+from .bounds import in_arena
 from .locations import hashed
 from .mbarriers import bulk, mbarrier_arrive, stored_in_bulk
 from .memory import many
@@ -136,12 +137,6 @@ def in_shared(
                     return  # one finding says enough
 
 
-@inline
-def inside_arena(address):
-    """Return whether an address is in the shared memory of the running blocks."""
-    return address >= state.place.arena and address < state.place.arena_end
-
-
 @native
 def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site: u32) -> None:
     """Report boxes that a loop loads wholly outside their tensor, if it loads more of them than inside.
@@ -187,6 +182,22 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
                 made.extents[mode] = i64(map.sizes[mode])
 
 
+@native
+def counts(mbarrier: u64, site: u32) -> None:
+    """The next accesses are those of a copy whose bytes an mbarrier counts."""
+    if state.place.by_default == 0:
+        bulk(mbarrier, site)
+
+
+@native
+def has_counted(mbarrier: u64, bytes_: u32, site: u32) -> None:
+    """The bytes of the copy arrive at the mbarrier."""
+    flags = u32(BULK_LOAD << ENGINE_SHIFT | SHARED | ATOMIC | NO_INIT)
+    shared_access(mbarrier, 8, flags, site, 0, u32(0x7FFF_FFFF), True)
+    if state.place.by_default == 0:
+        mbarrier_arrive(mbarrier, 0, bytes_, site, 1 + BULK_LOAD, SYSTEM)
+
+
 @detector.export
 def box(
     map: Ptr[TensorMap],
@@ -216,7 +227,7 @@ def box(
     if st.active == 0 or map.magic != MAGIC or (map.rank != count and way == TILE):
         return
     bytes_ = copied_bytes(map, way)
-    if what == LOADS and way == TILE and map.im2col == 0 and inside_arena(mbarrier):
+    if what == LOADS and way == TILE and map.im2col == 0 and in_arena(mbarrier):
         walk_outside(map, coordinates, mbarrier, global_site)
     if shared & 127 != 0:
         report_alone("alignment", shared_site, shared, bytes_, 128)
@@ -230,16 +241,14 @@ def box(
                 owner = (mbarrier - st.arena) // st.chunk
                 step = i64(0) if mask < 0 else mbarrier_distance(owner, mine, rank, cta_group)
                 there = mbarrier + u64(step) * st.chunk
-                bulk(there, mbarrier_site)
+                counts(there, mbarrier_site)
                 engine = u32(BULK_LOAD << ENGINE_SHIFT)
                 if first:
                     rows(map, coordinates, offsets, shared, way, engine | GLOBAL, global_site)
                     global_access(address(map), BYTES, engine | GLOBAL | OF_MAP, map_site, 0, True)
                 first = False
                 in_shared(map, shared + distance, way, engine | u32(SHARED | WRITE), shared_site, low, high, swizzles)
-                flags = engine | u32(SHARED | ATOMIC | NO_INIT)
-                shared_access(there, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-                mbarrier_arrive(there, 0, counted_bytes(map, way), mbarrier_site, 1 + BULK_LOAD, SYSTEM)
+                has_counted(there, counted_bytes(map, way), mbarrier_site)
     else:
         for mode in range(count):
             if coordinates[mode] < 0:
@@ -264,8 +273,6 @@ def request(response: u64, mbarrier: u64, multicast: u32, low: u32, high: u32, s
     for rank in range(cluster):
         if multicast != 0 or rank == mine:
             distance = u64(i64(rank) - mine) * st.chunk
-            bulk(mbarrier + distance, mbarrier_site)
+            counts(mbarrier + distance, mbarrier_site)
             shared_access(response + distance, ANSWER, engine | u32(SHARED | WRITE), site, low, high, True)
-            flags = engine | u32(SHARED | ATOMIC | NO_INIT)
-            shared_access(mbarrier + distance, 8, flags, mbarrier_site, 0, u32(0x7FFF_FFFF), True)
-            mbarrier_arrive(mbarrier + distance, 0, ANSWER, mbarrier_site, 1 + BULK_LOAD, SYSTEM)
+            has_counted(mbarrier + distance, ANSWER, mbarrier_site)

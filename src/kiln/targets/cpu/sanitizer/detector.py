@@ -14,6 +14,7 @@ from typing import Any
 from . import (  # noqa: F401 - they define functions
     barriers,
     boxes,
+    default_checks,
     independent_threads,
     launches,
     locations,

@@ -26,19 +26,19 @@ _ORDERING = {
     if kind.CONVERGED and (kind.ORDERS == "warp" or kind.__module__ == nvgpu.tcgen05.__name__)
 } - {nvgpu.tcgen05.Tcgen05RelinquishAllocPermit.OPERATION_NAME.partition(".")[2]}
 """Warp operations that order memory; those of tensor memory are executed by converged warps."""
-_CHECKED_BY_DEFAULT = (
-    "barrier",
-    "box",
-    "request",
-    "tensor_allocated",
-    "tensor_freed",
-    "tensor_access",
-    "tensor_mma",
-    "tensor_copy",
-    "tensor_shift",
-    "wgmma",
-)
-"""The events that a plain build reports: those that access memory, and barriers, for which a thread may exit too early."""
+_CHECKED_BY_DEFAULT = {
+    "barrier": "barrier_by_default",
+    "box": "box",
+    "request": "request",
+    "tensor_allocated": "tensor_allocated",
+    "tensor_freed": "tensor_freed_by_default",
+    "tensor_access": "tensor_access",
+    "tensor_mma": "tensor_mma",
+    "tensor_copy": "tensor_copy",
+    "tensor_shift": "tensor_shift",
+    "wgmma": "wgmma_by_default",
+}
+"""What default checks call at an event: those that access memory, and barriers, for which a thread may exit too early."""
 
 
 def hooks_of(x: Expander, op: AnyOp) -> Hooks:
@@ -55,8 +55,10 @@ class Hooks:
         self.sanitizer = sanitizer
 
     def _call(self, b: Builder, name: str, *arguments: Any) -> ir.Value | None:
-        if self.sanitizer.plain and name not in _CHECKED_BY_DEFAULT:
-            return None
+        if self.sanitizer.plain:
+            if name not in _CHECKED_BY_DEFAULT:
+                return None
+            name = _CHECKED_BY_DEFAULT[name]
         if self.x.function.is_kernel:
             self.sanitizer.facts[self.x.function.name].ordered = True
         return self.sanitizer.call(self.x.module, b, name, *arguments)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ....native import Ptr, address, inline, native, size_of, u32, u64
 from .memory import allocate, greater, lesser
 from .reporting import report, writes_what_is_there
-from .state import LONE_NONCOHERENT, NONCOHERENT, PLAIN, RULE, WRITE, LoneCell, detector, state
+from .state import LONE_NONCOHERENT, NONCOHERENT, RULE, WRITE, LoneCell, detector, state
 
 
 @detector.export
@@ -39,7 +39,7 @@ def prepare(lone: u32, unknown: u32) -> None:
     for part in (sizes.grid, sizes.block):
         for i in range(3):
             threads *= part[i]
-    if lone != 0 and threads < LONE_NONCOHERENT - 1 and st.kinds & PLAIN == 0:
+    if lone != 0 and threads < LONE_NONCOHERENT - 1 and st.by_default == 0:
         share_cells()
         for i in range(st.object_count):
             make_cells(i)

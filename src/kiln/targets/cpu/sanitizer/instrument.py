@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ....analysis import effects, pointers
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
-from ....base_dsl.sanitizing import BOUNDS
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.wgmma import Wgmma
@@ -44,13 +43,13 @@ from .state import (
     ATOMIC,
     ENGINE_SHIFT,
     GLOBAL,
-    KINDS,
+    KIND_OF_RULE,
     MAX_LEAVES,
     MAX_OBJECTS,
     MOST_SCHEDULES,
     NO_INIT,
     NONCOHERENT,
-    PLAIN,
+    RULE,
     SCOPE_SHIFT,
     SHARED,
     SPACE_OF,
@@ -91,9 +90,13 @@ class Instrumentation(ReportFacts):
 
     def __init__(self, kinds: Sequence[str]) -> None:
         super().__init__(kinds)
-        self.bits: int = sum(1 << KINDS.index(kind) for kind in kinds if kind != BOUNDS)
+        asked = {*kinds, "memory"} if self.plain else set(kinds)
+        rules = {rule for rule, kind in KIND_OF_RULE.items() if kind in asked}
+        if "memory" in asked:  # such an access is to another element than is meant
+            rules.add("index-overflow")
         if self.plain:
-            self.bits |= 1 << KINDS.index("memory") | PLAIN
+            rules.add("barrier-exited")
+        self.rules: int = sum(1 << RULE[rule] for rule in rules)
         self.granule = 4
         """The largest power of two that divides the address and size of every access, at most 4."""
         self.engines = 1
@@ -418,7 +421,8 @@ class Instrumentation(ReportFacts):
             place = x.at_entry(op.location).alloca(value.type)
             calls.append(b.op("llvm.store", (), (value, place)))
             calls.append(call_operation(x.module, b, "writes", address, place))
-        made = call_operation(x.module, b, "check_access", address, bytes_, flags, site, memory.low, memory.high)
+        name = "check_access_by_default" if self.plain else "check_access"
+        made = call_operation(x.module, b, name, address, bytes_, flags, site, memory.low, memory.high)
         checked = made.results[0]
         if isinstance(bytes_, int) and not engine:
             argument = memory.low - 1 if not flags & SHARED else -1
@@ -552,7 +556,8 @@ class Instrumentation(ReportFacts):
             x.module,
             b,
             "launch",
-            self.bits,
+            self.rules,
+            int(self.plain),
             number,
             shift,
             self.engines,

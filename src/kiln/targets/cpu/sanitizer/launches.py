@@ -7,6 +7,7 @@ from ..runtime.engine_table import BULK_LOAD, ENGINES, GENERIC
 from ..runtime.records import TMEM_COLUMNS, Sizes
 from .barriers import leave_meetings
 from .clocks import clock_drop, clock_new, identity, knows_over, numbers, release, sections
+from .default_checks import ACCESSES
 from .mbarriers import unseen_copies, unseen_stores
 from .memory import allocate, clear, copy, free_all, greater, lesser, many
 from .reporting import about, report
@@ -14,8 +15,6 @@ from .state import (
     BARRIERS,
     LEVELS,
     MAX_OBJECTS,
-    PLAIN,
-    PLAIN_ACCESSES,
     RULE,
     SCRATCH,
     TENSOR_ROWS,
@@ -99,9 +98,20 @@ def extent(low: u64, size: u64, readonly: u32) -> None:
 
 @detector.export
 def launch(
-    kinds: u32, kernel: u32, shift: u32, engines: u32, relaxes: u32, smem: u32, stream: u64, programmatic: u32
+    rules: u64,
+    by_default: u32,
+    kernel: u32,
+    shift: u32,
+    engines: u32,
+    relaxes: u32,
+    smem: u32,
+    stream: u64,
+    programmatic: u32,
 ) -> None:
-    """Begin a launch with so many engines in use; a `programmatic` one may overlap the previous launch."""
+    """Begin a launch that is checked for some `rules`, as bits, with so many engines in use.
+
+    A `programmatic` one may overlap the previous launch.
+    """
     st = state.place
     # the default stream, 0, comes after all others
     other = stream != st.stream and stream != 0 and st.stream != 0
@@ -129,8 +139,9 @@ def launch(
     clear(ref(st).memo, 3)
     clear(ref(st).view_memo, 2)
     clear(ref(st).wgmma_memo, 2)
-    st.kinds = kinds
-    st.left = PLAIN_ACCESSES
+    st.rules = rules
+    st.by_default = by_default
+    st.left = ACCESSES
     st.kernel = kernel
     st.shift = shift
     st.engines = engines
@@ -211,7 +222,7 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
     st.chunk = sizes.chunk
     st.arena_end = arena + st.chunk * blocks
     warps = ((per_block + 31) >> 5) * blocks
-    plain = st.kinds & PLAIN != 0
+    plain = st.by_default != 0
     if st.threads != n:
         st.threads = n
         st.per_block = per_block

@@ -34,7 +34,6 @@ from .state import (
     OVER,
     PASSED,
     PENDING,
-    PLAIN,
     RING,
     RULE,
     Arrival,
@@ -166,8 +165,6 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32,
     accesses are over, but need not see what was written.
     """
     st = state.place
-    if st.kinds & PLAIN != 0:
-        return
     thread = st.current
     settle_own()
     found = mbarrier_at(address, site)
@@ -237,8 +234,6 @@ def mbarrier_after(address: u64) -> None:
 def bulk(address: u64, site: u32) -> None:
     """The next accesses are those of a copy whose bytes an mbarrier counts."""
     st = state.place
-    if st.kinds & PLAIN != 0:
-        return
     found = mbarrier_at(address, site)
     st.bulk_slot = 0
     st.bulk_phase = 1

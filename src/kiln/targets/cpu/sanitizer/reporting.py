@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, u8, u32, u64
 from ..runtime.engine_table import BULK_LOAD
 from .memory import copy
-from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, PLAIN, RULE, RULES, SHARED, Finding, Object, state
+from .state import GLOBAL, MAX_FINDINGS, RULE, SHARED, Finding, Object, state
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 """Rules about two equivalent places, whose order depends on the schedule."""
@@ -18,21 +18,6 @@ _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 def _bits(rules):
     """Return a word with the bits of some rules."""
     return sum(1 << RULE[name] for name in rules)
-
-
-@native
-def is_wanted(rule: u32) -> bool:
-    """Return whether the build looks for findings of a rule."""
-    st = state.place
-    wanted = u64(0)
-    for number, kind in tuple(enumerate(KINDS)):
-        if st.kinds & (1 << number) != 0:
-            wanted |= u64(_bits([name for name in RULES if KIND_OF_RULE[name] == kind]))
-    if st.kinds & PLAIN != 0:
-        wanted |= u64(_bits(["barrier-exited"]))
-    if st.kinds & u32(1 << KINDS.index("memory")) != 0:  # such an access is to another element than is meant
-        wanted |= u64(_bits(["index-overflow"]))
-    return (wanted >> rule) & 1 != 0
 
 
 @native
@@ -53,7 +38,7 @@ def report(
     that was written, or None.
     """
     st = state.place
-    if not is_wanted(rule):
+    if (st.rules >> rule) & 1 == 0:
         return None
     # the identities of bulk loads are mbarriers
     if st.engines > BULK_LOAD and other_group == st.group and other_tid // st.threads == BULK_LOAD:

@@ -8,15 +8,16 @@ from __future__ import annotations
 from ....native import Ptr, i64, inline, native, ref, size_of, u8, u32, u64
 from ...host.libc import memset
 from ..runtime.engine_table import COPY, GENERIC
+from .bounds import in_arena, is_aligned, is_inside, is_inside_argument, place_in_shared, scratch_for
 from .clocks import clock_lowest, identity, numbers, ordered
+from .default_checks import shared_access_by_default
 from .independent_threads import lone_touch
 from .launches import remote_access
 from .locations import hashed, in_scope
 from .memory import allocate, copy, greater, lesser, many
-from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
+from .reporting import report, report_alone, say_where, writes_what_is_there
 from .schedules import note
 from .state import (
-    ALIGNMENT_SHIFT,
     ATOMIC,
     ATOMIC_BIT,
     DENSE,
@@ -32,11 +33,9 @@ from .state import (
     OF_MAP,
     OVER,
     PAGE_SHIFT,
-    PLAIN,
     RULE,
     SCOPE_AT,
     SCOPE_SHIFT,
-    SCRATCH,
     SHARED,
     SPACE_MASK,
     SYSTEM,
@@ -289,22 +288,6 @@ def copies_the_same(cell: Ptr[Cell], address: u64) -> bool:
 
 
 @native
-def touch_plainly(written: Ptr[u8], count: u64, flags: u32, site: u32, address: u64, size: u32) -> None:
-    """Record a write to some cells of shared memory, or check that there was one before a read."""
-    st = state.place
-    if flags & WRITE != 0:
-        memset(written, 1, count)
-    elif flags & NO_INIT == 0:
-        unset = u32(0)
-        for i in range(count):
-            unset |= u32(written[i] == 0)
-        if unset != 0:
-            for i in range(count):
-                if written[i] == 0:
-                    report(RULE["uninitialized"], site, site, st.group, st.tid, address + (i << st.shift), size)
-
-
-@native
 def check_readers(
     cell: Ptr[Cell], me: u32, engine: u32, site: u32, shared: bool, address: u64, size: u32, atomic: bool, scope: u32
 ) -> None:
@@ -440,24 +423,18 @@ def add_to(array: Ptr[LastAccess], who: u32, clock: u32, site: u32) -> u32:
 def check_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32) -> u64:
     """Check an access, and return the address to use: scratch memory if the access is invalid.
 
-    In shared memory `low` and `high` bound the allocation, as offsets; in global memory `low` is the number of the
-    argument plus 1, 0 if that is not known.
+    `low` and `high` are as in `bounds.is_inside`.
     """
     st = state.place
     fine = True
-    if st.kinds & PLAIN != 0:
-        st.left -= u64(st.left != 0)
     if st.active != 0 and size != 0:
         if st.sequential != 0:
             st.current.fenced = 0
         if st.delayed_count != 0 and flags & ATOMIC == 0:
             settle_at(address, size)
-        mask = (u64(1) << ((flags >> ALIGNMENT_SHIFT) & 63)) - 1
-        if address & mask != 0:
-            report_alone("alignment", site, address, size, mask + 1)
-            fine = False
+        fine = is_aligned(address, size, flags, site)
         said_shared = flags & SPACE_MASK == SHARED
-        if address >= st.arena and address < st.arena_end:
+        if in_arena(address):
             fine = shared_access(address, size, flags, site, low, high, said_shared) and fine
         elif said_shared:
             report_alone("bounds", site, address, size)
@@ -465,37 +442,24 @@ def check_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high:
         else:
             fine = global_access(address, size, flags, site, low, fine)
     st.value = 0
-    if fine:
-        return address
-    return st.scratch + (u64(SCRATCH) if flags & WRITE != 0 else u64(0))  # what is read there remains zero
+    return address if fine else scratch_for(flags)
 
 
 @native
 def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high: u32, said_shared: bool) -> bool:
     """Check an access to shared memory, or to the frames behind it, and return whether it is valid."""
     st = state.place
-    rank = u64(0)
-    offset = address - st.arena
-    if offset >= st.chunk:
-        rank = offset // st.chunk
-        offset = offset % st.chunk
+    if st.by_default != 0:
+        return shared_access_by_default(address, size, flags, site, low, high, said_shared)
+    rank, offset = place_in_shared(address)
     if st.remote != None and rank != st.tid // st.per_block:
         remote_access(u32(rank), (flags >> ENGINE_SHIFT) & 15, site, flags & WRITE)
-    end = offset + size
-    limit = lesser(high, st.smem)
-    if said_shared and (offset < low or end > limit):
-        report_alone("bounds", site, address, size, low, limit)
+    if said_shared and not is_inside(address, offset, size, site, low, high):
         return False
-    if end <= st.smem:
+    if offset + size <= st.smem:
         first = offset >> st.shift
-        last = (end - 1) >> st.shift
+        last = (offset + size - 1) >> st.shift
         flags = (flags & ~u32(SPACE_MASK)) | SHARED
-        if st.kinds & PLAIN != 0:
-            if st.left == 0:  # from here on writes are not recorded
-                return True
-            written = ref(st.written)[rank * st.cells_per_block + first]
-            touch_plainly(written, last + 1 - first, flags, site, address, size)
-            return True
         cells = ref(st.cells)[rank * st.cells_per_block]
         for i in range(first, last + 1):
             touch(ref(cells)[i], flags, site, address + ((i - first) << st.shift), size)
@@ -506,34 +470,9 @@ def shared_access(address: u64, size: u32, flags: u32, site: u32, low: u32, high
 def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, fine: bool) -> bool:
     """Check an access to global memory, by argument `number` - 1 unless that is 0, and return whether it is valid."""
     st = state.place
-    end = address + size
-    known = flags & SPACE_MASK == GLOBAL
-    quiet = u64(0)
-    if number != 0 and number <= st.object_count:
-        o = st.objects[number - 1]
-        quiet = o.quiet
-        if o.high != 0 and (address < o.low or end > o.high):
-            made = report_alone("bounds", site, address, size, o.low, o.high)
-            if made != None:
-                attribute(made, o, number - 1, address)
-            fine = False
-    if not known:
-        for i in range(st.object_count):
-            if address >= st.objects[i].low and end <= st.objects[i].high:
-                known = True
-    if st.readonly != 0 and flags & WRITE != 0 and fine:
-        constant = False
-        writable = False
-        for i in range(st.object_count):
-            o = st.objects[i]
-            if (number == 0 or number == i + 1) and address >= o.low and address < o.high:
-                constant = constant or o.readonly != 0
-                writable = writable or o.readonly == 0
-        if constant and not writable:
-            report_alone("read-only", site, address, size)
-            fine = False
-    if fine and known and quiet == 0 and st.kinds & PLAIN == 0:
-        for i in range(address >> st.shift, ((end - 1) >> st.shift) + 1):
+    fine = is_inside_argument(address, size, flags, site, number, fine)
+    if fine and st.by_default == 0 and is_tracked(address, size, flags, number):
+        for i in range(address >> st.shift, ((address + size - 1) >> st.shift) + 1):
             where = i << st.shift
             at = greater(where, address)
             if st.lone != 0:
@@ -551,6 +490,20 @@ def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, f
     if fine and st.recording != 0 and flags & WRITE != 0:
         note(address, size)
     return fine
+
+
+@native
+def is_tracked(address: u64, size: u32, flags: u32, number: u32) -> bool:
+    """Return whether an address is global memory that some thread writes during the launch."""
+    st = state.place
+    if number != 0 and number <= st.object_count and st.objects[number - 1].quiet != 0:
+        return False
+    if flags & SPACE_MASK == GLOBAL:
+        return True
+    for i in range(st.object_count):
+        if address >= st.objects[i].low and address + size <= st.objects[i].high:
+            return True
+    return False
 
 
 @detector.export

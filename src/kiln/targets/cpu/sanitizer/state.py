@@ -14,11 +14,6 @@ from ....native import Array, Library, Ptr, i64, struct, u8, u32, u64
 from ..runtime.engine_table import ENGINES, GENERIC
 from ..runtime.records import Sizes
 
-KINDS = ("race", "memory", "sync", "numeric")
-PLAIN = 1 << 16
-"""A bit beside those of the kinds: bounds and unset shared memory alone, without clocks."""
-PLAIN_ACCESSES = 1 << 26
-"""How many accesses of a launch are looked at for unset memory then; those that kernel code checks itself do not count."""
 SCRATCH = 1 << 18
 """Bytes that are read in place of those of an access that must not be made, and as many that are written: more than any
 shared memory has."""
@@ -26,7 +21,6 @@ FURTHER = 3
 """Schedules of a launch besides the first, with the seeds 1, 2, ..."""
 ONCE = ("it had a finding or a fault", "it took more than 20 ms", "it wrote more than 64 MB")
 """Why a launch is not repeated under further schedules."""
-DEFAULT_KINDS = ("race", "memory", "sync")
 
 
 DELAYING = FURTHER + 1
@@ -550,8 +544,9 @@ class State:
     begun: i64
     logs: Array[Log, 2]
     active: u32
-    left: u64  # accesses to look at for unset memory, of a plain build
-    kinds: u32
+    rules: u64  # the rules whose findings are looked for, as bits
+    by_default: u32  # whether this is a launch that is checked by default (`default_checks.py`)
+    left: u64  # then: accesses that are still looked at for unset memory
     group: u32
     threads: u32  # N
     per_block: u32
@@ -573,9 +568,9 @@ class State:
     thread_array: Ptr[Thread]
     cells: Ptr[Cell]
     cells_bytes: u64
-    written: Ptr[u8]  # of a plain build, in place of `cells`: whether there was a write
+    written: Ptr[u8]  # of a launch checked by default, in place of `cells`: whether there was a write
     tensor_cells: Ptr[Cell]  # of tensor memory, for each block: cells of 16 lanes by column
-    tensor_written: Ptr[u8]  # of a plain build, in place of these: whether there was a write
+    tensor_written: Ptr[u8]  # of a launch checked by default, in place of these: whether there was a write
     tensor_tags: Ptr[u32]  # what wrote each of them last (`tensor_memory.py`)
     tensor_slots: Ptr[u32]  # of each block: slots that are allocated, as bits; null if there is no tensor memory
     tiles: Ptr[u32]  # for each cell of shared memory: where its bytes lie without their swizzle, plus 1

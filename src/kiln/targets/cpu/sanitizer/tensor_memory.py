@@ -35,7 +35,6 @@ from .state import (
     MBARRIER_ARRIVALS,
     NO_INIT,
     OVER,
-    PLAIN,
     RULE,
     SHARED,
     TENSOR,
@@ -158,7 +157,7 @@ def check_accesses(rank: u32, row: u32, column: u32, me: u32, now: u32, site: u3
 def touch_tensor(rank: u32, row: u32, column: u32, me: u32, clock: u32, now: u32, reads: bool, site: u32) -> None:
     """Check and record an access to a cell: a write if `now`, the tag, is not 0; one that also reads if `reads`."""
     st = state.place
-    if st.kinds & PLAIN != 0:
+    if st.by_default != 0:
         written = written_at(st, rank, row, column)
         if reads and written[0] == 0 and st.left != 0:
             say(report(RULE["uninitialized"], site, site, st.group, me), rank, row, column)
@@ -216,7 +215,7 @@ def tensor_allocated(place: u32, columns: u32) -> None:
         st.tensor_slots[rank] |= slots
 
         def forget(row, each):
-            if st.kinds & PLAIN != 0:
+            if st.by_default != 0:
                 written_at(st, rank, row, each)[0] = 0
             else:
                 clear(cell_at(st, rank, row, each))
@@ -234,6 +233,15 @@ def tensor_allocates(site: u32) -> None:
 
 
 @detector.export
+def tensor_freed_by_default(place: u32, columns: u32, cta_group: u32, site: u32) -> None:
+    """The first lane of a warp that frees columns, in a launch that is checked by default."""
+    st = state.place
+    if st.active != 0 and st.tensor_slots != None:
+        slots = (u32(1) << columns // TMEM_SLOT) - 1 << (place & 0xFFFF) // TMEM_SLOT
+        st.tensor_slots[st.tid // st.per_block] &= ~slots
+
+
+@detector.export
 def tensor_freed(place: u32, columns: u32, cta_group: u32, site: u32) -> None:
     """The first lane of a warp that frees columns: all accesses to them, of a pair also to the peer's, are over."""
     st = state.place
@@ -243,8 +251,6 @@ def tensor_freed(place: u32, columns: u32, cta_group: u32, site: u32) -> None:
     column = place & 0xFFFF
     slots = (u32(1) << columns // TMEM_SLOT) - 1 << column // TMEM_SLOT
     st.tensor_slots[rank] &= ~slots
-    if st.kinds & PLAIN != 0:
-        return
     who = as_first_lane()
 
     def is_over(row, each):
@@ -384,7 +390,7 @@ def tensor_mma(
     st = state.place
     if st.active == 0 or st.tensor_slots == None:
         return
-    if st.kinds & PLAIN != 0 and st.left == 0:
+    if st.by_default != 0 and st.left == 0:
         return
     me = u32(TCGEN05) * st.threads + st.tid
     clock = st.current.epoch[TCGEN05]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, u8, u32, u64
 from .memory import many
 from .reporting import report
-from .state import PLAIN, RULE, WHO, detector, state
+from .state import RULE, WHO, detector, state
 
 BITS = 6
 """Bits that each of bits, base and shift of a swizzle takes in its code."""
@@ -57,7 +57,7 @@ def brings_another(rank: u64, cell: u64, plain: u64) -> bool:
 def tile(address: u64, size: u32, base: u64, code: u32, writes: u32, site: u32) -> None:
     """Record or check an access through a swizzle of addresses relative to `base`."""
     st = state.place
-    if st.active == 0 or st.kinds & PLAIN != 0 or size == 0 or address < st.arena or address >= st.arena_end:
+    if st.active == 0 or size == 0 or address < st.arena or address >= st.arena_end:
         return
     rank = (address - st.arena) // st.chunk
     offset = (address - st.arena) % st.chunk

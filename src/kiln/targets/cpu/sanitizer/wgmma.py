@@ -19,7 +19,7 @@ from .clocks import clock_drop, clock_hold, clock_join, clock_new, numbers, orde
 from .memory import raise_to
 from .reporting import report
 from .shadow import shared_access
-from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, OVER, PLAIN, RING, RULE, SHARED, WHO, Registers, detector, state
+from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, OVER, RING, RULE, SHARED, WHO, Registers, detector, state
 from .tiles import BITS, tile
 
 
@@ -64,7 +64,7 @@ def read_operand(smem: u64, descriptor: u64, along_mn: bool, majors: u32, minors
                 shared_access(address, 16, SHARED | WGMMA << ENGINE_SHIFT, site, 0, st.smem, True)
                 if looks != 0:
                     tile(address, 16, 0, code, 0, site)
-            elif st.kinds & PLAIN == 0:
+            else:
                 must_know(address, site)
 
 
@@ -170,23 +170,36 @@ def wgmma(d: u64, d_bytes: u32, a: u64, a_bytes: u32, b: u64, kind: u32, smem: u
     st = state.place
     if st.active == 0:
         return
-    in_registers = kind & A_IN_REGISTERS != 0
-    if st.kinds & PLAIN == 0:
-        if st.current.wgmma_fences == 0:
-            st.current.wgmma_fences = 1
-            report(RULE["unfenced"], site, site, st.group, st.tid, 0, 0, 0, 2)
-        use(d, d + d_bytes, 1, site)
-        if in_registers:
-            use(a, a + a_bytes, 0, site)
+    if st.current.wgmma_fences == 0:
+        st.current.wgmma_fences = 1
+        report(RULE["unfenced"], site, site, st.group, st.tid, 0, 0, 0, 2)
+    use(d, d + d_bytes, 1, site)
+    if kind & A_IN_REGISTERS != 0:
+        use(a, a + a_bytes, 0, site)
     if st.tid % st.per_block % WARP == 0:
-        size = bytes_of((kind >> A_SHIFT) & 15)
-        per = u32(16) // size
-        n = (kind >> N_SHIFT) & 511
-        along = kind & A_ALONG_M != 0
-        if not in_registers:
-            read_operand(smem, a, along, ROWS // per if along else u32(2), per * 2 if along else u32(ROWS), looks, site)
-        along = kind & B_ALONG_N != 0
-        read_operand(smem, b, along, n // per if along else u32(2), per * 2 if along else n, looks, site)
+        read_operands(a, b, kind, smem, looks, site)
+
+
+@detector.export
+def wgmma_by_default(
+    d: u64, d_bytes: u32, a: u64, a_bytes: u32, b: u64, kind: u32, smem: u64, looks: u32, site: u32
+) -> None:
+    """Check a WGMMA of the running thread in a launch that is checked by default."""
+    st = state.place
+    if st.active != 0 and st.tid == leader_of(st):
+        read_operands(a, b, kind, smem, looks, site)
+
+
+@native
+def read_operands(a: u64, b: u64, kind: u32, smem: u64, looks: u32, site: u32) -> None:
+    """Check the operands that a WGMMA reads from shared memory."""
+    per = u32(16) // bytes_of((kind >> A_SHIFT) & 15)
+    n = (kind >> N_SHIFT) & 511
+    along = kind & A_ALONG_M != 0
+    if kind & A_IN_REGISTERS == 0:
+        read_operand(smem, a, along, ROWS // per if along else u32(2), per * 2 if along else u32(ROWS), looks, site)
+    along = kind & B_ALONG_N != 0
+    read_operand(smem, b, along, n // per if along else u32(2), per * 2 if along else n, looks, site)
 
 
 @detector.export
