@@ -156,8 +156,8 @@ def uses(pointer: ir.Value, steps: Steps = WITHIN, *, carried: bool = False) -> 
         for use in todo.pop().uses:
             op = use.owner.operation
             number = use.operand_number
-            made = derived(op, number, steps)
-            values = [made] if made is not None else targets(op, number) if carried else []
+            result = derived(op, number, steps)
+            values = [result] if result is not None else targets(op, number) if carried else []
             if not values:
                 yield op, number
             todo += [value for value in values if value not in seen]

@@ -202,8 +202,8 @@ def _attribute(name: str, constraint: Any, optional: bool) -> property:
         return property(lambda view: convert(view.operation.attributes[name]))
 
     def read(view: Any) -> Any:
-        known = view.operation.attributes
-        return convert(known[name]) if name in known else None
+        attributes = view.operation.attributes
+        return convert(attributes[name]) if name in attributes else None
 
     return property(read, write)
 

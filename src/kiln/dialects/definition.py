@@ -86,7 +86,7 @@ class _Rules(NamedTuple):
 def _rules(kind: Any) -> _Rules:
     fields = {name: choices(constraint) for name, constraint in kind.ATTRIBUTES.items()}
     optional = {name: choices(constraint) for name, constraint in kind.OPTIONAL.items()}
-    chosen = tuple((name, known) for name, known in fields.items() if known)
+    chosen = tuple((name, allowed) for name, allowed in fields.items() if allowed)
     return _Rules(fields, optional, chosen, getattr(kind, "check", None), hasattr(kind, "OFTEN"))
 
 
@@ -101,8 +101,8 @@ def broken_rule(op: ir.Operation, kind: Any) -> str:
                     return rule
             elif name not in rules.fields and not _is_discardable(name):
                 return f"has no attribute '{name}': it has {', '.join([*rules.fields, *rules.optional]) or 'none'}"
-    for name, known in rules.chosen:
-        if rule := _wrong_choice(name, attrs[name], known):
+    for name, choices in rules.chosen:
+        if rule := _wrong_choice(name, attrs[name], choices):
             return rule
     return rules.check(kind(op)) if rules.check is not None else ""
 
@@ -112,10 +112,10 @@ def _is_discardable(name: str) -> bool:
     return ("." in name and not name.startswith("cute.")) or name == "operandSegmentSizes"
 
 
-def _wrong_choice(name: str, attribute: Any, known: tuple[str | int, ...]) -> str:
-    if not known or attribute.value in known:
+def _wrong_choice(name: str, attribute: Any, choices: tuple[str | int, ...]) -> str:
+    if not choices or attribute.value in choices:
         return ""
-    return f"has the {name} {attribute}: it is one of {', '.join(map(str, known))}"
+    return f"has the {name} {attribute}: it is one of {', '.join(map(str, choices))}"
 
 
 _loaded: list[Any] = []

@@ -41,8 +41,8 @@ def _signature(op: Any) -> str:
 
 
 def _attribute(name: str, constraint: Any) -> str:
-    known = choices(constraint)
-    return f"{name}: {' | '.join(map(str, known))}" if known else name
+    options = choices(constraint)
+    return f"{name}: {' | '.join(map(str, options))}" if options else name
 
 
 def definition_of(name: str) -> str:

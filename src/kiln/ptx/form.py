@@ -253,9 +253,9 @@ class Form:
 
 def _groups(text: str, choices: Mapping[str, Choices]) -> Iterator[Group]:
     assert _GROUP.sub("", text) == "", f"modifiers {text}"
-    for found in _GROUP.finditer(text):
-        optional = found["optional"]
-        yield Group(tuple(_alternatives(optional or found[0], choices)), bool(optional))
+    for match in _GROUP.finditer(text):
+        optional = match["optional"]
+        yield Group(tuple(_alternatives(optional or match[0], choices)), bool(optional))
 
 
 def _alternatives(template: str, choices: Mapping[str, Choices]) -> Iterator[Alternative]:
@@ -285,14 +285,14 @@ def _meanings(choices: Choices) -> Values:
 
 def _slots(text: str) -> Iterator[Slot]:
     assert _OPERAND.sub("", text) == "", f"operands {text}"
-    for found in _OPERAND.finditer(text):
-        body = found["body"].strip()
+    for match in _OPERAND.finditer(text):
+        body = match["body"].strip()
         box = body.startswith("[") and "{" in body
         brackets = "[{}]" if box else body[0] + body[-1] if body[0] in "[{" else "|" if "|" in body else ""
         places = tuple(
             Place(part[1], part[3] or "", bool(part[2])) for part in _PART.finditer(re.sub(r"[\[\]{}]", "", body))
         )
-        yield Slot(places, brackets, found["start"].startswith("{"))
+        yield Slot(places, brackets, match["start"].startswith("{"))
 
 
 # --- printing --------------------------------------------------------------------------------------------------------

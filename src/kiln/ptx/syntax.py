@@ -136,11 +136,11 @@ def _pieces(text: str) -> list[str]:
 
 
 def _read(piece: str, program: Program) -> None:
-    found = _LABEL.match(piece)
-    while found:
-        program.statements.append(Label(found.group(1)))
-        piece = piece[found.end() :]
-        found = _LABEL.match(piece)
+    label = _LABEL.match(piece)
+    while label:
+        program.statements.append(Label(label.group(1)))
+        piece = piece[label.end() :]
+        label = _LABEL.match(piece)
     if not piece:
         return
     declared = _REG.match(piece)

@@ -167,10 +167,10 @@ class View(Cute.Operation, name="view", traits=PURE, alias="pointer"):
 
     def check(self) -> str:
         widths = info(self.result.type).leaves
-        wanted = [widths.count(32), widths.count(64)]
+        expected = [widths.count(32), widths.count(64)]
         leaves = [len(self.narrow), len(self.wide)]
-        if leaves != wanted:
-            return f"has {leaves} leaves of 32 and 64 bits: the layout of {self.result.type} has {wanted}"
+        if leaves != expected:
+            return f"has {leaves} leaves of 32 and 64 bits: the layout of {self.result.type} has {expected}"
         return ""
 
 

@@ -62,8 +62,8 @@ _CONVERSION = r"%(?:%|[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(hh|h|ll|l|j|z|t)?([di
 def conversions(format_: str) -> list[str]:
     """Return the type each conversion of a C format takes: "i32", "i64" or "f64"."""
     kinds: list[str] = []
-    for found in re.finditer(_CONVERSION, format_):
-        length, letter = found.groups()
+    for match in re.finditer(_CONVERSION, format_):
+        length, letter = match.groups()
         if letter is None:
             continue
         if letter in "eEfFgGaA":

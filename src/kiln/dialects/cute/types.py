@@ -88,7 +88,7 @@ _DYNAMIC_LEAF = re.compile(r"\?(?:\{([^}]*)\})?")
 @functools.lru_cache(maxsize=4096)
 def leaf_widths(layout: str) -> tuple[int, ...]:
     """Return the width in bits of each dynamic leaf of a layout string."""
-    marks = (found.group(1) or "" for found in _DYNAMIC_LEAF.finditer(layout))
+    marks = (match.group(1) or "" for match in _DYNAMIC_LEAF.finditer(layout))
     return tuple(64 if "i64" in mark.split() else 32 for mark in marks)
 
 
@@ -137,7 +137,7 @@ def _make_type(kind: Any, element: ir.Type, space: str, alignment: int, *rest: i
         raise ValueError(f"alignment {alignment}: expected a power of two")
     load_dialect()
     with context():
-        made = ir.DynamicType.get(
+        type_ = ir.DynamicType.get(
             kind.type_name,
             [
                 ir.TypeAttr.get(element),
@@ -146,7 +146,7 @@ def _make_type(kind: Any, element: ir.Type, space: str, alignment: int, *rest: i
                 *rest,
             ],
         )
-    return kind(made)  # the class the bindings give such a type everywhere else
+    return kind(type_)  # the class the bindings give such a type everywhere else
 
 
 @functools.lru_cache(maxsize=1024)

@@ -182,12 +182,12 @@ Reduction: Any = one_of(*BULK_REDUCTIONS)
 ReducedElement: Any = one_of("u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64")
 
 
-def _wrong_reduction(op: "BulkSend | BulkStore", known: "dict[str, tuple[str, ...]]") -> str:
+def _wrong_reduction(op: "BulkSend | BulkStore", elements_by_reduction: "dict[str, tuple[str, ...]]") -> str:
     if not op.reduction and not op.element:
         return ""
     if not op.reduction or not op.element:
         return "has a reduction without an element type, or the other way round"
-    elements = known[op.reduction]
+    elements = elements_by_reduction[op.reduction]
     return "" if op.element in elements else f"reduces by {op.reduction} of {op.element}: of {', '.join(elements)}"
 
 

@@ -5,10 +5,10 @@ it with Blackwell GPUs; corners that it does not state are marked below. All ter
 each is cut off (towards zero) F bits below the largest exponent among the terms that are not 0, the sum of these is
 exact, and it is cut off to f32.
 
-- kind mxf8f6f4: a term for each product, and C. The exponent of a product is the sum of its factors' (that of the
+- kind mxf8f6f4: a term for each pair of elements, and C. The exponent of a term is the sum of its factors' (that of the
   smallest normal number for subnormal ones) and of both scale factors'. F is 25.
-- kinds mxf4 and mxf4nvf4: a term for each 16 products, which are added exactly and multiplied by both scale factors, and
-  C. Its exponent is the sum of the scale factors' (of ue4m3 at least -6). F is 35.
+- kinds mxf4 and mxf4nvf4: a term for each dot product of 16 elements, which is exact, times both scale factors, and C.
+  Its exponent is the sum of the scale factors' (of ue4m3 at least -6). F is 35.
 
 A NaN among factors, scale factors or C, infinity minus infinity and infinity times 0 give NaN.
 """
@@ -91,8 +91,8 @@ def scaled_sum(
 ) -> float:
     """Return an element of D: the sum of a[k] scale_a[k / vector] b[k] scale_b[k / vector] and c.
 
-    `types` are those of A, B and the scale factors. Overflow is infinite; a sum of 0 is positive. That products and
-    16 products that are 0 have no exponent is measured for `mma.sync` of bf16 on an H200, and assumed here.
+    `types` are those of A, B and the scale factors. Overflow is infinite; a sum of 0 is positive. That terms of 0
+    have no exponent is measured for `mma.sync` of bf16 on an H200, and assumed here.
     """
     a_type, b_type, scale_type = types
     special = [c]

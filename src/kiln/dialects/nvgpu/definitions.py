@@ -167,12 +167,12 @@ def round_float(
         "rm": lambda: math.floor(units),
         "rp": lambda: math.ceil(units),
     }[rounding]()
-    made = whole * step
+    rounded = whole * step
     largest = _largest(precision, most)
-    if abs(made) > largest:
+    if abs(rounded) > largest:
         inward = rounding == "rz" or rounding == ("rm" if value > 0 else "rp")
         return math.copysign(float(largest) if inward else math.inf, value)
-    return math.copysign(float(made), value)
+    return math.copysign(float(rounded), value)
 
 
 def _exponent(value: Fraction) -> int:
@@ -243,7 +243,7 @@ class Mbarrier:
         self.count = count
         """Arrivals of a phase."""
         self.parity = 0
-        self.missing_arrivals = count
+        self.missing_arrivals: int = count
         self.missing_bytes = 0
 
     def arrive(self, count: int = 1, bytes_: int = 0) -> None:
@@ -264,7 +264,7 @@ class Mbarrier:
     def _complete(self) -> None:
         if self.missing_arrivals == 0 and self.missing_bytes == 0:
             self.parity ^= 1
-            self.missing_arrivals: int = self.count
+            self.missing_arrivals = self.count
 
 
 # --- matrices in shared memory ---------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def mma_sync(
     """Compute `mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C
     are numbers.
 
-    A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32
+    An accumulator starts with C and takes the terms in the order of k, each by one FMA in f32
     (f64 for f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the
     hardware. Integers wrap, or stop at the ends of their range (`saturate`).
 
@@ -584,14 +584,14 @@ def _access(
     """Return (thread, register, cells) of all registers that a warp loads or stores."""
     lane = address >> 16
     column = address & 0xFFFF
-    found: list[tuple[int, int, list[tuple[int, int]]]] = []
+    accesses: list[tuple[int, int, list[tuple[int, int]]]] = []
     for thread in LANES:
         for register in range(tensor_memory.ld_registers(shape, repeat)):
             cells = [tensor_memory.ld_cell(shape, thread, register, split)]
             if pack:
                 cells = tensor_memory.packed_ld_cells(shape, thread, register, split)
-            found.append((thread, register, [(lane + cell.lane, column + cell.column) for cell in cells]))
-    return found
+            accesses.append((thread, register, [(lane + cell.lane, column + cell.column) for cell in cells]))
+    return accesses
 
 
 def tcgen05_ld(
@@ -663,9 +663,9 @@ def tcgen05_cp(
     for row, word, cell in tensor_memory.cp_cells(shape):
         start = tcgen05_descriptors.operand_address(descriptor, "k", 8, row, word // 4 * 16)
         packed = int.from_bytes(shared[start : start + 16], "little")
-        made = [packed >> bits * n & (1 << bits) - 1 for n in range(word % 4 * 4, word % 4 * 4 + 4)]
+        values = [packed >> bits * n & (1 << bits) - 1 for n in range(word % 4 * 4, word % 4 * 4 + 4)]
         place = (address >> 16) + cell.lane, (address & 0xFFFF) + cell.column
-        memory[place] = sum(byte << (8 * n + 2 * (bits == 4)) for n, byte in enumerate(made))
+        memory[place] = sum(byte << (8 * n + 2 * (bits == 4)) for n, byte in enumerate(values))
 
 
 def tcgen05_shift(memory: Any, address: int) -> None:
@@ -699,7 +699,7 @@ tcgen05_mma_block_scale = tcgen05_definitions.tcgen05_mma_block_scale
 
 
 def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) -> int:
-    """The address in shared memory of an element of A (or B): row (or column) `row`, place `k` along the products.
+    """The address in shared memory of an element of A (or B): row (or column) `row`, place `k` along K.
 
     16 bytes that lie together are a chunk of `each` elements; 8 rows (K-major) or 8 k (MN-major) of chunks are a
     block. The swizzle exchanges chunks by bits of the absolute address.
@@ -739,8 +739,8 @@ def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) ->
     """D = A B + C of one instruction: matrices of numbers, as numpy's; C is 0 where it does not accumulate.
 
     PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv
-    2511.10909). All products of a row and C are added at once: each is cut off (towards zero) below 2^-F of the
-    largest exponent among them, an exponent of a product being the sum of its factors'; the sum of these is exact. It
+    2511.10909). C and all terms of a row are added at once: each is cut off (towards zero) below 2^-F of the
+    largest exponent among them, the exponent of a term being the sum of its factors'; the sum of these is exact. It
     is cut off to f32, or rounded to the nearest f16. F is 25; of 8-bit floats it is 13, and so many bits of the
     fraction are kept. Integers wrap.
     """
@@ -769,8 +769,8 @@ def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) ->
         fraction = 13 if mma_shapes.BITS[a_type] == 8 else 25
         parts = np.trunc(np.ldexp(finite, fraction - largest[..., None])).astype(np.int64)
         exact = np.ldexp(parts.sum(axis=2).astype(np.float64), largest - fraction)
-        made = _nearest_f16(exact) if accumulator == "f16" else _cut_off(exact, min(fraction, 23))
-        return np.where(special, not_finite, made).astype(np.float16 if accumulator == "f16" else np.float32)
+        rounded = _nearest_f16(exact) if accumulator == "f16" else _cut_off(exact, min(fraction, 23))
+        return np.where(special, not_finite, rounded).astype(np.float16 if accumulator == "f16" else np.float32)
 
 
 def _exponents(numbers: np.ndarray, kind: str) -> np.ndarray:

@@ -40,7 +40,7 @@ def driver_launch(launch: ir.Operation, index: int, name: str) -> ir.Operation:
     attributes = {key: value for key, value in launch.attributes.items() if key != "kernel"}
     attributes["name"] = ir.StringAttr.get(name, context)
     attributes["index"] = ir.IntegerAttr.get(int_type(32), index)
-    made = ir.Operation.create(
+    operation = ir.Operation.create(
         "cute_nvgpu.driver_launch",
         (),
         list(launch.operands),
@@ -51,4 +51,4 @@ def driver_launch(launch: ir.Operation, index: int, name: str) -> ir.Operation:
         ir.InsertionPoint(launch),
     )
     launch.erase()
-    return made
+    return operation

@@ -129,10 +129,10 @@ _OF_LOADS = _MODIFIERS | {"nc", "ca", "cg", "cs", "lu", "cv", "L2::64B", "L2::12
 _OF_STORES = _MODIFIERS | {"wb", "cg", "cs", "wt"}
 
 
-def _wrong_access(modifiers: str, type_: ir.Type, known: set[str]) -> str:
+def _wrong_access(modifiers: str, type_: ir.Type, allowed: set[str]) -> str:
     for part in modifiers.split("."):
-        if part and part not in known:
-            return f"has the modifier '{part}': there are {', '.join(sorted(known))}"
+        if part and part not in allowed:
+            return f"has the modifier '{part}': there are {', '.join(sorted(allowed))}"
     count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
     bits = count * element_bits(type_.element_type if isinstance(type_, ir.VectorType) else type_)
     if bits not in (8, 16, 32, 64, 128):

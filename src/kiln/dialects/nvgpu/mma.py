@@ -39,7 +39,7 @@ class MmaSync(_Mma, name="mma_sync", converged="warp", varies="", waits=True):
     `mma.sync`.
 
     `a` and `b` are vectors of i32 registers (f32 is also possible for tf32; f64 for f64), `c` and `result` vectors of
-    elements: f32, f16, i32 or f64. Products are exact; those of f16, bf16, tf32 and 8-bit floats are accumulated in
+    elements: f32, f16, i32 or f64. Terms are exact; those of f16, bf16, tf32 and 8-bit floats are accumulated in
     f32 and rounded to the element type of `result` at the end. `hardware/mma_shapes.py` lists which shapes and types
     go together; types have the names they have in PTX. With a float of 4 or 6 bits (sm_120a) each element of A and B
     is a byte: 6 bits are its lowest, 4 bits lie in its middle.
@@ -114,12 +114,12 @@ def _wrong_mma(
     if rule:
         return rule
     for what, type_, element, size in (("A", a, a_type, m * k // (1 + sparse)), ("B", b, b_type, k * n)):
-        wanted = size * mma_shapes.container_bits(element, kind) // 32
+        expected = size * mma_shapes.container_bits(element, kind) // 32
         words = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
         if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in words:
             return f"has {what} of {type_}: a vector of {' or '.join(words)}"
-        if type_.shape[0] * type_.element_type.width != wanted:  # pyright: ignore[reportAttributeAccessIssue]
-            return f"has {what} of {type_}: a lane holds {wanted} bits of it"
+        if type_.shape[0] * type_.element_type.width != expected:  # pyright: ignore[reportAttributeAccessIssue]
+            return f"has {what} of {type_}: a lane holds {expected} bits of it"
     return "" if c.shape[0] == m * n // 32 else f"has C of {c}: a lane holds {m * n // 32} elements of it"
 
 
@@ -179,9 +179,9 @@ def _wrong_scaled_mma(
     a_type, b_type, scale = elements
     if rule := mma_shapes.kind_refusal("mma.sync", kind, *shape, a_type, b_type, "f32", scale, vector):
         return rule
-    for what, type_, wanted in zip("ABCD", types, ("4xi32", "2xi32", "4xf32", "4xf32"), strict=True):
-        if str(type_) != f"vector<{wanted}>":
-            return f"has {what} of {type_}: it is vector<{wanted}>"
+    for what, type_, expected in zip("ABCD", types, ("4xi32", "2xi32", "4xf32", "4xf32"), strict=True):
+        if str(type_) != f"vector<{expected}>":
+            return f"has {what} of {type_}: it is vector<{expected}>"
     return ""
 
 

@@ -235,10 +235,12 @@ def _wrong_idesc(
     idesc: ir.Value, kind: str, cta_group: int, block: "int | None" = None, *, ws: bool = False, sparse: bool = False
 ) -> str:
     """Return what is wrong with an instruction descriptor that is known."""
-    known = constant(idesc)
-    if known is None:
+    bits_of_idesc = constant(idesc)
+    if bits_of_idesc is None:
         return ""
-    return tcgen05_descriptors.wrong_instruction(kind, known & 0xFFFFFFFF, cta_group, block, ws=ws, sparse=sparse)
+    return tcgen05_descriptors.wrong_instruction(
+        kind, bits_of_idesc & 0xFFFFFFFF, cta_group, block, ws=ws, sparse=sparse
+    )
 
 
 class Tcgen05MmaWs(
@@ -314,9 +316,11 @@ class Tcgen05MmaBlockScale(
     collector: OptionalAttr[Collector]
 
     def check(self) -> str:
-        known = BLOCKS[self.kind]
-        if self.block not in known:
-            return f"has scales for {self.block} elements: kind {self.kind} has them for {' or '.join(map(str, known))}"
+        blocks = BLOCKS[self.kind]
+        if self.block not in blocks:
+            return (
+                f"has scales for {self.block} elements: kind {self.kind} has them for {' or '.join(map(str, blocks))}"
+            )
         return _wrong_idesc(self.idesc, self.kind, self.cta_group, self.block)
 
     @property
@@ -396,9 +400,9 @@ tcgen05_commit: Build = Tcgen05Commit.build
 
 @functools.lru_cache(maxsize=256)
 def _wrong_access(shape: str, repeat: int, split: "int | None", type_: ir.Type, further: int = 0) -> str:
-    known = tensor_memory.repeats(shape)
-    if repeat not in known:
-        return f"repeats {shape} {repeat} times: {', '.join(map(str, known))}"
+    options = tensor_memory.repeats(shape)
+    if repeat not in options:
+        return f"repeats {shape} {repeat} times: {', '.join(map(str, options))}"
     if (split is not None) != (shape == "16x32bx2"):
         return f"has {'no split' if split is None else f'split={split}'} with {shape}: 16x32bx2 alone has one"
     if split is not None and split < 0:

@@ -77,7 +77,7 @@ def decode_scale(kind: str, byte: int) -> Number:
 
 
 def times(x: Number, y: Number) -> Number:
-    """Return the exact product, whose exponent is the sum of both."""
+    """Multiply exactly: the exponent is the sum of both."""
     if x.is_finite and y.is_finite:
         return Number(x.value * y.value, x.exponent + y.exponent)
     return Number(float(x.value) * float(y.value) if x.value and y.value else math.nan, 0)
@@ -202,8 +202,10 @@ def shared_element(memory: Sequence[int], descriptor: int, kind: str, type_: str
 def tensor_memory_element(cell: int, bit: int, kind: str, type_: str) -> int:
     """Return the bits of an element of A in a cell of tensor memory; e2m1 beside 8-bit floats is in bits 2 to 5."""
     bits = operand_bits(kind, type_)
-    found = cell >> bit & (1 << bits) - 1
-    return found >> 2 & 15 if _narrow_bits(kind, type_) == 4 else found & 63 if _narrow_bits(kind, type_) else found
+    element = cell >> bit & (1 << bits) - 1
+    return (
+        element >> 2 & 15 if _narrow_bits(kind, type_) == 4 else element & 63 if _narrow_bits(kind, type_) else element
+    )
 
 
 def _split(address: int) -> tuple[int, int]:
@@ -252,10 +254,10 @@ class _Mma(NamedTuple):
         """Return the cell of an element of D."""
         fields = self.fields
         lane, first = _split(self.d)
-        found = tensor_memory.accumulator_cell(
+        place = tensor_memory.accumulator_cell(
             row, column, fields.m, fields.n, self.cta_group, ws=self.ws, sparse=self.sparse
         )
-        return Cell(found.lane + lane, found.column + first, found.cta)
+        return Cell(place.lane + lane, place.column + first, place.cta)
 
     def a_element(self, row: int, column: int, k: int) -> int:
         """Return the bits of A that element (row, column) of D is computed from: those in its lane, or those in shared

@@ -191,10 +191,10 @@ def wrong_instruction(
         return f"has the instruction descriptor {idesc:#010x}, whose sparse_id is {SPARSE_ID.of(idesc)}: {options}"
     if block is None:
         return ""
-    known = scale_ids(instruction.k // block)
+    ids = scale_ids(instruction.k // block)
     for name, field in (("sfa_id", SFA_ID), ("sfb_id", SFB_ID)):
-        if field.of(idesc) not in known:
-            options = " or ".join(map(str, known))
+        if field.of(idesc) not in ids:
+            options = " or ".join(map(str, ids))
             count = f"{instruction.k // block} scale factors of a row"
             return f"has the instruction descriptor {idesc:#010x}, whose {name} is {field.of(idesc)}: {options} with {count}"
     return ""
@@ -332,10 +332,10 @@ def operand_address(descriptor: int, major: str, bits: int, row: int, k: int) ->
         along, across = (leading, stride) if code else (stride, leading)
         block, piece = divmod(piece, row_bytes // 16)
         offset = 16 * piece + block * along + k % depth * row_bytes + k // depth * across
-    found = start + offset + inside * bits // 8
+    address = start + offset + inside * bits // 8
     if code == 1:
-        return found ^ (found >> 7 & 3) << 5
-    return found ^ (found >> 7 & row_bytes // 16 - 1) << 4
+        return address ^ (address >> 7 & 3) << 5
+    return address ^ (address >> 7 & row_bytes // 16 - 1) << 4
 
 
 def zero_columns(mask: int, m: int, n: int) -> list[bool]:

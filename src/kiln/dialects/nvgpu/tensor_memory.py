@@ -45,7 +45,7 @@ def address(lane: int, column: int) -> int:
 
 def accumulator_layout(m: int, cta_group: int = 1, *, ws: bool = False, sparse: bool = False) -> str:
     """Return PTX's letter for the layout of an accumulator D with `m` rows, counted over both CTAs of a pair."""
-    known = {
+    layouts = {
         (256, 2, False): "A",
         (128, 2, False): "C" if sparse else "B",
         (128, 1, False): "D",
@@ -54,7 +54,7 @@ def accumulator_layout(m: int, cta_group: int = 1, *, ws: bool = False, sparse: 
         (64, 1, False): "F",
         (32, 1, True): "G",
     }
-    layout = known.get((m, cta_group, ws))
+    layout = layouts.get((m, cta_group, ws))
     if layout is None:
         raise ValueError(f"there is no tcgen05.mma{'.ws' * ws} with m={m} and cta_group={cta_group}")
     return layout

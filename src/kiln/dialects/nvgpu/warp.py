@@ -60,9 +60,9 @@ class Vote(CuteNvgpu.Operation, name="vote", converged="mask", varies="", waits=
 
     def check(self) -> str:
         kind = self.kind
-        wanted = 32 if self.kind == "ballot" else 1
-        if self.result.type != int_type(wanted):
-            return f"'{kind}' gives {self.result.type}: it is an i{wanted}"
+        expected_bits = 32 if self.kind == "ballot" else 1
+        if self.result.type != int_type(expected_bits):
+            return f"'{kind}' gives {self.result.type}: it is an i{expected_bits}"
         return _wrong_mask(self.mask)
 
 
@@ -89,9 +89,9 @@ class Redux(CuteNvgpu.Operation, name="redux", converged="mask", varies="", wait
         kind = self.kind
         type_ = self.value.type
         result = self.result.type
-        wanted = "f32" if kind.startswith("f") else "i32"
-        if str(type_) != wanted or result != type_:
-            return f"'{kind}' takes {type_} and gives {result}: it is of {wanted}"
+        expected = "f32" if kind.startswith("f") else "i32"
+        if str(type_) != expected or result != type_:
+            return f"'{kind}' takes {type_} and gives {result}: it is of {expected}"
         return _wrong_mask(self.mask)
 
 

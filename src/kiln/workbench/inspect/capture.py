@@ -106,14 +106,14 @@ class _Recorder(Watcher):
         host = states[0][0]  # its later passes are about the host's function
         mine = [state for state in states if state[0].name == host.name]  # the others are parts of the runtime
         captured = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
-        made = executable.artifacts
-        cubin = made.get("cubin")
+        artifacts = executable.artifacts
+        cubin = artifacts.get("cubin")
         sass = ""
         live = ""
         if cubin and self._sass and toolchain.find("nvdisasm"):
             with concurrent.futures.ThreadPoolExecutor(1) as pool:  # runs nvdisasm twice at a time
                 counting = pool.submit(live_registers, cubin)
-                sass = made["sass"]
+                sass = artifacts["sass"]
                 live = counting.result()
         plain = {
             info.name: {"name": info.name, "file": info.file, "line": info.line} for info in executable.code.kernels
@@ -123,9 +123,9 @@ class _Recorder(Watcher):
             smem = {name: {"smem": each.static_smem, "dynamic": each.dynamic_smem} for name, each in used.items()}
             kernels = [{**plain[name], **dataclasses.asdict(each), **smem[name]} for name, each in used.items()]
         for kernel in kernels:
-            kernel |= static_launch(made["ptx"], kernel["name"])
+            kernel |= static_launch(artifacts["ptx"], kernel["name"])
         arch = executable.code.arch.name
-        self.compiled.append(Compiled(entry, arch, captured, made["llvm"], made["ptx"], sass, live, kernels))
+        self.compiled.append(Compiled(entry, arch, captured, artifacts["llvm"], artifacts["ptx"], sass, live, kernels))
 
 
 def static_launch(ptx: str, kernel: str) -> dict[str, list[int]]:

@@ -69,13 +69,13 @@ def _inline_asm(x: Expander, op: ir.Operation, b: Builder) -> ir.Value | None:
                     machine.run(statement)
     if not len(op.results):
         return None
-    made = [machine.bits(Register(f"${n}"), _output_width(p)) for n, p in enumerate(outputs)]
+    registers = [machine.bits(Register(f"${n}"), _output_width(p)) for n, p in enumerate(outputs)]
     result = op.result.type
     if not str(result).startswith("!llvm.struct"):
-        return _value(b, made[0], result)
+        return _value(b, registers[0], result)
     types = _struct_types(result)
     whole = b.value("llvm.mlir.undef", result)
-    for number, (bits, type_) in enumerate(zip(made, types, strict=True)):
+    for number, (bits, type_) in enumerate(zip(registers, types, strict=True)):
         whole = b.insert(whole, _value(b, bits, type_), number)
     return whole
 
@@ -159,9 +159,9 @@ def _target(op: ir.Operation, branch: Statement, labels: dict[str, int], end: in
         raise report_at(op.location, DSLNotImplemented, message)
     target = branch.operands[0] if branch.operands else None
     if not isinstance(target, Register) or target.name not in labels:
-        known = f"there are {', '.join(labels)}" if labels else "there are none"
+        labels_text = f"there are {', '.join(labels)}" if labels else "there are none"
         message = f"inline PTX `{branch.text}`: no such label in this piece of assembly"
-        raise report_at(op.location, DSLNotImplemented, message, known)
+        raise report_at(op.location, DSLNotImplemented, message, labels_text)
     return labels[target.name]
 
 

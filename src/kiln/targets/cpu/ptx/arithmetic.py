@@ -42,8 +42,8 @@ def _cvta(m: Machine, s: Statement) -> ir.Value:
     width = BITS[typed(s)]
     value = m.bits(s.operands[1], width)
     if s.starts("shared") and "to" not in s.modifiers:
-        made = shared_pointer(m.x, m.b, resized(m.b, value, 32))
-        value = m.b.value("llvm.ptrtoint", int_type(64), (made,))
+        address_ = shared_pointer(m.x, m.b, resized(m.b, value, 32))
+        value = m.b.value("llvm.ptrtoint", int_type(64), (address_,))
     return resized(m.b, value, width)
 
 
@@ -134,22 +134,22 @@ def _float_operation(m: Machine, s: Statement, kind: str, values: list[ir.Value]
     if direction and kind not in ("f32", "f64"):
         raise Refused(f"rounding .{direction} of {kind}")
     if direction and name in _FLOAT_OPERATIONS:
-        made = rounded(x, b, "fma" if name == "mad" else name, direction, type_, *values)
+        result = rounded(x, b, "fma" if name == "mad" else name, direction, type_, *values)
     elif name in ("fma", "mad") and kind == "f16":  # as f32 it would be rounded twice
         half = float_type("f16")
         halves = [expanded(x, b, "arith.truncf", half, value) for value in values]
-        made = expanded(x, b, "arith.extf", type_, expanded(x, b, "math.fma", half, *halves))
+        result = expanded(x, b, "arith.extf", type_, expanded(x, b, "math.fma", half, *halves))
     elif name in _FLOAT_OPERATIONS:
-        made = expanded(x, b, _FLOAT_OPERATIONS[name], type_, *values)
+        result = expanded(x, b, _FLOAT_OPERATIONS[name], type_, *values)
     elif name in ("min", "max"):
-        made = values[0]
+        result = values[0]
         for value in values[1:]:
-            made = b.binary(f"{name}{'imumf' if 'NaN' in s.modifiers else 'numf'}", made, value)
+            result = b.binary(f"{name}{'imumf' if 'NaN' in s.modifiers else 'numf'}", result, value)
     elif name in ("neg", "abs"):
-        made = b.value("arith.negf" if name == "neg" else "math.absf", type_, (values[0],))
+        result = b.value("arith.negf" if name == "neg" else "math.absf", type_, (values[0],))
     else:
         raise Refused(f"{name} of floats")
-    return _limited(b, made, s)
+    return _limited(b, result, s)
 
 
 def _integer_operation(b: Builder, s: Statement, kind: str, values: list[ir.Value]) -> ir.Value:
@@ -179,7 +179,7 @@ def _integer_operation(b: Builder, s: Statement, kind: str, values: list[ir.Valu
 
 
 def _product(b: Builder, s: Statement, signed: bool, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Return the low half of a product, or what `.wide` and `.hi` ask for."""
+    """Multiply, and return the low half or what `.wide` and `.hi` ask for."""
     if not s.one_of("wide", "hi"):
         return b.binary("muli", left, right)
     width = left.type.width  # pyright: ignore[reportAttributeAccessIssue]
@@ -213,8 +213,8 @@ def _shift(m: Machine, s: Statement) -> ir.Value:
     inside = b.compare("ule", amount, limit)
     by = resized(b, b.select(inside, amount, limit), width)
     how = "shli" if s.name == "shl" else "shrsi" if kind.startswith("s") else "shrui"
-    made = b.binary(how, value, by)
-    return made if how == "shrsi" else b.select(inside, made, b.const(value.type, 0))
+    shifted = b.binary(how, value, by)
+    return shifted if how == "shrsi" else b.select(inside, shifted, b.const(value.type, 0))
 
 
 @INSTRUCTIONS.expands("shf")
@@ -341,7 +341,7 @@ def _sad(m: Machine, s: Statement) -> ir.Value:
 
 @INSTRUCTIONS.expands("dp4a", "dp2a")
 def _dot(m: Machine, s: Statement) -> ir.Value:
-    """Add four products of bytes (`dp2a`: two, each of a half word and a byte) to the third operand."""
+    """Add the dot product of four bytes (`dp2a`: of two half words and two bytes) to the third operand."""
     b = m.b
     left_type, right_type = (part for part in s.modifiers if part in ("u32", "s32"))
     left, right, total = (m.bits(o, 32) for o in s.operands[1:])
@@ -401,11 +401,11 @@ def _compared(m: Machine, s: Statement, kind: str, values: list[ir.Value]) -> ir
     if is_float(kind):
         floats = [as_float(b, m.x, value, kind) for value in values]
         number = ir.IntegerAttr.get(int_type(64), _FLOAT_TESTS[test])
-        made = b.value("arith.cmpf", int_type(1), floats, {"predicate": number})
+        compared = b.value("arith.cmpf", int_type(1), floats, {"predicate": number})
     else:
-        made = b.compare(_INTEGER_TESTS.get(test) or f"{'s' if kind.startswith('s') else 'u'}{test}", *values)
+        compared = b.compare(_INTEGER_TESTS.get(test) or f"{'s' if kind.startswith('s') else 'u'}{test}", *values)
     joined = next((part for part in s.modifiers[1:] if part in INTEGER), "")
-    return b.binary(INTEGER[joined], made, m.i1(s.operands[3])) if joined else made
+    return b.binary(INTEGER[joined], compared, m.i1(s.operands[3])) if joined else compared
 
 
 def _compared_halves(m: Machine, s: Statement, kind: str) -> tuple[ir.Value, ir.Value]:
@@ -426,8 +426,8 @@ def _setp(m: Machine, s: Statement) -> ir.Value | tuple[ir.Value, ir.Value]:
     kind = typed(s)
     if kind in ("f16x2", "bf16x2"):
         return _compared_halves(m, s, kind)
-    made = _compared(m, s, kind, [_operand_bits(m, o, kind) for o in s.operands[1:3]])
-    return (made, m.b.binary("xori", made, 1)) if isinstance(s.operands[0], Pair) else made
+    compared = _compared(m, s, kind, [_operand_bits(m, o, kind) for o in s.operands[1:3]])
+    return (compared, m.b.binary("xori", compared, 1)) if isinstance(s.operands[0], Pair) else compared
 
 
 @INSTRUCTIONS.expands("set")
@@ -491,10 +491,10 @@ def _cvt_pack(m: Machine, modifiers: tuple[str, ...], operands: tuple[Operand, .
 
     first = saturated(operands[1])
     second = saturated(operands[2])
-    made = b.binary("ori", b.binary("shli", first, width), second)
+    packed = b.binary("ori", b.binary("shli", first, width), second)
     if len(operands) == 4:
-        made = b.binary("ori", made, b.binary("shli", m.bits(operands[3], 32), 2 * width))
-    return made
+        packed = b.binary("ori", packed, b.binary("shli", m.bits(operands[3], 32), 2 * width))
+    return packed
 
 
 @INSTRUCTIONS.expands("cvt")
@@ -574,8 +574,8 @@ def _from_integer(m: Machine, value: ir.Value, source: str, target: str, directi
     name = "sitofp" if source.startswith("s") else "uitofp"
     if direction:
         return rounded(x, b, name, direction, float_type("f32" if target == "f32" else "f64"), value)
-    made = expanded(x, b, f"arith.{name}", float_type(target), value)
-    return made if BITS[target] >= 32 else expanded(x, b, "arith.extf", float_type("f32"), made)
+    converted = expanded(x, b, f"arith.{name}", float_type(target), value)
+    return converted if BITS[target] >= 32 else expanded(x, b, "arith.extf", float_type("f32"), converted)
 
 
 def _widened(b: Builder, bits: ir.Value, kind: str) -> ir.Value:
@@ -604,10 +604,10 @@ def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str, s: Statement)
         if kind == "f32":
             return float_bits(b, x, rounded(x, b, "fptrunc", direction, float_type("f32"), value), kind)
         bits = float_bits(b, x, value, kind)
-        made = as_float(b, x, bits, kind)
-        if made.type != value.type:
-            made = b.value("arith.extf", value.type, (made,))
-        return step(b, bits, value, made, direction)
+        narrowed = as_float(b, x, bits, kind)
+        if narrowed.type != value.type:
+            narrowed = b.value("arith.extf", value.type, (narrowed,))
+        return step(b, bits, value, narrowed, direction)
     if direction:
         raise Refused(f"rounding .{direction} of {kind}")
     f32 = float_type("f32")

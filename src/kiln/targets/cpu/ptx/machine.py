@@ -50,7 +50,7 @@ class Machine:
     ) -> None:
         self.x = x
         self.op = op
-        self.b = b
+        self.b: Builder = b
         self.instructions = instructions
         self.types = registers
         self.values: dict[str, ir.Value] = {}
@@ -116,10 +116,10 @@ class Machine:
         width = 32 if isinstance(operand.base, Register) and self._width(operand.base) == 32 else 64
         address = self.bits(operand.base, width)
         if space.startswith("shared") or width == 32:
-            made = shared_pointer(self.x, self.b, resized(self.b, address, 32))
+            base = shared_pointer(self.x, self.b, resized(self.b, address, 32))
         else:
-            made = self.b.value("llvm.inttoptr", ptr_type(), (address,))
-        return self.b.byte_gep(made, operand.offset) if operand.offset else made
+            base = self.b.value("llvm.inttoptr", ptr_type(), (address,))
+        return self.b.byte_gep(base, operand.offset) if operand.offset else base
 
     def operand(self, operand: Operand, type_: str) -> Any:
         """Return an operand as a type of a form says."""
@@ -221,11 +221,11 @@ class Machine:
             at = "xyz".index(axis)
             block = x.function.indices["block_idx"][at]
             grid = x.function.indices["grid_dim"][at]
-            known = {"cluster_ctaid": ("remui", block), "clusterid": ("divui", block), "nclusterid": ("divui", grid)}
+            counts = {"cluster_ctaid": ("remui", block), "clusterid": ("divui", block), "nclusterid": ("divui", grid)}
             if root == "cluster_nctaid":
                 return sizes[at]
-            if root in known:
-                name, value = known[root]
+            if root in counts:
+                name, value = counts[root]
                 return b.binary(name, value, sizes[at])
         raise Refused(f"the special register {name}")
 
@@ -257,9 +257,9 @@ class Machine:
             opcodes = [] if reading else FORMS.opcodes(statement.name)
             there_are = f": there are {', '.join(opcodes)}" if opcodes else ""
             raise Refused(f"the instruction is not known to the CPU target{there_are}")
-        made = handler.expand(self, statement if reading is None else Fields(self, reading))
-        if made is not None:
-            self.set(statement.operands[0], made)
+        result = handler.expand(self, statement if reading is None else Fields(self, reading))
+        if result is not None:
+            self.set(statement.operands[0], result)
 
     def run(self, statement: Statement) -> None:
         """Expand one statement. Its handler returns the value of the first operand, two values for `d|p`, or None."""
@@ -273,7 +273,7 @@ class Machine:
         inner = outer.if_(condition)
         self.b = inner
         self._expand(statement)
-        self.b: Builder = outer
+        self.b = outer
         for name, value in self.values.items():
             if before.get(name) is value:
                 continue

@@ -36,7 +36,7 @@ def _as_bits(m: Machine, value: ir.Value) -> ir.Value:
 @INSTRUCTIONS.expands("mma")
 def _mma(m: Machine, s: Statement) -> ir.Value:
     modifiers = s.modifiers
-    shape = next((found for part in modifiers if (found := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part))), None)
+    shape = next((match for part in modifiers if (match := re.fullmatch(r"m(\d+)n(\d+)k(\d+)", part))), None)
     bits = modifiers[-2] if modifiers[-1] == "popc" else ""
     types = modifiers[-6:-2] if bits else modifiers[-4:]
     if shape is None or "sync" not in modifiers or modifiers.count("row") != 1 or modifiers.count("col") != 1:
@@ -98,10 +98,10 @@ def _mma_block_scale(m: Machine, s: Statement, shape: re.Match[str]) -> ir.Value
     chosen: list[int] = []
     for operand in (s.operands[5], s.operands[7]):
         parts = operand.parts if isinstance(operand, Vector) else ()
-        known = [constant_values(m.bits(part, 16)) for part in parts]
-        if len(parts) != 2 or any(not values for values in known):
+        constants = [constant_values(m.bits(part, 16)) for part in parts]
+        if len(parts) != 2 or any(not values for values in constants):
             raise Refused("an mma whose byte and thread of scale factors are not constants")
-        chosen += [values[0] for values in known if values]
+        chosen += [values[0] for values in constants if values]
     kind = block_scaling.kind_of(named, a, b, scale, inner // size, *chosen)
     start = _vector(m, s.operands[3], 4, "f32")
     operands = [

@@ -58,12 +58,12 @@ def _vector_type(s: Statement, kind: str) -> tuple[ir.Type, int]:
 def _ld(m: Machine, s: Statement) -> ir.Value | None:
     target, address = _without_policy(s)
     type_, count = _vector_type(s, typed(s))
-    made = memory_ops.ordered_load(m.x, m.op, m.b, m.pointer(address, _space(s)), type_, _order(s), _memory(s))
+    loaded = memory_ops.ordered_load(m.x, m.op, m.b, m.pointer(address, _space(s)), type_, _order(s), _memory(s))
     if count == 1:
-        return made
+        return loaded
     if not isinstance(target, Vector):
         raise Refused("a vector load needs a vector of destinations")
-    for part, value in zip(target.parts, m.b.elements(made), strict=True):
+    for part, value in zip(target.parts, m.b.elements(loaded), strict=True):
         m.set(part, value)
     return None
 

@@ -152,8 +152,8 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
     block = (u64(st.group) << 32) + st.tid // st.per_block + 1
     phase = mbarrier << 1 | Ptr[u64](mbarrier)[0] >> 63
     walk = st.walks[hashed(block * 128 + address(map), WALKS)]
-    known = walk.block == block and walk.map == address(map)
-    if known and walk.phase == phase:
+    same_walk = walk.block == block and walk.map == address(map)
+    if same_walk and walk.phase == phase:
         return
     moved = i64(0)
     changed = u32(0)
@@ -166,7 +166,7 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
             changed += 1
             moved = start - walk.last[mode] - map.box[mode]
         walk.last[mode] = start
-    if not known or changed != 1 or moved != 0:
+    if not same_walk or changed != 1 or moved != 0:
         walk.inside = 0
         walk.outside = 0
     walk.block = block
@@ -175,11 +175,11 @@ def walk_outside(map: Ptr[TensorMap], coordinates: Ptr[i32], mbarrier: u64, site
     walk.inside += 1 - outside
     walk.outside += outside
     if walk.inside != 0 and walk.outside > walk.inside:
-        made = report_alone("outside", site, 0, 0, u64(map.rank))
-        if made != None:
+        record = report_alone("outside", site, 0, 0, u64(map.rank))
+        if record != None:
             for mode in range(u32(map.rank)):
-                made.place[mode] = walk.last[mode]
-                made.extents[mode] = i64(map.sizes[mode])
+                record.place[mode] = walk.last[mode]
+                record.extents[mode] = i64(map.sizes[mode])
 
 
 @native

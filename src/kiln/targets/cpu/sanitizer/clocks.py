@@ -24,29 +24,29 @@ def numbers(clock):
 def clock_new() -> Ptr[Clock]:
     """Return an empty clock of this group, with one holder."""
     st = state.place
-    made = st.free_clocks
-    if made == None:
-        made = Ptr[Clock](allocate(u64(st.length) * 4 + size_of(Clock)))
+    clock = st.free_clocks
+    if clock == None:
+        clock = Ptr[Clock](allocate(u64(st.length) * 4 + size_of(Clock)))
     else:
-        st.free_clocks = made.next
-        clear(numbers(made), st.length)
-    made.holders = 1
-    made.lowest = 0
-    made.unfenced = 0
-    made.group = st.group
-    made.last = None
-    made.foreign = None
-    return made
+        st.free_clocks = clock.next
+        clear(numbers(clock), st.length)
+    clock.holders = 1
+    clock.lowest = 0
+    clock.unfenced = 0
+    clock.group = st.group
+    clock.last = None
+    clock.foreign = None
+    return clock
 
 
 @native
 def clock_lowest(clock: Ptr[Clock]) -> u32:
     """Return the minimum of a clock over threads. The clock must no longer change."""
     if clock.lowest == 0:
-        known = numbers(clock)
+        times = numbers(clock)
         least = u32(0xFFFF_FFFE)
         for i in range(state.place.threads):
-            least = lesser(known[i], least)
+            least = lesser(times[i], least)
         clock.lowest = least + 1
     return clock.lowest - 1
 
@@ -72,21 +72,21 @@ def clock_drop(clock: Ptr[Clock]) -> None:
 
 
 @native
-def foreign_find(known: Ptr[Foreign], group: u32) -> Ptr[Clock]:
+def foreign_find(list_: Ptr[Foreign], group: u32) -> Ptr[Clock]:
     """Return the clock of a group in a list; None if there is none."""
-    while known != None:
-        if known.group == group:
-            return known.clock
-        known = known.next
+    while list_ != None:
+        if list_.group == group:
+            return list_.clock
+        list_ = list_.next
     return None
 
 
 @native
-def foreign_add(known: Ptr[Foreign], group: u32, clock: Ptr[Clock]) -> Ptr[Foreign]:
+def foreign_add(list_: Ptr[Foreign], group: u32, clock: Ptr[Clock]) -> Ptr[Foreign]:
     """Return a list of clocks of other groups, joined with `clock` for `group`."""
-    old = foreign_find(known, group)
+    old = foreign_find(list_, group)
     if old == clock:
-        return known
+        return list_
     joined = clock
     if old != None:
         joined = clock_new()
@@ -96,21 +96,21 @@ def foreign_add(known: Ptr[Foreign], group: u32, clock: Ptr[Clock]) -> Ptr[Forei
     else:
         clock_hold(clock)
     node = many(Foreign, 1)
-    node.next = known
+    node.next = list_
     node.group = group
     node.clock = joined
     return node
 
 
 @native
-def foreign_merge(known: Ptr[Foreign], other: Ptr[Foreign]) -> Ptr[Foreign]:
-    if known == None:
+def foreign_merge(list_: Ptr[Foreign], other: Ptr[Foreign]) -> Ptr[Foreign]:
+    if list_ == None:
         return other
-    if known != other:
+    if list_ != other:
         while other != None:
-            known = foreign_add(known, other.group, other.clock)
+            list_ = foreign_add(list_, other.group, other.clock)
             other = other.next
-    return known
+    return list_
 
 
 @native
@@ -142,9 +142,9 @@ def release_into(into: Ptr[Clock], base: Ptr[Clock], own: Ptr[u32]) -> None:
     """Join the clock of the running thread, given as base and own elements."""
     st = state.place
     clock_join(into, base)
-    known = numbers(into)
+    times = numbers(into)
     for section in range(st.length // st.threads):
-        raise_to(ref(known)[section * st.threads + st.tid], own[section])
+        raise_to(ref(times)[section * st.threads + st.tid], own[section])
 
 
 @native
@@ -238,11 +238,11 @@ def acquire_over(clock: Ptr[Clock]) -> None:
     """Learn what is over, but not what the generic proxy wrote: after a relaxed wait it need not be visible."""
     if clock != None:
         thread = state.place.current
-        made = clock_new()
-        clock_join(made, thread.base)
-        join_over(made, clock)
+        joined = clock_new()
+        clock_join(joined, thread.base)
+        join_over(joined, clock)
         clock_drop(thread.base)
-        thread.base = made
+        thread.base = joined
 
 
 @inline
@@ -304,10 +304,10 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
         return group < st.before_group or (st.programmatic != 0 and thread.depended != 0)
     if base == None:
         return False
-    known = foreign_find(base.foreign, group)
-    if known == None:
+    other = foreign_find(base.foreign, group)
+    if other == None:
         return False
-    return numbers(known)[tid] >= clock
+    return numbers(other)[tid] >= clock
 
 
 @inline

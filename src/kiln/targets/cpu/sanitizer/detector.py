@@ -38,8 +38,8 @@ def functions() -> dict[str, tuple[str, list[int], int]]:
     def width(kind: Any) -> int:
         return 0 if kind is None else getattr(kind, "width", 64)
 
-    found: dict[str, tuple[str, list[int], int]] = {}
+    by_name: dict[str, tuple[str, list[int], int]] = {}
     for function in detector.functions:
         inputs, result = function.signature
-        found[function.name.strip("_")] = function.symbol, [width(kind) for kind in inputs.values()], width(result)
-    return found
+        by_name[function.name.strip("_")] = function.symbol, [width(kind) for kind in inputs.values()], width(result)
+    return by_name

@@ -77,13 +77,13 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as a dict for JSON."""
-        made = dataclasses.asdict(self)
+        record = dataclasses.asdict(self)
         for name in ("span", "other_span"):
             span = getattr(self, name)
-            made[name] = None if span is None else {"file": span.filename, "line": span.line}
-        made["calls"] = [{"file": span.filename, "line": span.line} for span in self.calls]
-        del made["notes"]
-        return made
+            record[name] = None if span is None else {"file": span.filename, "line": span.line}
+        record["calls"] = [{"file": span.filename, "line": span.line} for span in self.calls]
+        del record["notes"]
+        return record
 
 
 _warned: dict[Any, int] = {}
@@ -147,30 +147,30 @@ def watched(call: Callable[[int], None], sanitizer: ReportFacts) -> Callable[[in
             reasons = [why for bit, why in enumerate(native.ONCE) if detector.once >> bit & 1]
             sanitizing.tried(detector.tried, [*reasons, *sanitizer.once, *["KILN_CPU_SEED names it"] * bool(chosen)])
             records = [detector.findings[i] for i in range(detector.findings_count)]
-            found = [_words(record, sanitizer) for record in records]
-            found = _once(found, [bool(record.modes) for record in records])
+            findings = [_words(record, sanitizer) for record in records]
+            findings = _once(findings, [bool(record.modes) for record in records])
         unasked = not sanitizer.plain and sanitizing.request() is None
-        for warning in [finding for finding in found if _is_mild(finding, sanitizer)]:
-            found.remove(warning)
+        for warning in [finding for finding in findings if _is_mild(finding, sanitizer)]:
+            findings.remove(warning)
             sanitizer.outside |= warning.rule in _OUTSIDE
             if not sanitizer.silent:
                 warning.warn(sanitizing.OFF if sanitizer.plain else "")
             if unasked:
                 sanitizing.unasked.warnings.append(warning)
         if isinstance(failure, DeadlockFault) and "sync" in sanitizer.kinds:
-            found.append(_deadlock(failure))
+            findings.append(_deadlock(failure))
         if isinstance(failure, TensorMemoryFault):
-            found = [finding for finding in found if finding.rule not in _OF_EXITS]
+            findings = [finding for finding in findings if finding.rule not in _OF_EXITS]
         # an index that overflowed is out of bounds; what nobody has written, a race has not written yet
-        found.sort(key=_cause)
-        if failure is not None and not found:
+        findings.sort(key=_cause)
+        if failure is not None and not findings:
             sanitizing.unasked.faults += unasked
             raise failure
         if sanitizer.plain:
-            found = [finding for finding in found if finding.rule in _PLAIN_RULES]
-            if failure is not None and not found:
+            findings = [finding for finding in findings if finding.rule in _PLAIN_RULES]
+            if failure is not None and not findings:
                 raise failure
-        sanitizing.deliver(found, failure, sanitizer.plain)
+        sanitizing.deliver(findings, failure, sanitizer.plain)
         if failure is not None and not isinstance(failure, DeadlockFault):
             raise failure
 
@@ -185,14 +185,16 @@ def _is_mild(finding: Finding, sanitizer: ReportFacts) -> bool:
     return sanitizer.plain and (finding.rule in _MILD_BY_DEFAULT or (finding.rule in _OUTSIDE and not sanitizer.strict))
 
 
-def _once(found: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
+def _once(findings: list[Finding], by_coordinate: list[bool]) -> list[Finding]:
     """Return the findings without out-of-bounds accesses that were already found by their coordinates."""
 
     def place(f: Finding) -> tuple[Any, ...]:
         return f.kernel, f.span, f.space, f.tensor if f.space else ""
 
-    known = {place(f) for f, by in zip(found, by_coordinate, strict=True) if by}
-    return [f for f, by in zip(found, by_coordinate, strict=True) if by or f.rule != "bounds" or place(f) not in known]
+    places = {place(f) for f, by in zip(findings, by_coordinate, strict=True) if by}
+    return [
+        f for f, by in zip(findings, by_coordinate, strict=True) if by or f.rule != "bounds" or place(f) not in places
+    ]
 
 
 def _cause(finding: Finding) -> int:
@@ -290,10 +292,10 @@ class _Memory:
             if site.what.startswith("mbarrier"):
                 self.offset = record.offset
                 self.text = site.memory or f"byte {record.offset} of shared memory"
-            found = kernel.view_at(record.offset)
+            viewed = kernel.view_at(record.offset)
             named = native.RULES[record.rule] == "bounds" or (site.memory and site.what.startswith("mbarrier"))
-            if found is not None and not named:
-                view, inside = found
+            if viewed is not None and not named:
+                view, inside = viewed
                 self.tensor = view.tensor.name
                 self.offset = inside
                 self.coordinate = _coordinate(view.tensor, inside, [])
@@ -410,13 +412,13 @@ def _words(record: native.Finding, sanitizer: ReportFacts) -> Finding:
 def _deadlock(failure: DeadlockFault) -> Finding:
     """Return a deadlock, which the target itself detected, as a finding."""
     other = failure.notes[0][0] if failure.notes else None
-    found = re.match(r"deadlock in kernel (\S+):", failure.message)
+    match = re.match(r"deadlock in kernel (\S+):", failure.message)
     return Finding(
         "sync",
         "deadlock",
         failure.message,
         failure.hint,
-        found.group(1) if found else "",
+        match.group(1) if match else "",
         failure.span,
         tuple(failure.calls),
         other,

@@ -97,13 +97,13 @@ class Instrumentation(ReportFacts):
         if self.plain:
             rules.add("barrier-exited")
         self.rules: int = sum(1 << RULE[rule] for rule in rules)
-        self.granule = 4
+        self.granule: int = 4
         """The largest power of two that divides the address and size of every access, at most 4."""
-        self.engines = 1
+        self.engines: int = 1
         """The engines in use are the first so many of `ENGINES`."""
         self.relaxes = False
         """Whether waits for mbarriers may be relaxed."""
-        self.together = False
+        self.together: bool = False
         """Whether launches may overlap."""
         self._site_numbers: dict[SanitizedSite, int] = {}
         self._allocations: dict[ir.Value, Allocation] = {}
@@ -122,7 +122,7 @@ class Instrumentation(ReportFacts):
     def remember(self, expansion: Expansion, func: ir.Operation) -> None:
         """Record a kernel before its arguments are retyped."""
         if not self.kernels:
-            self.together: bool = _launches_together(expansion.module)
+            self.together = _launches_together(expansion.module)
         if cute.KERNEL not in func.attributes:
             return
         arguments: list[Argument | None] = []
@@ -223,10 +223,10 @@ class Instrumentation(ReportFacts):
         number = self._kernel_numbers.get(x.function.name)
         if number is None or info.space != "smem" or info.leaves or leaves is None:
             return
-        found = self._static_place(pointer)
-        if found is None:
+        place = self._static_place(pointer)
+        if place is None:
             return
-        allocation, offset = found
+        allocation, offset = place
         bits = cute.element_bits(info.element)
         last = sum((int(s) - 1) * int(d) for s, d in zip(*leaves, strict=True))
         span, _ = source_span(op.location)
@@ -240,8 +240,8 @@ class Instrumentation(ReportFacts):
 
     def _static_place(self, value: ir.Value) -> tuple[Allocation, int] | None:
         """Return the allocation that an address is in and its offset there, if that is known."""
-        found = self._static_offset(value, self._allocations)
-        return None if found is None else (self._allocations[found[0]], found[1])
+        place = self._static_offset(value, self._allocations)
+        return None if place is None else (self._allocations[place[0]], place[1])
 
     def _static_offset(self, value: ir.Value, bases: Container[ir.Value]) -> tuple[ir.Value, int] | None:
         """Return the base address of a value and its offset in bytes, if both are known."""
@@ -262,9 +262,9 @@ class Instrumentation(ReportFacts):
 
     def through(self, op: cute.Through, b: Builder, pointer: ir.Value) -> ir.Value:
         """Return the address of a tensor in shared memory, and record its swizzle."""
-        made = b.byte_gep(pointer, 0)
-        self._seen_through[made] = swizzles.swizzled(op, pointer)
-        return made
+        copied = b.byte_gep(pointer, 0)
+        self._seen_through[copied] = swizzles.swizzled(op, pointer)
+        return copied
 
     def _swizzle_of(self, value: ir.Value, seen: tuple[ir.Value, ...] = ()) -> swizzles.Swizzled | None:
         """Return the swizzle of an address; None if it is not known, or differs between paths."""
@@ -277,8 +277,8 @@ class Instrumentation(ReportFacts):
             if len(sources) > 1:
                 if len(seen) > MOST_MERGES:
                     return None
-                found = {self._swizzle_of(source, (*seen, value)) for source in sources if source != value}
-                return found.pop() if len(found) == 1 else None
+                swizzles_ = {self._swizzle_of(source, (*seen, value)) for source in sources if source != value}
+                return swizzles_.pop() if len(swizzles_) == 1 else None
             value = sources[0]
         return None
 
@@ -324,8 +324,8 @@ class Instrumentation(ReportFacts):
 
     def call(self, expansion: Expansion, b: Builder, name: str, *arguments: Any) -> ir.Value | None:
         """Call a function of the detector; numbers become constants, pointers addresses."""
-        made = call_operation(expansion, b, name, *arguments)
-        return made.results[0] if len(made.results) else None
+        called = call_operation(expansion, b, name, *arguments)
+        return called.results[0] if len(called.results) else None
 
     def _origin(self, x: Expander, value: ir.Value, first: bool = False, seen: tuple[ir.Value, ...] = ()) -> Origin:
         """Return the origin of an address: ("argument", number), ("shared", allocation), ("private", array) or
@@ -352,15 +352,17 @@ class Instrumentation(ReportFacts):
             if len(sources) > 1 and not first:
                 if len(seen) > MOST_MERGES:
                     break
-                found = [self._origin(x, source, seen=(*seen, value)) for source in sources]
-                known = {(o[0], id(o[1]) if o[0] == "shared" else o[1]): o for o in found if o[0] != "again"}
-                return next(iter(known.values())) if len(known) == 1 else ("unknown" if known else "again", None)
+                origins = [self._origin(x, source, seen=(*seen, value)) for source in sources]
+                distinct = {(o[0], id(o[1]) if o[0] == "shared" else o[1]): o for o in origins if o[0] != "again"}
+                return (
+                    next(iter(distinct.values())) if len(distinct) == 1 else ("unknown" if distinct else "again", None)
+                )
             value = sources[0]
         return "unknown", None
 
     def use(self, engine: int) -> None:
         """Note that the program uses an engine."""
-        self.engines: int = max(self.engines, engine + 1)
+        self.engines = max(self.engines, engine + 1)
 
     def checked_address(
         self,
@@ -397,7 +399,7 @@ class Instrumentation(ReportFacts):
         if isinstance(bytes_, int):  # what a pointer is said to be aligned to beyond that, no access needs
             alignment = min(alignment, 1 << (bytes_ - 1).bit_length())
             whole = bytes_ | alignment
-            self.granule: int = min(self.granule, whole & -whole)
+            self.granule = min(self.granule, whole & -whole)
         flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
         flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT | (SYSTEM - scope) << SCOPE_SHIFT
         flags |= NONCOHERENT * noncoherent
@@ -422,12 +424,12 @@ class Instrumentation(ReportFacts):
             calls.append(b.op("llvm.store", (), (value, place)))
             calls.append(call_operation(x.module, b, "writes", address, place))
         name = "check_access_by_default" if self.plain else "check_access"
-        made = call_operation(x.module, b, name, address, bytes_, flags, site, memory.low, memory.high)
-        checked = made.results[0]
+        checked_call = call_operation(x.module, b, name, address, bytes_, flags, site, memory.low, memory.high)
+        checked = checked_call.results[0]
         if isinstance(bytes_, int) and not engine:
             argument = memory.low - 1 if not flags & SHARED else -1
             facts.checks.append(
-                inline.AccessCheck(made, tuple(calls), argument, bytes_, alignment, site, write, noncoherent)
+                inline.AccessCheck(checked_call, tuple(calls), argument, bytes_, alignment, site, write, noncoherent)
             )
         if looks:
             swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)
@@ -458,16 +460,16 @@ class Instrumentation(ReportFacts):
         if space == "tmem":
             return AccessedMemory("unknown", None, space, element, bits)
         origin, source = self._origin(x, address)
-        found = AccessedMemory(origin, source, space, element, bits)
+        memory = AccessedMemory(origin, source, space, element, bits)
         if origin == "shared":
             start = -1 if source.end == _DYNAMIC_END else source.start
-            return found._replace(low=source.start, high=source.end, name=source.name, start=start)
+            return memory._replace(low=source.start, high=source.end, name=source.name, start=start)
         argument = self._argument(x, source) if origin == "argument" else None
         if argument is not None and type_ is None:
-            found = found._replace(space=argument.space, element=argument.element, element_bits=argument.element_bits)
-        if argument is not None and not found.space_flags & SHARED and source < MAX_OBJECTS:
-            found = found._replace(low=source + 1, name=argument.name)
-        return found
+            memory = memory._replace(space=argument.space, element=argument.element, element_bits=argument.element_bits)
+        if argument is not None and not memory.space_flags & SHARED and source < MAX_OBJECTS:
+            memory = memory._replace(low=source + 1, name=argument.name)
+        return memory
 
     def _private_access(
         self,
@@ -490,8 +492,8 @@ class Instrumentation(ReportFacts):
             self.call(x.module, b, "tensor_used")
         if memory.origin != "private" or "memory" not in self.kinds:
             return address
-        found = self._static_offset(address, self._private)
-        if found is not None and isinstance(bytes_, int) and 0 <= found[1] <= self._private[source] - bytes_:
+        place = self._static_offset(address, self._private)
+        if place is not None and isinstance(bytes_, int) and 0 <= place[1] <= self._private[source] - bytes_:
             return address
         site = self.site(op, x, what, memory="register array", **fields)
         checked = self.call(x.module, b, "private", address, source, self._private[source], bytes_, site)
@@ -682,11 +684,11 @@ def _parts(b: Builder, value: ir.Value, argument: Argument) -> tuple[ir.Value, l
 
 def extent(b: Builder, layout: str | None, bits: int, leaves: Sequence[ir.Value]) -> ir.Value:
     """Return the bytes of a tensor, from its first element to the end of its last (i64); 0 if not known, `EMPTY` of none."""
-    found = layout_leaves(layout)
-    if found is None:
+    parsed = layout_leaves(layout)
+    if parsed is None:
         return b.i64(0)
     dynamic = iter(leaves)
-    shape, stride = ([next(dynamic) if leaf[0] == "?" else b.i64(int(leaf)) for leaf in part] for part in found)
+    shape, stride = ([next(dynamic) if leaf[0] == "?" else b.i64(int(leaf)) for leaf in part] for part in parsed)
     last = b.i64(0)
     fewest = b.i64(1)
     for s, d in zip(shape, stride, strict=True):

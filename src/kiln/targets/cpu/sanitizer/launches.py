@@ -344,20 +344,20 @@ def exit_() -> None:
         release(ending.clock)
         ending.threads += 1
         if ending.threads == st.per_block:
-            all_known(rank, ending.clock)
+            check_remote_accesses(rank, ending.clock)
 
 
 @native
-def all_known(rank: u32, clock: Ptr[Clock]) -> None:
+def check_remote_accesses(rank: u32, clock: Ptr[Clock]) -> None:
     """Check, when a block has ended, that its threads know of every access of other blocks to its shared memory."""
     st = state.place
     for k in range(st.identities * 2):
         access = st.remote[rank * st.identities * 2 + k]
         i = k % st.identities
-        known = numbers(clock)[i] >= access.clock
+        has_seen = numbers(clock)[i] >= access.clock
         if k < st.identities and i < st.threads:  # of a read or an arrival it is enough that it is over
-            known = knows_over(clock, i, access.clock)
-        if access.clock != 0 and not known:
+            has_seen = knows_over(clock, i, access.clock)
+        if access.clock != 0 and not has_seen:
             who = st.bulk[i - BULK_LOAD * st.threads].thread if i // st.threads == BULK_LOAD else i % st.threads
             about(who, "block-exited", access.site, access.site, st.group, st.tid, 0, 0, rank)
 

@@ -33,35 +33,35 @@ def location(address: u64, create: bool) -> Ptr[Location]:
     while st.locations[slot].key != 0 and st.locations[slot].key != address and tries < LOCATIONS - 1:
         slot = (slot + 1) & (LOCATIONS - 1)
         tries += 1
-    found = st.locations[slot]
-    if found.key == address:
+    entry = st.locations[slot]
+    if entry.key == address:
         # an address in shared memory is another thing in another group
-        if found.born != 0 and found.born != st.group + 1:
+        if entry.born != 0 and entry.born != st.group + 1:
             if not create:
                 return None
             for level in range(LEVELS):
-                clock_drop(found.released[level])
+                clock_drop(entry.released[level])
             for parity in range(2):
-                clock_drop(found.published[parity])
-                clock_drop(found.carried_before[parity])
-            clock_drop(found.local)
-            clock_drop(found.carried)
-            waits = found.waits
-            now = found.now
-            before = found.before
-            clear(found)
-            found.waits = waits
-            found.now = now
-            found.before = before
-            found.key = address
-            found.born = st.group + 1
-        return found
-    if not create or found.key != 0:
+                clock_drop(entry.published[parity])
+                clock_drop(entry.carried_before[parity])
+            clock_drop(entry.local)
+            clock_drop(entry.carried)
+            waits = entry.waits
+            now = entry.now
+            before = entry.before
+            clear(entry)
+            entry.waits = waits
+            entry.now = now
+            entry.before = before
+            entry.key = address
+            entry.born = st.group + 1
+        return entry
+    if not create or entry.key != 0:
         return None
-    found.key = address
+    entry.key = address
     if address >= st.arena and address < st.arena_end:
-        found.born = st.group + 1
-    return found
+        entry.born = st.group + 1
+    return entry
 
 
 @native
@@ -96,19 +96,19 @@ def released(level: u32, scope: u32, explicit: bool) -> Ptr[Clock]:
     That is what the thread knows or, if the write itself does not release (`explicit`), what its last fence knew.
     """
     thread = state.place.current
-    made = Ptr[Clock](None)
+    clock = Ptr[Clock](None)
     if level <= scope and (explicit or has_fenced(thread, level)):
-        made = clock_new()
+        clock = clock_new()
         if explicit:
-            release_into(made, thread.base, ref(thread).own)
+            release_into(clock, thread.base, ref(thread).own)
         else:
-            release_into(made, thread.fences[level].base, ref(thread.fences[level]).own)
-    return made
+            release_into(clock, thread.fences[level].base, ref(thread.fences[level]).own)
+    return clock
 
 
 @native
-def publish(found: Ptr[Location], level: u32, clock: Ptr[Clock], mine: u32) -> None:
+def publish(entry: Ptr[Location], level: u32, clock: Ptr[Clock], mine: u32) -> None:
     """Replace what was released at an address by a clock, which belongs to it now."""
-    clock_drop(found.released[level])
-    found.released[level] = clock
-    found.of[level] = mine
+    clock_drop(entry.released[level])
+    entry.released[level] = clock
+    entry.of[level] = mine

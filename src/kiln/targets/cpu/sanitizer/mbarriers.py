@@ -48,38 +48,38 @@ from .store_buffer import settle_own
 @detector.export
 def mbarrier_init(address: u64, count: u32, site: u32) -> None:
     st = state.place
-    found = location(address, True)
-    if found == None:
+    entry = location(address, True)
+    if entry == None:
         return
-    if found.mbarrier != 0:
-        report(RULE["mbarrier-twice"], site, found.site, st.group, found.who, address, 8, found.used, count)
-    for clock in (found.published[0], found.published[1], found.local):
+    if entry.mbarrier != 0:
+        report(RULE["mbarrier-twice"], site, entry.site, st.group, entry.who, address, 8, entry.used, count)
+    for clock in (entry.published[0], entry.published[1], entry.local):
         clock_drop(clock)
-    for clock in (found.carried_before[0], found.carried_before[1], found.carried):
+    for clock in (entry.carried_before[0], entry.carried_before[1], entry.carried):
         clock_drop(clock)
     for parity in (0, 1):
-        found.published[parity] = None
-        found.carried_before[parity] = None
-    found.local = None
-    found.carried = None
-    found.mbarrier = 1
-    found.site = site
-    found.who = st.tid
-    found.bytes_site = site
-    found.parity = 0
-    found.used = 0
-    found.expected = 0
-    found.got = 0
-    found.phases += 1
-    found.count = count
-    found.narrow = 0
-    if found.waits == None:
-        found.waits = many(u32, st.threads)
-        found.now = many(Arrival, 32)
-        found.before = many(Arrival, 32)
-    clear(found.waits, st.threads)
-    clear(found.now, 32)
-    clear(found.before, 32)
+        entry.published[parity] = None
+        entry.carried_before[parity] = None
+    entry.local = None
+    entry.carried = None
+    entry.mbarrier = 1
+    entry.site = site
+    entry.who = st.tid
+    entry.bytes_site = site
+    entry.parity = 0
+    entry.used = 0
+    entry.expected = 0
+    entry.got = 0
+    entry.phases += 1
+    entry.count = count
+    entry.narrow = 0
+    if entry.waits == None:
+        entry.waits = many(u32, st.threads)
+        entry.now = many(Arrival, 32)
+        entry.before = many(Arrival, 32)
+    clear(entry.waits, st.threads)
+    clear(entry.now, 32)
+    clear(entry.before, 32)
 
 
 @inline
@@ -89,7 +89,7 @@ def block_at(address):
 
 
 @native
-def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
+def check_phase(entry: Ptr[Location], address: u64, site: u32) -> None:
     """Check that the running thread arrives after the previous phase under any schedule.
 
     A lane of its warp must know of every arrival there.
@@ -99,15 +99,15 @@ def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
     """
     st = state.place
     me = st.tid
-    if found.born == 0 or me // st.per_block != block_at(address):
+    if entry.born == 0 or me // st.per_block != block_at(address):
         return
     mine = (me % st.per_block) >> 5
     for other in range((st.per_block + 31) >> 5):
-        came = found.before[other]
+        came = entry.before[other]
         if came.who != 0 and other != mine and not ordered(st.group, came.who - 1, came.time, OVER):
-            if not known_to_warp(came):
-                report(RULE["mbarrier-early"], site, came.site, st.group, came.who - 1, address, 8, found.count)
-    came = found.now[mine]
+            if not seen_by_warp(came):
+                report(RULE["mbarrier-early"], site, came.site, st.group, came.who - 1, address, 8, entry.count)
+    came = entry.now[mine]
     if came.who == 0 or came.who > me:
         came.who = me + 1
         came.time = st.current.own[0]
@@ -115,46 +115,46 @@ def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
 
 
 @native
-def known_to_warp(came: Ptr[Arrival]) -> bool:
+def seen_by_warp(came: Ptr[Arrival]) -> bool:
     """Return whether any lane of the running thread's warp knows of an arrival."""
     st = state.place
     me = st.tid
     thread = st.current
     local = me % st.per_block
     first = me - (local & 31)
-    known = False
+    is_ordered = False
     for lane in range(lesser(st.per_block - (local & ~u32(31)), u32(32))):
         st.tid = first + lane
         st.current = ref(st.thread_array)[st.tid]
         if ordered(st.group, came.who - 1, came.time, OVER):
-            known = True
+            is_ordered = True
         carried = st.current.carried
         if carried != None:
             if carried.group == st.group and knows_over(carried, came.who - 1, came.time):
-                known = True
+                is_ordered = True
     st.tid = me
     st.current = thread
-    return known
+    return is_ordered
 
 
 @native
 def mbarrier_at(address: u64, site: u32) -> Ptr[Location]:
     """Return the record of an mbarrier in use; None, with a report, if the address is no mbarrier."""
     mbarrier_after(address)  # a copy may have landed meanwhile
-    found = location(address, True)
-    if found != None:
-        if found.mbarrier == 0:
+    entry = location(address, True)
+    if entry != None:
+        if entry.mbarrier == 0:
             report_alone("mbarrier-init", site, address, 8)
             return None
-        found.used = 1
-    return found
+        entry.used = 1
+    return entry
 
 
 @detector.export
 def mbarrier_inval(address: u64) -> None:
-    found = location(address, False)
-    if found != None:
-        found.mbarrier = 0
+    entry = location(address, False)
+    if entry != None:
+        entry.mbarrier = 0
 
 
 @detector.export
@@ -167,85 +167,85 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32,
     st = state.place
     thread = st.current
     settle_own()
-    found = mbarrier_at(address, site)
-    if found == None:
+    entry = mbarrier_at(address, site)
+    if entry == None:
         return
     missing = u32(Ptr[u64](address)[0]) & MBARRIER_ARRIVALS
     if missing < arrivals:
-        report(RULE["mbarrier-overflow"], site, found.site, st.group, found.who, address, 8, missing, arrivals)
+        report(RULE["mbarrier-overflow"], site, entry.site, st.group, entry.who, address, 8, missing, arrivals)
     if how == 0 and arrivals != 0:
-        check_phase(found, address, site)
-    if found.local == None:  # all that was released in this phase so far
-        found.local = clock_new()
-        clock_join(found.local, found.published[found.parity ^ 1])
+        check_phase(entry, address, site)
+    if entry.local == None:  # all that was released in this phase so far
+        entry.local = clock_new()
+        clock_join(entry.local, entry.published[entry.parity ^ 1])
     if arrivals != 0:
-        found.arrive_site = site
+        entry.arrive_site = site
     if size != 0:
         if how == 1 + BULK_LOAD:
-            found.got += size
+            entry.got += size
             clock_hold(thread.base)
-            clock_drop(found.carried)
-            found.carried = thread.base
-            raise_to(ref(numbers(found.local))[BULK_LOAD * st.threads + st.bulk_slot], st.bulk_phase)
+            clock_drop(entry.carried)
+            entry.carried = thread.base
+            raise_to(ref(numbers(entry.local))[BULK_LOAD * st.threads + st.bulk_slot], st.bulk_phase)
         else:
-            found.expected += size
-            found.bytes_site = site
+            entry.expected += size
+            entry.bytes_site = site
     needed = u32(CTA) if st.tid // st.per_block == block_at(address) else u32(CLUSTER)
     if how <= 1 and scope < needed:
-        found.narrow = site + 1
+        entry.narrow = site + 1
         if how == 0 and arrivals != 0:
-            release_over(found.local)
+            release_over(entry.local)
     elif how == 0 and arrivals != 0:
-        release(found.local)
+        release(entry.local)
     elif how == 1:
-        release_into(found.local, thread.fences[needed].base, ref(thread.fences[needed]).own)
+        release_into(entry.local, thread.fences[needed].base, ref(thread.fences[needed]).own)
     if how >= 2 and how != 1 + BULK_LOAD:
         engine = how - 1
         if engine < st.engines:
             epoch = thread.epoch[engine]
-            raise_to(ref(numbers(found.local))[engine * st.threads + st.tid], epoch)
+            raise_to(ref(numbers(entry.local))[engine * st.threads + st.tid], epoch)
             thread.epoch[engine] = epoch + 1
 
 
 @detector.export
 def mbarrier_after(address: u64) -> None:
     """After an mbarrier changed: publish its clock if that completed the phase."""
-    found = location(address, False)
-    if found == None:
+    entry = location(address, False)
+    if entry == None:
         return
     parity = u32(Ptr[u64](address)[0] >> 63)
-    if found.mbarrier != 0 and parity != found.parity:
-        phase_ends(found, address)
-        clock_drop(found.published[found.parity])
-        found.published[found.parity] = found.local
-        found.local = None
-        clock_drop(found.carried_before[found.parity])
-        found.carried_before[found.parity] = found.carried
-        found.carried = None
-        found.parity = parity
-        found.phases += 1
-        found.now, found.before = found.before, found.now
-        clear(found.now, 32)
-        found.expected = 0
-        found.got = 0
+    if entry.mbarrier != 0 and parity != entry.parity:
+        phase_ends(entry, address)
+        clock_drop(entry.published[entry.parity])
+        entry.published[entry.parity] = entry.local
+        entry.local = None
+        clock_drop(entry.carried_before[entry.parity])
+        entry.carried_before[entry.parity] = entry.carried
+        entry.carried = None
+        entry.parity = parity
+        entry.phases += 1
+        entry.now, entry.before = entry.before, entry.now
+        clear(entry.now, 32)
+        entry.expected = 0
+        entry.got = 0
 
 
 @detector.export
 def bulk(address: u64, site: u32) -> None:
     """The next accesses are those of a copy whose bytes an mbarrier counts."""
     st = state.place
-    found = mbarrier_at(address, site)
+    entry = mbarrier_at(address, site)
     st.bulk_slot = 0
     st.bulk_phase = 1
     if st.bulk == None:
         st.bulk = many(BulkSlot, st.threads)
-    if found == None:
+    if entry == None:
         return
-    if found.slot == 0:  # with more mbarriers than threads some share one
+    if entry.slot == 0:  # with more mbarriers than threads some share one
         st.bulk_count += 1
-        found.slot = (st.bulk_count - 1) % st.threads + 1
-    st.bulk_slot = found.slot - 1
-    st.bulk_phase = found.phases + 1
+        entry.slot = (st.bulk_count - 1) % st.threads + 1
+    st.bulk_slot = entry.slot - 1
+    st.bulk_phase = entry.phases + 1
     slot = st.bulk[st.bulk_slot]
     slot.thread = st.tid
     slot.site = site
@@ -264,7 +264,7 @@ def unseen_copies() -> None:
 
 
 @native
-def phase_ends(found: Ptr[Location], address: u64) -> None:
+def phase_ends(entry: Ptr[Location], address: u64) -> None:
     """Report threads that wait for the phase before the one that ends now: they missed it, its parity is the next
     one's.
 
@@ -278,51 +278,51 @@ def phase_ends(found: Ptr[Location], address: u64) -> None:
         looked = False
         late = u32(0)
         for lane in range(lesser(left, u32(32))):
-            waits = found.waits[first + lane]
+            waits = entry.waits[first + lane]
             if waits == LOOKED:
                 looked = True
-                found.waits[first + lane] = 0
+                entry.waits[first + lane] = 0
             elif waits == PASSED:
                 late = first + lane + 1
-                found.waits[first + lane] = 0
-            elif waits == found.parity | PENDING:
-                found.waits[first + lane] = PASSED
+                entry.waits[first + lane] = 0
+            elif waits == entry.parity | PENDING:
+                entry.waits[first + lane] = PASSED
         if late != 0 and not looked:
-            other = found.parity ^ 1
-            about(late - 1, "mbarrier-phase", found.wait_site, found.arrive_site, st.group, st.tid, address, 8, other)
+            other = entry.parity ^ 1
+            about(late - 1, "mbarrier-phase", entry.wait_site, entry.arrive_site, st.group, st.tid, address, 8, other)
 
 
 @detector.export
 def mbarrier_waits(address: u64, phase: u32, site: u32) -> None:
     """Before a wait for the phase of a parity."""
-    found = mbarrier_at(address, site)
-    if found != None:
-        found.wait_site = site
-        found.waits[state.place.tid] = (phase & 1) | PENDING
+    entry = mbarrier_at(address, site)
+    if entry != None:
+        entry.wait_site = site
+        entry.waits[state.place.tid] = (phase & 1) | PENDING
 
 
 @detector.export
 def mbarrier_waited(address: u64, phase: u32, done: u32, relaxed: u32) -> None:
     """After a wait for the phase of a parity; `done`: it was complete. After a `relaxed` one a fence acquires."""
     mbarrier_after(address)
-    found = location(address, False)
-    if found == None:
+    entry = location(address, False)
+    if entry == None:
         return
-    if found.waits != None:
-        found.waits[state.place.tid] = u32(LOOKED) if done != 0 else u32(0)
+    if entry.waits != None:
+        entry.waits[state.place.tid] = u32(LOOKED) if done != 0 else u32(0)
     if done != 0:
         thread = state.place.current
         if relaxed == 0:
-            acquire(found.published[phase & 1])
+            acquire(entry.published[phase & 1])
         else:
-            acquire_over(found.published[phase & 1])
-            see(ref(thread).seen + CTA, found.published[phase & 1])
-        thread.narrow = found.narrow
-        clock_hold(found.carried_before[phase & 1])
+            acquire_over(entry.published[phase & 1])
+            see(ref(thread).seen + CTA, entry.published[phase & 1])
+        thread.narrow = entry.narrow
+        clock_hold(entry.carried_before[phase & 1])
         clock_drop(thread.carried)
-        thread.carried = found.carried_before[phase & 1]
-        if found.slot != 0 and phase & 1 != found.parity:
-            raise_to(ref(state.place.bulk[found.slot - 1]).seen, found.phases)
+        thread.carried = entry.carried_before[phase & 1]
+        if entry.slot != 0 and phase & 1 != entry.parity:
+            raise_to(ref(state.place.bulk[entry.slot - 1]).seen, entry.phases)
 
 
 @detector.export
@@ -332,18 +332,18 @@ def stuck() -> None:
     if st.locations == None:
         return
     for i in range(LOCATIONS):
-        found = st.locations[i]
-        if found.mbarrier != 0 and found.born == st.group + 1 and found.expected != found.got:
+        entry = st.locations[i]
+        if entry.mbarrier != 0 and entry.born == st.group + 1 and entry.expected != entry.got:
             report(
                 RULE["mbarrier-bytes"],
-                found.bytes_site,
-                found.site,
+                entry.bytes_site,
+                entry.site,
                 st.group,
-                found.who,
-                found.key,
+                entry.who,
+                entry.key,
                 8,
-                found.expected,
-                found.got,
+                entry.expected,
+                entry.got,
             )
 
 

@@ -11,11 +11,11 @@ from .state import Chunk, state
 def allocate(size: u64) -> Ptr:
     """Allocate zeroed memory until the end of the launch."""
     st = state.place
-    made = Ptr[Chunk](calloc(1, size + size_of(Chunk)))
-    made.before = st.memory
-    st.memory = made
+    chunk = Ptr[Chunk](calloc(1, size + size_of(Chunk)))
+    chunk.before = st.memory
+    st.memory = chunk
     st.allocated += size
-    return made + 1
+    return chunk + 1
 
 
 @inline

@@ -28,21 +28,21 @@ def atomic_load(address: u64, size: u32, order: u32, scope: u32, site: u32) -> u
         place = load_from(address, size, site)
         if place != address:  # what the thread itself has stored
             return place
-    found = location(address, False)
-    if found != None:
+    entry = location(address, False)
+    if entry != None:
         for level in range(lesser(scope, u32(GPU)) + 1):
-            if found.of[level] == blocks_of(level, st.group, st.tid):
-                learn(found, level, order)
+            if entry.of[level] == blocks_of(level, st.group, st.tid):
+                learn(entry, level, order)
     return address
 
 
 @inline
-def learn(found, level, order):
+def learn(entry, level, order):
     """Acquire what was released at an address; a relaxed access does so with the next fence."""
     if order & 1 != 0:
-        acquire(found.released[level])
+        acquire(entry.released[level])
     else:
-        see(ref(state.place.current).seen + level, found.released[level])
+        see(ref(state.place.current).seen + level, entry.released[level])
 
 
 @detector.export
@@ -55,19 +55,19 @@ def atomic(address: u64, size: u32, order: u32, scope: u32) -> None:
     settle_at(address, size)
     explicit = order & 2 != 0
     widest = lesser(scope, u32(GPU))
-    found = location(address, explicit or has_fenced(st.current, CTA))
-    if found != None:
+    entry = location(address, explicit or has_fenced(st.current, CTA))
+    if entry != None:
         for level in range(u32(LEVELS)):
             mine = blocks_of(level, st.group, st.tid)
-            here = found.of[level] == mine and level <= widest
+            here = entry.of[level] == mine and level <= widest
             if here:
-                learn(found, level, order)
-            made = released(level, widest, explicit)
-            if here and found.released[level] != None:
-                if made == None:
-                    made = clock_new()
-                clock_join(made, found.released[level])
-            publish(found, level, made, mine)
+                learn(entry, level, order)
+            clock_ = released(level, widest, explicit)
+            if here and entry.released[level] != None:
+                if clock_ == None:
+                    clock_ = clock_new()
+                clock_join(clock_, entry.released[level])
+            publish(entry, level, clock_, mine)
     if explicit:
         tick(st.current)
 
@@ -151,14 +151,14 @@ def view(whose: u32) -> None:
     see_more(ref(thread).own, u64(1), whose)
     if base != None:
         if st.view_memo[0] != base or st.view_of != whose:
-            made = clock_new()
-            clock_join(made, base)
-            see_more(numbers(made), u64(st.threads), whose)
+            joined = clock_new()
+            clock_join(joined, base)
+            see_more(numbers(joined), u64(st.threads), whose)
             clock_hold(base)
             clock_drop(st.view_memo[0])
             clock_drop(st.view_memo[1])
             st.view_memo[0] = base
-            st.view_memo[1] = made
+            st.view_memo[1] = joined
             st.view_of = whose
         clock_hold(st.view_memo[1])
         clock_drop(base)
@@ -167,7 +167,7 @@ def view(whose: u32) -> None:
 
 
 @native
-def see_more(known: Ptr[u32], n: u64, whose: u32) -> None:
+def see_more(times: Ptr[u32], n: u64, whose: u32) -> None:
     """Copy sections of a clock, each of `n` numbers, to those of the views."""
     first = n * state.place.engines
     maps = first + 2 * GENERIC * n
@@ -178,4 +178,4 @@ def see_more(known: Ptr[u32], n: u64, whose: u32) -> None:
     ):
         if whose & bit != 0:
             for i in range(count):
-                raise_to(ref(known)[target + i], known[source + i])
+                raise_to(ref(times)[target + i], times[source + i])

@@ -1,7 +1,7 @@
 """Numeric checks: results that are not finite, and index arithmetic that overflows.
 
 Works on a kernel after it has been expanded, when addresses are computed by `arith` operations. The kind `numeric` looks
-at every sum, difference and product on the way to an address. The other checks compare an access with the element that
+at every addition, subtraction and multiplication on the way to an address. The other checks compare an access with the element that
 its formula means, where extents are multiplied: what wraps around in 32 bits leads to another one, which may be within
 bounds.
 """
@@ -33,7 +33,7 @@ def watch(sanitizer: Instrumentation, x: Expander) -> None:
 
 
 def watch_multiplied(sanitizer: Instrumentation, x: Expander, accesses: list[AccessCheck]) -> None:
-    """Check accesses whose index has a 32-bit product of two numbers that are known when the kernel runs."""
+    """Check accesses whose index multiplies, in 32 bits, two numbers that are known when the kernel runs."""
     for access in accesses:
         b = Builder(ir.InsertionPoint(access.call), access.call.location)
         for op, signed in _multiplied(access.call.operands[0]):
@@ -49,7 +49,7 @@ def watch_multiplied(sanitizer: Instrumentation, x: Expander, accesses: list[Acc
 
 
 def _multiplied(address: ir.Value) -> Iterator[tuple[ir.Operation, bool]]:
-    """Yield the 32-bit parts of an address with products of two dynamic numbers, and whether each counts as signed."""
+    """Yield the 32-bit parts of an address that multiply two dynamic numbers, and whether each counts as signed."""
     todo = [(address, True)]
     seen = set[tuple[Any, bool]]()
     while todo:
@@ -182,7 +182,7 @@ class _Watch:
     # -- index arithmetic --------------------------------------------------------------------------------
 
     def _indices(self) -> None:
-        """Check all 32-bit sums, differences and products that addresses depend on."""
+        """Check all 32-bit additions, subtractions and multiplications that addresses depend on."""
         seen: set[tuple[Any, bool]] = set()
         for address in self.addresses:
             todo = [(address.operands[1], True)]

@@ -74,8 +74,8 @@ def assigned_name(span: Span | None) -> str:
     try:
         statement = ast.parse(text).body
     except SyntaxError:
-        found = re.match(r"(\w+)\s*=[^=]", text)
-        return found.group(1) if found else ""
+        match = re.match(r"(\w+)\s*=[^=]", text)
+        return match.group(1) if match else ""
     if len(statement) == 1 and isinstance(statement[0], ast.Assign) and len(statement[0].targets) == 1:
         target = statement[0].targets[0]
         if isinstance(target, ast.Name):

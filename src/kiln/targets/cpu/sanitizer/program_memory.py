@@ -71,14 +71,14 @@ class KernelInfo:
 
     def view_at(self, offset: int) -> tuple[SharedView, int] | None:
         """Return the smallest tensor at a byte of a block's shared memory, and how far into it that is."""
-        found: tuple[SharedView, int] | None = None
+        narrowest: tuple[SharedView, int] | None = None
         for view in self.views:
             inside = offset - view.start - (self.dynamic_start if view.dynamic else 0)
             if 0 <= inside < view.end - view.start and (
-                found is None or view.end - view.start < found[0].end - found[0].start
+                narrowest is None or view.end - view.start < narrowest[0].end - narrowest[0].start
             ):
-                found = view, inside
-        return found
+                narrowest = view, inside
+        return narrowest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,10 +126,10 @@ _SWIZZLED = re.compile(r"S<(\d+),(\d+),(-?\d+)> o 0 o (.*)")
 
 def swizzled_layout(layout: str | None) -> tuple[tuple[int, int, int] | None, str | None]:
     """Return the swizzle S<b,m,s> of a layout's text, or None, and the layout that it is composed with."""
-    found = _SWIZZLED.fullmatch(layout or "")
-    if found is None:
+    match = _SWIZZLED.fullmatch(layout or "")
+    if match is None:
         return None, layout
-    bits, base, shift, plain = found.groups()
+    bits, base, shift, plain = match.groups()
     return (int(bits), int(base), int(shift)), plain
 
 

@@ -38,10 +38,10 @@ class RegisterPlace:
         """Return the offset in bytes, if it is constant."""
         total = 0
         for offset, bits in self.terms:
-            known = constant_values(offset)
-            if known is None:
+            constants = constant_values(offset)
+            if constants is None:
                 return None
-            total += known[0] * bits // 8
+            total += constants[0] * bits // 8
         return total
 
 
@@ -50,8 +50,8 @@ def unproven_arrays(entry: ir.Block, places: dict[ir.Value, RegisterPlace]) -> s
     unproven: set[int] = set()
 
     def visit(block: ir.Block, written: dict[int, int]) -> None:
-        for found in block.operations:
-            op = found.operation
+        for nested in block.operations:
+            op = nested.operation
             store = cute.Store.of(op)
             access = store or cute.Load.of(op)
             if access and access.memory in places:

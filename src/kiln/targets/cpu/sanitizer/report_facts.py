@@ -39,12 +39,14 @@ class ReportFacts:
     @staticmethod
     def decoded(kinds: Sequence[str], facts: dict[str, Any]) -> ReportFacts:
         """Return the inverse of `encoded`."""
-        made = ReportFacts(kinds)
+        decoded_facts = ReportFacts(kinds)
         for site in facts["sites"]:
             calls = tuple(Span(**call) for call in site["calls"])
-            made.sites.append(SanitizedSite(**{**site, "span": site["span"] and Span(**site["span"]), "calls": calls}))
+            decoded_facts.sites.append(
+                SanitizedSite(**{**site, "span": site["span"] and Span(**site["span"]), "calls": calls})
+            )
         for kernel in facts["kernels"]:
             arguments = [argument and Argument(**argument) for argument in kernel["arguments"]]
             views = [SharedView(**{**view, "tensor": Argument(**view["tensor"])}) for view in kernel["views"]]
-            made.kernels.append(KernelInfo(**{**kernel, "arguments": arguments, "views": views}))
-        return made
+            decoded_facts.kernels.append(KernelInfo(**{**kernel, "arguments": arguments, "views": views}))
+        return decoded_facts

@@ -44,64 +44,64 @@ def report(
     if st.engines > BULK_LOAD and other_group == st.group and other_tid // st.threads == BULK_LOAD:
         other_tid = BULK_LOAD * st.threads + st.bulk[other_tid % st.threads].thread
     either_way = (u64(_bits(_SYMMETRIC)) >> rule) & 1 != 0
-    found = Ptr[Finding](None)
+    record = Ptr[Finding](None)
     for i in range(st.findings_count):
         f = st.findings[i]
         straight = f.site == site and f.other_site == other_site
         swapped = either_way and f.site == other_site and f.other_site == site
         if f.rule == rule and (straight or swapped) and f.kernel == st.kernel:
-            found = f
+            record = f
     across_warps = st.tid % st.per_block // 32 != other_tid % st.per_block // 32
-    if found != None:
-        found.count += 1
-        found.across_warps |= u32(across_warps)
+    if record != None:
+        record.count += 1
+        record.across_warps |= u32(across_warps)
         group = st.group - st.first_group
-        if group > found.group or (group == found.group and st.tid >= found.tid):
+        if group > record.group or (group == record.group and st.tid >= record.tid):
             return None
     elif st.findings_count < MAX_FINDINGS:
-        found = st.findings[st.findings_count]
+        record = st.findings[st.findings_count]
         st.findings_count += 1
-        found.count = 1
-        found.across_warps = u32(across_warps)
+        record.count = 1
+        record.across_warps = u32(across_warps)
     else:
         st.overflow += 1
         return None
-    found.rule = rule
-    found.unseen_store = st.unseen_store
-    found.unseen_load = st.unseen_load
-    found.narrow = 0
+    record.rule = rule
+    record.unseen_store = st.unseen_store
+    record.unseen_load = st.unseen_load
+    record.narrow = 0
     if st.lone == 0 and other_group == st.group and other_tid % st.threads // st.per_block != st.tid // st.per_block:
-        found.narrow = st.current.narrow
-    found.site = site
-    found.other_site = other_site
-    found.tid = st.tid
-    found.other_tid = other_tid
-    found.iteration = st.iteration
-    found.bytes = size
-    found.address = address
-    found.kernel = st.kernel
-    found.schedule = st.schedule
-    found.space = 0
-    found.rank = 0
-    found.object = 0
-    found.offset = 0
-    found.modes = 0
-    found.extra[0] = first
-    found.extra[1] = second
-    found.group = st.group - st.first_group
-    copy(found.sizes, st.sizes)
+        record.narrow = st.current.narrow
+    record.site = site
+    record.other_site = other_site
+    record.tid = st.tid
+    record.other_tid = other_tid
+    record.iteration = st.iteration
+    record.bytes = size
+    record.address = address
+    record.kernel = st.kernel
+    record.schedule = st.schedule
+    record.space = 0
+    record.rank = 0
+    record.object = 0
+    record.offset = 0
+    record.modes = 0
+    record.extra[0] = first
+    record.extra[1] = second
+    record.group = st.group - st.first_group
+    copy(record.sizes, st.sizes)
     if other_group < st.first_group:
-        found.before = 1
-        found.other_group = other_group - st.before_group
-        found.other_kernel = st.before_kernel
-        copy(found.other_sizes, st.before_sizes)
+        record.before = 1
+        record.other_group = other_group - st.before_group
+        record.other_kernel = st.before_kernel
+        copy(record.other_sizes, st.before_sizes)
     else:
-        found.before = 0
-        found.other_group = other_group - st.first_group
-        found.other_kernel = st.kernel
-        copy(found.other_sizes, st.sizes)
-    say_where(found, address)
-    return found
+        record.before = 0
+        record.other_group = other_group - st.first_group
+        record.other_kernel = st.kernel
+        copy(record.other_sizes, st.sizes)
+    say_where(record, address)
+    return record
 
 
 @inline

@@ -89,8 +89,8 @@ def triple(value: Triple) -> str:
 
 def explain(case: Case) -> Words:
     """Return a finding in words."""
-    found = _RULES[case.rule]
-    return Words(*(text.format(c=case) for text in found)) if isinstance(found, Words) else found(case)
+    rule = _RULES[case.rule]
+    return Words(*(text.format(c=case) for text in rule)) if isinstance(rule, Words) else rule(case)
 
 
 # --- races -----------------------------------------------------------------------------------------------------------

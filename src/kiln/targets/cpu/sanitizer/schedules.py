@@ -38,10 +38,10 @@ def note(address: u64, size: u32) -> None:
     if log.used + size > log.space:
         log.space = greater(log.space * 2, log.used + size)
         log.bytes = Ptr[u8](realloc(log.bytes, log.space))
-    made = log.writes[log.count]
-    made.address = address
-    made.size = size
-    made.at = log.used
+    write = log.writes[log.count]
+    write.address = address
+    write.size = size
+    write.at = log.used
     memcpy(ref(log.bytes)[log.used], Ptr[u8](address), size)
     log.count += 1
     log.used += size

@@ -273,18 +273,18 @@ def source_of(address):
 
 @inline
 def note_source(cell, address):
-    known, place = source_of(address)
+    has_source, place = source_of(address)
     source = source_in(cell)
-    source.known = u32(known)
+    source.known = u32(has_source)
     source.address = place
 
 
 @native
 def copies_the_same(cell: Ptr[Cell], address: u64) -> bool:
     """Return whether the current `cp.async` copies the bytes to a cell that the last one copied there."""
-    known, place = source_of(address)
+    has_source, place = source_of(address)
     source = source_in(cell)
-    return known and cell.atomic.clock == 0 and source.known != 0 and source.address == place
+    return has_source and cell.atomic.clock == 0 and source.known != 0 and source.address == place
 
 
 @native
@@ -310,10 +310,10 @@ def check_readers(
         return
     for reader in (cell.read, cell.other):
         who = reader.who & WHO
-        known = who == me and reader.group == st.group and engine == 0
+        is_own = who == me and reader.group == st.group and engine == 0
         if reader.clock != 0 and reader.who & NONCOHERENT_BIT != 0 and reader.group >= st.first_group:
             collide(RULE["non-coherent"], site, reader, address, size)
-        elif reader.clock != 0 and not known and not ordered(reader.group, who, reader.clock, OVER):
+        elif reader.clock != 0 and not is_own and not ordered(reader.group, who, reader.clock, OVER):
             late_reader(reader.who, reader.clock, reader.group, reader.site, site, engine, address, size, atomic, scope)
 
 
@@ -349,9 +349,9 @@ def may_be_late(array: Ptr[LastAccess], latest: u32, me: u32, engine: u32) -> bo
     if latest <= clock_lowest(base):
         return False
     late = u32(0)
-    known = numbers(base)
+    times = numbers(base)
     for i in range(u64(st.identities)):
-        late |= u32(array[i].clock > known[i]) & u32(i != me)
+        late |= u32(array[i].clock > times[i]) & u32(i != me)
     return late != 0
 
 
@@ -561,10 +561,10 @@ def undefined(address: u64, size: u32, site: u32, source: u32, element: u32) -> 
 @detector.export
 def any_unset(shadow: u64, size: u32) -> u32:
     """Return a nonzero number if some of the registers with this shadow are unset."""
-    found = u32(0)
+    unset = u32(0)
     for i in range(size):
-        found |= Ptr[u8](shadow)[i]
-    return found
+        unset |= Ptr[u8](shadow)[i]
+    return unset
 
 
 @detector.export

@@ -37,10 +37,10 @@ def write_out(delayed: Ptr[Delayed]) -> None:
     any_released = False
     for level in range(LEVELS):
         any_released = any_released or delayed.released[level] != None
-    found = location(delayed.address, any_released)
+    entry = location(delayed.address, any_released)
     for level in range(LEVELS):
-        if found != None:
-            publish(found, u32(level), delayed.released[level], delayed.of[level])
+        if entry != None:
+            publish(entry, u32(level), delayed.released[level], delayed.of[level])
         else:
             clock_drop(delayed.released[level])
 
@@ -82,12 +82,12 @@ def settle_at(place: u64, size: u32) -> None:
     """Write out the stores to some bytes, and those of the same threads before them."""
     st = state.place
     for _ in range(st.delayed_count):
-        found = st.delayed_count
+        first = st.delayed_count
         for i in range(st.delayed_count):
             if overlaps(st.delayed[i], place, size):
-                found = lesser(found, i)
-        if found < st.delayed_count:
-            settle(st.delayed[found].group, st.delayed[found].tid, found)
+                first = lesser(first, i)
+        if first < st.delayed_count:
+            settle(st.delayed[first].group, st.delayed[first].tid, first)
 
 
 @native
@@ -137,10 +137,10 @@ def atomic_store(place: u64, size: u32, order: u32, scope: u32, site: u32) -> u6
     else:
         settle_own()
         settle_at(place, size)
-        found = location(place, explicit or has_fenced(thread, CTA))
-        if found != None:
+        entry = location(place, explicit or has_fenced(thread, CTA))
+        if entry != None:
             for level in range(u32(LEVELS)):
-                publish(found, level, released(level, widest, explicit), blocks_of(level, st.group, st.tid))
+                publish(entry, level, released(level, widest, explicit), blocks_of(level, st.group, st.tid))
     if explicit:
         tick(thread)
     return place

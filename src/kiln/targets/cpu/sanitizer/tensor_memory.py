@@ -121,12 +121,12 @@ def conflict(rule: u32, before: Ptr[Access], site: u32, rank: u32, row: u32, col
 
 
 @native
-def say(found: Ptr[Finding], rank: u32, row: u32, column: u32) -> None:
+def say(record: Ptr[Finding], rank: u32, row: u32, column: u32) -> None:
     """Say which tensor memory a finding is about."""
-    if found != None:
-        found.space = TENSOR
-        found.rank = rank
-        found.offset = i64(row * TENSOR_LANES) << 16 | column
+    if record != None:
+        record.space = TENSOR
+        record.rank = rank
+        record.offset = i64(row * TENSOR_LANES) << 16 | column
 
 
 @native
@@ -470,8 +470,8 @@ def read_as(rank: u32, row: u32, column: u32, count: u32, me: u32, clock: u32, p
     for each in range(column, min(column + count, u32(TMEM_COLUMNS))):
         if packed and tag_at(st, rank, row, each)[0] >= LEAST_TAG:
             before = cell_at(st, rank, row, each).write
-            found = report(RULE["tmem-format"], site, before.site, before.group, before.who)
-            say(found, rank, row, each)
+            record = report(RULE["tmem-format"], site, before.site, before.group, before.who)
+            say(record, rank, row, each)
         else:
             touch_tensor(rank, row, each, me, clock, u32(0), True, site)
 
@@ -500,8 +500,8 @@ def read_scales(
                 read_as(rank, cell, column, u32(1), me, clock, True, site)
                 if column < TMEM_COLUMNS and is_of_scales(begins):
                     tag = tag_at(st, rank, cell, column)[0]
-                    wanted = SCALES + (inside + row // 2) % 4
-                    if misplaced | (tag != wanted) and tag != 0 and tag < LEAST_TAG:
+                    expected = SCALES + (inside + row // 2) % 4
+                    if misplaced | (tag != expected) and tag != 0 and tag < LEAST_TAG:
                         before = cell_at(st, rank, cell, column).write
                         say(
                             report(RULE["tmem-scales"], site, before.site, before.group, before.who), rank, cell, column
@@ -584,16 +584,16 @@ def arrive(mbarrier: u64, rank: u32, site: u32) -> None:
         for i in range(offset >> st.shift, (offset + 7 >> st.shift) + 1):
             flags = u32(SHARED | ATOMIC | NO_INIT)
             touch(ref(st.cells)[u64(rank) * st.cells_per_block + i], flags, site, mbarrier, 8)
-    found = mbarrier_at(mbarrier, site)
-    if found != None:
+    entry = mbarrier_at(mbarrier, site)
+    if entry != None:
         missing = u32(Ptr[u64](mbarrier)[0]) & MBARRIER_ARRIVALS
         if missing == 0:
-            report(RULE["mbarrier-overflow"], site, found.site, st.group, found.who, mbarrier, 8, missing, 1)
-        if found.local == None:  # all that was released in this phase so far
-            found.local = clock_new()
-            clock_join(found.local, found.published[found.parity ^ 1])
-        found.arrive_site = site
+            report(RULE["mbarrier-overflow"], site, entry.site, st.group, entry.who, mbarrier, 8, missing, 1)
+        if entry.local == None:  # all that was released in this phase so far
+            entry.local = clock_new()
+            clock_join(entry.local, entry.published[entry.parity ^ 1])
+        entry.arrive_site = site
         settle_own()
-        clock_join(found.local, thread.base)
+        clock_join(entry.local, thread.base)
         for engine in (TCGEN05, TCGEN05_CP):
-            raise_to(ref(numbers(found.local))[u32(engine) * st.threads + st.tid], thread.epoch[engine])
+            raise_to(ref(numbers(entry.local))[u32(engine) * st.threads + st.tid], thread.epoch[engine])

@@ -76,8 +76,8 @@ _Slot = tuple[ir.Value, ir.Type]
 def _splat(b: Builder, type_: ir.Type, bits: int) -> ir.Value:
     """Return the same bits in every element of a vector."""
     integers = like(type_, int_type(ir.VectorType(type_).element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
-    made = b.const(integers, bits)
-    return made if integers == type_ else b.value("arith.bitcast", type_, (made,))
+    splat = b.const(integers, bits)
+    return splat if integers == type_ else b.value("arith.bitcast", type_, (splat,))
 
 
 def _holds_numbers(type_: ir.Type) -> bool:
@@ -159,11 +159,11 @@ class _Watch:
         name = self.sanitizer.name_at(span)
         site = self.sanitizer.site_in(op, self.kernel, "register tensor", memory=name)
         array = RegisterArray(name, site, private_bytes(op), op.result)
-        found: dict[ir.Value, RegisterPlace] = {}
+        places: dict[ir.Value, RegisterPlace] = {}
         todo = [(op.result, RegisterPlace(array))]
         while todo:
             value, place = todo.pop()
-            found[value] = place
+            places[value] = place
             for use in value.uses:
                 user = use.owner.operation
                 number = use.operand_number
@@ -176,7 +176,7 @@ class _Watch:
                 elif not cute.access_through(user, number) and not Wgmma.of(user):
                     if effects.uses_memory(user.name, number):
                         return
-        self.places.update(found)
+        self.places.update(places)
 
     def _address(
         self, b: Builder, place: RegisterPlace, offset: ir.Value, element: ir.Type, bytes_: int
@@ -184,10 +184,10 @@ class _Watch:
         """Return (the address of the shadow of some bytes, its alignment)."""
         bits = cute.element_bits(element)
         place = place.moved(offset, bits)
-        known = place.constant()
-        if known is not None:
-            inside = 0 <= known <= place.array.size - bytes_
-            at = known if inside else 0
+        constant = place.constant()
+        if constant is not None:
+            inside = 0 <= constant <= place.array.size - bytes_
+            at = constant if inside else 0
             return b.byte_gep(place.array.shadow, at), min(at & -at, 16) or 16
         total = b.i64(0)
         for value, width in place.terms:
@@ -251,8 +251,8 @@ class _Watch:
 
     def _shadow(self, b: Builder, value: ir.Value) -> ir.Value:
         """Return the shadow of a value: an i1, or a vector of them."""
-        found = self.shadows.get(value)
-        return found if found is not None else b.const(like(value.type, int_type(1)), 0)
+        shadow = self.shadows.get(value)
+        return shadow if shadow is not None else b.const(like(value.type, int_type(1)), 0)
 
     def _any(self, b: Builder, values: Sequence[ir.Value]) -> ir.Value | None:
         """Return whether any part of any of some values is unset; None if it cannot be."""
@@ -269,11 +269,11 @@ class _Watch:
 
     def _shaped(self, b: Builder, shadow: ir.Value, type_: ir.Type) -> ir.Value:
         """Return a shadow for a value of a type: element by element if the shapes agree, else any for all."""
-        wanted = like(type_, int_type(1))
-        if shadow.type == wanted:
+        flags = like(type_, int_type(1))
+        if shadow.type == flags:
             return shadow
         whole = self._whole(b, shadow)
-        return b.value("vector.broadcast", wanted, (whole,)) if isinstance(wanted, ir.VectorType) else whole
+        return b.value("vector.broadcast", flags, (whole,)) if isinstance(flags, ir.VectorType) else whole
 
     def _either(self, b: Builder, values: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
         result: ir.Value | None = None
@@ -316,8 +316,8 @@ class _Watch:
     # -- the walk ----------------------------------------------------------------------------------------
 
     def _block(self, block: ir.Block) -> None:
-        for found in list(block.operations):
-            self._visit(found.operation)
+        for operation in list(block.operations):
+            self._visit(operation.operation)
 
     def _visit(self, op: ir.Operation) -> None:
         name = op.name
@@ -416,9 +416,9 @@ class _Watch:
         if name == "vector.bitcast":  # a register of two halves is unset where one of them is
             (source,) = op.operands
             held = like(source.type, int_type(source.type.element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
-            made = like(type_, int_type(type_.element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
+            integers = like(type_, int_type(type_.element_type.width))  # pyright: ignore[reportAttributeAccessIssue]
             bits = b.value("arith.extsi", held, (self._shadow(b, source),))
-            return b.compare("ne", b.value(name, made, (bits,)), b.const(made, 0))
+            return b.compare("ne", b.value(name, integers, (bits,)), b.const(integers, 0))
         if move := Shuffle.of(op):  # what another lane holds may be unset: the shadow goes the same way
             whole = b.value("arith.extui", int_type(32), (self._whole(b, self._shadow(b, move.value)),))
             word = shuffle(move.kind, whole, move.offset, move.mask, move.clamp, b.value)
@@ -537,8 +537,8 @@ class _Watch:
                     todo += [store.value for store in stores if self.places[store.target].array is place.array]
                     continue
                 bits = cute.element_bits(cute.info(load.source.type).element)
-                known = place.moved(load.offset, bits).constant()
-                scalar = known is not None and not isinstance(load.result.type, ir.VectorType)
-                return place.array.site, known * 8 // bits if scalar and known is not None else -1
+                constant = place.moved(load.offset, bits).constant()
+                scalar = constant is not None and not isinstance(load.result.type, ir.VectorType)
+                return place.array.site, constant * 8 // bits if scalar and constant is not None else -1
             todo += [operand for operand in op.operands if operand in self.maybe]
         return -1, -1

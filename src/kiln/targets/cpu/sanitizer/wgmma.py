@@ -45,8 +45,8 @@ def must_know(address: u64, site: u32) -> None:
             write = st.cells[rank * st.cells_per_block + i].write
             who = write.who & WHO
             if write.clock != 0 and not ordered(write.group, who, write.clock, IN_SHARED):
-                known = who < st.threads * GENERIC and ordered(write.group, who, write.clock, OVER)
-                rule = u32(RULE["proxy"]) if known else u32(RULE["write-read"])
+                is_ordered = who < st.threads * GENERIC and ordered(write.group, who, write.clock, OVER)
+                rule = u32(RULE["proxy"]) if is_ordered else u32(RULE["write-read"])
                 report(rule, site, write.site, write.group, who, address, 16)
 
 
@@ -236,14 +236,14 @@ def learn(place: u32, epoch: u32) -> None:
             return
     same = st.wgmma_memo[1] != None and st.wgmma_memo[0] == base
     if not (same and st.wgmma_memo_place == place and st.wgmma_memo_epoch == epoch):
-        made = clock_new()
-        clock_join(made, base)
-        raise_to(ref(numbers(made))[place], epoch)
+        joined = clock_new()
+        clock_join(joined, base)
+        raise_to(ref(numbers(joined))[place], epoch)
         clock_hold(base)
         clock_drop(st.wgmma_memo[0])
         clock_drop(st.wgmma_memo[1])
         st.wgmma_memo[0] = base
-        st.wgmma_memo[1] = made
+        st.wgmma_memo[1] = joined
         st.wgmma_memo_place = place
         st.wgmma_memo_epoch = epoch
     clock_hold(st.wgmma_memo[1])
