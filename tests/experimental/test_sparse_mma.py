@@ -167,7 +167,7 @@ ROWS = [
     (row, shape[2], a, b, accumulator)
     for row in mma_shapes.SPARSE_MMA_ROWS
     for shape in row.shapes
-    for a, b in {(row.inputs[0], row.inputs[-1]), (row.inputs[-1], row.inputs[0])}
+    for a, b in sorted({(row.inputs[0], row.inputs[-1]), (row.inputs[-1], row.inputs[0])})
     for accumulator in row.accumulators
 ]
 CASES = [

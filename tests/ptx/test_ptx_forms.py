@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,10 @@ from kiln.ptx import FORMS
 from kiln.ptx.form import Form, Slot, UnknownForm
 from kiln.ptx.syntax import Address, Pair, Register, Statement, Vector, parse
 
-LETTERS = {"b16": "h", "b32": "r", "b64": "d", "f32": "f", "pred": "p", "b128": "q", "": "r"}
+LETTERS = {"b8": "h", "b16": "h", "b32": "r", "b64": "d", "f32": "f", "pred": "p", "b128": "q", "": "r"}
 ADDRESSES = {"shared": "%s0", "cluster": "%s0", "tmem": "%r0", "global": "%g0", "generic": "%m0"}
-NUMBERS = {"selector": "0", "size": "16", "ordinal": "1", "value": "1", "scale_input_d": "7"}
+NUMBERS = {"size": "16", "ordinal": "1", "value": "1", "scale_input_d": "7", "scale_a": "1", "scale_b": "-1"}
+NUMBERS |= {"a_major": "1", "b_major": "0", "selector": "0"}
 """Operands that are numbers in the instruction."""
 OWN_SPACE = ("shared", "shared::cta", "shared::cluster", "global")
 
@@ -29,12 +34,14 @@ def statement(text: str) -> Statement:
     return one
 
 
+@functools.cache
 def spellings(form: Form) -> list[dict[str, Any]]:
     """Values of fields in which each choice of each field occurs, and each optional one is missing once."""
-    every = list(form.choices())
     chosen: list[dict[str, Any]] = []
     seen: set[tuple[str, Any]] = set()
-    for values in every:
+    for values in (
+        form.choices() if math.prod(len(group.alternatives) for group in form.groups) < 20000 else varied(form)
+    ):
         parts = {(name, values.get(name)) for name in form.fields}
         if not parts <= seen or not chosen:
             seen |= parts
@@ -42,23 +49,43 @@ def spellings(form: Form) -> list[dict[str, Any]]:
     return chosen
 
 
+def varied(form: Form) -> Iterator[dict[str, Any]]:
+    """Values that differ in at most three groups of modifiers from those where optional ones are missing."""
+    groups = [[{}] * group.optional + [each.values for each in group.alternatives] for group in form.groups]
+    for places in itertools.combinations(range(len(groups)), 3):
+        parts = [group if place in places else group[:1] for place, group in enumerate(groups)]
+        for each in itertools.product(*parts):
+            values = {name: value for part in each for name, value in part.items()}
+            if not form.rule(dict.fromkeys(form.fields) | values):
+                yield values
+
+
+def bits_of(element: str) -> int:
+    """Return the bits of a type such as f16x2."""
+    bits, _, count = element.lstrip("bfsu").partition("x")
+    return int(bits) * int(count or 1)
+
+
 def operands(form: Form, values: dict[str, Any]) -> dict[str, Any]:
     """Operands by name, as they are written; vectors have two registers."""
     spaces = any(word in OWN_SPACE for word in form.name(values).split("."))
+    addresses = [slot.places[0] for slot in form.slots if slot.brackets == "[]"]
     written: dict[str, Any] = {}
     for number, place in enumerate(form.places):
         if place.name in form.fields and not values.get(place.name):
             continue
         if place.type == "imm":
             text: str | list[str] = NUMBERS.get(place.name, "64")
+        elif place in addresses and not place.type:
+            text = {None: "%m0", "global": "%g0"}.get(values.get("space"), "%s0")
         elif place.type in ADDRESSES:
             text = ADDRESSES[place.type] if spaces or place.type != "shared" else "%sx0"
         else:
             element = str(values.get("type") or values.get("reduction", "")).rpartition(".")[2]
-            letter = LETTERS[place.type if place.type or not element else f"b{element[1:]}"]
-            text = f"%{letter}{ {'p': 1, 'q': 0}.get(letter, number) }"
+            letter = LETTERS[place.type or (element and f"b{bits_of(element)}")]
+            text = f"%{letter}{ {'p': 1, 'q': 0, 'h': number % 8}.get(letter, number) }"
             if place in form.lists:
-                first = 30 if letter == "r" else number
+                first = {"r": 20 if number else 30, "h": 0}.get(letter, number)
                 text = [f"%{letter}{first + i}" for i in range(form.count(place.name, values) or 2)]
         written[place.name] = text
     if form.rule(dict.fromkeys(form.fields) | values | written):
@@ -90,7 +117,7 @@ def test_what_is_printed_is_read_as_the_same(form: Form):
         assert got == {name: text for name, text in given.items() if name not in form.written}
 
 
-FAMILIES = {form.opcode[0] for form in FORMS} - {"st", "red", "prefetch", "mma"}
+FAMILIES = {form.opcode[0] for form in FORMS}
 """What instructions begin with of which all have forms."""
 RECORDED = {file.name: file.read_text().splitlines() for file in sorted(Path(__file__).parent.glob("*_forms.txt"))}
 """Further instructions, each with what ptxas does; `{%r1..%r4}` are four registers."""
@@ -205,6 +232,11 @@ def test_operands_have_their_places(text: str):
         ("mbarrier.init.b64.shared.global [a], b;", r"the modifier .global"),
         ("ldmatrix.sync.aligned.m8n8.x8.shared.b16 {a}, [b];", r"the modifier .x8 where .x1, .x2 or .x4 is expected"),
         ("stmatrix.sync.aligned.m8n8.x2.b16 [b], {a};", r"1 registers of value where there are 2"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f32.f16 {a}, {b}, {c}, {d};", r"the modifier .f32"),
+        ("ld.relaxed.gpu.global.cg.b32 a, [b];", r"\.cg of an access with relaxed\.gpu, to global memory"),
+        ("st.global.v4.b128 [b], {a, a, a, a};", r"4 times 128 bits of global memory"),
+        ("atom.global.add.f16 a, [b], c;", r"\.noftz is missing for f16"),
+        ("red.global.min.f32 [b], c;", r"\.min of f32: u32, s32, u64, s64 have it"),
     ],
 )
 def test_errors_say_what_is_wrong(text: str, words: str):

@@ -44,7 +44,8 @@ _WORD = r"\.(?:[\w:]|<\w+>|\{::\w+\})+"
 _GROUP = re.compile(rf"\{{(?P<optional>(?:{_WORD})+)\}}|{_WORD}")
 _OPERAND = re.compile(r"(?P<start>^|,\s*|\{,\s*)(?P<body>\[[^\]]*\]|\{[^}]*\}|[^,{}]+)(?P<end>\}?)(?=$|,|\{)", re.ASCII)
 _PART = re.compile(r"(\w+)(?:\s*:\s*(out\b)?\s*([\w:<>]*))?")
-_SPACES = ("global", "shared::cta", "shared::cluster", "shared")
+_ORDERED = ({"global", "shared::cta", "shared::cluster", "shared"}, {"row", "col"})
+"""Modifiers whose order matters: state spaces and layouts."""
 
 
 class UnknownForm(ValueError):
@@ -131,6 +132,13 @@ class Group:
 _MOST_LISTED = 12
 
 
+def number(fields: Mapping[str, object], name: str) -> int:
+    """Return the value of a field whose choices are numbers."""
+    value = fields[name]
+    assert isinstance(value, int)
+    return value
+
+
 def _is(meant: Value, value: Spelled) -> bool:
     """Return whether a value of a field is the one that a word means; of a flag it is anything but None and False."""
     return value is not None and value is not False if meant is True else meant == value
@@ -153,21 +161,59 @@ class Form:
         **choices: Choices,
     ) -> None:
         self.opcode = tuple(opcode.split("."))
-        modifiers, _, operands = syntax.partition(" ")
         self.line = f"{opcode}{syntax}"
+        self.modifier_syntax, _, operands = syntax.partition(" ")
         self.operands = operands.strip()
+        self.choices_of = choices
         self.counts = counts or {}
         """How many registers vectors have."""
         self.rule = rule or _none
-        self.groups = tuple(_groups(modifiers, choices))
-        self.slots = tuple(_slots(self.operands))
-        self.places = tuple(place for slot in self.slots for place in slot.places)
-        self.place_names = frozenset(place.name for place in self.places)
-        self.written = {place.name: place.name for place in self.places if place.is_literal}
-        self.lists = frozenset(slot.places[-1] for slot in self.slots if slot.is_list)
-        self.fields = tuple(dict.fromkeys(name for group in self.groups for name in group.fields))
-        self.names = self.place_names.union(self.fields)
-        assert choices.keys() <= set(self.fields), f"{self.line} has no {choices.keys() - set(self.fields)}"
+
+    # What the syntax says is read when it is first asked for: a process uses few of the forms.
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        return tuple(_groups(self.modifier_syntax, self.choices_of))
+
+    @functools.cached_property
+    def ordered(self) -> tuple[set[str], ...]:
+        """Modifiers of which those of a set have an order, also because they may stand in two places."""
+        words = [{word for each in group.alternatives for word in each.words} for group in self.groups]
+        return *_ORDERED, {word for one, other in itertools.combinations(words, 2) for word in one & other}
+
+    @functools.cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        return tuple(_slots(self.operands))
+
+    @functools.cached_property
+    def places(self) -> tuple[Place, ...]:
+        return tuple(place for slot in self.slots for place in slot.places)
+
+    @functools.cached_property
+    def place_names(self) -> frozenset[str]:
+        return frozenset(place.name for place in self.places)
+
+    @functools.cached_property
+    def written(self) -> dict[str, str]:
+        """Operands that are always written so."""
+        return {place.name: place.name for place in self.places if place.is_literal}
+
+    @functools.cached_property
+    def lists(self) -> frozenset[Place]:
+        """Operands that are vectors of any number of registers."""
+        return frozenset(slot.places[-1] for slot in self.slots if slot.is_list)
+
+    @functools.cached_property
+    def fields(self) -> tuple[str, ...]:
+        fields = tuple(dict.fromkeys(name for group in self.groups for name in group.fields))
+        unused = self.choices_of.keys() - set(fields)
+        assert not unused, f"{self.line} has no {unused}"
+        return fields
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """The names of fields and operands."""
+        return self.place_names.union(self.fields)
 
     def __str__(self) -> str:
         return self.line
@@ -203,12 +249,12 @@ class Form:
     def modifiers(self, words: Sequence[str]) -> tuple[dict[str, Value], list[str], list[Group]]:
         """Return the values of fields, the modifiers that are not of this form, and the groups that are missing.
 
-        Modifiers may have any order, except that state spaces have that of the form.
+        Modifiers may have any order, except that those in `ordered` have that of the form.
         """
         left = list(words)
         values: dict[str, Value] = {}
         missing: list[Group] = []
-        spaces: list[str] = []
+        taken: list[str] = []
         for group in self.groups:
             alternative = group.take(left)
             if alternative is None:
@@ -216,20 +262,19 @@ class Form:
                     missing.append(group)
                 values.update(dict.fromkeys((name for name in group.fields if name not in values), None))
                 continue
-            spaces += [word for word in alternative.words if word in _SPACES]
+            taken += alternative.words
             values.update(alternative.values)
-        stated = [word for word in words if word in _SPACES]
-        if not left and not missing and spaces != stated:
-            left = stated
+        for kind in () if left or missing else self.ordered:
+            stated = [word for word in words if word in kind]
+            places = zip(stated, (word for word in taken if word in kind), strict=True)
+            left += stated[next((n for n, (one, other) in enumerate(places) if one != other), len(stated)) :]
         return values, left, missing
 
     def count(self, name: str, values: Values) -> int | None:
         """Return how many registers a vector has; None if any number."""
         count = self.counts.get(name)
         if isinstance(count, str):
-            field = values[count]
-            assert isinstance(field, int)
-            return field
+            return number(values, count)
         return count(values) if callable(count) else count
 
     def match(self, values: Values, operands: Sequence[Operand]) -> Operands | None:
@@ -384,11 +429,9 @@ class Forms:
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self._forms: dict[str, dict[tuple[str, ...], list[Form]]] = {}
-        self.names: dict[str, set[str]] = {}
-        """The fields and operands of all forms whose opcode begins with a word."""
+        self._names: dict[str, frozenset[str]] = {}
         for form in forms:
             self._forms.setdefault(form.opcode[0], {}).setdefault(form.opcode, []).append(form)
-            self.names.setdefault(form.opcode[0], set()).update(form.names)
 
     def __iter__(self) -> Iterator[Form]:
         for opcodes in self._forms.values():
@@ -427,6 +470,13 @@ class Forms:
             if whole[:length] in opcodes:
                 return tuple(opcodes[whole[:length]]), whole[length:]
         return (), ()
+
+    def names(self, name: str) -> frozenset[str]:
+        """Return the fields and operands of all forms whose opcode begins with a word."""
+        if name not in self._names:
+            every = (form for forms in self._forms[name].values() for form in forms)
+            self._names[name] = frozenset[str]().union(*(form.names for form in every))
+        return self._names[name]
 
     def opcodes(self, name: str) -> list[str]:
         """Return the opcodes that begin with a word."""

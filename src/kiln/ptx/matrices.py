@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from .form import Choices, Count, Form, Values
+from .form import Choices, Count, Form, Values, number
 
 _SHARED = "{.shared{::cta}}"
 
 
 def _two_each(fields: Values) -> int:
-    count = fields["count"]
-    assert isinstance(count, int)
-    return 2 * count
+    return 2 * number(fields, "count")
 
 
 def _load(shape: str, elements: str, registers: Count, **choices: Choices) -> Form:

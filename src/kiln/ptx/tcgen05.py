@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from .form import Choices, Form, Values
+from .form import Choices, Form, Values, number
 from .syntax import Immediate
 
 _GROUP = ".cta_group::<cta_group>"
@@ -152,9 +152,7 @@ _MOST_REGISTERS = 128
 
 def _registers(fields: Mapping[str, object]) -> int:
     """Return the registers of a thread: 32 lanes have the cells of a shape, which is rows and bits of each."""
-    repeat = fields["repeat"]
-    assert isinstance(repeat, int)
-    return math.prod(map(int, re.findall(r"\d+", str(fields["shape"])))) // 1024 * repeat
+    return math.prod(map(int, re.findall(r"\d+", str(fields["shape"])))) // 1024 * number(fields, "repeat")
 
 
 def _wrong_registers(fields: Mapping[str, object]) -> str:

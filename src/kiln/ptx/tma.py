@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .copies import HINT, MULTICAST, no_multicast
-from .form import Choices, Count, Form, Values
+from .form import Choices, Count, Form, Values, number
 from .sync import SCOPES
 
 _TILE: dict[str, Choices] = {"rank": (1, 2, 3, 4, 5), "mode": {"tile": "tile"}}
@@ -12,9 +12,7 @@ _PIXELS_WRITTEN: dict[str, Choices] = {"rank": (3, 4, 5), "mode": {"im2col_no_of
 
 
 def _offsets(fields: Values) -> int:
-    rank = fields["rank"]
-    assert isinstance(rank, int)
-    return rank - 2 if fields["mode"] == "im2col" else 2
+    return number(fields, "rank") - 2 if fields["mode"] == "im2col" else 2
 
 
 _BY_RANK: dict[str, Count] = {"coordinates": "rank", "offsets": _offsets}

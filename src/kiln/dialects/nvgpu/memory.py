@@ -1,11 +1,14 @@
 """Atomic operations, accesses with an order or a hint for the caches, and bulk stores of zeros."""
 
+import functools
 from typing import Any
 
 from ...base_dsl.trace import emit_value
 from ...hardware import features
 from ...mlir import ir
 from ...ptx.copies import STORE_BULK
+from ...ptx.form import Form
+from ...ptx.memory import LOAD, STORE
 from ..cute import element_bits
 from ..declaration import Access, Build, Operand, Result, attributes
 from ..definition import I64, Pointer, constant, one_of
@@ -104,35 +107,21 @@ def atomic_cas(pointer: ir.Value, compare: ir.Value, value: ir.Value, order: str
     return emit_value("cute_nvgpu.atomic_cas", value.type, (pointer, compare, value), attrs)
 
 
-_MODIFIERS = {
-    "weak",
-    "relaxed",
-    "acquire",
-    "release",
-    "volatile",
-    "mmio",
-    "cta",
-    "cluster",
-    "gpu",
-    "sys",
-    "L1::evict_normal",
-    "L1::evict_first",
-    "L1::evict_last",
-    "L1::evict_unchanged",
-    "L1::no_allocate",
-    "L2::evict_normal",
-    "L2::evict_first",
-    "L2::evict_last",
-    "L2::evict_unchanged",
-}
-_OF_LOADS = _MODIFIERS | {"nc", "ca", "cg", "cs", "lu", "cv", "L2::64B", "L2::128B", "L2::256B"}
-_OF_STORES = _MODIFIERS | {"wb", "cg", "cs", "wt"}
+_PRIORITIES = ("L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::evict_unchanged")
 
 
-def _wrong_access(modifiers: str, type_: ir.Type, allowed: set[str]) -> str:
-    for part in modifiers.split("."):
-        if part and part not in allowed:
-            return f"has the modifier '{part}': there are {', '.join(sorted(allowed))}"
+@functools.lru_cache(maxsize=256)
+def _unknown_modifier(modifiers: str, form: Form) -> str:
+    words = [word for word in modifiers.split(".") if word and word not in _PRIORITIES]
+    if left := form.modifiers(words)[1]:
+        groups = (group for group in form.groups if group.optional and not {"space", "policy", "l2"} & {*group.fields})
+        return f"has the modifier '{left[0]}': there may be {', '.join([*map(str, groups), *_PRIORITIES])}"
+    return ""
+
+
+def _wrong_access(modifiers: str, type_: ir.Type, form: Form) -> str:
+    if unknown := _unknown_modifier(modifiers, form):
+        return unknown
     count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
     bits = count * element_bits(type_.element_type if isinstance(type_, ir.VectorType) else type_)
     if bits not in (8, 16, 32, 64, 128):
@@ -153,7 +142,7 @@ class OrderedLoad(
     modifiers: ir.StringAttr
 
     def check(self) -> str:
-        return _wrong_access(self.modifiers, self.result.type, _OF_LOADS)
+        return _wrong_access(self.modifiers, self.result.type, LOAD)
 
 
 ordered_load: Build = OrderedLoad.build
@@ -167,7 +156,7 @@ class OrderedStore(CuteNvgpu.Operation, name="ordered_store", writes=Access("poi
     modifiers: ir.StringAttr
 
     def check(self) -> str:
-        return _wrong_access(self.modifiers, self.value.type, _OF_STORES)
+        return _wrong_access(self.modifiers, self.value.type, STORE)
 
 
 ordered_store: Build = OrderedStore.build

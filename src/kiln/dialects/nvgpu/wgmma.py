@@ -8,7 +8,9 @@ from typing import Any
 
 from ...hardware import mma_shapes
 from ...hardware.engines import WGMMA
+from ...hardware.features import WARPGROUP_MMA
 from ...mlir import ir
+from ...ptx import mma
 from ..cute import info
 from ..declaration import PURE, Alias, Build, Operand, OptionalAttr, Result, attributes
 from ..definition import I1, I64, Pointer, one_of
@@ -91,21 +93,43 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma", reads=("a", "b", "d"), writes="d"
 wgmma: Build = Wgmma.build
 
 
-class WgmmaFence(CuteNvgpu.Operation, name="wgmma_fence", orders="accesses", converged="warpgroup"):
+class WgmmaFence(
+    CuteNvgpu.Operation,
+    name="wgmma_fence",
+    ptx=mma.WGMMA_FENCE,
+    feature=WARPGROUP_MMA,
+    orders="accesses",
+    converged="warpgroup",
+):
     """Order register accesses before later WGMMAs. Between WGMMAs that accumulate into the same D none is needed."""
 
 
 wgmma_fence: Build = WgmmaFence.build
 
 
-class WgmmaCommit(CuteNvgpu.Operation, name="wgmma_commit", commits=(WGMMA,), converged="warpgroup"):
+class WgmmaCommit(
+    CuteNvgpu.Operation,
+    name="wgmma_commit",
+    ptx=mma.WGMMA_COMMIT,
+    feature=WARPGROUP_MMA,
+    commits=(WGMMA,),
+    converged="warpgroup",
+):
     """Commit the warpgroup's WGMMAs since the last commit as a group."""
 
 
 wgmma_commit: Build = WgmmaCommit.build
 
 
-class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait", awaits=(WGMMA,), converged="warpgroup", waits=True):
+class WgmmaWait(
+    CuteNvgpu.Operation,
+    name="wgmma_wait",
+    ptx=mma.WGMMA_WAIT,
+    feature=WARPGROUP_MMA,
+    awaits=(WGMMA,),
+    converged="warpgroup",
+    waits=True,
+):
     """Wait until at most `count` of the warpgroup's latest groups are pending."""
 
     count: ir.IntegerAttr

@@ -132,49 +132,6 @@ def _asm_attributes(code: str, constraints: str, pure: bool) -> dict[str, ir.Att
     return attributes
 
 
-class Instruction:
-    """A PTX instruction whose operands are numbered as they are added, after its results."""
-
-    def __init__(self, b: DeviceBuilder, results: Sequence[ir.Type] = ()) -> None:
-        self._b = b
-        self._results = results
-        self._operands: list[ir.Value] = []
-
-    def __call__(self, value: ir.Value) -> str:
-        """Add an operand, and return its name."""
-        self._operands.append(value)
-        return f"${len(self._results) + len(self._operands) - 1}"
-
-    def at(self, address: ir.Value) -> str:
-        """Add an address."""
-        return f"[{self(address)}]"
-
-    def group(self, values: Sequence[ir.Value]) -> str:
-        """Add a vector of operands."""
-        return f"{{{', '.join(map(self, values))}}}"
-
-    def outputs(self) -> str:
-        """Return the results, as a vector if there are several."""
-        names = ", ".join(f"${number}" for number in range(len(self._results)))
-        return f"{{{names}}}" if len(self._results) > 1 else names
-
-    def emit(self, code: str, *operands: str) -> list[ir.Value]:
-        """Emit the instruction with operands that were added, and return its results."""
-        return self.emit_text(f"{code} {', '.join(operands)};")
-
-    def emit_text(self, text: str) -> list[ir.Value]:
-        """Emit PTX that has the names of operands that were added, and return its results."""
-        letters = [f"={_letter(type_)}" for type_ in self._results] + [_letter(value.type) for value in self._operands]
-        return self._b.asm(text, ",".join(letters), self._operands, self._results)
-
-    def emit_hinted(self, op: Any, code: str, operands: Sequence[str], rest: str = "") -> None:
-        """Emit the instruction with the cache policy of an operation, if it has a hint; `rest` comes after the hint."""
-        if op.hint:
-            code = f"{code}.L2::cache_hint"
-            operands = [*operands, self(op.policy)]
-        self.emit(f"{code}{rest}", *operands)
-
-
 def prints(
     handlers: Handlers,
     forms: Mapping[type[OpView], Form],
@@ -217,9 +174,10 @@ def printed(operations: Iterable[type[OpView]]) -> Handlers:
 def _takes_operands(form: Form, op: OpView) -> bool:
     """Return whether a form has registers of the widths that the operation's integers have."""
     for place in form.places:
-        type_ = getattr(op, place.name).type if place.name in op.OPERANDS else None
-        if isinstance(type_, ir.IntegerType) and (type_.width == 64) != place.type.endswith("64"):
-            return False
+        if place.name in op.OPERANDS:
+            type_: ir.Type = getattr(op, place.name).type
+            if isinstance(type_, ir.IntegerType) and (type_.width == 64) != place.type.endswith("64"):
+                return False
     return True
 
 
@@ -241,22 +199,6 @@ def parts_of(op: OpView, form: Form) -> dict[str, Any]:
             switch = _SWITCHES.get(name, "")
             parts[name] = getattr(op, name) if switch not in kind or getattr(op, switch) else None
     return parts
-
-
-def emits(
-    handlers: Handlers, texts: Mapping[type[OpView], str], feature: Feature | None = None, what: str = ""
-) -> None:
-    """Enter handlers of operations that are one instruction without operands.
-
-    `{op.count}` in a text stands for a field of the operation. `feature` and `what` are as in `Expander.require`.
-    """
-
-    def expand(x: Any, op: OpView, b: DeviceBuilder) -> None:
-        if feature is not None:
-            x.require(op, feature, what)
-        b.asm(f"{texts[type(op)].format(op=op)};", "")
-
-    handlers.expands(*texts)(expand)
 
 
 @functools.lru_cache(maxsize=64)

@@ -31,7 +31,6 @@ BITS = (
 )
 INTEGER = {"and": "andi", "or": "ori", "xor": "xori"}
 PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}
-ORDERS = ("acquire", "release", "relaxed", "acq_rel", "volatile", "weak", "mmio", "sc")
 
 
 _OPERATIONS = {form.line: op for op in OPERATIONS for form in op.PTX}
@@ -309,7 +308,7 @@ class Fields:
         operands = self._reading.operands
         place = next((place for place in self.form.places if place.name == name), None)
         if place is None:
-            if name not in FORMS.names[self.form.opcode[0]]:
+            if name not in FORMS.names(self.form.opcode[0]):
                 raise AttributeError(f"{self.form} has no {name}")
             return self._reading.fields.get(name)
         operand = operands.get(name)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from ....mlir import context, ir
-from ....ptx import control
+from ....ptx import control, memory
 from ....ptx import sync as sync_forms
-from ....ptx.syntax import Address, Operand, Statement, Vector
+from ....ptx.syntax import Operand, Statement
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ..ops import memory as memory_ops
@@ -16,117 +14,79 @@ from ..ops.cute import shared_pointer
 from ..ops.sync import fence
 from ..runtime.record_access import block_of
 from ..sanitizer.hooks import hooks_of
-from ..sanitizer.state import SCOPES
-from .machine import BITS, ORDERS, PARTS, Fields, Machine, Refused, float_type, is_float, reads, resized, typed
+from .machine import BITS, PARTS, Fields, Machine, float_type, is_float, reads, resized
 
 INSTRUCTIONS = Handlers()
 
 
-def _space(s: Statement) -> str:
-    for part in s.modifiers:
-        if part.split("::")[0] in ("global", "shared", "local", "const", "param"):
-            if part in ("local", "const", "param"):
-                raise Refused(f"the state space {part}")
-            return part
-    return ""
-
-
-def _memory(s: Statement) -> str:
+def _memory(f: Fields) -> str:
     """Return the memory space of an access as tensors have it; empty for what may be another block's, or is unknown."""
-    return {"shared": "smem", "shared::cta": "smem", "global": "gmem"}.get(_space(s), "")
+    return {"shared": "smem", "shared::cta": "smem", "global": "gmem"}.get(f.space, "")
 
 
-def _without_policy(s: Statement) -> tuple[Operand, ...]:
-    """Return the operands of an access but for the cache policy, which is a hint."""
-    return s.operands[:-1] if "L2::cache_hint" in s.modifiers else s.operands
+_UNIFORM = (memory.LOAD_UNIFORM, memory.LOAD_UNIFORM_VECTOR)
 
 
-def _order(s: Statement) -> str:
-    noncoherent = "nc" in s.modifiers or s.name == "ldu"
-    return ".".join([part for part in s.modifiers if part in ORDERS or part in SCOPES] + ["nc"] * noncoherent)
+def _order(f: Fields) -> str:
+    return "nc" if f.form in _UNIFORM else ".".join(filter(None, (f.order, f.nc)))
 
 
-def _vector_type(s: Statement, kind: str) -> tuple[ir.Type, int]:
-    count = int((s.one_of("v2", "v4", "v8") or "v1")[1:])
-    element = int_type(BITS[kind])
-    if count == 1:
-        return element, 1
-    return ir.VectorType.get([count], element, loc=ir.Location.unknown(context())), count
+@reads(INSTRUCTIONS, memory.LOAD, memory.LOAD_VECTOR, *_UNIFORM)
+def _ld(m: Machine, f: Fields) -> ir.Value | list[ir.Value]:
+    element = int_type(BITS[f.type])
+    type_ = ir.VectorType.get([f.count], element, loc=ir.Location.unknown(context())) if f.count else element
+    pointer = m.pointer(f.pointer, f.space or "")
+    loaded = memory_ops.ordered_load(m.x, m.op, m.b, pointer, type_, _order(f), _memory(f))
+    return m.b.elements(loaded) if f.count else loaded
 
 
-@INSTRUCTIONS.expands("ld", "ldu")
-def _ld(m: Machine, s: Statement) -> ir.Value | None:
-    target, address = _without_policy(s)
-    type_, count = _vector_type(s, typed(s))
-    loaded = memory_ops.ordered_load(m.x, m.op, m.b, m.pointer(address, _space(s)), type_, _order(s), _memory(s))
-    if count == 1:
-        return loaded
-    if not isinstance(target, Vector):
-        raise Refused("a vector load needs a vector of destinations")
-    for part, value in zip(target.parts, m.b.elements(loaded), strict=True):
-        m.set(part, value)
-    return None
+@reads(INSTRUCTIONS, memory.STORE, memory.STORE_VECTOR)
+def _st(m: Machine, f: Fields) -> None:
+    pointer = m.pointer(f.pointer, f.space or "")
+    width = BITS[f.type]
+    value = m.b.vector([m.bits(part, width) for part in f.value]) if f.count else m.bits(f.value, width)
+    memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, f.order or "", _memory(f))
 
 
-@INSTRUCTIONS.expands("st")
-def _st(m: Machine, s: Statement) -> None:
-    kind = typed(s)
-    address, source = _without_policy(s)
-    type_, count = _vector_type(s, kind)
-    pointer = m.pointer(address, _space(s))
-    if count == 1:
-        value = m.bits(source, BITS[kind])
-    elif isinstance(source, Vector):
-        value = m.b.value("vector.from_elements", type_, [m.bits(part, BITS[kind]) for part in source.parts])
-    else:
-        raise Refused("a vector store needs a vector")
-    memory_ops.ordered_store(m.x, m.op, m.b, pointer, value, _order(s), _memory(s))
+@reads(INSTRUCTIONS, memory.ATOM_CAS)
+def _cas(m: Machine, f: Fields) -> ir.Value:
+    pointer = m.pointer(f.pointer, f.space or "")
+    compare, value = (m.bits(operand, BITS[f.type]) for operand in (f.compare, f.value))
+    return memory_ops.atomic_cas(m.x, m.op, m.b, pointer, compare, value, _ordering(f))
 
 
-_ATOMIC_NAMES = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+@reads(INSTRUCTIONS, memory.ATOM, memory.RED)
+def _atom(m: Machine, f: Fields) -> ir.Value | None:
+    old = _update(m, f, m.pointer(f.pointer, f.space or ""), f.value)
+    return None if f.form is memory.RED else old
 
 
-@INSTRUCTIONS.expands("atom", "red")
-def _atom(m: Machine, s: Statement) -> ir.Value | None:
-    kind = typed(s)
-    name = s.one_of(*_ATOMIC_NAMES)
-    if not name or "async" in s.modifiers:
-        raise Refused("this atomic operation")
-    if s.one_of("v2", "v4", "v8"):
-        return _atom_of_each(m, s, BITS[kind] // 8)
-    b = m.b
-    modifiers = ".".join(s.modifiers)
-    operands = _without_policy(s)
-    returns = len(operands) == (4 if name == "cas" else 3)
-    address, *sources = operands[returns:]
-    pointer = m.pointer(address, _space(s))
-    values = [m.bits(o, BITS[kind]) for o in sources]
-    if name == "cas":
-        compare, value = values
-        old = memory_ops.atomic_cas(m.x, m.op, b, pointer, compare, value, modifiers)
-    elif is_float(kind):
-        type_ = float_type(PARTS.get(kind, kind))
-        if kind in PARTS:
-            type_ = ir.VectorType.get([2], type_, loc=ir.Location.unknown(context()))
-        value = b.value("llvm.bitcast", type_, (values[0],))
-        old = memory_ops.atomic_rmw(m.x, m.op, b, name, pointer, value, modifiers)
-        old = b.value("llvm.bitcast", int_type(BITS[kind]), (old,))
-    else:
-        how = f"u{name}" if name in ("min", "max") and kind.startswith(("u", "b")) else name
-        old = memory_ops.atomic_rmw(m.x, m.op, b, how, pointer, values[0], modifiers)
-    return old if returns else None
-
-
-def _atom_of_each(m: Machine, s: Statement, size: int) -> None:
+@reads(INSTRUCTIONS, memory.ATOM_VECTOR, memory.RED_VECTOR)
+def _atom_of_each(m: Machine, f: Fields) -> list[ir.Value] | None:
     """Expand a vector of atomic operations: each element is one of its own."""
-    plain = tuple(part for part in s.modifiers if part not in ("v2", "v4", "v8", "L2::cache_hint"))
-    *targets, address, values = _without_policy(s)
-    if not isinstance(values, Vector) or not isinstance(address, Address):
-        raise Refused("an atomic operation on vectors needs a vector")
-    for number, value in enumerate(values.parts):
-        target = [part.parts[number] for part in targets if isinstance(part, Vector)]
-        at = Address(address.base, address.offset + number * size)
-        m.run(dataclasses.replace(s, modifiers=plain, operands=(*target, at, value), guard=None))
+    pointer = m.pointer(f.pointer, f.space or "")
+    size = BITS[f.type] // 8
+    old = [_update(m, f, m.b.byte_gep(pointer, n * size), value) for n, value in enumerate(f.value)]
+    return None if f.form is memory.RED_VECTOR else old
+
+
+def _ordering(f: Fields) -> str:
+    return ".".join(filter(None, (f.order, f.scope)))
+
+
+def _update(m: Machine, f: Fields, pointer: ir.Value, operand: Operand) -> ir.Value:
+    """Update an element atomically, and return the bits of the old one."""
+    width = BITS[f.type]
+    value = m.bits(operand, width)
+    if not is_float(f.type):
+        kind = f"u{f.kind}" if f.kind in ("min", "max") and f.type.startswith("u") else f.kind
+        return memory_ops.atomic_rmw(m.x, m.op, m.b, kind, pointer, value, _ordering(f))
+    type_ = float_type(PARTS.get(f.type, str(f.type)))
+    if f.type in PARTS:
+        type_ = ir.VectorType.get([2], type_, loc=ir.Location.unknown(context()))
+    value = m.b.value("llvm.bitcast", type_, (value,))
+    old = memory_ops.atomic_rmw(m.x, m.op, m.b, f.kind, pointer, value, _ordering(f))
+    return m.b.value("llvm.bitcast", int_type(width), (old,))
 
 
 @INSTRUCTIONS.expands("createpolicy")
@@ -186,7 +146,7 @@ def _fence_of(m: Machine, kind: str) -> None:
     fence(m.b, kind)
 
 
-@reads(INSTRUCTIONS, control.SET_MAX_REGISTERS)
-@INSTRUCTIONS.expands("prefetch", "prefetchu", "discard", "applypriority")
+@reads(INSTRUCTIONS, control.SET_MAX_REGISTERS, memory.PREFETCH)
+@INSTRUCTIONS.expands("prefetchu", "discard", "applypriority")
 def _nothing(_m: Machine, _s: Statement | Fields) -> None:
     """Do nothing: caches are not modelled, nor are registers that assembly asks for."""

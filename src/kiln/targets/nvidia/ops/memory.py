@@ -8,20 +8,21 @@ from typing import Any
 from ....dialects import nvgpu
 from ....hardware import features
 from ....mlir import context, ir
+from ....ptx import memory, tma
+from ....ptx.form import Form
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type, like
 from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, to_carrier
-from ..device_builder import REGISTER, DeviceBuilder, Instruction, as_bits, bits_of, from_bits, is_float, l2_policy
+from ..device_builder import DeviceBuilder, as_bits, bits_of, from_bits, is_float, l2_policy
 from ..expand import Expander
 
 HANDLERS = Handlers()
 
 
-def _space(pointer: ir.Value) -> tuple[str, str]:
-    """Return the PTX name of a pointer's address space with its dot, and the constraint letter of the pointer."""
-    text = str(pointer.type)
-    return {"!llvm.ptr<1>": (".global", "l"), "!llvm.ptr<3>": (".shared", "r")}.get(text, ("", "l"))
+def _space(pointer: ir.Value) -> str | None:
+    """Return the PTX name of a pointer's address space; None for a generic one."""
+    return {"!llvm.ptr<1>": "global", "!llvm.ptr<3>": "shared"}.get(str(pointer.type))
 
 
 def _atomic_type(kind: str, type_: ir.Type) -> str:
@@ -52,13 +53,10 @@ def _atomic_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir
     if not _has_instruction(x, kind, type_):
         old = _compare_and_swap_loop(op, b, _combination(kind, op.value))
         return from_bits(b, old, op.result.type)
-    letter = REGISTER[width]
-    space, address = _space(op.pointer)
-    name = kind.removeprefix("u")
     ptx_type = f"b{width}" if kind == "exch" else _atomic_type(kind, type_)
-    ftz = ".noftz" if kind == "add" and "16" in ptx_type and is_float(type_) else ""
-    code = f"atom.{order}.{scope}{space}.{name}{ftz}.{ptx_type} $0, [$1], $2;"
-    (old,) = b.asm(code, f"={letter},{address},{letter}", [op.pointer, bits], [bits.type])
+    how = {"order": order, "scope": scope, "space": _space(op.pointer), "kind": kind.removeprefix("u")}
+    halves = "16" in ptx_type and is_float(type_)
+    (old,) = b.ptx(memory.ATOM, [bits.type], **how, noftz=halves, type=ptx_type, pointer=op.pointer, value=bits)
     return from_bits(b, old, op.result.type)
 
 
@@ -72,19 +70,22 @@ def _vector_rmw(x: Expander, op: nvgpu.memory.AtomicRmw, b: DeviceBuilder) -> ir
     as_words = ir.VectorType.get([words], int_type(32), loc=ir.Location.unknown(context()))
     bits = b.value("vector.bitcast", as_words, (op.value,))
     pieces = [_element(b, bits, n) for n in range(words)]
-    space, address = _space(op.pointer)
-    ftz = "" if packed == "f32" else ".noftz"
-    start = f"{op.order}.{op.scope}{space}.add{ftz}"
-    if space == ".global" and features.VECTOR_ATOMICS.on(x.arch):
-        old, new = (", ".join(f"${n + first}" for n in range(words)) for first in (0, words + 1))
-        code = f"atom.{start}.v{words}.{packed} {{{old}}}, [${words}], {{{new}}};"
-        letters = ",".join([*["=r"] * words, address, *["r"] * words])
-        previous = b.asm(code, letters, [op.pointer, *pieces], [int_type(32)] * words)
+    space = _space(op.pointer)
+    how = {
+        "order": op.order,
+        "scope": op.scope,
+        "space": space,
+        "kind": "add",
+        "noftz": packed != "f32",
+        "type": packed,
+    }
+    i32 = int_type(32)
+    if space == "global" and features.VECTOR_ATOMICS.on(x.arch):
+        previous = b.ptx(memory.ATOM_VECTOR, [i32] * words, **how, count=words, pointer=op.pointer, value=pieces)
     else:
         previous = []
         for n, piece in enumerate(pieces):
-            code = f"atom.{start}.{packed} $0, [$1], $2;"
-            previous += b.asm(code, f"=r,{address},r", [b.byte_gep(op.pointer, 4 * n), piece], [int_type(32)])
+            previous += b.ptx(memory.ATOM, [i32], **how, pointer=b.byte_gep(op.pointer, 4 * n), value=piece)
     return b.value("vector.bitcast", type_, (b.value("vector.from_elements", as_words, list(previous)),))
 
 
@@ -144,17 +145,15 @@ def _compare_and_swap_loop(
     order = op.order
     scope = op.scope
     width = bits_of(carrier_type(value.type))
-    letter = REGISTER[width]
     bits = int_type(width)
-    space, address = _space(pointer)
-    (first,) = b.asm(f"ld.relaxed.{scope}{space}.b{width} $0, [$1];", f"={letter},{address}", [pointer], [bits])
+    how = {"space": _space(pointer), "type": f"b{width}", "pointer": pointer}
+    (first,) = b.ptx(memory.LOAD, [bits], order=f"relaxed.{scope}", **how)
     loop = b.op("scf.while", [bits], (first,), None, 2)
     before, after = (region.blocks.append(bits, arg_locs=[b.location]) for region in loop.regions)
     inner = DeviceBuilder(ir.InsertionPoint(before), b.location)
     old = before.arguments[0]
     new = as_bits(inner, combine(inner, from_bits(inner, old, value.type)))
-    code = f"atom.{order}.{scope}{space}.cas.b{width} $0, [$1], $2, $3;"
-    (current,) = inner.asm(code, f"={letter},{address},{letter},{letter}", [pointer, old, new], [bits])
+    (current,) = inner.ptx(memory.ATOM_CAS, [bits], order=order, scope=scope, **how, compare=old, value=new)
     inner.op("scf.condition", (), (inner.compare("ne", current, old), current))
     DeviceBuilder(ir.InsertionPoint(after), b.location).op("scf.yield", (), (after.arguments[0],))
     return loop.results[0]
@@ -167,10 +166,8 @@ def _atomic_cas(x: Expander, op: nvgpu.memory.AtomicCas, b: DeviceBuilder) -> ir
     _check_scope(x, op, scope)
     bits = as_bits(b, op.value)
     expected = as_bits(b, op.compare)
-    letter = REGISTER[bits.type.width]
-    space, address = _space(op.pointer)
-    code = f"atom.{order}.{scope}{space}.cas.b{bits.type.width} $0, [$1], $2, $3;"
-    (old,) = b.asm(code, f"={letter},{address},{letter},{letter}", [op.pointer, expected, bits], [bits.type])
+    parts = {"space": _space(op.pointer), "type": f"b{bits.type.width}", "pointer": op.pointer}
+    (old,) = b.ptx(memory.ATOM_CAS, [bits.type], order=order, scope=scope, **parts, compare=expected, value=bits)
     return from_bits(b, old, op.result.type)
 
 
@@ -186,10 +183,8 @@ def _access(type_: ir.Type) -> tuple[int, int]:
 def _ordered_load(x: Expander, op: nvgpu.memory.OrderedLoad, b: DeviceBuilder) -> ir.Value:
     _check_scope(x, op, op.modifiers)
     width, count = _access(carrier_type(op.result.type))
-    modifiers, policy = _hinted(b, op.modifiers)
-    asm = Instruction(b, [int_type(16 if width == 8 else width)] * count)
-    operands = [asm.outputs(), asm.at(op.pointer), *map(asm, policy)]
-    registers = asm.emit(_modified("ld", modifiers, op.pointer, width, count), *operands)
+    form = memory.LOAD_VECTOR if count > 1 else memory.LOAD
+    registers = b.ptx(form, [int_type(16 if width == 8 else width)] * count, **_parts(op, b, form, width, count))
     value = b.vector(registers) if count > 1 else registers[0]
     if width == 8:
         value = b.value("arith.trunci", int_type(8), (value,))
@@ -201,46 +196,34 @@ def _ordered_store(x: Expander, op: nvgpu.memory.OrderedStore, b: DeviceBuilder)
     _check_scope(x, op, op.modifiers)
     value = to_carrier(b, op.value)
     width, count = _access(value.type)
-    modifiers, policy = _hinted(b, op.modifiers)
-    asm = Instruction(b)
-    address = asm.at(op.pointer)
+    form = memory.STORE_VECTOR if count > 1 else memory.STORE
+    parts = _parts(op, b, form, width, count)
     if count > 1:
         words = ir.VectorType.get([count], int_type(width), loc=ir.Location.unknown(context()))
-        value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-        source = asm.group(b.elements(value))
+        source = b.elements(value if value.type == words else b.value("llvm.bitcast", words, (value,)))
     else:
         value = as_bits(b, value)
-        source = asm(b.value("arith.extui", int_type(16), (value,)) if width == 8 else value)
-    asm.emit(_modified("st", modifiers, op.pointer, width, count), address, source, *map(asm, policy))
+        source = b.value("arith.extui", int_type(16), (value,)) if width == 8 else value
+    b.ptx(form, **parts, value=source)
 
 
-def _hinted(b: DeviceBuilder, modifiers: str) -> tuple[str, list[ir.Value]]:
-    """Return modifiers as PTX has them, and the L2 policy that one of them stands for, if any."""
-    parts = [part for part in modifiers.split(".") if part]
-    policies = [part for part in parts if part.startswith("L2::evict")]
-    hints = ["L2::cache_hint"] * len(policies)
-    return ".".join([part for part in parts if part not in policies] + hints), [l2_policy(b, name) for name in policies]
-
-
-_BEFORE_SPACE = ("mmio", "relaxed", "acquire", "release", "volatile", "weak", "cta", "cluster", "gpu", "sys")
-
-
-def _modified(name: str, modifiers: str, pointer: ir.Value, width: int, count: int) -> str:
-    """Return a load or store instruction: the order and scope come before the space, cache hints after it."""
-    space = _space(pointer)[0]
-    parts = [part for part in modifiers.split(".") if part and (part != "nc" or space)]  # not of generic addresses
-    before = [f".{part}" for part in parts if part in _BEFORE_SPACE]
-    after = [f".{part}" for part in parts if part not in _BEFORE_SPACE]
-    vector = [f".v{count}"] if count > 1 else []
-    return "".join([name, *before, space, *after, *vector, f".b{width}"])
+def _parts(
+    op: nvgpu.memory.OrderedLoad | nvgpu.memory.OrderedStore, b: DeviceBuilder, form: Form, width: int, count: int
+) -> dict[str, Any]:
+    """Return the fields and operands of an access but for its value; an L2 eviction priority is a cache policy."""
+    space = _space(op.pointer)
+    words = [word for word in op.modifiers.split(".") if word and (word != "nc" or space)]  # not of generic addresses
+    policies = [l2_policy(b, word) for word in words if word.startswith("L2::evict")]
+    fields, left, _ = form.modifiers([word for word in words if not word.startswith("L2::evict")])
+    assert not left, f"{form} has no {left}"
+    parts = {"space": space, "type": f"b{width}", "pointer": op.pointer, "policy": policies}
+    return fields | parts | ({"count": count} if count > 1 else {})
 
 
 @HANDLERS.expands(nvgpu.memory.Prefetch)
 def _prefetch(x: Expander, op: nvgpu.memory.Prefetch, b: DeviceBuilder) -> None:
-    level = op.level
-    space, letter = _space(op.pointer)
-    if level == "tensormap":
+    if op.level == "tensormap":
         x.require(op, features.TENSOR_MAP, "prefetch.tensormap")
-        b.asm("prefetch.tensormap [$0];", letter, [op.pointer])
+        b.ptx(tma.MAP_PREFETCH, map=op.pointer)
     else:
-        b.asm(f"prefetch{space}.{level} [$0];", letter, [op.pointer])
+        b.ptx(memory.PREFETCH, space=_space(op.pointer), level=op.level, pointer=op.pointer)

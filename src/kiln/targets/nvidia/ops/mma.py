@@ -8,7 +8,8 @@ from typing import Any
 from ....dialects import nvgpu
 from ....hardware import features, mma_shapes
 from ....mlir import context, ir
-from ....ptx import matrices, sparse
+from ....ptx import matrices, mma, sparse
+from ....ptx.form import Form
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type
 from ...lowering.expansion import KEEP, Handlers
@@ -18,7 +19,6 @@ from ..passes import store_forwarding
 
 HANDLERS = Handlers()
 
-_LETTERS = {"i32": "r", "f32": "f", "f64": "d", "i64": "l"}
 _ACCUMULATORS = {"i32": "s32"}
 """Accumulator types that PTX spells differently."""
 
@@ -81,20 +81,8 @@ def _mma_sync(x: Expander, op: nvgpu.mma.MmaSync, b: DeviceBuilder) -> object:
     shape = (op.m, op.n, op.k)
     kind = mma_shapes.warp_kind(a_type, b_type)
     x.require(op, _feature(shape, a_type, b_type, d_type, kind))
-    groups = [
-        _registers(x, b, op.a, as_bits=a_type == "tf32"),
-        _registers(x, b, op.b, as_bits=b_type == "tf32"),
-        _registers(x, b, op.c, as_bits=False),
-    ]
-    operands = [part for group in groups for part in group]
-    outputs = [part.type for part in groups[2]]
-    kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
-    # All threads of the warp take part: it must not be moved into a branch. LLVM's intrinsics compile faster, but they do not
-    # touch memory: LLVM moves what was read a step ahead down to where they need it.
-    modifiers = "" if kind is None else f".kind::{kind}"
-    types = f"{modifiers}.{d_type}.{a_type}.{b_type}.{d_type}"
-    x.results[op.result] = b.asm(*_mma_text(shape, types, kinds), operands, outputs)
-    return KEEP
+    form = mma.MMA_DOUBLES if a_type == "f64" else mma.MMA_BITS if a_type.startswith("b1") else mma.MMA
+    return _multiply(x, op, b, form, d_type=d_type, c_type=d_type, kind=kind)
 
 
 @HANDLERS.expands(nvgpu.mma.MmaSp)
@@ -104,26 +92,32 @@ def _mma_sp(x: Expander, op: nvgpu.mma.MmaSp, b: DeviceBuilder) -> object:
     row = mma_shapes.find("mma.sync", (op.m, op.n, op.k), op.a_type, op.b_type, d_type, sparse=True)
     assert row is not None, "the verifier lets no other pass"
     x.require(op, row.feature)
-    parts = parts_of(op, sparse.MMA)
-    parts.update(d_type=d_type, c_type=d_type)
-    for name in "abc":
-        parts[name] = _registers(x, b, parts[name], as_bits=parts[f"{name}_type"] == "tf32")
-    x.results[op.result] = b.ptx(sparse.MMA, [part.type for part in parts["c"]], **parts)
-    return KEEP
+    return _multiply(x, op, b, sparse.MMA, d_type=d_type, c_type=d_type)
 
 
 @HANDLERS.expands(nvgpu.mma.MmaBlockScale)
 def _mma_block_scale(x: Expander, op: nvgpu.mma.MmaBlockScale, b: DeviceBuilder) -> object:
-    shape = (op.m, op.n, op.k)
-    elements = (op.a_type, op.b_type)
-    x.require(op, _feature(shape, *elements, "f32", op.kind, op.scale_type, op.scale_vector))
-    groups = [_registers(x, b, value, as_bits=False) for value in (op.a, op.b, op.c)]
-    operands = [*(part for group in groups for part in group), op.scale_a, op.scale_b]
-    kinds = tuple((len(group), _name(group[0].type)) for group in (groups[2], *groups))
-    types = f".kind::{op.kind}.block_scale.scale_vec::{op.k // op.scale_vector}X.f32.{op.a_type}.{op.b_type}.f32"
-    selectors = ((op.byte_a, op.thread_a), (op.byte_b, op.thread_b))
-    text = _mma_text(shape, f"{types}.{op.scale_type}", kinds, selectors)
-    x.results[op.result] = b.asm(*text, operands, [part.type for part in groups[2]])
+    x.require(op, _feature((op.m, op.n, op.k), op.a_type, op.b_type, "f32", op.kind, op.scale_type, op.scale_vector))
+    return _multiply(x, op, b, mma.MMA_BLOCK_SCALE, d_type="f32", scaling=f"{op.kind}.{op.scale_vector}")
+
+
+def _multiply(
+    x: Expander,
+    op: nvgpu.mma.MmaSync | nvgpu.mma.MmaSp | nvgpu.mma.MmaBlockScale,
+    b: DeviceBuilder,
+    form: Form,
+    **fields: str | None,
+) -> object:
+    """Emit an MMA of the registers of fragments. `fields` are those that the operation does not have.
+
+    All threads of the warp take part: it must not be moved into a branch. LLVM's intrinsics compile faster, but they do
+    not touch memory: LLVM moves what was read a step ahead down to where they need it.
+    """
+    parts = parts_of(op, form)
+    parts.update((name, value) for name, value in fields.items() if name in form.names)
+    for name in "abc":
+        parts[name] = _registers(x, b, parts[name], as_bits=parts.get(f"{name}_type") == "tf32")
+    x.results[op.result] = b.ptx(form, [part.type for part in parts["c"]], **parts)
     return KEEP
 
 
@@ -146,25 +140,6 @@ def _feature(
 @functools.lru_cache(maxsize=64)
 def _name(type_: ir.Type) -> str:
     return str(type_)
-
-
-@functools.lru_cache(maxsize=256)
-def _mma_text(
-    shape: mma_shapes.Shape, types: str, kinds: tuple[tuple[int, str], ...], selectors: tuple[tuple[int, int], ...] = ()
-) -> tuple[str, str]:
-    """Return an instruction and its constraints; `kinds` counts the registers of each type of D, A, B and C, and
-    `selectors` are byte and thread of the scale factors of A and B."""
-    names: list[str] = []
-    letters: list[str] = []
-    for place, (count, kind) in enumerate(kinds):
-        names.append("{" + ", ".join(f"${len(letters) + i}" for i in range(count)) + "}")
-        letters += [_LETTERS[kind] if place else f"={_LETTERS[kind]}"] * count
-    for byte, thread in selectors:
-        names += [f"${len(letters)}", f"{{{byte}, {thread}}}"]
-        letters.append("r")
-    m, n, k = shape
-    code = f"mma.sync.aligned.m{m}n{n}k{k}.row.col{types} {', '.join(names)};"
-    return code, ",".join(letters)
 
 
 # --- matrices in shared memory ---------------------------------------------------------------------------------------

@@ -10,19 +10,15 @@ from ....dialects.definition import constant
 from ....dialects.nvgpu.wgmma import SWIZZLES
 from ....hardware import features, mma_shapes
 from ....mlir import ir
+from ....ptx import mma
+from ....ptx.form import Form
 from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import private_address
-from ..device_builder import DeviceBuilder, emits, f32, shared_address
+from ..device_builder import DeviceBuilder, f32, shared_address
 from ..expand import Expander
 
 HANDLERS = Handlers()
-_ORDER = {
-    nvgpu.wgmma.WgmmaFence: "wgmma.fence.sync.aligned",
-    nvgpu.wgmma.WgmmaCommit: "wgmma.commit_group.sync.aligned",
-    nvgpu.wgmma.WgmmaWait: "wgmma.wait_group.sync.aligned {op.count}",
-}
-emits(HANDLERS, _ORDER, features.WARPGROUP_MMA)
 
 _LETTERS = {"f32": "f", "i32": "r"}
 _ACCUMULATORS = {"i32": "s32"}
@@ -121,6 +117,15 @@ class _Form(NamedTuple):
     accumulates: bool | None
     """None where a register says so."""
 
+    @property
+    def ptx(self) -> Form:
+        """The form in PTX."""
+        if mma_shapes.BITS[self.a_type] == 16:
+            return mma.WGMMA_RMEM if self.a_in_registers else mma.WGMMA
+        if self.d_type == "s32":
+            return mma.WGMMA_BYTES_RMEM if self.a_in_registers else mma.WGMMA_BYTES
+        return mma.WGMMA_K_MAJOR_RMEM if self.a_in_registers else mma.WGMMA_K_MAJOR
+
 
 @HANDLERS.expands(nvgpu.wgmma.Wgmma, types=True)
 def _wgmma(x: Expander, op: nvgpu.wgmma.Wgmma, b: DeviceBuilder) -> None:
@@ -170,7 +175,7 @@ def _issue(x: Expander, b: DeviceBuilder) -> None:
         if accumulator.pointer is not None:
             name = "$"
             first = memory[accumulator.pointer, count][0]
-        registers = ", ".join(f"{name}{i}" for i in range(first, first + count))
+        registers = tuple(f"{name}{i}" for i in range(first, first + count))
         code, letters = _wgmma_text(form, registers, len(types) + len(values))
         codes.append(code)
         constraints.append(letters)
@@ -186,24 +191,21 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 
 @functools.lru_cache(maxsize=1024)
-def _wgmma_text(form: _Form, registers: str, place: int) -> tuple[str, str]:
+def _wgmma_text(form: _Form, registers: tuple[str, ...], place: int) -> tuple[str, str]:
     """Return an instruction and the constraints of its operands, which are numbered from `place` on."""
-    if form.a_in_registers:
-        a = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}"
-        letters = ["r"] * 4
-    else:
-        a = f"${place}"
-        letters = ["l"]
+    letters = ["r"] * 4 if form.a_in_registers else ["l"]
+    a = [f"${place + number}" for number in range(len(letters))]
     place += len(letters)
     flag = int(form.accumulates) if form.accumulates is not None else f"${place + 1}"
-    majors = ""
-    if mma_shapes.BITS[form.a_type] == 16:
-        transposed = (form.b_major,) if form.a_in_registers else (form.a_major, form.b_major)
-        majors = "".join(f", {int(major == 'mn')}" for major in transposed)
-    scales = "" if form.d_type == "s32" else ", 1, 1"
-    types = f"{form.d_type}.{form.a_type}.{form.b_type}"
-    code = (
-        f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; wgmma.mma_async.sync.aligned.m64n{form.n}k{form.k}.{types} "
-        f"{{{registers}}}, {a}, ${place}, p{scales}{majors}; }}"
-    )
+    operands = {
+        "d": registers,
+        "a": a if form.a_in_registers else a[0],
+        "b": f"${place}",
+        "accumulate": "p",
+        "scale_a": "1",
+        "scale_b": "1",
+        "a_major": int(form.a_major == "mn"),
+        "b_major": int(form.b_major == "mn"),
+    }
+    code = f"{{ .reg .pred p; setp.ne.b32 p, {flag}, 0; {form.ptx.text(form._asdict() | operands)}; }}"
     return code, ",".join([*letters, "l", *(["r"] if form.accumulates is None else [])])

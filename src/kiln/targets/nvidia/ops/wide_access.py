@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....mlir import context, ir
+from ....ptx import memory
 from ...lowering.builder import int_type, parsed_type
-from ..device_builder import DeviceBuilder, Instruction
+from ..device_builder import DeviceBuilder
 
 
 def is_wide(type_: ir.Type, address: ir.Value, alignment: int) -> bool:
@@ -24,8 +25,8 @@ def _words_of(type_: Any) -> tuple[ir.Type, int]:
 def load(b: DeviceBuilder, type_: ir.Type, address: ir.Value) -> ir.Value:
     """Read a vector."""
     word, count = _words_of(type_)
-    asm = Instruction(b, [word] * count)
-    registers = asm.emit(f"ld.global.v{count}.b{word.width}", asm.outputs(), asm.at(address))
+    parts = {"space": "global", "count": count, "type": f"b{word.width}"}
+    registers = b.ptx(memory.LOAD_VECTOR, [word] * count, **parts, pointer=address)
     return b.value("llvm.bitcast", type_, (b.vector(registers),))
 
 
@@ -34,5 +35,5 @@ def store(b: DeviceBuilder, value: ir.Value, address: ir.Value) -> None:
     word, count = _words_of(value.type)
     words = ir.VectorType.get([count], word, loc=ir.Location.unknown(context()))
     value = value if value.type == words else b.value("llvm.bitcast", words, (value,))
-    asm = Instruction(b)
-    asm.emit(f"st.global.v{count}.b{word.width}", asm.at(address), asm.group(b.elements(value)))
+    parts = {"space": "global", "count": count, "type": f"b{word.width}"}
+    b.ptx(memory.STORE_VECTOR, **parts, pointer=address, value=b.elements(value))
