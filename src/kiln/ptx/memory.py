@@ -28,14 +28,16 @@ def _bits(fields: Mapping[str, object]) -> int:
 
 
 def _wrong_caches(fields: Mapping[str, object]) -> str:
-    order, space, cache = fields["order"], fields["space"], fields["cache"]
-    given = {name for name in _OF_CACHES if fields.get(name)}
+    order = fields["order"]
+    space = fields["space"]
+    cache = fields["cache"]
+    stated = {name for name in _OF_CACHES if fields.get(name)}
     allowed = _ALLOWED.get(str(order), _OF_CACHES - {"cache", "nc"}) if order else _OF_CACHES
     if space != "global":
         allowed = allowed - ({"nc"} if space is None else _OF_CACHES - {"cache"})
-    if "l1" in given or ("nc" in given and cache in ("lu", "cv")):
+    if "l1" in stated or ("nc" in stated and cache in ("lu", "cv")):
         allowed = allowed - {"cache"}
-    if wrong := given - allowed:
+    if wrong := stated - allowed:
         words = ", ".join(sorted(f".{HINT if name == 'policy' else fields[name]}" for name in wrong))
         return f"{words} of an access with {order or 'no order'}, to {space or 'generic'} memory"
     if order == _DEVICE and space not in (None, "global"):
@@ -44,7 +46,9 @@ def _wrong_caches(fields: Mapping[str, object]) -> str:
 
 
 def _wrong_vector(fields: Mapping[str, object]) -> str:
-    count, bits, space = number(fields, "count"), _bits(fields), fields["space"]
+    count = number(fields, "count")
+    bits = _bits(fields)
+    space = fields["space"]
     if fields["order"] == _DEVICE:
         return "a vector with .mmio"
     if count * bits > _REGISTERS and (count * bits != _WIDE or bits == 128 or space not in (None, "global")):
@@ -134,7 +138,8 @@ _EVERY_TYPE = tuple(dict.fromkeys(type_ for types in _ATOMIC_TYPES.values() for 
 
 
 def _wrong_atomic(fields: Mapping[str, object]) -> str:
-    kind, type_ = str(fields.get("kind", "cas")), str(fields["type"])
+    kind = str(fields.get("kind", "cas"))
+    type_ = str(fields["type"])
     halves = type_ in _HALVES
     if type_ not in _ATOMIC_TYPES[kind]:
         return f".{kind} of {type_}: {', '.join(_ATOMIC_TYPES[kind])} have it"
@@ -145,7 +150,8 @@ def _wrong_atomic(fields: Mapping[str, object]) -> str:
 
 
 def _wrong_vector_atomic(fields: Mapping[str, object]) -> str:
-    type_, count = str(fields["type"]), number(fields, "count")
+    type_ = str(fields["type"])
+    count = number(fields, "count")
     if type_ not in (*_HALVES, "f32") or (fields["kind"] != "add" and type_ == "f32"):
         return f".{fields['kind']} of vectors of {type_}"
     if count == 8 and type_ not in ("f16", "bf16"):
