@@ -17,7 +17,7 @@ from ...base_dsl.typing import Int32, Int64, Integer
 from ...hardware.tensor_maps import PTX_ELEMENTS, SWIZZLES
 from ..arch.values import i32, kernel_only, pointer
 from ..arch.warp import elect_one
-from ..deferred_dialects import effects, nvgpu
+from ..deferred_dialects import cute, effects, nvgpu
 from ..layout.int_tuple import flatten_to_tuple
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, load_vector, recast_ptr, store_vector
 from .access import memory
@@ -78,6 +78,8 @@ def _differs_by_thread(value: ir.Value) -> bool:
             continue
         seen.add(each)
         operation = each.owner.operation
+        if cute.AllocRmem.of(operation) is not None:  # each thread has its own, often with the same contents
+            continue
         if effects.varies(operation.name) == "thread":
             return True
         if operation.name != nvgpu.warp.WarpUniform.OPERATION_NAME:

@@ -164,7 +164,7 @@ class EntryPoints:
                 sources.append((native.Source(kind=native.STREAM if each.kind == "stream" else native.NOTHING), {}))
         record = native.XlaFunction(
             passed=passed,
-            made=len(outputs),
+            outputs=len(outputs),
             traits=0 if prints else MAY_BE_CAPTURED,
             on_host=on_host,
             on_gpu=on_gpu,
