@@ -114,6 +114,7 @@ def operands(seed: int = 0):
     return whole, stored, b, words.view(np.int32)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", ["", INLINE], ids=["primitive", "inline"])
 def test_both_columns_of_metadata(form):
     whole, stored, b, words = operands()

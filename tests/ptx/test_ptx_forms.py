@@ -179,16 +179,18 @@ def test_ptxas_does_what_was_recorded(file: str):
 
 
 @pytest.mark.quick(4)
+@pytest.mark.parametrize("name", sorted({form.opcode[0] for form in FORMS}))
 @pytest.mark.skipif(toolchain.find("ptxas") is None, reason="there is no ptxas")
-def test_ptxas_takes_every_spelling():
+def test_ptxas_takes_every_spelling(name: str):
     left = [
         Probe("", "", "", "-", form.text({**values, **operands(form, values)}) + ";")
         for form in FORMS
+        if form.opcode[0] == name
         for values in spellings(form)
     ]
     for target in TARGETS:
         left = refused(target, left)
-    assert [probe.text for probe in left] == ["fence.proxy.generic;"]
+    assert [probe.text for probe in left] == (["fence.proxy.generic;"] if name == "fence" else [])
 
 
 # --- the grammar -----------------------------------------------------------------------------------------------------

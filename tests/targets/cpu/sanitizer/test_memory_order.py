@@ -33,7 +33,7 @@ PROGRAMS = 4
 SCHEDULES = (1, 2, 3, state.DELAYING, state.DELAYING + 1)
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("batch", range(100))
 def test_the_detector_reports_races_where_the_definition_has_them(shape: str, batch: int, tmp_path: Path) -> None:
