@@ -372,6 +372,9 @@ class Data:
         start = self._records.append(body, 16)
         offset = 0
         for record, addresses in records:
+            assert not vars(record), (
+                f"{type(record).__name__} has no fields {', '.join(vars(record))}"
+            )  # ctypes takes any
             for field, symbol in addresses.items():
                 at = start + offset + _offset(type(record), field)
                 self._records.relocations.append((at, elf.ABSOLUTE[self._machine], symbol, 0))
