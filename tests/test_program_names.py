@@ -214,3 +214,24 @@ def test_one_of_two_values():
         return kiln.select_(x > 3, x, -1)
 
     assert [chosen(x) for x in (2, 5)] == [-1, 5]
+
+
+def test_a_library_may_filter_warnings_of_the_language(monkeypatch):
+    from cutlass.base_dsl.dsl import BaseDSL  # pyright: ignore[reportMissingImports]
+
+    language, original = cutlass.cutlass_dsl.CuTeDSL._get_dsl(), BaseDSL.print_warning
+    monkeypatch.setattr(BaseDSL, "print_warning", lambda self, message: message == "known" or original(self, message))
+    with pytest.warns(kiln.DSLWarning, match="^other$") as seen:
+        for message in ("known", "other", "other"):
+            language.print_warning_once(message)
+    assert len(seen) == 1
+
+
+def test_types_come_with_their_names():
+    import typing
+
+    from cutlass._mlir.dialects.cute import AddressSpace  # pyright: ignore[reportMissingImports]
+    from cutlass.cute.typing import Optional, Type, Union  # pyright: ignore[reportMissingImports]
+
+    assert AddressSpace is cute.AddressSpace
+    assert (Optional, Type, Union) == (typing.Optional, typing.Type, typing.Union)  # noqa: UP006

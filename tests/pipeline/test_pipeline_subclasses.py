@@ -63,7 +63,7 @@ def test_states(stages):
 
 @dataclasses.dataclass(frozen=True)
 class Mine(pipeline.PipelineAsync):
-    peers: int = 1
+    peers: int
 
     @staticmethod
     def make(storage, stages):
@@ -97,6 +97,28 @@ def test_a_pipeline_with_one_more_field():
     out = np.zeros(1, np.int32)
     f(from_dlpack(out), 2)
     assert out[0] == 2
+
+
+FIELDS = {
+    "PipelineCpAsync": "",
+    "PipelineTmaAsync": "is_signaling_thread",
+    "PipelineClcFetchAsync": "is_signaling_thread",
+    "PipelineTmaUmma": "is_leader_cta cta_group",
+    "PipelineUmmaAsync": "cta_group",
+    "PipelineAsyncUmma": "cta_group",
+    "PipelineTmaStore": "",
+}
+
+
+def test_a_field_of_a_derived_pipeline_may_be_required():
+    inherited = [f.name for f in dataclasses.fields(pipeline.PipelineAsync)]
+    for name, own in FIELDS.items():
+        derived = dataclasses.make_dataclass("Mine", [("extra", int)], bases=(getattr(pipeline, name),), frozen=True)
+        assert [f.name for f in dataclasses.fields(derived)] == [*inherited, *own.split(), "extra"]
+    both = dataclasses.fields(pipeline.PipelineTmaMultiConsumersAsync)
+    assert [f.name for f in both if f.default is dataclasses.MISSING][len(inherited) :] == [
+        "is_leader_cta", "sync_object_empty_umma", "sync_object_empty_async", "cta_group",
+    ]  # fmt: skip
 
 
 TILE, TILES = 64, 6

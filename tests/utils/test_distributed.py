@@ -38,6 +38,22 @@ def test_locks():
     assert (lock[0], out.tolist()) == (7, [1, 2, 3, 4])
 
 
+def test_atomic_add():
+    @cute.kernel
+    def kernel(sum_: cute.Tensor, before: cute.Tensor):
+        t, _, _ = cute.arch.thread_idx()
+        before[t] = distributed.atomicAdd(sum_.iterator, 2)
+
+    @cute.jit
+    def launch(sum_: cute.Tensor, before: cute.Tensor):
+        kernel(sum_, before).launch(grid=1, block=32)
+
+    sum_, before = np.ones(1, np.int32), np.zeros(32, np.int32)
+    with kiln.target("cpu"):
+        launch(sum_, before)
+    assert (sum_[0], sorted(before)) == (65, list(range(1, 64, 2)))
+
+
 @needs_ptxas
 def test_multicast_memory():
     @cute.kernel

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import dis
 import types
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._support import fork_safe, lazy
 from . import merging, tree
@@ -21,6 +22,7 @@ from .diagnostics import (
     DSLBaseError,
     DSLOperationBuildError,
     DSLUserCodeError,
+    DSLWarning,
     Span,
     error,
     frame_span,
@@ -73,11 +75,22 @@ class BaseDSL(ArgumentRules):
     """Whether integers may overflow on purpose: then nothing is assumed about their values."""
     caller: Caller = Caller()
     """The native caller of the language's functions."""
+    _warned: ClassVar[set[str]] = set()
 
     @classmethod
     def _get_dsl(cls) -> Any:
         """Return the language itself; of `BaseDSL`, the default one."""
         return default_language() if cls is BaseDSL else cls()
+
+    def print_warning(self, message: str) -> None:
+        """Warn the program. Libraries replace this method to filter warnings."""
+        warnings.warn(message, DSLWarning, stacklevel=2)
+
+    def print_warning_once(self, message: str) -> None:
+        """Warn the program, once for a message."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self.print_warning(message)
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         """Return the Python-defined dialects to load before tracing."""

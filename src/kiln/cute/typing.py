@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional, Type, Union  # noqa: UP035 - programs take them from here
 
 from .._support import lazy
 from ..base_dsl.typing import *  # noqa: F403
@@ -22,11 +22,14 @@ __all__ = [
     "Int",
     "IntTuple",
     "Layout",
+    "Optional",
     "Pointer",
     "Shape",
     "Stride",
     "Tensor",
     "Tile",
+    "Type",
+    "Union",
     "XTuple",
 ]
 

@@ -41,8 +41,8 @@ class PipelineAsync:
     sync_object_full: Any
     sync_object_empty: Any
     num_stages: int
-    producer_mask: Any = None
-    consumer_mask: Any = None
+    producer_mask: Any
+    consumer_mask: Any
 
     __kiln_immutable__ = True
     _PRODUCER: ClassVar[Arrival] = ThreadArrival()
@@ -232,7 +232,7 @@ class PipelineTmaAsync(PipelineAsync):
     warp's barrier.
     """
 
-    is_signaling_thread: Any = None
+    is_signaling_thread: Any
 
     _CONSUMER = WarpArrival(publishes=False)
 

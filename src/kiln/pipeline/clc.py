@@ -29,7 +29,7 @@ class PipelineClcFetchAsync(PipelineAsync):
     cluster that reads an answer waits for it in its own CTA and releases it in CTA 0.
     """
 
-    is_signaling_thread: Any = True
+    is_signaling_thread: Any
 
     @classmethod
     def create(  # type: ignore[override]
@@ -61,4 +61,4 @@ class PipelineClcFetchAsync(PipelineAsync):
         sides = (ClcArrival(tx_count, ctas), producer_group), (ThreadArrival(publishes=False), consumer_group)
         full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync, cta_layout_vmnk)
         requester = (0 if consumer_mask is None else consumer_mask) if ctas > 1 else None
-        return cls(full, empty, num_stages, None, requester)
+        return cls(full, empty, num_stages, None, requester, True)

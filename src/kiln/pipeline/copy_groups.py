@@ -60,7 +60,7 @@ class PipelineCpAsyncGroups(PipelineAsync):
     def create(cls, *, num_stages: int, loc: object = None, ip: object = None) -> Self:  # type: ignore[override]
         """Create a pipeline of at least two stages."""
         require_stages(num_stages, least=2)
-        return cls(_CopyGroups(num_stages - 2), _Implied(), num_stages)
+        return cls(_CopyGroups(num_stages - 2), _Implied(), num_stages, None, None)
 
     def producer_tail(self, state: PipelineState, *, loc: object = None, ip: object = None) -> None:
         """Wait until no copy of this thread is in flight; after a barrier the memory can be used for something else."""
@@ -95,7 +95,7 @@ class PipelineTmaStore(PipelineAsync):
     ) -> Self:
         """Create a pipeline of `num_stages` stages."""
         require_stages(num_stages)
-        return cls(_BulkGroups(num_stages - 1), _Implied(), num_stages)
+        return cls(_BulkGroups(num_stages - 1), _Implied(), num_stages, None, None)
 
     def producer_acquire(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Wait until TMA has read the oldest stage."""

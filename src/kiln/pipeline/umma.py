@@ -11,12 +11,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import type_error
+from ..base_dsl.typing import Boolean, Int32
 from ..cute.atoms.copying import guarded
 from ..cute.nvgpu.common import CtaGroup
 from ..cute.tensor.pointer import Pointer
 from .arrivals import ThreadArrival, TransactionArrival, UmmaArrival
 from .asynchronous import PipelineAsync, unless
-from .barriers import MbarrierArray
+from .barriers import SyncObject
 from .groups import Agent, CooperativeGroup, PipelineOp
 from .multicast import consumers_mask, cta_group, is_leader, leader, pair_mask, sharers
 from .state import PipelineState
@@ -46,8 +47,8 @@ class PipelineTmaUmma(PipelineAsync):
     issued the MMAs calls `consumer_release`; the stage is empty when they are complete.
     """
 
-    is_leader_cta: Any = True
-    cta_group: CtaGroup = CtaGroup.ONE
+    is_leader_cta: Any
+    cta_group: CtaGroup
 
     @classmethod
     def create(  # type: ignore[override]
@@ -103,7 +104,7 @@ class PipelineUmmaAsync(PipelineAsync):
     pair. Each thread that calls `consumer_release` arrives in the leader. Only the leader's warp acquires and commits.
     """
 
-    cta_group: CtaGroup = CtaGroup.ONE
+    cta_group: CtaGroup
 
     @classmethod
     def create(  # type: ignore[override]
@@ -144,7 +145,7 @@ class PipelineAsyncUmma(PipelineAsync):
     called by the warp that issued the MMAs.
     """
 
-    cta_group: CtaGroup = CtaGroup.ONE
+    cta_group: CtaGroup
 
     @classmethod
     def create(  # type: ignore[override]
@@ -171,14 +172,24 @@ class PipelineAsyncUmma(PipelineAsync):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PipelineTmaMultiConsumersAsync(PipelineTmaUmma):
+class PipelineTmaMultiConsumersAsync(PipelineAsync):
     """A pipeline whose stages TMA fills for two kinds of consumers: MMAs of sm_100, and threads.
 
     `consumer_release` says which kind releases. A stage is empty when both have released it, each as often as its group
     says.
+
+    `sync_object_empty_umma` and `sync_object_empty_async` are the mbarriers of empty stages, for the tensor cores and
+    for threads to arrive at.
     """
 
-    _THREADS = ThreadArrival(publishes=False)
+    is_leader_cta: bool | Boolean
+    sync_object_empty_umma: SyncObject
+    sync_object_empty_async: SyncObject
+    cta_group: CtaGroup
+    consumer_dst_rank_async: int | Int32 | None = None
+    is_signaling_thread: bool | Boolean = True
+
+    producer_acquire = PipelineTmaUmma.producer_acquire
 
     @classmethod
     def create(  # type: ignore[override]
@@ -207,21 +218,12 @@ class PipelineTmaMultiConsumersAsync(PipelineTmaUmma):
                 "it belongs to one block: leave out cta_layout_vmnk",
             )
         umma = UmmaArrival(CtaGroup.ONE)
-        threads = cls._THREADS
+        threads = ThreadArrival(publishes=False)
         count = consumer_group_umma.arrivals(umma.threads_of_a_warp)
         both = CooperativeGroup(Agent.Thread, count + consumer_group_async.arrivals(threads.threads_of_a_warp))
         sides = (TransactionArrival(tx_count), producer_group), (umma, both)
-        return cls(*cls._barriers(num_stages, *sides, barrier_storage, defer_sync), num_stages)
-
-    @property
-    def sync_object_empty_umma(self) -> MbarrierArray:
-        """The mbarriers of empty stages, for the tensor cores to arrive at."""
-        return self.sync_object_empty
-
-    @property
-    def sync_object_empty_async(self) -> MbarrierArray:
-        """The same mbarriers, for threads to arrive at."""
-        return self.sync_object_empty.arrived_by(self._THREADS)
+        full, empty = cls._barriers(num_stages, *sides, barrier_storage, defer_sync)
+        return cls(full, empty, num_stages, None, None, True, empty, empty.arrived_by(threads), CtaGroup.ONE)
 
     def consumer_release(  # type: ignore[override]
         self, state: PipelineState, op_type: PipelineOp = PipelineOp.TCGen05Mma, *, loc: Any = None, ip: Any = None

@@ -16,6 +16,7 @@ from ..cute.program.dsl import DSL
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
+    "atomicAdd",
     "multimem_ld_reduce",
     "multimem_ld_reduce_4xf32",
     "multimem_red_add1",
@@ -26,6 +27,11 @@ __all__ = [
     "spin_lock_atom_cas_relaxed_wait",
     "spin_lock_ld_lt_relaxed_wait",
 ]
+
+
+def atomicAdd(dst_ptr: object, val: Int32, loc: object = None, ip: object = None) -> Int32:
+    """Add `val` to the number at `dst_ptr` atomically, and return its old value."""
+    return arch.atomic_add(dst_ptr, Int32(val))
 
 
 def red_add1(lock_ptr: object, *, order: str, scope: str, loc: object = None, ip: object = None) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..deferred_dialects import cute
+from ..tensor.iterator import AddressSpace
+
+__all__ = ["AddressSpace", "PtrType", "recast_iter"]
 
 
 class PtrType:
