@@ -61,6 +61,7 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/lint --lower
+	$(BIN)/python tools/surface.py lower
 
 # All of src, tests and tools, or the folders TYPES.
 types: .venv/.dev

@@ -1,0 +1,121 @@
+"""Which names of `cutlass` Kiln serves: modules, attributes, members of classes and parameters, by their dotted names.
+
+Nothing is called. A name counts as served if it can be imported or read; a placeholder, which raises an error where it is
+used, does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import textwrap
+from dataclasses import dataclass
+from types import ModuleType
+
+from kiln._support import unavailable
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """The first part of a dotted name that is not served: "cutlass.block" for "cutlass.block.copy"."""
+
+    name: str
+    why: str
+    """"missing", "placeholder", or the error that importing it raises."""
+
+
+def find(name: str) -> object:
+    """Return the object that a dotted name such as "cutlass.cute.arch.fence" stands for, or `Lacking`."""
+    return _find(tuple(name.split(".")))
+
+
+@functools.cache
+def _find(parts: tuple[str, ...]) -> object:
+    name = ".".join(parts)
+    if len(parts) == 1:
+        return importlib.import_module(name)
+    parent = _find(parts[:-1])
+    if isinstance(parent, Lacking):
+        return parent
+    served = _attribute(parent, parts[-1])
+    if isinstance(served, Lacking) and isinstance(parent, ModuleType):
+        served = _submodule(name)
+    if isinstance(served, unavailable.Unavailable) or _is_module_of_placeholders(served):
+        return Lacking(name, "placeholder")
+    return Lacking(name, served.why) if isinstance(served, Lacking) else served
+
+
+def _attribute(parent: object, name: str) -> object:
+    try:
+        return inspect.getattr_static(parent, name) if isinstance(parent, type) else getattr(parent, name)
+    except AttributeError:
+        if isinstance(parent, type) and (name in members_set_by(parent) or hasattr(parent, name)):
+            return inspect.Parameter.empty  # a field, whose value only an object has
+        return Lacking(name, "missing")
+    except Exception as error:  # a module that loads when it is used may fail in any way
+        return Lacking(name, f"{type(error).__name__}: {error}")
+
+
+def module(name: str) -> ModuleType | Lacking:
+    """Return a module by its path, as `import` finds it, or `Lacking`."""
+    parts = name.split(".")
+    for count in range(2, len(parts) + 1):
+        served = _submodule(".".join(parts[:count]))
+        if isinstance(served, Lacking):
+            return served
+    return importlib.import_module(name)
+
+
+@functools.cache
+def _submodule(name: str) -> ModuleType | Lacking:
+    try:
+        served = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        return Lacking(name, "missing" if name.startswith(error.name or "\0") else str(error))
+    except Exception as error:
+        return Lacking(name, f"{type(error).__name__}: {error}")
+    return Lacking(name, "placeholder") if _is_module_of_placeholders(served) else served
+
+
+def _is_module_of_placeholders(served: object) -> bool:
+    return isinstance(served, ModuleType) and hasattr(served, "__kiln_reason__")
+
+
+@functools.cache
+def members_set_by(cls: type) -> frozenset[str]:
+    """Return the names that objects of a class have besides the class's own: annotated fields, and what `__init__` sets."""
+    names: set[str] = set()
+    for base in cls.__mro__:
+        names.update(vars(base).get("__annotations__", {}))
+        for method in ("__init__", "__new__", "__post_init__"):
+            if (function := vars(base).get(method)) is not None and base is not object:
+                names |= _assigned(inspect.unwrap(getattr(function, "__func__", function)))
+    return frozenset(names)
+
+
+def _assigned(function: object) -> set[str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))  # pyright: ignore[reportArgumentType]
+    except (OSError, TypeError, SyntaxError):
+        return set()
+    stored = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return {node.attr for node in stored}
+
+
+def signature(served: object) -> inspect.Signature | None:
+    """Return how an object is called, without `self` of methods that are read from a class; None if nobody says."""
+    if isinstance(served, (staticmethod, classmethod)):
+        inner = signature(served.__func__)
+        return _without_first(inner) if inner and isinstance(served, classmethod) else inner
+    if isinstance(served, property) or not callable(served):
+        return None
+    try:
+        return inspect.signature(served)
+    except (TypeError, ValueError):
+        return None
+
+
+def _without_first(of: inspect.Signature) -> inspect.Signature:
+    return of.replace(parameters=list(of.parameters.values())[1:])
