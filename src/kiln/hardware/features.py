@@ -109,6 +109,7 @@ THREE_INPUT_MIN_MAX = Feature("min or max of three f32", 100, ptx=88)
 MIXED_PRECISION_FMA = Feature("fma, add or sub of f32 with f16 or bf16 factors", 100)
 FLOAT_REDUX = Feature("redux.sync of f32", 100, suffixes="af", before=110)
 NARROW_FLOAT_CONVERSIONS = Feature("conversions of floats of 4 and 6 bits and of ue8m0", 100, suffixes="af")
+UE5M3_CONVERSIONS = Feature("a conversion to or from ue5m3", targets=_names("107a 107f"), ptx=94)
 BYTE_FLOATS_TO_BFLOAT16 = Feature("a conversion of e4m3 or e5m2 to bf16", 100, suffixes="af", ptx=92)
 STOCHASTIC_ROUNDING = Feature(
     "a conversion with stochastic rounding (cvt.rs)", targets=_names("100a 103a 107a"), ptx=87

@@ -20,7 +20,7 @@ class FloatFormat:
     """Fields of a format. `saturates`: overflow gives the largest finite value instead of infinity.
 
     `unused_low_bits` pads a value on the right in memory (tf32 is an f32 whose last 13 bits are zero).
-    Without a sign, a negative value has no representation and becomes NaN.
+    Without a sign, a negative value has no representation: a power of two becomes NaN, other formats drop the sign.
     """
 
     exponent_bits: int
@@ -121,10 +121,12 @@ class FloatFormat:
         if value != value:
             return self.max if self.nan == "none" else math.nan
         magnitude = abs(value)
-        if not self.signed:
+        if not self.mantissa_bits:
             if value < 0:
                 return math.nan
             return self._round_power_of_two(magnitude)
+        if not self.signed:
+            value = magnitude
         if magnitude == 0.0:
             return 0.0 if self.nan == "negative_zero" else value
         if magnitude > 2 * self.max:
@@ -207,6 +209,7 @@ FLOAT8_E5M2 = FloatFormat(5, 2, 15, saturates=True)
 FLOAT8_E4M3 = FloatFormat(4, 3, 7, saturates=True)
 FLOAT8_E4M3FN = FloatFormat(4, 3, 7, has_inf=False, nan="all_ones", saturates=True)
 FLOAT8_E4M3B11FNUZ = FloatFormat(4, 3, 11, has_inf=False, nan="negative_zero", saturates=True)
+FLOAT8_E5M3FNU = FloatFormat(5, 3, 15, has_inf=False, nan="all_ones", saturates=True, signed=False)
 FLOAT8_E8M0FNU = FloatFormat(8, 0, 127, has_inf=False, nan="all_ones", saturates=True, signed=False)
 FLOAT6_E3M2FN = FloatFormat(3, 2, 3, has_inf=False, nan="none", saturates=True)
 FLOAT6_E2M3FN = FloatFormat(2, 3, 1, has_inf=False, nan="none", saturates=True)

@@ -298,7 +298,7 @@ class FloatMeta(NumericMeta):
     @property
     def min(cls) -> float:
         """The smallest (most negative) finite value."""
-        return -cls._format.max if cls._format.signed else cls._format.smallest
+        return -cls._format.max if cls._format.signed else cls._format.decode(0)
 
 
 _NATIVE = ("Float64", "Float32", "Float16", "BFloat16")

@@ -103,6 +103,13 @@ class Float8E4M3B11FNUZ(
     """A float of 8 bits: 4 of exponent with bias 11, 3 of mantissa, no infinities, one NaN, no negative zero."""
 
 
+class FloatNV8E5M3FNU(Float, width=8, mlir="f8E5M3FNU", format=formats.FLOAT8_E5M3FNU):
+    """A float of 8 bits without a sign, ue5m3: 5 of exponent, 3 of mantissa, no infinities, at most 114688.
+
+    Scale factors of sm_107 have this type. Conversion to it drops the sign.
+    """
+
+
 class Float8E8M0FNU(Float, width=8, mlir="f8E8M0FNU", numpy="float8_e8m0fnu", format=formats.FLOAT8_E8M0FNU):
     """A power of two from 2**-127 to 2**127, or NaN: the scale of a block of narrow floats."""
 

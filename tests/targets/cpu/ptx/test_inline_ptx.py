@@ -710,6 +710,7 @@ def test_conversions_of_narrow_floats_and_scale_factors():
     kinds = {
         "e2m1": (ml_dtypes.float4_e2m1fn, 4, "rn.satfinite"), "e2m3": (ml_dtypes.float6_e2m3fn, 6, "rn.satfinite"),
         "e3m2": (ml_dtypes.float6_e3m2fn, 6, "rn.satfinite"), "ue8m0": (ml_dtypes.float8_e8m0fnu, 8, "rp.satfinite"),
+        "ue5m3": (None, 8, "rn.satfinite"),
     }  # fmt: skip
 
     def to_pair(kind, text="f32 {}, $1, $2;"):
@@ -719,7 +720,7 @@ def test_conversions_of_narrow_floats_and_scale_factors():
         return code.format("$0")
 
     def from_pair(kind):
-        wide = "bf16" if kind == "ue8m0" else "f16"
+        wide = "bf16" if kind in ("ue8m0", "ue5m3") else "f16"
         if kind == "e2m1":
             return "{ .reg .b8 t, z; mov.b16 {t, z}, $1; cvt.rn.f16x2.e2m1x2 $0, t; }"
         return f"cvt.rn.{wide}x2.{kind}x2 $0, $1;"
@@ -732,21 +733,21 @@ def test_conversions_of_narrow_floats_and_scale_factors():
         for n, kind in enumerate(kinds):
             made[n, t] = cute.Int16._make(asm(i16, pair, to_pair(kind), "=h,f,f"))
             back[n, t] = cute.Int32._make(asm(i32, [codes[n, t]], from_pair(kind), "=r,h"))
-        made[4, t] = cute.Int16._make(asm(i16, pair, "cvt.rz.ue8m0x2.f32 $0, $1, $2;", "=h,f,f"))
+        made[6, t] = cute.Int16._make(asm(i16, pair, "cvt.rz.ue8m0x2.f32 $0, $1, $2;", "=h,f,f"))
         fixed = asm(i16, pair, "cvt.rn.satfinite.s2f6x2.f32 $0, $1, $2;", "=h,f,f")
         made[5, t] = cute.Int16._make(fixed)
         scaled = "cvt.rn.scaled::n2::ue8m0.bf16x2.s2f6x2 $0, $1, $2;"
-        back[4, t] = cute.Int32._make(asm(i32, [cute.Int16._make(fixed), codes[3, t]], scaled, "=r,h,h"))
+        back[5, t] = cute.Int32._make(asm(i32, [cute.Int16._make(fixed), codes[3, t]], scaled, "=r,h,h"))
 
     rng = np.random.default_rng(4)
     x = np.concatenate([rng.standard_normal(222) * 4, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 2.0**-127, 3.4e38]])
     x = np.concatenate([x, 0.25 * np.arange(26)]).astype(np.float32)
-    codes = np.zeros((4, 256), np.uint8)
+    codes = np.zeros((5, 256), np.uint8)
     for n, (_, bits, _) in enumerate(kinds.values()):
         codes[n] = np.arange(256) & (1 << bits) - 1
     words = codes.view(np.int16).copy()
     words[0] = codes[0, ::2] | codes[0, 1::2].astype(np.int16) << 4
-    made, back = np.zeros((6, 128), np.int16), np.zeros((5, 128), np.int32)
+    made, back = np.zeros((7, 128), np.int16), np.zeros((6, 128), np.int32)
     run(kernel, x, words, made, back, block=128)
     with np.errstate(invalid="ignore", over="ignore"):
         for n, (dtype, _, _) in enumerate(list(kinds.values())[:3]):
@@ -758,13 +759,17 @@ def test_conversions_of_narrow_floats_and_scale_factors():
             np.testing.assert_array_equal(back[n].view(np.float16), codes[n].view(dtype).astype(np.float16))
         wanted = codes[3].view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
         np.testing.assert_array_equal(back[3].view(ml_dtypes.bfloat16).astype(np.float32), wanted)
+        ue5m3 = cute.FloatNV8E5M3FNU._format
+        values = np.array([ue5m3.decode(code) for code in range(256)], np.float32)
+        np.testing.assert_array_equal(back[4].view(ml_dtypes.bfloat16).astype(np.float32), values)
+        np.testing.assert_array_equal(made[4].view(np.uint8), [ue5m3.encode(ue5m3.round(float(v))) for v in x])
         size = np.maximum(np.abs(x.astype(np.float64)), 2.0**-127)
-        for row, rounded in ((3, np.ceil), (4, np.floor)):
+        for row, rounded in ((3, np.ceil), (6, np.floor)):
             want = np.clip(rounded(np.log2(size)) + 127, 0, 254 if row == 3 else 255)
-            want = np.where(np.isnan(x), 255, np.where(np.isinf(x) & (row == 4), 255, want))
+            want = np.where(np.isnan(x), 255, np.where(np.isinf(x) & (row == 6), 255, want))
             np.testing.assert_array_equal(made[row].view(np.uint8), want.astype(np.uint8))
         fixed = np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0) * 64), -128, 127)
         np.testing.assert_array_equal(made[5].view(np.int8), fixed.astype(np.int8))
-        got = back[4].view(ml_dtypes.bfloat16).astype(np.float32)
+        got = back[5].view(ml_dtypes.bfloat16).astype(np.float32)
         exact = (fixed / 64).astype(np.float32) * wanted
         np.testing.assert_array_equal(got, exact.astype(ml_dtypes.bfloat16).astype(np.float32))

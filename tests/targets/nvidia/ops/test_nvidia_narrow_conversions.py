@@ -71,3 +71,19 @@ def test_floats_below_8_bits_and_scale_factors(arch, instructions):
         "cvt.rn.f16x2.e2m1x2": 8, "cvt.rn.f16x2.e2m3x2": 6, "cvt.rn.f16x2.e3m2x2": 6, "cvt.rn.bf16x2.ue8m0x2": 2,
     }  # fmt: skip
     assert {name: ptx.count(name) for name in counts} == (counts if instructions else dict.fromkeys(counts, 0))
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("arch", "instructions"), [("sm_107a", 2), ("sm_100a", 0)])
+def test_scale_factors_of_sm_107(arch, instructions):
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        made = cute.make_tensor(cute.recast_ptr(x.iterator, dtype=cute.FloatNV8E5M3FNU), cute.make_layout(8))
+        four = cute.make_layout(4)
+        cute.make_tensor(made.iterator, four).store(
+            cute.make_tensor(x.iterator + 64, four).load().to(made.element_type)
+        )
+        cute.make_tensor(x.iterator + 32, four).store(cute.make_tensor(made.iterator + 4, four).load().to(cute.Float32))
+
+    ptx = ptx_of(kernel, np.float32, arch)
+    assert ptx.count("cvt.rn.satfinite.ue5m3x2.f32") == ptx.count("cvt.rn.bf16x2.ue5m3x2") == instructions

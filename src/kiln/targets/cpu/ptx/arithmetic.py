@@ -465,6 +465,7 @@ _NARROW = {
     "e2m3": formats.FLOAT6_E2M3FN,
     "e3m2": formats.FLOAT6_E3M2FN,
     "e2m1": formats.FLOAT4_E2M1FN,
+    "ue5m3": formats.FLOAT8_E5M3FNU,
     "ue8m0": formats.FLOAT8_E8M0FNU,
 }
 _FIXED_POINT = "s2f6"
@@ -610,6 +611,8 @@ def _narrowed(b: Builder, x: Expander, value: ir.Value, kind: str, s: Statement)
         return step(b, bits, value, narrowed, direction)
     if direction:
         raise Refused(f"rounding .{direction} of {kind}")
+    if kind == "ue5m3" and "satfinite" not in s.modifiers:
+        raise Refused("a conversion to ue5m3 without .satfinite")
     f32 = float_type("f32")
     code = truncate(Emitter(f32, b.point, b.location), value, formats.FLOAT32, f32, _NARROW[kind])
     return b.value("arith.trunci", int_type(BITS[f"{kind}x2"] // 2), (code,))

@@ -27,7 +27,7 @@ BITS = (
     {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128}
     | {f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)}
     | {"bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32}
-    | {"u16x2": 32, "s16x2": 32, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "s2f6x2": 16}
+    | {"u16x2": 32, "s16x2": 32, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue5m3x2": 16, "ue8m0x2": 16, "s2f6x2": 16}
 )
 INTEGER = {"and": "andi", "or": "ori", "xor": "xori"}
 PARTS = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "u16x2": "u16", "s16x2": "s16"}

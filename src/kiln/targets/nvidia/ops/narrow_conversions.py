@@ -1,7 +1,8 @@
 """Conversions from and to narrow floats for which the hardware has an instruction with the language's rounding.
 
 Instructions convert two numbers. Narrow floats lie in words: eight of 4 bits, or four of 6 or 8 bits in bytes. Wide
-floats come as f32. Narrow ones are widened to pairs of f16, which represents all of them; ue8m0 to pairs of bf16.
+floats come as f32. Narrow ones are widened to pairs of f16, which represents all of them but ue5m3 and ue8m0: these to
+pairs of bf16.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..device_builder import DeviceBuilder
 _BYTES = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 _NARROWER = {"f6E2M3FN": "e2m3", "f6E3M2FN": "e3m2", "f4E2M1FN": "e2m1"}
 _SCALE = "f8E8M0FNU"
+_WIDE_SCALE = "f8E5M3FNU"
 _WIDER = ("f32", "f16", "bf16")
 
 
@@ -33,6 +35,10 @@ def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target:
     if source in _WIDER and target in _NARROWER:
         return _to_narrow(b, value, op.results[0].type, _NARROWER[target])
     names = {**_BYTES, **_NARROWER, _SCALE: "ue8m0"}
+    if features.UE5M3_CONVERSIONS.on(arch):
+        if source in _WIDER and target == _WIDE_SCALE:
+            return _to_narrow(b, value, op.results[0].type, "ue5m3")
+        names[_WIDE_SCALE] = "ue5m3"
     if source in names and target in _WIDER:
         return _to_wide(b, value, op.results[0].type, names[source])
     return None
@@ -112,7 +118,7 @@ def _to_wide(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> ir
         field = b.vector([*parts, *[parts[-1]] * (-count % each)])
     whole = -(-count // each)
     words = b.elements(b.value("vector.bitcast", _vector(whole, int_type(32), b), (field,)))
-    middle = "bf16" if name == "ue8m0" else "f16"
+    middle = "bf16" if name in ("ue8m0", "ue5m3") else "f16"
     pairs = [f"p{n}" for n in range(each // 2)]
     code = f"{{ .reg .b{2 * bits} {', '.join(pairs)}; mov.b32 {{{', '.join(pairs)}}}, ${each // 2}; "
     code += " ".join(f"cvt.rn.{middle}x2.{name}x2 ${n}, {pair};" for n, pair in enumerate(pairs)) + " }"
