@@ -62,16 +62,26 @@ def test_multicast_memory():
         halves = distributed.multimem_ld_reduce(x.iterator, dtype=kiln.Float16, num_elements=8)
         distributed.multimem_st(x.iterator, *halves)
         distributed.multimem_st_4xb32(x.iterator, *distributed.multimem_ld_reduce_4xf32(x.iterator))
+        stronger = "multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {$0, $1, $2, $3}, [$4];"
+        distributed.multimem_st_4xb32(
+            x.iterator, *distributed.multimem_ld_reduce_4xf32(x.iterator, ptx_string=stronger)
+        )
+        distributed.multimem_st_4xb32(x.iterator, *distributed.multimem_ld_reduce_16xe4m3(x.iterator))
+        distributed.multimem_st_2xb32(x.iterator, *distributed.multimem_ld_reduce_4xbf16(x.iterator))
+        distributed.multimem_st_1xb32(x.iterator, *distributed.multimem_ld_reduce_1xf32(x.iterator))
 
     @cute.jit
     def launch(x: cute.Tensor):
         kernel(x).launch(grid=1, block=32)
 
     x = cute.runtime.make_fake_compact_tensor(kiln.Int32, (64,), assumed_align=16)
-    ptx = cute.compile(launch, x, target="nvidia", options="--gpu-arch sm_90a").__ptx__
+    ptx = cute.compile(launch, x, target="nvidia", options="--gpu-arch sm_100a").__ptx__
     assert "multimem.red.release.sys.global.add.u32" in ptx
     assert "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2 {" in ptx
     assert "multimem.st.relaxed.sys.global.v4.f32" in ptx
+    for kind in (".v4.f32", ".acc::f16.v4.e4m3x4", ".acc::f32.v2.bf16x2", ".f32"):
+        assert f"multimem.ld_reduce.relaxed.sys.global.add{kind} " in ptx
+    assert "multimem.st.relaxed.sys.global.v2.f32" in ptx and "multimem.st.relaxed.sys.global.f32" in ptx
 
 
 def test_bad_multicasts():

@@ -6,6 +6,8 @@ memory (`multimem`) is an address that stands for the same memory on several GPU
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 from .._support import lazy
@@ -13,14 +15,31 @@ from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
 from ..cute import arch
 from ..cute.program.dsl import DSL
+from ..cute.typing import Pointer
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
     "atomicAdd",
     "multimem_ld_reduce",
+    "multimem_ld_reduce_1xf32",
+    "multimem_ld_reduce_2xbf16",
+    "multimem_ld_reduce_2xf16",
+    "multimem_ld_reduce_2xf32",
+    "multimem_ld_reduce_4xbf16",
+    "multimem_ld_reduce_4xe4m3",
+    "multimem_ld_reduce_4xe5m2",
+    "multimem_ld_reduce_4xf16",
     "multimem_ld_reduce_4xf32",
+    "multimem_ld_reduce_8xbf16",
+    "multimem_ld_reduce_8xe4m3",
+    "multimem_ld_reduce_8xe5m2",
+    "multimem_ld_reduce_8xf16",
+    "multimem_ld_reduce_16xe4m3",
+    "multimem_ld_reduce_16xe5m2",
     "multimem_red_add1",
     "multimem_st",
+    "multimem_st_1xb32",
+    "multimem_st_2xb32",
     "multimem_st_4xb32",
     "red_add1",
     "spin_lock_atom_cas_acquire_wait",
@@ -29,9 +48,9 @@ __all__ = [
 ]
 
 
-def atomicAdd(dst_ptr: object, val: Int32, loc: object = None, ip: object = None) -> Int32:
-    """Add `val` to the number at `dst_ptr` atomically, and return its old value."""
-    return arch.atomic_add(dst_ptr, Int32(val))
+def atomicAdd(dst_ptr: object, val: object, loc: object = None, ip: object = None) -> object:
+    """Add `val` to the element at a pointer atomically, for all GPUs and with relaxed order, and return its old value."""
+    return arch.atomic_add(dst_ptr, val, sem="relaxed", scope="sys")
 
 
 def red_add1(lock_ptr: object, *, order: str, scope: str, loc: object = None, ip: object = None) -> None:
@@ -107,8 +126,8 @@ _REDUCED = {
 
 
 def multimem_ld_reduce(
-    mc_ptr: object, *, dtype: Any, num_elements: int, loc: object = None, ip: object = None
-) -> tuple[Any, ...]:
+    mc_ptr: Pointer, *, dtype: Any, num_elements: int, loc: object = None, ip: object = None
+) -> tuple[Int32, ...]:
     """Return elements added over all GPUs, as 32-bit words."""
     reduction = _REDUCED.get((dtype, num_elements))
     if reduction is None:
@@ -122,12 +141,47 @@ def multimem_ld_reduce(
     return _words(f"multimem.ld_reduce.relaxed.sys.global.add{wide}.{kind}", mc_ptr, words)
 
 
-def multimem_ld_reduce_4xf32(mc_ptr: object, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:
-    """Return four f32 added over all GPUs, as 32-bit words."""
-    return _words("multimem.ld_reduce.weak.global.add.v4.f32", mc_ptr, 4)
+def multimem_ld_reduce_4xf32(
+    mc_ptr: Pointer, *, ptx_string: str | None = None, loc: object = None, ip: object = None
+) -> tuple[Int32, ...]:
+    """Return four f32 added over all GPUs, as 32-bit words.
+
+    Args:
+        mc_ptr: a pointer to multicast memory.
+        ptx_string: another instruction for it: `$0` to `$3` are the words, `$4` is the address.
+    """
+    if ptx_string is None:
+        return _words("multimem.ld_reduce.weak.global.add.v4.f32", mc_ptr, 4)
+    code = re.sub(r"\$([0-4])", lambda m: f"{{$w{m[1]}}}" if int(m[1]) < 4 else "{$r0}", ptx_string)
+    words = arch.inline_ptx(code, write_only_types=[Int32] * 4, read_only_args=[mc_ptr.toint()])
+    return tuple(words)
 
 
-def _words(instruction: str, pointer: Any, count: int) -> tuple[Any, ...]:
+def _reducing(dtype: type, num_elements: int) -> Callable[..., tuple[Int32, ...]]:
+    def reduce(mc_ptr: Pointer, *, loc: object = None, ip: object = None) -> tuple[Int32, ...]:
+        return multimem_ld_reduce(mc_ptr, dtype=dtype, num_elements=num_elements)
+
+    reduce.__doc__ = f"Return {num_elements} {dtype.__name__} added over all GPUs, as 32-bit words."
+    return reduce
+
+
+multimem_ld_reduce_16xe4m3 = _reducing(Float8E4M3FN, 16)
+multimem_ld_reduce_16xe5m2 = _reducing(Float8E5M2, 16)
+multimem_ld_reduce_1xf32 = _reducing(Float32, 1)
+multimem_ld_reduce_2xbf16 = _reducing(BFloat16, 2)
+multimem_ld_reduce_2xf16 = _reducing(Float16, 2)
+multimem_ld_reduce_2xf32 = _reducing(Float32, 2)
+multimem_ld_reduce_4xbf16 = _reducing(BFloat16, 4)
+multimem_ld_reduce_4xe4m3 = _reducing(Float8E4M3FN, 4)
+multimem_ld_reduce_4xe5m2 = _reducing(Float8E5M2, 4)
+multimem_ld_reduce_4xf16 = _reducing(Float16, 4)
+multimem_ld_reduce_8xbf16 = _reducing(BFloat16, 8)
+multimem_ld_reduce_8xe4m3 = _reducing(Float8E4M3FN, 8)
+multimem_ld_reduce_8xe5m2 = _reducing(Float8E5M2, 8)
+multimem_ld_reduce_8xf16 = _reducing(Float16, 8)
+
+
+def _words(instruction: str, pointer: Pointer, count: int) -> tuple[Int32, ...]:
     names = ", ".join(f"{{$w{n}}}" for n in range(count))
     words = arch.inline_ptx(
         f"{instruction} {_group(names, count)}, [{{$r0}}];",
@@ -149,8 +203,18 @@ def multimem_st(mc_ptr: Any, *regs: Any, loc: object = None, ip: object = None) 
     )
 
 
+def multimem_st_1xb32(mc_ptr: object, x: object, *, loc: object = None, ip: object = None) -> None:
+    """Store a word to the memory of every GPU."""
+    multimem_st(mc_ptr, x)
+
+
+def multimem_st_2xb32(mc_ptr: object, x: object, y: object, *, loc: object = None, ip: object = None) -> None:
+    """Store two words to the memory of every GPU."""
+    multimem_st(mc_ptr, x, y)
+
+
 def multimem_st_4xb32(
-    mc_ptr: object, x: object, y: object, z: object, w: object, *, loc: Any = None, ip: Any = None
+    mc_ptr: object, x: object, y: object, z: object, w: object, *, loc: object = None, ip: object = None
 ) -> None:
     """Store four words to the memory of every GPU."""
     multimem_st(mc_ptr, x, y, z, w)

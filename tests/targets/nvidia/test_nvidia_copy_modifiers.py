@@ -12,10 +12,18 @@ from nvidia_testing import needs_ptxas
 import kiln.cute as cute
 from kiln import Float32, Int32
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
-from kiln.cute.nvgpu import CopyUniversalOp
-from kiln.cute.nvgpu.common import CacheEvictionPriority, LoadCacheMode, MemoryOrder, MemoryScope
+from kiln.cute.nvgpu import CopyG2ROp, CopyR2GOp, CopyR2SOp, CopyS2ROp, CopyUniversalOp
+from kiln.cute.nvgpu.common import (
+    CacheEvictionPriority,
+    L2PrefetchSize,
+    LoadCacheMode,
+    MemoryOrder,
+    MemoryScope,
+    SharedSpace,
+    StoreCacheMode,
+)
 from kiln.cute.nvgpu.cpasync import CopyG2SOp
-from kiln.targets.nvidia import copy_hints
+from kiln.targets.nvidia import codegen, copy_hints
 
 
 def copier(options):
@@ -232,3 +240,82 @@ def test_hints_that_ptxas_cannot_write_down_are_left_out(monkeypatch):
     assert "cache_hint" not in left_out.__ptx__
     assert left_out.__ptx__.count("cp.async.cg.shared.global [") == 2
     assert left_out.__cubin__ != cubin
+
+
+CACHED = {
+    "by default": ({"load_cache_mode": LoadCacheMode.ALWAYS}, {"store_cache_mode": StoreCacheMode.WRITE_BACK}, "", ""),
+    "in L2": ({"load_cache_mode": LoadCacheMode.GLOBAL}, {"store_cache_mode": StoreCacheMode.GLOBAL}, "cg", "cg"),
+    "streaming": (
+        {"load_cache_mode": LoadCacheMode.STREAMING, "l2_prefetch_size": L2PrefetchSize.SIZE_256B},
+        {"store_cache_mode": StoreCacheMode.STREAMING},
+        "cs.L2::256B",
+        "cs",
+    ),
+    "once": (
+        {"load_cache_mode": LoadCacheMode.LAST_USE},
+        {"store_cache_mode": StoreCacheMode.WRITE_THROUGH},
+        "lu",
+        "wt",
+    ),
+    "ahead": (
+        {"invariant": True, "l2_prefetch_size": L2PrefetchSize.SIZE_64B, "shared_space": SharedSpace.CTA},
+        {"memory_order": MemoryOrder.RELEASE, "memory_scope": MemoryScope.GPU},
+        "nc.L2::64B",
+        "release.gpu",
+    ),
+}
+
+
+def test_cache_modes():
+    """Loads and stores of one kernel for all cases: the instructions, and the same values on the CPU target."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        shared = cute.make_tensor(cute.arch.alloc_smem(x.element_type, 4, 16), cute.make_layout(4))
+        for n, (load, store, _, _) in enumerate(CACHED.values()):
+            held = cute.make_rmem_tensor((4,), x.element_type)
+            cute.copy(cute.make_copy_atom(CopyG2ROp(), x.element_type, num_bits_per_copy=128, **load), x[None, n], held)
+            for op, pair in ((CopyR2SOp(), (held, shared)), (CopyS2ROp(), (shared, held))):
+                cute.copy(cute.make_copy_atom(op, x.element_type, shared_space=SharedSpace.CTA), *pair)
+            cute.copy(
+                cute.make_copy_atom(CopyR2GOp(), x.element_type, num_bits_per_copy=128, **store), held, y[None, n]
+            )
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        kernel(x, y).launch(grid=1, block=1)
+
+    count = len(CACHED)
+    x, y = np.arange(4 * count, dtype=np.float32).reshape(count, 4).T, np.zeros((count, 4), np.float32).T
+    arguments = [cute.runtime.from_dlpack(array, assumed_align=16) for array in (x, y)]
+    cute.compile(launch, *arguments, target="cpu")(*arguments)
+    assert np.array_equal(x, y)
+    if codegen.ptxas_version() is None:
+        return
+    fakes = [cute.runtime.make_fake_compact_tensor(Float32, (4, count), assumed_align=16) for _ in range(2)]
+    ptx = str(cute.compile(launch, *fakes, target="nvidia", options="--gpu-arch sm_90a").__ptx__)
+    found = re.findall(r"^\s*(?:ld|st)\.(?!param)((?:\w|\.)*global\S*)\.v", ptx, re.MULTILINE)
+    wanted = [words for *_, load, store in CACHED.values() for words in (load, store)]
+    assert [".".join(w for w in words.split(".") if w != "global") for words in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("op", "options", "words"),
+    [
+        (CopyG2ROp, {"load_cache_mode": "cg"}, "load_cache_mode is 'cg'"),
+        (CopyG2ROp, {"store_cache_mode": StoreCacheMode.GLOBAL}, "takes no 'store_cache_mode'"),
+        (CopyG2ROp, {"l2_prefetch_size": 128}, "l2_prefetch_size is 128"),
+        (CopyG2ROp, {"l2_prefetch_size": L2PrefetchSize.RESERVED}, "RESERVED"),
+        (CopyS2ROp, {"load_cache_mode": LoadCacheMode.GLOBAL}, "takes no 'load_cache_mode'"),
+        (CopyR2SOp, {"shared_space": "cta"}, "shared_space is 'cta'"),
+        (
+            CopyG2ROp,
+            {"load_cache_mode": LoadCacheMode.GLOBAL, "memory_order": MemoryOrder.ACQUIRE},
+            "goes with no ACQUIRE",
+        ),
+        (CopyG2ROp, {"load_cache_mode": LoadCacheMode.LAST_USE, "invariant": True}, "LAST_USE with invariant"),
+    ],
+)
+def test_cache_modes_that_do_not_go_together(op, options, words):
+    with pytest.raises(DSLUserCodeTypeError, match=words):
+        cute.make_copy_atom(op(), Float32, **options)

@@ -11,7 +11,16 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import DSLOptimizationWarning, type_error, user_frame
 from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
-from ..atoms.access_modifiers import CacheEvictionPriority, MemoryOrder, MemoryScope, modifiers_of
+from ..atoms.access_modifiers import (
+    CacheEvictionPriority,
+    L2PrefetchSize,
+    LoadCacheMode,
+    MemoryOrder,
+    MemoryScope,
+    StoreCacheMode,
+    member_of,
+    modifiers_of,
+)
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import transfer
 from ..atoms.mma import MmaOp, RegisterMmaTrait
@@ -35,22 +44,16 @@ __all__ = [
     "CopyS2ROp",
     "CopyUniversalOp",
     "CtaGroup",
+    "L2PrefetchSize",
     "LoadCacheMode",
     "MemoryOrder",
     "MemoryScope",
     "MmaUniversalOp",
     "OperandMajorMode",
+    "OutputMajorMode",
+    "SharedSpace",
+    "StoreCacheMode",
 ]
-
-
-class LoadCacheMode(enum.Enum):
-    """The level at which a load is cached."""
-
-    ALWAYS = enum.auto()
-    GLOBAL = enum.auto()
-    STREAMING = enum.auto()
-    LAST_USE = enum.auto()
-    NONE = enum.auto()
 
 
 class OperandMajorMode(enum.Enum):
@@ -58,6 +61,20 @@ class OperandMajorMode(enum.Enum):
 
     MN = "mn"
     K = "k"
+
+
+class OutputMajorMode(enum.Enum):
+    """The mode along which the output D (M, N) of an MMA is contiguous."""
+
+    M = "m"
+    N = "n"
+
+
+class SharedSpace(enum.Enum):
+    """Whose shared memory an address is in. Pointers say it themselves: `shared_space` of a copy changes nothing."""
+
+    CTA = enum.auto()
+    CLUSTER = enum.auto()
 
 
 class CtaGroup(enum.Enum):
@@ -128,18 +145,81 @@ def _warn_narrow(asked: int, got: int, src: object, dst: object) -> None:
 
 
 class CopyG2ROp(CopyUniversalOp):
-    """Loads of global memory into registers."""
+    """Loads of global memory into registers, with a cache mode of their own and a prefetch into the L2 cache."""
+
+    def make_trait(
+        self,
+        copy_internal_type: object,
+        *,
+        num_bits_per_copy: int = 0,
+        memory_order: object = MemoryOrder.WEAK,
+        memory_scope: object = MemoryScope.CTA,
+        l2_prefetch_size: object = L2PrefetchSize.NONE,
+        l1c_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
+        load_cache_mode: object = LoadCacheMode.ALWAYS,
+        shared_space: object = SharedSpace.CTA,
+        invariant: bool = False,
+        l2_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
+    ) -> CopyTrait:
+        member_of("shared_space", shared_space, SharedSpace)
+        modifiers = modifiers_of(
+            memory_order,
+            memory_scope,
+            l1c_evict_priority,
+            invariant,
+            l2_evict_priority,
+            loads=load_cache_mode,
+            prefetch=l2_prefetch_size,
+        )
+        return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
 
 
 class CopyR2GOp(CopyUniversalOp):
-    """Stores of registers to global memory."""
+    """Stores of registers to global memory, with a cache mode of their own."""
+
+    def make_trait(
+        self,
+        copy_internal_type: object,
+        *,
+        num_bits_per_copy: int = 0,
+        memory_order: object = MemoryOrder.WEAK,
+        memory_scope: object = MemoryScope.CTA,
+        l1c_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
+        store_cache_mode: object = StoreCacheMode.WRITE_BACK,
+        shared_space: object = SharedSpace.CTA,
+        invariant: bool = False,
+        l2_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
+    ) -> CopyTrait:
+        member_of("shared_space", shared_space, SharedSpace)
+        modifiers = modifiers_of(
+            memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority, stores=store_cache_mode
+        )
+        return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
 
 
-class CopyS2ROp(CopyUniversalOp):
+class _SharedCopyOp(CopyUniversalOp):
+    def make_trait(
+        self,
+        copy_internal_type: object,
+        *,
+        num_bits_per_copy: int = 0,
+        memory_order: object = MemoryOrder.WEAK,
+        memory_scope: object = MemoryScope.CTA,
+        shared_space: object = SharedSpace.CTA,
+        l1c_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
+        invariant: bool = False,
+        l2_evict_priority: object = CacheEvictionPriority.EVICT_NORMAL,
+    ) -> CopyTrait:
+        member_of("shared_space", shared_space, SharedSpace)
+        modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
+        return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
+
+
+class CopyS2ROp(_SharedCopyOp):
     """Loads of shared memory into registers."""
 
 
-class CopyR2SOp(CopyUniversalOp):
+class CopyR2SOp(_SharedCopyOp):
     """Stores of registers to shared memory."""
 
 

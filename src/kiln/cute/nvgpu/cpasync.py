@@ -55,6 +55,7 @@ from .tma_ops import (
     CopyBulkTensorTileS2GOp,
     CopyReduceBulkTensorTileS2GOp,
     ReductionKind,
+    TmaCopyOp,
 )
 from .tma_partition import tma_partition
 
@@ -82,6 +83,7 @@ __all__ = [
     "LoadCacheMode",
     "ReductionKind",
     "ReductionOp",
+    "TmaCopyOp",
     "TmaInfo",
     "copy_tensormap",
     "cp_fence_tma_desc_release",

@@ -21,7 +21,7 @@ from ..tensor.iterator import AddressSpace, Coordinates
 from ..tensor.pointer import Pointer
 from ..tensor.tensor import TracedTensor
 from .tensor_map import describe, extents
-from .tma_ops import TILE_MAKER, CopyBulkTensorTileG2SMulticastOp, KernelMap, TmaOp, TmaTrait
+from .tma_ops import TILE_MAKER, CopyBulkTensorTileG2SMulticastOp, KernelMap, TmaCopyOp, TmaTrait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +154,7 @@ def check_request(op: object, maker: str, multicast: object) -> None:
     """Raise an error for operations whose atoms are not made this way, and for arguments of the wrong kind."""
     name = maker.split("(", maxsplit=1)[0]
     kind = "Tile" if maker == TILE_MAKER else "Im2Col"
-    if not isinstance(op, TmaOp):
+    if not isinstance(op, TmaCopyOp):
         raise type_error(
             f"{op!r} is no TMA copy",
             f"CopyBulkTensor{kind}G2SOp(), CopyBulkTensor{kind}G2SMulticastOp() or CopyBulkTensor{kind}S2GOp() of cute.nvgpu.cpasync",

@@ -59,7 +59,7 @@ _REDUCED = {
 """The element types of each reduction."""
 
 
-class TmaOp(CopyOp):
+class TmaCopyOp(CopyOp):
     """A copy of boxes; its atoms are made from tensors."""
 
     maker = TILE_MAKER
@@ -67,7 +67,7 @@ class TmaOp(CopyOp):
     by_rows = False
     """Whether an instruction takes four rows of a matrix by their numbers."""
 
-    def _to_ir(self) -> TmaOp:
+    def _to_ir(self) -> TmaCopyOp:
         """Return the operation itself, which stands for its type in functions that make atoms."""
         return self
 
@@ -82,7 +82,7 @@ class TmaOp(CopyOp):
         raise NotImplementedError
 
 
-class _TmaLoadOp(TmaOp):
+class _TmaLoadOp(TmaCopyOp):
     multicast = False
 
     def __init__(self, cta_group: Any = CtaGroup.ONE) -> None:
@@ -121,7 +121,7 @@ class CopyBulkTensor2DGather4G2SMulticastOp(CopyBulkTensor2DGather4G2SOp):
     multicast = True
 
 
-class _TmaStoreOp(TmaOp):
+class _TmaStoreOp(TmaCopyOp):
     def trait(
         self, value_type: object, facts: TensorMapFacts, map_: object, images: tuple[object, ...] = ()
     ) -> TmaTrait:
@@ -141,7 +141,7 @@ class CopyBulkTensor2DScatter4S2GOp(_TmaStoreOp):
     by_rows = True
 
 
-class CopyReduceBulkTensorTileS2GOp(TmaOp):
+class CopyReduceBulkTensorTileS2GOp(TmaCopyOp):
     """Combine the elements of a tensor in global memory with a tile in shared memory, each atomically."""
 
     def __init__(self, reduction_kind: object = ReductionKind.ADD) -> None:
