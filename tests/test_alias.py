@@ -14,10 +14,10 @@ import pytest
 import cutlass
 import kiln
 from kiln import _alias, mlir
+from kiln.base_dsl import settings
 
 # The module paths that public programs import, each with the module that serves it. "{mlir}" is the bindings' package.
 SERVED = {
-    "cutlass": "kiln",
     "cutlass.cute": "kiln.cute",
     "cutlass.cute.arch": "kiln.cute.arch",
     "cutlass.cute.arch.nvvm_wrappers": "kiln.cute.arch.nvvm_wrappers",
@@ -38,7 +38,7 @@ SERVED = {
     "cutlass.cute.testing": "kiln.cute.testing",
     "cutlass.cute.typing": "kiln.cute.typing",
     "cutlass.cutlass_dsl": "kiln.cutlass_dsl",
-    "cutlass.cutlass_dsl.cuda_jit_executor": "kiln.cutlass_dsl.cuda_jit_executor",
+    "cutlass.cutlass_dsl.cuda_jit_executor": "kiln.cutlass_dsl",
     "cutlass.base_dsl": "kiln.base_dsl",
     "cutlass.base_dsl.arch": "kiln.hardware.architectures",
     "cutlass.base_dsl.ast_preprocessor": "kiln.base_dsl.ast_preprocessor",
@@ -117,10 +117,24 @@ def test_every_module_of_kiln_has_its_alias():
 
 
 def test_the_package_itself():
-    assert cutlass is kiln
-    assert sys.modules["cutlass"] is kiln
-    assert getattr(cutlass, "__version__") == kiln.__version__
-    assert kiln.__name__ == "kiln"
+    assert sys.modules["cutlass"] is cutlass
+    assert (cutlass.__name__, kiln.__name__) == ("cutlass", "kiln")
+    assert set(dir(cutlass)) == set(dir(kiln))
+    space: dict[str, object] = {}
+    exec("from cutlass import *", space)
+    assert space["Float32"] is cutlass.Float32 is kiln.Float32
+
+
+def test_what_a_library_replaces_in_the_package_is_replaced_in_kiln(monkeypatch):
+    for package, value in ((cutlass, max), (kiln, min)):
+        with monkeypatch.context() as patch:
+            patch.setattr(package, "select_", value)
+            assert kiln.select_ is value
+        assert cutlass.select_ is kiln.select_ is not value
+    monkeypatch.setattr(cutlass, "mine", 1, raising=False)
+    assert kiln.mine == 1  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.undo()
+    assert not hasattr(kiln, "mine") and not hasattr(cutlass, "mine")
 
 
 def test_statement_forms_bind_the_same_module():
@@ -137,7 +151,7 @@ def test_statement_forms_bind_the_same_module():
         "from cutlass._mlir.dialects import cute\n",
         space,
     )
-    assert space["cutlass"] is kiln
+    assert space["cutlass"] is cutlass
     assert space["dotted"] is space["taken"] is mlir
     assert space["PACKAGE"] is mlir.PACKAGE
     assert space["ir"] is mlir.ir
@@ -184,7 +198,7 @@ def test_find_spec_before_and_after_import(child):
         "assert u.find_spec('cutlass.nonsense') is None\n"
         "import cutlass.mlir\n"
         "assert u.find_spec('cutlass.mlir').origin == spec.origin\n"
-        "assert u.find_spec('cutlass').name == 'kiln'\n",
+        "assert u.find_spec('cutlass').name == 'cutlass'\n",
     )
     assert done.returncode == 0, done.stderr
 
@@ -195,7 +209,7 @@ def test_inspect_pickle_and_reload(child):
     done = child(
         "-c",
         "import importlib, cutlass, kiln\n"
-        "assert importlib.reload(cutlass) is kiln and cutlass is kiln\n"
+        "assert importlib.reload(cutlass) is cutlass and cutlass.cute is kiln.cute\n"
         "import cutlass.workbench.main as m\n"
         "assert importlib.reload(m) is m and m.__name__ == 'kiln.workbench.main'\n",
     )
@@ -235,10 +249,95 @@ def test_threads_get_the_finished_module(child):
     assert done.returncode == 0, done.stderr
 
 
-def test_programs_may_ask_for_the_version_of_what_they_import():
+def test_the_paths_of_the_interface(child):
+    """In a process of their own, since an import sets attributes of packages. It must not hide what they export."""
+    done = child(
+        "-c",
+        """
+import importlib, types, cutlass, kiln
+from kiln import _alias
+for path, homes in _alias.PATHS.items():
+    if path.startswith("cutlass.jax"):  # needs JAX
+        continue
+    parent, _, last = path.rpartition(".")
+    before = vars(importlib.import_module(parent)).get(last)
+    assert before is None or isinstance(before, types.ModuleType), path
+    module = importlib.import_module(path)
+    space = {}
+    exec(f"from {parent} import {last} as taken", space)
+    assert space["taken"] is module is getattr(importlib.import_module(parent), last), path
+    for home in homes.split() if "._" not in path else ():
+        names = set(getattr(importlib.import_module(home), "__all__", ()))
+        assert names <= set(dir(module)) and all(hasattr(module, name) for name in names), path
+""",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_paths_are_attributes_of_their_packages(child):
+    done = child(
+        "-c",
+        "import cutlass\n"
+        "print(cutlass.utils.layout.LayoutEnum is cutlass.tensor_utils.LayoutEnum is cutlass.tensor_utils.layout.LayoutEnum)\n"
+        "print(cutlass.memory.SmemAllocator.__name__, cutlass.memory.tmem.TmemAllocator.__name__, cutlass.pipeline.sm90.__name__)\n"
+        "print('SmemAllocator' in dir(cutlass.memory), hasattr(cutlass.memory, 'nothing'), hasattr(cutlass.utils, 'nothing'))\n",
+    )
+    assert done.stdout.splitlines() == ["True", "SmemAllocator TmemAllocator kiln.pipeline", "True False False"], (
+        done.stderr
+    )
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A site folder in which distributions have installed packages into `cutlass`, and one that provides the interface."""
+    for site, files in (
+        ("theirs", ("operators/__init__.py", "operators/base.py", "kernels/__init__.py", "kernels/deep/__init__.py")),
+        ("rival", ("__init__.py", "cute/__init__.py", "inner/__init__.py")),
+    ):
+        for file in files:
+            path = tmp_path / site / "cutlass" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("from .base import WHO\n" if file == "operators/__init__.py" else f"WHO = {file!r}\n")
+    return tmp_path / "theirs", tmp_path / "rival"
+
+
+@pytest.mark.parametrize("first", ["import cutlass", "from kiln import _alias; _alias.take_over()"])
+def test_others_install_into_the_package(child, installed, first):
+    program = f"""
+import sys
+sys.path += {[str(site) for site in installed]!r}
+{first}
+import cutlass, kiln, cutlass.cute, kiln.kernels
+assert cutlass.kernels.WHO == 'kernels/__init__.py' and cutlass.cute is kiln.cute
+from cutlass import operators, kernels
+from cutlass.kernels import deep
+import cutlass.operators as again, pickle
+assert operators is again and operators.WHO == 'operators/base.py' and operators.__name__ == 'cutlass.operators'
+assert cutlass.kernels is kernels is not kiln.kernels and kernels.deep is deep and hasattr(kiln.kernels, 'gemm')
+try: import cutlass.inner
+except ModuleNotFoundError as error: print(error)
+"""
+    done = child("-W", "ignore", "-c", program)
+    assert (done.stdout, done.stderr) == ("No module named 'cutlass.inner'\n", "")
+
+
+def test_kernels_are_ours_where_nobody_else_has_any(child):
+    done = child("-c", "import cutlass.kernels, kiln\nprint(cutlass.kernels is kiln.kernels)")
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_programs_may_ask_for_the_version_of_what_they_import(monkeypatch):
     from importlib.metadata import PackageNotFoundError, version
 
-    assert version("nvidia-cutlass-dsl") == version("nvidia_cutlass_dsl") == kiln.__version__
+    assert version("nvidia-cutlass-dsl") == version("nvidia_cutlass_dsl") == cutlass.__version__ == "4.8.1"
+    for release in settings.CUTLASS_VERSIONS:
+        monkeypatch.setenv("KILN_CUTLASS_VERSION", release)
+        assert version("nvidia-cutlass-dsl") == cutlass.__version__ == release
+        assert kiln.__version__ == "0.1.0"
+    monkeypatch.setenv("KILN_CUTLASS_VERSION", "4.1.0")
+    for ask in (lambda: version("nvidia-cutlass-dsl"), lambda: cutlass.__version__):
+        with pytest.raises(kiln.DSLRuntimeError, match=r"KILN_CUTLASS_VERSION='4\.1\.0'"):
+            ask()
     with pytest.raises(PackageNotFoundError):
         version("nvidia-cutlass")
 

@@ -34,7 +34,7 @@ def test_none_by_default(child):
 def test_a_shadowed_rival_is_named_by_a_warning(child, rival):
     program = f"import sys; sys.path.append({str(rival)!r})\nimport cutlass\nprint(cutlass.__name__)\n{SHOW_RIVALS}"
     done = child("-c", program)
-    assert done.stdout.splitlines() == ["kiln", f"{rival / 'cutlass'} ('other-kernels 1.2',) False"]
+    assert done.stdout.splitlines() == ["cutlass", f"{rival / 'cutlass'} ('other-kernels 1.2',) False"]
     assert "RuntimeWarning" in done.stderr
     assert "other-kernels 1.2" in done.stderr
     assert "<string>:2" in done.stderr  # the warning points at the user's import

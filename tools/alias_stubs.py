@@ -50,6 +50,19 @@ def __getattr__(name: str) -> Any: ...
 '''
 
 
+def homes(name: str) -> list[str]:
+    """Return the modules of Kiln whose names a path of the interface has."""
+    if not name:
+        return [_alias.REAL]
+    path = name if name.partition(".")[0] in (_alias.ALIAS, _alias.REAL) else f"{_alias.ALIAS}.{name}"
+    several = _alias.PATHS.get(path, path).split()
+    return [_alias.real_name(path)] if len(several) == 1 else sorted(home for path in several for home in homes(path))
+
+
+def _exists(module: Path) -> bool:
+    return module.is_dir() or module.with_suffix(".py").is_file()
+
+
 def stubs() -> dict[str, str]:
     """Return the text of each stub by its path in the folder of stubs."""
     source = ROOT / "src" / "kiln"
@@ -59,16 +72,15 @@ def stubs() -> dict[str, str]:
         for file in source.glob(pattern)
     }
     names = {name for name in names if not any(part.startswith("_") for part in name.split("."))}
-    names |= {name for name in _alias._MOVED if not name.startswith("_")}
+    names |= {path.partition(".")[2] for path in _alias.PATHS if "._" not in path}
     packages = {name.rpartition(".")[0] for name in names}
     found = {"py.typed": "partial\n", "_mlir/__init__.pyi": ANY, "_mlir/dialects/__init__.pyi": ANY}
     for name in sorted(names | packages):
         path = name.replace(".", "/")
         file = f"{path}/__init__.pyi".lstrip("/") if name in packages else f"{path}.pyi"
-        real = _alias.real_name(f"{_alias.ALIAS}.{name}" if name else _alias.ALIAS)
-        there = source.joinpath(*real.split(".")[1:])
-        exists = there.is_dir() or there.with_suffix(".py").is_file()
-        found[file] = f"from {real} import *\n" if exists else "\n"
+        there = [home for home in homes(name) if _exists(source.joinpath(*home.split(".")[1:]))]
+        lines = [f"from {home} import *\n" for home in there] + ["\n__version__: str\n"] * (not name)
+        found[file] = "".join(lines) or "\n"
     return found
 
 

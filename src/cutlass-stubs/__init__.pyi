@@ -1,1 +1,3 @@
 from kiln import *
+
+__version__: str

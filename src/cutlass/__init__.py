@@ -1,4 +1,4 @@
-"""Nothing but an alias: `import cutlass.cute` gives `kiln.cute`, the same module object. See `kiln._alias`."""
+"""Nothing but an alias: `cutlass.cute` is `kiln.cute`, the same module object. See `kiln._alias`."""
 
 import sys
 
@@ -14,9 +14,12 @@ class _Early:
 
     @staticmethod
     def create_module(spec):
+        import sys
+
         from kiln import _alias
 
         _alias.install()
+        _alias.serve(sys.modules[__name__])
         spec_of_kiln = _alias.AliasFinder().find_spec(spec.name)
         if spec_of_kiln is None or spec_of_kiln.loader is None:
             raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
@@ -37,24 +40,5 @@ from kiln import _alias  # noqa: E402
 _alias.install()
 _Early.needed = False
 _alias.warn_of_rivals(stacklevel=2)
-
-
-class _Kiln(type(sys)):
-    """What a thread has for the package that imported it while another thread ran this file: all of `kiln`."""
-
-    def __getattribute__(self, name):
-        return getattr(kiln, name)
-
-    def __setattr__(self, name, value):
-        setattr(kiln, name, value)
-
-    def __delattr__(self, name):
-        delattr(kiln, name)
-
-    def __dir__(self):
-        return dir(kiln)
-
-
-_this = sys.modules[__name__]
-sys.modules[__name__] = kiln  # the import statement that brought us here binds what it finds under our name
-_this.__class__ = _Kiln
+_alias.serve(sys.modules[__name__])
+del sys, kiln, _alias

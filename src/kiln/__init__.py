@@ -68,6 +68,7 @@ with gc_paused:
 range = _Range  # an import under another name would not export it
 _uncaught.install()
 unavailable.error = DSLNotImplemented
+lazy.path_of = _alias.path_of
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
 base_dsl.dsl.default_language = lambda: _importlib.import_module(f"{__name__}.cute.program.dsl").DSL
 _conventions.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
@@ -160,4 +161,4 @@ _PLACES = {
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.names(__name__, _PLACES, _LAZY, _alias.junction)
+    __getattr__ = lazy.names(__name__, _PLACES, _LAZY)

@@ -1,17 +1,15 @@
 """Serves the package name `cutlass` with Kiln's own modules.
 
-Once `install()` has run, `cutlass` *is* the module `kiln` and `cutlass.X` *is* `kiln.X`: one module object under two
-names in `sys.modules`, so classes, registries and patched attributes are shared. Programs also reach below the
-interface, to the MLIR bindings, and those names are redirected:
+Once `install()` has run, `cutlass` has the names of the module `kiln`, and `cutlass.X` *is* `kiln.X`: one module object
+under two names in `sys.modules`, so classes, registries and patched attributes are shared. The package itself is another
+module, since it differs in two things: its `__version__` is that of the interface, and other distributions install
+packages into it (`cutlass.operators`), which come before Kiln's own (`cutlass.kernels`).
+
+Programs know other module paths than Kiln has. `PATHS` has a row for each: the modules of Kiln whose names are found
+there. Those below the interface are redirected to the MLIR bindings:
 
     cutlass._mlir.X                 the bindings' X (ir, passmanager, extras.types, ...)
-    cutlass._mlir.dialects.X        the bindings' dialect X (llvm, nvvm, arith, ...)
-    cutlass._mlir.dialects.cute     kiln.cute.nvgpu.cute_dialect: kiln.dialects.cute and names that programs use;
-                                    cute_nvgpu is kiln.cute.nvgpu.cute_nvgpu_dialect
-    cutlass._mlir.dialects.math     kiln.cute.arch.math_dialect: the bindings' math for numbers of the language
-    cutlass._mlir.dialects.nvvm     kiln.cute.arch.nvvm_dialect: the bindings' nvvm with what they lack
-    cutlass.base_dsl.runtime.cuda   kiln.cuda
-    cutlass.base_dsl.arch           kiln.hardware.architectures, and likewise enums
+    cutlass._mlir.dialects.X        the bindings' dialect X (llvm, nvvm, arith, ...), or what `PATHS` says
 
 Only the standard library is imported here, and nothing of Kiln until a module is loaded. Finders import nothing: Python
 calls them with the lock of all imports, so that a thread that waited for another's import there would wait for ever.
@@ -28,6 +26,7 @@ from types import CodeType, ModuleType
 
 TYPE_CHECKING = False  # `typing` and `dataclasses` together take longer to import than all the rest of this
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from importlib.abc import Loader
     from typing import Any
 else:
@@ -40,101 +39,234 @@ BINDINGS = "torch_mlir"
 DISTRIBUTION = "nvidia-cutlass-dsl"
 """The distribution in which others serve `cutlass`."""
 
-_MLIR = "_mlir"
+_INTERFACE = "cute"
+"""The package by which one knows a folder `cutlass` that provides the interface, rather than a package for it."""
 
-# Package names with children of more than one origin. Each is a module of the alias's own, so that importing a child
-# leaves no attribute behind in the bindings.
-_JUNCTIONS = frozenset(
-    {
-        "_mlir_helpers",
-        "base_dsl.runtime",
-        _MLIR,
-        f"{_MLIR}.dialects",
-        f"{_MLIR}._mlir_libs",
-        f"{_MLIR}._mlir_libs._cutlass_ir",
-        f"{_MLIR}._mlir_libs._cutlass_ir._mlir",
-    }
-)
+_MLIR = "cutlass._mlir"
+_CUTLASS_IR = f"{_MLIR}._mlir_libs._cutlass_ir"
 
-# Names below the alias whose place in Kiln is another one.
-_MOVED = {
-    "_mlir_helpers.arith": "kiln.cute.arch.mlir_helpers",
-    "_mlir_helpers.dialect_proxy": "kiln.cute.arch.mlir_helpers",
-    "_mlir_helpers.math": "kiln.cute.arch.mlir_helpers",
-    "base_dsl.arch": "kiln.hardware.architectures",
-    "base_dsl.enums": "kiln.hardware.architectures",
-    "base_dsl.runtime.cuda": "kiln.cuda",
-    "cute.nvgpu.cpasync.copy": "kiln.cute.nvgpu.cpasync",
-    "cute.nvgpu.cpasync.helpers": "kiln.cute.nvgpu.cpasync",
-    "utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
-    "utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
+PATHS = {
+    "cutlass._mlir_helpers": "",
+    "cutlass._mlir_helpers.arith": "kiln.cute.arch.mlir_helpers",
+    "cutlass._mlir_helpers.dialect_proxy": "kiln.cute.arch.mlir_helpers",
+    "cutlass._mlir_helpers.math": "kiln.cute.arch.mlir_helpers",
+    "cutlass.base_dsl.arch": "kiln.hardware.architectures",
+    "cutlass.base_dsl.array": "kiln.cute.tensor.array",
+    "cutlass.base_dsl.common": "kiln.base_dsl.diagnostics",
+    "cutlass.base_dsl.dynamic_debug": "kiln.base_dsl.value_trees",
+    "cutlass.base_dsl.enums": "kiln.hardware.architectures",
+    "cutlass.base_dsl.jit_executor": "kiln.cutlass_dsl",
+    "cutlass.base_dsl.pointer": "kiln.cute.tensor.raw_pointer kiln.cute.program.wrapped_values",
+    "cutlass.base_dsl.runtime": "",
+    "cutlass.base_dsl.runtime.cuda": "kiln.cuda",
+    "cutlass.base_dsl.swizzle": "kiln.cute.layout.swizzle",
+    "cutlass.base_dsl.vector": "kiln.vector kiln.cute.program.wrapped_values",
+    "cutlass.base_dsl.version_info": "kiln.cuda",
+    "cutlass.block": "kiln.utils.block_copies",
+    "cutlass.cute.algorithm": "kiln.cute",
+    "cutlass.cute.arch.clc": "kiln.cute.arch.launch_control",
+    "cutlass.cute.arch.constants": "kiln.cute.arch",
+    "cutlass.cute.arch.elect": "kiln.cute.arch.warp",
+    "cutlass.cute.arch.mbar": "kiln.cute.arch.mbarrier",
+    "cutlass.cute.arch.numeric_conversion": "kiln.cute.arch",
+    "cutlass.cute.arch.nvvm": "kiln.cute.arch.nvvm_dialect",
+    "cutlass.cute.arch.tmem": "kiln.cute.arch.tensor_memory",
+    "cutlass.cute.iket": "kiln.cute.experimental.iket",
+    "cutlass.cute.experimental.core": "kiln.cute.experimental",
+    "cutlass.cute.experimental.iket.iket": "kiln.cute.experimental.iket",
+    "cutlass.cute.experimental.memory": "kiln.cute.experimental.buffers",
+    "cutlass.cute.experimental.pipeline": "kiln.cute.experimental.pipelines",
+    "cutlass.cute.nvgpu.cpasync.copy": "kiln.cute.nvgpu.cpasync",
+    "cutlass.cute.nvgpu.cpasync.helpers": "kiln.cute.nvgpu.cpasync",
+    "cutlass.cute.nvgpu.helpers": "kiln.cute.nvgpu.tma_atom",
+    "cutlass.cute.nvgpu.tcgen05.helpers": "kiln.cute.nvgpu.tcgen05",
+    "cutlass.cute.nvgpu.warpgroup.helpers": "kiln.cute.nvgpu.warpgroup",
+    "cutlass.cute.nvgpu.warpgroup.mma": "kiln.cute.nvgpu.warpgroup",
+    "cutlass.cute.tuple": "kiln.cute.layout.int_tuple kiln.cute.layout",
+    "cutlass.cutlass_dsl.cuda_jit_executor": "kiln.cutlass_dsl",
+    "cutlass.cutlass_dsl.cutlass": "kiln.cutlass_dsl",
+    "cutlass.cutlass_dsl.cutlass_ast_decorators": "kiln.cute.program.control",
+    "cutlass.experimental.cuda.tensor_map": "kiln.experimental.cuda",
+    "cutlass.experimental.primitives.descriptors": "kiln.experimental.primitives",
+    "cutlass.experimental.primitives.gpu_ops": "kiln.experimental.primitives",
+    "cutlass.experimental.primitives.hybrid_ops": "kiln.experimental.primitives",
+    "cutlass.experimental.primitives.nvvm_wrapper": "kiln.experimental.primitives",
+    "cutlass.experimental.task_scheduling.pipeline": "kiln.experimental.task_scheduling.pipelines",
+    "cutlass.experimental.task_scheduling.pipeline_group": "kiln.experimental.task_scheduling.resources",
+    "cutlass.jax.compile": "kiln.interop.jax.call",
+    "cutlass.jax.primitive": "kiln.interop.jax.call",
+    "cutlass.jax.types": "kiln.interop.jax.spec",
+    "cutlass.memory": "cutlass.memory.smem cutlass.memory.tmem",
+    "cutlass.memory.smem": "kiln.utils.smem_allocator kiln.utils.smem_capacity",
+    "cutlass.memory.tmem": "kiln.utils.tmem_allocator kiln.utils.tmem_columns",
+    "cutlass.pipeline.helpers": "kiln.pipeline",
+    "cutlass.pipeline.sm100": "kiln.pipeline",
+    "cutlass.pipeline.sm90": "kiln.pipeline",
+    "cutlass.runtime": "kiln.cute.runtime",
+    "cutlass.tensor_utils": "cutlass.tensor_utils.layout cutlass.tensor_utils.tensormap",
+    "cutlass.tensor_utils.layout": "kiln.utils.layout_enum",
+    "cutlass.tensor_utils.tensormap": "kiln.utils.tensor_map_manager",
+    "cutlass.utils.block": "kiln.utils.block_copies",
+    "cutlass.utils.dynamic_persistent_tile_scheduler": "kiln.utils.schedulers.clc",
+    "cutlass.utils.grouped_gemm_persistent_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
+    "cutlass.utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
+    "cutlass.utils.layout": "kiln.utils.layout_enum",
+    "cutlass.utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
+    "cutlass.utils.tensormap_manager": "kiln.utils.tensor_map_manager",
+    _MLIR: "",
+    f"{_MLIR}.dialects": "",
+    f"{_MLIR}.dialects.cuda": "kiln.cuda_dialect",
     f"{_MLIR}.dialects.cute": "kiln.cute.nvgpu.cute_dialect",
+    f"{_MLIR}.dialects.cute_nvgpu": "kiln.cute.nvgpu.cute_nvgpu_dialect",
     f"{_MLIR}.dialects.math": "kiln.cute.arch.math_dialect",
     f"{_MLIR}.dialects.nvvm": "kiln.cute.arch.nvvm_dialect",
-    f"{_MLIR}.dialects.cute_nvgpu": "kiln.cute.nvgpu.cute_nvgpu_dialect",
-    f"{_MLIR}._mlir_libs._cutlass_ir._mlir": BINDINGS,
+    f"{_MLIR}._mlir_libs": "",
+    _CUTLASS_IR: "",
+    f"{_CUTLASS_IR}._mlir": "",
 }
+"""Module paths below `cutlass` that Kiln does not have, or not so, and the paths whose names are found there.
+
+One path: both are the same module. None or several: a module of the alias's own, whose children come from several
+places, and which looks for names in all of them. Those of none look in the bindings.
+"""
 
 
-def junction(package: str, name: str) -> ModuleType:
-    """Return a module that only the alias has, as an attribute of its parent; AttributeError for others."""
-    below = f"{package}.{name}"[len(REAL) + 1 :]
-    if below in _MOVED:
-        return importlib.import_module(real_name(f"{ALIAS}.{below}"))
-    if below not in _JUNCTIONS:
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    return importlib.import_module(f"{ALIAS}.{below}")
+_PARENTS = frozenset(path.rpartition(".")[0] for path in PATHS)
+
+
+def path_of(package: str, name: str) -> str | None:
+    """Return the path of the interface that an attribute of a package of Kiln is; None if there is none."""
+    path = f"{ALIAS}{package[len(REAL) :]}.{name}"
+    return path if path in PATHS else None
 
 
 def real_name(name: str) -> str:
     """Return the module that the alias name stands for: `cutlass.cute` gives `kiln.cute`. The module need not exist."""
-    below = name[len(ALIAS) + 1 :]
-    if not below:
-        return REAL
     # The longest redirected prefix decides; whatever follows it is kept.
-    prefix = below
+    prefix = name
     rest = ""
     while prefix:
-        if prefix in _MOVED:
-            return _MOVED[prefix] + rest
+        if len(PATHS.get(prefix, "").split()) == 1:
+            return real_name(PATHS[prefix]) + rest
+        if prefix in (_MLIR, f"{_CUTLASS_IR}._mlir"):
+            return BINDINGS + rest
         prefix, _, last = prefix.rpartition(".")
         rest = f".{last}{rest}"
-    if below == _MLIR or below.startswith(f"{_MLIR}."):
-        return BINDINGS + below[len(_MLIR) :]
-    return f"{REAL}.{below}"
+    return f"{REAL}{name[len(ALIAS) :]}" if name.startswith(ALIAS) else name
+
+
+def _is_own(path: str) -> bool:
+    """Return whether a path of the alias is a module of its own."""
+    return path in PATHS and len(PATHS[path].split()) != 1
 
 
 class AliasFinder:
     """A meta-path finder that answers for `cutlass` and everything below it, and for nothing else."""
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name == ALIAS:
+            return ModuleSpec(ALIAS, _PackageLoader(), origin=__file__, is_package=True)
         alias = f"{ALIAS}{name[len(REAL) :]}" if name.startswith(f"{REAL}.") else name
-        if alias != ALIAS and not alias.startswith(f"{ALIAS}."):
+        if not alias.startswith(f"{ALIAS}."):
             return None
-        below = alias[len(ALIAS) + 1 :]
-        if alias != name and below not in _MOVED:  # `from` looks below the name that the module has
+        if alias != name and alias not in PATHS:  # `from` looks below the name that the module has
             return None
-        if below in _JUNCTIONS:
+        if _of_others(alias.split(".")[1]):
+            return None  # the path finder goes on with the paths of the package
+        if _is_own(alias):
             return ModuleSpec(name, _JunctionLoader(), is_package=True)
         real = _find_spec(real_name(alias))
         return None if real is None else _AliasSpec(name, real)
 
     def find_distributions(self, context: object = None) -> Any:
-        """Report Kiln's version to programs that ask `importlib.metadata` for the version of `cutlass`."""
+        """Report the version of the interface to programs that ask `importlib.metadata` for that of `cutlass`."""
         if (getattr(context, "name", None) or "").lower().replace("_", "-") != DISTRIBUTION:
             return iter(())
         from importlib.metadata import Distribution
 
         class Served(Distribution):
             def read_text(self, filename: str) -> str | None:
-                version = importlib.import_module(REAL).__version__
-                text = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\nSummary: served by Kiln\n"
+                text = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {_version()}\nSummary: served by Kiln\n"
                 return text if filename == "METADATA" else None
 
             def locate_file(self, path: object) -> Any:
                 return path
 
         return iter((Served(),))
+
+
+def _version() -> str:
+    """Return the version of the interface that programs are told."""
+    return importlib.import_module(f"{REAL}.base_dsl.settings").get("KILN_CUTLASS_VERSION")
+
+
+def _portions() -> list[str]:
+    """Return the folders `cutlass` in which other distributions have installed packages."""
+    folders = [os.path.join(os.path.realpath(entry or os.curdir), ALIAS) for entry in sys.path]
+    return [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder) and not _provides(folder)]
+
+
+def _provides(folder: str) -> bool:
+    """Return whether a folder `cutlass` is another implementation of the interface."""
+    init = os.path.join(folder, "__init__.py")
+    return os.path.exists(os.path.join(folder, _INTERFACE)) or (os.path.isfile(init) and not is_ours(init))
+
+
+def _of_others(name: str) -> bool:
+    """Return whether another distribution has installed a module of this name into the package."""
+    folders = vars(sys.modules.get(ALIAS, sys)).get("portions")
+    return bool(folders) and PathFinder.find_spec(f"{ALIAS}.{name}", folders) is not None
+
+
+class _Package(ModuleType):
+    """The package `cutlass`: the names of `kiln`, and the packages that other distributions have installed into it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        is_own = name.startswith("__") or (isinstance(value, ModuleType) and value.__name__.startswith(f"{ALIAS}."))
+        if not is_own:
+            setattr(sys.modules[REAL], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        vars(self).pop(name, None)
+        delattr(sys.modules[REAL], name)
+
+    def __dir__(self) -> list[str]:
+        return dir(sys.modules[REAL])
+
+
+def _name_of_package(name: str) -> object:
+    """Return a name of `cutlass`, and keep it: the module's `__getattr__`."""
+    real = sys.modules[REAL]
+    if name == "__version__":
+        return _version()
+    if name == "__all__":
+        return [public for public in vars(real) if not public.startswith("_")]
+    if _of_others(name):
+        return importlib.import_module(f"{ALIAS}.{name}")
+    return vars(sys.modules[ALIAS]).setdefault(name, getattr(real, name))
+
+
+def serve(package: ModuleType) -> None:
+    """Make a module the package `cutlass`. Calling it again changes nothing."""
+    if not isinstance(package, _Package):
+        real = importlib.import_module(REAL)
+        own = vars(package)
+        own["portions"] = _portions()
+        own["__path__"] = [*own["portions"], *real.__path__]
+        own["__file__"] = real.__file__
+        own["__getattr__"] = _name_of_package
+        package.__class__ = _Package
+
+
+class _PackageLoader(Loader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        package = sys.modules.get(ALIAS) or ModuleType(ALIAS, f"Kiln under the name `{ALIAS}`: see kiln._alias.")
+        serve(package)
+        return package
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
 
 
 class _AliasSpec(ModuleSpec):
@@ -169,8 +301,7 @@ class _AliasLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         real = _load(self.real.name)
         self.real = _own_spec(real) or self.real
-        below = f"{spec.name.partition('.')[2]}."
-        if not hasattr(real, "__path__") and any(moved.startswith(below) for moved in _MOVED):
+        if not hasattr(real, "__path__") and spec.name in _PARENTS:
             real.__path__ = []  # a module here, a package in the programs
         return real
 
@@ -198,28 +329,49 @@ class _AliasLoader(Loader):
 
 
 class _Junction(ModuleType):
-    """A package whose children come from several places; children load when they are first used."""
+    """A module whose names and children come from several places, loaded when they are first used."""
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute == "__all__":
+            return dir(self)
         if attribute.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
         child = f"{self.__name__}.{attribute}"
-        try:
-            return importlib.import_module(child)
-        except ModuleNotFoundError as error:
-            # The bindings may lack generated modules of dialects that Kiln does not use: others ask whether they exist.
-            if error.name != child and not (error.name or "").startswith(f"{BINDINGS}.dialects."):
-                raise
-        if (real := _find_spec(real_name(self.__name__))) is not None:
-            return getattr(importlib.import_module(real.name), attribute)
+        if not PATHS[self.__name__] or child in PATHS:
+            try:
+                return importlib.import_module(child)
+            except ModuleNotFoundError as error:
+                # The bindings may lack generated modules of dialects that Kiln does not use: others ask whether they exist.
+                if error.name != child and not (error.name or "").startswith(f"{BINDINGS}.dialects."):
+                    raise
+        for home in self._modules():
+            if hasattr(home, attribute):
+                vars(self)[attribute] = getattr(home, attribute)
+                return vars(self)[attribute]
         raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({name for home in self._modules() for name in dir(home) if not name.startswith("_")})
+
+    def _modules(self) -> Iterator[ModuleType]:
+        for path in PATHS[self.__name__].split() or [self.__name__]:
+            real = real_name(path)
+            if path != self.__name__ and _is_own(path):
+                yield importlib.import_module(path)
+            elif _find_spec(real) is not None:
+                yield _load(real)
 
 
 class _JunctionLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        if spec.name == f"{ALIAS}.{_MLIR}":
+        name = f"{ALIAS}.{spec.name.partition('.')[2]}"
+        if name != spec.name:
+            return importlib.import_module(name)
+        if name == _MLIR:
             _load("kiln.mlir")  # has a say in how the bindings load
-        return _Junction(spec.name, f"Part of the alias `{ALIAS}`: see kiln._alias.")
+        module = _Junction(name, f"Part of the alias `{ALIAS}`: see kiln._alias.")
+        module.__file__ = __file__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         pass
@@ -273,7 +425,7 @@ def install() -> None:
 def take_over() -> None:
     """Run `install()`, and drop any other `cutlass` that was already imported."""
     install()
-    if sys.modules.get(ALIAS) is not sys.modules.get(REAL):
+    if not isinstance(sys.modules.get(ALIAS), _Package):
         for name in [n for n in sys.modules if n == ALIAS or n.startswith(f"{ALIAS}.")]:
             del sys.modules[name]
 
@@ -327,12 +479,9 @@ def rivals() -> list[Rival]:
             packages.append(Rival(path, False))
     # Another wheel may have written into our own folder before us: its leftovers show that.
     init = os.path.join(own, "__init__.py")
-    if os.path.isfile(init) and is_ours(init):
-        for leftover in sorted(set(os.listdir(own)) - {"__init__.py", "__pycache__"}):
-            rival = Rival(os.path.join(own, leftover), wins=False)
-            if rival.distributions:
-                packages.append(rival)
-                break
+    leftover = os.path.join(own, _INTERFACE)
+    if os.path.isfile(init) and os.path.exists(leftover) and is_ours(init):
+        packages.append(Rival(leftover, wins=False))
     return packages
 
 

@@ -194,7 +194,7 @@ def test_multiprocessing(child, write, method):
 import multiprocessing, sys
 def work(x):
     import cutlass
-    return cutlass.__name__, x * x
+    return cutlass.Float32.__module__.partition(".")[0], x * x
 if __name__ == "__main__":
     with multiprocessing.get_context("{method}").Pool(1) as pool:
         print(pool.map(work, [3]))
@@ -206,7 +206,7 @@ if __name__ == "__main__":
 
 
 RIVAL = "__version__ = 'the rival'\n"
-WHO = "import sys, cutlass, kiln\nprint(cutlass is kiln, [p for p in sys.path if 'startup' in p])\n"
+WHO = "import sys, cutlass, kiln\nprint(cutlass.Float32 is kiln.Float32, [p for p in sys.path if 'startup' in p])\n"
 
 
 def test_kiln_serves_cutlass_whatever_else_is_there(child, write, tmp_path):
@@ -250,7 +250,7 @@ def test_the_environments_own_sitecustomize_still_runs(child, write, tmp_path):
     write("site/sitecustomize.py", "import sys; sys.mark = 'marked'")
     program = """
 import subprocess, sys
-subprocess.run([sys.executable, "-c", "import sys, cutlass, sitecustomize; print(sys.mark, cutlass.__name__, sitecustomize.__file__)"])
+subprocess.run([sys.executable, "-c", "import sys, cutlass, sitecustomize; print(sys.mark, cutlass.Float32.__module__.partition('.')[0], sitecustomize.__file__)"])
 """
     done = child("-m", "kiln", "run", write("prog.py", program), path=(tmp_path / "site",))
     assert done.stdout == f"marked kiln {tmp_path / 'site' / 'sitecustomize.py'}\n", done.stderr
@@ -260,7 +260,7 @@ def test_a_child_that_cannot_find_kiln_by_itself(child, write):
     program = """
 import os, subprocess, sys
 env = dict(os.environ, PYTHONPATH=os.environ["PYTHONPATH"].split(os.pathsep)[0])
-subprocess.run([sys.executable, "-c", "import cutlass; print(cutlass.__name__)"], env=env, check=True)
+subprocess.run([sys.executable, "-c", "import cutlass; print(cutlass.Float32.__module__.partition('.')[0])"], env=env, check=True)
 """
     done = child("-m", "kiln", "run", write("prog.py", program))
     assert done.stdout == "kiln\n", done.stderr

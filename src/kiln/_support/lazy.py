@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def path_of(package: str, name: str) -> str | None:
+    """Return the path of the interface that an attribute of a package is; the package puts its own function here."""
+    return None
+
+
 def names(
     module: str,
     places: Mapping[str, str],
@@ -24,9 +29,9 @@ def names(
     """Return the `__getattr__` of a module.
 
     A name in `places` is loaded from the module given there, relative to this module's package; `modules` are
-    submodules (None: any). Other names are what `otherwise(module, name)` returns, or missing. `elsewhere` has names of
-    other languages, and what to write here. `dir()` of the module has the names that load later, too, unless it has a
-    `__dir__` of its own.
+    submodules (None: any), besides those that only the alias has. Other names are what `otherwise(module, name)`
+    returns, or missing. `elsewhere` has names of other languages, and what to write here. `dir()` of the module has the
+    names that load later, too, unless it has a `__dir__` of its own.
     """
     here = sys.modules[module]
     vars(here).setdefault("__dir__", listing(module, places, modules))
@@ -46,6 +51,8 @@ def names(
             except ModuleNotFoundError as missing:
                 if missing.name != whole:
                     raise
+        if (path := path_of(module, name)) is not None:
+            return importlib.import_module(path)
         if otherwise is not None:
             return otherwise(module, name)
         missing_name = f"module {module!r} has no attribute {name!r}"

@@ -19,7 +19,11 @@ else:
 
 _INTERNAL = "it is an internal of another implementation of the interface"
 
-MODULES = {"base_dsl.ast_preprocessor": _INTERNAL, "base_dsl.tvm_ffi_builder": _INTERNAL}
+MODULES = {
+    "base_dsl.ast_preprocessor": _INTERNAL,
+    "base_dsl.tvm_ffi_builder": _INTERNAL,
+    "cuda_dialect": "launches are operations of Kiln's own dialect",
+}
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
 
 NAMES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import _alias
 from .._support import lazy
 from .dsl import BaseDSL
 
@@ -19,4 +18,4 @@ _PARTS = ("compiler", "typing")
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.names(__name__, {}, _PARTS, _alias.junction)
+    __getattr__ = lazy.names(__name__, {}, _PARTS)

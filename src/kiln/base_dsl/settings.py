@@ -34,6 +34,10 @@ GONE = {
 }
 """Variables of earlier releases, with what to write instead."""
 
+_RELEASES = {"4.2": 2, "4.3": 6, "4.4": 3, "4.5": 4, "4.6": 4, "4.7": 2, "4.8": 2}
+CUTLASS_VERSIONS = [f"{minor}.{patch}" for minor, count in _RELEASES.items() for patch in range(count)]
+"""Releases of CuTe DSL whose names Kiln has."""
+
 CODE_VARIABLES: list[bytes] = []
 """Settings that change the code of a module."""
 
@@ -194,6 +198,13 @@ register(
         "",
         "Where programs run: `cpu` or `nvidia`. Unset: the GPU if there is one, else the CPU.",
         str.lower,
+    ),
+    Setting(
+        "KILN_CUTLASS_VERSION",
+        f"a release of CuTe DSL, {CUTLASS_VERSIONS[0]} to {CUTLASS_VERSIONS[-1]}",
+        CUTLASS_VERSIONS[-1],
+        "What `cutlass.__version__` and the installed version of `nvidia-cutlass-dsl` are, which programs ask for. It changes nothing else: the names of all releases are there.",
+        choice(*CUTLASS_VERSIONS),
     ),
     Setting(
         "KILN_TIMING",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._support import lazy
 from .asynchronous import PipelineAsync, PipelineCpAsync, PipelineTmaAsync
 from .barriers import (
@@ -24,7 +26,6 @@ from .state import PipelineState, make_pipeline_state
 from .umma import PipelineAsyncUmma, PipelineTmaMultiConsumersAsync, PipelineTmaUmma, PipelineUmmaAsync
 from .work_broadcast import WorkBroadcast
 
-__dir__ = lazy.listing(__name__)
 __all__ = [
     "Agent",
     "CooperativeGroup",
@@ -56,3 +57,7 @@ __all__ = [
     "pipeline_init_wait",
     "sync",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {})

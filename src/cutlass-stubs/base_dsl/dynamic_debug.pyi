@@ -1,0 +1,1 @@
+from kiln.base_dsl.value_trees import *

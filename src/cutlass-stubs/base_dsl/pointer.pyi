@@ -1,0 +1,2 @@
+from kiln.cute.program.wrapped_values import *
+from kiln.cute.tensor.raw_pointer import *

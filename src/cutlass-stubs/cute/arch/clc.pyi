@@ -1,0 +1,1 @@
+from kiln.cute.arch.launch_control import *

@@ -1,0 +1,1 @@
+from kiln.cute.arch.tensor_memory import *

@@ -1,0 +1,2 @@
+from kiln.cute.layout import *
+from kiln.cute.layout.int_tuple import *

@@ -1,0 +1,1 @@
+from kiln.cutlass_dsl import *

@@ -1,0 +1,1 @@
+from kiln.interop.jax.call import *

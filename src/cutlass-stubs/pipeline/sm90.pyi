@@ -1,0 +1,1 @@
+from kiln.pipeline import *

@@ -1,0 +1,1 @@
+from kiln.utils.tensor_map_manager import *

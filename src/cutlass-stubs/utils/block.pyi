@@ -1,0 +1,1 @@
+from kiln.utils.block_copies import *

@@ -1,0 +1,1 @@
+from kiln.utils.schedulers.clc import *

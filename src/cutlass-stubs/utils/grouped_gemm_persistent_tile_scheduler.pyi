@@ -1,0 +1,1 @@
+from kiln.utils.schedulers.grouped_gemm import *

@@ -1,0 +1,1 @@
+from kiln.utils.layout_enum import *
