@@ -48,6 +48,11 @@ if TYPE_CHECKING:  # what loads when it is first used
     from . import typing as typing
     from .atoms.copying import *
     from .atoms.mma import *
+    from .ffi import BitCode as BitCode
+    from .ffi import ConstValue as ConstValue
+    from .ffi import extern as extern
+    from .ffi import ffi as ffi
+    from .ffi import mangle as mangle
     from .math import acos as acos
     from .math import asin as asin
     from .math import atan as atan
@@ -108,11 +113,12 @@ _LAZY_NAMES = {
     **dict.fromkeys(_MMA, ".atoms.mma"),
     **dict.fromkeys(("FastDivmodDivisor", "fast_divmod_create_divisor"), ".program.fast_divmod"),
     **dict.fromkeys(("struct", "union"), ".tensor.structures"),
+    **dict.fromkeys(("BitCode", "ConstValue", "extern", "mangle"), ".ffi"),
     **dict.fromkeys(_MATH, ".math"),
     "print_tensor": ".program.tensor_printing",
     **dict.fromkeys(("SymInt", "sym_int", "sym_int32", "sym_int64"), ".runtime"),
 }
-_LAZY = ("arch", "runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "experimental", "export")
+_LAZY = ("arch", "runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "experimental", "export", "ffi")
 
 
 if not TYPE_CHECKING:

@@ -9,9 +9,11 @@ from .._support import lazy
 if TYPE_CHECKING:
     from ..analysis import effects
     from ..dialects import cute, nvgpu
+    from ..dialects.cute import external
 else:
     cute = lazy.Module("kiln.dialects.cute")
+    external = lazy.Module("kiln.dialects.cute.external")
     nvgpu = lazy.Module("kiln.dialects.nvgpu")
     effects = lazy.Module("kiln.analysis.effects")
 
-__all__ = ["cute", "effects", "nvgpu"]
+__all__ = ["cute", "effects", "external", "nvgpu"]

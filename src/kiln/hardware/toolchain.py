@@ -99,3 +99,9 @@ def _roots() -> Iterator[tuple[Path, str]]:
     for program in ("ptxas", "nvcc"):
         if on_path := shutil.which(program):
             yield Path(on_path).resolve().parent.parent, "PATH"
+
+
+def libdevice() -> Path | None:
+    """Return the path of libdevice, CUDA's mathematical functions as LLVM bitcode; None if there is none."""
+    places = (root / "nvvm/libdevice/libdevice.10.bc" for root, _ in _roots())
+    return next((path for path in places if path.is_file()), None)

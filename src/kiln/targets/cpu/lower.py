@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...base_dsl import sanitizing
 from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
+from ...dialects.cute import external
 from ...dialects.declaration import DECLARED
 from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir, terminator
@@ -123,6 +124,11 @@ def lower(compilation: Compilation, arch: Architecture, kinds: Sequence[str] = (
     Programs are held to the limits of `arch`; `kinds` are the findings that an instrumented build looks for.
     """
     handlers = HANDLERS
+    if calls := external.calls_in(compilation.module):
+        from .passes import external_calls  # few programs have any
+
+        with context():
+            external_calls.serve(compilation.module, calls)
     if find(compilation.module.operation, ("llvm.inline_asm",)):
         from . import ptx  # half of what there is to import, and few programs have any
 

@@ -71,13 +71,23 @@ def tuned(wgmma: bool) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=16)
-def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.TargetMachine:
-    """Return a target machine; one machine serves one thread at a time."""
+def _machine(arch: Architecture, version: int, opt: int, _thread: int, short: bool = True) -> llvm.TargetMachine:
+    """Return a target machine; one machine serves one thread at a time. `short`: shared memory has addresses of 32 bits."""
     _initialize()
-    # 3 numbers values by a slower method, and gives the same code
-    return llvm.Target.from_triple(TRIPLE).create_target_machine(
-        cpu=_llvm_name(arch), features=f"+ptx{min(version, _LLVM_PTX)}", opt=2 if opt else 0
-    )
+    if not short:
+        llvm.set_option("kiln", "--nvptx-short-ptr=false")
+    try:
+        # 3 numbers values by a slower method, and gives the same code
+        return llvm.Target.from_triple(TRIPLE).create_target_machine(
+            cpu=_llvm_name(arch), features=f"+ptx{min(version, _LLVM_PTX)}", opt=2 if opt else 0
+        )
+    finally:
+        if not short:
+            llvm.set_option("kiln", "--nvptx-short-ptr=true")
+
+
+_SHORT = "-p3:32:32-"
+"""What the data layout of a module says where addresses of shared memory have 32 bits."""
 
 
 _LLVM_PTX = 90
@@ -103,12 +113,15 @@ def optimize(
 
     All modules get the same passes. Raises RuntimeError with LLVM's message.
     """
-    machine = _machine(arch, newest_ptx(arch), opt, thread)
     module = _parse(text)
+    others = [llvm.parse_bitcode(library, module._context) for library in libraries]
+    # LLVM 22 ends the process over a function that takes a structure in memory where addresses of shared memory are short
+    short = not any(map(_passes_in_memory, others))
+    machine = _machine(arch, newest_ptx(arch), opt, thread, short)
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)
-    for library in libraries:
-        _link(module, llvm.parse_bitcode(library, module._context), str(machine.target_data))
+    for other in others:
+        _link(module, other, str(machine.target_data))
     module.verify()
     # O3 gives the SASS of O2 for longer. Loops of constant length are unrolled as LLVM sees fit; the lowering has
     # marked the others, which ptxas unrolls better.
@@ -146,8 +159,19 @@ def _parse(text: str) -> llvm.ModuleRef:
     return module
 
 
+def _passes_in_memory(module: llvm.ModuleRef) -> bool:
+    """Return whether a function of a module takes a structure in memory."""
+    defined = (function for function in module.functions if not function.is_declaration)
+    return any(
+        attribute.startswith(b"byval")
+        for function in defined
+        for argument in function.arguments
+        for attribute in argument.attributes
+    )
+
+
 def _link(module: llvm.ModuleRef, other: llvm.ModuleRef, data_layout: str) -> None:
-    keep = {function.name for function in module.functions}
+    keep = {function.name for function in module.functions if not function.is_declaration}
     other.triple = TRIPLE
     other.data_layout = data_layout
     module.link_in(other)
@@ -162,7 +186,7 @@ def _link(module: llvm.ModuleRef, other: llvm.ModuleRef, data_layout: str) -> No
 def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int = 0) -> str:
     """Return the PTX of an optimized module."""
     version = newest_ptx(arch)
-    machine = _machine(arch, version, opt, thread)
+    machine = _machine(arch, version, opt, thread, _SHORT in module.data_layout)
     with llvm.ffi.OutputString() as said:
         buffer = unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 0, said)
         if not buffer:

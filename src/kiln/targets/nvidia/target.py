@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
-import hashlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from ..._support import stack_guard
 from ...base_dsl import cache
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
-from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLBaseError
 from ...base_dsl.guards import IS_TRUE, Guard
 from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
@@ -25,7 +24,7 @@ from ...hardware.architectures import Arch, Architecture
 from ...hardware.limits import PORTABLE_CLUSTER, STATIC_SMEM, Needs, taken
 from ...mlir import ir
 from ..lowering.sites import Site
-from . import codegen, copy_hints, dry_run, remarks
+from . import codegen, copy_hints, dry_run, linking, remarks
 from .codegen import Resources
 from .runtime import KernelInfo, Kernels
 
@@ -54,6 +53,8 @@ class Code:
     resources: dict[str, Resources]
     sites: list[Site]
     host_sites: list[Site]
+    links: bool = False
+    """Whether bitcode was linked, which may have shared memory of its own."""
 
 
 class NvidiaExecutable(Executable):
@@ -215,6 +216,7 @@ class NvidiaTarget(Target):
             needs = check_limits(module, arch)
         with compilation.stage("kernel-outlining"):
             device, facts = outline_kernels(module)
+            linking.refuse_on_host(module)
         code = Code(arch, b"", "", b"", [], {}, [], [])
         with contextlib.ExitStack() as running:
             if facts:
@@ -222,7 +224,7 @@ class NvidiaTarget(Target):
                 assembled = self._compile_device(compilation, devices, facts, code, artifacts, running)
                 pairs = zip(facts, code.kernels, strict=True)
                 counted = [own for fact, own in pairs if fact.min_blocks > 1 or fact.asks_smem]
-                if any(own.static_smem or compilation.options.link_libraries for own in counted):
+                if any(own.static_smem or code.links for own in counted):
                     assembled()  # the host code depends on what ptxas says of static shared memory
                 self._compile_host(compilation, facts, needs, code, artifacts)
                 assembled()
@@ -301,7 +303,9 @@ class NvidiaTarget(Target):
         arch = code.arch
         opt = compilation.options.opt_level
         compilation.timings = whole.timings
-        libraries = _libraries(options)
+        with compilation.stage("linking"):
+            libraries = linking.resolve(compilation.module, linking.of_options(options))
+        code.links = bool(libraries)
         wgmma = has_wgmma(compilation.module)
         together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
         parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
@@ -324,7 +328,7 @@ class NvidiaTarget(Target):
             compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
             try:
                 with compilation.stage("optimize"):
-                    optimized = codegen.optimize(text, arch, opt, libraries)
+                    optimized = codegen.optimize(text, arch, opt, [library.content for library in libraries])
                 with compilation.stage("codegen"):
                     own = codegen.emit_ptx(optimized, arch, opt)
                     code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
@@ -405,7 +409,7 @@ class NvidiaTarget(Target):
         arch = current.architecture(options, self)
         ptxas = codegen.ptxas_version()
         parts = ["nvidia", arch.name, f"ptx{codegen.newest_ptx(arch)}", f"ptxas {ptxas}", f"O{options.opt_level}"]
-        parts += [hashlib.sha256(library).hexdigest() for library in _libraries(options)]
+        parts += [library.digest for library in linking.of_options(options)]
         return "/".join([*parts, *jit.host(), llvmlite.__version__])
 
     def serialize(self, executable: Executable) -> Entry | None:
@@ -450,18 +454,6 @@ class NvidiaTarget(Target):
 
 _OWN_ARTIFACTS = ("ptx", "cubin", "sass", "object")
 """Artefacts that an executable makes of its code."""
-
-
-def _libraries(options: CompileOptions) -> list[bytes]:
-    """Return the bitcode of `LinkLibraries`."""
-    contents: list[bytes] = []
-    for path in filter(None, map(str.strip, options.link_libraries.split(","))):
-        try:
-            with open(path, "rb") as file:
-                contents.append(file.read())
-        except OSError as reason:
-            raise DSLRuntimeError(f"LinkLibraries: {reason}", hint="paths of LLVM bitcode files") from None
-    return contents
 
 
 def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resources]) -> KernelInfo:
