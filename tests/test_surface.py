@@ -66,9 +66,10 @@ def cutlass.cute.ceil_div(input: Tuple[int, str] = (1, 'a, b'), tiler: int, *, l
       # also: cutlass.ceil_div
 def cutlass.cute.printf(format, *args, fresh: Callable[..., int] = None)
 def cutlass.cute.rank(mode, a)
-class cutlass.pipeline.PipelineAsync(x: 'Long[A, B..., **more)  bases: Generic
+def cutlass.cute.composition(lhs)
+class cutlass.utils.SmemAllocator(x: 'Long[A, B..., **more)  bases: Generic
     classmethod never_there(a) -> int
-    property num_stages
+    allocate(size) -> int
 enum cutlass.cute.ReductionOp: ADD, XYZ
 def cutlass.cute.pipeline_of_nobody(x)
 """
@@ -83,9 +84,8 @@ GAPS = {
     "parameter printf(fresh)",
     "parameter printf(format)",
     "order rank(obj,",
-    "parameter PipelineAsync(x)",
-    "required PipelineAsync(num_stages)",
-    "required PipelineAsync(sync_object_empty)",
+    "parameter allocate(size)",
+    "required composition(rhs)",
     "member never_there",
     "member XYZ",
     "module all",

@@ -1,7 +1,7 @@
 """`kiln doctor`: shows what this machine has for Kiln, what is missing, what that means, and how to get it.
 
 The exit status is 0 if the CPU target works, which is proved by compiling and running a function with it. Everything
-else is optional: its absence is reported, not counted as a failure.
+else is optional: its absence is reported, not counted as a failure. `--project` is in `doctor_project.py`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class Finding:
 
 def main(argv: Sequence[str]) -> int:
     args = make_parser().parse_args(argv)
+    if args.project is not None:
+        from kiln.workbench import doctor_project  # it loads all of `cutlass` that the project names
+
+        return doctor_project.run(args)
     findings = examine()
     works = any((finding.group, finding.name, finding.state) == ("targets", "cpu", "ok") for finding in findings)
     if args.json:
@@ -62,7 +66,21 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="kiln doctor",
         description="Say what this machine has for Kiln, and how to get what is missing. "
-        "The exit status is 0 if the CPU target works.",
+        "The exit status is 0 if the CPU target works. With --project: say what of `cutlass` a code base uses that "
+        "Kiln lacks; the exit status is 0 if that is nothing.",
+    )
+    parser.add_argument(
+        "--project",
+        metavar="DIR",
+        help="read the Python files below a folder, without importing them: names, paths and arguments that Kiln lacks, "
+        "internals that they replace, versions that they ask for, architectures",
+    )
+    parser.add_argument(
+        "--exclude",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="with --project: leave out folders, such as third_party or data/cutlass",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     return parser

@@ -14,7 +14,11 @@ import textwrap
 from dataclasses import dataclass
 from types import ModuleType
 
+from kiln import _alias
 from kiln._support import unavailable
+
+UNKNOWN = inspect.Parameter.empty
+"""Something that is there, of which no more can be said without running the program."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +30,19 @@ class Lacking:
     """"missing", "placeholder", or the error that importing it raises."""
 
 
-def find(name: str) -> object:
-    """Return the object that a dotted name such as "cutlass.cute.arch.fence" stands for, or `Lacking`."""
-    return _find(tuple(name.split(".")))
-
-
 @functools.cache
-def _find(parts: tuple[str, ...]) -> object:
-    name = ".".join(parts)
-    if len(parts) == 1:
+def find(name: str) -> object:
+    """Return the object that a dotted name such as "cutlass.cute.arch.fence" stands for, `UNKNOWN`, or `Lacking`."""
+    above, _, last = name.rpartition(".")
+    if not above:
+        _alias.take_over()
         return importlib.import_module(name)
-    parent = _find(parts[:-1])
+    parent = find(above)
     if isinstance(parent, Lacking):
         return parent
-    served = _attribute(parent, parts[-1])
+    if parent is UNKNOWN or isinstance(parent, (property, functools.cached_property)):
+        return UNKNOWN
+    served = _attribute(parent, last)
     if isinstance(served, Lacking) and isinstance(parent, ModuleType):
         served = _submodule(name)
     if isinstance(served, unavailable.Unavailable) or _is_module_of_placeholders(served):
@@ -52,28 +55,32 @@ def _attribute(parent: object, name: str) -> object:
         return inspect.getattr_static(parent, name) if isinstance(parent, type) else getattr(parent, name)
     except AttributeError:
         if isinstance(parent, type) and (name in members_set_by(parent) or hasattr(parent, name)):
-            return inspect.Parameter.empty  # a field, whose value only an object has
+            return UNKNOWN  # a field, whose value only an object has
         return Lacking(name, "missing")
     except Exception as error:  # a module that loads when it is used may fail in any way
         return Lacking(name, f"{type(error).__name__}: {error}")
 
 
-def module(name: str) -> ModuleType | Lacking:
-    """Return a module by its path, as `import` finds it, or `Lacking`."""
+@functools.cache
+def module(name: str) -> object:
+    """Return a module by its path, as `import` finds it, `UNKNOWN` if it needs a package that is not here, or `Lacking`."""
+    _alias.take_over()
     parts = name.split(".")
-    for count in range(2, len(parts) + 1):
+    served: object = None
+    for count in range(1, len(parts) + 1):
         served = _submodule(".".join(parts[:count]))
-        if isinstance(served, Lacking):
-            return served
-    return importlib.import_module(name)
+        if isinstance(served, Lacking) or served is UNKNOWN:
+            break
+    return served
 
 
 @functools.cache
-def _submodule(name: str) -> ModuleType | Lacking:
+def _submodule(name: str) -> object:
     try:
         served = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        return Lacking(name, "missing" if name.startswith(error.name or "\0") else str(error))
+        inside = (error.name or "").partition(".")[0] in (_alias.ALIAS, _alias.REAL)
+        return Lacking(name, "missing") if inside else UNKNOWN
     except Exception as error:
         return Lacking(name, f"{type(error).__name__}: {error}")
     return Lacking(name, "placeholder") if _is_module_of_placeholders(served) else served
