@@ -83,7 +83,7 @@ GAPS = {
     "name pipeline_of_nobody",
     "parameter printf(fresh)",
     "parameter printf(format)",
-    "order rank(obj,",
+    "order rank(mode,",
     "parameter allocate(size)",
     "required composition(rhs)",
     "member never_there",
