@@ -7,10 +7,12 @@ read says which write it saw. The order is a graph over events:
 * Program order, and an edge for each pair that synchronizes. An access is ordered before another if a path leads from
   where it is over to where the other is issued.
 * An edge is *weak* if it only says that accesses are over, and nothing about what they wrote: an arrival whose scope does
-  not include those who wait, and a relaxed wait. That suffices if the earlier access is a read.
+  not include those who wait, and a relaxed wait. That suffices if the earlier access is a read, or if both are through
+  the async proxy: so those who read a stage let the next copy into it.
 * What the generic proxy wrote the async proxy sees if the path has a proxy fence of the memory's space.
 * An asynchronous operation is issued by one event, or by one in each warp of a warpgroup. It is over where a thread has
-  waited for it, which says nothing about what its issuer did before.
+  waited for it, which says nothing about what its issuer did before. What it wrote is visible after a relaxed wait and a
+  fence.
 
 It has no tensor memory, tensor maps, non-coherent loads or overlapping launches. A wait for an mbarrier has all scopes.
 """
@@ -141,15 +143,20 @@ class Touch(NamedTuple):
     scope: str
     issued: tuple[int, ...]
     over: tuple[int, ...]
+    """Events after which it is over."""
+    visible: tuple[int, ...]
+    """Those after which what it wrote is visible, too."""
 
 
 class Order:
     """The order of an execution."""
 
-    def __init__(self, events: Sequence[Event], cluster: int = 1) -> None:
+    def __init__(self, events: Sequence[Event], cluster: int = 1, patterns: bool = True) -> None:
         self.events: list[Any] = list(events)
         self.cluster = cluster
         """CTAs of a cluster."""
+        self.patterns = patterns
+        """Whether a release is part of later relaxed writes of its thread to the cell, and an acquire of earlier reads."""
         self.strong: list[int] = [0] * len(events)
         """For each event those that it leads to by an edge, as bits."""
         self.weak: list[int] = [0] * len(events)
@@ -258,7 +265,7 @@ class Order:
             tails += [
                 j
                 for j in self._after(read, Access)
-                if self._is(j, self.events[read].cell, "reads", ("acquire", "acq_rel"))
+                if self.patterns and self._is(j, self.events[read].cell, "reads", ("acquire", "acq_rel"))
             ]
             for write in chain:
                 heads = [write] if self.events[write].sem in ("release", "acq_rel") else []
@@ -267,7 +274,7 @@ class Order:
                 heads += [
                     j
                     for j in self._before(write, Access)
-                    if self._is(j, self.events[write].cell, "writes", ("release", "acq_rel"))
+                    if self.patterns and self._is(j, self.events[write].cell, "writes", ("release", "acq_rel"))
                 ]
                 for head, tail in itertools.product(heads, tails):
                     if self.mutual(head, tail):
@@ -292,17 +299,22 @@ class Order:
         made: list[Touch] = []
         for i, event in enumerate(self.events):
             if isinstance(event, Access):
-                made.append(Touch(i, event.cell, event.writes, "generic", event.scope, (i,), (i,)))
+                made.append(Touch(i, event.cell, event.writes, "generic", event.scope, (i,), (i,), (i,)))
             elif isinstance(event, Issue):
                 issued = tuple(
                     j for j in self._of(Issue) if j == i or None is not self.events[j].together == event.together
                 )
                 if i == issued[0]:
                     for cells, writes in ((event.reads, False), (event.writes, True)):
-                        over = tuple(itertools.chain.from_iterable(self._over(j, writes) for j in issued))
+                        over = [j for issue in issued for j in self._over(issue, writes)]
+                        visible = list(over)
+                        for j in over:
+                            if isinstance(self.events[j], Wait) and self.events[j].relaxed:
+                                visible.remove(j)
+                                visible += self._after(j, Fence)
                         for cell in cells:
                             proxy = PROXY_OF_ENGINE[event.engine]
-                            made.append(Touch(i, cell, writes, proxy, "", issued, over))
+                            made.append(Touch(i, cell, writes, proxy, "", issued, tuple(over), tuple(visible)))
         return made
 
     def _over(self, i: int, writes: bool) -> Iterator[int]:
@@ -318,9 +330,12 @@ class Order:
             if any(m == self.events[j].mbarrier and phase <= self.events[j].phase for m, phase in phases):
                 yield j
         commits = [j for j in self._after(i, Commit) if self.events[j].engine == issue.engine]
-        for j in self._after(i, Await):
+        for j in self._of(Await):
             wait = self.events[j]
-            if wait.engine == issue.engine and not (writes and wait.reads_only):
+            own = wait.thread == issue.thread
+            if issue.engine == "wgmma":  # the event stands for a warp
+                own = wait.thread.number // 32 == issue.thread.number // 32
+            if j > i and own and wait.engine == issue.engine and not (writes and wait.reads_only):
                 if sum(c < j for c in commits) > wait.left:
                     yield j
 
@@ -328,11 +343,12 @@ class Order:
         """Whether an access is over, and visible, for an issuer of another; without `proxies` if all were by one proxy."""
         fences = [f for f in self._of(ProxyFence) if one.cell.space in self.events[f].spaces]
         crosses = proxies and one.writes and one.proxy == "generic" and other.proxy == "async"
-        for start in one.over:
+        needs_visible = one.writes and "generic" in (one.proxy, other.proxy)
+        for start in one.visible if needs_visible else one.over:
             if crosses:
                 if any(self.visible[start] >> f & 1 and self.visible[f] >> issuer & 1 for f in fences):
                     return True
-            elif (self.visible if one.writes else self.reached)[start] >> issuer & 1:
+            elif (self.visible if needs_visible else self.reached)[start] >> issuer & 1:
                 return True
         return False
 

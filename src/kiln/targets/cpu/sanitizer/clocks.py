@@ -11,7 +11,7 @@ from __future__ import annotations
 from ....native import Ptr, inline, native, ref, size_of, u32, u64
 from ..runtime.engine_table import BULK_LOAD, GENERIC
 from .memory import allocate, clear, greater, lesser, many, raise_to
-from .state import MAPS, OVER, VIEWS, Clock, Foreign, state
+from .state import MAPS, OVER, STORING, VIEWS, Clock, Foreign, state
 
 
 @inline
@@ -221,7 +221,7 @@ def release(into: Ptr[Clock]) -> None:
 
 @native
 def release_over(into: Ptr[Clock]) -> None:
-    """Release that accesses are over, but not what the generic proxy wrote: it need not be visible.
+    """Release that accesses are over, but not what they wrote: it need not be visible.
 
     So does an arrival at an mbarrier of another block whose scope does not include that block.
     """
@@ -229,13 +229,14 @@ def release_over(into: Ptr[Clock]) -> None:
     thread = st.current
     join_over(into, thread.base)
     for section in range(st.length // st.threads):
-        raise_to(ref(numbers(into))[section_over(section) * st.threads + st.tid], thread.own[section])
+        if is_over(section):
+            raise_to(ref(numbers(into))[section_over(section) * st.threads + st.tid], thread.own[section])
     tick(thread)
 
 
 @native
 def acquire_over(clock: Ptr[Clock]) -> None:
-    """Learn what is over, but not what the generic proxy wrote: after a relaxed wait it need not be visible."""
+    """Learn what is over, but not what was written: after a relaxed wait it need not be visible."""
     if clock != None:
         thread = state.place.current
         joined = clock_new()
@@ -249,7 +250,14 @@ def acquire_over(clock: Ptr[Clock]) -> None:
 def section_over(section):
     """Return the section that says of the accesses of another one that they are over."""
     st = state.place
-    return section + st.over_section if section < lesser(st.engines, u32(GENERIC)) else section
+    return section + st.over_section if section < lesser(st.engines, u32(STORING)) else section
+
+
+@inline
+def is_over(section):
+    """Return whether a section is about accesses that are over, not about what proxies see of them."""
+    st = state.place
+    return section < st.engines or section >= st.over_section
 
 
 @native
@@ -259,8 +267,9 @@ def join_over(into: Ptr[Clock], clock: Ptr[Clock]) -> None:
     if clock != None:
         for section in range(u32(state.place.length // state.place.threads)):
             target = section_over(section)
-            for i in range(n):
-                raise_to(ref(numbers(into))[target * n + i], numbers(clock)[section * n + i])
+            if is_over(section):
+                for i in range(n):
+                    raise_to(ref(numbers(into))[target * n + i], numbers(clock)[section * n + i])
 
 
 @inline
@@ -277,7 +286,7 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
     """Return whether an access of another identity at `clock` happened before, for the running thread.
 
     With a `view`, for an engine that works for it through another proxy: accesses of the generic proxy need a fence.
-    With `OVER` it is enough that the access is over.
+    With `OVER`, and for accesses through that proxy, it is enough that the access is over.
     """
     st = state.place
     thread = st.current
@@ -285,11 +294,11 @@ def ordered(group: u32, tid: u32, clock: u32, view: u32) -> bool:
     n = st.threads
     if group == st.group:
         index = tid
-        if view == OVER:
-            if base != None and tid < n * lesser(st.engines, u32(GENERIC)):
+        if view == OVER or (view != 0 and tid >= n * GENERIC):
+            if base != None and tid < n * lesser(st.engines, u32(STORING)):
                 if knows_over(base, tid, clock):
                     return True
-        elif view != 0 and tid < n * GENERIC:
+        elif view != 0:
             if view == MAPS:
                 if thread.acquired != None:
                     if numbers(thread.acquired)[tid % n + n * (st.engines + 2 * GENERIC)] >= clock:

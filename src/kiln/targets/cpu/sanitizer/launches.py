@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, address, i64, native, ref, size_of, u8, u32, u64
-from ..runtime.engine_table import BULK_LOAD, ENGINES, GENERIC
+from ..runtime.engine_table import BULK_LOAD, ENGINES
 from ..runtime.records import TMEM_COLUMNS, Sizes
 from .barriers import leave_meetings
 from .clocks import clock_drop, clock_new, identity, knows_over, numbers, release, sections
@@ -17,6 +17,7 @@ from .state import (
     MAX_OBJECTS,
     RULE,
     SCRATCH,
+    STORING,
     TENSOR_ROWS,
     BarrierSlot,
     Cell,
@@ -229,7 +230,7 @@ def group(arena: u64, sizes: Ptr[Sizes], number: u32) -> None:
         clustered = sizes.cluster[0] * sizes.cluster[1] * sizes.cluster[2] > 1
         over = clustered or st.relaxes != 0
         st.over_section = sections(st.engines) if over else u32(0)
-        all_sections = sections(st.engines) + (u32(GENERIC) if over else u32(0))
+        all_sections = sections(st.engines) + (lesser(st.engines, u32(STORING)) if over else u32(0))
         st.length = u32(0) if plain else n * all_sections
         st.identities = n * st.engines
         st.cells_per_block = (sizes.smem >> st.shift) + 1

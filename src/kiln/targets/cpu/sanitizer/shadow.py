@@ -41,6 +41,7 @@ from .state import (
     SYSTEM,
     WHO,
     WRITE,
+    Access,
     Cell,
     CopySource,
     LastAccess,
@@ -147,6 +148,15 @@ def collide(rule, site, other, address, size):
 
 
 @native
+def rule_for(rule: u32, write: Ptr[Access], view: u32) -> u32:
+    """Return what rule an access breaks that is not ordered after a write: it may lack a proxy fence only."""
+    who = write.who & WHO
+    if view != 0 and who < state.place.threads * GENERIC and ordered(write.group, who, write.clock, 0):
+        return u32(RULE["map-proxy"]) if view == MAPS else u32(RULE["proxy"])
+    return rule
+
+
+@native
 def uncommitted(group: u32, who: u32, clock: u32) -> u64:
     """Return whether an access is of a `cp.async` that its thread has not committed to a group."""
     st = state.place
@@ -207,16 +217,14 @@ def touch(cell: Ptr[Cell], flags: u32, site: u32, address: u64, size: u32) -> No
             rule = u32(RULE["write-write"]) if writes else u32(RULE["write-read"])
             if other_atomic:
                 rule = u32(RULE["atomic"])
-            if view != 0 and other < st.threads * GENERIC and ordered(cell.write.group, other, cell.write.clock, OVER):
-                rule = u32(RULE["map-proxy"]) if view == MAPS else u32(RULE["proxy"])
-            collide(rule, site, cell.write, address, size)
+            collide(rule_for(rule, cell.write, view), site, cell.write, address, size)
     earlier = False
     if cell.atomic.clock != 0:
         before = cell.atomic.who & WHO
         if not (before == me and cell.atomic.group == group):
             earlier = not ordered(cell.atomic.group, before, cell.atomic.clock, view)
         if earlier and not atomic:
-            collide(RULE["atomic"], site, cell.atomic, address, size)
+            collide(rule_for(u32(RULE["atomic"]), cell.atomic, view), site, cell.atomic, address, size)
         elif earlier:
             check_scopes(cell.atomic.who, cell.atomic.group, scope, site, cell.atomic.site, address, size)
     if writes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ....hardware import limits
 from ....native import Array, Library, Ptr, i64, struct, u8, u32, u64
-from ..runtime.engine_table import ENGINES, GENERIC
+from ..runtime.engine_table import BULK_SOURCE, ENGINES, GENERIC
 from ..runtime.records import Sizes
 
 SCRATCH = 1 << 18
@@ -44,11 +44,13 @@ The async proxy in shared memory, in global memory; threads that acquire tensor 
 OVER = 16
 """In place of such bits, to `clocks.ordered`: the access must be over, though a write need not be visible."""
 VIEWS = 2 * GENERIC + 1
-SECTIONS = len(ENGINES) + VIEWS + GENERIC
+STORING = BULK_SOURCE
+"""The engines before this one write shared or global memory."""
+SECTIONS = len(ENGINES) + VIEWS + STORING
 """The most sections of a clock.
 
 One for each engine, one for each generic engine as the async proxy sees it in shared memory, the same for global
-memory, and one for the threads' releases of tensor maps. In clusters one more for each generic engine: its accesses
+memory, and one for the threads' releases of tensor maps. In clusters one more for each engine of STORING: its accesses
 that are over, without those writes being visible (`clocks.release_over`).
 """
 

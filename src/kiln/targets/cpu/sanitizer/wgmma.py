@@ -12,14 +12,14 @@ one in any case.
 from __future__ import annotations
 
 from ....native import Ptr, inline, native, ref, u32, u64
-from ..runtime.engine_table import GENERIC, WGMMA
+from ..runtime.engine_table import WGMMA
 from ..runtime.records import WARP, WARPGROUP
 from ..runtime.tensor_core import A_ALONG_M, A_IN_REGISTERS, A_SHIFT, B_ALONG_N, N_SHIFT, ROWS, bytes_of, piece
 from .clocks import clock_drop, clock_hold, clock_join, clock_new, numbers, ordered
 from .memory import raise_to
 from .reporting import report
-from .shadow import shared_access
-from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, OVER, RING, RULE, SHARED, WHO, Registers, detector, state
+from .shadow import rule_for, shared_access
+from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, RING, RULE, SHARED, WHO, Registers, detector, state
 from .tiles import BITS, tile
 
 
@@ -42,12 +42,12 @@ def must_know(address: u64, site: u32) -> None:
     if offset + 16 <= st.smem:
         first = offset >> st.shift
         for i in range(first, ((offset + 15) >> st.shift) + 1):
-            write = st.cells[rank * st.cells_per_block + i].write
-            who = write.who & WHO
-            if write.clock != 0 and not ordered(write.group, who, write.clock, IN_SHARED):
-                is_ordered = who < st.threads * GENERIC and ordered(write.group, who, write.clock, OVER)
-                rule = u32(RULE["proxy"]) if is_ordered else u32(RULE["write-read"])
-                report(rule, site, write.site, write.group, who, address, 16)
+            cell = st.cells[rank * st.cells_per_block + i]
+            for write in (cell.write, cell.atomic):
+                who = write.who & WHO
+                if write.clock != 0 and not ordered(write.group, who, write.clock, IN_SHARED):
+                    rule = rule_for(u32(RULE["write-read"]), write, u32(IN_SHARED))
+                    report(rule, site, write.site, write.group, who, address, 16)
 
 
 @native
