@@ -58,6 +58,23 @@ prefetch_tensormap addr * space
 tensormap_replace field addr * new_value ord new_value_attr keep_oob_fetch_window
 ldmatrix ptr num layout * shape src_format
 mma_sp_sync a b c metadata selector
+load_ext addr * dtype count order scope cache_modifier evict l2_cache_hint
+store_ext val addr * order scope cache_modifier evict l2_cache_hint
+cvt_packfloat_f32 src_a src_b src_c kind * rnd sat relu extract_hi
+match_sync thread_mask val kind
+prefetch_l1 addr
+prefetch_l2 addr
+prefetchu addr
+ptx_add_comment comment
+inline_ptx ptx_code * write_only_types read_only_args read_write_args predicate
+inline_ptx_hl ptx_code * write_only_types read_only_args read_write_args pred
+add_packed_f32x2 src_a src_b * rnd ftz _
+sub_packed_f32x2 src_a src_b * rnd ftz _
+mul_packed_f32x2 src_a src_b * rnd ftz _
+fma_packed_f32x2 src_a src_b src_c * rnd ftz _
+mul_bf16x2 a b
+cp_async_bulk_tensor_prefetch tma_descriptor coordinates im2col_offsets * l2_cache_hint mode
+cp_async_bulk_tensor_reduce tma_descriptor src_mem red_kind coordinates * l2_cache_hint mode
 stmatrix ptr sources layout * shape
 Tcgen05InstrDesc.build sparse_id2 sparse_flag saturate sparse_format c_dtype a_dtype b_dtype a_negate b_negate a_major b_major n_dim m_dim k_dim max_shift
 Tcgen05MxInstrDesc.build sparse_flag b_sf_id a_sf_id a_dtype b_dtype scale_format a_negate b_negate a_major b_major n_dim m_dim k_dim a_sf_layout

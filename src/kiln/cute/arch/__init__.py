@@ -18,10 +18,12 @@ from . import (
     launch_control,
     mbarrier,
     smem,
+    special_registers,
     tensor_memory,
     thread,
     values,
     warp,
+    words,
 )
 from .arithmetic import *
 from .async_copy import *
@@ -34,10 +36,12 @@ from .inline_assembly import *
 from .launch_control import *
 from .mbarrier import *
 from .smem import *
+from .special_registers import *
 from .tensor_memory import *
 from .thread import *
 from .values import *
 from .warp import *
+from .words import *
 
 _ELSEWHERE = {
     "mapa": "map_dsmem_ptr(pointer, block)",
@@ -92,7 +96,9 @@ __all__ += inline_assembly.__all__
 __all__ += launch_control.__all__
 __all__ += mbarrier.__all__
 __all__ += smem.__all__
+__all__ += special_registers.__all__
 __all__ += tensor_memory.__all__
 __all__ += thread.__all__
 __all__ += values.__all__
 __all__ += warp.__all__
+__all__ += words.__all__

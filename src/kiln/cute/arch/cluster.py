@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base_dsl import trace as tracing
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32
 from ..deferred_dialects import cute, nvgpu
 from ..tensor.pointer import AddressSpace, Pointer
 from .thread import Triple
-from .values import i32, kernel_only, pointer
+from .values import i32, kernel_only, number, pointer
 
 __all__ = [
     "block_idx_in_cluster",
@@ -21,6 +23,7 @@ __all__ = [
     "cluster_size",
     "cluster_wait",
     "map_dsmem_ptr",
+    "store_async_dsmem",
 ]
 
 
@@ -108,3 +111,33 @@ def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: object, *, loc: object = N
     type_ = cute.ptr_type(dtype.mlir_type, "generic", alignment)
     mapped = nvgpu.cluster.map_shared(source, i32(cta_rank_in_cluster), type_=type_)
     return Pointer(mapped, dtype, AddressSpace.generic, alignment, swizzle=smem_ptr.swizzle)
+
+
+def store_async_dsmem(
+    smem_ptr: object,
+    value: object,
+    mbar_ptr: object,
+    cta_rank_in_cluster: object,
+    *,
+    loc: object = None,
+    ip: object = None,
+) -> None:
+    """Store a number to the shared memory of a CTA of the cluster later; an mbarrier there counts its bytes.
+
+    Needs sm_90 or later. The CTA expects the bytes with `mbarrier_arrive_and_expect_tx` or `mbarrier_expect_tx`.
+
+    Args:
+        smem_ptr: where the number goes, as a pointer into this CTA's shared memory, aligned to its size.
+        value: a number of 32 or 64 bits.
+        mbar_ptr: the mbarrier, as a pointer into this CTA's shared memory.
+        cta_rank_in_cluster: the rank of the CTA whose memory and mbarrier they are.
+    """
+    kernel_only("store_async_dsmem")
+    typed = number(value)
+    width = type(typed).width
+    if width not in (32, 64):
+        raise type_error(f"store_async_dsmem() of {type(typed).__name__}", "a number of 32 or 64 bits")
+    one = tracing.emit_value("vector.from_elements", type(typed).vector_type(1), (typed.ir_value(),))
+    words = tracing.emit_value("vector.bitcast", Int32.vector_type(width // 32), (one,))
+    target, mbarrier = (map_dsmem_ptr(where, cta_rank_in_cluster).ir_value() for where in (smem_ptr, mbar_ptr))
+    nvgpu.async_copy.store_async(target, words, mbarrier)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
+from ...base_dsl.typing import Numeric
 from .values import i1, kernel_only, number
 
 __all__ = ["inline_ptx"]
 
+N = TypeVar("N", bound=Numeric)
+
 _LETTERS = {(16, False): "h", (32, False): "r", (64, False): "l", (16, True): "h", (32, True): "f", (64, True): "d"}
 
 
-def _letter(kind: Any) -> str:
+def _letter(kind: type[Numeric]) -> str:
     letter = _LETTERS.get((kind.width, bool(kind.is_float)))
     if letter is None:
         raise type_error(f"inline_ptx() has no register for {kind.__name__}", "numbers of 16, 32 or 64 bits")
@@ -45,9 +48,30 @@ def inline_ptx(
         predicate: a Boolean; threads where it is false skip the code.
     """
     kernel_only("inline_ptx")
-    writes = list(write_only_types or [])
     both = [number(v) for v in read_write_args or []]
     reads = [number(v) for v in read_only_args or []]
+    return _assembly(ptx_code, list(write_only_types or []), both, reads, predicate)
+
+
+def instruction(opcode: str, result: type[N], *operands: Numeric) -> N:
+    """Return what a PTX instruction computes from its operands alone, as a number of the type `result`."""
+    places = "".join(f", {{$r{n}}}" for n in range(len(operands)))
+    return assembly(f"{opcode} {{$w0}}{places};", result, *operands)
+
+
+def assembly(ptx_code: str, result: type[N], *operands: Numeric) -> N:
+    """Return what PTX computes from its operands alone: LLVM may move it, and drops it where nothing uses the result."""
+    return _assembly(ptx_code, [result], [], list(operands), None, pure=True)
+
+
+def _assembly(
+    ptx_code: str,
+    writes: list[type[Numeric]],
+    both: list[Numeric],
+    reads: list[Numeric],
+    predicate: object,
+    pure: bool = False,
+) -> Any:
     results = [*writes, *(type(v) for v in both)]
     count = len(results)
 
@@ -70,11 +94,11 @@ def inline_ptx(
         constraints.append("b")
         code = f"@${count + len(operands) - 1} {code}"
     types = [kind.mlir_type for kind in results]
-    attributes = {
-        "asm_string": ir.StringAttr.get(code),
-        "constraints": ir.StringAttr.get(",".join([*constraints, "~{memory}"])),
-        "has_side_effects": ir.UnitAttr.get(),
-    }
+    attributes: dict[str, ir.Attribute] = {"asm_string": ir.StringAttr.get(code)}
+    if not pure:
+        constraints.append("~{memory}")
+        attributes["has_side_effects"] = ir.UnitAttr.get()
+    attributes["constraints"] = ir.StringAttr.get(",".join(constraints))
     if not types:
         tracing.emit("llvm.inline_asm", (), operands, attributes)
         return None

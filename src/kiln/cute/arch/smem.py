@@ -11,7 +11,7 @@ from ..tensor.pointer import AddressSpace, Pointer
 from .cluster import map_dsmem_ptr
 from .values import kernel_only
 
-__all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
+__all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "get_dyn_smem_size", "map_dsmem_ptr"]
 
 
 def alloc_smem(
@@ -50,3 +50,8 @@ def dynamic_smem_size(*, loc: object = None, ip: object = None) -> Int32:
     """Return the bytes of shared memory of the CTA; in a kernel with `get_dyn_smem`, of that memory alone."""
     kernel_only("dynamic_smem_size")
     return Int32._make(nvgpu.control.dynamic_smem_size(), nonneg=True)
+
+
+def get_dyn_smem_size(*, loc: object = None, ip: object = None) -> Int32:
+    """Return the bytes of dynamic shared memory of the CTA, as `dynamic_smem_size` does."""
+    return dynamic_smem_size()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import Boolean, Int32, Numeric, Uint32
+from ...base_dsl.typing import Boolean, Float, Int32, Int64, Numeric, Uint32
 from ..deferred_dialects import nvgpu
 from .values import FULL_MASK, choice, i1, i32, kernel_only, number
 
@@ -21,6 +21,7 @@ __all__ = [
     "ShflKind",
     "elect_one",
     "make_warp_uniform",
+    "match_sync",
     "shuffle_sync",
     "shuffle_sync_bfly",
     "shuffle_sync_down",
@@ -380,3 +381,24 @@ def make_warp_uniform(value: object, *, loc: object = None, ip: object = None) -
     kernel_only("make_warp_uniform")
     kind = type(value) if isinstance(value, (Int32, Uint32)) else Int32
     return kind._make(nvgpu.warp.warp_uniform(i32(value)), nonneg=getattr(value, "_nonneg", False))
+
+
+def match_sync(
+    mask: object, value: object, kind: object = "any", *, loc: object = None, ip: object = None
+) -> Int32 | tuple[Int32, Boolean]:
+    """Return the lanes that have this lane's `value`; of kind "all" the mask if all of them have it, else 0, and whether.
+
+    Args:
+        mask: a bit for each lane that takes part; all of them execute the call.
+        value: a number of 32 or 64 bits; floats are compared as bits.
+        kind: "any" or "all".
+    """
+    kernel_only("match_sync")
+    how = choice("kind", kind, ("any", "all"))
+    typed = number(value)
+    width = type(typed).width
+    if width not in (32, 64):
+        raise type_error(f"match_sync() of {type(typed).__name__}", "a number of 32 or 64 bits")
+    bits = typed.bitcast(Int64 if width == 64 else Int32) if isinstance(typed, Float) else typed
+    lanes = Int32._make(nvgpu.warp.match(how, bits.ir_value(), i32(mask)))
+    return lanes if how == "any" else (lanes, lanes != 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int16, Int32, Int64, Integer
 from ...cute import arch
@@ -200,11 +202,16 @@ def _load(
     barrier = shared(mbar, what).ir_value()
     places = [i32(c) for c in coords]
     pixels = [Int16(c).ir_value() for c in offsets or ()]
-    name = choice("mode", mode or ("im2col" if pixels else "tile"), ("tile", "im2col", "tile_gather4"))
-    if (name == "im2col") != bool(pixels):
-        raise type_error(f"{what}() in mode {name} has {len(pixels)} im2col_offsets", "offsets are those of im2col")
+    name = _load_mode(what, mode, pixels, ("tile", "im2col", "tile_gather4"))
     how |= {"offsets": pixels, "policy": policy(hint), "gather4": name == "tile_gather4"}
     nvgpu.tma.tma_load(far(map_, what), target, barrier, places, **how)
+
+
+def _load_mode(what: str, mode: object, pixels: list[ir.Value], modes: tuple[str, ...]) -> str:
+    name = choice("mode", mode or ("im2col" if pixels else "tile"), modes)
+    if (name == "im2col") != bool(pixels):
+        raise type_error(f"{what}() in mode {name} has {len(pixels)} im2col_offsets", "offsets are those of im2col")
+    return name
 
 
 def cp_async_bulk_tensor_global_shared_cta(
@@ -227,6 +234,47 @@ def cp_async_bulk_tensor_global_shared_cta(
     places = [i32(c) for c in coordinates]
     how = {"im2col": name == "im2col", "scatter4": name == "tile_scatter4", "policy": policy(l2_cache_hint)}
     nvgpu.tma.tma_store(far(tma_descriptor, what), source, places, **how)
+
+
+def cp_async_bulk_tensor_prefetch(
+    tma_descriptor: object,
+    coordinates: Sequence[object],
+    im2col_offsets: Sequence[object] | None = None,
+    *,
+    l2_cache_hint: object = None,
+    mode: object = None,
+    loc: object = None,
+    ip: object = None,
+) -> None:
+    """Prefetch the box at `coordinates` (innermost first) of a tensor map into the L2 cache: a tile, or pixels."""
+    what = "cp_async_bulk_tensor_prefetch"
+    pixels = [Int16(c).ir_value() for c in im2col_offsets or ()]
+    _load_mode(what, mode, pixels, ("tile", "im2col"))
+    places = [i32(c) for c in coordinates]
+    nvgpu.tma.tma_prefetch(far(tma_descriptor, what), places, pixels, policy(l2_cache_hint))
+
+
+def cp_async_bulk_tensor_reduce(
+    tma_descriptor: object,
+    src_mem: object,
+    red_kind: object,
+    coordinates: Sequence[object],
+    *,
+    l2_cache_hint: object = None,
+    mode: object = None,
+    loc: object = None,
+    ip: object = None,
+) -> None:
+    """Combine a box of shared memory with the tensor of a map later, as part of the thread's current bulk group.
+
+    `red_kind` is a `TMARedux`; each element is combined atomically. `mode`: a tile by default, or "im2col".
+    """
+    what = "cp_async_bulk_tensor_reduce"
+    reduction = choice("red_kind", red_kind, nvgpu.tma.REDUCTIONS)
+    name = choice("mode", mode or "tile", ("tile", "im2col"))
+    source = shared(src_mem, what).ir_value()
+    how = {"reduction": reduction, "im2col": name == "im2col", "policy": policy(l2_cache_hint)}
+    nvgpu.tma.tma_store(far(tma_descriptor, what), source, [i32(c) for c in coordinates], **how)
 
 
 def tensormap_replace(

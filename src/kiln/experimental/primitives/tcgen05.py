@@ -33,6 +33,7 @@ from ...cute.tensor.tensor_ssa import TensorSSA
 from ...dialects.nvgpu import tcgen05_descriptors
 from ...dialects.nvgpu.tcgen05_descriptors import Field
 from .addresses import absent, shared
+from .matrix_names import Tcgen05CpMulticast, Tcgen05CpShape
 
 
 class Tcgen05MMAKind(enum.Enum):
@@ -117,12 +118,12 @@ class Tcgen05SmemSwizzle(enum.IntEnum):
 class S2TCopyMode:
     """Shapes of copies from shared to tensor memory, each with its multicast: `shape, multicast = S2TCopyMode.X`."""
 
-    S2T_128x128b: tuple[str, None] = ("128x128b", None)
-    S2T_128x256b: tuple[str, None] = ("128x256b", None)
-    S2T_4x256b: tuple[str, None] = ("4x256b", None)
-    S2T_32x128b_WARPX4: tuple[str, str] = ("32x128b", "warpx4")
-    S2T_64x128b_WARPX2_01_23: tuple[str, str] = ("64x128b", "warpx2::01_23")
-    S2T_64x128b_WARPX2_02_13: tuple[str, str] = ("64x128b", "warpx2::02_13")
+    S2T_128x128b = (Tcgen05CpShape.SHAPE_128X128B, None)
+    S2T_128x256b = (Tcgen05CpShape.SHAPE_128X256B, None)
+    S2T_4x256b = (Tcgen05CpShape.SHAPE_4X256B, None)
+    S2T_32x128b_WARPX4 = (Tcgen05CpShape.SHAPE_32X128B, Tcgen05CpMulticast.WARPX4)
+    S2T_64x128b_WARPX2_01_23 = (Tcgen05CpShape.SHAPE_64X128B, Tcgen05CpMulticast.WARPX2_01_23)
+    S2T_64x128b_WARPX2_02_13 = (Tcgen05CpShape.SHAPE_64X128B, Tcgen05CpMulticast.WARPX2_02_13)
 
 
 _OPERANDS = {
@@ -554,6 +555,11 @@ def tcgen05_mma_sp(
     nvgpu.tcgen05.tcgen05_mma_sp(*operands, *_masks(write_disable_mask), **options)
 
 
+_SCALE_BLOCKS = {"default": 32, "block16": 16, "block32": 32, "x1": 32, "x2": 32, "x4": 16}
+"""Elements of K that share a scale factor, by the names of `Tcgen05MMABlockScale` and `Tcgen05MMAScaleVecSize`."""
+_SCALE_VECTORS = {"mxf8f6f4": "x1", "mxf4": "x2", "mxf4nvf4": "x2 or x4"}
+
+
 def tcgen05_mma_block_scale(
     mma_kind: object,
     cta_group: object,
@@ -576,8 +582,9 @@ def tcgen05_mma_block_scale(
     kernel_only("tcgen05_mma_block_scale")
     absent("tcgen05_mma_block_scale", b_collector_op=b_collector_op, a_shift=a_shift)
     how = choice("mma_kind", mma_kind, ("mxf8f6f4", "mxf4", "mxf4nvf4"))
-    size = choice("scale_vec_size", scale_vec_size or "default", ("default", "block16", "block32"))
-    size = "block32" if size == "default" else size
+    size = choice("scale_vec_size", scale_vec_size or "default", tuple(_SCALE_BLOCKS))
+    if size[0] == "x" and size not in _SCALE_VECTORS[how]:
+        raise type_error(f"tcgen05_mma_block_scale() of {how} with scale_vec_size {size}", _SCALE_VECTORS[how])
     nvgpu.tcgen05.tcgen05_mma_block_scale(
         _tmem(d),
         _operand(a),
@@ -587,10 +594,14 @@ def tcgen05_mma_block_scale(
         _tmem(scale_b),
         i1(enable_input_d),
         kind=how,
-        block=int(size.removeprefix("block")),
+        block=_SCALE_BLOCKS[size],
         cta_group=_group(cta_group),
         collector=_collector(collector_op),
     )
+
+
+_CP_SHAPES = tuple(f"{start}{x.value.removeprefix('shape_')}" for start in ("", "shape_") for x in Tcgen05CpShape)
+_CP_MULTICASTS = tuple(x.value for x in Tcgen05CpMulticast)
 
 
 def tcgen05_cp(
@@ -606,7 +617,8 @@ def tcgen05_cp(
 ) -> None:
     """Copy rows of shared memory, by a descriptor, to tensor memory; one thread calls it."""
     kernel_only("tcgen05_cp")
-    name = str(shape) if multicast is None else f"{shape}.{multicast}"
+    rows = choice("shape", shape, _CP_SHAPES).removeprefix("shape_")
+    name = rows if multicast is None else f"{rows}.{choice('multicast', multicast, _CP_MULTICASTS)}"
     format_ = None if src_format is None else choice("src_format", src_format, ("b4x16_p64", "b6x16_p32"))
     nvgpu.tcgen05.tcgen05_cp(_tmem(taddr), _operand(smem_desc), shape=name, cta_group=_group(group), format=format_)
 

@@ -77,3 +77,10 @@ def redux_sync(
     """Combine a 32-bit number of the lanes of a mask by the hardware; of floats on sm_100a."""
     kernel_only("redux_sync")
     return arch.warp_redux_sync(val, kind, mask_and_clamp, abs=abs, nan=nan)
+
+
+def match_sync(
+    thread_mask: object, val: object, kind: object, *, loc: object = None, ip: object = None
+) -> Int32 | tuple[Int32, Boolean]:
+    """Return the lanes of a mask that have this lane's value; for ALL the mask if all have it, else 0, and whether."""
+    return arch.match_sync(thread_mask, val, kind)

@@ -191,6 +191,25 @@ def _extended(b: Builder, value: ir.Value, width: int, signed: bool) -> ir.Value
     return b.value("arith.extsi" if signed else "arith.extui", int_type(width), (value,))
 
 
+@INSTRUCTIONS.expands("mul24", "mad24")
+def _mul24(m: Machine, s: Statement) -> ir.Value:
+    """Multiply the lower 24 bits, and return bits 0 to 31 of the 48, or (`.hi`) 16 to 47; `mad24` adds to them."""
+    kind = typed(s)
+    _refuse_others(s, {"lo", "hi"})
+    b = m.b
+    i64 = int_type(64)
+    signed = kind.startswith("s")
+    factors: list[ir.Value] = []
+    for operand in s.operands[1:3]:
+        raised = b.binary("shli", resized(b, m.bits(operand, 32), 64), b.const(i64, 40))
+        factors.append(b.binary("shrsi" if signed else "shrui", raised, b.const(i64, 40)))
+    bits = b.binary("muli", *factors)
+    if "hi" in s.modifiers:
+        bits = b.binary("shrui", bits, b.const(i64, 16))
+    low = resized(b, bits, 32)
+    return low if s.name == "mul24" else b.binary("addi", low, m.bits(s.operands[3], 32))
+
+
 @INSTRUCTIONS.expands("div", "rem")
 def _divide(m: Machine, s: Statement) -> ir.Value:
     kind = typed(s)

@@ -171,6 +171,8 @@ class Machine:
     # -- special registers -----------------------------------------------------------------------------------
 
     def _special(self, name: str) -> ir.Value | None:
+        if name == "WARP_SZ":
+            return self.b.i32(32)
         if not name.startswith("%"):
             if name.startswith("$") or name in self.types:
                 return None
@@ -190,8 +192,6 @@ class Machine:
             return b.binary("shrui", linear, 5)
         if root == "nwarpid":
             return b.binary("shrui", b.binary("addi", b.product(block_dim), 31), 5)
-        if root == "WARP_SZ":
-            return b.i32(32)
         if root.startswith("lanemask_"):
             here = b.binary("shli", b.i32(1), lane)
             below = b.binary("subi", here, 1)
@@ -203,14 +203,17 @@ class Machine:
                 "gt": b.binary("xori", through, -1),
                 "ge": b.binary("xori", below, -1),
             }[root.removeprefix("lanemask_")]
-        if root in ("clock", "clock64", "globaltimer"):
+        if root in ("clock", "clock64", "globaltimer", "globaltimer_lo"):
             now = x.call(b, "kiln_cpu_now", [], int_type(64))
-            return now if root != "clock" else resized(b, now, 32)
-        if root in ("smid", "gridid"):
-            return b.i32(0)
+            return now if root in ("clock64", "globaltimer") else resized(b, now, 32)
+        if root in ("smid", "gridid", "nsmid"):
+            return b.i32(root == "nsmid")
         record = block_of(b, x.frame_of(self.op))
         if root == "dynamic_smem_size":
             return record.load("dynamic_smem")
+        if root in ("total_smem_size", "aggr_smem_size"):
+            start, dynamic = (b.value("llvm.ptrtoint", int_type(64), (record.load(at),)) for at in ("smem", "dynamic"))
+            return b.binary("addi", resized(b, b.binary("subi", dynamic, start), 32), record.load("dynamic_smem"))
         if root == "cluster_ctarank":
             return record.load("rank")
         sizes = [record.load(f"cluster_{a}") for a in "xyz"]

@@ -1,0 +1,1 @@
+from kiln.cute.arch.packed import *

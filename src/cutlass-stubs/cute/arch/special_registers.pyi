@@ -1,0 +1,1 @@
+from kiln.cute.arch.special_registers import *
