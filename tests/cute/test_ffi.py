@@ -263,7 +263,7 @@ def test_names_in_cxx(name: str, kinds: list[Any], mangled: str) -> None:
 
 
 def test_the_module_is_the_function() -> None:
-    from kiln.cute.ffi import FFI, ffi
+    from cutlass.base_dsl.ffi import FFI, ffi
 
     assert isinstance(cute.ffi("f"), FFI)
     assert repr(ffi("f", [Int32], Float32)) == "f(Int32) -> Float32"
@@ -335,10 +335,12 @@ def test_libdevice_that_the_cpu_target_lacks() -> None:
 
 @needs_libdevice
 def test_served_functions_have_the_types_of_libdevice() -> None:
-    (own,) = linking.read([str(toolchain.libdevice())])
-    defined = linking.contents(own).functions
-    for name, (types, _) in external_calls.served().items():
-        assert [*(parameter.type_ for parameter in defined[name].parameters), defined[name].result] == types, name
+    path = str(toolchain.libdevice())
+    served = external_calls.served()
+    part = linking.part_of(linking.Library(path, ""), frozenset(served))
+    for name, (types, _) in served.items():
+        defined = part.functions[name]
+        assert [*(parameter.type_ for parameter in defined.parameters), defined.result] == types, name
 
 
 def test_overloads_are_of_one_name_only() -> None:

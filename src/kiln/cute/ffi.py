@@ -13,7 +13,6 @@ Args:
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import os
 import sys
@@ -288,16 +287,9 @@ def _library(source: BitCode) -> tuple[str, str]:
     """Return the path of bitcode, and a hash of its content."""
     path = os.path.abspath(source.path)
     try:
-        state = os.stat(path)
-        return path, _digest(path, state.st_mtime_ns, state.st_size)
+        return path, external.digest(path)
     except OSError as reason:
         raise type_error(f"BitCode: {reason}", "the path of a file of LLVM bitcode") from None
-
-
-@functools.lru_cache(maxsize=64)
-def _digest(path: str, _changed: int, _size: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
 
 
 def _ir_types(kind: object) -> list[ir.Type | PtrType]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from ...base_dsl import trace as tracing
@@ -23,6 +27,21 @@ class Call(NamedTuple):
     symbol: str
     library: str
     """The path of the bitcode that defines it; empty if unknown."""
+    digest: str
+    """A hash of its content."""
+
+
+def digest(path: str | Path) -> str:
+    """Return a hash of the content of a file; it is read again when it has changed."""
+    whole = os.path.abspath(path)
+    state = os.stat(whole)
+    return _digest(whole, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(path: str, _changed: int, _size: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 def call(
@@ -66,7 +85,7 @@ def call(
 def calls_in(module: ir.Module) -> list[Call]:
     """Return the calls of device functions from outside in a module."""
     table = {
-        op.attributes["sym_name"].value: (op.attributes[SYMBOL].value, op.attributes[LIBRARY].value)
+        op.attributes["sym_name"].value: tuple(op.attributes[key].value for key in (SYMBOL, LIBRARY, _DIGEST))
         for op in find(module.operation, ("llvm.func",))
         if LIBRARY in op.attributes
     }

@@ -159,6 +159,20 @@ def _parse(text: str) -> llvm.ModuleRef:
     return module
 
 
+def drop_unused(module: llvm.ModuleRef) -> None:
+    """Drop the functions of a module that no visible one needs, and debug information that nothing refers to then."""
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_strip_dead_debug_info_pass()
+    _run(passes, module, llvm.create_pass_builder(_any_machine(), llvm.create_pipeline_tuning_options()))
+
+
+@functools.cache
+def _any_machine() -> llvm.TargetMachine:
+    _initialize()
+    return llvm.Target.from_triple(TRIPLE).create_target_machine()
+
+
 def _passes_in_memory(module: llvm.ModuleRef) -> bool:
     """Return whether a function of a module takes a structure in memory."""
     defined = (function for function in module.functions if not function.is_declaration)

@@ -7,9 +7,8 @@ pointer may be declared as an integer: so calls are changed to the signature tha
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...base_dsl.compiler import report_at
@@ -20,6 +19,7 @@ from ...hardware import toolchain
 from ...llvm import binding as llvm
 from ...mlir import context, ir
 from ..lowering.builder import Builder, int_type, operations, parsed_type, ptr_type, symbol, translate
+from . import codegen
 
 _DATA_LAYOUT = "e-p6:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 """That of device code, for sizes of structures."""
@@ -50,58 +50,61 @@ class Library(NamedTuple):
     """A file of bitcode."""
 
     path: str
-    content: bytes
     digest: str
 
 
-class Contents(NamedTuple):
-    """What a file of bitcode has."""
+class Part(NamedTuple):
+    """Functions of a file of bitcode, and what they need."""
 
+    bitcode: bytes
     functions: dict[str, Signature]
-    """The functions that it defines."""
-    needs_libdevice: bool
-    """Whether it calls functions of libdevice that it does not define."""
+    """The functions that were asked for and are there."""
+    names: tuple[str, ...]
+    """All functions that the file defines."""
+    missing: frozenset[str]
+    """The functions that are called and not defined."""
 
 
 def of_options(options: CompileOptions) -> list[Library]:
     """Return the bitcode of `LinkLibraries`."""
-    return read([path for path in map(str.strip, options.link_libraries.split(",")) if path])
-
-
-def read(paths: Sequence[str], option: str = "LinkLibraries") -> list[Library]:
-    """Read files of bitcode; `option` names them in errors."""
     libraries: list[Library] = []
-    for path in paths:
+    for path in filter(None, map(str.strip, options.link_libraries.split(","))):
         try:
-            with open(path, "rb") as file:
-                content = file.read()
+            libraries.append(Library(os.path.abspath(path), external.digest(path)))
         except OSError as reason:
-            raise DSLRuntimeError(f"{option}: {reason}", hint="paths of LLVM bitcode files") from None
-        libraries.append(Library(path, content, hashlib.sha256(content).hexdigest()))
+            raise DSLRuntimeError(f"LinkLibraries: {reason}", hint="paths of LLVM bitcode files") from None
     return libraries
 
 
-def resolve(device: ir.Module, libraries: list[Library]) -> list[Library]:
+def resolve(device: ir.Module, libraries: list[Library]) -> list[bytes]:
     """Let calls of device functions from outside have the signatures of the bitcode that defines them.
 
-    Returns what to link: the libraries of the options, `libraries`, and those that the calls name or need.
+    Returns the bitcode to link: of the libraries of the options, and of those that the calls name or need.
     """
     calls = external.calls_in(device)
     if not calls:
-        return libraries
-    linked = list(libraries)
-    for path in dict.fromkeys(call.library for call in calls if call.library):
-        if os.path.abspath(path) not in [os.path.abspath(library.path) for library in linked]:
-            linked += read([path], "BitCode")
-    own = any(call.symbol.startswith("__nv_") for call in calls)
-    if own or any(_contents(library, calls[0]).needs_libdevice for library in linked):
-        linked += _libdevice(calls[0] if own else None)
+        return [_content(library.path) for library in libraries]
+    linked = dict.fromkeys(libraries)
+    linked.update({Library(call.library, call.digest): None for call in calls if call.library})
+    needed = {call.symbol for call in calls} | {
+        symbol(op) for op in operations(device) if not len(op.regions[0].blocks)
+    }
+    parts: dict[Library, Part] = {}
+    while missing := needed - {name for part in parts.values() for name in part.functions}:
+        if any(name.startswith("__nv_") for name in missing):
+            linked.update(dict.fromkeys(_libdevice(calls)))
+        before = {library: part.functions for library, part in parts.items()}
+        for library in linked:
+            if library not in parts or missing & {*parts[library].names}:
+                parts[library] = _part(library, frozenset(needed), calls[0])
+        needed = needed.union(*(part.missing for part in parts.values()))
+        if before == {library: part.functions for library, part in parts.items()}:
+            break
     with context():
         for call in calls:
-            if call.operation.parent.name != "builtin.module":
-                _adapt(device, call, _signature(call, linked))
+            _adapt(device, call, _signature(call, parts))
         external.drop_declarations(device)
-    return linked
+    return [part.bitcode for part in parts.values()]
 
 
 def refuse_on_host(module: ir.Module) -> None:
@@ -116,42 +119,36 @@ def refuse_on_host(module: ir.Module) -> None:
     external.drop_declarations(module)
 
 
-def _libdevice(call: external.Call | None) -> list[Library]:
+def _libdevice(calls: Sequence[external.Call]) -> list[Library]:
     path = toolchain.libdevice()
     if path is not None:
-        return read([str(path)])
-    message = "libdevice.10.bc was not found"
-    if call is None:
-        raise DSLRuntimeError(message, hint=_WHEEL)
-    raise report_at(call.operation.location, CompilerDiagnosticError, f"{call.symbol}: {message}", hint=_WHEEL)
-
-
-_WHEEL = "pip install nvidia-nvvm, or set CUDA_HOME"
-
-
-def _signature(call: external.Call, libraries: Sequence[Library]) -> Signature:
-    """Return the signature of the function that is called."""
-    import difflib
-
-    own = [library for library in libraries if library.path == call.library]
-    names: list[str] = []
-    for library in [*own, *libraries]:
-        functions = _contents(library, call).functions
-        if call.symbol in functions:
-            return functions[call.symbol]
-        names += functions
-    where = call.library or ", ".join(library.path for library in libraries)
-    message = f"{where} does not define {call.symbol}" if where else f"no library defines {call.symbol}"
-    near = difflib.get_close_matches(call.symbol, names, 3)
-    hint = (
-        f"it defines {', '.join(near)}" if near else "source=cute.BitCode(path), or LinkLibraries(path), names bitcode"
-    )
+        return [Library(str(path), external.digest(path))]
+    of_libdevice = [call for call in calls if call.symbol.startswith("__nv_")]
+    call = [*of_libdevice, *calls][0]
+    message = f"{call.symbol} needs libdevice.10.bc, which was not found"
+    hint = "pip install nvidia-nvvm, or set CUDA_HOME"
     raise report_at(call.operation.location, CompilerDiagnosticError, message, hint=hint)
 
 
-def _contents(library: Library, call: external.Call) -> Contents:
+def _signature(call: external.Call, parts: Mapping[Library, Part]) -> Signature:
+    """Return the signature of the function that is called."""
+    import difflib
+
+    for library in sorted(parts, key=lambda library: library.path != call.library):  # its own library first
+        if call.symbol in parts[library].functions:
+            return parts[library].functions[call.symbol]
+    where = call.library or ", ".join(library.path for library in parts)
+    message = f"{where} does not define {call.symbol}" if where else f"no library defines {call.symbol}"
+    near = difflib.get_close_matches(call.symbol, [name for part in parts.values() for name in part.names], 3)
+    hint = "source=cute.BitCode(path), or LinkLibraries(path), names bitcode"
+    if near:
+        hint = f"it defines {', '.join(near)}"
+    raise report_at(call.operation.location, CompilerDiagnosticError, message, hint=hint)
+
+
+def _part(library: Library, symbols: frozenset[str], call: external.Call) -> Part:
     try:
-        return contents(library)
+        return part_of(library, symbols)
     except RuntimeError as reason:
         raise report_at(
             call.operation.location,
@@ -164,23 +161,37 @@ def _contents(library: Library, call: external.Call) -> Contents:
 # --- what bitcode defines ----------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=16)
-def contents(library: Library) -> Contents:
-    """Return what a file of bitcode has; raises RuntimeError with LLVM's message if it is none."""
-    module = llvm.parse_bitcode(library.content, llvm.create_context())
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+@functools.lru_cache(maxsize=64)
+def part_of(library: Library, symbols: frozenset[str]) -> Part:
+    """Return functions of a file of bitcode, with what they need; raises RuntimeError with LLVM's message if it is none.
+
+    The 53 MB of NVSHMEM take LLVM ten seconds to read: the part is kept, for further compilations with the same functions.
+    """
+    module = llvm.parse_bitcode(_content(library.path), llvm.create_context())
     layout = llvm.create_target_data(_DATA_LAYOUT)
     structures = {str(structure.name): structure for structure in module.struct_types}
     functions: dict[str, Signature] = {}
-    needs = False
+    names: list[str] = []
     for function in module.functions:
         if function.is_declaration:
-            needs = needs or function.name.startswith("__nv_")
+            continue
+        names.append(function.name)
+        if function.name not in symbols:
+            function.linkage = "internal"
             continue
         type_ = function.global_value_type
         result, *_ = type_.elements
         parameters = tuple(_parameter(argument, structures, layout) for argument in function.arguments)
         functions[function.name] = Signature(_mlir(result), parameters, str(type_))
-    return Contents(functions, needs)
+    codegen.drop_unused(module)
+    declared = {function.name for function in module.functions if function.is_declaration}
+    missing = frozenset(name for name in declared if not name.startswith("llvm."))
+    return Part(module.as_bitcode(), functions, tuple(names), missing)
 
 
 def _parameter(argument: llvm.ValueRef, structures: dict[str, llvm.TypeRef], layout: llvm.TargetData) -> Parameter:

@@ -328,7 +328,7 @@ class NvidiaTarget(Target):
             compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
             try:
                 with compilation.stage("optimize"):
-                    optimized = codegen.optimize(text, arch, opt, [library.content for library in libraries])
+                    optimized = codegen.optimize(text, arch, opt, libraries)
                 with compilation.stage("codegen"):
                     own = codegen.emit_ptx(optimized, arch, opt)
                     code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
