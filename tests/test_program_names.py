@@ -235,3 +235,80 @@ def test_types_come_with_their_names():
 
     assert AddressSpace is cute.AddressSpace
     assert (Optional, Type, Union) == (typing.Optional, typing.Type, typing.Union)  # noqa: UP006
+
+
+def test_names_of_other_packages_are_those_of_the_language():
+    from cutlass.base_dsl import AddressSpace, Arch, KeepPTX, inttoptr  # pyright: ignore[reportMissingImports]
+    from cutlass.cute.typing import Array, SymInt, is_integer  # pyright: ignore[reportMissingImports]
+
+    assert (AddressSpace, Arch, KeepPTX, inttoptr) == (cute.AddressSpace, kiln.Arch, cute.KeepPTX, kiln.inttoptr)
+    assert (Array, SymInt, is_integer) == (kiln.Array, cute.SymInt, kiln.is_integer)
+    assert (
+        cute.max is cute.math.max and cute.rcp is cute.math.rcp and cute.FastDivmodDivisorV2 is cute.FastDivmodDivisor
+    )
+    assert (cute.pretty_str((1, (2, 3))), kiln.ComposedLayout) == ("(1,(2,3))", cute.ComposedLayout)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        cutlass.base_dsl.nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(kiln.DSLNotImplemented, match="make_trait"):
+        cute.atom.make_atom(None)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_attributes_of_parameters_and_dynamic_values():
+    from cutlass.base_dsl import extract_mlir_attributes, is_dynamic_expression  # pyright: ignore[reportMissingImports]
+
+    class Pair:
+        def __init__(self, values):
+            self.values = values
+
+        def __extract_mlir_values__(self):
+            return self.values
+
+        def __extract_mlir_attributes__(self):
+            return ["mine"] * len(self.values)
+
+    @cute.jit
+    def main(n: Int32, x: cute.Tensor):
+        values = [n.ir_value(), n.ir_value()]
+        assert extract_mlir_attributes(Pair(values)) == ["mine", "mine"]
+        assert [len(attributes) for attributes in extract_mlir_attributes((n, 3, n))] == [0, 0]
+        assert [is_dynamic_expression(v) for v in (n, (1, n), x, 3, (1, 2), "n")] == [True] * 3 + [False] * 3
+
+    main(3, from_dlpack(np.zeros(4, np.float32)))
+
+
+def test_an_adapter_registered_through_the_registry():
+    class Handle:
+        def __init__(self, number):
+            self.number = number
+
+    @kiln.JitArgAdapterRegistry.register_jit_arg_adapter(Handle)
+    class Adapter:
+        def __init__(self, handle):
+            self.value = Int32(handle.number)
+
+        def __c_pointers__(self):
+            return self.value.__c_pointers__()
+
+        def __get_mlir_types__(self):
+            return self.value.__get_mlir_types__()
+
+        def __new_from_mlir_values__(self, values):
+            return Int32(values[0])
+
+    @cute.jit
+    def doubled(handle: Int32) -> Int32:
+        return handle * 2
+
+    assert kiln.JitArgAdapterRegistry.get_registered_adapter(Handle) is Adapter
+    assert kiln.JitArgAdapterRegistry.get_registered_adapter(type("Other", (), {})) is None
+    assert doubled(Handle(21)) == 42
+
+
+def test_offsets_of_a_structure():
+    @cute.struct
+    class Storage:
+        flag: Int32
+        wide: cute.struct.Align[cute.struct.MemRange[Float32, 4], 16]
+        last: Int64
+
+    assert Storage._offsets == {"flag": 0, "wide": 16, "last": 32}

@@ -68,7 +68,7 @@ with gc_paused:
 range = _Range  # an import under another name would not export it
 _uncaught.install()
 unavailable.error = DSLNotImplemented
-lazy.path_of = _alias.path_of
+lazy.name_beside = _alias.name_beside
 typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
 base_dsl.dsl.default_language = lambda: _importlib.import_module(f"{__name__}.cute.program.dsl").DSL
 _conventions.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
@@ -94,10 +94,13 @@ if TYPE_CHECKING:  # what loads when it is first used
     from . import vector as vector
     from . import workbench as workbench
     from .bank_conflicts import coalescing as coalescing
+    from .base_dsl.arguments import JitArgAdapterRegistry as JitArgAdapterRegistry
     from .cuda import CUDA_VERSION as CUDA_VERSION
     from .cuda import target_version as target_version
+    from .cute.layout import ComposedLayout as ComposedLayout
     from .cute.layout import Layout as Layout
     from .cute.layout.swizzle import Swizzle as Swizzle
+    from .cute.program.control import LoopUnroll as LoopUnroll
     from .cute.program.control import for_generate as for_generate
     from .cute.program.control import if_generate as if_generate
     from .cute.program.control import while_generate as while_generate
@@ -106,11 +109,23 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .cute.program.wrapped_values import Pointer as Pointer
     from .cute.program.wrapped_values import Vector as Vector
     from .cute.program.wrapped_values import print_nd_vector as print_nd_vector
+    from .cute.runtime import SymInt as SymInt
+    from .cute.runtime import sym_int as sym_int
+    from .cute.runtime import sym_int32 as sym_int32
+    from .cute.runtime import sym_int64 as sym_int64
     from .cute.tensor.array import Array as Array
     from .cute.tensor.array import make_array_view as make_array_view
     from .cute.tensor.pointer import AddressSpace as AddressSpace
+    from .cute.tensor.raw_pointer import apply_swizzle as apply_swizzle
     from .cute.tensor.raw_pointer import inttoptr as inttoptr
+    from .cute.tensor.raw_pointer import load_swizzled as load_swizzled
+    from .cute.tensor.raw_pointer import store_swizzled as store_swizzled
+    from .cute.tensor.tensor import Tensor as Tensor
     from .cute.tensor.tensor_ssa import full as full
+    from .cute.tensor.tensor_ssa import full_like as full_like
+    from .cute.typing import is_int_tuple as is_int_tuple
+    from .cute.typing import is_integer as is_integer
+    from .hardware.architectures import Arch as Arch
     from .interop.aot.exporting import export as export
     from .tunings import tuned as tuned
 
@@ -141,6 +156,14 @@ _LAZY = (
 
 _PLACES = {
     "AddressSpace": ".cute.tensor.pointer",
+    "Arch": ".hardware.architectures",
+    "ComposedLayout": ".cute.layout.composed_layout",
+    "JitArgAdapterRegistry": ".base_dsl.arguments",
+    "LoopUnroll": ".cute.program.control",
+    "Tensor": ".cute.tensor.tensor",
+    **dict.fromkeys(("SymInt", "sym_int", "sym_int32", "sym_int64"), ".cute.runtime"),
+    **dict.fromkeys(("apply_swizzle", "load_swizzled", "store_swizzled"), ".cute.tensor.raw_pointer"),
+    **dict.fromkeys(("is_int_tuple", "is_integer"), ".cute.typing"),
     **dict.fromkeys(("Array", "make_array_view"), ".cute.tensor.array"),
     "CUDA_VERSION": ".cuda",
     "GridConstant": ".cute.program.wrapped_values",
@@ -150,7 +173,7 @@ _PLACES = {
     "Vector": ".cute.program.wrapped_values",
     "coalescing": ".bank_conflicts",
     "export": ".interop.aot.exporting",
-    "full": ".cute.tensor.tensor_ssa",
+    **dict.fromkeys(("full", "full_like"), ".cute.tensor.tensor_ssa"),
     "inttoptr": ".cute.tensor.raw_pointer",
     "print_nd_vector": ".cute.program.wrapped_values",
     **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.program.control"),

@@ -50,6 +50,7 @@ PATHS = {
     "cutlass._mlir_helpers.arith": "kiln.cute.arch.mlir_helpers",
     "cutlass._mlir_helpers.dialect_proxy": "kiln.cute.arch.mlir_helpers",
     "cutlass._mlir_helpers.math": "kiln.cute.arch.mlir_helpers",
+    "cutlass.base_dsl": "kiln.base_dsl kiln.cutlass_dsl kiln.base_dsl.diagnostics kiln.base_dsl.compiler kiln.base_dsl.value_trees kiln.cute.program.compiling kiln.cute.tensor.raw_pointer",
     "cutlass.base_dsl.arch": "kiln.hardware.architectures",
     "cutlass.base_dsl.array": "kiln.cute.tensor.array",
     "cutlass.base_dsl.ast_helpers": "kiln.cutlass_dsl kiln.cute.program.control",
@@ -128,18 +129,26 @@ PATHS = {
 }
 """Module paths below `cutlass` that Kiln does not have, or not so, and the paths whose names are found there.
 
-One path: both are the same module. None or several: a module of the alias's own, whose children come from several
-places, and which looks for names in all of them. Those of none look in the bindings.
+One path: both are the same module. Several, the first of them the same path in Kiln: that module, with the names of
+the others besides. Other several, or none: a module of the alias's own, whose children come from several places, and
+which looks for names in all of them. Those of none look in the bindings.
 """
 
 
 _PARENTS = frozenset(path.rpartition(".")[0] for path in PATHS)
 
 
-def path_of(package: str, name: str) -> str | None:
-    """Return the path of the interface that an attribute of a package of Kiln is; None if there is none."""
-    path = f"{ALIAS}{package[len(REAL) :]}.{name}"
-    return path if path in PATHS else None
+def name_beside(package: str, name: str) -> object:
+    """Return a name that the interface has in a module of Kiln besides the module's own; AttributeError for others."""
+    path = f"{ALIAS}{package[len(REAL) :]}"
+    if f"{path}.{name}" in PATHS:
+        return importlib.import_module(f"{path}.{name}")
+    homes = PATHS.get(path, "").split()[1:]
+    if homes and not name.startswith("__") and _find_spec(f"{package}.{name}") is None:
+        for home in homes:
+            if hasattr(module := _load(home), name):
+                return getattr(module, name)
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def real_name(name: str) -> str:
@@ -159,7 +168,8 @@ def real_name(name: str) -> str:
 
 def _is_own(path: str) -> bool:
     """Return whether a path of the alias is a module of its own."""
-    return path in PATHS and len(PATHS[path].split()) != 1
+    homes = PATHS.get(path, path).split()
+    return len(homes) != 1 and f"{REAL}{path[len(ALIAS) :]}" not in homes
 
 
 class AliasFinder:

@@ -6,10 +6,10 @@ from typing import Any
 
 from ._support import lazy
 from .base_dsl.diagnostics import type_error
-from .cute.tensor.tensor_ssa import TensorSSA
+from .cute.tensor.tensor_ssa import TensorSSA, full_like
 
 __dir__ = lazy.listing(__name__)
-__all__ = ["broadcast_to", "outerproduct"]
+__all__ = ["broadcast_to", "full_like", "outerproduct"]
 
 
 def broadcast_to(src: TensorSSA, target_shape: object, *, loc: object = None, ip: object = None) -> TensorSSA:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def path_of(package: str, name: str) -> str | None:
-    """Return the path of the interface that an attribute of a package is; the package puts its own function here."""
-    return None
+def name_beside(package: str, name: str) -> object:
+    """Return a name that a module has besides its own, or raise AttributeError; the package puts its function here."""
+    raise AttributeError
 
 
 def names(
@@ -51,8 +52,8 @@ def names(
             except ModuleNotFoundError as missing:
                 if missing.name != whole:
                     raise
-        if (path := path_of(module, name)) is not None:
-            return importlib.import_module(path)
+        with contextlib.suppress(AttributeError):
+            return name_beside(module, name)
         if otherwise is not None:
             return otherwise(module, name)
         missing_name = f"module {module!r} has no attribute {name!r}"

@@ -34,6 +34,7 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
+    "cute": ("atoms are made of an Op whose make_trait() returns a Trait, not of a type of the IR", "make_atom"),
 }
 """Placeholders in modules that exist: the reason, then the names."""
 

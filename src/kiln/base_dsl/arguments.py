@@ -335,6 +335,17 @@ def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
     return register
 
 
+class JitArgAdapterRegistry:
+    """The types of arguments that are wrapped before they cross into a compiled function, and what wraps them."""
+
+    register_jit_arg_adapter = staticmethod(register_jit_arg_adapter)
+
+    @staticmethod
+    def get_registered_adapter(kind: type) -> Callable[[object], object] | None:
+        """Return the adapter registered for a type or one of its bases, or None."""
+        return find_adapter(kind)
+
+
 def find_adapter(kind: type) -> Callable[[Any], Any] | None:
     """Return the adapter registered for a type or one of its bases."""
     for base in kind.__mro__:

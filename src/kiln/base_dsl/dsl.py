@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .._support import fork_safe, lazy
 from . import merging, tree
 from . import trace as tracing
-from .arguments import ArgumentRules, Node
+from .arguments import ArgumentRules, JitArgAdapterRegistry, Node  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for it here
 from .bindings import context, file_location, ir
 from .caller import Caller
 from .diagnostics import (
@@ -31,9 +31,9 @@ from .diagnostics import (
     strip_internal_frames,
 )
 from .target import get_target
-from .typing import Numeric
+from .typing import Numeric, get_c_pointers, get_mlir_types  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 from .uncaught import is_users, note, shows_all_frames
-from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
+from .user_op import extract_mlir_attributes, extract_mlir_values, is_dynamic_expression, new_from_mlir_values  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 from .value_trees import debug_print_mlir_values, set_dynamic_debug  # noqa: F401  # pyright: ignore[reportUnusedImport] - the same
 
 __dir__ = lazy.listing(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import merging, tree, value_trees
 from . import trace as tracing
+from .bindings import context, ir
 
 
 def dsl_user_op(opFunc: Any) -> Any:
@@ -29,6 +30,22 @@ def extract_mlir_values(obj: object, *, structured: bool = False) -> Any:
     if structured:
         return value_trees.structure(obj)
     return list(tree.values_of(obj)) if tree.is_protocol(obj) else merging.open_value(obj, promote=False)[1]
+
+
+def extract_mlir_attributes(obj: object) -> list[ir.Attribute]:
+    """Return the attributes that a kernel's parameter gets for each MLIR value that an object is made of.
+
+    Libraries define `__extract_mlir_attributes__` on their classes, and call this function for their parts.
+    """
+    extract = getattr(obj, "__extract_mlir_attributes__", None)
+    if extract is not None:
+        return list(extract())
+    return [ir.DictAttr.get({}, context=context())] * len(extract_mlir_values(obj))
+
+
+def is_dynamic_expression(value: object) -> bool:
+    """Return whether a value, or a part of it, is only known when the program runs."""
+    return tree.has_dynamic(value)
 
 
 def new_from_mlir_values(obj: Any, values: Any, *, structured: bool = False) -> Any:

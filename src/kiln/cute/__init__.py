@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .._support.gc_pause import gc_paused
 
 with gc_paused:
-    from .._support import lazy
+    from .._support import lazy, unavailable
     from ..base_dsl.typing import *
     from ..base_dsl.user_op import dsl_user_op as dsl_user_op
     from . import arch as arch
@@ -37,6 +37,7 @@ jit = DSL.jit
 kernel = DSL.kernel
 
 if TYPE_CHECKING:  # what loads when it is first used
+    from ..base_dsl.arguments import register_jit_arg_adapter as register_jit_arg_adapter
     from . import atom as atom
     from . import core as core
     from . import experimental as experimental
@@ -53,22 +54,51 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .ffi import extern as extern
     from .ffi import ffi as ffi
     from .ffi import mangle as mangle
+    from .layout.int_tuple import pretty_str as pretty_str
+    from .math import RoundingMode as RoundingMode
+    from .math import abs as abs
+    from .math import absf as absf
     from .math import acos as acos
+    from .math import acosh as acosh
     from .math import asin as asin
+    from .math import asinh as asinh
     from .math import atan as atan
     from .math import atan2 as atan2
+    from .math import atanh as atanh
+    from .math import cbrt as cbrt
+    from .math import ceil as ceil
+    from .math import copysign as copysign
     from .math import cos as cos
+    from .math import cosh as cosh
     from .math import erf as erf
+    from .math import erfc as erfc
     from .math import exp as exp
     from .math import exp2 as exp2
+    from .math import expm1 as expm1
+    from .math import floor as floor
+    from .math import fma as fma
+    from .math import isfinite as isfinite
+    from .math import isinf as isinf
+    from .math import isnan as isnan
     from .math import log as log
+    from .math import log1p as log1p
     from .math import log2 as log2
     from .math import log10 as log10
+    from .math import max as max
+    from .math import min as min
+    from .math import pow as pow
+    from .math import rcp as rcp
+    from .math import round as round
+    from .math import roundeven as roundeven
     from .math import rsqrt as rsqrt
     from .math import sin as sin
+    from .math import sinh as sinh
     from .math import sqrt as sqrt
     from .math import tan as tan
     from .math import tanh as tanh
+    from .math import trunc as trunc
+    from .nvgpu.common import CacheEvictionPriority as CacheEvictionPriority
+    from .nvgpu.cpasync import ReductionKind as ReductionKind
     from .program.fast_divmod import *
     from .program.tensor_printing import print_tensor as print_tensor
     from .runtime import SymInt as SymInt
@@ -91,27 +121,58 @@ _MMA = (
     "mma_atom_call",
 )
 _MATH = (
+    "RoundingMode",
+    "abs",
+    "absf",
     "acos",
+    "acosh",
     "asin",
+    "asinh",
     "atan",
     "atan2",
+    "atanh",
+    "cbrt",
+    "ceil",
+    "copysign",
     "cos",
+    "cosh",
     "erf",
+    "erfc",
     "exp",
     "exp2",
+    "expm1",
+    "floor",
+    "fma",
+    "isfinite",
+    "isinf",
+    "isnan",
     "log",
     "log10",
+    "log1p",
     "log2",
+    "max",
+    "min",
+    "pow",
+    "rcp",
+    "round",
+    "roundeven",
     "rsqrt",
     "sin",
+    "sinh",
     "sqrt",
     "tan",
     "tanh",
+    "trunc",
 )
+_DIVMOD = ("FastDivmodDivisor", "FastDivmodDivisorV2", "fast_divmod_create_divisor", "fast_divmod_create_divisor_v2")
 _LAZY_NAMES = {
     **dict.fromkeys(_COPYING, ".atoms.copying"),
     **dict.fromkeys(_MMA, ".atoms.mma"),
-    **dict.fromkeys(("FastDivmodDivisor", "fast_divmod_create_divisor"), ".program.fast_divmod"),
+    **dict.fromkeys(_DIVMOD, ".program.fast_divmod"),
+    "CacheEvictionPriority": ".nvgpu.common",
+    "ReductionKind": ".nvgpu.cpasync",
+    "pretty_str": ".layout.int_tuple",
+    "register_jit_arg_adapter": "..base_dsl.arguments",
     **dict.fromkeys(("struct", "union"), ".tensor.structures"),
     **dict.fromkeys(("BitCode", "ConstValue", "extern", "mangle"), ".ffi"),
     **dict.fromkeys(_MATH, ".math"),
@@ -122,4 +183,4 @@ _LAZY = ("arch", "runtime", "testing", "nvgpu", "math", "typing", "core", "atom"
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY)
+    __getattr__ = lazy.names(__name__, _LAZY_NAMES, _LAZY, unavailable.name)

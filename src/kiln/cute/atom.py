@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._support import lazy
 from .atoms.atom import *  # noqa: F403
+from .atoms.atom import Trait  # noqa: F401 - a name programs know
 
-__dir__ = lazy.listing(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {"make_atom": "."})

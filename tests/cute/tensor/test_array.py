@@ -47,8 +47,8 @@ def everything(x: kiln.Array, flags: cute.Tensor, out: kiln.Array, counts: cute.
         swizzle = kiln.Swizzle.from_name("s32b")
         swizzled = kiln.Array(kiln.Float32, 64, space=kiln.AddressSpace.smem, alignment=256).data_ptr()
         for i in kiln.range_constexpr(64):
-            (swizzled + i).apply_swizzle(swizzle).store(kiln.Float32(i))
-        v = (swizzled + 30).load_swizzled(swizzle, count=8)
+            kiln.apply_swizzle(swizzled + i, swizzle).store(kiln.Float32(i))
+        v = kiln.load_swizzled(swizzled + 30, swizzle, count=8)
         out[5, 0:4] = v[4:8]
         out[5, 0:1] = kiln.inttoptr(swizzled.toint(), 3, kiln.Float32)[33]  # 33 lies where 37 would
         counts[0] = tx == 0  # a Boolean is stored as an integer

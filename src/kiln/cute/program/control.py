@@ -6,12 +6,36 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.bindings import ir
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Numeric, as_numeric
 
 
 def _value(x: object) -> ir.Value:
     return as_numeric(x).ir_value() if isinstance(x, (Numeric, bool, int, float)) else x
+
+
+class LoopUnroll:
+    """How often the body of a loop built by hand is copied: `for_generate(n, unroll=LoopUnroll(count=4))`.
+
+    It is an attribute of the IR, which a program may also give `while_generate(...).while_op` as "loop_annotation".
+    """
+
+    def __new__(cls, count: int | None = None, *, full: bool = False, disable: bool = False) -> ir.Attribute:  # type: ignore[misc]
+        """Return the attribute.
+
+        Args:
+            count: how often the body is copied; 1 leaves the loop as it is.
+            full: remove the loop, if its trip count is known.
+            disable: leave the loop as it is.
+        """
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise type_error(f"a loop is unrolled {count!r} times", "the count is a Python integer of at least 1")
+        if disable or count == 1:
+            text = "disable = true"
+        else:
+            text = "disable = false" + (", full = true" if full else f", count = {count} : i32" if count else "")
+        return ir.Attribute.parse(f"#llvm.loop_annotation<unroll = <{text}>>", context())
 
 
 def yield_out(args: Sequence[object] = (), loc: object = None, ip: object = None) -> None:
@@ -25,20 +49,22 @@ def for_generate(
     step: object = None,
     iter_args: Sequence[object] | None = None,
     *,
-    unroll: object = None,
+    unroll: ir.Attribute | None = None,
     prefetch_stages: int | None = None,
     loc: object = None,
     ip: object = None,
 ) -> Iterator[Any]:
     """Build a loop, `for i in for_generate(0, n): ...; yield_out()`, whose body is traced for the one item it yields.
 
-    With `iter_args` the item is (i, carried values, results of the loop).
+    With `iter_args` the item is (i, carried values, results of the loop). `unroll` is a `LoopUnroll`.
     """
     if stop is None:
         start, stop = 0, start
     carried = [_value(a) for a in iter_args or ()]
     bounds = [Int32(b).ir_value() for b in (start, stop, 1 if step is None else step)]
     operation = tracing.emit("scf.for", [c.type for c in carried], [*bounds, *carried], regions=1)
+    if unroll is not None:
+        operation.attributes["loop_annotation"] = unroll
     types = [Int32.mlir_type, *(c.type for c in carried)]
     block = operation.regions[0].blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types))
     index, *inside = block.arguments
@@ -57,7 +83,7 @@ class while_generate:
     """A loop while `condition(*values)` holds: `with while_generate(inputs, condition) as values: ...;
     yield_out(next)`.
 
-    `results` are the values at its end.
+    `results` are the values at its end, and `while_op` is the operation.
     """
 
     def __init__(
@@ -68,6 +94,7 @@ class while_generate:
         types = [v.type for v in values]
         unknown = [ir.Location.unknown()] * len(types)
         operation = tracing.emit("scf.while", types, values, regions=2)
+        self.while_op = operation
         before = operation.regions[0].blocks.append(*types, arg_locs=unknown)
         self._after = operation.regions[1].blocks.append(*types, arg_locs=unknown)
         with ir.InsertionPoint(before):

@@ -14,7 +14,7 @@ from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer, Uint32, Uint64
 from ..arch.arithmetic import clz, mul_hi
 
-__all__ = ["FastDivmodDivisor", "fast_divmod_create_divisor"]
+__all__ = ["FastDivmodDivisor", "FastDivmodDivisorV2", "fast_divmod_create_divisor", "fast_divmod_create_divisor_v2"]
 
 
 class FastDivmodDivisor:
@@ -129,3 +129,7 @@ def fast_divmod_create_divisor(divisor: object, *, loc: object = None, ip: objec
         divisor: an integer from 1 to 2**31 - 1, static or of 32 bits.
     """
     return FastDivmodDivisor(divisor)
+
+
+FastDivmodDivisorV2 = FastDivmodDivisor
+fast_divmod_create_divisor_v2 = fast_divmod_create_divisor

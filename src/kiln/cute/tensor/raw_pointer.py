@@ -213,6 +213,37 @@ class RawPointer(Pointer):
 RawPointer._traced = RawPointer
 
 
+def apply_swizzle(ptr: Pointer, swizzle: Swizzle, *, loc: object = None, ip: object = None) -> RawPointer:
+    """Return the pointer to the swizzled byte address of `ptr`."""
+    return raw_pointer(ptr).apply_swizzle(swizzle)
+
+
+def load_swizzled(
+    ptr: Pointer,
+    swizzle: Swizzle,
+    alignment: int | None = None,
+    *,
+    count: int | None = None,
+    loc: object = None,
+    ip: object = None,
+) -> Numeric | TensorSSA:
+    """Return the element, or with a `count` the vector of elements, at the swizzled addresses from `ptr` on."""
+    return raw_pointer(ptr).load_swizzled(swizzle, alignment, count=count)
+
+
+def store_swizzled(
+    value: object,
+    ptr: Pointer,
+    swizzle: Swizzle,
+    alignment: int | None = None,
+    *,
+    loc: object = None,
+    ip: object = None,
+) -> None:
+    """Write an element, or the elements of a vector, to the swizzled addresses from `ptr` on."""
+    raw_pointer(ptr).store_swizzled(value, swizzle, alignment)
+
+
 def raw_pointer(pointer: Pointer) -> RawPointer:
     """Return a pointer of the language as a `RawPointer`."""
     if type(pointer) is RawPointer:

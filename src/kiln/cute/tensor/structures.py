@@ -146,6 +146,11 @@ class struct:
         """Return the next multiple of `align` from `offset` on."""
         return (offset + (align - 1)) // align * align
 
+    @property
+    def _offsets(self) -> dict[str, int]:
+        """Where each field begins, in bytes: libraries compute addresses from it."""
+        return {name: offset for name, (_, offset) in self._fields.items()}
+
     def size_in_bytes(self) -> int:
         """Return the size in bytes, a multiple of the alignment."""
         return self._size

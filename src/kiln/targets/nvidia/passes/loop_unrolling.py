@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from .kernel_outlining import LaunchFacts
 
 
+_ASKED = "loop_annotation"
+"""The attribute by which programs annotate loops that they build by hand."""
+
+
 def _unroll(inside: str) -> ir.Attribute:
     return ir.Attribute.parse(f"#llvm.loop_annotation<unroll = <{inside}>>", context())
 
@@ -34,6 +38,10 @@ def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts] = ()) -> None:
     for op in find(module.operation, ("scf.for", "scf.while")):
         if (hint := _unheeded(op)) and (fact := by_name.get(_function_name(op))):
             fact.unheeded.append((source_span(op.location)[0], hint))
+        if _ASKED in op.attributes:
+            op.attributes[LOOP_ANNOTATION] = op.attributes[_ASKED]
+            del op.attributes[_ASKED]
+            continue
         wish = _wish(op)
         if wish:
             op.attributes[LOOP_ANNOTATION] = _unroll(wish)
