@@ -108,3 +108,8 @@ def test_compare_finds_each_kind_of_gap(tmp_path: Path) -> None:
 def test_what_kiln_lacks_is_listed() -> None:
     done = run("check")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_table_of_versions_is_written_from_the_records() -> None:
+    done = subprocess.run([sys.executable, TOOL.with_name("surface_versions.py"), "page", "--check"], check=False)
+    assert done.returncode == 0, "`make format` writes docs/come-from/cute-dsl.md"

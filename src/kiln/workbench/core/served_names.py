@@ -124,5 +124,12 @@ def signature(served: object) -> inspect.Signature | None:
         return None
 
 
+def takes(served: object, keyword: str) -> bool:
+    """Return whether a function takes a keyword, as far as its signature says."""
+    parameters = () if (of := signature(served)) is None else of.parameters.values()
+    named = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return not parameters or keyword in named or any(one.kind is one.VAR_KEYWORD for one in parameters)
+
+
 def _without_first(of: inspect.Signature) -> inspect.Signature:
     return of.replace(parameters=list(of.parameters.values())[1:])
