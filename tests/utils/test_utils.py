@@ -8,6 +8,7 @@ import pytest
 import kiln
 from kiln import utils
 from kiln.cute.runtime import from_dlpack
+from kiln.utils.gemm import tensor_utils
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +53,25 @@ def test_names_that_do_not_exist_are_absent():
     with pytest.raises(AttributeError, match="nonsense"):
         utils.nonsense
     assert "HardwareInfo" in dir(utils)
+
+
+def test_packed_numbers_and_scale_factors():
+    torch = pytest.importorskip("torch")
+    packed = torch.tensor([0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE], dtype=torch.uint8)
+    numbers = torch.zeros((2, 8), dtype=torch.uint8)
+    numbers.view(-1)[:8] = packed
+    decoded = tensor_utils.decode_float4e2m1fn(numbers)
+    positive = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    assert decoded.tolist() == [positive, [-x for x in positive]] and decoded.dtype == torch.float32
+    assert tensor_utils.decode_float4e2m1fn(numbers.T).T.tolist() == decoded.tolist()  # in the order of memory
+    with pytest.raises(TypeError, match="takes bytes, got torch.float32"):
+        tensor_utils.decode_float4e2m1fn(decoded)
+    mn, k, l, vector = 200, 160, 2, 16
+    layout = utils.blockscaled_layout.tile_atom_to_shape_SF((mn, k, l), vector)
+    scales = torch.arange(2 * 2 * 3 * 512, dtype=torch.float32)
+    each = tensor_utils.unpack_scale_factors(scales, vector, mn, k, l)
+    assert each.shape == (mn, k, l)
+    for place in ((0, 0, 0), (33, 17, 1), (199, 159, 0), (130, 64, 1)):
+        assert each[place] == layout(place)
+    with pytest.raises(TypeError, match="3072 scale factors for an operand"):
+        tensor_utils.unpack_scale_factors(scales[:3072], vector, mn, k, l)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from .._support import lazy
 from ..base_dsl.diagnostics import type_error
@@ -29,6 +29,7 @@ from ..cute.nvgpu.tcgen05 import OperandSource, Pack, Repetition, get_tmem_copy_
 from ..cute.nvgpu.warp import MmaSM120BlockScaledOp, StMatrix8x8x16bOp, StMatrix16x8x8bOp
 from .hopper_helpers import get_smem_layout_atom, sm90_get_smem_store_op
 from .layout_enum import LayoutEnum
+from .tmem_columns import get_num_tmem_alloc_cols
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
@@ -36,12 +37,15 @@ __all__ = [
     "cluster_shape_to_tma_atom_A",
     "cluster_shape_to_tma_atom_B",
     "cluster_shape_to_tma_atom_SFB",
+    "compute_acc_tmem_cols_per_stage",
     "compute_epilogue_tile_shape",
     "compute_epilogue_tile_size",
     "get_layoutSFA_TV",
     "get_layoutSFB_TV",
+    "get_num_tmem_alloc_cols",
     "get_permutation_mnk",
     "get_smem_layout_atom_ab",
+    "get_smem_layout_atom_epi",
     "get_smem_store_op",
     "get_tmem_copy_properties",
     "get_tmem_load_op",
@@ -55,10 +59,14 @@ __all__ = [
     "partition_fragment_SFA",
     "partition_fragment_SFB",
     "sm120_get_smem_store_op",
+    "thrfrg_SFA",
+    "thrfrg_SFB",
     "tile_to_mma_shape",
 ]
 
+TensorOrLayout = TypeVar("TensorOrLayout")
 _LANES_OF_WARP = 32
+_LANES = 128
 
 
 def _layout(major_mode: object) -> LayoutEnum:
@@ -309,9 +317,22 @@ def make_smem_layout_epi(
     """
     m, n = (size(extent) for extent in epi_tile)
     rows = epi_layout is LayoutEnum.ROW_MAJOR
-    kind = get_smem_layout_atom(epi_layout, epi_dtype, _contiguous(epi_tile[1 if rows else 0]))
-    kind = _for_transposing(kind, epi_dtype)
+    kind = get_smem_layout_atom_epi(epi_layout, epi_dtype, epi_tile)
     return tile_to_shape(make_smem_layout_atom(kind, epi_dtype), (m, n, epi_stage), (0, 1, 2) if rows else (1, 0, 2))
+
+
+def get_smem_layout_atom_epi(
+    layout: LayoutEnum, element_type: object, epi_tile: Sequence[Any], *, loc: object = None, ip: object = None
+) -> SmemLayoutAtomKind:
+    """Return the kind of layout atom with the widest swizzle that fits the epilogue's tile.
+
+    Args:
+        layout: whether the output is row- or column-major.
+        element_type: the element type of the output.
+        epi_tile: the tile (M, N) of one store, extents or layouts.
+    """
+    mode = 1 if layout is LayoutEnum.ROW_MAJOR else 0
+    return _for_transposing(get_smem_layout_atom(layout, element_type, _contiguous(epi_tile[mode])), element_type)
 
 
 def _contiguous(mode: object) -> int:
@@ -453,6 +474,30 @@ def compute_epilogue_tile_size(
         least = max(least, 8 if c_is_m_major else 128 // elem_width_c)
     n = min(cta_tile_n, max(n, least * warps_n))
     return m, n if cta_tile_n % n == 0 else cta_tile_n
+
+
+def compute_acc_tmem_cols_per_stage(
+    cta_tile_m: int, cta_tile_n: int, use_2cta: bool, mma_n: int, transform_a_source_is_tmem: bool
+) -> int:
+    """Return the columns of tensor memory that one stage of accumulators of a CTA takes.
+
+    Fewer than 128 rows leave lanes free, in which a pair of CTAs has further columns of N, and so has one CTA for every
+    other MMA along N, unless A is in tensor memory.
+
+    Args:
+        cta_tile_m: M of the CTA's tile: 32, 64 or 128, else TypeError is raised.
+        cta_tile_n: N of the CTA's tile.
+        use_2cta: whether MMAs are of a CTA pair.
+        mma_n: N of one MMA.
+        transform_a_source_is_tmem: whether A is in tensor memory.
+    """
+    if cta_tile_m not in (32, 64, 128) or (cta_tile_m == 32 and not use_2cta):
+        raise type_error(f"cta_tile_m is {cta_tile_m}", "128 or 64, and 32 with use_2cta")
+    if use_2cta:
+        return cta_tile_n // (_LANES // cta_tile_m)
+    if cta_tile_m == _LANES or transform_a_source_is_tmem:
+        return cta_tile_n
+    return -(-cta_tile_n // (2 * mma_n)) * mma_n
 
 
 def compute_epilogue_tile_shape(
@@ -624,6 +669,28 @@ def get_layoutSFB_TV(tiled_mma: object) -> Any:
         tiled_mma: a tiled MMA of `warp.MmaMXF4Op`, `MmaMXF4NVF4Op`, `MmaMXF8Op`, ...; TypeError for others.
     """
     return _scaled(tiled_mma)._tv_layout("SFB")
+
+
+def thrfrg_SFA(sfa_tensor: TensorOrLayout, tiled_mma: object) -> TensorOrLayout:
+    """Return scale factors of A (M, K) as ((thread of the atom, threads along (M, K)), (values, (rest of M, rest of K))).
+
+    The first mode has a thread's coordinate, and the second all of its values: `[(v, (m, k)), (None, None)]`.
+
+    Args:
+        sfa_tensor: the scale factors, or their layout.
+        tiled_mma: a tiled MMA of `warp.MmaMXF4Op`, `MmaMXF4NVF4Op`, `MmaMXF8Op`, ...; TypeError for others.
+    """
+    return _scaled(tiled_mma)._thrfrg("SFA", sfa_tensor)
+
+
+def thrfrg_SFB(sfb_tensor: TensorOrLayout, tiled_mma: object) -> TensorOrLayout:
+    """Return scale factors of B (N, K) as ((thread of the atom, threads along (N, K)), (values, (rest of N, rest of K))).
+
+    Args:
+        sfb_tensor: the scale factors, or their layout.
+        tiled_mma: a tiled MMA of `warp.MmaMXF4Op`, `MmaMXF4NVF4Op`, `MmaMXF8Op`, ...; TypeError for others.
+    """
+    return _scaled(tiled_mma)._thrfrg("SFB", sfb_tensor)
 
 
 def partition_fragment_SFA(sfa_tensor: object, thr_mma: object, tidx: object) -> Any:

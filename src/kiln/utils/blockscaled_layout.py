@@ -7,16 +7,18 @@ factor has a mode of stride 0, as long as the vector that shares it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .._support import lazy
 from ..base_dsl.diagnostics import type_error
-from ..cute import ceil_div, make_layout, size, tile_to_shape
+from ..cute import Layout, append, ceil_div, make_layout, size, tile_to_shape
 from ..cute.nvgpu.common import OperandMajorMode
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
     "BlockScaledBasicChunk",
+    "make_smem_layout_sf",
     "make_smem_layout_sfa",
     "make_smem_layout_sfb",
     "make_tmem_layout_sfa",
@@ -134,6 +136,26 @@ def _mmas(mode: str, extent: int, of_mma: int) -> int:
     if extent % of_mma or not extent:
         raise type_error(f"the tile has {mode} = {extent}", f"a multiple of the MMA's {mode}, {of_mma}")
     return extent // of_mma
+
+
+def make_smem_layout_sf(
+    tile_shape: Sequence[object], sf_vec_size: int, num_stages: int, *, loc: object = None, ip: object = None
+) -> Layout:
+    """Return the layout (MN, K, stages) of the scale factors of a tile in shared memory: whole chunks, along K first.
+
+    Args:
+        tile_shape: the tile (MN, K) in elements: MN a multiple of 128, K of four vectors, else TypeError is raised.
+        sf_vec_size: the elements along K that share a scale factor, 16 or 32.
+        num_stages: the stages of the pipeline.
+    """
+    rows, depth = (size(extent) for extent in tile_shape)
+    if rows % _ROWS or depth % (sf_vec_size * _SCALES):
+        raise type_error(
+            f"a tile of {rows} rows and {depth} elements along K has scale factors for {sf_vec_size} each",
+            f"multiples of {_ROWS} and of {sf_vec_size * _SCALES}: scale factors come in chunks of {_ROWS} x {_SCALES}",
+        )
+    tile = tile_to_shape(BlockScaledBasicChunk(sf_vec_size).layout, (rows, depth), (1, 0))
+    return append(tile, make_layout(num_stages, stride=rows * depth // sf_vec_size))
 
 
 def make_smem_layout_sfa(

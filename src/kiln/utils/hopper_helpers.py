@@ -235,3 +235,8 @@ def _tile(what: str, tile: object, rank: int) -> tuple[int, ...]:
     if not isinstance(tile, tuple) or len(tile) != rank:
         raise type_error(f"{what} is {tile!r}", f"{rank} extents")
     return tuple(_whole(f"an extent of {what}", size(extent)) for extent in tile)
+
+
+get_smem_store_op = sm90_get_smem_store_op
+sm90_get_smem_layout_atom = get_smem_layout_atom
+sm90_make_trivial_tiled_mma = make_trivial_tiled_mma

@@ -371,17 +371,26 @@ def epilog_gmem_copy_and_partition(
 
 class ContiguousGGSearchState(ValueParts):
     """Where a search for the group of a tile stands: `cur_group_idx` counts from 1, and from `cur_start` on the tile's
-    rows or columns end at `cur_boundary`, with those of the group."""
+    rows or columns end at `cur_boundary`, with those of the group, which begin at `cur_offset`.
+
+    `last_tile_count` tiles come before the group, and `cur_tile_count` with it.
+    """
 
     def __init__(
-        self, group: object, start: object, begin: object, boundary: object, first_tile: object, end_tile: object
+        self,
+        last_tile_count: object,
+        cur_boundary: object,
+        cur_tile_count: object,
+        cur_group_idx: object,
+        cur_offset: object,
+        cur_start: object,
     ) -> None:
-        self.cur_group_idx: Int32 = Int32(group)
-        self.cur_start: Int32 = Int32(start)
-        self._begin = Int32(begin)
-        self.cur_boundary: Int32 = Int32(boundary)
-        self._first_tile = Int32(first_tile)
-        self._end_tile = Int32(end_tile)
+        self.last_tile_count: Int32 = Int32(last_tile_count)
+        self.cur_boundary: Int32 = Int32(cur_boundary)
+        self.cur_tile_count: Int32 = Int32(cur_tile_count)
+        self.cur_group_idx: Int32 = Int32(cur_group_idx)
+        self.cur_offset: Int32 = Int32(cur_offset)
+        self.cur_start: Int32 = Int32(cur_start)
 
 
 def create_initial_contiguous_group_search_state() -> ContiguousGGSearchState:
@@ -428,28 +437,33 @@ def contiguous_group_search(
         extent,
         cumsum,
         old.cur_group_idx,
-        old._begin,
+        old.cur_offset,
         old.cur_boundary,
-        old._first_tile,
-        old._end_tile,
+        old.last_tile_count,
+        old.cur_tile_count,
     )
-    return ContiguousGGSearchState(group, begin + (tile - first) * extent, begin, boundary, first, end)
+    return ContiguousGGSearchState(first, boundary, end, group, begin, begin + (tile - first) * extent)
 
 
 class ContiguousGroupWorkTileInfo(ValueParts):
     """The tile of a CTA: its number along M, its first column, its group, and the columns up to the group's end."""
 
     def __init__(
-        self, cta_coord_m: Any, coord_n: Any, group_idx: Any, distance_to_boundary: Any, valid: object
+        self, group_count: Int32, cta_coord_m: Int32, coord_n: Int32, group_idx: Int32, distance_to_boundary: Int32
     ) -> None:
+        self.group_count = group_count
         self.cta_coord_m = cta_coord_m
         self.coord_n = coord_n
         self.group_idx = group_idx
         self.distance_to_boundary = distance_to_boundary
-        self.is_valid_tile: Boolean = Boolean(valid)
+
+    @property
+    def is_valid_tile(self) -> Boolean:
+        """Whether a group has the tile."""
+        return Boolean(self.group_idx < self.group_count)
 
 
 def make_contiguous_group_work_tile_info(group_count: Any, sTile_info: Any) -> ContiguousGroupWorkTileInfo:
     """Return the tile that a scheduler wrote to shared memory: four Int32 in the order of the fields."""
     m, n, group, distance = (Int32(sTile_info[i]) for i in range(4))
-    return ContiguousGroupWorkTileInfo(m, n, group, distance, group < group_count)
+    return ContiguousGroupWorkTileInfo(group_count, m, n, group, distance)

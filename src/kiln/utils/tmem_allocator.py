@@ -9,17 +9,14 @@ from ..base_dsl.typing import Float32
 from ..cute import arch
 from ..cute.arch.tensor_memory import check_columns
 from ..cute.atoms.copying import guarded
-from ..cute.layout.layout import Layout, cosize
-from ..cute.layout.recast import recast_layout
-from ..cute.tensor.pointer import AddressSpace, Pointer, element_bits, recast_ptr
+from ..cute.tensor.pointer import AddressSpace, Pointer, recast_ptr
 from ..cute.tensor.tensor import make_tensor
+from .tmem_columns import compute_tmem_cols_from_layout
 
 __all__ = ["TmemAllocator", "TmemBufferPool"]
 
 _ALIGNMENT = 16
 _WARP = 32
-_COLUMN = 32
-"""The bits of a column."""
 
 
 class TmemAllocator:
@@ -131,24 +128,43 @@ class TmemBufferPool:
 
     __kiln_static__ = True
 
-    def __init__(self, ptr: Pointer, num_columns: int) -> None:
-        self._ptr = ptr
-        self._columns = num_columns
+    def __init__(self, base_ptr: Pointer, total_cols: int) -> None:
+        self._ptr = base_ptr
+        self._columns = total_cols
         self._used = 0
 
-    def allocate(self, num_columns: int, dtype: object = Float32, *, loc: object = None, ip: object = None) -> Pointer:
-        """Return a pointer to the next columns."""
-        if self._used + num_columns > self._columns:
+    @property
+    def base_ptr(self) -> Pointer:
+        """The pointer to the first column."""
+        return self._ptr
+
+    @property
+    def total_cols(self) -> int:
+        """How many columns there are."""
+        return self._columns
+
+    @property
+    def current_offset(self) -> int:
+        """How many columns are taken."""
+        return self._used
+
+    @property
+    def remaining_cols(self) -> int:
+        """How many columns are left."""
+        return self._columns - self._used
+
+    def allocate(self, size: object, dtype: object = Float32, *, loc: object = None, ip: object = None) -> Pointer:
+        """Return a pointer to the next columns: `size` of them, or as many as the layout `size` takes."""
+        columns = size if isinstance(size, int) else compute_tmem_cols_from_layout(size, dtype)
+        if columns > self.remaining_cols:
             raise type_error(
-                f"{num_columns} columns are taken from a pool of {self._columns}, of which {self._used} are in use",
+                f"{columns} columns are taken from a pool of {self._columns}, of which {self._used} are in use",
                 "reserve more columns",
             )
         first = self._used
-        self._used += num_columns
+        self._used += columns
         return recast_ptr(recast_ptr(self._ptr, dtype=Float32) + first, dtype=dtype)
 
     def allocate_tensor(self, layout: Any, dtype: Any = Float32, *, loc: object = None, ip: object = None) -> Any:
         """Return a tensor of a layout, as that of `make_fragment_C`, in the next columns."""
-        plain = layout if isinstance(layout, Layout) else layout.outer
-        columns = cosize(recast_layout(_COLUMN, element_bits(dtype), plain)) & 0xFFFF
-        return make_tensor(self.allocate(columns, dtype), layout)
+        return make_tensor(self.allocate(layout, dtype), layout)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from ..base_dsl.diagnostics import type_error
+from ..cute import Layout, cosize, recast_layout
 from ..cute.nvgpu.tcgen05 import find_tmem_tensor_col_offset
+from ..cute.tensor.pointer import element_bits
 
-__all__ = ["get_num_tmem_alloc_cols"]
+__all__ = ["compute_tmem_cols_from_layout", "get_num_tmem_alloc_cols"]
 
 _LEAST = 32
 _MOST = 512
+_COLUMN = 32
+"""The bits of a column."""
 
 
 def get_num_tmem_alloc_cols(
@@ -29,3 +34,16 @@ def get_num_tmem_alloc_cols(
             f"TMEM allocation columns {columns} exceeds the maximum capacity of {_MOST} or less than {_LEAST}"
         )
     return columns
+
+
+def compute_tmem_cols_from_layout(layout: object, dtype: object, *, loc: object = None, ip: object = None) -> int:
+    """Return how many columns a layout of tensor memory takes for elements of a type.
+
+    Args:
+        layout: a static layout, as that of `make_fragment_C`; others raise TypeError.
+        dtype: the element type.
+    """
+    plain = getattr(layout, "outer", layout)
+    if not isinstance(plain, Layout) or not plain.is_static():
+        raise type_error(f"compute_tmem_cols_from_layout takes a static layout, got {layout}")
+    return cosize(recast_layout(_COLUMN, element_bits(dtype), plain)) & 0xFFFF

@@ -70,6 +70,69 @@ def test_a_tile_on_the_cpu(op: Any):
     a_tile(run, op)
 
 
+def test_a_thread_part_of_scale_factors():
+    """Thread and value have the place in the tile that the thread-value layout says."""
+    mma = tiled(NVF4)
+    for thrfrg, places, rows, mode in (
+        (blackwell_helpers.thrfrg_SFA, blackwell_helpers.get_layoutSFA_TV(mma), M, 1),
+        (blackwell_helpers.thrfrg_SFB, blackwell_helpers.get_layoutSFB_TV(mma), N, 2),
+    ):
+        staged = blockscaled_layout.make_smem_layout_sf((rows, K), NVF4.sf_vec_size, 1)
+        layout = cute.slice_(staged, (None, None, 0))
+        whole = thrfrg(layout, mma)
+        extent = mma.get_tile_size(mode - 1)
+        for thread in range(0, 128, 7):
+            at = mma.thr_layout_vmnk.get_flat_coord(thread)
+            for value in (0, 17, 63):
+                place = places((thread, value))
+                found = whole(((at[0], (at[mode], at[3])), (value, (0, 0))))
+                assert found == layout((place % extent, place // extent))
+
+
+def test_scale_factors_as_fields():
+    """Set before a loop, in it, and after the MMA of an iteration, for the next: as a list gives them."""
+
+    @cute.kernel
+    def kernel(out: cute.Tensor, trips: kiln.Int32):
+        a, b = cute.make_rmem_tensor(32, F4), cute.make_rmem_tensor(16, F4)
+        a.fill(1.0)
+        b.fill(1.0)
+        scales = cute.make_rmem_tensor((4, 3), E4M3)
+        for i in kiln.range_constexpr(12):
+            scales[i] = E4M3(float(1 + i // 4))
+        sums = cute.make_rmem_tensor((4, 4), F32)
+        sums.fill(0.0)
+        one, two, three = (scales[None, i].iterator for i in range(3))
+        for n, (before, inside, after) in enumerate(((two, None, None), (None, two, None), (one, None, three))):
+            mma = cute.make_mma_atom(NVF4)
+            mma.set(warp.Field.SFB, one)
+            if kiln.const_expr(before is not None):
+                mma.set(warp.Field.SFA, before)
+            for _ in range(trips):
+                if kiln.const_expr(inside is not None):
+                    mma.set("sf_a", inside)
+                cute.gemm(mma, sums[None, n], a, b, sums[None, n])
+                if kiln.const_expr(after is not None):
+                    mma.set(warp.Field.SFA, after)
+        mma = cute.make_mma_atom(NVF4)
+        mma.set(warp.Field.ACCUMULATE, trips > 100)
+        mma.set(warp.Field.SFA, three)
+        mma.set(warp.Field.SFB, one)
+        for _ in range(trips):
+            cute.gemm(mma, sums[None, 3], a, b, sums[None, 3])
+        for n in kiln.range_constexpr(4):
+            out[n] = sums[0, n]
+
+    @cute.jit
+    def function(out: cute.Tensor, trips: kiln.Int32):
+        kernel(out, trips).launch(grid=1, block=32)
+
+    out = np.zeros(4, np.float32)
+    with kiln.target("cpu"):
+        function(from_dlpack(out), 3)
+    assert out.tolist() == [3 * 128, 3 * 128, 64 + 2 * 192, 192]
+
+
 @needs_ptxas
 def test_instructions_of_sm_120():
     op = OPS[3]
@@ -156,7 +219,12 @@ def test_operands_without_scale_factors_are_refused():
             "plain": a, "type": [a, cute.make_rmem_tensor(good.layout, UE8M0)],
             "layout": [a, cute.make_rmem_tensor((64, 1), E4M3)],
         }  # fmt: skip
-        cute.gemm(mma, sums, wrong[case], [b, good], sums)
+        if kiln.const_expr(case == "field"):
+            mma.set(warp.Field.SFA, cute.make_rmem_tensor(4, UE8M0).iterator)
+        if kiln.const_expr(case == "unset"):  # set in a loop that may have no iteration
+            for _ in range(kiln.Int32(cute.arch.thread_idx()[0])):
+                mma.set(warp.Field.SFA, good.iterator)
+        cute.gemm(mma, sums, wrong.get(case, a), [b, good], sums)
 
     @cute.jit
     def function(case: kiln.Constexpr):
@@ -165,6 +233,8 @@ def test_operands_without_scale_factors_are_refused():
     for case, says in (
         ("plain", "takes A as a fragment and its scale factors"), ("type", "SFA has elements of Float8E8M0FNU"),
         ("layout", "SFA has the layout .*partition_fragment_SFA makes it"),
+        ("field", "warp.Field.SFA is set to .*a pointer to Float8E4M3FN in registers"),
+        ("unset", "mma.set.warp.Field.SFA, sfa.iterator. comes before"),
     ):  # fmt: skip
         with pytest.raises(Exception, match=f"(?s){says}"), kiln.target("cpu"):
             function(case)

@@ -38,6 +38,10 @@ def _write_work(params: utils.PersistentTileSchedulerParams, groups: Int32, shap
     work = scheduler.initial_work_tile_info()
     while work.is_valid_tile:
         found = work.group_search_result
+        state = scheduler.helper.search_state
+        cute.testing.assert_(state.found and state.start_group_idx == found.group_idx, "the state is that of the tile")
+        cluster = scheduler._current_work_linear_idx
+        cute.testing.assert_(state.tile_count_prev_group <= cluster < state.tile_count_searched, "and of its cluster")
         for i in kiln.range_constexpr(len(FIELDS)):
             out[bx, bz, scheduler.num_tiles_executed, i] = getattr(found, FIELDS[i])
         scheduler.advance_to_next_work()

@@ -119,6 +119,16 @@ class CopyOp(Op):
         raise NotImplementedError
 
 
+_FIELDS_IN_IR = {"accum_c": "accumulate", "neg_a": "negate_a", "neg_b": "negate_b", "sf_a": "sfa", "sf_b": "sfb"}
+"""The fields of MMAs that CuTe DSL calls otherwise in its IR."""
+
+
+def _field_name(field: object) -> str:
+    """Return the name of a field, given as a member of `Field` or by its name in CuTe DSL's IR."""
+    name = str(getattr(field, "name", field)).lower()
+    return _FIELDS_IN_IR.get(name, name)
+
+
 class Atom:
     """An operation with its trait. `set` changes it in place, also inside branches and loops."""
 
@@ -149,12 +159,11 @@ class Atom:
 
     def set(self, modifier: object, value: object, *, loc: object = None, ip: object = None) -> None:
         """Set a field of the atom that is known only at run time."""
-        name = getattr(modifier, "name", modifier)
-        self._trait = self._trait.with_fields(**{str(name).lower(): value})
+        self._trait = self._trait.with_fields(**{_field_name(modifier): value})
 
     def get(self, field: object, *, loc: object = None, ip: object = None) -> Any:
         """Return a field of the atom."""
-        return getattr(self._trait, str(getattr(field, "name", field)).lower())
+        return getattr(self._trait, _field_name(field))
 
     def with_(self, *, loc: object = None, ip: object = None, **kwargs: object) -> Any:
         """Return the atom with fields set."""

@@ -7,7 +7,7 @@ New operations subclass `MmaOp` and give their `MmaTrait`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -20,7 +20,7 @@ from ..layout.modes import UNIT, append, slice_
 from ..layout.picture import Drawn
 from ..layout.tiling import logical_divide, tiled_product, zipped_divide
 from ..tensor.iterator import AddressSpace
-from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
+from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor, make_tensor
 from ..tensor.vector_access import Registers
 from .atom import OPERAND_MODES, Atom, Op, ThreadSlice, Trait, accepted_keywords, tile_of_layouts
 
@@ -301,9 +301,15 @@ class TiledMma(MmaAtom):
 
     def _thrfrg_A(self, layout: object) -> Any:
         """Return an A (M, K) as ((thread of the atom, (threads along M, K)), (values, (rest of M, rest of K)))."""
-        (thread, value), ((thread_m, rest_m), (thread_k, rest_k)) = self._split("A", layout)
-        threads = make_layout([thread, make_layout([thread_m, thread_k])])
-        return make_layout([threads, make_layout([value, make_layout([rest_m, rest_k])])])
+        return self._thrfrg("A", layout)
+
+    def _thrfrg(self, operand: str, x: T) -> T:
+        """Return (i, j) of an operand as ((thread of the atom, (threads along i, j)), (values, (rest of i, rest of j)))."""
+        if isinstance(x, TracedTensor):
+            return cast("T", make_tensor(x.iterator, self._thrfrg(operand, x.layout)))
+        (thread, value), ((thread_i, rest_i), (thread_j, rest_j)) = self._split(operand, x)
+        threads = make_layout([thread, make_layout([thread_i, thread_j])])
+        return cast("T", make_layout([threads, make_layout([value, make_layout([rest_i, rest_j])])]))
 
     def _partition_shape(self, operand: str, shape: object) -> Any:
         split = self._split(operand, make_layout(shape))

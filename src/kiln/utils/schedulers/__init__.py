@@ -20,7 +20,10 @@ from ..._support import lazy
 if TYPE_CHECKING:
     from .clc import ClcDynamicPersistentTileScheduler as ClcDynamicPersistentTileScheduler
     from .clc import ClcDynamicPersistentTileSchedulerParams as ClcDynamicPersistentTileSchedulerParams
+    from .grouped_gemm import GroupedGemmGroupSearchState as GroupedGemmGroupSearchState
     from .grouped_gemm import GroupedGemmTileSchedulerHelper as GroupedGemmTileSchedulerHelper
+    from .grouped_gemm import GroupedWorkTileInfo as GroupedWorkTileInfo
+    from .grouped_gemm import GroupSearchResult as GroupSearchResult
     from .grouped_gemm import StaticPersistentGroupTileScheduler as StaticPersistentGroupTileScheduler
     from .grouped_gemm import create_initial_search_state as create_initial_search_state
     from .grouped_rows import GroupedRowsTileScheduler as GroupedRowsTileScheduler
@@ -51,7 +54,14 @@ if TYPE_CHECKING:
 _PLACES = {
     **dict.fromkeys(("ClcDynamicPersistentTileScheduler", "ClcDynamicPersistentTileSchedulerParams"), ".clc"),
     **dict.fromkeys(
-        ("GroupedGemmTileSchedulerHelper", "StaticPersistentGroupTileScheduler", "create_initial_search_state"),
+        (
+            "GroupSearchResult",
+            "GroupedGemmGroupSearchState",
+            "GroupedGemmTileSchedulerHelper",
+            "GroupedWorkTileInfo",
+            "StaticPersistentGroupTileScheduler",
+            "create_initial_search_state",
+        ),
         ".grouped_gemm",
     ),
     "GroupedRowsTileScheduler": ".grouped_rows",

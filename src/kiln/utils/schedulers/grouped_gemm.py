@@ -17,9 +17,9 @@ from .static_persistent import PersistentTileSchedulerParams, StaticPersistentTi
 
 __all__ = [
     "GroupSearchResult",
-    "GroupWorkTileInfo",
     "GroupedGemmGroupSearchState",
     "GroupedGemmTileSchedulerHelper",
+    "GroupedWorkTileInfo",
     "StaticPersistentGroupTileScheduler",
     "create_initial_search_state",
 ]
@@ -44,18 +44,23 @@ class GroupSearchResult(ValueParts):
 
 @dataclasses.dataclass
 class GroupedGemmGroupSearchState(ValueParts):
-    """Where the next search starts: the problem of the last tile, and how many clusters come before it."""
+    """Where the next search starts: the problem of the last tile, and how many clusters come before it.
 
-    group_idx: Any
-    first_cluster: Any
+    `tile_count_searched` counts the clusters up to the end of that problem; `found` is false past the last one.
+    """
+
+    start_group_idx: Int32
+    tile_count_prev_group: Int32
+    tile_count_searched: Int32 | int = 0
+    found: Boolean | bool = False
 
 
 def create_initial_search_state(*, loc: object = None, ip: object = None) -> GroupedGemmGroupSearchState:
     """Return the state of a search that starts at the first problem."""
-    return GroupedGemmGroupSearchState(Int32(0), Int32(0))
+    return GroupedGemmGroupSearchState(Int32(0), Int32(0), Int32(0), Boolean(False))
 
 
-class GroupWorkTileInfo(WorkTileInfo):
+class GroupedWorkTileInfo(WorkTileInfo):
     """A tile of a scheduler, and its place in its problem."""
 
     def __init__(self, tile_idx: object, is_valid_tile: object, group_search_result: Any) -> None:
@@ -97,17 +102,18 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
     def _find(self, cluster: object, problem_shape_mnkl: object) -> GroupSearchResult:
         """Return the problem of a cluster, with the cluster's coordinate in clusters."""
         state = self.search_state
-        group, first, place, shape = _search(
+        group, first, clusters, place, shape = _search(
             Int32(cluster),
             Int32(self.group_count),
-            state.group_idx,
-            state.first_cluster,
+            state.start_group_idx,
+            state.tile_count_prev_group,
             problem_shape_mnkl,
             self.cluster_tile_shape_mnk,
             self.params.raster_along_m,
         )
-        self.search_state = GroupedGemmGroupSearchState(group, first)
-        return GroupSearchResult(group, *place, *shape, is_valid=group < self.group_count)
+        is_valid = group < self.group_count
+        self.search_state = GroupedGemmGroupSearchState(group, first, first + clusters, is_valid)
+        return GroupSearchResult(group, *place, *shape, is_valid=is_valid)
 
     def delinearize_z(
         self, cta_tile_coord: Any, problem_shape_mnkl: object, *, loc: object = None, ip: object = None
@@ -131,7 +137,8 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
 
 @jit
 def _search(cluster: Any, groups: Any, group: Any, first: Any, shapes: Any, tile: Any, along_m: Any):
-    """Return a cluster's problem, the clusters before that, the cluster's coordinate, and (m, n, k, tiles along k)."""
+    """Return a cluster's problem, the clusters before it and in it, the cluster's coordinate, and (m, n, k, tiles along
+    k)."""
     if cluster < first:  # before the last problem: search from the first one
         group = Int32(0)
         first = Int32(0)
@@ -164,7 +171,8 @@ def _search(cluster: Any, groups: Any, group: Any, first: Any, shapes: Any, tile
     else:
         m = Int32(0)
         n = Int32(0)
-    return group, first, (x, y), (m, n, k, (k + (tile[2] - 1)) // tile[2])
+        rows = Int32(0)
+    return group, first, rows * columns, (x, y), (m, n, k, (k + (tile[2] - 1)) // tile[2])
 
 
 class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
@@ -205,13 +213,13 @@ class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
         """Return the problem of the tile (m in the cluster, n in the cluster, number of the cluster)."""
         return self.helper.delinearize_z(cta_tile_coord, self.problem_shape_mnkl)
 
-    def get_current_work(self, *, loc: object = None, ip: object = None) -> GroupWorkTileInfo:
+    def get_current_work(self, *, loc: object = None, ip: object = None) -> GroupedWorkTileInfo:
         """Return the tile of this CTA; past the last problem, an invalid tile."""
         tile = super().get_current_work()
         result = self.delinearize_z((*self.cta_id_in_cluster[:2], self._current_work_linear_idx))
-        return GroupWorkTileInfo(tile.tile_idx, Boolean(tile.is_valid_tile) & result.is_valid, result)
+        return GroupedWorkTileInfo(tile.tile_idx, Boolean(tile.is_valid_tile) & result.is_valid, result)
 
-    def initial_work_tile_info(self, *, loc: object = None, ip: object = None) -> GroupWorkTileInfo:
+    def initial_work_tile_info(self, *, loc: object = None, ip: object = None) -> GroupedWorkTileInfo:
         """Return the first tile."""
         return self.get_current_work()
 

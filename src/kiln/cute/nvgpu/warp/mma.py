@@ -8,13 +8,16 @@ Scale factors of A come from the lanes t = 0 (row g) and t = 1 (row g + 8), thos
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+import enum
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from ....base_dsl import trace as tracing
 from ....base_dsl.bindings import ir
 from ....base_dsl.diagnostics import type_error
 from ....base_dsl.typing import (
     BFloat16,
+    Boolean,
     Float4E2M1FN,
     Float6E2M3FN,
     Float6E3M2FN,
@@ -35,17 +38,15 @@ from ...atoms.mma import MmaOp, RegisterMmaTrait
 from ...deferred_dialects import nvgpu
 from ...layout.int_tuple import pretty_str
 from ...layout.layout import Layout, make_layout
-from ...tensor.pointer import AddressSpace, element_bits
-from ...tensor.tensor import TracedTensor, make_fragment_like
+from ...tensor.pointer import AddressSpace, Pointer, element_bits, pointer_to
+from ...tensor.tensor import TracedTensor, make_fragment_like, make_tensor
 from ...tensor.vector_access import Registers, extract, word_registers
 from ..access import memory
 from ..ptx_types import DTYPES, PTX_NAMES
 
-if TYPE_CHECKING:
-    from ...tensor.pointer import Pointer
-
 __all__ = [
     "MXF8F6F4_SUPPORTED_PAIRS",
+    "Field",
     "MmaF8F6F4Op",
     "MmaF16BF16Op",
     "MmaF64Op",
@@ -249,8 +250,29 @@ class _ScaledRegisters(NamedTuple):
     scales: Registers
 
 
+class Field(enum.Enum):
+    """The fields of an MMA with block scales that programs set while they run."""
+
+    ACCUMULATE = "accum_c"
+    """Whether A B is added to C; if not, D is A B."""
+    SFA = "sf_a"
+    """The pointer to the scale factors of A in registers, for `gemm` of one A without a list."""
+    SFB = "sf_b"
+    """The pointer to the scale factors of B in registers."""
+
+
+_FLAG = Field.ACCUMULATE.name.lower()
+_SCALES = {Field.SFA.name.lower(): "A", Field.SFB.name.lower(): "B"}
+
+
 class BlockScaledTrait(WarpMmaTrait):
-    """`mma.sync` with block scales. A and B of `gemm` are pairs of a fragment and its scale factors."""
+    """`mma.sync` with block scales. A and B of `gemm` are pairs of a fragment and its scale factors, or scale factors are
+    fields."""
+
+    accumulate: bool | Boolean | None = None
+    """None: as if it were true."""
+    sfa: Pointer | None = None
+    sfb: Pointer | None = None
 
     def __init__(self, op: MmaSM120BlockScaledOp) -> None:
         super().__init__(op.shape_mnk, op.a_dtype, op.b_dtype, op.acc_dtype, op.kind)
@@ -262,13 +284,69 @@ class BlockScaledTrait(WarpMmaTrait):
     def registers(self, operand: str, tensor: Any) -> Any:
         if operand == "C":
             return super().registers(operand, tensor)
-        if not isinstance(tensor, (list, tuple)) or len(tensor) != 2:
+        scales = getattr(self, f"sf{operand.lower()}")
+        if isinstance(tensor, TracedTensor) and scales is not None:
+            values = tensor
+            scales = make_tensor(scales, self._field_layout())
+        elif not isinstance(tensor, (list, tuple)) or len(tensor) != 2:
             raise type_error(
                 f"{type(self.op).__name__} takes {operand} as a fragment and its scale factors, got {tensor}",
-                f"cute.gemm(mma, d, [a, sfa], [b, sfb], c); {operand} is [{operand.lower()}, sf{operand.lower()}]",
+                f"cute.gemm(mma, d, [a, sfa], [b, sfb], c); {operand} is [{operand.lower()}, sf{operand.lower()}], or "
+                f"mma.set(warp.Field.SF{operand}, sf{operand.lower()}.iterator) comes before",
             )
-        values, scales = tensor
+        else:
+            values, scales = tensor
         return _ScaledRegisters(super().registers(operand, values), self._scales(operand, scales))
+
+    def _field_layout(self) -> Layout:
+        """Return the layout of the scale factors that a field points to: those of one row or column in one MMA."""
+        vector = self.op.sf_vec_size
+        return make_layout((vector, self.shape_mnk[2] // vector), stride=(0, 1))
+
+    def with_fields(self, **fields: object) -> BlockScaledTrait:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        for name, value in fields.items():
+            if name == _FLAG:
+                copy.accumulate = value if isinstance(value, bool) else Boolean(value)
+            elif name not in _SCALES:
+                raise type_error(
+                    f"{type(self.op).__name__} has no field {name!r}",
+                    ", ".join(f"warp.Field.{field.name}" for field in Field),
+                )
+            elif isinstance(value, Pointer) and value.memspace is AddressSpace.rmem and value.dtype is self.op.sf_type:
+                setattr(copy, name, value)
+            else:
+                raise type_error(
+                    f"warp.Field.{name.upper()} is set to {value}",
+                    f"a pointer to {self.op.sf_type.__name__} in registers: the iterator of a tensor of scale factors",
+                )
+        return copy
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        """Return the values of the fields, also of those that are not set, which a region may set."""
+        if tracing.current() is None:
+            return []
+        adds = True if self.accumulate is None else self.accumulate
+        return [Boolean(adds).ir_value(), *(self._pointer(name).ir_value() for name in _SCALES)]
+
+    def _pointer(self, name: str) -> Pointer:
+        """Return a field as it crosses regions: of no known alignment, whatever it is set to inside."""
+        pointer = getattr(self, name)
+        return (pointer_to(self.op.sf_type, 0, AddressSpace.rmem) if pointer is None else pointer).with_alignment(1)
+
+    def __new_from_mlir_values__(self, values: Sequence[object]) -> BlockScaledTrait:
+        if not values:
+            return self
+        flag, *pointers = values
+        fields: dict[str, object] = {
+            name: self._pointer(name).__new_from_mlir_values__([value])
+            for name, value in zip(_SCALES, pointers, strict=True)
+            if getattr(self, name) is not None
+        }
+        if self.accumulate is not None:
+            fields[_FLAG] = Boolean._make(flag)
+        return self.with_fields(**fields)
 
     def _scales(self, operand: str, tensor: object) -> Registers:
         tensor = memory(tensor, f"SF{operand}", AddressSpace.rmem)
@@ -301,6 +379,10 @@ class BlockScaledTrait(WarpMmaTrait):
 
     def multiply(self, a: Any, b: Any, c: ir.Value) -> ir.Value:
         op = self.op
+        if not (self.accumulate is None or self.accumulate is True):
+            adds = Boolean(self.accumulate).ir_value()
+            zero = tracing.emit_value("vector.broadcast", c.type, (Float32(0.0).ir_value(),))
+            c = tracing.emit_value("arith.select", c.type, (adds, c, zero))
         kind = (op.kind, *self.names, op.ptx_scale_type, op.sf_vec_size)
         return nvgpu.mma.mma_block_scale(self.shape_mnk, *kind, a[0], b[0], c, a[1], b[1])
 

@@ -1,0 +1,1 @@
+from kiln.utils.gemm.tensor_utils import *
