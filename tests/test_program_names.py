@@ -312,3 +312,14 @@ def test_offsets_of_a_structure():
         last: Int64
 
     assert Storage._offsets == {"flag": 0, "wide": 16, "last": 32}
+
+
+def test_a_loop_that_runs_at_least_once():
+    @cute.jit
+    def count(n: Int32):
+        total = Int32(0)
+        for i in cutlass.range(n, unroll=1, at_least_once=True):
+            total += i + 1
+        return total
+
+    assert [count(n) for n in (1, 4)] == [1, 10]

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Any
 from . import promises, trace
 from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations, is_numeric_type
 from .diagnostics import type_error
+from .typing import Numeric
 
 if TYPE_CHECKING:
     import types
     from collections.abc import Callable, Container, Hashable, Sequence
+
+
+def _stands_for_none(value: object, annotation: object) -> bool:
+    """Return whether a number is passed for an object that is left out: CuTe DSL takes it in a trace, as it does None."""
+    is_of_objects = isinstance(annotation, type) and not is_numeric_type(annotation) and annotation not in _PYTHONS
+    return is_of_objects and isinstance(value, (int, float, Numeric))
+
+
+_PYTHONS = (bool, int, float, complex, str, bytes, tuple, list, dict, set)
 
 
 class Parameters:
@@ -97,7 +107,7 @@ class Parameters:
                 value = kwargs[name]
             else:
                 continue
-            if value is not None:
+            if value is not None and not _stands_for_none(value, annotation):
                 self._check_elements(rules, value, annotation, name)
 
     def seen(

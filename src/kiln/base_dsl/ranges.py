@@ -22,7 +22,7 @@ class Range:
 
     `unroll` copies the body that many times, `unroll_full` removes the loop if its trip count is known, `vectorize`
     asks for vector code, `prefetch_stages` for software pipelining; the NVIDIA target does neither, and a remark says
-    so. None changes the result.
+    so. `at_least_once` promises an iteration. None changes the result.
     """
 
     __slots__ = ("hints", "start", "step", "stop")
@@ -35,6 +35,7 @@ class Range:
         vectorize: bool | None = None,
         prefetch_stages: int | None = None,
         pipelining: int | None = None,
+        at_least_once: bool = False,
         loc: object = None,
         ip: object = None,
     ) -> None:

@@ -248,8 +248,27 @@ def test_a_call_in_a_trace():
     assert outer(4) == 8
     with pytest.raises(DSLUserCodeTypeError, match="argument 'a' of Int32_function takes Int32 and got the str 'ab'"):
         outer("ab")
-    with pytest.raises(DSLUserCodeTypeError, match="argument 'x' of tensor_function takes Tensor and got the int 3"):
-        named(3)
+    with pytest.raises(DSLUserCodeTypeError, match="argument 'x' of tensor_function takes Tensor and got the str 'ab'"):
+        named("ab")
+
+
+def test_a_number_stands_for_an_object_that_is_left_out():
+    """In a trace, as None does: CuTe DSL takes both whatever the annotation says."""
+
+    @cute.jit
+    def scaled(x: cute.Tensor, w: cute.Tensor, by: Scaled):
+        return (x[1] if isinstance(w, (int, float)) else x[1] * w[1]) + (0 if by == 0 else by.times)
+
+    @cute.jit
+    def outer(x: cute.Tensor, w: Constexpr, by: Constexpr):
+        return scaled(x, w, by)
+
+    assert [outer(ARRAY, w, 0) for w in (0, 1.5)] == [ARRAY[1]] * 2
+    assert outer(ARRAY, 0, Scaled(ARRAY, 2, 7)) == ARRAY[1] + 7
+    with pytest.raises(DSLUserCodeTypeError, match="'w' of scaled takes Tensor and got the str"):
+        outer(ARRAY, "no", 0)
+    with pytest.raises(DSLUserCodeTypeError, match="'x' of scaled takes Tensor and got the int 3"):
+        scaled(3, 0, 0)  # type: ignore[arg-type]
 
 
 def test_elements_in_a_call_in_a_trace():

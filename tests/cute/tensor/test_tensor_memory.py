@@ -349,6 +349,54 @@ def test_offsets_beyond_32_bits():
     assert memory.tolist() == [0, 0, 43, 42]
 
 
+STORED = [
+    (cute.Int32, -3, cute.Int64, -3),
+    (cute.Int32, -3, cute.Uint32, (1 << 32) - 3),
+    (cute.Uint8, 200, cute.Int16, 200),
+    (cute.Int8, -3, cute.Int32, -3),
+    (cute.Boolean, True, cute.Int32, 1),
+    (cute.Float16, 1.5, cute.Float32, 1.5),
+    (cute.BFloat16, 1.5, cute.Float32, 1.5),
+    (cute.Float32, 1.5, cute.Float64, 1.5),
+]
+
+
+def test_numbers_that_the_element_type_holds_are_converted():
+    @cute.jit
+    def f(*tensors: cute.Tensor):
+        for t, (kind, value, _, _) in zip(tensors, STORED, strict=True):
+            t[0] = kind(value)
+            t[cute.Int32(1)] = kind(value)
+            t[None] = t[1]
+
+    arrays = [np.zeros(2, dtype.__name__.lower()) for _, _, dtype, _ in STORED]
+    f(*map(from_dlpack, arrays))
+    assert [a.tolist() for a in arrays] == [[expected] * 2 for *_, expected in STORED]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (cute.Int64(1), cute.Int32),
+        (cute.Float32(1), cute.Float16),
+        (cute.Float16(1), cute.BFloat16),
+        (cute.BFloat16(1), cute.Float16),
+        (cute.Int8(1), cute.Float32),
+        (cute.Float16(1), cute.Int32),
+        (cute.Int8(1), cute.Boolean),
+    ],
+)
+def test_numbers_that_it_may_not_hold_are_refused(value, dtype):
+    @cute.jit
+    def f():
+        cute.make_rmem_tensor(2, dtype)[0] = value
+
+    with pytest.raises(
+        kiln.DSLUserCodeTypeError, match=f"{type(value).__name__} is stored in a tensor of {dtype.__name__}"
+    ):
+        f()
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

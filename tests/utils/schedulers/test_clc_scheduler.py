@@ -167,6 +167,45 @@ def test_preferred_clusters_run_where_the_grid_has_whole_ones(grid, seeds):
     assert found == ({24, 21} if seeds else {21})
 
 
+@pytest.mark.parametrize(("swizzle", "along_m"), [(1, True), (2, True), (1, False)])
+def test_clusters_of_the_fallback_have_neighbouring_tiles(swizzle, along_m):
+    """Whatever cluster a CTA runs in, its tile is that of its place in a whole cluster; every tile has one CTA."""
+    cluster, fallback, tiles = (4, 2, 1), (2, 1, 1), (8, 8, 2)
+
+    @cute.kernel
+    def kernel(dynamic: Any, static: Any, out: cute.Tensor):
+        answer = arch.alloc_smem(kiln.Int32, 4, 16)
+        first = Scheduler.create(dynamic, arch.block_idx(), arch.grid_dim(), answer).initial_work_tile_info()
+        other = utils.StaticPersistentTileScheduler.create(static, arch.block_idx(), arch.grid_dim()).get_current_work()
+        x, y, z = arch.block_idx()
+        for i in kiln.range_constexpr(3):
+            out[x, y, z, i] = first.tile_idx[i]
+            out[x, y, z, 3 + i] = other.tile_idx[i]
+
+    @cute.jit
+    def main(out: cute.Tensor):
+        given = (tiles, cluster, swizzle, along_m)
+        dynamic = Params(*given, fallback_cluster_shape_mnk=fallback)
+        static = utils.PersistentTileSchedulerParams(*given, fallback_cluster_shape_mnk=fallback)
+        assert static.fallback_cluster_shape_mnk == fallback
+        kernel(dynamic, static, out).launch(
+            grid=dynamic.get_grid_shape(), block=1, cluster=cluster, fallback_cluster=fallback
+        )
+
+    for seed in range(4):  # some launches have clusters of the fallback
+        out = np.zeros((*tiles, 6), np.int32)
+        parts.set_seed(seed)
+        try:
+            with kiln.target("cpu"):
+                cute.compile(main, out, options="--gpu-arch sm_100a")(out)
+        finally:
+            parts.set_seed()
+        np.testing.assert_array_equal(out[..., :3], out[..., 3:])
+        assert len({tuple(row) for row in out[..., :3].reshape(-1, 3).tolist()}) == 128
+        m, n = out[..., 0], out[..., 1]
+        assert (m[1::2] == m[::2] + 1).all() and (n[1::2] == n[::2]).all()
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -174,6 +213,8 @@ def test_preferred_clusters_run_where_the_grid_has_whole_ones(grid, seeds):
          "a dynamic tile scheduler made of PersistentTileSchedulerParams"),
         (lambda p: Scheduler.create(Params((1, 1, 1), (1, 1, 1)), (0, 0, 0), (1, 1, 1), 5), "clc_response_ptr is int"),
         (lambda p: Params((1, 1), (1, 1, 1)), "problem_shape_ntile_mnl is"),
+        (lambda p: Params((1, 1, 1), (3, 1, 1), fallback_cluster_shape_mnk=(2, 1, 1)), "multiple of the fallback's"),
+        (lambda p: Params((1, 1, 1), (2, 1, 1), fallback_cluster_shape_mnk=(2, 1)), "fallback_cluster_shape_mnk is"),
     ],
 )  # fmt: skip
 def test_refused(make, says):

@@ -12,7 +12,7 @@ from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import integer_constant
 from ...base_dsl.source_context import stored_expression, user_span
-from ...base_dsl.typing import Boolean, Int32, Int64, Integer, Numeric, NumericMeta, Uint32
+from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta, Uint32, common_type
 from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import pretty_str
@@ -670,13 +670,20 @@ def conversion(name: str) -> str:
     return f"convert it: {stored if stored.isidentifier() else f'({stored})'}.to({name})"
 
 
+def _fits(kind: NumericMeta, dtype: NumericMeta) -> bool:
+    """Return whether an element may be set to numbers of a type, which are converted."""
+    if kind.is_float and dtype.is_float:
+        return kind.width < dtype.width and common_type(kind, dtype) is dtype
+    return kind.is_integer and dtype.is_integer and kind.width <= dtype.width
+
+
 def element_value(value: Any, dtype: Any) -> ir.Value:
-    """Return a value to be stored as an IR value: Python numbers convert, and Booleans to integers; other typed values
-    must have the element type."""
+    """Return a value to be stored as an IR value. Python numbers convert, and numbers to integers at least as wide or to
+    floats that have all their values; others must have the element type."""
     kind = type(value)
     if kind is dtype:
         return value.ir_value()
-    if dtype._initializes or (kind is Boolean and dtype.is_integer):
+    if dtype._initializes or (isinstance(kind, NumericMeta) and _fits(kind, dtype)):
         return dtype(value).ir_value()
     if isinstance(kind, NumericMeta):
         raise type_error(

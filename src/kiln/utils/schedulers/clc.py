@@ -43,8 +43,9 @@ class ClcDynamicPersistentTileSchedulerParams(PersistentTileSchedulerParams):
             across = Int32(grid_dim[0]) // rows
             down = Int32(grid_dim[1]) // columns
             m, n, z = self._cluster_at((x // rows + across * (y // columns + down * z))._assume(nonneg=True))
-            x = m * rows
-            y = n * columns
+            is_whole = self.fallback_cluster_shape_mnk is None  # else a cluster may begin inside one
+            x = m * rows if is_whole else m * rows + x % rows
+            y = n * columns if is_whole else n * columns + y % columns
         return x + offset[0], y + offset[1], z + offset[2]
 
 

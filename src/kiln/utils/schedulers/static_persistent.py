@@ -30,6 +30,9 @@ class PersistentTileSchedulerParams(ValueParts):
     s, s clusters side by side in the other mode come first, so that clusters that run at the same time share more
     operands. Counts that are no multiple of the cluster, or of s clusters, are rounded up: there are tiles outside the
     problem, whose loads and stores a kernel predicates like those of its last tiles.
+
+    A launch with `fallback_cluster` may have smaller clusters: their shape is `fallback_cluster_shape_mnk`, and the CTAs
+    of one have neighbouring tiles of those that a whole cluster would have.
     """
 
     __kiln_immutable__ = True
@@ -41,6 +44,7 @@ class PersistentTileSchedulerParams(ValueParts):
         swizzle_size: int = 1,
         raster_along_m: bool = True,
         *,
+        fallback_cluster_shape_mnk: tuple[int, int, int] | None = None,
         loc: object = None,
         ip: object = None,
     ) -> None:
@@ -53,20 +57,22 @@ class PersistentTileSchedulerParams(ValueParts):
                 raise type_error(
                     f"problem_shape_ntile_mnl has {tiles!r} tiles along a mode", "each is an integer of at least 0"
                 )
-        cluster = cluster_shape_mnk
-        if not isinstance(cluster, tuple) or len(cluster) != 3 or not all(_is_count(extent) for extent in cluster):
-            raise type_error(f"cluster_shape_mnk is {cluster!r}", "three integers of at least 1, known when compiling")
-        if cluster[2] != 1:
-            raise type_error(
-                f"a cluster of {cluster}: tiles along K are one block's work",
-                f"cluster_shape_mnk=({cluster[0]}, {cluster[1]}, 1)",
-            )
+        cluster = _cluster("cluster_shape_mnk", cluster_shape_mnk)
+        fallback = fallback_cluster_shape_mnk
+        if fallback is not None:
+            fallback = _cluster("fallback_cluster_shape_mnk", fallback)
+            if any(extent % smaller for extent, smaller in zip(cluster, fallback, strict=True)):
+                raise type_error(
+                    f"cluster_shape_mnk is {cluster} and fallback_cluster_shape_mnk {fallback}",
+                    "each extent of the cluster is a multiple of the fallback's",
+                )
         if not _is_count(swizzle_size):
             raise type_error(f"swizzle_size is {swizzle_size!r}", "at least 1, known when compiling")
         if not isinstance(raster_along_m, bool):
             raise type_error(f"raster_along_m is {raster_along_m!r}", "True or False, known when compiling")
         self.problem_shape_ntile_mnl: tuple[Any, Any, Any] = problem_shape_ntile_mnl
         self.cluster_shape_mnk: tuple[int, int, int] = cluster
+        self.fallback_cluster_shape_mnk = fallback
         self.swizzle_size = swizzle_size
         self.raster_along_m = raster_along_m
         along_m, along_n = (ceil_div(problem_shape_ntile_mnl[i], cluster[i]) for i in (0, 1))
@@ -97,6 +103,15 @@ class PersistentTileSchedulerParams(ValueParts):
         l, strip = divmod(rest, self._strips)
         slow = strip * self.swizzle_size + side
         return (fast, slow, l) if self.raster_along_m else (slow, fast, l)
+
+
+def _cluster(name: str, shape: object) -> tuple[int, int, int]:
+    if not isinstance(shape, tuple) or len(shape) != 3 or not all(_is_count(extent) for extent in shape):
+        raise type_error(f"{name} is {shape!r}", "three integers of at least 1, known when compiling")
+    m, n, k = shape
+    if k != 1:
+        raise type_error(f"a cluster of {shape}: tiles along K are one block's work", f"{name}=({m}, {n}, 1)")
+    return m, n, k
 
 
 def _is_count(x: object) -> bool:
