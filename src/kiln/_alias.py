@@ -55,6 +55,7 @@ PATHS = {
     "cutlass.base_dsl.array": "kiln.cute.tensor.array",
     "cutlass.base_dsl.ast_helpers": "kiln.cutlass_dsl kiln.cute.program.control",
     "cutlass.base_dsl.common": "kiln.base_dsl.diagnostics",
+    "cutlass.base_dsl.compiler": "kiln.base_dsl.compiler kiln.cute.program.compiling kiln.base_dsl.options",
     "cutlass.base_dsl.dynamic_debug": "kiln.base_dsl.value_trees",
     "cutlass.base_dsl.enums": "kiln.hardware.architectures",
     "cutlass.base_dsl.ffi": "kiln.cute.ffi",
@@ -181,8 +182,8 @@ class AliasFinder:
         alias = f"{ALIAS}{name[len(REAL) :]}" if name.startswith(f"{REAL}.") else name
         if not alias.startswith(f"{ALIAS}."):
             return None
-        if alias != name and alias not in PATHS:  # `from` looks below the name that the module has
-            return None
+        if alias != name and (alias not in PATHS or real_name(alias) == name):
+            return None  # `from` looks below the name that the module has
         if _of_others(alias.split(".")[1]):
             return None  # the path finder goes on with the paths of the package
         if _is_own(alias):

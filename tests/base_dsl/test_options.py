@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 import kiln
 from kiln import cute
+from kiln.base_dsl import settings
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLWarning
 from kiln.base_dsl.options import OPTIONS, BooleanCompileOption, CompileOptions, GenerateLineInfo, OptLevel
 from kiln.hardware.options import GPUArch, KeepCUBIN, KeepPTX, PtxasOptions
@@ -120,3 +125,57 @@ def test_artefacts_that_the_cpu_target_does_not_make(monkeypatch, tmp_path):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 add(1)
+
+
+def test_an_option_is_a_string_again() -> None:
+    for option in (OptLevel(2), KeepPTX(), KeepPTX(False), PtxasOptions("-v -O1"), GPUArch("sm_90a")):
+        assert CompileOptions(option.serialize()) == CompileOptions(option)
+
+
+def test_the_folder_of_artefacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from cutlass.base_dsl.compiler import DumpDir  # where libraries look for options
+
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", "/of/the/environment")
+    assert CompileOptions("").dump_dir == KeepPTX().dump_path == "/of/the/environment"
+    kept = KeepPTX()
+    kept.dump_path = str(tmp_path / "ptx")
+    assert CompileOptions(kept).dump_dir == kept.dump_path
+    assert CompileOptions(DumpDir("a")).key() == CompileOptions(DumpDir("b")).key()
+
+    @cute.jit
+    def nothing():
+        pass
+
+    folder = tmp_path / "llvm"
+    monkeypatch.setenv("CUTE_DSL_KEEP", "ir")
+    cute.compile[DumpDir(str(folder))](nothing)
+    assert [file.name for file in folder.iterdir()] == ["nothing.mlir"]
+
+
+def test_variables_of_cute_dsl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_NO_CACHE", "1")
+    monkeypatch.setenv("CUTE_DSL_SHOW_STACKTRACE", "1")
+    monkeypatch.setenv("CUTE_DSL_ENABLE_ASSERTIONS", "1")
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_103a")
+    assert settings.get("CUTE_DSL_DISABLE_FILE_CACHING")
+    assert not settings.get("CUTE_DSL_FILTER_STACKTRACE")
+    assert CompileOptions("--enable-pyir --extra-compiler-opts 'a b'").enable_assertions
+    variables = kiln.cutlass_dsl.CuTeDSL._get_dsl().envar
+    assert (variables.arch, variables.enable_assertions) == ("sm_103a", True)
+    with pytest.raises(AttributeError, match="there is no setting CUTE_DSL_NOTHING"):
+        _ = variables.nothing
+
+
+@pytest.mark.parametrize(("variable", "shown"), [("AS_ERRORS", "raised"), ("IGNORE", "")])
+def test_warnings_by_the_environment(variable: str, shown: str) -> None:
+    program = """
+import warnings, kiln
+from kiln.base_dsl.diagnostics import DSLWarning
+try:
+    warnings.warn("slow", DSLWarning)
+except DSLWarning:
+    print("raised")
+"""
+    environment = {**os.environ, f"CUTE_DSL_WARNINGS_{variable}": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == (shown, "")

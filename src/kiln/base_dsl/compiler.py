@@ -17,7 +17,7 @@ from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError,
 from .log import logger
 from .options import CompileOptions
 
-__dir__ = lazy.listing(__name__)
+__getattr__ = lazy.names(__name__, {})  # programs look for options here
 
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
@@ -265,7 +265,7 @@ class Compilation:
 
     def write_rejected(self, suffix: str, data: str | bytes) -> str:
         """Write what a tool rejected to the dump directory, if set, else to a new temporary folder; return the path."""
-        if settings.is_set("CUTE_DSL_DUMP_DIR"):
+        if settings.is_set("CUTE_DSL_DUMP_DIR") or self.options.is_set("dump_dir"):
             with contextlib.suppress(DSLRuntimeError):  # what was rejected is the error to tell
                 return self.write(suffix, data)
         import tempfile
@@ -274,7 +274,7 @@ class Compilation:
 
     def write(self, suffix: str, data: str | bytes, directory: str = "") -> str:
         """Write a file named after the function, by default to the dump directory, and return its path."""
-        directory = directory or settings.get("CUTE_DSL_DUMP_DIR")
+        directory = directory or self.options.dump_dir
         path = os.path.join(directory, f"{safe_name(self.name)}.{suffix}")
         try:
             os.makedirs(directory, exist_ok=True)
@@ -283,7 +283,7 @@ class Compilation:
         except OSError as reason:
             raise DSLRuntimeError(
                 f"{path} cannot be written: {reason.strerror or reason}",
-                hint="CUTE_DSL_DUMP_DIR names the folder that artefacts are written to",
+                hint="DumpDir or CUTE_DSL_DUMP_DIR names the folder that artefacts are written to",
             ) from None
         return path
 

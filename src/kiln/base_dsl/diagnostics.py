@@ -307,6 +307,13 @@ class DSLOptimizationWarning(Warning):
     """Something will be slower than it could be."""
 
 
+for _kind in (DSLWarning, DSLOptimizationWarning):
+    if os.environ.get("CUTE_DSL_WARNINGS_AS_ERRORS", "0") not in ("", "0"):
+        warnings.simplefilter("error", _kind)
+    if os.environ.get("CUTE_DSL_WARNINGS_IGNORE", "0") not in ("", "0"):
+        warnings.simplefilter("ignore", _kind)
+
+
 def is_internal(code: types.CodeType) -> bool:
     """Return whether a code object belongs to Kiln's machinery rather than to a user's program."""
     internal = internal_files.get(code.co_filename)

@@ -48,6 +48,14 @@ class CompileOption:
                 raise DSLRuntimeError(f"option {cls.flag} takes an integer, not {text!r}") from None
         return cls.check(text)
 
+    def serialize(self) -> str:
+        """Return the option as a string for `options=`; one without such a spelling, by the name of its field."""
+        import shlex
+
+        if self.kind is bool and self.flag:
+            return self.flag if self.value else f"{self.flag}=0"
+        return f"{self.flag or self.field}={shlex.quote(str(self.value))}"
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.value!r})"
 
@@ -60,6 +68,15 @@ class CompileOption:
 
 class BooleanCompileOption(CompileOption):
     """An option that is on or off; the class itself means on."""
+
+
+class KeptArtefact(BooleanCompileOption):
+    """An option that keeps an artefact, as a file too."""
+
+    def __init__(self, val: object = True) -> None:
+        super().__init__(val)
+        self.dump_path: str = settings.get("CUTE_DSL_DUMP_DIR")
+        """The folder that artefacts are written to; assigned, it is as `DumpDir`."""
 
 
 class StringCompileOption(CompileOption):
@@ -96,6 +113,7 @@ class EnableAssertions(BooleanCompileOption):
 
     field: str = "enable_assertions"
     flag: str = "--enable-assertions"
+    setting: str = "CUTE_DSL_ENABLE_ASSERTIONS"
 
 
 class GenerateLineInfo(BooleanCompileOption):
@@ -151,6 +169,20 @@ class FrontendNext(BooleanCompileOption):
     field = "frontend_next"
 
 
+class EnablePyIR(BooleanCompileOption):
+    """The front end of CuTe DSL 4.8: accepted, since Kiln has one front end."""
+
+    field = "enable_pyir"
+    flag: str = "--enable-pyir"
+
+
+class DumpDir(StringCompileOption):
+    """The folder that kept artefacts are written to."""
+
+    field: str = "dump_dir"
+    setting: str = "CUTE_DSL_DUMP_DIR"
+
+
 OPTIONS: list[type[CompileOption]] = []
 """All options."""
 _BY_FLAG: dict[str, type[CompileOption]] = {}
@@ -164,7 +196,7 @@ def register(*options: type[CompileOption]) -> None:
     _BY_FIELD.update((option.field, option) for option in options)
 
 
-register(OptLevel, EnableAssertions, GenerateLineInfo, HostTarget, FrontendNext)
+register(OptLevel, EnableAssertions, GenerateLineInfo, HostTarget, FrontendNext, EnablePyIR, DumpDir)
 
 
 def suggestion(text: str, names: Iterable[str]) -> str:
@@ -189,6 +221,8 @@ class CompileOptions:
     host_target: str
     checks: str
     frontend_next: bool
+    enable_pyir: bool
+    dump_dir: str
 
     def __init__(self, *values: object) -> None:
         self._values: dict[str, Any] = {}
@@ -207,6 +241,8 @@ class CompileOptions:
             self._parse(item)
         elif isinstance(item, CompileOption):
             self._values[item.field] = item.value
+            if isinstance(item, KeptArtefact) and item.dump_path != settings.get("CUTE_DSL_DUMP_DIR"):
+                self._values[DumpDir.field] = item.dump_path
         elif isinstance(item, type) and issubclass(item, BooleanCompileOption):
             self._values[item.field] = True
         elif isinstance(item, (tuple, list)):
@@ -270,7 +306,9 @@ class CompileOptions:
     def key(self) -> tuple[tuple[str, Any], ...]:
         """Return the values of all options that can change the code, for a cache key."""
         return tuple(
-            (field, getattr(self, field)) for field in sorted(_BY_FIELD) if not field.startswith(("keep_", "checks"))
+            (field, getattr(self, field))
+            for field in sorted(_BY_FIELD)
+            if not field.startswith(("keep_", "checks", "dump_dir"))
         )
 
     def __repr__(self) -> str:

@@ -241,6 +241,15 @@ register(
         "Where artefacts are written. Unset: the current directory; for what LLVM or ptxas rejected, a new temporary folder.",
         path,
     ),
+    Setting("CUTE_DSL_ENABLE_ASSERTIONS", TRUTH, False, "The default of `--enable-assertions`.", truth, code=True),
+    Setting(
+        "CUTE_DSL_WARNINGS_AS_ERRORS",
+        TRUTH,
+        False,
+        "Raise Kiln's warnings. Read when Kiln is imported, as is `CUTE_DSL_WARNINGS_IGNORE`; `warnings` has more.",
+        truth,
+    ),
+    Setting("CUTE_DSL_WARNINGS_IGNORE", TRUTH, False, "Do not show Kiln's warnings.", truth),
     Setting("CUTE_DSL_PRINT_IR", TRUTH, False, "Print the traced module to standard output.", truth),
     Setting(
         "CUTE_DSL_LINEINFO",
@@ -259,8 +268,8 @@ register(
     Setting(
         "CUTE_DSL_FILTER_STACKTRACE",
         TRUTH,
-        lambda: not _under_debug(),
-        "Leave Kiln's own frames out of stack traces. Off under `CUTE_DSL_DEBUG`.",
+        lambda: not (_under_debug() or is_on("CUTE_DSL_SHOW_STACKTRACE")),
+        "Leave Kiln's own frames out of stack traces. Off under `CUTE_DSL_DEBUG` and `CUTE_DSL_SHOW_STACKTRACE`.",
         truth,
     ),
     Setting("CUTE_DSL_LOG_TO_CONSOLE", TRUTH, False, "Log to standard error.", truth),
@@ -275,7 +284,13 @@ register(
         "Where compiled code is cached. Unset: `kiln` in `XDG_CACHE_HOME` or `~/.cache`. Kiln does not use a directory that others could write to or replace: it says so, and caches for the life of the process. Write permission for a group is fine if the group is the user's own (same name and nobody else in it). So is a parent directory with the sticky bit, such as `/tmp`.",
         path,
     ),
-    Setting("CUTE_DSL_DISABLE_FILE_CACHING", TRUTH, False, "Keep compiled code in memory only.", truth),
+    Setting(
+        "CUTE_DSL_DISABLE_FILE_CACHING",
+        TRUTH,
+        lambda: is_on("CUTE_DSL_NO_CACHE"),
+        "Keep compiled code in memory only. On under `CUTE_DSL_NO_CACHE`.",
+        truth,
+    ),
     Setting(
         "CUTE_DSL_COMPILER_OPT",
         "compile options",
@@ -351,7 +366,9 @@ names of CuTe DSL.
 
 Variables that CuTe DSL has for parts of these work as well: `CUTE_DSL_KEEP_IR=1`, `CUTE_DSL_KEEP_PTX=1`,
 `CUTE_DSL_KEEP_CUBIN=1` and `CUTE_DSL_KEEP_SASS=1` are words of `CUTE_DSL_KEEP`, and `CUTE_DSL_LOG_AUTOTUNE=1` logs what
-the autotuner tries.
+the autotuner tries. `CUTE_DSL_USE_EXTENSION_COMPILER` is not needed. Kiln does not read `CUTE_DSL_DRYRUN`,
+`CUTE_DSL_JIT_TIME_PROFILING`, `CUTE_DSL_JIT_CACHE_MAX_ELEMS`, `CUTE_DSL_LIBS` and what else is not in the table:
+`kiln inspect` shows the time of each stage, and there is no library to name.
 
 (`python -m kiln.base_dsl.settings` makes this page from the code that reads them, `settings.register`; change them there.)
 

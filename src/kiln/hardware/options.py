@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base_dsl.diagnostics import DSLRuntimeError
-from ..base_dsl.options import BooleanCompileOption, StringCompileOption, register
+from ..base_dsl.options import BooleanCompileOption, KeptArtefact, StringCompileOption, register
 from .architectures import Arch, meant
 
 
@@ -45,25 +45,32 @@ class NvdisasmOptions(StringCompileOption):
         super().__init__(val)
 
 
-class KeepPTX(BooleanCompileOption):
+class KeepPTX(KeptArtefact):
     """Keep the PTX: a file, and `__ptx__` of the compiled function."""
 
     field: str = "keep_ptx"
     flag: str = "--keep-ptx"
 
 
-class KeepCUBIN(BooleanCompileOption):
+class KeepCUBIN(KeptArtefact):
     """Keep the cubin: a file, and `__cubin__` of the compiled function."""
 
     field: str = "keep_cubin"
     flag: str = "--keep-cubin"
 
 
-class KeepSASS(BooleanCompileOption):
+class KeepSASS(KeptArtefact):
     """Keep the SASS: a file, and `__sass__` of the compiled function."""
 
     field: str = "keep_sass"
     flag: str = "--keep-sass"
+
+
+class ExtraCompilerOpts(StringCompileOption):
+    """Options of NVIDIA's compiler: accepted, and without effect."""
+
+    field = "extra_compiler_opts"
+    flag: str = "--extra-compiler-opts"
 
 
 class LinkLibraries(StringCompileOption):
@@ -116,6 +123,7 @@ register(
     KeepPTX,
     KeepCUBIN,
     KeepSASS,
+    ExtraCompilerOpts,
     LinkLibraries,
     RDC,
     RemarkFilter,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..._support import lazy
-from ...base_dsl import sanitizing, tree
+from ...base_dsl import sanitizing, settings, tree
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
 from ...base_dsl.bindings import file_location, ir
@@ -64,6 +64,18 @@ R = TypeVar("R")
 Owner = TypeVar("Owner")
 
 
+class Settings:
+    """The settings `CUTE_DSL_...` as they are now, by names such as `dump_dir`; `arch` is the GPU compiled for."""
+
+    def __getattr__(self, name: str) -> object:
+        if name == "arch":
+            return current.architecture().name
+        variable = f"CUTE_DSL_{name.upper()}"
+        if variable not in settings.SETTINGS:
+            raise AttributeError(f"there is no setting {variable}")
+        return settings.get(variable)
+
+
 class CuteDSL(ScfDSL):
     """CuTe in Python."""
 
@@ -83,6 +95,11 @@ class CuteDSL(ScfDSL):
         if trace is None or not trace.has_operation(lambda op: effects.needs(op, features.TCGEN05)):
             return current.architecture()
         return current.architecture(default=next(arch.name for arch in Arch if features.TCGEN05.on(arch)))
+
+    @property
+    def envar(self) -> Settings:
+        """The settings `CUTE_DSL_...` as attributes: `envar.arch`, `envar.dump_dir`."""
+        return Settings()
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         return (cute.Cute,)

@@ -1,0 +1,2 @@
+from kiln.cute.program.control import *
+from kiln.cutlass_dsl import *
