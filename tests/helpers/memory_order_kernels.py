@@ -7,6 +7,7 @@ later one, so no schedule deadlocks. Every write has another value, so a read te
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -366,18 +367,27 @@ class Kernel:
         return events, report.findings
 
 
+Races = dict[tuple[int, int, Cell], set[str]]
+
+
+@functools.lru_cache(maxsize=1024)
+def judged(events: tuple[Event, ...], cluster: int, patterns: bool = True) -> tuple[definition.Order, Races]:
+    """The order of an execution, and its races."""
+    order = definition.Order(events, cluster, patterns)
+    return order, order.races()
+
+
 def differences(kernel: Kernel, events: Sequence[Event], findings: Sequence[Any]) -> list[str]:
     """What the sanitizer found that is no race by the definition, and cells with races of which it found none."""
-    order = definition.Order(events, cluster=kernel.cluster)
-    races = order.races()
+    order, races = judged(tuple(events), kernel.cluster)
     wrong: list[str] = []
     found: set[Cell] = set()
     for finding in findings:
         cells = cells_of(kernel, finding, races)
         if not cells:  # the detector does not know all patterns
-            cells = cells_of(kernel, finding, definition.Order(events, kernel.cluster, patterns=False).races())
+            cells = cells_of(kernel, finding, judged(tuple(events), kernel.cluster, patterns=False)[1])
         if not cells:
-            pair = [kernel.event_of_line[span.line] for span in (finding.span, finding.other_span)]
+            pair = [kernel.event_of_line.get(span.line) for span in (finding.span, finding.other_span)]
             wrong.append(f"{finding.rule} between {pair}, not by the definition: {finding.message}")
         found |= cells
     for (one, other, cell), why in races.items():
@@ -386,9 +396,9 @@ def differences(kernel: Kernel, events: Sequence[Event], findings: Sequence[Any]
     return wrong
 
 
-def cells_of(kernel: Kernel, finding: Any, races: dict[tuple[int, int, Cell], set[str]]) -> set[Cell]:
+def cells_of(kernel: Kernel, finding: Any, races: Races) -> set[Cell]:
     """The cells where the two events of a finding race for its reason."""
-    pair = sorted(kernel.event_of_line[span.line] for span in (finding.span, finding.other_span))
+    pair = sorted(kernel.event_of_line.get(span.line, -1) for span in (finding.span, finding.other_span))
     rule = finding.rule if finding.rule in ("proxy", "scope") else "unordered"
     return {cell for (one, other, cell), why in races.items() if [one, other] == pair and rule in why}
 

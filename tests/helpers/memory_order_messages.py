@@ -80,7 +80,7 @@ class Messages(Kernel):
             *["fence"] * (2 * crosses),
             *["first"] * (2 * (engine != "" and not by_mbarrier)),
         ]
-        broken = self.choice(*parts) if parts and self.numbers.random() < 0.65 else None
+        broken = self.choice(*parts) if parts and self.numbers.random() < 0.7 else None
         how = self.choice("weak", "weak", "weak", "early", "late", "left out")
 
         groups: dict[object, Steps] = {
@@ -95,12 +95,13 @@ class Messages(Kernel):
                 ]
             if i + 1 < len(path):
                 weak = (broken, how) == (i, "weak")
+                of_wgmma = i + 2 == len(path) and last_engine == "wgmma"  # if weak, one warp is ordered
                 if i == 0 and by_mbarrier:
                     link = self._by_mbarrier(thread, path[1], cell, engine, writes, weak)
-                elif i + 2 == len(path) and last_engine == "wgmma":
+                elif of_wgmma and (not weak or thread == path[i + 1]):
                     link = Link([], [functools.partial(self.sync, thread.cta)])
                 else:
-                    link = self._link(thread, path[i + 1], weak)
+                    link = self._link(thread, path[i + 1], weak and not of_wgmma)
                 groups[i, "publish"] = link.publish
                 groups[i, "observe"] = link.observe
         groups["last"] = [functools.partial(self._last, last, cell, last_engine, last_writes)]
@@ -150,7 +151,7 @@ class Messages(Kernel):
             if self.async_proxy:
                 ways += [("bulk load", own), ("bulk store", not own)]
         if own and self.shape == "warpgroup":
-            ways.append(("wgmma", False))
+            ways += [("wgmma", False)] * 2
         return ways
 
     # -- accesses ---------------------------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class Messages(Kernel):
             elif one != other and one.number // 32 == other.number // 32:
                 kinds += [self._lanes, self._lanes]
         if one != other:
-            kinds += [self._flag, self._flag, self._flag, self._fenced_flag]
+            kinds += [self._flag, self._flag, self._flag, *[self._fenced_flag] * (1 + weak)]
             kinds += [self._mbarrier_link] * (5 * near)
         if near and self.cluster > 1:
             kinds += [self._cluster] * 3
@@ -287,9 +288,16 @@ class Messages(Kernel):
         m = self._mbarrier(other.cta, count)
         remote = one.cta != other.cta
         scope = "cluster" if remote else self.choice("cta", "cluster") if self.cluster > 1 else "cta"
-        fails = self.choice("arrival", "wait", *["scope"] * (2 * remote), *["phase"] * (2 * count)) if weak else ""
+        fails = self.choice("arrival", "wait", *["scope"] * (6 * remote), *["phase"] * (2 * count)) if weak else ""
         if fails == "scope":
-            scope = "cta"
+            publish = [functools.partial(self.arrive, one, m, 0, "cta")]
+            return Link(
+                publish,
+                [
+                    *[functools.partial(self.arrive, other, m, 0)] * (count - 1),
+                    functools.partial(self.wait, other, m, 0),
+                ],
+            )
         phase = self.choice(0, 1, 2) if count == 2 and not remote else 0
         before: Steps = []
         for round_ in range(phase):
@@ -330,14 +338,20 @@ class Messages(Kernel):
         The wait if `weak` is relaxed, or for the phase before.
         """
         m = self._mbarrier(one.cta, 2)
+        phase = self.choice(0, 0, 1) if engine == "bulk load" else 0
+        if phase == 1:
+            self.arrive(other, m, 0)
+            self.load_bytes(one, m, 0, Cell("global", 0, self.cells[-1]), Cell("shared", one.cta, self.scratch))
+            self.wait(one, m, 0)
+            self.wait(other, m, 0)
         publish = functools.partial(self.copies_arrive, one, m, 0)
         if engine == "bulk load":
-            publish = functools.partial(self.load_bytes, one, m, 0, *self._source_and_target(one, cell, writes))
-        arrival = functools.partial(self.arrive, other, m, 0)
+            publish = functools.partial(self.load_bytes, one, m, phase, *self._source_and_target(one, cell, writes))
+        arrival = functools.partial(self.arrive, other, m, phase)
         if weak and self.choice(True, False):
-            return Link([publish], [functools.partial(self.wait, other, m, -1), arrival])
+            return Link([publish], [functools.partial(self.wait, other, m, phase - 1), arrival])
         arrival()
-        wait = functools.partial(self.wait, other, m, 0)
+        wait = functools.partial(self.wait, other, m, phase)
         return Link([publish], self._relaxed_or_not(wait, other, "cta", weak, acquires=True))
 
     def _flag_cell(self, one: Thread, other: Thread) -> Cell:
@@ -407,12 +421,17 @@ class Messages(Kernel):
     def _fenced_flag(self, one: Thread, other: Thread, weak: bool) -> Link:
         """The threads of a CTA fence and meet, and one of them sets a flag."""
         flag = self._flag_cell(one, other)
-        fails = self.choice("fence", "some", "scope") if weak else ""
+        fails = self.choice("fence", "some", "some", "access", "access", "scope") if weak else ""
         scope = self.scope(one, other, fails == "scope")
-        doers = self.one(one) if fails == "some" else self.all_of(one.cta)
+        doers = self.all_of(one.cta)
+        if fails == "some":
+            absent = self.choice(*self.everybody(one.cta)[:-1])
+            doers = [thread for thread in doers[0] if thread != absent], self.in_cta(one.cta, f"t != {absent.number}")
+        access = functools.partial(self.plain, one, Cell("shared", one.cta, self.cells[-1]), False)
         by = self.choice(*(thread for thread in self.threads if thread.cta == one.cta))
         publish: Steps = [
             functools.partial(self.fence, doers, min(scope, "gpu", key=SCOPES.index), fails != "fence"),
+            *[access] * (fails == "access"),
             functools.partial(self.sync, one.cta),
             functools.partial(self.strong, by, flag, "store", "relaxed", self.scope(one, other, False)),
         ]

@@ -8,10 +8,12 @@ is what it may miss for that. `Order.patterns` is what it does not know.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import memory_order_definition as definition
 import pytest
+from detector_mutation import MUTATIONS, Detectors, changed
 from memory_order_definition import (
     Access,
     Arrive,
@@ -32,6 +34,11 @@ from memory_order_programs import Program
 
 from kiln.targets.cpu.sanitizer import state
 
+QUICK_SEEDS = 2
+"""Kernels of each shape and kind in the quick stage."""
+SEEDS_OF_MUTATIONS = 40
+CAUGHT_AT_ONCE = ("a fence acquires nothing", "a wait is for the other phase", "bytes complete nothing")
+"""Mutations at which the quick stage tries the first kernel."""
 LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
 SCHEDULES = (1, 2, 3, state.DELAYING, state.DELAYING + 1)
 
@@ -51,7 +58,7 @@ def check(kernel: Kernel, seed: int, folder: Path) -> None:
 @pytest.mark.parametrize("batch", range(100))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_detector_reports_races_where_the_definition_has_them(shape: str, batch: int, tmp_path: Path) -> None:
-    for seed in range(batch * 4, (batch + 1) * 4)[: None if LONG else 2]:
+    for seed in range(batch * 4, (batch + 1) * 4)[: None if LONG else QUICK_SEEDS]:
         check(Program(seed, shape), seed, tmp_path)
 
 
@@ -59,7 +66,7 @@ def test_the_detector_reports_races_where_the_definition_has_them(shape: str, ba
 @pytest.mark.parametrize("batch", range(100))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_detector_knows_each_link_of_a_message(shape: str, batch: int, tmp_path: Path) -> None:
-    for seed in range(batch * 4, (batch + 1) * 4)[: None if LONG else 2]:
+    for seed in range(batch * 4, (batch + 1) * 4)[: None if LONG else QUICK_SEEDS]:
         check(Messages(seed, shape), seed, tmp_path)
 
 
@@ -86,6 +93,41 @@ def test_random_kernels_order_about_half_of_their_conflicts() -> None:
             conflicts += len([pair for pair in pairs if pair[0].event != pair[1].event])
             races += len(order.races())
     assert conflicts / 4 < races < conflicts * 0.9
+
+
+def kernels(seed: int, folder: Path) -> list[tuple[Kernel, Callable[..., None]]]:
+    made = [kind(seed, shape) for kind in (Messages, Program) for shape in SHAPES]
+    return [(kernel, kernel.load(folder)) for kernel in made]
+
+
+def differs(kernel: Kernel, main: Callable[..., None]) -> bool:
+    return any(differences(kernel, *kernel.run(main, schedule)) for schedule in (1, 2, state.DELAYING))
+
+
+def test_mutations_are_of_the_detector_as_it_is(tmp_path: Path) -> None:
+    for mutation in MUTATIONS:
+        with changed(mutation, tmp_path):
+            pass
+
+
+def test_a_broken_detector_differs_from_the_definition(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of them at some kernel of the long stage, most of them at one of the quick stage."""
+    detectors = Detectors(monkeypatch, tmp_path)
+    missed = list(MUTATIONS) if LONG else [m for m in MUTATIONS if m.name in CAUGHT_AT_ONCE]
+    assert missed
+    at_once = 0
+    for seed in range(SEEDS_OF_MUTATIONS if LONG else 1):
+        these = kernels(seed, tmp_path) if LONG else [(kernel := Messages(seed, "cta"), kernel.load(tmp_path))]
+        if not missed:
+            break
+        for mutation in list(missed):
+            with detectors.broken(mutation):
+                if any(differs(kernel, main) for kernel, main in these):
+                    missed.remove(mutation)
+        if seed < QUICK_SEEDS:
+            at_once = len(MUTATIONS) - len(missed)
+    assert not missed, "\n".join(mutation.name for mutation in missed)
+    assert not LONG or at_once > len(MUTATIONS) * 0.5
 
 
 # --- small executions, as PTX's manual explains them -----------------------------------------------------------------
