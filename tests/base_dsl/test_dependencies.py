@@ -6,6 +6,7 @@ called often enough before the change that native code takes the calls.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import linecache
 import sys
@@ -14,6 +15,7 @@ import textwrap
 import pytest
 
 import kiln
+from kiln.base_dsl.dependencies import is_library_class
 
 HEAD = """
 import abc, argparse, array, builtins, collections, configparser, contextlib, contextvars, ctypes, dataclasses, enum, functools, importlib
@@ -676,3 +678,15 @@ def test_a_container_that_another_thread_is_changing_has_changed(module, monkeyp
 
     monkeypatch.setattr(dependencies, "static_key", changing)
     assert not found.unchanged()
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages", "project"])
+def test_packages_outside_this_environment_are_installed_too(folder, tmp_path, monkeypatch):
+    name = f"kiln_test_{folder[:4]}"
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / f"{name}.py").write_text("class C: pass")
+    monkeypatch.syspath_prepend(tmp_path / folder)
+    try:
+        assert is_library_class(importlib.import_module(name).C) == (folder != "project")
+    finally:
+        del sys.modules[name]

@@ -46,6 +46,7 @@ def _dirs(*kinds: str) -> tuple[str, ...]:
 
 _STANDARD = ("stdlib", "platstdlib")
 _PACKAGES = ("purelib", "platlib")
+_FOLDERS_OF_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _KILN_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _FRAMEWORKS = frozenset(
     ("numpy", "torch", "jax", "jaxlib", "cupy", "cuda", "ml_dtypes", "triton", "scipy", "tvm_ffi", "_pytest")
@@ -735,7 +736,12 @@ def is_kilns(filename: str) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    return filename.startswith(_dirs(*_STANDARD) + _dirs(*_PACKAGES)) and not filename.startswith("<")
+    return not filename.startswith("<") and (filename.startswith(_dirs(*_STANDARD)) or _is_installed(filename))
+
+
+def _is_installed(filename: str) -> bool:
+    """Return whether a file belongs to a package of this environment, of one below it, of the user or of a path file."""
+    return filename.startswith(_dirs(*_PACKAGES)) or any(folder in filename for folder in _FOLDERS_OF_PACKAGES)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -753,7 +759,7 @@ def _is_constant_module(module: types.ModuleType) -> bool:
     if module.__name__.partition(".")[0] in _FRAMEWORKS or module.__name__ in sys.builtin_module_names:
         return True
     filename = _file_of(module)
-    if filename.startswith(_dirs(*_PACKAGES)):
+    if _is_installed(filename):
         return False
     return filename.startswith(_dirs(*_STANDARD)) or is_kilns(filename)
 

@@ -30,6 +30,7 @@ from .diagnostics import (
     positions,
     strip_internal_frames,
 )
+from .numeric.ir_values import have_operators
 from .target import get_target
 from .typing import Numeric, get_c_pointers, get_mlir_types  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs look for them here
 from .uncaught import is_users, note, shows_all_frames
@@ -226,6 +227,7 @@ class BaseDSL(ArgumentRules):
 
         for dialect in self.dialects():
             require_dialect(dialect)
+        have_operators()
         with context(), ir.Location.unknown():
             module = ir.Module.create()
         active = tracing.Trace(self, module)

@@ -213,6 +213,7 @@ def test_queries_streams_events_threads_and_children(gpu_program):
         if __name__ == "__main__":
             assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0
             assert torch.cuda.get_device_capability() == (10, 0)
+            assert int(torch.version.cuda.split(".")[0]) >= 13
             properties = torch.cuda.get_device_properties(0)
             assert properties.major == 10 and properties.multi_processor_count > 100 and properties.total_memory > 0
             free, total = torch.cuda.mem_get_info()

@@ -26,7 +26,7 @@ from ..diagnostics import (
     user_frame,
 )
 from ..tree import UNDEFINED
-from ..typing import Boolean
+from ..typing import Boolean, as_numeric
 from . import merged_objects, unset_attributes
 from .carry import Scope, Snapshot
 from .jumps import RETURN_VALUE, is_internal_name
@@ -63,7 +63,7 @@ class DetachedBlock:
 def as_condition(value: object) -> Any:
     """Return a dynamic truth value as a Boolean, following Python's truth of numbers."""
     if isinstance(value, ir.Value):
-        return Boolean._make(value)
+        value = as_numeric(value)
     return value if isinstance(value, Boolean) else value != 0
 
 

@@ -17,7 +17,7 @@ from ..trace import constant, emit_value
 from . import emit, host
 from .emit import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
-from .operands import PLAIN, as_numeric, plain_scalar, refuse_complex
+from .operands import PLAIN, as_numeric, is_ir_value_class, plain_scalar, refuse_complex
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
 
 
@@ -412,6 +412,8 @@ def compare(name: str, a: object, b: object) -> Any:
     if type(b) is not t:
         t = _comparison_type(a, b)
         if t is None:
+            if is_ir_value_class(type(b)):
+                return compare(name, a, as_numeric(b))
             refuse_complex(b)
             return NotImplemented
         if type(b) not in PLAIN and not isinstance(type(b), NumericMeta):

@@ -20,7 +20,6 @@ from . import graphs, memory, streams, types
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_VERSION = 13000
 _CONTEXT = 0xC0  # the handle of the only context
 _events: dict[int, float] = {}
 
@@ -219,7 +218,7 @@ def _driver_functions(cuda: Any) -> dict[str, Any]:
         return *calls.good, status.CU_STREAM_CAPTURE_STATUS_ACTIVE if active else status.CU_STREAM_CAPTURE_STATUS_NONE
 
     return functions | {
-        "cuDriverGetVersion": calls.done(_VERSION),
+        "cuDriverGetVersion": calls.done(served.CUDA_VERSION),
         **dict.fromkeys(["cuGetErrorName", "cuGetErrorString"], calls.error_name),
         **dict.fromkeys(["cuStreamCreate", "cuStreamCreateWithPriority"], calls.handle(cuda.CUstream)),
         "cuStreamIsCapturing": capturing,
@@ -287,7 +286,7 @@ def _runtime_functions(cuda: Any) -> dict[str, Any]:
     nothing += ("StreamSynchronize", "StreamWaitEvent", "EventDestroy", "EventQuery", "EventSynchronize")
     streams_ = [f"cudaStreamCreate{how}" for how in ("", "WithFlags", "WithPriority")]
     return dict.fromkeys((f"cuda{name}" for name in nothing), calls.done()) | {
-        **dict.fromkeys(["cudaRuntimeGetVersion", "cudaDriverGetVersion"], calls.done(_VERSION)),
+        **dict.fromkeys(["cudaRuntimeGetVersion", "cudaDriverGetVersion"], calls.done(served.CUDA_VERSION)),
         **dict.fromkeys(["cudaGetErrorName", "cudaGetErrorString"], calls.error_name),
         "cudaGetDeviceCount": calls.done(1),
         "cudaGetDevice": calls.done(0),

@@ -8,6 +8,9 @@ from kiln.hardware import current as hardware
 from kiln.hardware.devices import Device as Model
 from kiln.hardware.limits import STATIC_SMEM
 
+CUDA_VERSION = 13000
+"""The version of CUDA that programs see, as the driver and the runtime state it."""
+
 
 class Device:
     """Properties by torch's names; sizes in bytes."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def serve(torch: Any) -> None:
     """Install everything in a freshly imported torch."""
     cuda = torch.cuda
+    torch.version.cuda = f"{served.CUDA_VERSION // 1000}.{served.CUDA_VERSION % 1000 // 10}"
     for name, value in _functions().items():
         setattr(cuda, name, value)
     for module, names in ((cuda.streams, ("Stream", "ExternalStream", "Event")), (cuda.graphs, _OF_GRAPHS)):
