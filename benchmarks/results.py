@@ -112,13 +112,13 @@ class Page:
 
     def restore(self) -> None:
         """Begin with the rows that the page has, for a program whose runs add rows."""
-        for known in self._known():
+        for known in self.known():
             next(table for table in self.tables if table.title == known.title).rows[:] = known.rows
 
     def write(self) -> None:
         """Write the page: this run's rows, and the rest as the file has it now, whoever wrote it in the meantime."""
         with _locked(self.path.parent):
-            known = {table.title: table for table in self._known()}
+            known = {table.title: table for table in self.known()}
             shown = [table.recorded(known.get(table.title)) for table in self.tables]
             text = page_text(self.program.relative_to(ROOT), self.title, [table for table in shown if table])
             new = self.path.with_suffix(".new")
@@ -131,7 +131,8 @@ class Page:
             self.write()
             print(f"\n{self.path.relative_to(ROOT)} is written")
 
-    def _known(self) -> list[Recorded]:
+    def known(self) -> list[Recorded]:
+        """Return the tables that the page has."""
         return parse(self.path.read_text()).tables if self.path.exists() else []
 
 
