@@ -130,8 +130,8 @@ class Parameters:
 
     def _check_elements(self, rules: ArgumentRules, value: object, annotation: object, path: str) -> None:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
-        if getattr(value, "value_type", None) is annotation:
-            return  # a pointer to such a number, as members of a structure in shared memory are
+        if is_numeric_type(annotation) and hasattr(value, "value_type"):
+            return  # a pointer, to a number in memory
         rules.check(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
             for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, value))):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -241,3 +243,39 @@ def test_attributes_that_may_be_read_before_a_region_sets_them(name):
     with pytest.raises(DSLUserCodeError, match=r"self\.slices\.part first gets its value inside"):
         GainingKernels()(np.array([3, 0, 0, 0], np.int32), name)
     assert not hasattr(Slices, "part")
+
+
+@cute.jit
+def cut(parts: SimpleNamespace, x: cute.Tensor, i):
+    parts.part = x[i] + i
+
+
+@cute.kernel
+def parts_of_a_branch(x: cute.Tensor, ask: Constexpr):
+    parts = SimpleNamespace(all=x)
+    for i in range(x[0]):
+        if ask == "before":
+            x[1] = 1 if hasattr(parts, "part") else 2
+        if x[0] > 1:
+            cut(parts, x, i)
+            x[2] = parts.part + x[2]
+        if ask == "after":
+            x[1] = getattr(parts, "part", 7)
+        if ask == "read":
+            x[1] = parts.part
+
+
+@cute.jit
+def launch_parts(x: cute.Tensor, ask: Constexpr):
+    parts_of_a_branch(x, ask).launch(grid=1, block=1)
+
+
+def test_namespaces_gain_attributes_too():
+    x = np.array([3, 5, 0, 0], np.int32)
+    launch_parts(x, "")
+    assert x.tolist() == [3, 5, 3 + 6 + 11, 0]
+    for ask in ("before", "after"):
+        with pytest.raises(DSLUserCodeError, match="parts.part first gets its value inside"):
+            launch_parts(x, ask)
+    with pytest.raises(AttributeError, match="no attribute 'part'"):
+        launch_parts(x, "read")

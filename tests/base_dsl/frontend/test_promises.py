@@ -271,6 +271,18 @@ def test_a_number_stands_for_an_object_that_is_left_out():
         scaled(3, 0, 0)  # type: ignore[arg-type]
 
 
+def test_a_pointer_stands_for_a_number_in_memory():
+    @cute.jit
+    def loaded(at: Int64):
+        return cute.make_tensor(at, cute.make_layout(2))[1]
+
+    @cute.jit
+    def outer(x: cute.Tensor):
+        return loaded(x.iterator)
+
+    assert outer(ARRAY) == ARRAY[1]
+
+
 def test_elements_in_a_call_in_a_trace():
     @cute.jit
     def inner(pairs: list[tuple[Int32, Optional[Int32]]], rest: tuple[Int32, ...] = ()):  # noqa: UP045

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import runtime_error
 from ..typing import Boolean, Float32, Int32, Int64, Integer, Numeric, maximum, minimum
+from . import unset_attributes
 from .boolean import run_boolean
 from .carry import Snapshot
 from .regions import as_condition
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from .rewriter import Rewriter
 
-_NAMES = {"min", "max", "any", "all", "bool", "int", "float", "divmod", "pow"}
+_NAMES = {"min", "max", "any", "all", "bool", "int", "float", "divmod", "pow", "getattr", "hasattr"}
 
 
 def rewrite(rw: Rewriter, node: ast.Call) -> ast.expr:
@@ -133,6 +134,16 @@ def _to_float(*args: Any) -> Any:
     return float(*args)
 
 
+def _getattr(owner: object, name: str, *default: object) -> object:
+    unset_attributes.check_read(owner, name)
+    return getattr(owner, name, *default)
+
+
+def _hasattr(owner: object, name: str) -> bool:
+    unset_attributes.check_read(owner, name)
+    return hasattr(owner, name)
+
+
 _DYNAMIC: dict[Any, Any] = {
     builtins.min: _extreme(minimum, min),
     builtins.max: _extreme(maximum, max),
@@ -141,6 +152,8 @@ _DYNAMIC: dict[Any, Any] = {
     builtins.bool: _to_bool,
     builtins.int: _to_int,
     builtins.float: _to_float,
+    builtins.getattr: _getattr,
+    builtins.hasattr: _hasattr,
 }
 
 

@@ -8,6 +8,7 @@ attribute comes first, and where there is none, reading is refused with the line
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from ..._support import fork_safe
@@ -29,6 +30,13 @@ class Unset:
         """The objects, by identity, each with the path of the attribute, and the title and place of the region."""
 
     def __get__(self, owner: object, kind: type) -> Any:
+        self.refuse(owner)
+        if owner is None:
+            raise AttributeError(f"type object {kind.__name__!r} has no attribute {self._name!r}")
+        raise AttributeError(f"{kind.__name__!r} object has no attribute {self._name!r}", name=self._name, obj=owner)
+
+    def refuse(self, owner: object) -> None:
+        """Raise an error if it stands in for an attribute of this object."""
         refused = self.refusals.get(id(owner))
         if refused is not None:
             _, path, title, span = refused
@@ -43,9 +51,16 @@ class Unset:
             if trace is not None and trace.broken is None:
                 trace.broken = trace.broken_by = refusal  # the program must not go on if it catches this
             raise refusal
-        if owner is None:
-            raise AttributeError(f"type object {kind.__name__!r} has no attribute {self._name!r}")
-        raise AttributeError(f"{kind.__name__!r} object has no attribute {self._name!r}", name=self._name, obj=owner)
+
+
+_of_namespaces: dict[str, Unset] = {}
+"""What stands in for attributes of namespaces, by name."""
+
+
+def check_read(owner: object, name: str) -> None:
+    """Refuse asking whether a namespace has an attribute that it first gets inside a branch or loop."""
+    if type(owner) is types.SimpleNamespace and name in _of_namespaces and name not in vars(owner):
+        _of_namespaces[name].refuse(owner)
 
 
 def count() -> int:
@@ -61,10 +76,11 @@ def refuse_reads(owner: Any, name: str, path: str, title: str, span: Span | None
     """
     kind = type(owner)
     function = tracing.require("a region").function
-    if function.kind != "kernel" or is_library_class(kind):
+    is_namespace = kind is types.SimpleNamespace
+    if function.kind != "kernel" or (is_library_class(kind) and not is_namespace):
         return False
     with _lock:
-        stand_in = vars(kind).get(name)
+        stand_in = _of_namespaces.setdefault(name, Unset(name)) if is_namespace else vars(kind).get(name)
         if stand_in is None and not hasattr(kind, name):
             stand_in = Unset(name)
             type.__setattr__(kind, name, stand_in)
@@ -79,8 +95,11 @@ def refuse_reads(owner: Any, name: str, path: str, title: str, span: Span | None
 
 def _allow_reads(kind: type, name: str, owner: object) -> None:
     with _lock:
-        stand_in = vars(kind).get(name)
+        is_namespace = kind is types.SimpleNamespace
+        stand_in = _of_namespaces.get(name) if is_namespace else vars(kind).get(name)
         if isinstance(stand_in, Unset):
             stand_in.refusals.pop(id(owner), None)
-            if not stand_in.refusals:
+            if not stand_in.refusals and is_namespace:
+                del _of_namespaces[name]
+            elif not stand_in.refusals:
                 type.__delattr__(kind, name)

@@ -24,6 +24,7 @@ __all__ = [
     "fmax",
     "fmin",
     "log2_approx",
+    "log2_of_pow2_int",
     "lop3",
     "mul_hi",
     "mul_packed_f32x2",
@@ -49,6 +50,11 @@ def clz(value: Integer, *, loc: object = None, ip: object = None) -> Int32:
     """Return the number of zeros above the highest set bit of `value`, an integer; its width for 0."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
+
+
+def log2_of_pow2_int(a: Integer, *, loc: object = None, ip: object = None) -> Int32:
+    """Return the logarithm to base 2 of `a`, a positive integer of 32 bits that is a power of two."""
+    return 31 - clz(Int32(a))
 
 
 def prmt(src: object, src_reg_shifted: object, prmt_indices: object, *, loc: object = None, ip: object = None) -> Int32:
