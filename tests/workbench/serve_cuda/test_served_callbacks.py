@@ -152,6 +152,56 @@ def test_operators(torch_program):
     ]
 
 
+def test_operators_of_any_device(torch_program):
+    """Torch calls them where the mode is not active, under a key of no device."""
+    out = torch_program("""
+        import torch
+        from torch import Tensor
+
+        @torch.library.custom_op("any::twice", mutates_args=())
+        def twice(x: Tensor) -> Tensor:
+            print(x.device, torch.empty_like(x).device, torch.empty(1, device=x.device).device)
+            return x * 2
+
+        @torch.library.custom_op("any::fill", mutates_args={"x"})
+        def fill(x: Tensor) -> None:
+            x.fill_(3 if x.is_cuda else 4)
+
+        twice.register_autograd(lambda ctx, g: twice(g))
+        on_gpu, on_host = torch.ones(2, device="cuda", requires_grad=True), torch.ones(2)
+        y = twice(on_gpu)
+        y.sum().backward()
+        print(y.device, on_gpu.grad.device, twice(on_host).device)
+        a, b = torch.zeros(1), torch.zeros(1, device="cuda")
+        fill(a)
+        fill(b)
+
+        @fill.register_kernel("cuda")
+        def _(x):
+            x.fill_(5)
+
+        c = torch.zeros(1, device="cuda")
+        fill(c)
+        print(b.item(), c.item(), a.item())
+        fill(a)
+        print(a.item())
+
+        library = torch.library.Library("any2", "DEF")
+        library.define("plus(Tensor x) -> Tensor")
+        library.impl("plus", lambda x: x + torch.ones(1, device=x.device), "CompositeImplicitAutograd")
+        print(torch.ops.any2.plus(b).device, torch.ops.any2.plus(a).device)
+    """)
+    assert out.splitlines() == [
+        "cuda:0 cuda:0 cuda:0",
+        "cuda:0 cuda:0 cuda:0",
+        "cpu cpu cpu",
+        "cuda:0 cuda:0 cpu",
+        "3.0 5.0 4.0",
+        "4.0",
+        "cuda:0 cpu",
+    ]
+
+
 def test_compiled_functions_and_modules(torch_program):
     out = torch_program("""
         import torch

@@ -94,25 +94,39 @@ def _serve_autograd() -> None:
 
 _HOST_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
 """Torch dispatches marked tensors to the CPU: kernels for a GPU are also registered there."""
+_OF_ANY_DEVICE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+"""Keys of kernels that torch calls where there is none for the device, as those of `custom_op` without `device_types`."""
+_ANY = "any device"
+"""What stands for them."""
 
 
 def _serve_operators() -> None:
-    """Call a kernel registered for `cuda` for marked tensors, one registered for `cpu` for the others."""
+    """Call a kernel registered for `cuda` for marked tensors, one registered for `cpu` for the others.
+
+    One for any device is called for tensors whose device has none.
+    """
     plain = torch.library.Library.impl
     probed: Any = torch.library.Library("kiln", "FRAGMENT")
     _ = probed.m, probed.ns, probed.dispatch_key
     _probe_modes()
-    tables: dict[tuple[str, str], tuple[Any, dict[bool, Callable[..., Any]]]] = {}
+    tables: dict[tuple[str, str], tuple[Callable[[], object], dict[bool, Callable[..., object]]]] = {}
     """By operator and key: a weak reference to its library, and the kernels by whether they are for cuda."""
+
+    def of_any_device(full: str) -> Callable[..., object] | None:
+        owner, kernels = tables.get((full, _ANY), (lambda: None, {}))
+        return None if getattr(owner(), "m", None) is None else kernels[True]
 
     @functools.wraps(plain)
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
         key = dispatch_key or self.dispatch_key
         host = _HOST_KEYS.get(key, key)
-        if host not in _HOST_KEYS.values():
-            return plain(self, op_name, fn, dispatch_key, **options)
         name = op_name if isinstance(op_name, str) else op_name.name()
         full = name if "::" in name else f"{self.ns}::{name}"
+        if host in _OF_ANY_DEVICE and fn is not torch.library.fallthrough_kernel:
+            fn = _seen(fn)
+            tables[full, _ANY] = weakref.ref(self), {True: fn}
+        if host not in _HOST_KEYS.values():
+            return plain(self, op_name, fn, dispatch_key, **options)
         if key != host:
             plain(self, op_name, fn, dispatch_key, **options)
         owner, kernels = tables.get((full, host), (lambda: None, {}))
@@ -121,21 +135,36 @@ def _serve_operators() -> None:
             return None
         kernels = {key != host: fn}
         tables[full, host] = weakref.ref(self), kernels
-        return plain(self, op_name, _chosen(full, kernels), host, **options)
+        return plain(self, op_name, _chosen(full, kernels, of_any_device), host, **options)
 
     torch.library.Library.impl = impl
 
 
-def _chosen(name: str, kernels: Mapping[bool, Callable[..., object]]) -> Callable[..., Any]:
+def _seen(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a function whose calls of torch the mode sees."""
+
+    @functools.wraps(function)
+    def call(*args: object, **kwargs: object) -> object:
+        with _in_force():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _chosen(
+    name: str,
+    kernels: Mapping[bool, Callable[..., object]],
+    of_any_device: Callable[[str], Callable[..., object] | None],
+) -> Callable[..., Any]:
     def kernel(*args: object, **kwargs: object) -> Any:
         tensors = list(tensors_in((args, kwargs)))
         on_cuda = any(map(is_marked, tensors)) if tensors else True in kernels
-        on_cuda_kernel = kernels.get(on_cuda)
-        if on_cuda_kernel is None:
+        chosen = kernels.get(on_cuda) or of_any_device(name)
+        if chosen is None:
             where = "CUDA" if on_cuda else "CPU"
             raise NotImplementedError(f"Could not run {name!r} with arguments from the {where!r} backend.")
         with _in_force():
-            return on_cuda_kernel(*args, **kwargs)
+            return chosen(*args, **kwargs)
 
     return kernel
 
