@@ -323,3 +323,56 @@ def test_a_loop_that_runs_at_least_once():
         return total
 
     assert [count(n) for n in (1, 4)] == [1, 10]
+
+
+def test_parameters_have_the_names_of_the_interface():
+    import cutlass.cutlass_dsl as language  # pyright: ignore[reportMissingImports]
+    from cutlass.cute.nvgpu.cpasync import TmaInfo  # pyright: ignore[reportMissingImports]
+
+    @cute.jit(preprocess=False)
+    def main(n: Int32):
+        assert type(kiln.as_numeric(obj=n)) is Int32
+        both = language.all_(iterable=(n > 0, n < 9))
+        either = language.any_(iterable=(both, language.not_(lhs=both)))
+        power = cute.math.pow(base=Float32(n), exponent=2.0)
+        signed = cute.math.copysign(mag=power, sign=-1.0)
+        finite = cute.math.isfinite(signed, fastmath=False)
+        chosen = cutlass.if_generate(
+            cond=either, then_body=lambda x: x, else_body=lambda x: x + 1, input_args=[n], return_types=[Int32]
+        )
+        return chosen, signed, finite
+
+    assert main(3) == (3, -9.0, True)
+    assert cute.get_leaves(value=(1, (2, 3))) == (1, 2, 3) and cute.is_integer(a=3)
+    assert cute.basis_get(basis=cute.E(1), t=(4, 5)) == 5
+    assert str(cute.make_layout_like(input=cute.make_layout((2, 3), stride=(3, 1)))) == "(2,3):(3,1)"
+    assert TmaInfo(copy_atom="atom", tma_tensor="tensor").atom == "atom"
+
+
+def test_errors_that_programs_raise_say_where():
+    reason = ValueError("reason")
+    error = kiln.DSLRuntimeError(
+        "wrong", filename=__file__, line=3, context="while testing", suggestion="do it right", cause=reason
+    )
+    text = error.text()
+    assert "test_program_names.py:3: error: wrong\nwhile testing" in text and "help: do it right" in text
+    assert "from __future__ import annotations" in text and error.__cause__ is reason
+    assert "x = y" in kiln.DSLUserCodeError("wrong", snippet="x = y").text()
+
+
+def test_a_type_is_registered_by_its_name():
+    kind = type("Handle", (), {})
+    adapter = object()
+    assert cute.register_jit_arg_adapter(python_type=kind)(adapter) is adapter
+    assert kiln.JitArgAdapterRegistry.get_registered_adapter(kind) is adapter
+
+
+def test_internals_of_another_implementation_say_what_they_are():
+    from cutlass.experimental.task_scheduling.pipeline import TSPipelineAsyncUmma  # pyright: ignore
+
+    derived = type("Mine", (TSPipelineAsyncUmma,), {})
+    with pytest.raises(kiln.DSLNotImplemented, match="internal of another implementation"):
+        derived()
+    cute.core.IntValue.patched = 1  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(kiln.DSLNotImplemented, match="no values of types of the IR"):
+        cute.core.IntValue(3)  # pyright: ignore[reportAttributeAccessIssue]

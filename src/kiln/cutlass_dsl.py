@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ._support import lazy
 from .base_dsl import BaseDSL
 from .base_dsl.arguments import JitArgAdapterRegistry
+from .base_dsl.compiled_function import CompiledFunction as CudaDialectJitCompiledFunction
 from .base_dsl.compiled_function import CompiledFunction as JitCompiledFunction
 from .base_dsl.diagnostics import *  # noqa: F403
 from .base_dsl.diagnostics import (
@@ -36,6 +37,7 @@ __all__ = [
     "Arch",
     "BaseDSL",
     "CuTeDSL",
+    "CudaDialectJitCompiledFunction",
     "DSLCudaVerNotImplemented",
     "DSLOperationBuildError",
     "DSLSubprocessCallError",

@@ -273,3 +273,18 @@ def test_the_address_of_a_map_is_not_taken_for_a_multiple_of_its_alignment():
     assert ptx.count(".param .align 128 .b8") == 4
     assert "or.b64" not in ptx
     assert ptx.count("ld.param.b64") - 2 == 4  # words of the four maps, besides pointer and stride of `out`
+
+
+def test_types_of_elements_by_the_drivers_numbers():
+    kinds = cuda.TensorMapDataType
+    assert cuda.get_dsl_type_to_tensormap_type(kiln.BFloat16) is kinds.bfloat16 == 9
+    assert cuda.get_dsl_type_to_tensormap_type(kiln.Float8E4M3FN) is kinds.uint8
+    assert [cuda.get_tensormap_type_to_dsl_type(kind) for kind in (kinds.tfloat32_ftz, kinds.f416u6_align16b)] == [
+        kiln.TFloat32,
+        kiln.Float6E3M2FN,
+    ]
+    for kind in kinds:
+        dtype = cuda.get_tensormap_type_to_dsl_type(kind)
+        assert cuda.get_tensormap_type_to_dsl_type(cuda.get_dsl_type_to_tensormap_type(dtype)) is dtype
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="no elements of type Int128"):
+        cuda.get_dsl_type_to_tensormap_type(kiln.Int128)

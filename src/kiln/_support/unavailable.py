@@ -34,7 +34,12 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
-    "cute": ("atoms are made of an Op whose make_trait() returns a Trait, not of a type of the IR", "make_atom"),
+    "cute": (
+        "atoms and integers are no values of types of the IR: an Op whose make_trait() returns a Trait makes an atom",
+        "IntValue",
+        "make_atom",
+    ),
+    "experimental.task_scheduling.pipelines": (_INTERNAL, "TSPipelineAsyncUmma", "TSPipelineUmmaUmma"),
 }
 """Placeholders in modules that exist: the reason, then the names."""
 

@@ -324,11 +324,11 @@ class GroupNode(Node):
 _adapters: dict[type, Callable[[Any], Any]] = {}
 
 
-def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
+def register_jit_arg_adapter(*kinds: type, python_type: type | None = None) -> Callable[[Any], Any]:
     """Decorate a class or function that wraps arguments of these types in a `JitArgument`."""
 
     def register(adapter: Any) -> Any:
-        for kind in kinds:
+        for kind in (*kinds, *filter(None, (python_type,))):
             _adapters[kind] = adapter
         return adapter
 

@@ -137,9 +137,25 @@ class DSLBaseError(Exception):
         notes: tuple[tuple[Span, str], ...] = (),
         error_code: object = None,
         page: str = "",
+        filename: str = "",
+        line: int = 0,
+        snippet: str = "",
+        context: object = None,
+        suggestion: str = "",
+        cause: BaseException | None = None,
     ) -> None:
+        """Create an error. Programs that raise Kiln's give its place and what to write instead as in CuTe DSL:
+        `filename` and `line`, else a `snippet`; `suggestion`; `context` and `cause` say how it came about.
+        """
         super().__init__(message)
         self.message = message
+        hint = hint or suggestion
+        if span is None and filename:
+            span = Span(filename, line)
+        for about in filter(None, (snippet, context)):
+            message += f"\n{about}"
+        self.message = message
+        self.__cause__ = cause
         self.hint = hint
         self.span = span
         self.calls = calls

@@ -36,16 +36,16 @@ def max(*args: object, loc: object = None, ip: object = None) -> Number:
     return _run("max", *args)
 
 
-def all_(items: object, *, loc: object = None, ip: object = None) -> Boolean:
+def all_(iterable: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether all are true; of a vector value, all its elements."""
-    own = getattr(items, "__kiln_all__", None)
-    return own() if own is not None else _run("all", items)
+    own = getattr(iterable, "__kiln_all__", None)
+    return own() if own is not None else _run("all", iterable)
 
 
-def any_(items: object, *, loc: object = None, ip: object = None) -> Boolean:
+def any_(iterable: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return whether one is true; of a vector value, one of its elements."""
-    own = getattr(items, "__kiln_any__", None)
-    return own() if own is not None else _run("any", items)
+    own = getattr(iterable, "__kiln_any__", None)
+    return own() if own is not None else _run("any", iterable)
 
 
 def and_(*args: object, loc: object = None, ip: object = None) -> Boolean:
@@ -64,8 +64,8 @@ def select_(cond: object, if_value: V, else_value: V) -> V:
     return own(cond, else_value) if own is not None else select(cond, if_value, else_value)
 
 
-def not_(value: object, *, loc: object = None, ip: object = None) -> Boolean:
+def not_(lhs: object, *, loc: object = None, ip: object = None) -> Boolean:
     """Return the negation of a truth value."""
     from .frontend.boolean import run_not
 
-    return run_not(value)
+    return run_not(lhs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._support import lazy
 from .host.addresses import *  # noqa: F403
@@ -14,7 +14,8 @@ from .tensor.structures import *  # noqa: F403
 from .tensor.tensor import *  # noqa: F403
 from .tensor.tensor_ssa import *  # noqa: F403
 
-__dir__ = lazy.listing(__name__)
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {"IntValue": "."})
 
 
 def _pack_shape(shape: object, *, loc: object = None, ip: object = None) -> Any:

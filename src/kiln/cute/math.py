@@ -629,15 +629,15 @@ def fma(
     return _apply("math.fma", (a, b, c), fastmath)
 
 
-def pow(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
-    """Return `x` to the power of `y`.
+def pow(base: V, exponent: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
+    """Return `base` to the power of `exponent`.
 
     Args:
-        x: the base, a number or a `TensorSSA`.
-        y: the exponent, a number or a `TensorSSA` whose shape broadcasts with that of `x`.
+        base: the base, a number or a `TensorSSA`.
+        exponent: the exponent, a number or a `TensorSSA` whose shape broadcasts with that of `base`.
         fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.powf", (x, y), fastmath)
+    return _apply("math.powf", (base, exponent), fastmath)
 
 
 def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
@@ -651,29 +651,35 @@ def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: object =
     return _apply("math.atan2", (y, x), fastmath)
 
 
-def copysign(x: V, y: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
-    """Return the magnitude of `x` with the sign of `y`.
+def copysign(mag: V, sign: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
+    """Return the magnitude of `mag` with the sign of `sign`.
 
     Args:
-        x: a number, or a `TensorSSA`.
-        y: a number, or a `TensorSSA` whose shape broadcasts with that of `x`.
+        mag: a number, or a `TensorSSA`.
+        sign: a number, or a `TensorSSA` whose shape broadcasts with that of `mag`.
         fastmath: assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.copysign", (x, y), fastmath)
+    return _apply("math.copysign", (mag, sign), fastmath)
 
 
-def isnan(x: Numeric | TensorSSA | float, *, loc: object = None, ip: object = None) -> Boolean | TensorSSA:
-    """Return whether `x` is NaN, for a `TensorSSA` by element."""
+def isnan(
+    x: Numeric | TensorSSA | float, fastmath: bool = False, *, loc: object = None, ip: object = None
+) -> Boolean | TensorSSA:
+    """Return whether `x` is NaN, for a `TensorSSA` by element. `fastmath` changes nothing: it would exclude the answer."""
     return _apply("math.isnan", (x,), result=Boolean)
 
 
-def isinf(x: Numeric | TensorSSA | float, *, loc: object = None, ip: object = None) -> Boolean | TensorSSA:
-    """Return whether `x` is infinite, for a `TensorSSA` by element."""
+def isinf(
+    x: Numeric | TensorSSA | float, fastmath: bool = False, *, loc: object = None, ip: object = None
+) -> Boolean | TensorSSA:
+    """Return whether `x` is infinite, for a `TensorSSA` by element. `fastmath` changes nothing: it would exclude the answer."""
     return _apply("math.isinf", (x,), result=Boolean)
 
 
-def isfinite(x: Numeric | TensorSSA | float, *, loc: object = None, ip: object = None) -> Boolean | TensorSSA:
-    """Return whether `x` is neither infinite nor NaN, for a `TensorSSA` by element."""
+def isfinite(
+    x: Numeric | TensorSSA | float, fastmath: bool = False, *, loc: object = None, ip: object = None
+) -> Boolean | TensorSSA:
+    """Return whether `x` is neither infinite nor NaN, for a `TensorSSA` by element. `fastmath` changes nothing: it would exclude the answer."""
     return _apply("math.isfinite", (x,), result=Boolean)
 
 

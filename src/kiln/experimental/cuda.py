@@ -19,7 +19,25 @@ from .._support import lazy
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import ir
 from ..base_dsl.diagnostics import runtime_error, type_error
-from ..base_dsl.typing import Float4E2M1FN, Float6E2M3FN, Float6E3M2FN, Int4, Int8, Int64, NumericMeta, Uint8
+from ..base_dsl.typing import (
+    BFloat16,
+    Float4E2M1FN,
+    Float6E2M3FN,
+    Float6E3M2FN,
+    Float16,
+    Float32,
+    Float64,
+    Int4,
+    Int8,
+    Int32,
+    Int64,
+    NumericMeta,
+    TFloat32,
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+)
 from ..cute.arch.values import kernel_only
 from ..cute.deferred_dialects import nvgpu
 from ..cute.layout.int_tuple import flatten_to_tuple
@@ -35,6 +53,7 @@ __dir__ = lazy.listing(__name__)
 __all__ = [
     "TensorMap",
     "TensorMapDataFormat",
+    "TensorMapDataType",
     "TensorMapFloatOOBFill",
     "TensorMapInterleave",
     "TensorMapL2Promotion",
@@ -42,6 +61,8 @@ __all__ = [
     "create_tensor_map_im2col",
     "create_tensor_map_tiled",
     "create_tensor_map_tiled_from_view",
+    "get_dsl_type_to_tensormap_type",
+    "get_tensormap_type_to_dsl_type",
 ]
 
 
@@ -76,6 +97,64 @@ class TensorMapDataFormat(enum.IntEnum):
     B6X16_P32 = 4
     F32_FTZ = 5
     TF32_FTZ = 6
+
+
+class TensorMapDataType(enum.IntEnum):
+    """The elements of a map, by the driver's numbers; newer programs give a numeric type and a `TensorMapDataFormat`."""
+
+    uint8 = 0
+    uint16 = 1
+    uint32 = 2
+    int32 = 3
+    uint64 = 4
+    int64 = 5
+    float16 = 6
+    float32 = 7
+    float64 = 8
+    bfloat16 = 9
+    float32_ftz = 10
+    tfloat32 = 11
+    tfloat32_ftz = 12
+    f416u4_align8b = 13
+    f416u4_align16b = 14
+    f416u6_align16b = 15
+
+
+_TYPES: dict[TensorMapDataType, NumericMeta] = {
+    TensorMapDataType.uint8: Uint8,
+    TensorMapDataType.uint16: Uint16,
+    TensorMapDataType.uint32: Uint32,
+    TensorMapDataType.int32: Int32,
+    TensorMapDataType.uint64: Uint64,
+    TensorMapDataType.int64: Int64,
+    TensorMapDataType.float16: Float16,
+    TensorMapDataType.float32: Float32,
+    TensorMapDataType.float64: Float64,
+    TensorMapDataType.bfloat16: BFloat16,
+    TensorMapDataType.float32_ftz: Float32,
+    TensorMapDataType.tfloat32: TFloat32,
+    TensorMapDataType.tfloat32_ftz: TFloat32,
+    TensorMapDataType.f416u4_align8b: Float4E2M1FN,
+    TensorMapDataType.f416u4_align16b: Float4E2M1FN,
+    TensorMapDataType.f416u6_align16b: Float6E3M2FN,
+}
+
+
+def get_tensormap_type_to_dsl_type(tensormap_type: TensorMapDataType) -> NumericMeta:
+    """Return the numeric type of the elements of a map."""
+    return _TYPES[TensorMapDataType(tensormap_type)]
+
+
+def get_dsl_type_to_tensormap_type(dsl_type: NumericMeta) -> TensorMapDataType:
+    """Return the elements of a map for a numeric type: types of 8 bits are bytes."""
+    for data_type, kind in _TYPES.items():
+        if kind is dsl_type:
+            return data_type
+    if dsl_type.width == 8:
+        return TensorMapDataType.uint8
+    if dsl_type is Float6E2M3FN:
+        return TensorMapDataType.f416u6_align16b
+    raise type_error(f"a tensor map has no elements of type {dsl_type.__name__}")
 
 
 class TensorMapInterleave(enum.Enum):

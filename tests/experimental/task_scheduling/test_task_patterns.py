@@ -22,6 +22,7 @@ from kiln.experimental.task_scheduling import (
     PdlLaunchBarrier,
     PdlWaitBarrier,
     PipelineConfig,
+    PipelineType,
     SignalingThreads,
     SmemAllocation,
     SmemAllocator,
@@ -30,6 +31,7 @@ from kiln.experimental.task_scheduling import (
     TaskLocalVariable,
     TaskManager,
     TileSchedulerConfig,
+    TileSchedulerType,
     WorkQueue,
     consumer_work,
     domain_loop,
@@ -98,10 +100,10 @@ class Out(MemoryResource):
         self.out[info.loop_offset, cute.arch.lane_idx()] = word
 
 
-def config(stages=1, consumers=32, **how):
-    return PipelineConfig.create_async_async_pipeline_cfg(
-        num_stages=stages, producer_group=threads(), consumer_group=threads(consumers), **how
-    )
+def config(stages=1, consumers=32, producer_op=pipeline.PipelineOp.AsyncThread, **how):
+    groups = {"producer_group": threads(), "consumer_group": threads(consumers)}
+    kind = {"pipeline_type": PipelineType.AsyncAsync, "async_producer_op": producer_op}
+    return PipelineConfig(num_stages=stages, num_bytes=None, **groups, **kind, **how)
 
 
 def task(name, warp, sources, targets, body, **how):
@@ -414,8 +416,9 @@ def _values():
 def _queues():
     end = Out(name="end", out=None)
     params = utils.PersistentTileSchedulerParams((1, 1, 1), (1, 1, 1))
-    make = TileSchedulerConfig.create_static_persistent_tile_scheduler_params
-    queue = WorkQueue(name="queue", tile_scheduler_config=make(tile_scheduler_params=params))
+    kind = TileSchedulerType.StaticPersistent
+    tiles = TileSchedulerConfig(tile_scheduler_type=kind, tile_scheduler_params=params)
+    queue = WorkQueue(name="queue", tile_scheduler_config=tiles)
 
     def body():
         with work_tile_loop(queue), domain_loop(0, 3, 1):
@@ -547,6 +550,11 @@ def test_checks_become_warnings_and_memory_is_bounded():
             lambda: PipelineConfig.create_tma_async_pipeline_cfg(
                 1, 16, threads(1), threads(), producer_op=pipeline.PipelineOp.AsyncLoad
             ),
+        ),
+        ("pipeline_type of a pipeline config is 'tma'", lambda: PipelineConfig(1, 16, None, None, pipeline_type="tma")),
+        (
+            "tile_scheduler_type is 'clc'",
+            lambda: TileSchedulerConfig(tile_scheduler_type="clc", tile_scheduler_params=0),
         ),
         ("by position", lambda: PipelineConfig.create_async_async_pipeline_cfg(*range(9))),
         ("the step of a domain_loop", lambda: schedule(lambda: domain_loop(0, 3, 0))()),

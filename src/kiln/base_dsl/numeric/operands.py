@@ -79,17 +79,17 @@ def _typed(value: Any) -> Any:
     return NumericMeta.from_mlir_type(own)._make(value)
 
 
-def as_numeric(value: object) -> Any:
-    """Return `value` as a typed scalar: a Python number gets the type it has in a trace, an IR value is wrapped.
+def as_numeric(obj: object) -> Any:
+    """Return `obj` as a typed scalar: a Python number gets the type it has in a trace, an IR obj is wrapped.
 
     Raises TypeError for anything else.
     """
-    if is_numeric(value):
-        return value
-    plain = plain_scalar(value)
+    if is_numeric(obj):
+        return obj
+    plain = plain_scalar(obj)
     if plain is not None:
         return type_of_python(plain)(plain)
     module = sys.modules.get("kiln.mlir")
-    if module is not None and isinstance(value, module.ir.Value):
-        return _typed(value)
-    raise TypeError(f"expected a number, got {type(value).__name__}")
+    if module is not None and isinstance(obj, module.ir.Value):
+        return _typed(obj)
+    raise TypeError(f"expected a number, got {type(obj).__name__}")

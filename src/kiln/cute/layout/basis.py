@@ -185,14 +185,14 @@ def basis_value(e: object) -> Any:
     return e.value if isinstance(e, ScaledBasis) else e
 
 
-def basis_get(e: object, t: object) -> Any:
+def basis_get(basis: object, t: object) -> Any:
     """Return the part of ``t`` that a basis element points to.
 
     Args:
-        e: a basis element such as ``1@0``, or an integer, which points to all of ``t``.
-        t: a tuple, as nested as the path of ``e`` needs.
+        basis: a basis element such as ``1@0``, or an integer, which points to all of ``t``.
+        t: a tuple, as nested as the path of ``basis`` needs.
     """
-    return tree_get(t, e._mode) if isinstance(e, ScaledBasis) else t  # pyright: ignore[reportPrivateUsage]
+    return tree_get(t, basis._mode) if isinstance(basis, ScaledBasis) else t  # pyright: ignore[reportPrivateUsage]
 
 
 def basis_like(shape: object, path: tuple[int, ...] = ()) -> Any:

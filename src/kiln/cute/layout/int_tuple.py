@@ -123,9 +123,9 @@ def flatten_tree(a: object) -> Any:
     return flatten_to_tuple(a) if isinstance(a, tuple) else a
 
 
-def get_leaves(t: object) -> tuple[Any, ...]:
-    """Return the leaves of ``t``, a nested tuple, from left to right as a flat tuple."""
-    return flatten_to_tuple(t)
+def get_leaves(value: object) -> tuple[Any, ...]:
+    """Return the leaves of ``value``, a nested tuple, from left to right as a flat tuple."""
+    return flatten_to_tuple(value)
 
 
 def unflatten(sequence: object, profile: object, *, loc: object = None, ip: object = None) -> tuple[Any, ...]:

@@ -369,16 +369,16 @@ def compact_order(shape: object, order: object) -> Any:
     return build(order)
 
 
-def make_layout_like(layout: object, *, loc: object = None, ip: object = None) -> Layout:
-    """Return a compact layout of the shape of ``layout`` whose strides have the same order; static strides of 0 stay
+def make_layout_like(input: object, *, loc: object = None, ip: object = None) -> Layout:
+    """Return a compact layout of the shape of ``input`` whose strides have the same order; static strides of 0 stay
     0.
     """
-    if not isinstance(layout, Layout):
-        return make_layout_like(plain_layout(layout, "make_layout_like"))
-    flat_stride = flatten_to_tuple(layout._stride)
-    extents = [1 if is_zero(d) else s for s, d in zip(flatten_to_tuple(layout._shape), flat_stride)]
+    if not isinstance(input, Layout):
+        return make_layout_like(plain_layout(input, "make_layout_like"))
+    flat_stride = flatten_to_tuple(input._stride)
+    extents = [1 if is_zero(d) else s for s, d in zip(flatten_to_tuple(input._shape), flat_stride)]
     strides = iter(compact_order(tuple(extents), flat_stride) if flat_stride else ())
-    return fast_layout(layout._shape, _fill(layout._shape, strides))
+    return fast_layout(input._shape, _fill(input._shape, strides))
 
 
 def _fill(profile: object, items: Iterator[object]) -> Any:

@@ -70,9 +70,9 @@ def is_dynamic_leaf(x: object) -> TypeGuard[DynamicInt]:
     return getattr(type(x), "_is_dynamic_int_leaf", False) is True
 
 
-def is_integer(x: object) -> bool:
-    """Return whether ``x`` is one integer, static or dynamic."""
-    return isinstance(x, int) or is_dynamic_leaf(x)
+def is_integer(a: object) -> bool:
+    """Return whether ``a`` is one integer, static or dynamic."""
+    return isinstance(a, int) or is_dynamic_leaf(a)
 
 
 def as_leaf(x: Any, what: str = "an integer") -> Any:

@@ -41,8 +41,10 @@ __all__ = [
 class TmaInfo(Drawn):
     """An atom, its coordinate tensor, and the layout of its tiles in shared memory. Unpacks into the first two."""
 
-    def __init__(self, atom: CopyAtom, tma_tensor: Any, smem_layout: Any = None, tile: Layout | None = None) -> None:
-        self.atom = atom
+    def __init__(
+        self, copy_atom: CopyAtom, tma_tensor: Any, smem_layout: Any = None, tile: Layout | None = None
+    ) -> None:
+        self.atom = copy_atom
         self.tma_tensor = tma_tensor
         self.smem_layout = smem_layout
         self.tile = tile

@@ -119,20 +119,20 @@ def _typed(x: object) -> Any:
 
 
 def if_generate(
-    condition: Any,
-    then: Callable[..., Any],
-    orelse: Callable[..., Any] | None = None,
+    cond: Any,
+    then_body: Callable[..., Any],
+    else_body: Callable[..., Any] | None = None,
     input_args: Sequence[Any] | None = None,
     return_types: Sequence[Any] | None = None,
     *,
     loc: Any = None,
     ip: Any = None,
 ) -> Any:
-    """Return the value (or values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
+    """Return the value (or values) of `then_body(*input_args)` or `else_body(*input_args)`, of `return_types`."""
     kinds = list(return_types or ())
     arguments = list(input_args or ())
-    operation = tracing.emit("scf.if", [k.mlir_type for k in kinds], [Boolean(condition).ir_value()], regions=2)
-    for region, arm in zip(operation.regions, (then, orelse), strict=True):
+    operation = tracing.emit("scf.if", [k.mlir_type for k in kinds], [Boolean(cond).ir_value()], regions=2)
+    for region, arm in zip(operation.regions, (then_body, else_body), strict=True):
         if arm is None and not kinds:
             continue
         with ir.InsertionPoint(region.blocks.append()):

@@ -18,8 +18,11 @@ if TYPE_CHECKING:  # what loads when it is first used
     from . import task as task
     from . import task_manager as task_manager
     from .enums import PipelineGroupMode as PipelineGroupMode
+    from .enums import PipelineType as PipelineType
     from .enums import SignalingThreads as SignalingThreads
+    from .enums import TileSchedulerType as TileSchedulerType
     from .enums import WorkAttr as WorkAttr
+    from .memory import ResourceContext as ResourceContext
     from .memory import SmemAllocation as SmemAllocation
     from .memory import SmemAllocator as SmemAllocator
     from .memory import TmemAllocation as TmemAllocation
@@ -45,8 +48,8 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .task_manager import TaskManager as TaskManager
 
 _MODULES = {
-    "enums": ("PipelineGroupMode", "SignalingThreads", "WorkAttr"),
-    "memory": ("SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"),
+    "enums": ("PipelineGroupMode", "PipelineType", "SignalingThreads", "TileSchedulerType", "WorkAttr"),
+    "memory": ("ResourceContext", "SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"),
     "resources": (
         "MemoryResource",
         "PdlLaunchBarrier",

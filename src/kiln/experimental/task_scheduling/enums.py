@@ -7,7 +7,7 @@ import enum
 from ..._support import lazy
 
 __dir__ = lazy.listing(__name__)
-__all__ = ["PipelineGroupMode", "SignalingThreads", "WorkAttr"]
+__all__ = ["PipelineGroupMode", "PipelineType", "SignalingThreads", "TileSchedulerType", "WorkAttr"]
 
 
 class WorkAttr(enum.Flag):
@@ -16,6 +16,25 @@ class WorkAttr(enum.Flag):
     NONE = 0
     AUXILIARY = enum.auto()
     """It is called and not checked: it sets up state, or computes conditions."""
+
+
+class PipelineType(enum.Enum):
+    """Who fills the stages of a pipeline, and who empties them."""
+
+    AsyncAsync = "async_async"
+    TmaAsync = "tma_async"
+    TmaUmma = "tma_umma"
+    UmmaAsync = "umma_async"
+    AsyncUmma = "async_umma"
+    UmmaUmma = "umma_umma"
+    ClcFetchAsync = "clc_fetch_async"
+
+
+class TileSchedulerType(enum.Enum):
+    """Who says which tile is next."""
+
+    StaticPersistent = "static"
+    ClcDynamicPersistent = "clc"
 
 
 class PipelineGroupMode(enum.Enum):

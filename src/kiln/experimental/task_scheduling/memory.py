@@ -12,10 +12,20 @@ from ...cute.tensor.pointer import AddressSpace, element_bits
 from ...hardware.limits import TMEM_ALLOCATION
 
 __dir__ = lazy.listing(__name__)
-__all__ = ["SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"]
+__all__ = ["ResourceContext", "SmemAllocation", "SmemAllocator", "TmemAllocation", "TmemAllocator"]
 
 _BARRIER_BYTES = 16
 """Bytes of the barriers of a stage of a pipeline: full and empty."""
+
+
+class ResourceContext:
+    """What the work methods of all tasks share: where shared memory begins, and the word that points to tensor memory."""
+
+    __kiln_static__ = True
+
+    def __init__(self, smem_base: Any, tmem_ptr_i32: Any) -> None:
+        self.smem_base = smem_base
+        self.tmem_ptr_i32 = tmem_ptr_i32
 
 
 class SmemAllocation:

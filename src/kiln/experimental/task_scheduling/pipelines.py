@@ -7,13 +7,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ... import pipeline
+from ..._support import lazy, unavailable
 from ...base_dsl.diagnostics import type_error
 from ...cute import arch
 from ...cute.layout.layout import Layout, make_layout, size
 from ...pipeline import PipelineOp
 from ...pipeline.arrivals import UmmaArrival
 from ...pipeline.multicast import cta_group, is_leader
-from .enums import PipelineGroupMode, SignalingThreads
+from .enums import PipelineGroupMode, PipelineType, SignalingThreads
 
 _KINDS = {
     "async_async": "PipelineAsync",
@@ -34,28 +35,30 @@ class PipelineConfig:
 
     def __init__(
         self,
-        kind: str,
         num_stages: int,
+        num_bytes: Any,
         producer_group: Any,
         consumer_group: Any,
+        pipeline_type: PipelineType,
+        barrier_ptr: Any = None,
         cta_layout_vmnk: Any = None,
-        *,
-        num_bytes: Any = None,
         producer_signaling_threads: Any = SignalingThreads.All,
         consumer_signaling_threads: Any = SignalingThreads.All,
         consumer_wait_signaling_threads: Any = None,
-        producer_op: PipelineOp = PipelineOp.AsyncThread,
-        barrier_ptr: Any = None,
+        umma_consumer_producer_op: PipelineOp = PipelineOp.AsyncThread,
         advance_on_wait: bool = False,
         advance_on_acquire: bool = False,
         num_bytes_per_warp_per_cta: object = None,
         mcast_mode_mn: Any = None,
         interleave_stride: object = 1,
+        async_producer_op: PipelineOp = PipelineOp.AsyncThread,
     ) -> None:
         _ = num_bytes_per_warp_per_cta  # `num_bytes` counts the bytes of all warps and CTAs
         if isinstance(num_stages, bool) or not isinstance(num_stages, int) or num_stages < 1:
             raise type_error(f"num_stages of a pipeline config is {num_stages!r}", "a Python integer of at least 1")
-        self.kind = kind
+        if not isinstance(pipeline_type, PipelineType):
+            raise type_error(f"pipeline_type of a pipeline config is {pipeline_type!r}", "a PipelineType")
+        self.kind = kind = pipeline_type.value
         self.num_stages = num_stages
         self.producer_group = producer_group
         self.consumer_group = consumer_group
@@ -65,6 +68,7 @@ class PipelineConfig:
         self.producer_signaling_threads = producer_signaling_threads
         self.consumer_signaling_threads = consumer_signaling_threads
         self.consumer_wait_signaling_threads = consumer_wait_signaling_threads
+        producer_op = umma_consumer_producer_op if pipeline_type is PipelineType.AsyncUmma else async_producer_op
         self.producer_op = producer_op
         self.barrier_ptr = barrier_ptr
         self.advances_early: dict[bool, bool] = {True: advance_on_acquire, False: advance_on_wait}
@@ -176,10 +180,12 @@ def _config(kind: str) -> Any:
     names = ("num_stages", *(("num_bytes",) if kind[:3] in ("tma", "clc") else ()), "producer_group", "consumer_group")
     names = (*names, "cta_layout_vmnk", "producer_signaling_threads", "consumer_signaling_threads")
 
-    def create(*args: Any, **how: Any) -> PipelineConfig:
+    def create(*args: Any, producer_op: PipelineOp = PipelineOp.AsyncThread, **how: Any) -> PipelineConfig:
         if len(args) > len(names):
             raise type_error(f"create_{kind}_pipeline_cfg() got {len(args)} arguments by position", ", ".join(names))
-        return PipelineConfig(kind, **dict(zip(names, args, strict=False)), **how)
+        how = {"num_bytes": None, **dict(zip(names, args, strict=False)), **how}
+        ops = dict.fromkeys(("async_producer_op", "umma_consumer_producer_op"), producer_op)
+        return PipelineConfig(pipeline_type=PipelineType(kind), **ops, **how)
 
     create.__doc__ = f"Return the config of a pipeline of the kind {kind}: who fills a stage, who empties it."
     create.__name__ = f"create_{kind}_pipeline_cfg"
@@ -227,3 +233,7 @@ def fused(group: Any) -> PipelineConfig:
     """Return the config of the first member of a FusedMerge group: all producers arrive at its barriers."""
     configs = [member.pipeline_config for member in group.members]
     return configs[0].with_producers(sum(config.arrivals() for config in configs))
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.names(__name__, {}, otherwise=unavailable.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._support import lazy
 from ...base_dsl.diagnostics import type_error
-from .enums import PipelineGroupMode, SignalingThreads, WorkAttr
+from .enums import PipelineGroupMode, SignalingThreads, TileSchedulerType, WorkAttr
 from .pipelines import PipelineConfig
 from .schedule_builder import Call, Token, record, recording
 
@@ -253,22 +253,26 @@ class TileSchedulerConfig:
 
     __kiln_static__ = True
 
-    def __init__(self, kind: str, params: Any, response_ptr: Any = None) -> None:
-        self.kind = kind
-        self.params = params
+    def __init__(
+        self, tile_scheduler_type: TileSchedulerType, tile_scheduler_params: Any, response_ptr: Any = None
+    ) -> None:
+        if not isinstance(tile_scheduler_type, TileSchedulerType):
+            raise type_error(f"tile_scheduler_type is {tile_scheduler_type!r}", "a TileSchedulerType")
+        self.kind: str = tile_scheduler_type.value
+        self.params = tile_scheduler_params
         self.response_ptr = response_ptr
 
     @classmethod
     def create_static_persistent_tile_scheduler_params(cls, *, tile_scheduler_params: object) -> TileSchedulerConfig:
         """Return the config of a static persistent scheduler."""
-        return cls("static", tile_scheduler_params)
+        return cls(TileSchedulerType.StaticPersistent, tile_scheduler_params)
 
     @classmethod
     def create_clc_dynamic_persistent_tile_scheduler_params(
         cls, *, tile_scheduler_params: object, response_ptr: object
     ) -> TileSchedulerConfig:
         """Return the config of a scheduler by cluster launch control (sm_100)."""
-        return cls("clc", tile_scheduler_params, response_ptr)
+        return cls(TileSchedulerType.ClcDynamicPersistent, tile_scheduler_params, response_ptr)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)

@@ -169,11 +169,11 @@ def work_tile_loop(wq: object, *, skip_if: object = None) -> Any:
     return _inside(Block("tiles", queue=wq, skip_if=skip_if))
 
 
-def when_true(condition: Token, *, key: object = None) -> Any:
+def when_true(cond: Token, *, key: object = None) -> Any:
     """Open operations that run where a recorded value holds."""
-    return _inside(Block("when", condition=condition, holds=True))
+    return _inside(Block("when", condition=cond, holds=True))
 
 
-def when_false(condition: Token, *, key: object = None) -> Any:
+def when_false(cond: Token, *, key: object = None) -> Any:
     """Open operations that run where a recorded value does not hold."""
-    return _inside(Block("when", condition=condition, holds=False))
+    return _inside(Block("when", condition=cond, holds=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._support import lazy
-from ...base_dsl.diagnostics import type_error
+from ...base_dsl.diagnostics import DSLNotImplemented, type_error
 from ...base_dsl.typing import Boolean
 from ...cute import arch
 from .schedule_builder import Schedule
@@ -65,6 +65,10 @@ class Task:
     def warps(self) -> range:
         """The numbers of its warps."""
         return range(self.warp_idx, self.warp_idx + self.num_warps)
+
+    def _run_task_body_impl(self) -> None:
+        """Refuse to run: the task manager does. Libraries look at the signature, which says the release to them."""
+        raise DSLNotImplemented("a task is run by TaskManager")
 
     def is_selected(self) -> Boolean:
         """Return whether the warp of this thread belongs to the task, in the CTA of the cluster that runs it."""

@@ -19,7 +19,7 @@ from ...cute.tensor.tensor_ssa import TensorSSA
 from ...hardware.limits import registers_at_start
 from ...pipeline.asynchronous import unless
 from .enums import PipelineGroupMode
-from .memory import SmemAllocator
+from .memory import ResourceContext, SmemAllocator
 from .picture import schedule_svg, schedule_text
 from .pipelines import Pipelines, fused
 from .resources import RESERVED, PipelineGroup, StageInfo, TaskLocalVariable, WorkQueue
@@ -33,16 +33,6 @@ __all__ = ["TaskManager"]
 
 watchers: list[Callable[[TaskManager], None]] = []
 """Functions that see each manager that a program makes."""
-
-
-class Context:
-    """What the work methods of all tasks share."""
-
-    __kiln_static__ = True
-
-    def __init__(self, smem_base: Any, tmem_ptr_i32: Any) -> None:
-        self.smem_base = smem_base
-        self.tmem_ptr_i32 = tmem_ptr_i32
 
 
 class TaskManager:
@@ -148,7 +138,7 @@ class TaskManager:
         if self._pipelines is None:
             raise type_error("TaskManager.run() is called before setup_resources_and_tasks()")
         word = self.smem_allocator.tmem_ptr_i32 if self._tmem_ptr_i32 is None else self._tmem_ptr_i32
-        context = Context(self.smem_allocator.smem_base, word)
+        context = ResourceContext(self.smem_allocator.smem_base, word)
         threads = 32 * (max(w for t in self.tasks for w in t.warps) + 1)
         for task in self.tasks:
             before = {r: dict(vars(r)) for r in self.resources}
@@ -162,7 +152,7 @@ class TaskManager:
 class _Run:
     """A task while it is emitted: the variables, pipeline states and tile that its loops carry."""
 
-    def __init__(self, task: Task, pipelines: Pipelines, context: Context, threads: int) -> None:
+    def __init__(self, task: Task, pipelines: Pipelines, context: ResourceContext, threads: int) -> None:
         self.task = task
         self.context = context
         self.resources = list(dict.fromkeys((*task.src_resources, *task.dst_resources)))
