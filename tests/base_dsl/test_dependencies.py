@@ -15,6 +15,7 @@ import textwrap
 import pytest
 
 import kiln
+from kiln.base_dsl import dependencies
 from kiln.base_dsl.dependencies import is_library_class
 
 HEAD = """
@@ -690,3 +691,11 @@ def test_packages_outside_this_environment_are_installed_too(folder, tmp_path, m
         assert is_library_class(importlib.import_module(name).C) == (folder != "project")
     finally:
         del sys.modules[name]
+
+
+def test_the_bindings_are_installed_wherever_they_are(monkeypatch):
+    """The module of a dialect runs when a kernel first uses it, in a branch perhaps: nothing of the user's changes then."""
+    monkeypatch.setattr(dependencies, "_FOLDERS_OF_PACKAGES", ())
+    monkeypatch.setattr(dependencies, "_PACKAGES", ("stdlib", "platstdlib"))
+    for module, installed in (("torch_mlir.ir", True), ("llvmlite.binding", True), ("ml_dtypes", False)):
+        assert dependencies.is_library(importlib.util.find_spec(module).origin) == installed

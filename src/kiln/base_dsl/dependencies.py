@@ -23,6 +23,7 @@ import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .._alias import BINDINGS
 from .._support import fork_safe
 from . import object_versions
 from .attribute_reads import REFLECTING, Unfollowed, own_names, refuse_unfollowed
@@ -741,7 +742,18 @@ def is_library(filename: str) -> bool:
 
 def _is_installed(filename: str) -> bool:
     """Return whether a file belongs to a package of this environment, of one below it, of the user or of a path file."""
-    return filename.startswith(_dirs(*_PACKAGES)) or any(folder in filename for folder in _FOLDERS_OF_PACKAGES)
+    if any(folder in filename for folder in _FOLDERS_OF_PACKAGES):
+        return True
+    return filename.startswith(_dirs(*_PACKAGES) + _dirs_of_bindings())
+
+
+@functools.lru_cache(maxsize=1)
+def _dirs_of_bindings() -> tuple[str, ...]:
+    """Return the folders of the bindings of MLIR and LLVM, which may be anywhere on the path."""
+    import importlib.util
+
+    specs = filter(None, map(importlib.util.find_spec, (BINDINGS, "llvmlite")))
+    return tuple(os.path.realpath(d) + os.sep for spec in specs for d in spec.submodule_search_locations or ())
 
 
 @functools.lru_cache(maxsize=4096)
