@@ -95,13 +95,13 @@ class Messages(Kernel):
                 ]
             if i + 1 < len(path):
                 weak = (broken, how) == (i, "weak")
-                of_wgmma = i + 2 == len(path) and last_engine == "wgmma"  # if weak, one warp is ordered
+                of_wgmma = i + 2 == len(path) and last_engine == "wgmma"  # if weak, the first warp alone is ordered
                 if i == 0 and by_mbarrier:
                     link = self._by_mbarrier(thread, path[1], cell, engine, writes, weak)
-                elif of_wgmma and (not weak or thread == path[i + 1]):
+                elif of_wgmma and (not weak or thread == self.threads[0]):
                     link = Link([], [functools.partial(self.sync, thread.cta)])
                 else:
-                    link = self._link(thread, path[i + 1], weak and not of_wgmma)
+                    link = self._link(thread, self.threads[0] if of_wgmma else path[i + 1], weak and not of_wgmma)
                 groups[i, "publish"] = link.publish
                 groups[i, "observe"] = link.observe
         groups["last"] = [functools.partial(self._last, last, cell, last_engine, last_writes)]
@@ -237,7 +237,7 @@ class Messages(Kernel):
                 kinds += [self._lanes, self._lanes]
         if one != other:
             kinds += [self._flag, self._flag, self._flag, *[self._fenced_flag] * (1 + weak)]
-            kinds += [self._mbarrier_link] * (5 * near)
+            kinds += [self._mbarrier_link] * ((5 + 5 * weak) * near)
         if near and self.cluster > 1:
             kinds += [self._cluster] * 3
         return self.choice(*kinds)(one, other, weak)
