@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ...base_dsl import trace as tracing
-from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...cute import arch
 from ...cute.arch.values import choice, kernel_only
@@ -89,7 +87,4 @@ def setmaxregister(reg_count: int, action: object, *, loc: object = None, ip: ob
 def exit(*, loc: object = None, ip: object = None) -> None:
     """End this thread; barriers no longer count it."""
     kernel_only("exit")
-    text = {"asm_string": "exit;", "constraints": "~{memory}"}
-    attributes = {name: ir.StringAttr.get(value) for name, value in text.items()}
-    flags = dict.fromkeys(("has_side_effects", "kiln.ends_thread"), ir.UnitAttr.get())
-    tracing.emit("llvm.inline_asm", (), (), {**attributes, **flags})
+    arch.inline_ptx("exit;")

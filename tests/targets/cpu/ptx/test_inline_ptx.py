@@ -521,7 +521,7 @@ def test_operands_of_the_arch_function():
         ("bra nowhere;", "no such label"),
         ("twice: mov.u32 $0, 1; twice: bra twice;", "twice"),
         ("@p bra done; done: mov.u32 $0, 1;", "p is not declared"),
-        ("exit;", "would end the program's thread"),
+        ("ret;", "would end the program's thread"),
         ("mov.u32 $0, (1);", "cannot be read"),
     ],
 )

@@ -56,9 +56,7 @@ def _inline_asm(x: Expander, op: ir.Operation, b: Builder) -> ir.Value | None:
         tied = part.lstrip("+")
         if tied.isdigit():
             machine.values[f"${tied}"] = value
-    if ENDS_THREAD in op.attributes:
-        _exit(machine)
-    elif any(isinstance(statement, Statement) and statement.name in _BRANCHES for statement in program.statements):
+    if any(isinstance(statement, Statement) and statement.name in _BRANCHES for statement in program.statements):
         widths = {f"${n}": _output_width(p) for n, p in enumerate(constraints) if not p.isdigit()}
         machine.keep_in_memory(widths)
         _run_pieces(machine, program.statements)
@@ -91,18 +89,6 @@ def _expanding(machine: Machine, statement: Statement) -> Iterator[None]:
     except (KeyError, IndexError, ValueError) as reason:
         message = f"{refused}: its form is not known ({reason})"
         raise report_at(machine.op.location, DSLNotImplemented, message) from None
-
-
-ENDS_THREAD = "kiln.ends_thread"
-"""An attribute of inline PTX that is `exit` alone, with which a program says that its thread ends there."""
-
-
-def _exit(machine: Machine) -> None:
-    b = machine.b
-    x = machine.x
-    # a condition that nobody can fold: the call that ends the function stays the last of its block
-    address = b.value("llvm.ptrtoint", int_type(64), (x.frame_of(machine.op),))
-    x.end(b.if_(b.compare("ne", address, 0)))
 
 
 def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> None:
@@ -149,7 +135,7 @@ def _run_pieces(machine: Machine, statements: Sequence[Statement | Label]) -> No
     machine.b = b
 
 
-_BRANCHES = ("bra", "ret", "exit")
+_BRANCHES = ("bra", "ret")
 
 
 def _target(op: ir.Operation, branch: Statement, labels: dict[str, int], end: int) -> int:

@@ -386,6 +386,14 @@ def _copysign(m: Machine, s: Statement) -> ir.Value:
     return b.binary("ori", b.binary("andi", sign, top), b.binary("andi", number, top - 1))
 
 
+@INSTRUCTIONS.expands("exit")
+def _exit(m: Machine, _s: Statement) -> None:
+    """End the thread, which barriers no longer count. The condition is one that nobody can fold: the call that ends the
+    function stays the last of its block."""
+    address = m.b.value("llvm.ptrtoint", int_type(64), (m.x.frame_of(m.op),))
+    m.x.end(m.b.if_(m.b.compare("ne", address, 0)))
+
+
 @INSTRUCTIONS.expands("trap")
 def _trap(m: Machine, _s: Statement) -> None:
     m.x.fault(m.b, m.x.module.site(m.op, "assert", "trap", m.x.function.name))
