@@ -314,7 +314,11 @@ def test_several_arguments_outside_a_trace():
     ("function", "message"),
     [
         (lambda v: cute.math.exp("a"), "takes a number or a vector"),
-        (lambda v: cute.math.sqrt(v, rounding=cmath.RoundingMode.RZ), "nearest even"),
+        (lambda v: cute.math.sqrt(v.to(kiln.Float16), rounding=cmath.RoundingMode.RZ), "Float32 or Float64"),
+        (lambda v: cute.math.add(v, v, rounding="up"), "rounding is 'up'"),
+        (lambda v: cute.math.absi(v), "takes integers"),
+        (lambda v: cute.math.fpowi(v, 0.5), "the exponent of fpowi"),
+        (lambda v: cute.math.ipowi(v, 2), "an integer"),
         (lambda v: cute.math.pow(v, cute.full((3,), 1, kiln.Float32)), "do not go together"),
     ],
 )

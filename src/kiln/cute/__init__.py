@@ -55,11 +55,14 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .ffi import ffi as ffi
     from .ffi import mangle as mangle
     from .layout.int_tuple import pretty_str as pretty_str
+    from .math import MathOperand as MathOperand
     from .math import RoundingMode as RoundingMode
     from .math import abs as abs
     from .math import absf as absf
+    from .math import absi as absi
     from .math import acos as acos
     from .math import acosh as acosh
+    from .math import add as add
     from .math import asin as asin
     from .math import asinh as asinh
     from .math import atan as atan
@@ -67,9 +70,11 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .math import atanh as atanh
     from .math import cbrt as cbrt
     from .math import ceil as ceil
+    from .math import clamp as clamp
     from .math import copysign as copysign
     from .math import cos as cos
     from .math import cosh as cosh
+    from .math import div as div
     from .math import erf as erf
     from .math import erfc as erfc
     from .math import exp as exp
@@ -77,23 +82,31 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .math import expm1 as expm1
     from .math import floor as floor
     from .math import fma as fma
+    from .math import fpowi as fpowi
+    from .math import ipowi as ipowi
     from .math import isfinite as isfinite
     from .math import isinf as isinf
     from .math import isnan as isnan
+    from .math import isnormal as isnormal
     from .math import log as log
     from .math import log1p as log1p
     from .math import log2 as log2
     from .math import log10 as log10
     from .math import max as max
     from .math import min as min
+    from .math import mul as mul
+    from .math import neg as neg
     from .math import pow as pow
     from .math import rcp as rcp
+    from .math import rem as rem
     from .math import round as round
     from .math import roundeven as roundeven
     from .math import rsqrt as rsqrt
     from .math import sin as sin
+    from .math import sincos as sincos
     from .math import sinh as sinh
     from .math import sqrt as sqrt
+    from .math import sub as sub
     from .math import tan as tan
     from .math import tanh as tanh
     from .math import trunc as trunc
@@ -121,11 +134,14 @@ _MMA = (
     "mma_atom_call",
 )
 _MATH = (
+    "MathOperand",
     "RoundingMode",
     "abs",
     "absf",
+    "absi",
     "acos",
     "acosh",
+    "add",
     "asin",
     "asinh",
     "atan",
@@ -133,9 +149,11 @@ _MATH = (
     "atanh",
     "cbrt",
     "ceil",
+    "clamp",
     "copysign",
     "cos",
     "cosh",
+    "div",
     "erf",
     "erfc",
     "exp",
@@ -143,23 +161,31 @@ _MATH = (
     "expm1",
     "floor",
     "fma",
+    "fpowi",
+    "ipowi",
     "isfinite",
     "isinf",
     "isnan",
+    "isnormal",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "max",
     "min",
+    "mul",
+    "neg",
     "pow",
     "rcp",
+    "rem",
     "round",
     "roundeven",
     "rsqrt",
     "sin",
+    "sincos",
     "sinh",
     "sqrt",
+    "sub",
     "tan",
     "tanh",
     "trunc",

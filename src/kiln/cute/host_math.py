@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..base_dsl.numeric.host import FLOAT, divide
 
-_C_NAMES = {"powf": "pow", "roundeven": "rint"}
+_C_NAMES = {"powf": "pow", "remf": "fmod", "roundeven": "rint"}
 """Functions of the C library that have other names than operations; `rint` rounds halves to even, and every C library has it."""
 
 
@@ -41,6 +41,7 @@ def function(op: str, single: bool, arguments: int) -> Callable[..., float]:
         "isnan": math.isnan,
         "isinf": math.isinf,
         "isfinite": math.isfinite,
+        "isnormal": lambda x: math.isfinite(x) and abs(x) >= 2.0 ** (-126 if single else -1022),
         "maximumf": _propagating("max"),
         "minimumf": _propagating("min"),
     }

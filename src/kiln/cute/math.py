@@ -8,30 +8,29 @@ former; `ftz` has no effect. `docs/tensors.md` states the error of each function
 
 from __future__ import annotations
 
-import enum
-import functools
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 from .._support import lazy
-from ..base_dsl import trace as tracing
-from ..base_dsl.bindings import context, ir
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric import emit
-from ..base_dsl.numeric.emit import convert
-from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
-from ..base_dsl.numeric.promotion import float_of, weak_type
-from ..base_dsl.typing import Boolean, Float32, Numeric, common_type, maximum, minimum, plain_scalar
-from . import host_math
+from ..base_dsl.numeric.operators import check_chosen, select
+from ..base_dsl.numeric.promotion import weak_type
+from ..base_dsl.typing import Boolean, Float32, Numeric, maximum, minimum
+from .elementwise import RoundingMode, apply, directed, direction_of
 from .layout.int_tuple import product
-from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, _meet, _operands, splat, where
+from .math_operators import absi, add, div, fpowi, ipowi, mul, neg, rem, sub
+from .tensor.tensor_ssa import TensorSSA, _meet, _operands, where
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
+    "MathOperand",
     "RoundingMode",
     "abs",
     "absf",
+    "absi",
     "acos",
     "acosh",
+    "add",
     "asin",
     "asinh",
     "atan",
@@ -39,9 +38,11 @@ __all__ = [
     "atanh",
     "cbrt",
     "ceil",
+    "clamp",
     "copysign",
     "cos",
     "cosh",
+    "div",
     "erf",
     "erfc",
     "exp",
@@ -49,113 +50,41 @@ __all__ = [
     "expm1",
     "floor",
     "fma",
+    "fpowi",
+    "ipowi",
     "isfinite",
     "isinf",
     "isnan",
+    "isnormal",
     "log",
     "log1p",
     "log2",
     "log10",
     "max",
     "min",
+    "mul",
+    "neg",
     "pow",
     "rcp",
+    "rem",
     "round",
     "roundeven",
     "rsqrt",
     "sigmoid",
     "sin",
+    "sincos",
     "sinh",
     "sqrt",
+    "sub",
     "tan",
     "tanh",
     "trunc",
 ]
 
+MathOperand = Union[Numeric, TensorSSA, float, int, bool]  # noqa: UP007 - Python 3.10 has no `|` of these
+"""What functions of this module take."""
 V = TypeVar("V", bound="Numeric | TensorSSA | float")
 """A number, or a vector of numbers."""
-
-
-class RoundingMode(enum.Enum):
-    """How an operation rounds. Only to nearest even is available on every target."""
-
-    RN = "rn"
-    RZ = "rz"
-    RM = "rm"
-    RP = "rp"
-
-
-@functools.cache
-def _flags(fastmath: bool, approx: bool) -> dict[str, ir.Attribute] | None:
-    if not fastmath and not approx:
-        return None
-    # without `reassoc`: what other operations round stays rounded
-    flags = "nnan,ninf,nsz,arcp,afn" if fastmath else "afn"
-    return {"fastmath": ir.Attribute.parse(f"#arith.fastmath<{flags}>", context())}
-
-
-def _apply(
-    op: str, arguments: tuple[Any, ...], fastmath: bool = False, approx: bool = False, result: Any = None
-) -> Any:
-    """Return an operation on floats of one type. `result`: the type of the result, if another."""
-    traced = tracing.current() is not None and bool(tracing.current().functions)  # type: ignore[union-attr]
-    if not traced:
-        return _on_host(op, arguments, result)
-    t = _float_type(op, arguments)
-    compute = t._compute
-    shape = _shape(op, arguments)
-    count = None if shape is None else product(shape)
-    values = [_operand(x, compute, shape, count) for x in arguments]
-    emitted = tracing.emit_value(
-        op, emit.ir_type(result or compute, count), values, _flags(fastmath, approx) or emit.float_attributes()
-    )
-    if result is None and compute is not t:
-        emitted = convert(emitted, compute, t, count)
-    kind = result or t
-    return kind._make(emitted) if shape is None else TensorSSA(emitted, shape, kind)
-
-
-def _float_type(op: str, arguments: tuple[object, ...]) -> Any:
-    """Return the type the arguments meet in: Python numbers take the type of the others."""
-    dtype: Any = None
-    for x in arguments:
-        if isinstance(x, (TensorSSA, Numeric)):
-            dtype = x.dtype if dtype is None else common_type(dtype, x.dtype)
-        elif plain_scalar(x) is None:
-            raise type_error(
-                f"{op.removeprefix('math.')}() takes a number or a vector, got {type(x).__name__}",
-                "load a tensor first: t.load()",
-            )
-    return Float32 if dtype is None else float_of(arithmetic_type(dtype))
-
-
-def _shape(op: str, arguments: tuple[object, ...]) -> Any:
-    shape: Any = None
-    for x in arguments:
-        if isinstance(x, TensorSSA):
-            broadcast = x.shape if shape is None else _broadcast_shape(shape, x.shape)
-            if broadcast is None:
-                raise type_error(f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together")
-            shape = broadcast
-    return shape
-
-
-def _operand(x: Any, t: Any, shape: object, count: int | None) -> ir.Value:
-    if isinstance(x, TensorSSA):
-        return x.broadcast_to(shape).to(t).value
-    if shape is None:
-        return t(x).ir_value()
-    assert count is not None
-    return splat(x, t, count)
-
-
-def _on_host(op: str, arguments: tuple[object, ...], result: Any) -> Any:
-    """Return a function of numbers that Python knows: of Python's own in double precision, as a number of Python."""
-    t = _float_type(op, arguments)
-    typed = any(isinstance(x, Numeric) for x in arguments)
-    values = [float(t._compute(x).value) if typed else float(plain_scalar(x)) for x in arguments]  # type: ignore[arg-type]
-    on_host = host_math.function(op, typed and t._compute is Float32, len(values))(*values)
-    return (result or t)(on_host) if typed else on_host
 
 
 def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -167,7 +96,7 @@ def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.exp", (x,), fastmath, approx)
+    return apply("math.exp", (x,), fastmath, approx)
 
 
 def exp2(
@@ -181,7 +110,7 @@ def exp2(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.exp2", (x,), fastmath, approx)
+    return apply("math.exp2", (x,), fastmath, approx)
 
 
 def expm1(
@@ -195,7 +124,7 @@ def expm1(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.expm1", (x,), fastmath, approx)
+    return apply("math.expm1", (x,), fastmath, approx)
 
 
 def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -207,7 +136,7 @@ def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log", (x,), fastmath, approx)
+    return apply("math.log", (x,), fastmath, approx)
 
 
 def log2(
@@ -221,7 +150,7 @@ def log2(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log2", (x,), fastmath, approx)
+    return apply("math.log2", (x,), fastmath, approx)
 
 
 def log10(
@@ -235,7 +164,7 @@ def log10(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log10", (x,), fastmath, approx)
+    return apply("math.log10", (x,), fastmath, approx)
 
 
 def log1p(
@@ -249,7 +178,7 @@ def log1p(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.log1p", (x,), fastmath, approx)
+    return apply("math.log1p", (x,), fastmath, approx)
 
 
 def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -261,7 +190,7 @@ def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.sin", (x,), fastmath, approx)
+    return apply("math.sin", (x,), fastmath, approx)
 
 
 def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -273,7 +202,7 @@ def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.cos", (x,), fastmath, approx)
+    return apply("math.cos", (x,), fastmath, approx)
 
 
 def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -285,7 +214,7 @@ def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.tan", (x,), fastmath, approx)
+    return apply("math.tan", (x,), fastmath, approx)
 
 
 def asin(
@@ -299,7 +228,7 @@ def asin(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.asin", (x,), fastmath, approx)
+    return apply("math.asin", (x,), fastmath, approx)
 
 
 def acos(
@@ -313,7 +242,7 @@ def acos(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.acos", (x,), fastmath, approx)
+    return apply("math.acos", (x,), fastmath, approx)
 
 
 def atan(
@@ -327,7 +256,7 @@ def atan(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.atan", (x,), fastmath, approx)
+    return apply("math.atan", (x,), fastmath, approx)
 
 
 def sinh(
@@ -341,7 +270,7 @@ def sinh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.sinh", (x,), fastmath, approx)
+    return apply("math.sinh", (x,), fastmath, approx)
 
 
 def cosh(
@@ -355,7 +284,7 @@ def cosh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.cosh", (x,), fastmath, approx)
+    return apply("math.cosh", (x,), fastmath, approx)
 
 
 def tanh(
@@ -369,7 +298,7 @@ def tanh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.tanh", (x,), fastmath, approx)
+    return apply("math.tanh", (x,), fastmath, approx)
 
 
 def asinh(
@@ -383,7 +312,7 @@ def asinh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.asinh", (x,), fastmath, approx)
+    return apply("math.asinh", (x,), fastmath, approx)
 
 
 def acosh(
@@ -397,7 +326,7 @@ def acosh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.acosh", (x,), fastmath, approx)
+    return apply("math.acosh", (x,), fastmath, approx)
 
 
 def atanh(
@@ -411,7 +340,7 @@ def atanh(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.atanh", (x,), fastmath, approx)
+    return apply("math.atanh", (x,), fastmath, approx)
 
 
 def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
@@ -423,7 +352,7 @@ def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.erf", (x,), fastmath, approx)
+    return apply("math.erf", (x,), fastmath, approx)
 
 
 def erfc(
@@ -437,7 +366,7 @@ def erfc(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.erfc", (x,), fastmath, approx)
+    return apply("math.erfc", (x,), fastmath, approx)
 
 
 def cbrt(
@@ -451,7 +380,7 @@ def cbrt(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.cbrt", (x,), fastmath, approx)
+    return apply("math.cbrt", (x,), fastmath, approx)
 
 
 def floor(
@@ -465,7 +394,7 @@ def floor(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.floor", (x,), fastmath, approx)
+    return apply("math.floor", (x,), fastmath, approx)
 
 
 def ceil(
@@ -479,7 +408,7 @@ def ceil(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.ceil", (x,), fastmath, approx)
+    return apply("math.ceil", (x,), fastmath, approx)
 
 
 def trunc(
@@ -493,7 +422,7 @@ def trunc(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.trunc", (x,), fastmath, approx)
+    return apply("math.trunc", (x,), fastmath, approx)
 
 
 def round(
@@ -507,7 +436,7 @@ def round(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.round", (x,), fastmath, approx)
+    return apply("math.round", (x,), fastmath, approx)
 
 
 def roundeven(
@@ -521,7 +450,7 @@ def roundeven(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.roundeven", (x,), fastmath, approx)
+    return apply("math.roundeven", (x,), fastmath, approx)
 
 
 def sqrt(
@@ -541,10 +470,11 @@ def sqrt(
         fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
-        rounding: `RoundingMode.RN` or None, to nearest even; others raise TypeError.
+        rounding: how to round, in kernels, Float32 and Float64: to nearest even unless given.
     """
-    _only_nearest(rounding, "sqrt")
-    return _apply("math.sqrt", (x,), fastmath, approx)
+    if direction := direction_of(rounding):
+        return directed("sqrt", direction, (x,))
+    return apply("math.sqrt", (x,), fastmath, approx)
 
 
 def rsqrt(
@@ -558,7 +488,7 @@ def rsqrt(
         approx: allow the hardware's approximation, which is faster.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    return _apply("math.rsqrt", (x,), fastmath, approx)
+    return apply("math.rsqrt", (x,), fastmath, approx)
 
 
 def rcp(
@@ -577,11 +507,12 @@ def rcp(
         x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
         fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
         approx: allow the hardware's approximation, which is faster.
-        rounding: `RoundingMode.RN` or None, to nearest even; others raise TypeError.
+        rounding: how to round, in kernels, Float32 and Float64: to nearest even unless given.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    _only_nearest(rounding, "rcp")
-    return _apply("arith.divf", (1.0, x), fastmath, approx)
+    if direction := direction_of(rounding):
+        return directed("rcp", direction, (x,))
+    return apply("arith.divf", (1.0, x), fastmath, approx)
 
 
 def sigmoid(x: V, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
@@ -622,11 +553,12 @@ def fma(
         b: a number, or a `TensorSSA` whose shape broadcasts with that of `a`.
         c: a number, or a `TensorSSA` whose shape broadcasts with that of `a`.
         fastmath: assume that there are no NaN, infinities or signed zeros.
-        rounding: `RoundingMode.RN` or None, to nearest even; others raise TypeError.
+        rounding: how to round, in kernels, Float32 and Float64: to nearest even unless given.
         ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
     """
-    _only_nearest(rounding, "fma")
-    return _apply("math.fma", (a, b, c), fastmath)
+    if direction := direction_of(rounding):
+        return directed("fma", direction, (a, b, c))
+    return apply("math.fma", (a, b, c), fastmath)
 
 
 def pow(base: V, exponent: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
@@ -637,7 +569,7 @@ def pow(base: V, exponent: V | Numeric | float, fastmath: bool = False, *, loc: 
         exponent: the exponent, a number or a `TensorSSA` whose shape broadcasts with that of `base`.
         fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.powf", (base, exponent), fastmath)
+    return apply("math.powf", (base, exponent), fastmath)
 
 
 def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
@@ -648,7 +580,7 @@ def atan2(y: V, x: V | Numeric | float, fastmath: bool = False, *, loc: object =
         x: the horizontal coordinate, a number or a `TensorSSA` whose shape broadcasts with that of `y`.
         fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.atan2", (y, x), fastmath)
+    return apply("math.atan2", (y, x), fastmath)
 
 
 def copysign(mag: V, sign: V | Numeric | float, fastmath: bool = False, *, loc: object = None, ip: object = None) -> V:
@@ -659,28 +591,28 @@ def copysign(mag: V, sign: V | Numeric | float, fastmath: bool = False, *, loc: 
         sign: a number, or a `TensorSSA` whose shape broadcasts with that of `mag`.
         fastmath: assume that there are no NaN, infinities or signed zeros.
     """
-    return _apply("math.copysign", (mag, sign), fastmath)
+    return apply("math.copysign", (mag, sign), fastmath)
 
 
 def isnan(
     x: Numeric | TensorSSA | float, fastmath: bool = False, *, loc: object = None, ip: object = None
 ) -> Boolean | TensorSSA:
     """Return whether `x` is NaN, for a `TensorSSA` by element. `fastmath` changes nothing: it would exclude the answer."""
-    return _apply("math.isnan", (x,), result=Boolean)
+    return apply("math.isnan", (x,), result=Boolean)
 
 
 def isinf(
     x: Numeric | TensorSSA | float, fastmath: bool = False, *, loc: object = None, ip: object = None
 ) -> Boolean | TensorSSA:
     """Return whether `x` is infinite, for a `TensorSSA` by element. `fastmath` changes nothing: it would exclude the answer."""
-    return _apply("math.isinf", (x,), result=Boolean)
+    return apply("math.isinf", (x,), result=Boolean)
 
 
 def isfinite(
     x: Numeric | TensorSSA | float, fastmath: bool = False, *, loc: object = None, ip: object = None
 ) -> Boolean | TensorSSA:
     """Return whether `x` is neither infinite nor NaN, for a `TensorSSA` by element. `fastmath` changes nothing: it would exclude the answer."""
-    return _apply("math.isfinite", (x,), result=Boolean)
+    return apply("math.isfinite", (x,), result=Boolean)
 
 
 def abs(x: V, fastmath: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None) -> V:
@@ -714,7 +646,7 @@ def _extremum(name: str, x: object, y: object, propagate_nan: bool) -> Any:
     op = {"max": "arith.maxnumf", "min": "arith.minnumf"}[name]
     if propagate_nan:
         op = {"max": "arith.maximumf", "min": "arith.minimumf"}[name]
-    return _apply(op, (x, y))
+    return apply(op, (x, y))
 
 
 def max(
@@ -745,6 +677,31 @@ def min(
     return _extremum("min", x, y, propagate_nan)
 
 
-def _only_nearest(rounding: object, name: str) -> None:
-    if rounding is not None and getattr(rounding, "name", "RN").upper() != "RN":
-        raise type_error(f"{name}() with rounding {rounding}: only to nearest even is available")
+def clamp(x: V, lo: V | Numeric | float, hi: V | Numeric | float, *, loc: object = None, ip: object = None) -> V:
+    """Return `x`, or the nearest of `lo` and `hi` if it lies outside of them. A NaN becomes `lo`.
+
+    Args:
+        x: a number or a `TensorSSA`, of integers or floats.
+        lo: the smallest result.
+        hi: the largest result, not below `lo`.
+    """
+    return min(max(x, lo), hi)
+
+
+def isnormal(x: Numeric | TensorSSA | float, *, loc: object = None, ip: object = None) -> Boolean | TensorSSA:
+    """Return whether `x` is neither zero, subnormal, infinite nor NaN, for a `TensorSSA` by element."""
+    return apply("math.isnormal", (x,), result=Boolean)
+
+
+def sincos(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
+) -> tuple[V, V]:
+    """Return the sine and the cosine of `x`, an angle in radians.
+
+    Args:
+        x: a number, or a `TensorSSA` (every element by itself). Integers become floats first.
+        fastmath: allow approximations, and assume that there are no NaN, infinities or signed zeros.
+        approx: allow the hardware's approximation, which is faster.
+        ftz: no effect here; with it CuTe DSL flushes subnormals to zero.
+    """
+    return sin(x, fastmath, approx), cos(x, fastmath, approx)

@@ -49,7 +49,9 @@ def test_a_loop_of_branches_is_left():
         code = """{ .reg .pred p, q; .reg .b32 i; mov.b32 i, 0;
         again: add.s32 i, i, 1; setp.gt.s32 q, i, 20; @q exit; setp.lt.s32 p, i, $1; @p bra again; mov.b32 $0, i; }"""
         y[t] = Int32(asm(Int32.mlir_type, [t * 2], code, "=r,r"))
-        code = "{ .reg .pred p; setp.eq.s32 p, 1, 1; @!p exit; st.global.b32 [$0], $1; @p exit; st.global.b32 [$0], $1; }"
+        code = (
+            "{ .reg .pred p; setp.eq.s32 p, 1, 1; @!p exit; st.global.b32 [$0], $1; @p exit; st.global.b32 [$0], $1; }"
+        )
         asm(None, [(y.iterator + t).toint(), y[t] + 100], code, "l,r")
         y[t] = -1
 
