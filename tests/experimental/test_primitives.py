@@ -357,9 +357,9 @@ MISUSE = [
     ("with is_exclusive=True", lambda near, far, away: prims.tcgen05_dealloc(0, 32, is_exclusive=True)),
     ("with smem_a_read=True", lambda near, far, away: prims.tcgen05_commit(near, smem_a_read=True)),
     (
-        "with b_collector_op='fill'",
+        "b_collector_op .*'keep'",
         lambda near, far, away: prims.tcgen05_mma(
-            "f16", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, b_collector_op="fill"
+            "f16", "cta_1", 0, kiln.Int64(0), kiln.Int64(0), 0, True, b_collector_op="keep"
         ),
     ),
     (

@@ -143,6 +143,7 @@ TCGEN05_SCALE_VEC = Feature("tcgen05.mma with .scale_vec", targets=_SPECIFIC, pt
 TCGEN05_SPARSE_FP4 = Feature("tcgen05.mma.sp of kind::mxf4 or mxf4nvf4", targets=_SPECIFIC, ptx=88, tensor_core=True)
 TCGEN05_K96 = Feature("tcgen05.mma of fp4 with K = 96", targets=_names("103a"), tensor_core=True)
 """A bit of the instruction descriptor, as is the absolute leading-dimension address: ptxas checks neither."""
+TCGEN05_COLLECTOR_B = Feature("tcgen05.mma with .collector::b", targets=_names("107a 107f"), ptx=94, tensor_core=True)
 TCGEN05_SHIFT = Feature("tcgen05.shift", targets=_SPECIFIC, tensor_core=True)
 TCGEN05_LOAD_REDUCE = Feature(
     "tcgen05.ld.red", targets=_names("103a 103f 107a 107f 110a 110f"), ptx=88, tensor_core=True

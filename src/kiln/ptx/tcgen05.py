@@ -32,7 +32,8 @@ RELINQUISH = Form("tcgen05.relinquish_alloc_permit", f"{_GROUP}.sync.aligned", *
 MOST_SCALE_D = 15
 _KINDS = "f16 tf32 f8f6f4 i8"
 _COLLECTOR_USES = ("fill", "use", "lastuse", "discard")
-_COLLECTOR: dict[str, Choices] = {"collector": _COLLECTOR_USES}
+_COLLECTOR: dict[str, Choices] = {"collector": _COLLECTOR_USES, "collector_b": _COLLECTOR_USES}
+_COLLECTORS = "{.collector::a::<collector>}{.collector::b::<collector_b>}"
 
 
 def scales_d(kind: str, sparse: bool) -> bool:
@@ -59,7 +60,7 @@ def _output_lanes(fields: Values) -> int:
 def _mma(opcode: str, a: str, shift: str = "", metadata: str = "", **choices: Choices) -> Form:
     return Form(
         opcode,
-        f"{_GROUP}.kind::<kind>{shift}{{.collector::a::<collector>}} [d: tmem], {a}, b: b64{metadata}, idesc: b32"
+        f"{_GROUP}.kind::<kind>{shift}{_COLLECTORS} [d: tmem], {a}, b: b64{metadata}, idesc: b32"
         "{, {disable_output_lane: b32}}, accumulate: pred{, scale_input_d: imm}",
         {"disable_output_lane": _output_lanes},
         functools.partial(_wrong_mma, bool(metadata)),
@@ -90,7 +91,7 @@ _BLOCKS: dict[str, Choices] = {
 def _mma_block_scale(a: str) -> Form:
     return Form(
         "tcgen05.mma",
-        f"{_GROUP}.kind::<scaling>{{.collector::a::<collector>}} [d: tmem], {a}, b: b64, idesc: b32"
+        f"{_GROUP}.kind::<scaling>{_COLLECTORS} [d: tmem], {a}, b: b64, idesc: b32"
         ", [sfa: tmem], [sfb: tmem], accumulate: pred",
         **_GROUPS,
         **_BLOCKS,

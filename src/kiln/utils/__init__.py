@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from . import layout_enum as layout_enum
     from . import mixed_input_helpers as mixed_input_helpers
     from . import reductions as reductions
+    from . import rubin_helpers as rubin_helpers
     from . import schedulers as schedulers
     from . import sm90 as sm90
     from . import sm100 as sm100
+    from . import sm107 as sm107
     from . import smem_allocator as smem_allocator
     from . import smem_capacity as smem_capacity
     from . import tensor_helpers as tensor_helpers

@@ -155,6 +155,7 @@ class _PlainMma(_Tcgen05):
     collector: OptionalAttr[Collector]
     scale_input_d: OptionalAttr[ir.IntegerAttr]
     a_shift: OptionalAttr[ir.BoolAttr]
+    collector_b: OptionalAttr[Collector]
     sparse = False
 
     if TYPE_CHECKING:
@@ -183,6 +184,8 @@ class _PlainMma(_Tcgen05):
             yield features.TCGEN05_I8, ""
         elif self.scale_input_d is not None:
             yield features.TCGEN05_SCALE_D, ""
+        if self.collector_b is not None:
+            yield features.TCGEN05_COLLECTOR_B, ""
 
 
 class Tcgen05Mma(
@@ -194,8 +197,8 @@ class Tcgen05Mma(
     descriptor. `idesc` has shape, element types and majors (`tcgen05_descriptors.instruction_descriptor`); one that is
     known is checked against `hardware/mma_shapes.py`.
     `disable_output_lane` are no or 4 masks (8 with `cta_group` 2): rows of D whose bits are set are not written. D is
-    multiplied by 2^-`scale_input_d` before the addition (kinds f16, tf32 and i8). `collector` says what becomes of A
-    in the collector buffer. `a_shift` moves row i + 1 of an A in tensor memory to row i.
+    multiplied by 2^-`scale_input_d` before the addition (kinds f16, tf32 and i8). `collector` and
+    `collector_b` (sm_107a) say what becomes of A and B in the collector buffers. `a_shift` moves row i + 1 of an A in tensor memory to row i.
     """
 
     disable_output_lane: Operands[I32]
@@ -314,6 +317,7 @@ class Tcgen05MmaBlockScale(
     block: one_of(16, 32)
     cta_group: CtaGroup
     collector: OptionalAttr[Collector]
+    collector_b: OptionalAttr[Collector]
 
     def check(self) -> str:
         blocks = BLOCKS[self.kind]
@@ -334,6 +338,8 @@ class Tcgen05MmaBlockScale(
         idesc = constant(self.idesc)
         if idesc is not None and tcgen05_descriptors.decode(self.kind, idesc & 0xFFFFFFFF).k96:
             yield features.TCGEN05_K96, ""
+        if self.collector_b is not None:
+            yield features.TCGEN05_COLLECTOR_B, ""
 
 
 tcgen05_mma_block_scale: Build = Tcgen05MmaBlockScale.build

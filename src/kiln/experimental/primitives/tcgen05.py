@@ -481,8 +481,12 @@ def _masks(mask: Any) -> list[ir.Value]:
     return [i32(part) for part in parts]
 
 
-def _collector(op: object) -> str | None:
-    return None if op is None else choice("collector_op", op, ("fill", "use", "lastuse", "discard"))
+def _collectors(a: object, b: object) -> dict[str, str | None]:
+    uses = ("fill", "use", "lastuse", "discard")
+    return {
+        "collector": None if a is None else choice("collector_op", a, uses),
+        "collector_b": None if b is None else choice("b_collector_op", b, uses),
+    }
 
 
 def tcgen05_mma(
@@ -505,23 +509,28 @@ def tcgen05_mma(
     """Issue D = A B + D, or D = A B, with D in tensor memory; one thread calls it.
 
     A is a descriptor or lies in tensor memory. `scale_input_d` n divides D by 2^n before the addition,
-    `write_disable_mask` has a bit for each row that is not written.
+    `write_disable_mask` has a bit for each row that is not written. `collector_op` and `b_collector_op` (sm_107a) keep A
+    and B in the tensor core for the next MMA.
     """
     kernel_only("tcgen05_mma")
-    absent("tcgen05_mma", b_collector_op=b_collector_op)
     operands = (_tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), *_masks(write_disable_mask))
-    options = _mma_options(mma_kind, cta_group, collector_op, a_shift, scale_input_d)
+    options = _mma_options(mma_kind, cta_group, collector_op, b_collector_op, a_shift, scale_input_d)
     nvgpu.tcgen05.tcgen05_mma(*operands, **options)
 
 
 def _mma_options(
-    mma_kind: object, cta_group: object, collector_op: object, a_shift: bool | None, scale_input_d: int | None
+    mma_kind: object,
+    cta_group: object,
+    collector_op: object,
+    b_collector_op: object,
+    a_shift: bool | None,
+    scale_input_d: int | None,
 ) -> dict[str, str | int | None]:
     """Return the fields of the MMAs without scale factors."""
     return {
         "kind": choice("mma_kind", mma_kind, ("f16", "tf32", "f8f6f4", "i8")),
         "cta_group": _group(cta_group),
-        "collector": _collector(collector_op),
+        **_collectors(collector_op, b_collector_op),
         "scale_input_d": scale_input_d,
         "a_shift": a_shift or None,
     }
@@ -538,6 +547,7 @@ def tcgen05_mma_sp(
     enable_input_d: object,
     *,
     collector_op: object = None,
+    b_collector_op: object = None,
     a_shift: bool | None = None,
     scale_input_d: int | None = None,
     write_disable_mask: object = None,
@@ -551,7 +561,7 @@ def tcgen05_mma_sp(
     """
     kernel_only("tcgen05_mma_sp")
     operands = (_tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), _tmem(metadata))
-    options = _mma_options(mma_kind, cta_group, collector_op, a_shift, scale_input_d)
+    options = _mma_options(mma_kind, cta_group, collector_op, b_collector_op, a_shift, scale_input_d)
     nvgpu.tcgen05.tcgen05_mma_sp(*operands, *_masks(write_disable_mask), **options)
 
 
@@ -580,7 +590,7 @@ def tcgen05_mma_block_scale(
 ) -> None:
     """Issue D = A B + D with scale factors of A and B in tensor memory, one for 16 or 32 (DEFAULT) elements along K."""
     kernel_only("tcgen05_mma_block_scale")
-    absent("tcgen05_mma_block_scale", b_collector_op=b_collector_op, a_shift=a_shift)
+    absent("tcgen05_mma_block_scale", a_shift=a_shift)
     how = choice("mma_kind", mma_kind, ("mxf8f6f4", "mxf4", "mxf4nvf4"))
     size = choice("scale_vec_size", scale_vec_size or "default", tuple(_SCALE_BLOCKS))
     if size[0] == "x" and size not in _SCALE_VECTORS[how]:
@@ -596,7 +606,7 @@ def tcgen05_mma_block_scale(
         kind=how,
         block=_SCALE_BLOCKS[size],
         cta_group=_group(cta_group),
-        collector=_collector(collector_op),
+        **_collectors(collector_op, b_collector_op),
     )
 
 

@@ -8,6 +8,7 @@ through descriptors; accumulators are in tensor memory (`tensor_memory.py`).
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -35,6 +36,7 @@ from ....hardware import mma_shapes
 from ...arch.values import kernel_only
 from ...arch.warp import elect_one
 from ...atoms import mma as atoms
+from ...atoms.access_modifiers import member_of
 from ...atoms.mma import calls_in_order
 from ...deferred_dialects import nvgpu
 from ...layout.composed_layout import ComposedLayout
@@ -52,6 +54,7 @@ from .descriptors import READER, UmmaDescriptor
 
 __all__ = [
     "BlockScaledMmaOp",
+    "CollectorOp",
     "CtaGroup",
     "Field",
     "MmaF8F6F4Op",
@@ -77,6 +80,18 @@ class OperandSource(enum.Enum):
 
     TMEM = enum.auto()
     SMEM = enum.auto()
+
+
+class CollectorOp(enum.Enum):
+    """What becomes of an operand in the collector buffer of the tensor core, for the next MMA: results do not change.
+
+    `FILL` keeps it, `USE` reads it from there and keeps it, `LASTUSE` reads it and frees the buffer.
+    """
+
+    DISCARD = "discard"
+    LASTUSE = "lastuse"
+    FILL = "fill"
+    USE = "use"
 
 
 class Field(enum.Enum):
@@ -132,20 +147,20 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
         self._pointers = _SCALES if scaled else ()
 
     def with_fields(self, **fields: object) -> Tcgen05MmaTrait:
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
         for name, value in fields.items():
             if name in _FLAGS:
-                setattr(copy, name, value if isinstance(value, bool) else Boolean(value))
+                setattr(changed, name, value if isinstance(value, bool) else Boolean(value))
             elif name in self._pointers:
-                setattr(copy, name, self._scales(name, value))
+                setattr(changed, name, self._scales(name, value))
             elif name == _LANES and not self._pointers:
-                copy.disable_output_lane = self._lane_masks(value)
+                changed.disable_output_lane = self._lane_masks(value)
             else:
                 own = self._pointers or (_LANES,)
                 field_names = ", ".join(f"tcgen05.Field.{each.upper()}" for each in (*_FLAGS, *own))
                 raise type_error(f"{type(self.op).__name__} has no field {name!r}", field_names)
-        return copy
+        return changed
 
     def _lane_masks(self, value: object) -> tuple[Any, ...] | None:
         """Return the masks of rows of D that are not written, 32 rows each."""
@@ -260,15 +275,18 @@ class Tcgen05MmaTrait(atoms.MmaTrait):
                 self._issue(operands, idesc, scales, adds, masks)
 
     def _issue(self, operands: list[ir.Value], idesc: ir.Value, scales: Any, adds: ir.Value, masks: Any) -> None:
-        kind = self.op.kind
-        group = self.op.cta_group.value
+        options: dict[str, str | int] = {
+            "kind": self.op.kind,
+            "cta_group": self.op.cta_group.value,
+            **self.op.collectors,
+        }
         if isinstance(self.op, BlockScaledMmaOp):
             addresses = [address.ir_value() for address, _ in scales]
             nvgpu.tcgen05.tcgen05_mma_block_scale(
-                *operands, idesc, *addresses, adds, kind=kind, block=self.op.sf_vec_size, cta_group=group
+                *operands, idesc, *addresses, adds, block=self.op.sf_vec_size, **options
             )
         else:
-            nvgpu.tcgen05.tcgen05_mma(*operands, idesc, adds, *masks, kind=kind, cta_group=group)
+            nvgpu.tcgen05.tcgen05_mma(*operands, idesc, adds, *masks, **options)
 
     def _with_scales(self, operand: str, x: object) -> tuple[Any, Any]:
         """Return an operand, and the tensor of its scale factors if it is given as a list of both."""
@@ -405,6 +423,8 @@ class MmaOp(atoms.MmaOp):
     _TYPES: ClassVar[tuple[Any, ...]]
     """The element types of A and B."""
     _K: ClassVar[int] = 32
+    collectors: dict[str, str]
+    """What becomes of A and B in the collector buffers (`with_collectors`), by the dialect's names."""
 
     def __init__(
         self,
@@ -439,6 +459,7 @@ class MmaOp(atoms.MmaOp):
         self.b_dtype = b_dtype
         self.acc_dtype = acc_dtype
         self.shape_mnk: tuple[int, int, int] = self._shape(shape_mnk)
+        self.collectors = {}
         self.cta_group = cta_group
         self.a_src = a_src
         self.a_major_mode = a_major_mode
@@ -456,6 +477,16 @@ class MmaOp(atoms.MmaOp):
             b_major=b_major_mode.value,
         ):
             raise type_error(f"{name}: {rule}")
+
+    def with_collectors(self, a: object = CollectorOp.DISCARD, b: object = CollectorOp.DISCARD) -> MmaOp:
+        """Return the operation with what becomes of A and B in the collector buffers; of B on sm_107a only."""
+        uses = {
+            "collector": member_of("a_collector_op", a, CollectorOp),
+            "collector_b": member_of("b_collector_op", b, CollectorOp),
+        }
+        op = copy.copy(self)
+        op.collectors = {name: use.value for name, use in uses.items() if use is not CollectorOp.DISCARD}
+        return op
 
     def _scale_factors(self) -> tuple[str | None, int | None]:
         """Return the type of the scale factors in PTX and the elements that share one."""

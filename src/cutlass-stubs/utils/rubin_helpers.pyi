@@ -1,0 +1,1 @@
+from kiln.utils.rubin_helpers import *

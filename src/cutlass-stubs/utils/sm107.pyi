@@ -1,0 +1,1 @@
+from kiln.utils.sm107 import *
