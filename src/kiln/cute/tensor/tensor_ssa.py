@@ -123,7 +123,7 @@ def _shift(name: str, x: TensorSSA, other: object, flip: bool = False) -> Any:
 class TensorSSA:
     """The elements of a tensor as a value. Immutable.
 
-    Operators work element by element; shapes broadcast as numpy's do, mode by mode. Python numbers take the element
+    Operators work element by element; shapes broadcast, mode by mode from the first on. Python numbers take the element
     type by their kind (an fp16 value times 2 stays fp16). `v[i]` is an element, `v[None, 0]` a part.
     """
 
@@ -326,7 +326,7 @@ class TensorSSA:
     def broadcast_to(self, target_shape: object, *, loc: object = None, ip: object = None) -> TensorSSA:
         """Return the value repeated along modes of extent 1 until it has the target shape.
 
-        Modes that are missing count as 1 and are added in front, as numpy does.
+        Modes that are missing count as 1 and are added at the end, as `cute.append` does.
         """
         target = _tuple_shape(target_shape)
         if target == self._shape:
@@ -685,7 +685,7 @@ def _operands(a: TensorSSA, b: object, t: object) -> tuple[ir.Value, ir.Value, A
         if shape is None:
             raise type_error(
                 f"values of shapes {pretty_str(a._shape)} and {pretty_str(b._shape)} do not go together",
-                "shapes must be equal, or broadcast: each extent equal or 1",
+                "shapes must be equal, or broadcast: each extent equal or 1, and missing modes are added at the end",
             )
         a = a.broadcast_to(shape)
         b = b.broadcast_to(shape)
@@ -704,7 +704,7 @@ def _aligned(shape: object, target: object) -> tuple[int, ...] | None:
     """Return the flat extents of `shape` beside those of `target`, 1 for missing modes; None if they do not fit."""
     own = flatten_to_tuple(shape)
     extents = flatten_to_tuple(target)
-    own = (1,) * (len(extents) - len(own)) + own
+    own += (1,) * (len(extents) - len(own))
     if len(own) != len(extents) or any(s not in (1, w) for s, w in zip(own, extents, strict=True)):
         return None
     return own
@@ -715,8 +715,8 @@ def _broadcast_shape(a: object, b: object) -> Any:
     y = flatten_to_tuple(b)
     longer = a if len(x) >= len(y) else b
     n = max(len(x), len(y))
-    x = (1,) * (n - len(x)) + x
-    y = (1,) * (n - len(y)) + y
+    x += (1,) * (n - len(x))
+    y += (1,) * (n - len(y))
     if any(s != d and 1 not in (s, d) for s, d in zip(x, y, strict=True)):
         return None
     return unflatten(tuple(d if s == 1 else s for s, d in zip(x, y, strict=True)), longer)
