@@ -696,6 +696,7 @@ def test_packages_outside_this_environment_are_installed_too(folder, tmp_path, m
 def test_the_bindings_are_installed_wherever_they_are(monkeypatch):
     """The module of a dialect runs when a kernel first uses it, in a branch perhaps: nothing of the user's changes then."""
     monkeypatch.setattr(dependencies, "_FOLDERS_OF_PACKAGES", ())
-    monkeypatch.setattr(dependencies, "_PACKAGES", ("stdlib", "platstdlib"))
+    monkeypatch.setattr(dependencies, "_STANDARD", ("stdlib",))
+    monkeypatch.setattr(dependencies, "_PACKAGES", ("stdlib",))
     for module, installed in (("torch_mlir.ir", True), ("llvmlite.binding", True), ("ml_dtypes", False)):
         assert dependencies.is_library(importlib.util.find_spec(module).origin) == installed
