@@ -68,7 +68,7 @@ class Mine(pipeline.PipelineAsync):
     @staticmethod
     def make(storage, stages):
         side = (pipeline.PipelineOp.AsyncThread, pipeline.CooperativeGroup(pipeline.Agent.Thread, 32))
-        full = pipeline.PipelineAsync._make_sync_object(storage, stages, side)
+        full = pipeline.PipelineAsync._make_sync_object(storage, stages, side, name="mine", phase="full")
         empty = pipeline.PipelineAsync._make_sync_object(storage + stages, stages, side)
         return Mine(full, empty, stages, None, None, 2)
 

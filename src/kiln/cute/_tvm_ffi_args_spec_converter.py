@@ -11,5 +11,5 @@ NumericToTVMFFIDtype: dict[Any, str] = {}
 AcceptableNumericTypesForScalar: list[Any] = []
 
 
-def _convert_single_arg(arg: Any, arg_name: str, arg_type: Any, ctx: Any) -> Any:
+def _convert_single_arg(arg: Any, arg_name: str, arg_type: Any, ctx: Any, *, is_constexpr: bool = False) -> Any:
     raise NotImplementedError("Kiln makes no TVM-FFI argument specs: see kiln.interop.tvm_ffi")

@@ -122,9 +122,18 @@ class PipelineAsync:
 
     @staticmethod
     def _make_sync_object(
-        barrier_storage: Pointer, num_stages: int, agent: tuple[PipelineOp, CooperativeGroup], tx_count: int = 0
+        barrier_storage: Pointer,
+        num_stages: int,
+        agent: tuple[PipelineOp, CooperativeGroup],
+        tx_count: int = 0,
+        *,
+        name: str = "",
+        phase: object = None,
     ) -> MbarrierArray:
-        """Return the initialised mbarriers of one side, for pipelines that programs define themselves."""
+        """Return the initialised mbarriers of one side, for pipelines that programs define themselves.
+
+        `name` and `phase` are for profilers of other implementations.
+        """
         op, group = agent
         arrival = TransactionArrival(tx_count) if op is PipelineOp.TmaLoad else _ARRIVALS[op]()
         barriers = MbarrierArray(barrier_storage, num_stages, arrival, group)

@@ -436,3 +436,23 @@ def test_torch_refused():
         from_dlpack(torch.ones(3, dtype=torch.complex64).conj().imag)
     with pytest.raises(kiln.DSLUserCodeTypeError, match="meta"):
         from_dlpack(torch.zeros(2, device="meta"))
+
+
+def test_keys_of_what_compiled_code_knows():
+    """Libraries key their own caches by them."""
+
+    def key(shape, dtype=np.float32, mark=False, **how):
+        tensor = from_dlpack(np.zeros(shape, dtype), **how)
+        return (tensor.mark_layout_dynamic() if mark else tensor).__cache_key__
+
+    assert key((4, 8)) == key((4, 8)) and hash(key((4, 8))) == hash(key((4, 8)))
+    assert key((4, 8), mark=True) == key((5, 8), mark=True)
+    others = [key((4, 8)), key((4, 9)), key((8, 4)), key((4, 8), np.int32), key((4, 8), mark=True)]
+    others.append(key((4, 8), assumed_align=16))
+    assert len(set(others)) == len(others)
+    fakes = [make_fake_compact_tensor(cute.Float16, (cute.sym_int(divisibility=n), 64)) for n in (8, 8, 16)]
+    assert fakes[0].__cache_key__ == fakes[1].__cache_key__ != fakes[2].__cache_key__
+    pointers = [
+        cute.runtime.make_ptr(cute.Float16, 64, space) for space in (cute.AddressSpace.gmem, cute.AddressSpace.smem)
+    ]
+    assert pointers[0].__cache_key__ == (cute.Float16, cute.AddressSpace.gmem, 2) != pointers[1].__cache_key__

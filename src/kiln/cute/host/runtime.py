@@ -52,6 +52,12 @@ class _Passed(Tensor):
     __slots__ = ()
     _signature: TensorSignature
 
+    @property
+    def __cache_key__(self) -> tuple[object, ...]:
+        """What compiled code knows of it: equal for tensors that a function compiled for one of them takes."""
+        signature = self._signature
+        return signature.dtype, signature.memspace, signature.alignment, signature.layout, signature.readonly
+
     def __get_mlir_types__(self) -> list[ir.Type]:
         with context():
             return [self._signature.memref_type()]
@@ -622,6 +628,11 @@ class RuntimePointer(Pointer):
     def __kiln_content__(self) -> Any:
         """What a trace can know of it: not what is in its memory."""
         return self._argument
+
+    @property
+    def __cache_key__(self) -> tuple[object, ...]:
+        """What compiled code knows of it."""
+        return self._dtype, self._memspace, self._alignment
 
     def toint(self, *, loc: object = None, ip: object = None) -> int:
         """Return the address."""
