@@ -210,7 +210,8 @@ class ProtocolNode(Node):
         return list(tree.values_of(self.value))
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        return tree.rebuilt(self.value, [next(values) for _ in self.types()])
+        rebuilt = tree.rebuilt(self.value, [next(values) for _ in self.types()])
+        return trace.require("an argument").dsl.value_of(rebuilt) if tree.is_mlir_value(rebuilt) else rebuilt
 
     def static_values(self) -> list[Any]:
         return [type(self.value)]

@@ -97,6 +97,10 @@ class BaseDSL(ArgumentRules):
         """Return the Python-defined dialects to load before tracing."""
         return ()
 
+    def value_of(self, value: ir.Value) -> object:
+        """Return what a program sees of an argument that an object of its own passes as an IR value."""
+        return value
+
     def make_function(
         self, name: str, types: Sequence[ir.Type], location: ir.Location
     ) -> tuple[ir.Operation, ir.Block]:

@@ -23,7 +23,7 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(torch_program):
         assert x.to(torch.float16).is_cuda and not x.to(host).is_cuda and host.to(x).is_cuda
 
         made = [
-            torch.empty(2, device="cuda"), torch.zeros((2, 3), device=torch.device("cuda", 0)), torch.ones(3, device=0),
+            torch.empty(2, device=torch.device(device="cuda")), torch.zeros((2, 3), device=torch.device("cuda", 0)), torch.ones(3, device=0),
             torch.tensor([1, 2], device="cuda"), torch.full((2,), 7, device="cuda:0"), torch.arange(4, device="cuda"),
             torch.linspace(0, 1, 5, device="cuda"), torch.randint(0, 9, (4,), device="cuda"), torch.zeros_like(x),
             torch.empty_strided((2, 2), (1, 2), device="cuda"), x.new_zeros(3), host.new_empty(3, device="cuda"),

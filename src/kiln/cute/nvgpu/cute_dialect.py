@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base_dsl.bindings import ir
 from ..deferred_dialects import cute
 from ..tensor.iterator import AddressSpace
 
@@ -11,7 +12,7 @@ __all__ = ["AddressSpace", "PtrType", "recast_iter"]
 
 
 class PtrType:
-    """The type of a pointer, as programs name it: of what, in which memory, how aligned."""
+    """The type of a pointer to what has no type in the IR, such as a tensor map: of what, in which memory, how aligned."""
 
     def __init__(self, value_type: Any, address_space: Any, alignment: Any = None) -> None:
         self.value_type = value_type
@@ -19,8 +20,11 @@ class PtrType:
         self.alignment = alignment
 
     @classmethod
-    def get(cls, value_type: object, address_space: object, alignment: object = None) -> PtrType:
-        """Return a type."""
+    def get(cls, value_type: object, address_space: AddressSpace, alignment: int | None = None) -> ir.Type | PtrType:
+        """Return the type of a pointer."""
+        element = getattr(value_type, "mlir_type", value_type)
+        if isinstance(element, ir.Type):
+            return cute.ptr_type(element, address_space.name, alignment or 0)
         return cls(value_type, address_space, alignment)
 
 

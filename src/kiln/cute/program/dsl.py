@@ -104,6 +104,12 @@ class CuteDSL(ScfDSL):
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         return (cute.Cute,)
 
+    def value_of(self, value: ir.Value) -> object:
+        """Return the pointer that an address of the `cute` dialect is; other values as they are."""
+        from ..tensor.pointer import from_ir
+
+        return from_ir(value) if cute.is_ptr(value.type) else value
+
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
         """Attach the layout of each array to the argument that is its address, for the sanitizer."""
         if not sanitizing.kinds() and not (sanitizing.checks() and current.compiled_for().name == "cpu"):

@@ -697,3 +697,9 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
         f"an element of type {dtype.__name__} is set to {kind.__name__}",
         "an element is a number; whole tensors are written with .store(...) or t[None] = ...",
     )
+
+
+def from_ir(value: ir.Value) -> Pointer:
+    """Return an address of the `cute` dialect as a pointer; a signless integer is taken as signed."""
+    parts = cute.info(value.type)
+    return Pointer(value, NumericMeta.from_mlir_type(parts.element), AddressSpace[parts.space], parts.alignment)

@@ -319,6 +319,7 @@ def _record_stream(tensor: torch.Tensor, *_: Any) -> None:
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
+    torch.device: torch.device,
     torch.Tensor.to: _to,
     torch.Tensor.cuda: _cuda,
     torch.Tensor.cpu: _cpu,
