@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,40 @@ def test_stores_empty_buffers(stages):
     np.testing.assert_array_equal(y, x[:, ::-1])
 
 
+@pytest.mark.parametrize(("stages", "races"), [(2, False), (3, True)])
+def test_a_fence_of_stores_and_barriers_by_number(stages, races):
+    """A fence for two stages frees one of two buffers; one for three does not."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        lane, warp = arch.lane_idx(), arch.warp_idx()
+        ring = kiln.utils.SmemAllocator().allocate_tensor(kiln.Float32, cute.make_layout((32, 2)), 128)
+        fence = pipeline.TmaStoreFence(stages)
+        atom = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), kiln.Float32)
+        for i in range(kiln.Int32(ROUNDS)):
+            if warp == 1:
+                ring[31 - lane, i % 2] = x[i, lane]
+                arch.fence_view_async_shared()
+                pipeline.arrive(1, 64)
+                pipeline.wait(2, 64)
+            else:
+                pipeline.wait_unaligned(1, 64)
+                with arch.elect_one():
+                    cute.copy(atom, ring[None, i % 2], y[i, None])
+                fence.arrive_and_wait()
+                pipeline.arrive_unaligned(2, 64)
+        if warp == 0:
+            fence.tail()
+
+    x, y = aligned(ROUNDS, 32), aligned(ROUNDS, 32)
+    x[:] = np.arange(x.size).reshape(x.shape)
+    expected = pytest.raises(Exception, match="read here by a bulk store") if races else contextlib.nullcontext()
+    with expected, kiln.sanitize():
+        launch(kernel, x, y, 64)
+    if not races:
+        np.testing.assert_array_equal(y, x[:, ::-1])
+
+
 @pytest.mark.parametrize("stages", [2, 3, 5])
 def test_groups_of_copies_fill_buffers(stages):
     @cute.kernel
@@ -372,6 +407,8 @@ def test_a_pipeline_is_a_row_of_two_kinds_of_arrival(counted):
             ".consumer_release(state, pipeline.PipelineOp.TmaLoad)",
             "released by TmaLoad",
         ),
+        ("TmaStoreFence(-1)", "num_stages of a pipeline is -1"),
+        ("TmaStoreFence(2).arrive_and_drop()", "cannot leave its own TMA stores"),
         ("CooperativeGroup(pipeline.Agent.Thread, 1.5)", "size of a CooperativeGroup is 1.5"),
     ],
 )

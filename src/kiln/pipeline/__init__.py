@@ -12,13 +12,17 @@ from .barriers import (
     SyncObject,
     agent_sync,
     alloc_reserved_mbarrier,
+    arrive,
     arrive_and_wait,
+    arrive_unaligned,
     pipeline_init_arrive,
     pipeline_init_wait,
     sync,
+    wait,
+    wait_unaligned,
 )
 from .clc import PipelineClcFetchAsync
-from .copy_groups import PipelineCpAsyncGroups, PipelineTmaStore
+from .copy_groups import PipelineCpAsyncGroups, PipelineTmaStore, TmaStoreFence
 from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .order import PipelineOrder
 from .participants import PipelineConsumer, PipelineProducer
@@ -48,14 +52,19 @@ __all__ = [
     "PipelineUmmaAsync",
     "PipelineUserType",
     "SyncObject",
+    "TmaStoreFence",
     "WorkBroadcast",
     "agent_sync",
     "alloc_reserved_mbarrier",
+    "arrive",
     "arrive_and_wait",
+    "arrive_unaligned",
     "make_pipeline_state",
     "pipeline_init_arrive",
     "pipeline_init_wait",
     "sync",
+    "wait",
+    "wait_unaligned",
 ]
 
 

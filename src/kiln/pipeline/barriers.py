@@ -226,6 +226,20 @@ def arrive_and_wait(barrier_id: object, num_threads: object, *, loc: object = No
     arch.barrier(barrier_id=barrier_id, number_of_threads=num_threads)
 
 
+def arrive(barrier_id: object, num_threads: object, *, loc: object = None, ip: object = None) -> None:
+    """Arrive at a named barrier of the CTA without waiting."""
+    NamedBarrier(barrier_id, num_threads).arrive()
+
+
+def wait(barrier_id: object, num_threads: object, *, loc: object = None, ip: object = None) -> None:
+    """Arrive at a named barrier of the CTA, and wait until all have arrived: `arrive_and_wait`."""
+    NamedBarrier(barrier_id, num_threads).wait()
+
+
+arrive_unaligned = arrive
+wait_unaligned = wait
+
+
 def in_cluster(cluster_shape_mn: Any) -> bool:
     """Return whether a shape or layout of a cluster has more than one CTA."""
     if cluster_shape_mn is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl.diagnostics import type_error
 from ..cute import arch
 from .asynchronous import PipelineAsync
 from .barriers import SyncObject
@@ -67,17 +68,41 @@ class PipelineCpAsyncGroups(PipelineAsync):
         arch.cp_async_wait_group(0)
 
 
-class _BulkGroups(SyncObject):
-    """The bulk groups of this thread; the sources of `pending` of them may still be read after a wait."""
+class TmaStoreFence(SyncObject):
+    """The TMA stores of this thread, of `num_stages` stages: after a wait TMA may still read all stages but one."""
 
-    def __init__(self, pending: int) -> None:
-        self.pending = pending
+    __kiln_immutable__ = True
 
-    def arrive(self) -> None:  # type: ignore[override]
+    def __init__(self, num_stages: int = 0) -> None:
+        require_stages(num_stages, least=0)
+        self.num_stages = num_stages
+
+    def arrive(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
+        """Commit the stores since the last commit as one stage."""
         arch.cp_async_bulk_commit_group()
 
-    def wait(self) -> None:  # type: ignore[override]
-        arch.cp_async_bulk_wait_group(self.pending, read=True)
+    def wait(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
+        """Wait until TMA has read the oldest stage."""
+        arch.cp_async_bulk_wait_group(max(self.num_stages - 1, 0), read=True)
+
+    def arrive_and_wait(self, *, loc: object = None, ip: object = None) -> None:
+        """Commit a stage, and wait for the oldest one."""
+        self.arrive()
+        self.wait()
+
+    def arrive_and_drop(self, *, loc: object = None, ip: object = None) -> None:
+        """Raise an error: a thread cannot leave its own stores."""
+        raise type_error("arrive_and_drop: a thread cannot leave its own TMA stores")
+
+    def get_barrier(self, *, loc: object = None, ip: object = None) -> None:
+        """Return None: there is no barrier."""
+
+    def max(self) -> None:
+        """Return None: there are no barriers."""
+
+    def tail(self, *, loc: object = None, ip: object = None) -> None:
+        """Wait until TMA has read all stages."""
+        arch.cp_async_bulk_wait_group(0, read=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +120,7 @@ class PipelineTmaStore(PipelineAsync):
     ) -> Self:
         """Create a pipeline of `num_stages` stages."""
         require_stages(num_stages)
-        return cls(_BulkGroups(num_stages - 1), _Implied(), num_stages, None, None)
+        return cls(TmaStoreFence(num_stages), _Implied(), num_stages, None, None)
 
     def producer_acquire(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Wait until TMA has read the oldest stage."""
@@ -107,4 +132,4 @@ class PipelineTmaStore(PipelineAsync):
 
     def producer_tail(self, *, loc: object = None, ip: object = None) -> None:  # type: ignore[override]
         """Wait until TMA has read all stages."""
-        _BulkGroups(0).wait()
+        TmaStoreFence().tail()

@@ -32,6 +32,14 @@ def test_layouts_are_those_of_the_c_plus_plus_atoms():
     assert warp.mma.MXF8F6F4_SUPPORTED_PAIRS == {(F4, E4M3), (F4, E5M2), (E4M3, F4), (E5M2, F4)}
 
 
+def test_names_of_operations_and_traits():
+    assert NVF4.descriptive_name == "warp-level MXF4NVF4 MMA Operation" and not NVF4.use_sf_layout_TV
+    common = cute.nvgpu.common
+    atom = cute.make_copy_atom(common.CopyG2ROp(), F32)
+    assert isinstance(atom.trait, common.CopyG2RTrait) and isinstance(atom.trait, cute.nvgpu.CopyUniversalTrait)
+    assert isinstance(cute.make_mma_atom(common.MmaUniversalOp(F32)).trait, common.MmaUniversalTrait)
+
+
 def test_helpers_of_a_tile():
     """Which scale factor a thread holds, and where a tile of them lies: as the formulas of PTX say."""
     mma = tiled(NVF4)

@@ -39,16 +39,22 @@ __dir__ = lazy.listing(__name__)
 __all__ = [
     "CacheEvictionPriority",
     "CopyG2ROp",
+    "CopyG2RTrait",
     "CopyR2GOp",
+    "CopyR2GTrait",
     "CopyR2SOp",
+    "CopyR2STrait",
     "CopyS2ROp",
+    "CopyS2RTrait",
     "CopyUniversalOp",
+    "CopyUniversalTrait",
     "CtaGroup",
     "L2PrefetchSize",
     "LoadCacheMode",
     "MemoryOrder",
     "MemoryScope",
     "MmaUniversalOp",
+    "MmaUniversalTrait",
     "OperandMajorMode",
     "OutputMajorMode",
     "SharedSpace",
@@ -142,6 +148,10 @@ def _warn_narrow(asked: int, got: int, src: object, dst: object) -> None:
         DSLOptimizationWarning,
         *place,
     )
+
+
+CopyUniversalTrait = UniversalCopyTrait
+CopyG2RTrait = CopyR2GTrait = CopyS2RTrait = CopyR2STrait = UniversalCopyTrait
 
 
 class CopyG2ROp(CopyUniversalOp):
@@ -263,3 +273,6 @@ class UniversalMmaTrait(RegisterMmaTrait):
         if issubclass(self.dtype, Float):
             return tracing.emit_value("math.fma", c.type, (a, b, c))
         return tracing.emit_value("arith.addi", c.type, (tracing.emit_value("arith.muli", c.type, (a, b)), c))
+
+
+MmaUniversalTrait = UniversalMmaTrait

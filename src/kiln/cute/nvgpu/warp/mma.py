@@ -391,6 +391,8 @@ class MmaSM120BlockScaledOp(MmaOp):
     """An MMA of a warp that multiplies each `sf_vec_size` elements along K of A and of B by a scale factor."""
 
     admissible_archs: ClassVar[list[str]] = ["sm_120a", "sm_120f", "sm_121a", "sm_121f"]
+    descriptive_name: ClassVar[str] = "warp-level block-scaled MMA Operation"
+    use_sf_layout_TV: ClassVar[bool] = False
     kind: ClassVar[str]
     """PTX's `.kind`, by which `hardware/mma_shapes.py` has element types and shapes."""
     sf_vec_size: ClassVar[int] = 32
@@ -434,6 +436,7 @@ class MmaMXF4Op(_OneTypeOp):
     """Float4E2M1FN with a Float8E8M0FNU for each 32, accumulated in Float32. m16n8k64 (sm_120a, sm_121a)."""
 
     kind = "mxf4"
+    descriptive_name = "warp-level MXF4 MMA Operation"
     _INPUTS = (Float4E2M1FN,)
     _K = 64
 
@@ -442,6 +445,7 @@ class MmaMXF4NVF4Op(_OneTypeOp):
     """Float4E2M1FN with a Float8E4M3FN, read without its sign, or a Float8E8M0FNU for each 16. m16n8k64 (sm_120a)."""
 
     kind = "mxf4nvf4"
+    descriptive_name = "warp-level MXF4NVF4 MMA Operation"
     sf_vec_size = 16
     _INPUTS = (Float4E2M1FN,)
     _SCALE_TYPES = (Float8E4M3FN, Float8E8M0FNU)
@@ -452,6 +456,7 @@ class MmaMXF8Op(_OneTypeOp):
     """Float8E4M3FN or Float8E5M2 with a Float8E8M0FNU for each 32, accumulated in Float32. m16n8k32 (sm_120a)."""
 
     kind = "mxf8f6f4"
+    descriptive_name = "warp-level MXF8 MMA Operation"
     _INPUTS = (Float8E4M3FN, Float8E5M2)
     _K = 32
 
@@ -463,6 +468,7 @@ class MmaMXF8F6F4Op(MmaSM120BlockScaledOp):
     """
 
     kind = "mxf8f6f4"
+    descriptive_name = "warp-level MXF8F6F4 mixed-precision MMA Operation"
     _INPUTS = MmaF8F6F4Op._INPUTS
     _K = 32
 
