@@ -69,6 +69,7 @@ PATHS = {
     "cutlass.base_dsl.vector": "kiln.vector kiln.cute.program.wrapped_values",
     "cutlass.base_dsl.version_info": "kiln.cuda",
     "cutlass.block": "kiln.utils.block_copies",
+    "cutlass.compiler": "kiln.cute.program.stages",
     "cutlass.cute.algorithm": "kiln.cute",
     "cutlass.cute.arch.clc": "kiln.cute.arch.launch_control",
     "cutlass.cute.arch.constants": "kiln.cute.arch",

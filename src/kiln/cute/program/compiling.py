@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...base_dsl.compiled_function import CompiledFunction
+    from .stages import ArtifactType, CompilationArtifact
 
 R = TypeVar("R")
 
@@ -57,6 +58,7 @@ __all__ = [
     "RemarkFilter",
     "RemarkOutput",
     "compile",
+    "compile_to",
 ]
 
 
@@ -121,6 +123,53 @@ class Compile:
             shorten_traceback(failure)
             raise
 
+    def compile_to(
+        self,
+        artifact_type: ArtifactType,
+        function: Callable[..., object],
+        *args: object,
+        options: object = None,
+        target: str | None = None,
+        **kwargs: object,
+    ) -> CompilationArtifact:
+        """Compile a jit function up to a stage, and return what there is then.
+
+        Args:
+            artifact_type: the stage, such as `ArtifactType.LlvmIr` of `cutlass.compiler`.
+            function: a function as of `compile`.
+            args: arguments like those of later calls.
+            options: compile options in one string.
+            target: "cpu" or "nvidia"; by default the current target.
+            kwargs: arguments of the function by name.
+        """
+        from .stages import ArtifactType, CompilationArtifact
+
+        if not isinstance(artifact_type, ArtifactType):
+            raise type_error(
+                f"compile_to() got {artifact_type!r} as the stage",
+                f"write ArtifactType.{', '.join(stage.name for stage in ArtifactType)} of cutlass.compiler",
+            )
+        compiled = self(function, *args, options=options, target=target, **kwargs)
+        content = compiled.artifacts[artifact_type.value]
+        data = content.encode() if isinstance(content, str) else content
+        return CompilationArtifact(artifact_type, compiled.function_name, compiled.target, data)
+
+    def to_precompiled_mlir(
+        self,
+        function: Callable[..., object],
+        *args: object,
+        options: object = None,
+        target: str | None = None,
+        **kwargs: object,
+    ) -> str:
+        """Return the module that tracing a jit function gives, as text; arguments are those of `compile`."""
+        from .stages import ArtifactType
+
+        artifact = self.compile_to(
+            ArtifactType.PreCompiledMlir, function, *args, options=options, target=target, **kwargs
+        )
+        return str(artifact)
+
 
 def _jit_function(function: object, args: tuple[object, ...]) -> tuple[JitFunction[..., Any], tuple[Any, ...]]:
     """Return the jit function to compile, with `self` put before the arguments of a method."""
@@ -147,3 +196,4 @@ def _jit_function(function: object, args: tuple[object, ...]) -> tuple[JitFuncti
 
 
 compile: Compile = Compile()
+compile_to = compile.compile_to

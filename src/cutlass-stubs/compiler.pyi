@@ -1,0 +1,1 @@
+from kiln.cute.program.stages import *
