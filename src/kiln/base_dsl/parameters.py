@@ -130,8 +130,8 @@ class Parameters:
 
     def _check_elements(self, rules: ArgumentRules, value: object, annotation: object, path: str) -> None:
         """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
-        if is_numeric_type(annotation) and hasattr(value, "value_type"):
-            return  # a pointer, to a number in memory
+        if hasattr(value, "value_type") and isinstance(annotation, type) and annotation not in _PYTHONS:
+            return  # a pointer to what the annotation says, or with which the function makes it: CuTe DSL takes it
         rules.check(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
             for number, (element, inner) in enumerate(zip(value, element_annotations(annotation, value))):

@@ -271,16 +271,26 @@ def test_a_number_stands_for_an_object_that_is_left_out():
         scaled(3, 0, 0)  # type: ignore[arg-type]
 
 
-def test_a_pointer_stands_for_a_number_in_memory():
+def test_a_pointer_stands_for_what_it_points_to():
     @cute.jit
     def loaded(at: Int64):
         return cute.make_tensor(at, cute.make_layout(2))[1]
 
     @cute.jit
-    def outer(x: cute.Tensor):
-        return loaded(x.iterator)
+    def added(at: cute.Tensor, n: int):
+        return cute.make_tensor(at, cute.make_layout(2))[1] + n
 
-    assert outer(ARRAY) == ARRAY[1]
+    @cute.jit
+    def outer(x: cute.Tensor):
+        return loaded(x.iterator) + added(x.iterator, 2)
+
+    @cute.jit
+    def wrong(x: cute.Tensor):
+        return added(x, x.iterator)  # type: ignore[arg-type]
+
+    assert outer(ARRAY) == 2 * ARRAY[1] + 2
+    with pytest.raises(DSLUserCodeTypeError, match="'n' of added takes int and got a Pointer"):
+        wrong(ARRAY)
 
 
 def test_elements_in_a_call_in_a_trace():
