@@ -367,6 +367,27 @@ def test_a_type_is_registered_by_its_name():
     assert kiln.JitArgAdapterRegistry.get_registered_adapter(kind) is adapter
 
 
+def test_a_packed_operation_is_chosen_by_its_function():
+    import functools
+
+    subtract = functools.partial(cute.arch.calc_packed_f32x2_op, src_c=None, calc_func=nvvm.sub_packed_f32x2)
+    multiply_add = functools.partial(cute.arch.calc_packed_f32x2_op, calc_func=nvvm.fma_packed_f32x2)
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        pair, other = (x[0], x[1]), (x[2], x[3])
+        x[4], x[5] = subtract(pair, other)
+        x[6], x[7] = multiply_add(pair, other, src_c=pair)
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        kernel(x).launch(grid=1, block=1)
+
+    x = np.array([1, 2, 3, 5, 0, 0, 0, 0], np.float32)
+    main(from_dlpack(x))
+    assert x[4:].tolist() == [-2, -3, 4, 12]
+
+
 def test_internals_of_another_implementation_say_what_they_are():
     from cutlass.experimental.task_scheduling.pipeline import TSPipelineAsyncUmma  # pyright: ignore
 

@@ -30,6 +30,7 @@ NAMES = {
     "cute.nvgpu.cpasync": (
         _INTERNAL,
         "CopyBulkTensorTileG2SMulticastNonExecTrait",
+        "CopyBulkTensorTileG2SMulticastTrait",
         "CopyBulkTensorTileS2GNonExecTrait",
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),

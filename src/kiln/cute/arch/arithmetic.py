@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...base_dsl import trace as tracing
@@ -16,6 +16,7 @@ N = TypeVar("N", bound=Integer)
 
 __all__ = [
     "add_packed_f32x2",
+    "calc_packed_f32x2_op",
     "clz",
     "exp",
     "exp2",
@@ -285,6 +286,32 @@ def fma_packed_f32x2(
         ftz: flush subnormals to zero.
     """
     return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
+
+
+def calc_packed_f32x2_op(
+    src_a: object,
+    src_b: object,
+    src_c: object,
+    calc_func: Callable[..., Pair],
+    *,
+    rnd: object = "rn",
+    ftz: bool | None = None,
+    loc: object = None,
+    ip: object = None,
+    **_: object,
+) -> Pair:
+    """Return what a packed operation makes of pairs of Float32.
+
+    Args:
+        src_a: a pair of Float32.
+        src_b: a pair of Float32.
+        src_c: a pair of Float32, or None for an operation of two.
+        calc_func: `nvvm.sub_packed_f32x2`, or another packed operation.
+        rnd: how to round: "rn" (to nearest even), "rz", "rm" or "rp".
+        ftz: flush subnormals to zero.
+    """
+    operands = (src_a, src_b) if src_c is None else (src_a, src_b, src_c)
+    return calc_func(*operands, rnd=rnd, ftz=ftz)
 
 
 def exp_packed_f32x2(a: object, *, loc: object = None, ip: object = None) -> Pair:

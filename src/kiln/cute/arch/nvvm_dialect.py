@@ -13,6 +13,7 @@ from ...mlir import dialect_module, ir
 from ..deferred_dialects import nvgpu
 from ..tensor.pointer import pointer_to, space_of_llvm_pointer
 from . import arithmetic, atomic
+from .arithmetic import add_packed_f32x2, fma_packed_f32x2, mul_packed_f32x2, sub_packed_f32x2  # noqa: F401  # pyright: ignore[reportUnusedImport] - names of the dialect that the bindings lack
 from .values import i1, i32, kernel_only, pointer
 
 AtomicOpKind = enum.Enum(

@@ -34,6 +34,7 @@ from ....base_dsl.typing import (
     Uint8,
 )
 from ....hardware import mma_shapes
+from ...atoms.atom import Trait  # noqa: F401  # pyright: ignore[reportUnusedImport] - programs derive theirs from it
 from ...atoms.mma import MmaOp, RegisterMmaTrait
 from ...deferred_dialects import nvgpu
 from ...layout.int_tuple import pretty_str
