@@ -71,7 +71,7 @@ def tuned(wgmma: bool) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=16)
-def _machine(arch: Architecture, version: int, opt: int, _thread: int, short: bool = True) -> llvm.TargetMachine:
+def _machine(arch: Architecture, version: int, opt: int, _thread: int, short: bool) -> llvm.TargetMachine:
     """Return a target machine; one machine serves one thread at a time. `short`: shared memory has addresses of 32 bits."""
     _initialize()
     if not short:
@@ -246,7 +246,7 @@ class Beside:
         self._text = text
         self._arch = arch
         self._opt = opt
-        _machine(arch, newest_ptx(arch), opt, 1)  # one thread makes machines
+        _machine(arch, newest_ptx(arch), opt, 1, True)  # one thread makes machines
         self._thread = threading.Thread(target=one_import.waited_for(self._run))
         self._failure: BaseException | None = None
         self._ptx = ""
