@@ -29,7 +29,7 @@ EXAMPLES = "examples/python/CuTeDSL"
 FIRST = (4, 2)
 OF_THE_PROGRAM = ("cutlass.cute.compile(", "cutlass.cute.testing.JitArguments(")
 """Calls whose keywords are those of the user's function."""
-SLIPS = ("cutlass.int",)
+SLIPS = ("cutlass.int", *(f"cutlass.torch.RandomInitConfig({name}=)" for name in ("mean", "scale", "std")))
 """What an example names, and no version has."""
 
 CHANGED = {
@@ -58,7 +58,7 @@ def read_checkout(checkout: Path) -> str:
     """Return a record of the tags `v4.*.0` of a checkout."""
     tags = _git(checkout, "tag", "--list", "v4.*.0").decode().split()
     versions = sorted(tuple(map(int, tag.removeprefix("v").split(".")))[:2] for tag in tags)
-    used = {f"{a}.{b}": set(_names(checkout, f"v{a}.{b}.0")) for a, b in versions if (a, b) >= FIRST}
+    used = {f"{a}.{b}": set(_names(checkout, f"v{a}.{b}.0")) - {*SLIPS} for a, b in versions if (a, b) >= FIRST}
     for version, names in CHANGED.items():
         before = [one for one in used if _number(one) < _number(version)]
         for one in before[-1:]:
@@ -87,7 +87,7 @@ def _names(checkout: Path, tag: str) -> Iterator[str]:
                 continue
             text = file.read().decode()
             for use in cutlass_uses.read(_cells(text) if member.name.endswith(".ipynb") else text).uses:
-                if use.kind != "patch" and use.name not in SLIPS:
+                if use.kind != "patch":
                     yield use.name
                 yield from (f"{use.name}({key}=)" for key in use.keywords if f"{use.name}(" not in OF_THE_PROGRAM)
 

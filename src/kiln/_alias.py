@@ -118,6 +118,7 @@ PATHS = {
     "cutlass.utils.dynamic_persistent_tile_scheduler": "kiln.utils.schedulers.clc",
     "cutlass.utils.grouped_gemm_persistent_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
     "cutlass.utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
+    "cutlass.utils.ampere_helpers": "kiln.utils.smem_capacity",
     "cutlass.utils.layout": "kiln.utils.layout_enum",
     "cutlass.utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
     "cutlass.utils.tensormap_manager": "kiln.utils.tensor_map_manager",

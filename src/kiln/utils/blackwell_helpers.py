@@ -29,10 +29,12 @@ from ..cute.nvgpu.tcgen05 import OperandSource, Pack, Repetition, get_tmem_copy_
 from ..cute.nvgpu.warp import MmaSM120BlockScaledOp, StMatrix8x8x16bOp, StMatrix16x8x8bOp
 from .hopper_helpers import get_smem_layout_atom, sm90_get_smem_store_op
 from .layout_enum import LayoutEnum
+from .smem_capacity import SMEM_CAPACITY
 from .tmem_columns import get_num_tmem_alloc_cols
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
+    "SMEM_CAPACITY",
     "check_gemm_tma_alignment",
     "cluster_shape_to_tma_atom_A",
     "cluster_shape_to_tma_atom_B",

@@ -13,13 +13,14 @@ from typing import Any
 from .._support import lazy
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
-from ..cute import arch
+from ..cute import Tensor, TensorSSA, arch, crd2idx, make_rmem_tensor, size
 from ..cute.program.dsl import DSL
 from ..cute.typing import Pointer
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
     "atomicAdd",
+    "ld_bypass",
     "multimem_ld_reduce",
     "multimem_ld_reduce_1xf32",
     "multimem_ld_reduce_2xbf16",
@@ -51,6 +52,19 @@ __all__ = [
 def atomicAdd(dst_ptr: object, val: object, loc: object = None, ip: object = None) -> object:
     """Add `val` to the element at a pointer atomically, for all GPUs and with relaxed order, and return its old value."""
     return arch.atomic_add(dst_ptr, val, sem="relaxed", scope="sys")
+
+
+def ld_bypass(input_tensor: Tensor, *, loc: object = None, ip: object = None) -> TensorSSA:
+    """Load a tensor as other GPUs wrote it, past the L1 cache: each element with relaxed order, for the whole system.
+
+    Args:
+        input_tensor: a tensor of static shape in global memory. The result is a vector with its shape.
+    """
+    fragment = make_rmem_tensor(input_tensor.shape, input_tensor.element_type)
+    for index in range(size(input_tensor.shape)):
+        element = input_tensor.iterator + crd2idx(index, input_tensor.layout)
+        fragment[index] = arch.load(element, input_tensor.element_type, sem="relaxed", scope="sys")
+    return fragment.load()
 
 
 def red_add1(lock_ptr: object, *, order: str, scope: str, loc: object = None, ip: object = None) -> None:

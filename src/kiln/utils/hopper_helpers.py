@@ -20,9 +20,11 @@ from ..cute.nvgpu.warpgroup import (
     make_smem_layout_atom,
 )
 from .layout_enum import LayoutEnum
+from .smem_capacity import SMEM_CAPACITY
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
+    "SMEM_CAPACITY",
     "SmemLayoutAtomKind",
     "compute_tile_shape_or_override",
     "get_smem_layout_atom",

@@ -81,8 +81,15 @@ _ELSEWHERE = {
     "fence_proxy_async": 'fence_proxy("async")',
 }
 """Names of CUDA C++ and PTX, and what to write for them."""
+_EARLIER = {
+    "ProxyKind": ".nvvm_dialect",
+    "SharedSpace": ".nvvm_dialect",
+    "SM100_TMEM_CAPACITY_COLUMNS": ".earlier_names",
+    "SM100_TMEM_MIN_ALLOC_COLUMNS": ".earlier_names",
+}
+"""Names of earlier versions of CuTe DSL, which programs still use, and where they are."""
 if not TYPE_CHECKING:  # or checkers took every name
-    __getattr__ = lazy.names(__name__, {}, elsewhere=_ELSEWHERE)
+    __getattr__ = lazy.names(__name__, _EARLIER, elsewhere=_ELSEWHERE)
 __dir__ = lazy.listing(__name__)
 __all__ = ["Arch"]
 __all__ += arithmetic.__all__

@@ -66,9 +66,14 @@ def number(value: Any, like: Any = None) -> Numeric:
 
 
 def choice(what: str, value: object, choices: tuple[str, ...]) -> str:
-    """Return one of the `choices` names; members of enumerations count by theirs."""
-    name = getattr(value, "value", None) if not isinstance(value, str) else value
-    name = name if isinstance(name, str) else getattr(value, "name", str(value))
-    if name.lower() not in choices:
+    """Return one of the `choices`; members of enumerations count by their value, their name or their text."""
+    texts = (
+        (value,)
+        if isinstance(value, str)
+        else (getattr(value, "value", None), getattr(value, "name", None), str(value))
+    )
+    names = (text.lower() for text in texts if isinstance(text, str) and text.lower() in choices)
+    name = next(names, None)
+    if name is None:
         raise type_error(f"{what} is {value!r}", f"one of {', '.join(choices)}")
-    return name.lower()
+    return name

@@ -1,0 +1,1 @@
+from kiln.cute.arch.earlier_names import *
