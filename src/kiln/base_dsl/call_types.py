@@ -29,7 +29,7 @@ PythonValue = SupportsDLPack | HasArrayInterface | HasCudaArrayInterface | float
 """A value of Python that becomes a `Tensor`, numbers or nothing where it is an argument."""
 
 
-class _Array(Protocol):
+class Array(Protocol):
     """An array of numpy, PyTorch, JAX or CuPy, as the kernel library takes it."""
 
     @property
@@ -44,5 +44,5 @@ class _Array(Protocol):
     def __getitem__(self, key: Any, /) -> Any: ...
 
 
-AnyArray = TypeVar("AnyArray", bound=_Array)
+AnyArray = TypeVar("AnyArray", bound=Array)
 """An array of a framework: a function that takes one and returns one returns that framework's."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import packages
 from ...base_dsl import target as targets
-from ...base_dsl.call_types import AnyArray  # noqa: F401  # for the families
+from ...base_dsl.call_types import (
+    AnyArray,  # noqa: F401  # for the families
+    Array,
+)
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...cute.host import unreadable
 from ...cute.host.addresses import make_ptr
@@ -22,16 +26,21 @@ from ...interop.arguments import program as call_program
 from .problem import MAX_VECTOR_BYTES, TensorLayout
 
 if TYPE_CHECKING:
-    pass
+    from typing import TypeGuard
+
+    import numpy as np
+    import torch
+
+    from ... import Int64, cute
 
 
-def is_torch(x: Any) -> bool:
+def is_torch(x: object) -> TypeGuard[torch.Tensor]:
     """Return whether an array is a torch tensor."""
     torch = packages.loaded("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def as_supported(x: Any) -> Any:
+def as_supported(x: Any) -> Array:
     """Return an array as one of numpy or torch on the same memory."""
     import numpy as np
 
@@ -65,32 +74,32 @@ def converted_like(result: Any, like: Any) -> Any:
     return space().from_dlpack(result) if space is not None else result
 
 
-def is_numpy(x: Any) -> bool:
+def is_numpy(x: object) -> TypeGuard[np.ndarray]:
     """Return whether an array is numpy's."""
     numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.ndarray)
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Return whether a value is a numpy scalar, which looks like an array."""
     numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.generic)
 
 
-def is_array(x: Any) -> bool:
+def is_array(x: object) -> bool:
     """Return whether a value can be taken as an array, numpy's scalars included."""
     if isinstance(x, type):
         return False
     return hasattr(x, "__dlpack__") or (hasattr(x, "__array_interface__") and hasattr(x, "dtype"))
 
 
-def require_array(x: Any, function: str, parameter: str) -> None:
+def require_array(x: object, function: str, parameter: str) -> None:
     """Raise if a value is neither an array nor None."""
     if x is not None and not is_numpy(x) and not is_torch(x):
         raise refusal(f"{function}: {parameter} is {type(x).__module__}.{type(x).__qualname__}, no array", ARRAYS)
 
 
-def element_type(x: Any) -> Any:
+def element_type(x: Array) -> type[cute.Numeric]:
     """Return the element type of an array."""
     try:
         return torch_element_type(x.dtype) if is_torch(x) else numpy_element_type(x.dtype)
@@ -98,7 +107,7 @@ def element_type(x: Any) -> Any:
         raise refusal(f"an array of {x.dtype}: kernels have no such elements") from None
 
 
-def framework_dtype(dtype: Any, like: Any) -> Any:
+def framework_dtype(dtype: cute.NumericMeta, like: Array) -> Any:
     """Return an element type as the dtype of the library of `like`."""
     return torch_dtype(dtype) if is_torch(like) else _library(like).dtype(dtype.numpy_dtype)
 
@@ -120,7 +129,7 @@ def address(x: Any) -> int:
     return torch_address(x) if is_torch(x) else x.__array_interface__["data"][0]
 
 
-def require_materialized(x: Any, function: str) -> None:
+def require_materialized(x: Array, function: str) -> None:
     """Raise if the elements of an array are not what is in its memory."""
     require(not has_mask(type(x)), f"{function} of a masked array: its mask would be ignored", hint="x.filled(value)")
     require(
@@ -135,13 +144,13 @@ def require_materialized(x: Any, function: str) -> None:
     )
 
 
-def same_view(x: Any, y: Any) -> bool:
+def same_view(x: Array, y: Array) -> bool:
     """Return whether two arrays have the same elements in the same order."""
     one, other = ((address(z), itemsize(z), tuple(z.shape), strides(z)) for z in (x, y))
     return one == other
 
 
-def span(x: Any) -> tuple[int, int]:
+def span(x: Array) -> tuple[int, int]:
     """Return the addresses between which the elements of an array are."""
     first = address(x)
     size = itemsize(x)
@@ -151,7 +160,7 @@ def span(x: Any) -> tuple[int, int]:
     return first + sum(min(0, n) for n in further), first + sum(max(0, n) for n in further) + size
 
 
-def overlap(x: Any, y: Any) -> bool:
+def overlap(x: Array, y: Array) -> bool:
     """Return whether two arrays share memory of elements; False where that would take long to decide."""
     import numpy as np
 
@@ -168,7 +177,7 @@ def overlap(x: Any, y: Any) -> bool:
 class _Bytes:
     """The bytes of an array, described to numpy, which does not read them."""
 
-    def __init__(self, x: Any) -> None:
+    def __init__(self, x: Array) -> None:
         size = itemsize(x)
         self.__array_interface__ = {
             "version": 3,
@@ -200,7 +209,7 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
     )
 
 
-def require_distinct_elements(x: Any, what: str) -> None:
+def require_distinct_elements(x: Array, what: str) -> None:
     """Raise if some elements of an array to be written share memory."""
     require(
         all(s != 0 or n == 1 for s, n in zip(strides(x), x.shape, strict=True)) or 0 in x.shape,
@@ -208,7 +217,7 @@ def require_distinct_elements(x: Any, what: str) -> None:
     )
 
 
-def pointer(place: Any, dtype: Any, width: int) -> Any:
+def pointer(place: cute.Tensor | Int64 | int, dtype: type[cute.Numeric], width: int) -> cute.Pointer:
     """Return the pointer of an array in a program, from its address or tensor, a multiple of `width` elements."""
     alignment = max(natural_alignment(dtype), min(MAX_VECTOR_BYTES, width * element_bits(dtype) // 8))
     if isinstance(place, TracedTensor):
@@ -216,7 +225,7 @@ def pointer(place: Any, dtype: Any, width: int) -> Any:
     return make_ptr(dtype, place, AddressSpace.gmem, assumed_align=alignment)
 
 
-def tensor(x: Any) -> Any:
+def tensor(x: Array) -> Any:
     """Return an array as an argument that carries its own bounds."""
     return from_dlpack(x)
 
@@ -224,13 +233,13 @@ def tensor(x: Any) -> Any:
 # --- creating and changing arrays: what a recorded call repeats ------------------------------------------------------
 
 
-def _create(function: Any, *arguments: Any, **options: Any) -> Any:
+def _create(function: Callable[..., Array], *arguments: object, **options: Any) -> Array:
     """Call a function that returns a new array, and record the call."""
     recorder = call_program.recorder()
     return function(*arguments, **options) if recorder is None else recorder.make(function, *arguments, **options)
 
 
-def _modify(function: Any, *arguments: Any) -> None:
+def _modify(function: Callable[..., object], *arguments: object) -> None:
     """Call a function that changes its first argument, and record the call."""
     recorder = call_program.recorder()
     if recorder is None:
@@ -239,7 +248,7 @@ def _modify(function: Any, *arguments: Any) -> None:
         recorder.change(function, *arguments)
 
 
-def _view(function: Any, x: Any, *arguments: Any) -> Any:
+def _view(function: Callable[..., Array], x: Array, *arguments: object) -> Array:
     """Call a function that returns a view. A repeated call launches kernels on the view without creating it."""
     view = _create(function, x, *arguments)
     recorder = call_program.recorder()
@@ -257,81 +266,81 @@ def _library(x: Any) -> Any:
     return np
 
 
-def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+def broadcast_to(x: Array, shape: tuple[int, ...]) -> Array:
     """Return a view of a larger shape: repeated modes have stride 0."""
     # numpy gives modes of extent 1 the stride 0
     return x if tuple(x.shape) == tuple(shape) else _view(_library(x).broadcast_to, x, shape)
 
 
-def broadcast_batches(x: Any, count: int) -> Any:
+def broadcast_batches(x: Array, count: int) -> Array:
     """Return a view of `count` batches of an array (1, ...); the strides of other modes stay, also of extent 1."""
     if x.shape[0] == count:
         return x
     return _view(_library(x).broadcast_to if is_torch(x) else _numpy_broadcast_batches, x, (count, *x.shape[1:]))
 
 
-def _numpy_broadcast_batches(x: Any, shape: tuple[int, ...]) -> Any:
+def _numpy_broadcast_batches(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return as_strided(x, shape, (0, *x.strides[1:]))
 
 
-def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def as_strided(x: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """Return a view of a numpy array with other extents and strides in bytes, of any type."""
     bits = x.view(f"u{x.itemsize}")  # numpy has no name for some element types
     return _library(x).lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
 
 
-def with_batch(x: Any) -> Any:
+def with_batch(x: Array) -> Array:
     """Return a view with one more mode, of extent 1, in front."""
     return _view(operator.getitem, x, None)
 
 
-def transposed(x: Any) -> Any:
+def transposed(x: Array) -> Array:
     """Return a view with the last two modes exchanged."""
     return _view(_library(x).swapaxes, x, -1, -2)
 
 
-def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def reshaped(x: Array, shape: tuple[int, ...]) -> Array:
     """Return a view of another shape; raise if there is none."""
     return _view(_library(x).Tensor.view if is_torch(x) else _numpy_reshaped, x, shape)
 
 
-def _numpy_reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+def _numpy_reshaped(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     view = x.reshape(shape)
     if not _library(x).may_share_memory(view, x):
         raise ValueError(f"an array of shape {x.shape} and strides {x.strides} has no view of shape {shape}")
     return view
 
 
-def slices(x: Any) -> list[Any]:
+def slices(x: Array) -> list[Array]:
     """Return views of an array along its first mode, which they keep."""
     return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]
 
 
-def split(x: Any, mode: int, count: int) -> Any:
+def split(x: Array, mode: int, count: int) -> Array:
     """Return a view with a mode divided into `count` equal parts: one more mode."""
     shape = tuple(x.shape)
     return reshaped(x, (*shape[:mode], count, shape[mode] // count, *shape[mode + 1 :]))
 
 
-def part(x: Any, mode: int, which: Any) -> Any:
+def part(x: Array, mode: int, which: slice | int | tuple[None] | None) -> Array:
     """Return a view of some of an array along a mode; of one element, or (None) with a mode of extent 1 before it."""
     return _view(operator.getitem, x, (*[slice(None)] * mode, which))
 
 
-def repeated(x: Any, times: int, length: int) -> Any:
+def repeated(x: Array, times: int, length: int) -> Array:
     """Return a copy with each element along the last mode repeated, of that length."""
     library = _library(x)
     copy = _create(library.repeat_interleave if is_torch(x) else library.repeat, x, times, -1)
     return part(copy, x.ndim - 1, slice(0, length))
 
 
-def permuted(x: Any, order: list[int]) -> Any:
+def permuted(x: Array, order: list[int]) -> Array:
     """Return a view with the modes in another order."""
     library = _library(x)
     return _view(library.permute if is_torch(x) else library.transpose, x, tuple(order))
 
 
-def writable_view(x: Any) -> Any:
+def writable_view(x: Array) -> Any:
     """Return a read-only numpy array as a writable one on the same memory, for kernels that only read it."""
     if not is_numpy(x) or x.flags.writeable:
         return x
@@ -344,12 +353,12 @@ def writable_view(x: Any) -> Any:
     return view if view.dtype == x.dtype else view.view(x.dtype)
 
 
-def alias(x: Any) -> Any:
+def alias(x: Any) -> Array:
     """Return another object that is the same array."""
     return x.detach() if is_torch(x) else x.view()
 
 
-def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def empty(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Return a new array of the library and device of `like`; `dtype` is the framework's, None for the same."""
     library = _library(like)
     dtype = like.dtype if dtype is None else dtype
@@ -365,24 +374,24 @@ def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _model(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
+def _model(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Any:
     """Return a tensor with one element in memory: `torch.empty_like` of it takes half the time of `torch.empty`."""
     return sys.modules["torch"].empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
 
 
-def dtype_named(like: Any, name: str) -> Any:
+def dtype_named(like: Array, name: str) -> Any:
     """Return a dtype of the framework by its name."""
     library = _library(like)
     return getattr(library, name) if is_torch(like) else library.dtype(name)
 
 
-def empty_like(x: Any) -> Any:
+def empty_like(x: Array) -> Array:
     """Return a new array of the same shape and type; strides of dense torch tensors are kept."""
     library = _library(x)
     return _create(library.empty_like, x) if is_torch(x) else _create(library.empty, x.shape, x.dtype)
 
 
-def assign(target: Any, values: Any) -> None:
+def assign(target: Array, values: object) -> None:
     """Copy the elements of an array into another."""
     if is_torch(target):
         _modify(_library(target).Tensor.copy_, target, values)
@@ -390,7 +399,7 @@ def assign(target: Any, values: Any) -> None:
         _modify(operator.setitem, target, ..., values)
 
 
-def fill(target: Any, value: Any) -> None:
+def fill(target: Array, value: float) -> None:
     """Set all elements of an array."""
     if is_torch(target):
         _modify(_library(target).Tensor.fill_, target, value)
@@ -398,7 +407,7 @@ def fill(target: Any, value: Any) -> None:
         _modify(operator.setitem, target, ..., value)
 
 
-def contiguous(x: Any) -> Any:
+def contiguous(x: Array) -> Array:
     """Return a contiguous copy; the array itself if it is contiguous."""
     library = _library(x)
     return _create(library.Tensor.contiguous if is_torch(x) else library.ascontiguousarray, x)
@@ -409,7 +418,7 @@ def is_contiguous(x: Any) -> bool:
     return x.is_contiguous() if is_torch(x) else x.flags.c_contiguous
 
 
-def stream_of(x: Any) -> int:
+def stream_of(x: Array) -> int:
     """Return the handle of the current stream of an array's device; 0, the default stream, without one."""
     if is_torch(x) and x.is_cuda:
         torch = sys.modules["torch"]
@@ -418,12 +427,12 @@ def stream_of(x: Any) -> int:
     return 0
 
 
-def layout_of(x: Any) -> TensorLayout:
+def layout_of(x: Array) -> TensorLayout:
     """Return the layout of an array."""
     return TensorLayout(element_type(x), tuple(x.shape), strides(x), address(x) % MAX_VECTOR_BYTES)
 
 
-def dynamic(x: Any, leading: int | None, width: int) -> Any:
+def dynamic(x: Array, leading: int | None, width: int) -> cute.Tensor:
     """Return an array as an argument with dynamic extents and strides; static without a leading mode."""
     tensor = from_dlpack(x, assumed_align=width * itemsize(x))
     return tensor if leading is None else tensor.mark_layout_dynamic(leading_dim=leading)

@@ -123,5 +123,5 @@ def _types(numbers: Any) -> Any:
     return tuple(_types(n) if isinstance(n, tuple) else type(n) for n in numbers)
 
 
-def _values(numbers: Any) -> list[Any]:
+def _values(numbers: Any) -> list[float]:
     return [v for n in numbers for v in (_values(n) if isinstance(n, tuple) else [n.value])]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ... import cute
 
 MAX_VECTOR_BYTES = 16
 """Bytes of the widest vector access."""
@@ -18,7 +21,7 @@ class TensorLayout(NamedTuple):
     offset: int = 0
 
     @classmethod
-    def dense(cls, dtype: Any, *shape: int) -> TensorLayout:
+    def dense(cls, dtype: type[cute.Numeric], *shape: int) -> TensorLayout:
         """Return the layout of a row-major array without gaps."""
         return cls(dtype, shape, tuple(math.prod(shape[mode + 1 :]) for mode in range(len(shape))))
 
@@ -53,7 +56,7 @@ class TensorLayout(NamedTuple):
         return width
 
 
-def peak_name(dtype: Any) -> str:
+def peak_name(dtype: type[cute.Numeric]) -> str:
     """Return the name of an element type in the table of devices: "bf16", "f8"."""
     bits = dtype.width
     name = dtype.__name__

@@ -12,6 +12,8 @@ from . import arrays
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ... import cute
+
 
 class Promotion(NamedTuple):
     """How the types of values combine: the rules of a library, and the types in which inputs are passed (None: their
@@ -21,7 +23,7 @@ class Promotion(NamedTuple):
     types: tuple[Any, ...] = ()
 
 
-def promotion_of(operands: Sequence[Any], dtypes: Sequence[Any]) -> Promotion:
+def promotion_of(operands: Sequence[Any], dtypes: Sequence[type[cute.Numeric]]) -> Promotion:
     """Return how types of arrays combine: as PyTorch's if one is a tensor of PyTorch, as numpy's otherwise. PyTorch's
     tensors without dimensions take the type of the others, unless theirs is of a higher kind.
 

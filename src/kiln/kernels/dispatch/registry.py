@@ -19,7 +19,7 @@ from .config import require
 from .roofline import Roofline, lower_bounds, memory_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .config import Rule
     from .devices import Device
@@ -109,7 +109,7 @@ class MemoryBound(Implementation):
 class Choice(NamedTuple):
     """An implementation and a config for a problem, with the expected microseconds."""
 
-    implementation: Any
+    implementation: Implementation
     config: Any
     cost: float
 
@@ -273,7 +273,7 @@ class Registry:
         return implementation.run(problem, config, args)
 
 
-def variants(first: Any, check: Any, **choices: Any) -> Iterator[Any]:
+def variants(first: Any, check: Any, **choices: Sequence[object]) -> Iterator[Any]:
     """Yield a config, then those with other values of some fields that pass a check."""
     yield first
     seen = {first}

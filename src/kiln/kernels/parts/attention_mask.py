@@ -13,7 +13,7 @@ _PAIRS = 16
 """Column pairs that have a bit each in a 32-bit word."""
 
 
-def accumulator_row(first: Any, thread: Int32 | int, half: int) -> Any:
+def accumulator_row(first: Int32 | int, thread: Int32 | int, half: int) -> Any:
     """Return the row of a warpgroup's accumulator that a thread holds, `half` of two, counted from `first`."""
     return first + thread // 32 * 16 + thread % 32 // 4 + 8 * half
 
@@ -24,7 +24,7 @@ def accumulator_column(thread: Int32 | int) -> Any:
 
 
 @cute.jit
-def mask_row(scores: cute.Tensor, at: Any, columns: int, begin: Any, end: Any, derivative: Any = None):
+def mask_row(scores: cute.Tensor, at: Any, columns: int, begin: Any, end: Int32, derivative: Any = None):
     """Set a row's scores to -inf outside of columns [begin, end); `begin` None means no lower bound.
 
     `at(c, n)` is the index of column 8 n + c. `derivative`, the score modification's, becomes 0 there: it may be NaN.
@@ -42,7 +42,7 @@ def mask_row(scores: cute.Tensor, at: Any, columns: int, begin: Any, end: Any, d
 
 
 @cute.jit
-def mask_row_by_bits(scores: cute.Tensor, at: Any, columns: int, begin: Any, end: Any):
+def mask_row_by_bits(scores: cute.Tensor, at: Any, columns: int, begin: Any, end: Int32):
     """Do what `mask_row` does, with a bit for each column: SASS selects by seven bits at once, by comparisons one at a
     time."""
     for n in range_constexpr(columns // 8):

@@ -18,11 +18,11 @@ _AND_OR = 0xEA
 """`lop3` tables of (a & b) ^ c and of (a & b) | c."""
 
 
-def _constant(bits: int) -> Any:
+def _constant(bits: int) -> Int32:
     return Int32(bits - (1 << 32) if bits >> 31 else bits)
 
 
-def _add(pair: Any, other: Any, dtype: type[cute.Numeric]) -> Any:
+def _add(pair: Int32, other: Int32, dtype: type[cute.Numeric]) -> Int32:
     """Add two pairs; the results are exact."""
     if dtype is BFloat16:  # an addition of bf16 comes with sm_90
         code = "{ .reg .b32 ones; mov.b32 ones, 0x3F803F80; fma.rn.bf16x2 {$w0}, {$r0}, ones, {$r1}; }"
@@ -31,7 +31,7 @@ def _add(pair: Any, other: Any, dtype: type[cute.Numeric]) -> Any:
     return arch.inline_ptx(code, write_only_types=[Int32], read_only_args=[pair, other])
 
 
-def int8_pairs(word: Any, kind: type[cute.Numeric], dtype: type[cute.Numeric]) -> list[Any]:
+def int8_pairs(word: Int32, kind: type[cute.Numeric], dtype: type[cute.Numeric]) -> list[Int32]:
     """Return four bytes, Int8 or Uint8, as two pairs of neighbours."""
     signed = kind is not Uint8
     bf16 = dtype is BFloat16
@@ -68,7 +68,7 @@ def int8_alternate_pairs(word: Any, kind: type[cute.Numeric], dtype: type[cute.N
     return pairs
 
 
-def int4_pairs(word: Any, dtype: type[cute.Numeric]) -> list[Any]:
+def int4_pairs(word: Int32, dtype: type[cute.Numeric]) -> list[Int32]:
     """Return eight signed 4-bit integers as four pairs: number n and number n + 4."""
     power, less = (0x43084308, 0xC308C308) if dtype is BFloat16 else (0x64086408, 0xE408E408)  # 136, 1032
     pairs = []

@@ -68,7 +68,7 @@ def vectors_first(run: Callable[[Sequence[Callable[..., Any]]], Any]) -> Any:
 def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that an error of branching on a vector names it."""
 
-    def applied(*values: Any) -> Any:
+    def applied(*values: cute.TensorSSA) -> cute.TensorSSA | tuple[cute.TensorSSA, cute.TensorSSA]:
         try:
             return function(*values)
         except VectorTruthError as error:
@@ -78,7 +78,7 @@ def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
     return applied
 
 
-def of_arrays(function: Callable[..., Any], *values: Any, rules: str = "torch") -> Any:
+def of_arrays(function: Callable[..., Any], *values: cute.TensorSSA, rules: str = "torch") -> Any:
     """Call a function with values of elements, whose types promote as those of arrays of a library."""
     with array_rules(rules):
         return function(*values)

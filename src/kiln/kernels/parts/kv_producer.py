@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import Int32, const_expr, cute, range_constexpr
 from ... import range as dynamic_range
 from ...cute import arch
 from .kv_source import PageTable, transposed_v_offset
 
+if TYPE_CHECKING:
+    from ... import pipeline
+    from .tma_operand import TmaOperand
 
-def gmem_view(x: Any, transposed: bool = False, group_size: int = 1) -> Any:
+
+def gmem_view(x: cute.Tensor, transposed: bool = False, group_size: int = 1) -> cute.Tensor:
     """Return (batch, row, head, element) as (row, element, head, batch), or with the first two modes exchanged.
 
     `group_size` adjacent heads go into the row mode, before the rows. Strides are multiples of 16 bytes; those of modes
@@ -36,7 +40,15 @@ class KvProducer:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Any, scheduler: Any, broadcast: Any, q: Any, k: Any, v: Any, smem: Any, page_table: Any
+        self,
+        kernel: Any,
+        scheduler: Any,
+        broadcast: pipeline.WorkBroadcast,
+        q: TmaOperand,
+        k: TmaOperand,
+        v: TmaOperand,
+        smem: Any,
+        page_table: Any,
     ) -> None:
         self.kernel = kernel
         self.scheduler = scheduler
@@ -46,10 +58,15 @@ class KvProducer:
         self.v = v
         self.smem = smem
         self.page_table = page_table
-        self.heads_per_kv_head: Any = scheduler.heads // k.tensor.shape[2]
+        self.heads_per_kv_head: Int32 = scheduler.heads // k.tensor.shape[2]
 
     @cute.jit
-    def run(self, sender: Any, producers: Any, tile_counter: Any):
+    def run(
+        self,
+        sender: pipeline.PipelineProducer,
+        producers: tuple[pipeline.PipelineProducer, pipeline.PipelineProducer, pipeline.PipelineProducer],
+        tile_counter: cute.Tensor | None,
+    ):
         """Find the CTA's work, broadcast it and load it, as one whole warp."""
         tiles = self.scheduler.taken(tile_counter)
         for work in tiles:
@@ -57,7 +74,7 @@ class KvProducer:
             self._load(work, producers)
         self._send(sender, tiles.work)
 
-    def _send(self, sender: Any, work: Any) -> None:
+    def _send(self, sender: pipeline.PipelineProducer, work: Any) -> None:
         self.broadcast.send(sender, work if self.kernel.lengths_vary else work[:3])
 
     @cute.jit
@@ -67,7 +84,11 @@ class KvProducer:
             self._load(work, (None, None, producer_v))
 
     @cute.jit
-    def _load(self, work: Any, producers: Any):
+    def _load(
+        self,
+        work: Any,
+        producers: tuple[pipeline.PipelineProducer, pipeline.PipelineProducer, pipeline.PipelineProducer],
+    ):
         """Load a query tile and its KV tiles, last to first, V one tile behind K; a producer may be None."""
         producer_q, producer_k, producer_v = producers
         kernel = self.kernel
@@ -125,10 +146,10 @@ class KvProducer:
     @cute.jit
     def _load_tile(
         self,
-        atom: Any,
-        smem: Any,
-        tiles: Any,
-        producer: Any,
+        atom: cute.CopyAtom,
+        smem: cute.Tensor,
+        tiles: cute.Tensor,
+        producer: pipeline.PipelineProducer,
         head: Int32,
         batch: Int32,
         kv_tile: Int32,

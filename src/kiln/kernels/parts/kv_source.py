@@ -20,13 +20,13 @@ class PageTable:
 
     __kiln_immutable__ = True
 
-    def __init__(self, table: Any, page_size: int, num_pages: Any) -> None:
+    def __init__(self, table: cute.Tensor, page_size: int, num_pages: Int32) -> None:
         self.table = table
         self.page_size = page_size
         self.num_pages = num_pages
 
     @cute.jit
-    def page(self, row: Any):
+    def page(self, row: Int32):
         """Return the page of a row, clamped so that a wrong entry does not lead outside of the array."""
         column = min(row // self.page_size, self.table.shape[0] - 1)
         return max(Int32(0), min(self.table[column], self.num_pages - 1))
@@ -54,14 +54,14 @@ def sequence_rows(x: cute.Tensor, cu_seqlens: Any, batch: Int32, head: Int32, gr
     return cute.make_tensor(rows.iterator, layout), length
 
 
-def vector_at(x: Any, coord: Any) -> Any:
+def vector_at(x: cute.Tensor, coord: tuple[Int32 | int, ...]) -> cute.Tensor:
     """Return the 16 bytes of a tensor that begin at a coordinate."""
     start = cute.domain_offset(coord, x).iterator
     return cute.make_tensor(start.with_alignment(16), cute.make_layout((128 // x.element_type.width,)))
 
 
 @cute.jit
-def store_vectors(tile: cute.Tensor, rows: Int32, columns: Any, threads: int, out: cute.Tensor, coord: Any):
+def store_vectors(tile: cute.Tensor, rows: Int32, columns: Int32, threads: int, out: cute.Tensor, coord: Any):
     """Store the first rows of a tile in smem, 16 bytes at a time; `coord(row, column)` is their coordinate in `out`.
 
     For the last rows of a varlen sequence: a TMA store would go beyond it."""
@@ -78,7 +78,7 @@ def store_vectors(tile: cute.Tensor, rows: Int32, columns: Any, threads: int, ou
 
 
 @cute.jit
-def load_rows(copy: Any, source: cute.Tensor, target: cute.Tensor, head_dim: int, tile: Any, rows: Any = None):
+def load_rows(copy: cute.ThrCopy, source: cute.Tensor, target: cute.Tensor, head_dim: int, tile: Any, rows: Any = None):
     """Issue copies of a tile of rows to smem. With `rows`, the rows that exist, those after them become zeros."""
     tile_rows, padded = (cute.size(target, mode=[i]) for i in range(2))
     first = copy.partition_S(cute.local_tile(source, (tile_rows, padded), (0, 0)))
@@ -104,7 +104,7 @@ def load_rows(copy: Any, source: cute.Tensor, target: cute.Tensor, head_dim: int
 
 
 @cute.jit
-def _predicate(coords: Any, exists: Any, head_dim: int, padded: int):
+def _predicate(coords: Any, exists: Boolean, head_dim: int, padded: int):
     """Return which vectors of a row are copied: all if the row exists, but for the padding of head_dim."""
     columns = cute.size(coords)
     predicate = cute.make_rmem_tensor((1, columns), Boolean)
@@ -125,14 +125,14 @@ class DenseKv:
         self, tile: Any, thread: Int32 | int, k: cute.Tensor, v: cute.Tensor, smem_k: cute.Tensor, smem_v: cute.Tensor
     ) -> None:
         copies = (tile.row_copy(padded, True).get_slice(thread) for padded in (tile.padded, tile.padded_v))
-        self.operands: tuple[tuple[Any, Any, Any, Any], ...] = tuple(
+        self.operands: tuple[tuple[cute.ThrCopy, cute.Tensor, cute.Tensor, int], ...] = tuple(
             zip(copies, (k, v), (smem_k, smem_v), (tile.dim, tile.dim_v), strict=True)
         )
 
     def look_up(self, kv_tile: Int32 | int) -> None:
         """There are no pages to find."""
 
-    def load_first(self, kv_tile: Int32 | int, rows: Any) -> None:
+    def load_first(self, kv_tile: Int32 | int, rows: Int32) -> None:
         """Issue the copies of a tile to stage 0; `rows` are those that exist: it may reach beyond them."""
         for copy, source, smem, head_dim in self.operands:
             load_rows(copy, source, smem[None, None, 0], head_dim, kv_tile, rows)
@@ -160,11 +160,11 @@ class PagedKv:
     ) -> None:
         self.copy_k: _PagedCopy = _PagedCopy(tile, pages, thread, tile.padded)
         self.copy_v: _PagedCopy = _PagedCopy(tile, pages, thread, tile.padded_v)
-        self.one_lookup: Any = self.copy_k.rows_at_once == self.copy_v.rows_at_once
-        self.pages_k: Any = self.copy_k.page_fragment()
-        self.pages_v: Any = self.pages_k if self.one_lookup else self.copy_v.page_fragment()
-        self.k: tuple[Any, Any, Any] = (k, smem_k, tile.dim)
-        self.v: tuple[Any, Any, Any] = (v, smem_v, tile.dim_v)
+        self.one_lookup: bool = self.copy_k.rows_at_once == self.copy_v.rows_at_once
+        self.pages_k: cute.Tensor = self.copy_k.page_fragment()
+        self.pages_v: cute.Tensor = self.pages_k if self.one_lookup else self.copy_v.page_fragment()
+        self.k: tuple[cute.Tensor, cute.Tensor, int] = (k, smem_k, tile.dim)
+        self.v: tuple[cute.Tensor, cute.Tensor, int] = (v, smem_v, tile.dim_v)
 
     def look_up(self, kv_tile: Int32 | int) -> None:
         """Find the pages of a tile."""
@@ -175,7 +175,7 @@ class PagedKv:
     def _operands(self) -> Any:
         return (self.copy_k, self.pages_k, *self.k), (self.copy_v, self.pages_v, *self.v)
 
-    def load_first(self, kv_tile: Int32 | int, rows: Any) -> None:
+    def load_first(self, kv_tile: Int32 | int, rows: Int32) -> None:
         """Issue the copies of a tile to stage 0; `rows` are those that exist: it may reach beyond them."""
         for copy, pages, source, smem, head_dim in self._operands():
             copy.load(pages, source, smem[None, None, 0], head_dim, kv_tile, rows)
@@ -206,21 +206,27 @@ class _PagedCopy:
         self.rows_per_page = max(fitting, default=1)
         self.lookups = passes // self.rows_per_page
 
-    def page_fragment(self) -> Any:
+    def page_fragment(self) -> cute.Tensor:
         """Return registers for the pages of a tile."""
         return cute.make_rmem_tensor((self.lookups,), Int32)
 
-    def _row(self, kv_tile: Int32 | int, lookup: int) -> Any:
+    def _row(self, kv_tile: Int32 | int, lookup: int) -> Int32:
         return kv_tile * self.tile_n + lookup * self.rows_per_page * self.rows_at_once + self.first_row
 
-    def look_up(self, pages: Any, kv_tile: Int32 | int) -> None:
+    def look_up(self, pages: cute.Tensor, kv_tile: Int32 | int) -> None:
         """Find the pages of a tile."""
         for n in range(self.lookups):
             pages[n] = self.pages.page(self._row(kv_tile, n))
 
     @cute.jit
     def load(
-        self, pages: Any, source: cute.Tensor, target: cute.Tensor, head_dim: int, kv_tile: Int32, rows: Any = None
+        self,
+        pages: cute.Tensor,
+        source: cute.Tensor,
+        target: cute.Tensor,
+        head_dim: int,
+        kv_tile: Int32,
+        rows: Int32 | None = None,
     ):
         """Issue the copies of a tile of (page, row, element); rows that do not exist become zeros."""
         to = self.copy.partition_D(target)

@@ -10,10 +10,13 @@ instead, which rounds nothing; scores next to each other are so far apart there 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import Float32, Int32, const_expr, cute, select_
 from ...cute import arch
+
+if TYPE_CHECKING:
+    from ... import Boolean
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
@@ -34,41 +37,41 @@ def nonzero_scale(scale: Float32):
     return Float32(_MIN_SCALE) if (scale < _MIN_SCALE) & (scale > -_MIN_SCALE) else scale
 
 
-def exact_scale(scale: Float32) -> Any:
+def exact_scale(scale: Float32) -> Float32:
     """Return a power of two above a scale, and at most twice it: multiplying by it rounds nothing."""
     return ((Float32(scale).bitcast(Int32) & _EXPONENT_AND_SIGN) + (1 << _MANTISSA_BITS)).bitcast(Float32)
 
 
-def row_scale(scale: Float32, neg_row_max: Any) -> Any:
+def row_scale(scale: Float32, neg_row_max: Float32) -> Float32:
     """Return the scale of the scores of a row with this -row_max."""
     return select_(cute.math.abs(neg_row_max) > EXACT_BEYOND, exact_scale(scale), Float32(scale))
 
 
-def scaled_neg_max(score: Any, scale: Float32, p_log2_max: float | None = None) -> Any:
+def scaled_neg_max(score: Float32, scale: Float32, p_log2_max: float | None = None) -> Float32:
     """Return -row_max of a row with this largest score; its P is 2**`p_log2_max`, or 1."""
     scaled = -(score * scale) if p_log2_max is None else p_log2_max - score * scale
     return select_(cute.math.abs(scaled) > EXACT_BEYOND, -(score * exact_scale(scale)), scaled)
 
 
-def rounded_neg_max(scale: Float32, neg_row_max: Any) -> Any:
+def rounded_neg_max(scale: Float32, neg_row_max: Float32) -> Float32:
     """Return -row_max times the scale of the scores, whatever its own is."""
     beyond = cute.math.abs(neg_row_max) > EXACT_BEYOND
     return select_(beyond, neg_row_max * (Float32(scale) / exact_scale(scale)), neg_row_max)
 
 
-def softcap_tanh(score: Any, cap: Any) -> Any:
+def softcap_tanh(score: Float32, cap: Float32 | float) -> Float32:
     """Return tanh(score / softcap), where `cap` is 2 log2(e) / softcap times the scale of scores."""
     return 1.0 - 2.0 * arch.rcp_approx(arch.exp2(score * cap) + 1.0)
 
 
-def quad_max(value: Any) -> Any:
+def quad_max(value: Float32) -> Float32:
     """Return the maximum over the four threads that hold a row."""
     for offset in (1, 2):
         value = arch.fmax(value, arch.shuffle_sync_bfly(value, offset=offset))
     return value
 
 
-def quad_sum(value: Any) -> Any:
+def quad_sum(value: Float32) -> Float32:
     """Return the sum over the four threads that hold a row."""
     for offset in (1, 2):
         value = value + arch.shuffle_sync_bfly(value, offset=offset)
@@ -81,7 +84,7 @@ class OnlineSoftmax:
     `p_log2_max` is the exponent of the largest P, None for 0: e4m3 is too coarse near 0, so its P go beyond 1.
     """
 
-    def __init__(self, rows: int, scale_log2: Any, p_log2_max: float | None = None) -> None:
+    def __init__(self, rows: int, scale_log2: Float32 | float, p_log2_max: float | None = None) -> None:
         self.scale_log2 = scale_log2
         self.p_log2_max = p_log2_max
         self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((rows,), Float32)
@@ -99,11 +102,11 @@ class OnlineSoftmax:
         self.row_sum.fill(0.0)
         self.row_scale.fill(1.0)  # of rows without a score any
 
-    def exceeds(self, row: int, score: Any) -> Any:
+    def exceeds(self, row: int, score: Float32) -> Boolean:
         """Return whether a score is so far above row_max that the accumulators have to be rescaled."""
         return cute.math.fma(score, self.row_scale[row], self.neg_row_max[row]) > RESCALE_THRESHOLD
 
-    def raise_row_max(self, row: int, thread_max: Any) -> Any:
+    def raise_row_max(self, row: int, thread_max: Float32) -> Float32:
         """Raise row_max to the new maximum, rescale row_sum, and return the correction for the output accumulator."""
         before = self.neg_row_max[row]
         now = arch.fmin(before, scaled_neg_max(quad_max(thread_max), self.scale(), self.p_log2_max))
@@ -113,11 +116,11 @@ class OnlineSoftmax:
         self.row_scale[row] = row_scale(self.scale(), now)
         return correction
 
-    def p(self, row: int, score: Any) -> Any:
+    def p(self, row: int, score: Float32) -> Float32:
         """Return P of a score."""
         return arch.exp2(cute.math.fma(score, self.row_scale[row], self.neg_row_max[row]))
 
-    def rounded_neg_max(self, row: int) -> Any:
+    def rounded_neg_max(self, row: int) -> Float32:
         """Return -row_max of a row times the scale of the scores, whatever the row's scale is."""
         return rounded_neg_max(self.scale(), self.neg_row_max[row])
 
@@ -149,14 +152,14 @@ def log_sum_exp(total: Float32, neg_row_max: Float32):
     return (cute.math.log2(total) - neg_row_max) * LN_2 if total != 0.0 else Float32(-float("inf"))
 
 
-def checked_row_sum(total: Any, neg_row_max: Any) -> Any:
+def checked_row_sum(total: Float32, neg_row_max: Float32) -> Float32:
     """Return row_sum, or NaN where row_max is beyond `EXACT_BEYOND` and P was computed with its rounded value."""
     beyond = (cute.math.abs(neg_row_max) > EXACT_BEYOND) & (neg_row_max != NEG_ROW_MAX_INIT)
     return select_(beyond, Float32(float("nan")), total)
 
 
 @cute.jit
-def store_row_sum(row: Any, column: Int32, total: Float32, neg_row_max: Float32):
+def store_row_sum(row: cute.Tensor, column: Int32, total: Float32, neg_row_max: Float32):
     """Write row_max, -inf without keys, and row_sum of a partial row from a column on. Of a large row_max, LSE would have
     no digit of row_sum."""
     row[column] = -neg_row_max if total != 0.0 else Float32(-float("inf"))

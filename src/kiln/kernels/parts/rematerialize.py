@@ -8,7 +8,7 @@ from ... import Int32, cute
 from ...cute import arch
 
 
-def rematerialized(value: Any) -> Any:
+def rematerialized(value: Any) -> Int32:
     """Return `value` as one that LLVM cannot trace back.
 
     What is computed from it lives from here on only; computed from `value` itself, it would be hoisted and hold
@@ -16,7 +16,7 @@ def rematerialized(value: Any) -> Any:
     return arch.shuffle_sync_bfly(value, offset=0)
 
 
-def rematerialized_operand(operand: Any) -> Any:
+def rematerialized_operand(operand: cute.Tensor) -> cute.Tensor:
     """Return an A operand in smem whose descriptors are computed here instead of before the loop.
 
     LLVM would hoist them: for 16 of them ptxas takes 32 of 63 uniform registers, has no room there for B's descriptors,

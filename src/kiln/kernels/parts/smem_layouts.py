@@ -11,7 +11,9 @@ _BANKS = 128
 """Bytes of all banks: a row of that length has each bank once."""
 
 
-def swizzled(dtype: type[cute.Numeric], shape: tuple[int, ...], contiguous: int, paired: bool = False) -> Any:
+def swizzled(
+    dtype: type[cute.Numeric], shape: tuple[int, ...], contiguous: int, paired: bool = False
+) -> cute.ComposedLayout:
     """A tile (rows, columns, ...) whose mode `contiguous` (0 or 1) lies in rows of at most 128 bytes, swizzled.
 
     Pieces of 16 bytes are permuted within each row, differently in each of eight rows in succession: eight pieces at

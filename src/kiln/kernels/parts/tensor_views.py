@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ... import cute
 
 
-def permuted(x: Any, modes: list[int] | None, width: int) -> Any:
+def permuted(x: cute.Tensor, modes: list[int] | None, width: int) -> cute.Tensor:
     """Return a tensor with permuted modes, if an order is given, whose dynamic strides a width divides."""
     layout = x.layout if modes is None else cute.select(x.layout, mode=modes)
     stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)

@@ -7,10 +7,13 @@ together, one to a thread. Arrays whose rows all begin equally far from such mul
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import Float32, const_expr, cute, range_constexpr, select_
 from .vectors import vector_atom
+
+if TYPE_CHECKING:
+    from ... import Boolean, Int32, Int64
 
 
 class Span:
@@ -22,11 +25,11 @@ class Span:
 
     __kiln_static__ = True
 
-    def __init__(self, begin: Any, n: Any, width: int, spare: int = 0) -> None:
+    def __init__(self, begin: Int32 | None, n: Any, width: int, spare: int = 0) -> None:
         self.width = width
         self._unaligned = begin is not None
         self._most = 2 * (width - 1) + spare * width
-        self.head: Any = 0
+        self.head: Int32 | int = 0
         if begin is not None:
             head = -begin & (width - 1)
             self.head = select_(head < n, head, n)
@@ -34,14 +37,14 @@ class Span:
         if spare:
             self.units: Any = select_(self.units > spare, self.units - spare, 0)
 
-    def middle(self, row: Any) -> Any:
+    def middle(self, row: cute.Tensor) -> cute.Tensor:
         """Return the vectors of a row, given as a tensor of one mode, as an aligned tensor."""
         if not self._unaligned:
             return row
         pointer = (row.iterator + self.head).with_alignment(self.width * row.element_type.width // 8)
         return cute.make_tensor(pointer, cute.make_layout(self.units * self.width))
 
-    def edges(self, lane: Any, lanes: int) -> list[Any]:
+    def edges(self, lane: Int32, lanes: int) -> list[Int32]:
         """Return the columns of the edges of one of some lanes; those from the row's length on do not exist."""
         if not self._unaligned:
             return []
@@ -50,7 +53,7 @@ class Span:
 
 
 @cute.jit
-def element_at(row: Any, column: Any, pred: Any, instead: Any = 0.0):
+def element_at(row: cute.Tensor, column: Int32 | Int64, pred: Boolean, instead: float = 0.0):
     """Load an element of a row as f32, or another number where it does not exist."""
     value = Float32(instead)
     if pred:
@@ -59,7 +62,7 @@ def element_at(row: Any, column: Any, pred: Any, instead: Any = 0.0):
 
 
 @cute.jit
-def vectors_at(middle: Any, width: Any, count: Any, first: Any, apart: Any, units: Any, instead: Any = 0.0):
+def vectors_at(middle: cute.Tensor, width: int, count: int, first: Int32, apart: int, units: Any, instead: float = 0.0):
     """Load some of a row's vectors, `apart` from each other, each a column; another number from vector `units` on
     (None: all exist)."""
     held = cute.make_rmem_tensor((width, count), middle.element_type)

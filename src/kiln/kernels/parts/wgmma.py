@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ... import Float32, Int32, cute
 from ...cute.nvgpu import warp, warpgroup
 from ...utils import sm90
@@ -15,15 +13,19 @@ WARPGROUP_M = 64
 
 
 def make_wgmma(
-    dtype: type[cute.Numeric], columns: int, a: Any = K_MAJOR, b: Any = K_MAJOR, a_in_regs: bool = False
-) -> Any:
+    dtype: type[cute.Numeric],
+    columns: int,
+    a: warpgroup.OperandMajorMode = K_MAJOR,
+    b: warpgroup.OperandMajorMode = K_MAJOR,
+    a_in_regs: bool = False,
+) -> cute.TiledMma:
     """Return the tiled MMA of one warpgroup, with f32 accumulators of 64 rows; `a` and `b` are major modes."""
     source = warpgroup.OperandSource.RMEM if a_in_regs else warpgroup.OperandSource.SMEM
     return sm90.make_trivial_tiled_mma(dtype, dtype, a, b, Float32, (1, 1, 1), (WARPGROUP_M, columns), source)
 
 
 def issue_wgmma(
-    mma: cute.TiledMma, acc: cute.Tensor, a: Any, b: Any, stage: Int32 | int, accumulate: bool = False
+    mma: cute.TiledMma, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, stage: Int32 | int, accumulate: bool = False
 ) -> None:
     """Issue acc = A B, or acc += A B, as one group; B (value, n, k, stage) has stages. The caller waits for it."""
     for k in range(cute.size(a, mode=[2])):
@@ -32,7 +34,7 @@ def issue_wgmma(
     warpgroup.commit_group()
 
 
-def load_a_operand(mma: cute.TiledMma, thread: Int32 | int, tile: Any, fragment: cute.Tensor) -> None:
+def load_a_operand(mma: cute.TiledMma, thread: Int32 | int, tile: cute.Tensor, fragment: cute.Tensor) -> None:
     """Load a tile (row, element) of 16-bit elements from smem into the registers of an A operand."""
     atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), fragment.element_type)
     load = cute.make_tiled_copy_A(atom, mma)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dispatch import arrays
 from ...dispatch.recorder import cannot_repeat
 from ...parts.online_softmax import LOG2_E
 from .problem import ALL_ELEMENTS, ELEMENTS, AttentionProblem
 from .score_mod import check_score_mod
+
+if TYPE_CHECKING:
+    from .... import Float32, Int32, cute
 
 _UNBOUNDED = 1 << 28
 """A window that reaches beyond all keys."""
@@ -49,28 +52,28 @@ _OPTIONAL = tuple(name for name in AttentionTensors._fields if name != "tile_cou
 class AttentionScalars(NamedTuple):
     """The numbers of a forward launch."""
 
-    scale_log2: Any
+    scale_log2: Float32 | float
     """The scale of the softmax in powers of two; with softcap or a score modification, what is left of it after them.
     """
     softcap_scale: Any
     """2 log2(e) scale / softcap."""
-    score_scale: Any
+    score_scale: Float32 | float
     """What makes accumulators the scores that ALiBi and score modifications see."""
-    window_left: Any
-    window_right: Any
-    head_group: Any
+    window_left: Int32 | int
+    window_right: Int32 | int
+    head_group: Int32 | int
     """Heads whose tiles are computed side by side, for L2 reuse of their keys."""
 
 
 class BackwardScalars(NamedTuple):
     """The numbers of a backward launch; see `AttentionScalars`."""
 
-    scale_log2: Any
+    scale_log2: Float32 | float
     softcap_scale: Any
-    score_scale: Any
-    window_left: Any
-    window_right: Any
-    scale: Any
+    score_scale: Float32 | float
+    window_left: Int32 | int
+    window_right: Int32 | int
+    scale: Float32 | float
     """What makes dS the gradient of Q K^T."""
 
 
@@ -256,7 +259,7 @@ class AttentionArguments:
         """Return what the function calls an argument."""
         return dict(self.labels).get(name, name)
 
-    def check(self, dtypes: dict[str, Any], fp8_cache: bool = False) -> None:
+    def check(self, dtypes: dict[str, type[cute.Numeric]], fp8_cache: bool = False) -> None:
         """Raise if arrays do not fit together; with `fp8_cache`, K and V may be e4m3 where Q is not."""
         q = self.q
         k = self.k

@@ -12,6 +12,7 @@ from .problem import ALL_ELEMENTS
 from .score_mod import ALIBI, NO_SCORE_MOD, ScoreMod
 
 if TYPE_CHECKING:
+    from .... import AddressSpace
     from ...parts.element_functions import Functions
 
 _ELEMENTS = {**ALL_ELEMENTS, "float8_e5m2": Float8E5M2, "float32": Float32, "int32": Int32}
@@ -44,12 +45,12 @@ def kind_of(x: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def compile_kernel(_mode: Any, kernel: Any, space: Any, kinds: tuple[Any, ...]) -> Any:
+def compile_kernel(_mode: tuple[str, str], kernel: Any, space: AddressSpace, kinds: tuple[Any, ...]) -> Any:
     """Compile a kernel object for arguments of some kinds (`kind_of`), and a stream."""
     return cute.compile(kernel, *(_example(kind, space) for kind in kinds), 0)
 
 
-def _example(kind: Any, space: Any) -> Any:
+def _example(kind: Any, space: AddressSpace) -> Any:
     if kind is None or isinstance(kind, type):
         return None if kind is None else kind(1)
     if hasattr(kind, "_fields"):

@@ -52,7 +52,7 @@ class AttentionProblem(Problem):
     has_sinks: bool = False
     score_mod: Functions | None = None
     """The user's score modification, or None."""
-    out_dtype: Any = None
+    out_dtype: type[cute.Numeric] | None = None
     """The element type of O, if it is not that of Q: O of 8-bit inputs has 16 bits."""
     q_dtype: Any = None
     """The element type of Q, if K and V have another: an fp8 KV cache."""

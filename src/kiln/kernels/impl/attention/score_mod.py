@@ -13,6 +13,8 @@ from ...parts.element_functions import Functions, rewritten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .... import Int32
+
 _BACKWARD = "flash_attention_backward"
 
 
@@ -52,7 +54,7 @@ def _traced(function: Any) -> Callable[..., Any]:
     """Return a user's function as kernels call it; its result is f32."""
     traced = rewritten(function)
 
-    def call(score: Any, *coordinates: Any) -> Any:
+    def call(score: Float32, *coordinates: Int32) -> Float32:
         result = traced(score, *coordinates)
         arrays.require(
             result is not None and not isinstance(result, (tuple, list)),
@@ -66,12 +68,12 @@ def _traced(function: Any) -> Callable[..., Any]:
 class RowCoordinates(NamedTuple):
     """Coordinates of the scores of one accumulator row that a thread holds."""
 
-    batch: Any
-    head: Any
-    query: Any
-    first_key: Any
+    batch: Int32
+    head: Int32
+    query: Int32
+    first_key: Int32
     """The key of the thread's first column."""
-    position: Any
+    position: Int32
     """The key that the query is aligned with."""
 
 
@@ -89,17 +91,25 @@ class ScoreMod:
     def __bool__(self) -> bool:
         return self.has_alibi or self.function is not None
 
-    def alibi(self, score: Any, slope: Any, distance: Any) -> Any:
+    def alibi(self, score: Float32, slope: Any, distance: Float32) -> Float32:
         """Return a score, lowered by the head's slope times the distance of key and query."""
         return cute.math.fma(arch.fmax(distance, -distance), -slope, score) if self.has_alibi else score
 
-    def apply(self, score: Any, coordinates: Any) -> tuple[Any, Any]:
+    def apply(self, score: Float32, coordinates: tuple[Int32, Int32, Int32, Int32]) -> tuple[Float32, Float32 | None]:
         """Return the user's score for (sequence, head, query, key), and its derivative; None means 1."""
         if self.function is None:
             return score, None
         return self.function(score, *coordinates), self.derivative and self.derivative(score, *coordinates)
 
-    def modify_row(self, scores: Any, at: Any, columns: int, row: RowCoordinates, score_scale: Any, slope: Any) -> None:
+    def modify_row(
+        self,
+        scores: cute.Tensor,
+        at: Any,
+        columns: int,
+        row: RowCoordinates,
+        score_scale: Float32 | float,
+        slope: Float32 | None,
+    ) -> None:
         """Change the scores of a row in place; `at(c, n)` is the index of column 8 n + c, `slope` the head's ALiBi
         slope."""
         for n in range(columns // 8):
@@ -110,7 +120,9 @@ class ScoreMod:
                     score = self.alibi(score, slope, Float32(key - row.position))
                 scores[at(c, n)], _ = self.apply(score, (row.batch, row.head, row.query, key))
 
-    def apply_visible(self, score: Any, changed: Any, coordinates: Any) -> tuple[Any, Any]:
+    def apply_visible(
+        self, score: Float32, changed: Float32, coordinates: tuple[Int32, Int32, Int32, Int32]
+    ) -> tuple[Float32, Float32 | None]:
         """Do the same to `changed`, the score after ALiBi; a masked score, -inf, stays masked and has derivative 0."""
         result, derivative = self.apply(changed, coordinates)
         if derivative is None:

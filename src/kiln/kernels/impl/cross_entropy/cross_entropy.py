@@ -59,7 +59,7 @@ def cross_entropy(
         lse = arrays.empty(logits, shape, real)
     total = arrays.empty(logits, (), real) if reduced else None
     if 0 in shape:
-        if reduced:
+        if total is not None:
             arrays.fill(total, 0.0 if reduction == "sum" else float("nan"))
     else:
         rows = as_rows(logits)

@@ -74,7 +74,7 @@ class CrossEntropyImplementation(MemoryBound):
             Float32(args.smoothing),
         )
 
-    def reduction(self, problem: CrossEntropyProblem, adds_losses: bool) -> Any:
+    def reduction(self, problem: CrossEntropyProblem, adds_losses: bool) -> LossReduction | None:
         """Return the kernel that adds losses, or counts rows, as the problem's reduction needs; None if it needs
         neither."""
         averages = problem.reduction == "mean"

@@ -29,7 +29,7 @@ class Loss:
     gradient of the loss. `overlaps`: kernels may start while the previous one ends. `unaligned`: rows are unaligned.
     """
 
-    target: Any
+    target: type[cute.Numeric]
     smoothed: bool
     dloss: Any = None
     row_dloss: bool = False
@@ -41,9 +41,9 @@ class LossNumbers(NamedTuple):
     """The sizes and options of a call: rows of `n` classes, of which the first begins `lead` elements behind a
     vector."""
 
-    rows: Any
+    rows: Int32
     n: Any
-    lead: Any
+    lead: Int32
     ignore_index: Any
     smoothing: Any
 
@@ -81,7 +81,13 @@ class CrossEntropy(RowKernel):
 
     @cute.kernel
     def losses(
-        self, logits: cute.Tensor, target: cute.Tensor, losses: cute.Tensor, lse: cute.Tensor, numbers: Any, skew: Int32
+        self,
+        logits: cute.Tensor,
+        target: cute.Tensor,
+        losses: cute.Tensor,
+        lse: cute.Tensor,
+        numbers: LossNumbers,
+        skew: Int32,
     ):
         config = self.config
         n = numbers.n
@@ -137,7 +143,7 @@ class CrossEntropy(RowKernel):
     def initial(self) -> Statistics:
         return (Float32(_MIN_ROW_MAX), *(Float32(0.0) for _ in range(self.fields - 1)))
 
-    def with_chunk(self, state: Statistics, chunk: Any, at: Any, units: Any) -> Statistics:
+    def with_chunk(self, state: Statistics, chunk: cute.Tensor, at: Int32, units: Int32) -> Statistics:
         """Return statistics with a thread's vectors of a chunk."""
         values = [chunk[None, v].load() for v in range(self.vectors)]
         vector_max = values[0]
@@ -159,7 +165,7 @@ class CrossEntropy(RowKernel):
             logit_sum = masked if logit_sum is None else logit_sum + masked
         return (*statistics, state[2] + total(logit_sum))
 
-    def with_element(self, state: Statistics, value: Any, pred: Any) -> Statistics:
+    def with_element(self, state: Statistics, value: Float32, pred: Boolean) -> Statistics:
         """Return statistics with one more element, which may not exist."""
         row_max = maximum(state[0], value)
         row_sum = state[1] * exp2((state[0] - row_max) * LOG2_E) + exp2((value - row_max) * LOG2_E)
@@ -186,14 +192,14 @@ class LossReduction:
     unroll = 4
     """Rows that a thread reads at a time."""
 
-    def __init__(self, target: Any, adds_losses: bool, counts_rows: bool, overlaps: bool) -> None:
+    def __init__(self, target: type[cute.Numeric], adds_losses: bool, counts_rows: bool, overlaps: bool) -> None:
         self.target = target
         self.overlaps = overlaps
         self.adds_losses = adds_losses
         self.counts_rows = counts_rows
 
     @cute.jit
-    def __call__(self, addresses: Any, rows: Int32, ignore_index: Int64, stream: Int64):
+    def __call__(self, addresses: tuple[Int64 | cute.Tensor, ...], rows: Int32, ignore_index: Int64, stream: Int64):
         """`addresses`: target, result, losses."""
         target = vector_at(addresses[0], self.target, rows)
         losses = vector_at(addresses[2], Float32, rows) if const_expr(self.adds_losses) else None
@@ -202,7 +208,9 @@ class LossReduction:
         )
 
     @cute.kernel
-    def kernel(self, target: cute.Tensor, result: Any, losses: Any, rows: Int32, ignore_index: Int64):
+    def kernel(
+        self, target: cute.Tensor, result: cute.Pointer, losses: cute.Tensor | None, rows: Int32, ignore_index: Int64
+    ):
         thread = arch.thread_idx()[0]
         value = Float32(1.0)
         if const_expr(self.overlaps and not self.adds_losses):
@@ -225,7 +233,7 @@ class LossReduction:
             result.store(value)
 
     @cute.jit
-    def read_rows(self, x: Any, start: Any, rows: Any, instead: Any):
+    def read_rows(self, x: cute.Tensor, start: Int32, rows: Int32, instead: Float32 | Int64):
         """Return the values of some rows; all loads are issued before one is needed."""
         values = [instead for _ in range(self.unroll)]
         for k in range_constexpr(self.unroll):
@@ -245,7 +253,7 @@ class CrossEntropyBackward:
     def __init__(
         self,
         dtype: Any,
-        out: Any,
+        out: type[cute.Numeric],
         width: int,
         exact: bool,
         threads: int,
@@ -263,7 +271,15 @@ class CrossEntropyBackward:
         self.counter: Any = counter
 
     @cute.jit
-    def __call__(self, addresses: Any, numbers: Any, strides: Any, dloss: Float32, parts: Int32, stream: Int64):
+    def __call__(
+        self,
+        addresses: tuple[Int64 | cute.Tensor, ...],
+        numbers: LossNumbers,
+        strides: tuple[Int64, Int64],
+        dloss: Float32,
+        parts: Int32,
+        stream: Int64,
+    ):
         """Launch `parts` CTAs for each row. `addresses`: logits, target, lse, out, count of rows, dloss."""
         logits, target, lse, out = addresses[:4]
         rest = addresses[4:]
@@ -299,9 +315,9 @@ class CrossEntropyBackward:
         y: cute.Tensor,
         target: cute.Tensor,
         lse: cute.Tensor,
-        count: Any,
+        count: cute.Pointer,
         dloss: Any,
-        numbers: Any,
+        numbers: LossNumbers,
         skew: Int32,
     ):
         part, low, high = arch.block_idx()
@@ -314,16 +330,16 @@ class CrossEntropyBackward:
     @cute.jit
     def compute(
         self,
-        x: Any,
-        y: Any,
-        target: Any,
-        lse: Any,
+        x: cute.Tensor,
+        y: cute.Tensor,
+        target: Int64,
+        lse: Float32,
         count: Any,
         dloss: Any,
         numbers: Any,
-        row: Any,
-        part: Any,
-        span: Any,
+        row: Int32,
+        part: Int32,
+        span: Span,
     ):
         """Compute a part of a row. The first part has the row's edges, too."""
         n = numbers.n
@@ -371,7 +387,9 @@ class CrossEntropyBackward:
                 result = self.gradient(value, base, scale, uniform)
                 y[column] = (result - certain if column == known else result).to(self.out)
 
-    def gradient(self, x: Any, base: Any, scale: Any, uniform: Any) -> Any:
+    def gradient(
+        self, x: Float32 | cute.TensorSSA, base: Float32, scale: Any, uniform: Float32
+    ) -> Float32 | cute.TensorSSA:
         """Return the gradient of logits that are not the label."""
         exponential = exp2((x - base) * LOG2_E)
         return cute.math.fma(exponential, scale, -uniform) if self.loss.smoothed else exponential * scale

@@ -90,11 +90,15 @@ class Form(NamedTuple):
     """How a function is called, with vectors or with one element at a time, and the type of its result."""
 
     functions: Functions
-    result: Any
+    result: type[cute.Numeric]
 
 
 def _form(
-    function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtypes: Sequence[Any], promotion: Promotion
+    function: Callable[..., Any],
+    numbers: dict[int, Any],
+    key: Any,
+    dtypes: Sequence[type[cute.Numeric]],
+    promotion: Promotion,
 ) -> Form:
     """Return how a function is called for values of some types; determined once for equal functions."""
     whole = Functions(function)
@@ -107,7 +111,7 @@ def _form(
     return form._replace(functions=Functions(function, branching=True) if any(form.functions.branching) else whole)
 
 
-def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
+def _result_type(function: Callable[..., Any], dtypes: Sequence[type[cute.Numeric]]) -> Any:
     """Return the type of a function's result for values of some types."""
     results: list[Any] = []
 

@@ -52,7 +52,14 @@ class Elementwise:
         self.config = config
 
     @cute.jit
-    def __call__(self, addresses: Any, shape: Any, strides: Any, ctas: Int32, stream: Int64):
+    def __call__(
+        self,
+        addresses: tuple[Int64 | cute.Tensor, ...],
+        shape: tuple[Int32, ...],
+        strides: tuple[tuple[Int64, ...], ...],
+        ctas: Int32,
+        stream: Int64,
+    ):
         pointers = [
             arrays.pointer(place, operand.dtype, operand.width or 1)
             for place, operand in zip(addresses, self.operands, strict=True)
@@ -62,7 +69,7 @@ class Elementwise:
         )
 
     @cute.kernel
-    def kernel(self, pointers: Any, shape: Any, strides: Any):
+    def kernel(self, pointers: list[cute.Pointer], shape: tuple[Int32, ...], strides: tuple[tuple[Int64, ...], ...]):
         """Compute elements; `shape` and `strides` go from the outermost to the innermost mode."""
         elements = self.config.elements
         inner = shape[self.modes]
@@ -92,7 +99,9 @@ class Elementwise:
             else:
                 self.compute(moved, strides, start, inner, False)
 
-    def moved(self, pointer: Any, operand: Operand, stride: Any, coordinates: Any, start: Any) -> Any:
+    def moved(
+        self, pointer: cute.Pointer, operand: Operand, stride: tuple[Int64, ...], coordinates: list[Int32], start: Int32
+    ) -> cute.Pointer:
         """Return the address of a thread's first element of an array."""
         offset = Int64(0)
         for coordinate, step in zip(coordinates, stride, strict=False):
@@ -102,7 +111,14 @@ class Elementwise:
         return pointer + cute.assume(offset, divby=operand.width) if operand.width > 1 else pointer + offset
 
     @cute.jit
-    def compute(self, pointers: Any, strides: Any, start: Any, inner: Any, full: Any):
+    def compute(
+        self,
+        pointers: list[cute.Pointer],
+        strides: tuple[tuple[Int64, ...], ...],
+        start: Int32,
+        inner: Int32,
+        full: bool,
+    ):
         """Compute all elements of a thread, or those before the end."""
         elements = self.config.elements
         values = []
@@ -134,11 +150,11 @@ class Elementwise:
                 if full or start + i < inner:
                     (pointer + self.place(operand, strides[-1], i)).store(results[i])
 
-    def place(self, operand: Operand, stride: Any, i: int) -> Any:
+    def place(self, operand: Operand, stride: tuple[Int64, ...], i: int) -> Int64 | int:
         """Return the offset of a thread's element `i` from its first."""
         return i if operand.neighbours else stride[self.modes] * i
 
-    def result(self, values: list[Any]) -> Any:
+    def result(self, values: list[cute.TensorSSA]) -> cute.TensorSSA:
         """Return the function's results for some elements."""
         result = self.function(*values)
         if isinstance(result, TensorSSA):

@@ -15,6 +15,7 @@ from ...parts.element_functions import of_arrays
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .... import cute
     from ...parts.element_functions import Functions
 
 _MOST_MODES = 8
@@ -81,7 +82,7 @@ def with_numbers(
 ) -> Callable[..., Any]:
     """Bind the numbers of a function of `count` arguments; types of the others promote as those of arrays."""
 
-    def call(*values: Any) -> Any:
+    def call(*values: cute.TensorSSA) -> Any:
         left = iter(x if t is None else x.to(t) for x, t in itertools.zip_longest(values, promotion.types))
         arguments = [numbers[k] if k in numbers else next(left) for k in range(count)]
         return of_arrays(function, *arguments, rules=promotion.rules)

@@ -9,6 +9,7 @@ from ...dispatch import arrays, launches
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .... import cute
     from .problem import GemmProblem
 
 
@@ -49,7 +50,7 @@ class GemmArguments(NamedTuple):
             kernel, [*first, *(x for x, _ in rest)], [*tensors, *(x for _, x in rest)], 3, self.alpha, self.beta
         )
 
-    def epilogue_tensors(self, problem: GemmProblem) -> list[tuple[Any, Any]]:
+    def epilogue_tensors(self, problem: GemmProblem) -> list[tuple[Any, cute.Tensor]]:
         """Return the results after the first and the epilogue inputs, each with its tensor argument."""
         pairs = [
             (x, arrays.dynamic(x, 2, y.width(2))) for x, y in zip(self.extra_outs, problem.extra_outs, strict=True)

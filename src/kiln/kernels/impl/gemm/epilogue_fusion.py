@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _identity(x: Any) -> Any:
+def _identity(x: cute.TensorSSA) -> cute.TensorSSA:
     return x
 
 
@@ -26,11 +26,11 @@ def _silu(x: Any) -> Any:
     return x / (cute.math.exp(-x) + 1.0)
 
 
-def _gelu(x: Any) -> Any:
+def _gelu(x: cute.TensorSSA) -> cute.TensorSSA:
     return x * 0.5 * (cute.math.erf(x * 0.7071067811865476) + 1.0)
 
 
-def _square(x: Any) -> Any:
+def _square(x: cute.TensorSSA) -> cute.TensorSSA:
     return x * x
 
 
@@ -108,7 +108,9 @@ class EpilogueFusion:
         scales = self.scales
         outs = self.outs
 
-        def combine(acc: Any, alpha: Any, beta: Any, *inputs: Any) -> Any:
+        def combine(
+            acc: cute.TensorSSA, alpha: Float32, beta: Float32, *inputs: cute.TensorSSA
+        ) -> list[cute.TensorSSA]:
             converted = scales + c + bias  # integers and truth values among the extras stay what they are
             rest = [
                 x.to(Float32) if x.dtype is not Float32 and (n < converted or x.dtype.is_float) else x
@@ -155,7 +157,7 @@ def _function(what: str, value: Any, known: dict[Any, Callable[[Any], Any]]) -> 
     return function
 
 
-def _checked(what: str, returned: Any, value: Any) -> Any:
+def _checked(what: str, returned: Any, value: cute.TensorSSA) -> Any:
     """Return what a user's function returned for a value: a tensor of the same shape, or one of a Python number."""
     if isinstance(returned, (bool, int, float)):
         return cute.full_like(value, float(returned))

@@ -18,6 +18,8 @@ from .problem import FLOATS, INTEGERS, SCALE_BLOCK, GemmProblem, block_scale_sha
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ...dispatch.registry import Registry
+
 __all__ = ["gemm"]
 
 
@@ -105,7 +107,7 @@ class GemmCall:
     """Where each result is computed: itself, or an array with contiguous rows."""
     row_sum_out: Any = dataclasses.field(default=None, init=False)
 
-    def run(self, registry: Any, config: Any) -> Any:
+    def run(self, registry: Registry, config: Any) -> Any:
         """Check the arguments, compute, and return what the caller gets."""
         if self.validate():
             vectors_first(lambda branching: registry.run(*self.canonical(branching), config))
@@ -254,7 +256,9 @@ class GemmCall:
         )
         return problem, devices.current(), arguments
 
-    def fusion(self, dtype: Any, inputs: Sequence[Any], branching: Sequence[Any], scales: int = 0) -> EpilogueFusion:
+    def fusion(
+        self, dtype: type[cute.Numeric], inputs: Sequence[Any], branching: Sequence[Any], scales: int = 0
+    ) -> EpilogueFusion:
         """Return the epilogue. Integers of which nothing is computed stay integers."""
         fused = bool(inputs) or any(x is not None for x in (self.activation, self.epilogue, self.row_reduction))
         return EpilogueFusion.of(
@@ -300,7 +304,7 @@ class GemmCall:
         return () if self.block_scaled else self.scales[:1] if self.group_scaled else self.scales
 
 
-def num_values(epilogue: Callable[..., Any], types: list[Any]) -> int:
+def num_values(epilogue: Callable[..., Any], types: list[type[cute.Numeric]]) -> int:
     """Return how many values an epilogue returns for a value and extras of some types, found by tracing it once."""
 
     def trace(branching: Sequence[Any]) -> int:
@@ -326,7 +330,7 @@ def are_block_scales(scales: tuple[Any, Any], m: int, n: int, k: int) -> bool:
     return tuple(tuple(x.shape[-2:]) for x in scales) == block_scale_shapes(k, n, m)
 
 
-def scale_tensor(x: Any, batches: int, dtype: Any = None) -> Any:
+def scale_tensor(x: Any, batches: int, dtype: type[cute.Numeric] | None = None) -> Any:
     """Return scales of blocks or groups with three modes; those of blocks must have a type."""
     arrays.require(dtype is None or arrays.element_type(x) is dtype, f"gemm: block scales are {x.dtype}, not f32")
     batched = readable(x if x.ndim == 3 else arrays.with_batch(x))

@@ -96,7 +96,7 @@ class GroupedGemmCall(GemmCall):
 
     bounds: Any = None
     contiguous: bool = True
-    expected_rows: Any = None
+    expected_rows: int | None = None
 
     function = "grouped_gemm"
 

@@ -34,6 +34,7 @@ from .split_k import reduce_partials, run_split_k
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .... import cute
     from ...dispatch.devices import Device
     from .sm80_mainloop import MultistageGemmKernel
 
@@ -215,7 +216,7 @@ class Sm80MixedInputGemm(MultistageGemm):
         )
         yield Rule(self.suits(problem, config), f"{text} tiles")
 
-    def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
+    def kernel_options(self, problem: GemmProblem) -> dict[str, int]:
         return {"group_size": problem.group_size}
 
 
@@ -371,11 +372,11 @@ class DequantizeFallback(Fallback):
         REGISTRY.run(dequantized, devices.current(), args._replace(b=b, group_scales=None))
 
 
-def _low(pair: Any) -> Any:
+def _low(pair: cute.TensorSSA) -> cute.TensorSSA:
     return (pair.to(Int32) << 28) >> 28
 
 
-def _high(pair: Any) -> Any:
+def _high(pair: cute.TensorSSA) -> cute.TensorSSA:
     return (pair.to(Int32) << 24) >> 28
 
 
@@ -383,7 +384,7 @@ def _converted(weight: Any) -> Any:
     return weight.to(Float32)
 
 
-def _scaled(weight: Any, scale: Any) -> Any:
+def _scaled(weight: cute.TensorSSA, scale: cute.TensorSSA) -> Any:
     return weight.to(Float32) * scale.to(Float32)
 
 

@@ -14,6 +14,7 @@ from .... import Int8, Int32, Int64, Uint32, cute, minimum, select_
 from ....cute.nvgpu import CopyUniversalOp, cpasync
 
 if TYPE_CHECKING:
+    from .... import Boolean
     from .problem import Operand
 
 
@@ -23,10 +24,10 @@ class _Piece(NamedTuple):
 
     row: int
     column: int
-    k: Any
-    offset: Any
+    k: Int32
+    offset: Int64
     static_offset: int
-    row_exists: Any
+    row_exists: Boolean | None
 
 
 class OperandCopy:
@@ -44,7 +45,7 @@ class OperandCopy:
         self.width = width
         self.rows = rows
         self.tile_k = tile_k
-        self.atom: Any = _copy_atom(operand.dtype, width)
+        self.atom: cute.CopyAtom = _copy_atom(operand.dtype, width)
         rows_of_threads = threads // lanes
         if operand.k_major:
             layout = cute.make_layout((rows_of_threads, lanes), stride=(lanes, 1))
@@ -53,7 +54,7 @@ class OperandCopy:
             layout = cute.make_layout((lanes, rows_of_threads), stride=(1, lanes))
             self.copy: cute.TiledCopy = cute.make_tiled_copy_tv(self.atom, layout, cute.make_layout((width, 1)))
 
-    def start(self, tensor: Any, stages: Any, tile: Any, thread: Any) -> Any:
+    def start(self, tensor: cute.Tensor, stages: cute.Tensor, tile: Int32, thread: Int32) -> cute.Pointer:
         """Return the address of the first K tile of a row of tiles, which all threads share and `copy_tile` takes."""
         operand = self.operand
         kind = Int64 if self.operand.wide else Int32
@@ -86,12 +87,14 @@ class OperandCopy:
         self.k_stride = k_stride
         return tensor.iterator + _times(Int64, first, row_stride)
 
-    def advanced(self, pointer: Any, k: Any) -> Any:
+    def advanced(self, pointer: cute.Pointer, k: Int32 | int) -> cute.Pointer:
         """Return the shared address advanced by `k` elements of K."""
         step = _times(Int64, k >> 1 if self.operand.packed else k, self.k_stride)
         return pointer + (step if isinstance(step, int) else cute.assume(step, divby=self.width))
 
-    def copy_tile(self, pointer: Any, stage: Any, exists: Any, k_left: Any = None) -> None:
+    def copy_tile(
+        self, pointer: cute.Pointer, stage: Int32 | int, exists: Boolean | bool, k_left: Int32 | None = None
+    ) -> None:
         """Begin to copy a K tile into a stage: zeros if it does not exist, and from `k_left` of its K on."""
         width = self.width
         start = cute.recast_ptr(pointer, dtype=Int8)
@@ -112,14 +115,14 @@ class OperandCopy:
             cute.copy(self.atom, fragment, target)
 
 
-def _times(kind: Any, count: Any, stride: Any) -> Any:
+def _times(kind: type[cute.Numeric], count: Int32 | int, stride: Int64 | int) -> Int32 | Int64 | int:
     """Return count * stride in some bits."""
     if isinstance(stride, int):
         return count * stride if stride > 1 else count if stride else 0
     return kind(count) * kind(stride)
 
 
-def _copy_atom(dtype: Any, width: int) -> Any:
+def _copy_atom(dtype: type[cute.Numeric], width: int) -> cute.CopyAtom:
     """Return the copy of some neighbours to shared memory: `cp.async` from 4 bytes on, or else by registers."""
     bits = width * dtype.width
     if bits < 32:

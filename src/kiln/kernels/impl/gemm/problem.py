@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from ...dispatch.arrays import require
 from ...dispatch.problem import Problem, TensorLayout, peak_name
 from .epilogue_fusion import NO_FUSION, EpilogueFusion
+
+if TYPE_CHECKING:
+    from .... import cute
 
 PRECISIONS = ("ieee", "tf32", "fast")
 SCALE_BLOCK = 128
@@ -119,7 +122,7 @@ class GemmProblem(Problem):
         return self.a.dtype
 
     @property
-    def acc_dtype(self) -> Any:
+    def acc_dtype(self) -> type[cute.Numeric]:
         """The type of accumulators."""
         return Int32 if self.dtype in INTEGERS else Float32
 
@@ -171,7 +174,7 @@ class GemmProblem(Problem):
         return self.fusion.row_reduction and len(self.outs) == self.fusion.outs
 
     @property
-    def out_types(self) -> tuple[Any, ...]:
+    def out_types(self) -> tuple[type[cute.Numeric], ...]:
         return tuple(x.dtype for x in self.outs)
 
     @property

@@ -15,6 +15,7 @@ from .sm80_config import SIMT_VECTOR, SIMT_WARP
 from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
+    from .... import Int32
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
 
@@ -33,7 +34,7 @@ class SimtGemmKernel(MultistageGemmKernel):
     def fragments(self, side: int) -> SimtFragments:
         return SimtFragments(side, self.config)
 
-    def mma(self, fragments: Any, half: bool) -> Any:
+    def mma(self, fragments: tuple[SimtFragments, SimtFragments], half: bool) -> cute.TiledMma:
         """Return the tiled MMA: warps of 8 x 4 threads, with four neighbours in M and in N each."""
         lanes_m, lanes_n = SIMT_WARP
         warps_m, warps_n = self.config.warp_layout_mn
@@ -63,7 +64,7 @@ class SimtFragments:
         self.side = side
         self.shape: tuple[int, int, int] = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
 
-    def stage_layout(self) -> Any:
+    def stage_layout(self) -> cute.Layout:
         """Return the smem layout (rows, K, stages), rows contiguous."""
         rows, tile_k, stages = self.shape
         row = rows + SIMT_VECTOR
@@ -74,17 +75,17 @@ class SimtFragments:
         rows, tile_k, stages = self.shape
         return 4 * (rows + SIMT_VECTOR) * tile_k * stages
 
-    def start(self, mma: Any, stages: Any, thread: Any) -> int:
+    def start(self, mma: cute.TiledMma, stages: cute.Tensor, thread: Int32) -> int:
         """Allocate the fragments of two steps, and return how many steps a K tile has."""
         part = mma.get_slice(thread)
         self.source: Any = part.partition_B(stages) if self.side else part.partition_A(stages)  # (1, M or N, K, stage)
         self.fragment: cute.Tensor = cute.make_rmem_tensor((1, cute.size(self.source, mode=[1]), 2), Float32)
         return self.shape[1]
 
-    def load(self, step: int, stage: Any) -> None:
+    def load(self, step: int, stage: Int32 | int) -> None:
         """Load the fragments of a step from a stage."""
         cute.autovec_copy(self.source[None, None, step, stage], self.fragment[None, None, step % 2])
 
-    def taken(self, step: int) -> list[Any]:
+    def taken(self, step: int) -> list[cute.Tensor]:
         """Return the operands of a step."""
         return [self.fragment[None, None, step % 2]]

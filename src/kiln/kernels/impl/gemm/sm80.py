@@ -30,7 +30,7 @@ class Sm80GemmKernel(MultistageGemmKernel):
     def fragments(self, side: int) -> OperandFragments:
         return OperandFragments(self.b if side else self.a, side, self.config)
 
-    def mma(self, fragments: Any, half: bool) -> Any:
+    def mma(self, fragments: tuple[OperandFragments, OperandFragments], half: bool) -> cute.TiledMma:
         dtype = Float16 if half else self.a.dtype
         if dtype in (Float16, BFloat16):
             op: Any = warp.MmaF16BF16Op(dtype, Float32, (16, 8, 16))
@@ -62,7 +62,7 @@ class OperandFragments:
         self.side = side
         self.warp_layout_mn: tuple[int, int] = config.warp_layout_mn
         self.shape: tuple[int, int, int] = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
-        self.in_pairs: Any | bool = operand.dtype.width == 8 and not operand.k_major
+        self.in_pairs: bool = operand.dtype.width == 8 and not operand.k_major
 
     def row_order(self) -> Any:
         """Return how rows of A, or columns of B, are dealt to the warps: 16 to each at a time."""
@@ -72,7 +72,7 @@ class OperandFragments:
         shape, stride = ((8, warps, 2), (2, 16, 1)) if self.side else ((8, 2, warps), (2, 1, 16))
         return cute.make_layout(shape, stride=stride)
 
-    def stage_layout(self, dtype: Any = None) -> Any:
+    def stage_layout(self, dtype: Any = None) -> cute.ComposedLayout:
         """Return the smem layout (rows, K, stages)."""
         dtype = dtype or self.operand.dtype
         rows, *others = self.shape
@@ -83,7 +83,7 @@ class OperandFragments:
         """Return the shared memory of all stages."""
         return cute.cosize(self.stage_layout()) * self.operand.dtype.width // 8
 
-    def start(self, mma: Any, stages: Any, thread: Any) -> int:
+    def start(self, mma: cute.TiledMma, stages: cute.Tensor, thread: Int32) -> int:
         """Allocate the fragments of a K tile, and return how many steps of an instruction it has."""
         part = mma.get_slice(thread)
         if self.side:
@@ -103,11 +103,11 @@ class OperandFragments:
         self.registers: cute.Tensor = self.copy.retile(self.fragment)
         return steps
 
-    def load(self, step: int, stage: Any) -> None:
+    def load(self, step: int, stage: Int32 | int) -> None:
         """Load the fragments of a step from a stage."""
         cute.copy(self.copy, self.source[None, None, step, stage], self.registers[None, None, step])
 
-    def taken(self, step: int) -> list[Any]:
+    def taken(self, step: int) -> list[cute.Tensor]:
         """Return the MMA operands of a step, one instruction in K after the other."""
         fragment = self.fragment[None, None, step]
         if self.in_pairs:
@@ -120,7 +120,7 @@ class OperandFragments:
         rounded.store(fragment.load().to(TFloat32))
         return [rounded]
 
-    def _atom(self) -> Any:
+    def _atom(self) -> cute.CopyAtom:
         dtype = self.operand.dtype
         bits = self.operand.dtype.width
         if self.operand.k_major:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...dispatch.config import Config, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .... import cute
     from ...dispatch.devices import Device
 
 SIMT_WARP = (8, 4)
@@ -72,6 +73,6 @@ def is_power_of_two(n: int) -> bool:
     return n & (n - 1) == 0
 
 
-def instruction_k(dtype: Any) -> int:
+def instruction_k(dtype: type[cute.Numeric]) -> int:
     """Return the K of a tensor-core instruction: 32 bytes of it."""
     return 256 // dtype.width

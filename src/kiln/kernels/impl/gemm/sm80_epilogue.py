@@ -15,8 +15,9 @@ from ....cute.nvgpu import CopyUniversalOp
 from ...parts.smem_layouts import swizzled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from .... import Float32
     from ...parts.accumulator import RegisterAccumulator
 
 
@@ -28,14 +29,14 @@ class EpilogueTensors(NamedTuple):
     """
 
     outs: Any
-    inputs: Any
-    alpha: Any
-    beta: Any
-    tma_stores: Any = ()
-    tma_coords: Any = ()
-    row_partials: Any = ()
+    inputs: list[cute.Tensor]
+    alpha: Float32
+    beta: Float32
+    tma_stores: Sequence[cute.CopyAtom] = ()
+    tma_coords: Sequence[cute.Tensor] = ()
+    row_partials: Sequence[cute.Tensor] = ()
 
-    def batch(self, index: Any) -> EpilogueTensors:
+    def batch(self, index: Int32 | int) -> EpilogueTensors:
         """Return the tensors (M, N) of a batch."""
         outs, inputs = ([x[None, None, index] for x in tensors] for tensors in (self.outs, self.inputs))
         return self._replace(outs=outs, inputs=inputs)
@@ -54,8 +55,8 @@ class Sm80Epilogue:
     tile: tuple[int, int]
     threads: int
     split_k: int
-    acc_dtype: Any
-    out_types: tuple[Any, ...]
+    acc_dtype: type[cute.Numeric]
+    out_types: tuple[type[cute.Numeric], ...]
     out_width: int
     combine: Callable[..., Any]
     input_widths: tuple[int, ...] | None
@@ -64,11 +65,19 @@ class Sm80Epilogue:
     """Registers for inputs and accumulators that are loaded before results are written."""
 
     @property
-    def out_dtype(self) -> Any:
+    def out_dtype(self) -> type[cute.Numeric]:
         return self.out_types[0]
 
     @cute.jit
-    def write(self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any):
+    def write(
+        self,
+        acc: RegisterAccumulator,
+        thread: Int32,
+        rank: Int32 | int,
+        smem: cute.Pointer,
+        tensors: EpilogueTensors,
+        tile: tuple[Int32, Int32],
+    ):
         """Write the results of a tile. Shared memory is free by now."""
         truth = self.out_dtype.width < 8  # has a byte of its own in memory, and no layout in shared memory
         if const_expr(self.split_k > 1 or self.input_widths is not None or truth or self.swap_ab):
@@ -79,7 +88,9 @@ class Sm80Epilogue:
             self.write_scaled(acc._replace(fragment=result), thread, smem, tensors.outs[0], tile)
 
     @cute.jit
-    def write_scaled(self, results: RegisterAccumulator, thread: Int32, smem: Any, d: cute.Tensor, tile: Any):
+    def write_scaled(
+        self, results: RegisterAccumulator, thread: Int32, smem: cute.Pointer, d: cute.Tensor, tile: tuple[Int32, Int32]
+    ):
         """Write results that are in registers by way of shared memory."""
         coords = cute.local_tile(cute.make_identity_tensor(d.shape), self.tile, tile)
         staged = cute.make_tensor(cute.recast_ptr(smem, dtype=self.out_dtype), swizzled(self.out_dtype, self.tile, 1))
@@ -101,7 +112,13 @@ class Sm80Epilogue:
 
     @cute.jit
     def write_combined(
-        self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any
+        self,
+        acc: RegisterAccumulator,
+        thread: Int32,
+        rank: Int32 | int,
+        smem: cute.Pointer,
+        tensors: EpilogueTensors,
+        tile: tuple[Int32, Int32],
     ):
         """Combine accumulators with the epilogue inputs and write the results, some vectors of a thread at a time.
 
@@ -175,13 +192,13 @@ class Sm80Epilogue:
         else:
             arch.sync_threads()
 
-    def row_copy(self, dtype: Any, width: int) -> Any:
+    def row_copy(self, dtype: type[cute.Numeric], width: int) -> cute.TiledCopy:
         """Return the tiled copy of a tile by rows, some neighbours to a thread."""
         lanes = math.gcd(self.tile[1] // width, self.threads)
         layout = cute.make_layout((self.threads // lanes, lanes), stride=(lanes, 1))
         return cute.make_tiled_copy_tv(self.access(dtype, width), layout, cute.make_layout((1, width)))
 
-    def access(self, dtype: Any, width: int) -> Any:
+    def access(self, dtype: type[cute.Numeric], width: int) -> cute.CopyAtom:
         """Return the copy atom of some elements."""
         return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=width * max(8, dtype.width))
 
@@ -197,7 +214,9 @@ class SimtEpilogue(Sm80Epilogue):
     vector = 4
 
     @cute.jit
-    def write_scaled(self, results: RegisterAccumulator, thread: Int32, smem: Any, d: cute.Tensor, tile: Any):
+    def write_scaled(
+        self, results: RegisterAccumulator, thread: Int32, smem: cute.Pointer, d: cute.Tensor, tile: tuple[Int32, Int32]
+    ):
         width = min(self.vector, self.out_width)
         target = results.partition(cute.local_tile(d, self.tile, tile))  # (1, (4, M), (4, N))
         coords = results.partition(cute.local_tile(cute.make_identity_tensor(d.shape), self.tile, tile))

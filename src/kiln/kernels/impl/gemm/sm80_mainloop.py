@@ -67,7 +67,7 @@ class MultistageGemmKernel:
         """Return how tiles of A (0) or B (1) lie in shared memory, and come into registers from there."""
         raise NotImplementedError
 
-    def mma(self, fragments: Any, half: bool) -> Any:
+    def mma(self, fragments: Any, half: bool) -> cute.TiledMma:
         """Return the tiled MMA; with `half`, for 8-bit floats that have become f16."""
         raise NotImplementedError
 
@@ -89,16 +89,25 @@ class MultistageGemmKernel:
             use_pdl=devices.current().overlaps,
         )
 
-    def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+    def group_scale_tensors(self, rest: list[cute.Tensor]) -> tuple[Any, list[cute.Tensor]]:
         """Return the scales of groups of K, and the rest of the tensors."""
         return [], rest
 
-    def group_scales(self, acc: RegisterAccumulator, scales: Any, smem: Any, tile_n: Any, thread: Any) -> Any:
+    def group_scales(
+        self, acc: RegisterAccumulator, scales: Any, smem: cute.Pointer, tile_n: Int32, thread: Int32
+    ) -> Any:
         """Return the scaling of accumulators of groups of K, or None. `smem`: behind the stages of A and B."""
         return None
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, tensors: EpilogueTensors, scales: Any, divisors: Any):
+    def kernel(
+        self,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        tensors: EpilogueTensors,
+        scales: list[cute.Tensor],
+        divisors: list[cute.FastDivmodDivisor],
+    ):
         """Compute the tile of a CTA: prologue, main loop, epilogue."""
         thread = arch.thread_idx()[0]
         tile, batch, rank = self.scheduler.work(tensors.outs[0], divisors)
@@ -142,13 +151,13 @@ class MultistageGemmKernel:
     @cute.jit
     def mainloop(
         self,
-        copier: Any,
-        producer: Any,
-        consumer: Any,
-        position: Any,
+        copier: StageCopier,
+        producer: pipeline.PipelineProducer,
+        consumer: pipeline.PipelineConsumer,
+        position: tuple[cute.Pointer, cute.Pointer, Int32 | int, Int32],
         fragments: Any,
         steps: int,
-        mma: Any,
+        mma: cute.TiledMma,
         acc: cute.Tensor,
     ):
         """Accumulate all K tiles: each is copied `stages - 1` tiles ahead, its fragments are loaded one step ahead."""
@@ -196,7 +205,7 @@ class StageCopier:
 
     group_scales: Any = None
 
-    def __init__(self, copies: tuple[Any, Any], stages: int, tile_k: int, split_k: int) -> None:
+    def __init__(self, copies: tuple[OperandCopy, OperandCopy], stages: int, tile_k: int, split_k: int) -> None:
         self.copies = copies
         self.stages = stages
         self.tile_k = tile_k
@@ -204,7 +213,16 @@ class StageCopier:
         self.pipe: pipeline.PipelineAsync = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
 
     @cute.jit
-    def prologue(self, producer: Any, a: cute.Tensor, b: cute.Tensor, stages: Any, tile: Any, thread: Int32, rank: Any):
+    def prologue(
+        self,
+        producer: pipeline.PipelineProducer,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        stages: tuple[cute.Tensor, cute.Tensor],
+        tile: tuple[Int32, Int32],
+        thread: Int32,
+        rank: Int32 | int,
+    ):
         """Fill all stages but one; return the next K tiles of A and B, the CTA's first K tile, and how many it has."""
         split_k = self.split_k
         tile_k = self.tile_k
@@ -237,14 +255,29 @@ class StageCopier:
             b_next = copy_b.advanced(b_next, tile_k)
         return a_next, b_next, first, k_tiles
 
-    def copy_tile(self, stage: Any, a: Any, b: Any, k_tile: Any, exists: Any, k_left: Any = None) -> None:
+    def copy_tile(
+        self,
+        stage: Int32 | int,
+        a: cute.Pointer,
+        b: cute.Pointer,
+        k_tile: Int32 | int,
+        exists: Boolean | bool,
+        k_left: Int32 | None = None,
+    ) -> None:
         """Begin to copy a K tile at addresses of A and B, and its group scales, into a stage."""
         for copy, address in zip(self.copies, (a, b), strict=True):
             copy.copy_tile(address, stage, exists, k_left)
         if self.group_scales is not None:
             self.group_scales.copy_tile(k_tile, stage, exists)
 
-    def fill(self, producer: Any, a_next: Any, b_next: Any, exists: Any, k_tile: Any) -> tuple[Any, Any]:
+    def fill(
+        self,
+        producer: pipeline.PipelineProducer,
+        a_next: cute.Pointer,
+        b_next: cute.Pointer,
+        exists: Boolean,
+        k_tile: Int32 | int,
+    ) -> tuple[cute.Pointer, cute.Pointer]:
         """Begin to fill the next stage with the next K tile, or with zeros. Return where the tile after it is."""
         copy_a, copy_b = self.copies
         stage = producer.acquire()

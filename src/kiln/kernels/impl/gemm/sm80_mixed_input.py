@@ -20,6 +20,7 @@ from ...parts.tensor_views import permuted
 from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
+    from .... import Boolean
     from ...parts.accumulator import RegisterAccumulator
     from .problem import Operand
     from .sm80_config import Sm80GemmConfig
@@ -40,22 +41,24 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
         super().__init__(*arguments)
         self.group_size = group_size
 
-    def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+    def group_scale_tensors(self, rest: list[cute.Tensor]) -> tuple[list[cute.Tensor], list[cute.Tensor]]:
         return ([permuted(rest[0], [2, 1, 0], 1)], rest[1:]) if self.group_size else ([], rest)
 
-    def group_scales(self, acc: RegisterAccumulator, scales: Any, smem: Any, tile_n: Any, thread: Any) -> Any:
+    def group_scales(
+        self, acc: RegisterAccumulator, scales: list[cute.Tensor], smem: cute.Pointer, tile_n: Int32, thread: Int32
+    ) -> GroupScales | None:
         if not self.group_size:
             return None
         group_scales = GroupScales(self.group_size, self.config)
         group_scales.start(acc, self.acc_shape(), scales[0], smem, tile_n, thread)
         return group_scales
 
-    def fragments(self, side: int) -> Any:
+    def fragments(self, side: int) -> FloatFragments | IntegerFragments:
         if side:
             return IntegerFragments(self.b, self.config, self.a.dtype)
         return FloatFragments(self.a, self.config, self.b.packed)
 
-    def mma(self, fragments: Any, half: bool) -> Any:
+    def mma(self, fragments: tuple[FloatFragments, IntegerFragments], half: bool) -> cute.TiledMma:
         op = warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (self.config.warp_layout_mn[1], 1, 1))
 
@@ -72,7 +75,7 @@ def _scale_columns(config: Sm80GemmConfig) -> int:
     return -(-config.tile_shape_mnk[1] // config.threads) * config.threads
 
 
-def _stage_layout(dtype: Any, shape: tuple[int, int, int], lane_bytes: int) -> Any:
+def _stage_layout(dtype: type[cute.Numeric], shape: tuple[int, int, int], lane_bytes: int) -> Any:
     """Return a layout (rows, K, stages) from which four lanes load some bytes each of a row, one row after the other,
     from different banks."""
     row_bytes = math.gcd(shape[1] * dtype.width // 8, _BANK_BYTES)
@@ -101,7 +104,7 @@ class _LaneFragments:
     lane_elements: int
     """Elements of a step that a lane loads of a row."""
 
-    def stage_layout(self) -> Any:
+    def stage_layout(self) -> cute.ComposedLayout:
         """Return the smem layout (rows, K, stages)."""
         return _stage_layout(self.operand.dtype, self.shape, self.lane_elements * self.operand.dtype.width // 8)
 
@@ -109,7 +112,7 @@ class _LaneFragments:
         """Return the shared memory of all stages."""
         return math.prod(self.shape) * self.operand.dtype.width // 8
 
-    def allocate(self, stages: Any, thread: Any, lanes: Any, tile: tuple[int, int]) -> int:
+    def allocate(self, stages: cute.Tensor, thread: Int32, lanes: cute.Layout, tile: tuple[int, int]) -> int:
         """Allocate the fragments of a K tile, and return how many steps it has."""
         dtype = self.operand.dtype
         atom = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=self.lane_elements * dtype.width)
@@ -121,7 +124,7 @@ class _LaneFragments:
         self.words = cute.recast_tensor(self.fragment, Int32)
         return self.steps
 
-    def load(self, step: int, stage: Any) -> None:
+    def load(self, step: int, stage: Int32 | int) -> None:
         """Load the fragments of a step from a stage."""
         layout = cute.make_layout((cute.shape(self.source)[0], self.blocks))
         target = cute.make_tensor(self.fragment[None, None, step].iterator, layout)
@@ -137,12 +140,12 @@ class FloatFragments(_LaneFragments):
         super().__init__(operand, config.tile_shape_mnk[0], config.tile_shape_mnk[2], config)
         self.int4 = int4
 
-    def start(self, mma: Any, stages: Any, thread: Any) -> int:
+    def start(self, mma: cute.TiledMma, stages: cute.Tensor, thread: Int32) -> int:
         """Allocate the fragments of a K tile, and return how many steps it has."""
         lanes = cute.make_layout(((4, 8, self.warps), (_LANE_K,)), stride=((8 * _LANE_K, 1, 0), (8,)))
         return self.allocate(stages, thread, lanes, (8, K_STEP))
 
-    def taken(self, step: int) -> list[Any]:
+    def taken(self, step: int) -> list[cute.Tensor]:
         """Return the MMA operands of a step, one instruction in K after the other."""
         operands = []
         for number in range(2):
@@ -169,7 +172,7 @@ class IntegerFragments(_LaneFragments):
         super().__init__(operand, config.tile_shape_mnk[1], config.tile_shape_mnk[2] // packing, config)
         self.dtype = dtype
 
-    def start(self, mma: Any, stages: Any, thread: Any) -> int:
+    def start(self, mma: cute.TiledMma, stages: cute.Tensor, thread: Int32) -> int:
         """Allocate the fragments of a K tile, and return how many steps it has."""
         rows = 16 * self.warps
         lane = self.lane_elements
@@ -209,7 +212,13 @@ class GroupScales:
         self.threads: int = config.threads
 
     def start(
-        self, acc: RegisterAccumulator, acc_shape: tuple[int, int], scales: Any, smem: Any, tile_n: Any, thread: Any
+        self,
+        acc: RegisterAccumulator,
+        acc_shape: tuple[int, int],
+        scales: cute.Tensor,
+        smem: cute.Pointer,
+        tile_n: Int32,
+        thread: Int32,
     ) -> None:
         """Allocate accumulators of a group; `smem` is for the stages of scales."""
         self.stages: cute.Tensor = cute.make_tensor(cute.recast_ptr(smem, dtype=Float32), cute.make_layout(self.shape))
@@ -220,7 +229,7 @@ class GroupScales:
         self.coords: Any = acc.partition(cute.make_identity_tensor(acc_shape))
         self.loaded: cute.Tensor = cute.make_rmem_tensor((2, cute.size(acc.fragment, mode=[1]), self.shape[1]), Float32)
 
-    def copy_tile(self, k_tile: Any, stage: Any, exists: Any) -> None:
+    def copy_tile(self, k_tile: Int32 | int, stage: Int32 | int, exists: Boolean | bool) -> None:
         """Begin to copy the scales of a K tile into a stage."""
         atom = cute.make_copy_atom(cpasync.CopyG2SOp(cpasync.LoadCacheMode.ALWAYS), Float32, num_bits_per_copy=32)
         columns, groups = self.scales.shape
@@ -233,14 +242,14 @@ class GroupScales:
                 target = cute.domain_offset((column, chunk, stage), self.stages)
                 cute.copy(atom, *(cute.make_tensor(x.iterator, one) for x in (source, target)), pred=exists)
 
-    def take(self, stage: Any) -> None:
+    def take(self, stage: Int32) -> None:
         """Load the scales of a thread's columns from a stage."""
         for chunk in range(self.shape[1]):
             for n in range(self.loaded.shape[1]):
                 for column in range(2):
                     self.loaded[column, n, chunk] = self.stages[self.coords[(0, column), n, 0][0], chunk, stage]
 
-    def multiply(self, mma: Any, acc: Any, pairs: Any, step: int) -> None:
+    def multiply(self, mma: cute.TiledMma, acc: cute.Tensor, pairs: zip, step: int) -> None:
         """Issue the MMAs of a step; after the last of a group, add its scaled accumulators to `acc`."""
         chunk, k = divmod(step * K_STEP, self.chunk)
         if k == 0:

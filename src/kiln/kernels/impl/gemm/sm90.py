@@ -25,6 +25,8 @@ from .sm90_config import ATOM_M, WARPGROUP_THREADS
 from .sm90_roles import gemm_roles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ....utils.schedulers import PersistentTileScheduler
     from ...parts.warp_roles import WarpRoles
     from .problem import Operand
@@ -118,7 +120,9 @@ class Sm90GemmKernel:
             use_pdl=True,
         )
 
-    def permuted(self, x: Any, modes: list[int], width: int, batched: bool, rounded: bool = False) -> Any:
+    def permuted(
+        self, x: cute.Tensor, modes: list[int], width: int, batched: bool, rounded: bool = False
+    ) -> cute.Tensor:
         """Return a tensor with permuted modes and strides that a width divides; `rounded`: f32 becomes TF32."""
         if x.element_type is Float32 and rounded:
             x = cute.recast_tensor(x, TFloat32)
@@ -127,7 +131,7 @@ class Sm90GemmKernel:
             return x
         return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=(*x.stride[:2], 0)))
 
-    def scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+    def scale_tensors(self, rest: list[cute.Tensor]) -> tuple[list[cute.Tensor], list[cute.Tensor]]:
         """Return the block scales, (M, K / 128, L) and (N / 128, K / 128, L), and the rest of the tensors."""
         if not self.scales:
             return [], rest
@@ -141,7 +145,7 @@ class Sm90GemmKernel:
         k = self.config.tile_shape_mnk[2]
         return k, k
 
-    def smem_layouts(self) -> tuple[Any, Any]:
+    def smem_layouts(self) -> tuple[cute.ComposedLayout, cute.ComposedLayout]:
         """Return the layouts of all stages of A and B."""
         m, n, _ = self.config.tile_shape_mnk
         stages = self.config.ab_stages
@@ -167,7 +171,13 @@ class Sm90GemmKernel:
 
     @cute.kernel
     def kernel(
-        self, a: TmaOperand, b: TmaOperand, mma: cute.TiledMma, tensors: EpilogueTensors, bounds: Any, scales: Any
+        self,
+        a: TmaOperand,
+        b: TmaOperand,
+        mma: cute.TiledMma,
+        tensors: EpilogueTensors,
+        bounds: list[cute.FastDivmodDivisor | cute.Tensor],
+        scales: list[cute.Tensor],
     ):
         """Set up shared memory and barriers, then run the producer warps or the consumer warpgroups."""
         config = self.config
@@ -227,25 +237,35 @@ class Sm90GemmKernel:
             defer_sync=True,
         )
 
-    def pingpong_order(self, consumer_idx: Int32) -> Any:
+    def pingpong_order(self, consumer_idx: Int32) -> pipeline.PipelineOrder:
         """Return the barriers by which consumer warpgroups take turns with the tensor cores."""
         threads = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP_THREADS)
         return pipeline.PipelineOrder.create(
             depth=1, length=self.config.mma_warpgroups, group_id=consumer_idx, producer_group=threads, defer_sync=True
         )
 
-    def k_range(self, a: cute.Tensor, tiles: Any) -> tuple[Any, Any]:
+    def k_range(
+        self, a: cute.Tensor, tiles: tuple[cute.Tensor, cute.Tensor | list[cute.FastDivmodDivisor]]
+    ) -> tuple[Int32 | int, Int32]:
         """Return the first K tile of this CTA, and how many it has."""
         return self.scheduler.k_range(Int32(cute.ceil_div(a.shape[1], self.stage_k()[0])), tiles)
 
-    def k_tile(self, step: Any, first: Any, k_tiles: Any, backwards: Any) -> Any:
+    def k_tile(self, step: Int32 | int, first: Int32 | int, k_tiles: Int32, backwards: Int32) -> Any:
         """Return which K tile is loaded at a step."""
         return select_(backwards == 1, 2 * first + k_tiles - 1 - step, step) if self.alternates_k else step
 
     # --- producer ----------------------------------------------------------------------------------------------------
 
     @cute.jit
-    def produce(self, pipe: pipeline.PipelineTmaAsync, a: TmaOperand, sA: Any, b: TmaOperand, sB: Any, tiles: Any):
+    def produce(
+        self,
+        pipe: pipeline.PipelineTmaAsync,
+        a: TmaOperand,
+        sA: cute.Tensor,
+        b: TmaOperand,
+        sB: cute.Tensor,
+        tiles: tuple[cute.Tensor, cute.Tensor | list[cute.FastDivmodDivisor]],
+    ):
         """Load the tiles of A and B of this CTA, one K tile to a stage."""
         operands = ((a, sA), (b, sB))
         place = cluster_coord(self.config.cluster_shape_mn)
@@ -270,7 +290,13 @@ class Sm90GemmKernel:
         pairs = [(side, *operands[side]) for side in sides]
         return [TmaLoads.make(operand, stages, cluster, cta, 1 - side) for side, operand, stages in pairs]
 
-    def tile_loads(self, tile: GemmTile, loads: list[TmaLoads], operands: Any, place: Any) -> list[TmaLoads]:
+    def tile_loads(
+        self,
+        tile: GemmTile,
+        loads: list[TmaLoads],
+        operands: tuple[tuple[TmaOperand, cute.Tensor], tuple[TmaOperand, cute.Tensor]],
+        place: Any,
+    ) -> list[TmaLoads]:
         """Return the loads of the K tiles of A and B that a tile needs."""
         loads = list(loads)
         batches = [tile.batch, tile.batch_b]
@@ -283,7 +309,13 @@ class Sm90GemmKernel:
         return [load.of_tile(row, batch) for load, row, batch in zip(loads, (tile.m, tile.n), batches)]
 
     @cute.jit
-    def produce_scales(self, pipe: pipeline.PipelineTmaAsync, scales: Any, stages: Any, tiles: Any):
+    def produce_scales(
+        self,
+        pipe: pipeline.PipelineTmaAsync,
+        scales: list[cute.Tensor],
+        stages: cute.Tensor,
+        tiles: tuple[cute.Tensor, cute.Tensor | list[cute.FastDivmodDivisor]],
+    ):
         """Load the block scales of this CTA, those of one K tile to a stage."""
         first_k, k_tiles = self.scheduler.k_range(Int32(scales[0].shape[1]), tiles)
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.ab_stages)
@@ -309,10 +341,10 @@ class Sm90GemmKernel:
         mma: cute.TiledMma,
         consumer_idx: Int32,
         thread: Int32,
-        k_range: Any,
+        k_range: tuple[Int32 | int, Int32],
         stages: Any,
-        buffers: Any,
-        tiles: Any,
+        buffers: cute.Pointer | Sequence[cute.Pointer | cute.Tensor],
+        tiles: tuple[cute.Tensor, cute.Tensor | list[cute.FastDivmodDivisor]],
         tensors: EpilogueTensors,
     ):
         """Multiply the tiles of a consumer warpgroup, and store the results."""
@@ -380,7 +412,7 @@ class Sm90GemmKernel:
         pipe: pipeline.PipelineTmaAsync,
         reading: pipeline.PipelineState,
         releasing: pipeline.PipelineState,
-        count: Any,
+        count: Int32 | int,
     ):
         """Release stages that this warpgroup does not multiply."""
         for _ in range(count):
@@ -397,7 +429,7 @@ class Sm90GemmKernel:
         operands: MmaOperands,
         reading: pipeline.PipelineState,
         releasing: pipeline.PipelineState,
-        k_tiles: Any,
+        k_tiles: Int32,
         acc: cute.Tensor,
     ):
         """The main loop: multiply the K tiles of a tile. A stage is released when the MMAs of the next are in flight;
@@ -423,7 +455,7 @@ class Sm90GemmKernel:
         order: Any,
         operands: MmaOperands,
         reading: pipeline.PipelineState,
-        k_tiles: Any,
+        k_tiles: Int32,
         stage_acc: cute.Tensor,
         acc: cute.Tensor,
         scales: Any,
@@ -449,7 +481,7 @@ class Sm90GemmKernel:
             order.arrive()
 
     @cute.jit
-    def mma_stage(self, operands: MmaOperands, stage: Any, acc: cute.Tensor):
+    def mma_stage(self, operands: MmaOperands, stage: Int32, acc: cute.Tensor):
         """Issue the MMAs of a stage. Its descriptors are found first: from there on they differ by constants."""
         mma, *sides = operands
         tCrA, tCrB = (x[None, None, None, stage] for x in sides)

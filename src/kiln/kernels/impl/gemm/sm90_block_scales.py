@@ -6,7 +6,7 @@ A warp beside the producer loads the scales of each stage into shared memory, wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .... import Float32, Int32, cute, min, range_constexpr
 from ....cute import arch
@@ -26,10 +26,10 @@ class BlockScaleLoader:
 
     __kiln_immutable__ = True
 
-    def __init__(self, scales: Any, config: Sm90GemmConfig, tile: GemmTile) -> None:
+    def __init__(self, scales: list[cute.Tensor], config: Sm90GemmConfig, tile: GemmTile) -> None:
         row_scales, column_scales = scales
-        self.row_scales: Any = row_scales[None, None, tile.batch]  # (M, K / 128)
-        self.column_scales: Any = column_scales[None, None, tile.batch_b]  # (N / 128, K / 128)
+        self.row_scales: cute.Tensor = row_scales[None, None, tile.batch]  # (M, K / 128)
+        self.column_scales: cute.Tensor = column_scales[None, None, tile.batch_b]  # (N / 128, K / 128)
         self.counts: tuple[int, int] = config.scales_per_stage
         lane = arch.lane_idx()
         self.lane: Int32 = lane
@@ -41,7 +41,7 @@ class BlockScaleLoader:
         self.column: Int32 = min(block, self.column_scales.shape[0] - 1)
 
     @cute.jit
-    def load(self, k: Any, stage: cute.Tensor):
+    def load(self, k: Int32, stage: cute.Tensor):
         """Begin to load the scales of a block of K, or of the last one: of rows, then of columns."""
         k = min(k, self.row_scales.shape[1] - 1)
         rows, columns = self.counts
@@ -65,7 +65,7 @@ class BlockScales:
         self.num_columns: int = config.scales_per_stage[1]
         coords = thr_mma.partition_C(cute.make_identity_tensor(config.tile_shape_mnk[:2]))
         atoms = cute.size(coords, mode=[1])  # ((2, 2, columns / 8), rows / 64, 1)
-        self.rows: list[Any] = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * atoms)]
+        self.rows: list[Int32] = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * atoms)]
         self.registers: cute.Tensor = cute.make_rmem_tensor((len(self.rows) + self.num_columns,), Float32)
 
     def load(self, stage: Int32 | int) -> None:

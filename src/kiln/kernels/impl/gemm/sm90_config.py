@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...dispatch.config import Config, Rule
 from .problem import SCALE_BLOCK
@@ -12,6 +12,7 @@ from .problem import SCALE_BLOCK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .... import cute
     from ...dispatch.devices import Device
 
 WARPGROUP_THREADS = 128
@@ -148,7 +149,12 @@ class Sm90GemmConfig(Config):
         return m * n // (self.warpgroups_per_tile * WARPGROUP_THREADS) * (2 if promoted else 1)
 
     def rules(
-        self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, block_scaled: bool = False
+        self,
+        dtype: type[cute.Numeric],
+        out_types: tuple[type[cute.Numeric], ...],
+        promoted: bool,
+        device: Device,
+        block_scaled: bool = False,
     ) -> Iterator[Rule]:
         """Yield the rules for operands and results of some element types."""
         _, n, k = self.tile_shape_mnk

@@ -52,7 +52,7 @@ class TmaGemmEpilogue:
         config: Sm90GemmConfig,
         epi_tile_n: int,
         acc_dtype: type[cute.Numeric],
-        out_types: tuple[Any, ...],
+        out_types: tuple[type[cute.Numeric], ...],
         combine: Callable[..., Any],
         input_widths: tuple[int, ...] | None,
         row_width: int = 0,
@@ -73,7 +73,7 @@ class TmaGemmEpilogue:
         self.acc_dtype = acc_dtype
         self.out_types = out_types
         self.combine = combine
-        self.out_width: Any = 128 // max(kind.width for kind in out_types)
+        self.out_width: int = 128 // max(kind.width for kind in out_types)
         widths = input_widths or ()
         self.input_widths: tuple[int, ...] = (1,) * len(widths) if self.transposed else widths
         self.row_width = row_width
@@ -82,14 +82,14 @@ class TmaGemmEpilogue:
         self.atoms_m: int = self.tile_mn[0] // ATOM_M // self.warpgroups_per_tile
         """Epilogue tiles of a warpgroup along M."""
 
-    def smem_layouts(self) -> list[Any]:
+    def smem_layouts(self) -> list[cute.ComposedLayout]:
         """Return the layout of the stages of all warpgroups, for each result."""
         order = LayoutEnum.COL_MAJOR if self.transposed else LayoutEnum.ROW_MAJOR
         shape = (ATOM_M, self.epi_tile_n)
         count = self.warpgroups * self.stages
         return [sm90.make_smem_layout_epi(kind, order, shape, count) for kind in self.out_types]
 
-    def tma_stores(self, d: Any) -> tuple[list[Any], list[Any]]:
+    def tma_stores(self, d: Any) -> tuple[list[cute.CopyAtom], list[cute.Tensor]]:
         """Return the atoms that store an epilogue tile, and TMA coordinates (M, N, L), of each result. Host only."""
         op = cpasync.CopyBulkTensorTileS2GOp()
         tile = (ATOM_M, self.epi_tile_n)
@@ -99,7 +99,7 @@ class TmaGemmEpilogue:
         ]
         return [atom for atom, _ in pairs], [coords for _, coords in pairs]
 
-    def allocate(self, smem: utils.SmemAllocator, stages: cute.Pointer) -> Any:
+    def allocate(self, smem: utils.SmemAllocator, stages: cute.Pointer) -> list[cute.Tensor]:
         """Return the epilogue stages in shared memory, of each result."""
         return [
             smem.allocate_tensor(kind, layout.outer, 1024, layout.inner)
@@ -112,7 +112,7 @@ class TmaGemmEpilogue:
         acc: RegisterAccumulator,
         thread: Int32,
         consumer_idx: Int32,
-        buffers: Any,
+        buffers: list[cute.Tensor],
         tensors: EpilogueTensors,
         tile: GemmTile,
     ):
@@ -142,7 +142,7 @@ class TmaGemmEpilogue:
         """Wait until no TMA store reads shared memory any more."""
         arch.cp_async_bulk_wait_group(0, read=True)
 
-    def smem_copy(self, dtype: type[cute.Numeric]) -> Any:
+    def smem_copy(self, dtype: type[cute.Numeric]) -> cute.TiledCopy:
         """Return the copy by which a warpgroup writes some columns of accumulators to shared memory."""
         k = warpgroup.OperandMajorMode.K
         mma = sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (1, 1, 1), (ATOM_M, self.step))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....utils import schedulers
 from ...dispatch import arrays
@@ -15,6 +15,7 @@ from .sm90_implementation import Sm90Gemm, is_batched
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ....utils.schedulers import GroupedRowsTileScheduler
     from ...dispatch.devices import Device
     from ...dispatch.roofline import Roofline
     from .problem import GroupedGemmProblem
@@ -70,7 +71,9 @@ class Sm90GroupedGemm(Sm90Gemm):
     def batched(self, problem: GroupedGemmProblem) -> tuple[bool, bool, bool]:
         return is_batched(problem.a), problem.num_groups > 1, is_batched(problem.out)
 
-    def scheduler(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
+    def scheduler(
+        self, problem: GroupedGemmProblem, config: Sm90GemmConfig, batched: bool, clusters: int
+    ) -> GroupedRowsTileScheduler:
         return schedulers.GroupedRowsTileScheduler(
             config.tile_shape_mnk[:2],
             config.cluster_shape_mn,

@@ -22,6 +22,7 @@ from .split_k import reduce_row_partials, run_split_k_in_kernel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ....utils.schedulers import PersistentTileScheduler, SplitKTileScheduler
     from ...dispatch.devices import Device
     from ...dispatch.problem import TensorLayout
     from ...dispatch.roofline import Roofline
@@ -118,7 +119,7 @@ class Sm90Gemm(Implementation):
         scheduler = self.scheduler(problem, config, batched[2], devices.max_active_clusters(config.cluster_size))
         a, b = problem.operands()
 
-        def make() -> Any:
+        def make() -> Sm90GemmKernel:
             epilogue = make_epilogue(problem, config, scheduler.ragged)
             return self.kernel(a, b, batched, *options, config, scheduler, epilogue)
 
@@ -150,11 +151,13 @@ class Sm90Gemm(Implementation):
         """Return whether A, B and D differ from batch to batch."""
         return is_batched(problem.a), is_batched(problem.b), is_batched(problem.out)
 
-    def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
+    def kernel_options(self, problem: GemmProblem) -> tuple[bool, ...]:
         """Return the kernel's options: whether accumulators are promoted, and have block scales."""
         return problem.promoted, bool(problem.block_scales)
 
-    def scheduler(self, problem: Any, config: Sm90GemmConfig, batched: bool, clusters: int) -> Any:
+    def scheduler(
+        self, problem: GemmProblem, config: Sm90GemmConfig, batched: bool, clusters: int
+    ) -> PersistentTileScheduler | SplitKTileScheduler:
         """Return the tile scheduler, for a result with several batches or one."""
         tile = config.tile_shape_mnk[:2]
         in_cluster = config.split_k_cluster

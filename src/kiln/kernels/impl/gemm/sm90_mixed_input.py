@@ -32,7 +32,7 @@ from .sm90_cost import at_once
 from .sm90_implementation import TMA_ALIGNMENT, Sm90Gemm, is_batched, rows_end_aligned, tma_readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ....utils.schedulers import GemmTile
     from ...dispatch.devices import Device
@@ -95,7 +95,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     def stage_k(self) -> tuple[int, int]:
         return self.row_bytes, self.config.tile_shape_mnk[2]
 
-    def scale_tensors(self, rest: Any) -> tuple[Any, Any]:
+    def scale_tensors(self, rest: list[cute.Tensor]) -> tuple[list[cute.Tensor], list[cute.Tensor]]:
         """Return the scales of groups of K, (N, groups, L), and the rest of the tensors."""
         if not self.group_size:
             return [], rest
@@ -111,7 +111,15 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         )
 
     @cute.jit
-    def produce(self, pipe: pipeline.PipelineTmaAsync, a: TmaOperand, sA: Any, b: TmaOperand, sB: Any, tiles: Any):
+    def produce(
+        self,
+        pipe: pipeline.PipelineTmaAsync,
+        a: TmaOperand,
+        sA: cute.Tensor,
+        b: TmaOperand,
+        sB: cute.Tensor,
+        tiles: tuple[cute.Tensor, cute.Tensor | list[cute.FastDivmodDivisor]],
+    ):
         """Load tiles as other kernels do, but the first integers, all that fit, while A is still permuted."""
         operands = ((a, sA), (b, sB))
         place = cluster_coord(self.config.cluster_shape_mn)
@@ -142,14 +150,14 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     def consume(
         self,
         pipe: pipeline.PipelineTmaAsync,
-        order: Any,
+        order: pipeline.PipelineOrder | None,
         mma: cute.TiledMma,
         consumer_idx: Int32,
         thread: Int32,
-        k_range: Any,
+        k_range: tuple[Int32 | int, Int32],
         stages: Any,
-        buffers: Any,
-        tiles: Any,
+        buffers: cute.Pointer | Sequence[cute.Pointer | cute.Tensor],
+        tiles: tuple[cute.Tensor, cute.Tensor | list[cute.FastDivmodDivisor]],
         tensors: EpilogueTensors,
     ):
         config = self.config

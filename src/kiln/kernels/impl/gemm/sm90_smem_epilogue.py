@@ -21,6 +21,7 @@ from .sm90_roles import gemm_roles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .... import utils
     from ....utils.schedulers import GemmTile
     from ...parts.warp_roles import WarpRoles
     from .sm90_config import Sm90GemmConfig
@@ -38,7 +39,7 @@ class SmemEpilogue(Sm80Epilogue):
         self,
         config: Sm90GemmConfig,
         acc_dtype: type[cute.Numeric],
-        out_types: tuple[Any, ...],
+        out_types: tuple[type[cute.Numeric], ...],
         out_width: int,
         combine: Callable[..., Any],
         input_widths: tuple[int, ...] | None,
@@ -56,12 +57,12 @@ class SmemEpilogue(Sm80Epilogue):
         self.roles: WarpRoles = gemm_roles(config)
         self.ragged = ragged
 
-    def tma_stores(self, d: Any) -> tuple[Any, Any]:
+    def tma_stores(self, d: Any) -> tuple[Any, list[cute.Tensor]]:
         """Return no TMA stores, and the results in place of their TMA coordinates."""
         return [], d
 
     @cute.jit
-    def allocate(self, smem: Any, stages: Any):
+    def allocate(self, smem: utils.SmemAllocator, stages: cute.Pointer):
         """Return shared memory for the accumulators of a tile, or of one for each warpgroup.
 
         With split-K: the stages of an operand, which are free when the only tile of a CTA is written; before these, in
@@ -124,7 +125,9 @@ class SmemEpilogue(Sm80Epilogue):
         return tensors._replace(outs=outs, inputs=inputs)
 
     @cute.jit
-    def reduce_in_cluster(self, acc: cute.Tensor, thread: Int32, rank: Any, memory: Any, arrived: Any):
+    def reduce_in_cluster(
+        self, acc: cute.Tensor, thread: Int32, rank: Int32 | int, memory: cute.Pointer, arrived: cute.Pointer
+    ):
         """Return the accumulators of the columns that this CTA writes: those of all CTAs, added in order of rank.
 
         Eight columns of 64 rows are four accumulators of a thread: the same thread of another CTA has those of the same

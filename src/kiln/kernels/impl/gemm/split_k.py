@@ -17,6 +17,9 @@ from .problem import GemmProblem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .implementations import Sm80Gemm
+    from .sm80_config import Sm80GemmConfig
+
 _THREADS = 128
 MAX_LOADS_AHEAD = 16
 """The most partials that a thread has in flight before it adds the first; half as many where those are all."""
@@ -26,7 +29,9 @@ loads at a time. CTAs that leave the L1 cache as it is (one of them, or shared m
 that the kernel before leaves free."""
 
 
-def run_split_k(implementation: Any, problem: GemmProblem, config: Any, split_k: int, args: GemmArguments) -> None:
+def run_split_k(
+    implementation: Sm80Gemm, problem: GemmProblem, config: Sm80GemmConfig, split_k: int, args: GemmArguments
+) -> None:
     """Compute equal slices of K as a batch of GEMMs with any implementation, then reduce the partials."""
     _, m, n = problem.shape
     k = problem.k // split_k
@@ -88,7 +93,9 @@ class SplitKReduction:
     A thread loads `ahead` partials before it adds the first. Rows of partials have no gaps.
     """
 
-    def __init__(self, out_types: tuple[Any, ...], width: int, ahead: int, combine: Callable[..., Any]) -> None:
+    def __init__(
+        self, out_types: tuple[type[cute.Numeric], ...], width: int, ahead: int, combine: Callable[..., Any]
+    ) -> None:
         self.out_types = out_types
         self.width = width
         self.ahead = ahead
@@ -110,7 +117,15 @@ class SplitKReduction:
         )
 
     @cute.kernel
-    def kernel(self, partials: cute.Tensor, d: Any, inputs: Any, alpha: Float32, beta: Float32, row_vectors: Any):
+    def kernel(
+        self,
+        partials: cute.Tensor,
+        d: list[cute.Tensor],
+        inputs: Any,
+        alpha: Float32,
+        beta: Float32,
+        row_vectors: cute.FastDivmodDivisor,
+    ):
         width = self.width
         ahead = self.ahead
         vector = arch.block_idx()[0] * _THREADS + arch.thread_idx()[0]

@@ -3,13 +3,16 @@ of their keys."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .... import Int32, Int64, const_expr, cute
 from ....cute import arch
 from ...dispatch import devices
 from ..attention.fwd.combine import WIDTH, CombineRows
 from .split_kv_scheduler import SPLIT_FIELDS
+
+if TYPE_CHECKING:
+    from .sm90_kv_tiles import MlaScalars, MlaTensors
 
 _THREADS = 1024
 """Threads of an SM: fewer have too many rows each, and more take longer to start."""
@@ -26,7 +29,7 @@ class Combine(CombineRows):
         super().__init__(dtype, value_dim, value_dim // WIDTH, ways)
 
     @cute.jit
-    def __call__(self, tensors: Any, scalars: Any, stream: Int64):
+    def __call__(self, tensors: MlaTensors, scalars: MlaScalars, stream: Int64):
         """Launch the kernel, if there are several splits."""
         if scalars.num_splits > 1:
             threads = self.lanes * self.ways
@@ -41,7 +44,7 @@ class Combine(CombineRows):
             )
 
     @cute.kernel
-    def kernel(self, tensors: Any, scalars: Any):
+    def kernel(self, tensors: MlaTensors, scalars: MlaScalars):
         number, split, _ = arch.block_idx()
         split = split + 1
         thread = arch.thread_idx()[0]
@@ -70,7 +73,7 @@ class Combine(CombineRows):
                         if column == 0:
                             tensors.lse[sequence, row % scalars.heads, row // scalars.heads] = self.lse(state)
 
-    def partial_row(self, parts: Any, number: Any) -> Any:
+    def partial_row(self, parts: tuple[cute.Tensor, Int32, Int32], number: Int32) -> cute.Tensor:
         partial, row, first = parts
         # a split begins with the rest of a sequence, and ends with the beginning of another
         return partial[2 * (first + number) + Int32(number == 0), row, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .... import Constexpr, Float16, Int32, const_expr, cute, pipeline, range_constexpr
 from ....cute import arch
@@ -12,6 +12,7 @@ from ...parts.fp8 import widened
 from .sm90_config import Q_TILE, ROPE_PART, WARPGROUP
 
 if TYPE_CHECKING:
+    from .... import Boolean
     from .sm90 import Sm90MlaKernel
     from .sm90_kv_tiles import MlaBuffers
 
@@ -25,17 +26,17 @@ _PIECE = 64
 class WarpPipeline(pipeline.PipelineAsync):
     """A pipeline whose stages one thread of each consumer warp releases."""
 
-    is_signaling_thread: Any = None
+    is_signaling_thread: Boolean | None = None
 
 
-def warp_pipe(stages: int) -> Any:
+def warp_pipe(stages: int) -> WarpPipeline:
     """Return a pipeline that one warpgroup fills and another empties: one thread arrives for a warp."""
     group = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // 32)
     pipe = WarpPipeline.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
     return dataclasses.replace(pipe, is_signaling_thread=arch.lane_idx() == 0)
 
 
-def raw_layout(columns: int, buffers: int) -> Any:
+def raw_layout(columns: int, buffers: int) -> cute.Layout:
     """Return the layout of a tile as TMA loads it: 64 columns side by side, so that 8 threads, four to a row, read all
     banks."""
     shape = (Q_TILE, (_PIECE, columns // _PIECE), buffers)
@@ -48,7 +49,9 @@ class Fp8Converter:
 
     __kiln_immutable__ = True
 
-    def __init__(self, kernel: Sm90MlaKernel, buffers: MlaBuffers, pipe: Any, pipe_raw: Any) -> None:
+    def __init__(
+        self, kernel: Sm90MlaKernel, buffers: MlaBuffers, pipe: WarpPipeline, pipe_raw: pipeline.PipelineTmaAsync
+    ) -> None:
         self.kernel = kernel
         self.pipe = pipe
         self.pipe_raw = pipe_raw
@@ -58,18 +61,18 @@ class Fp8Converter:
         halves = cute.make_tensor(kv.iterator, kernel.tile_layout(kernel.half, kernel.halves).outer)
         raw_halves = cute.make_tensor(raw.iterator, raw_layout(kernel.half, 2))
         rope = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), kv)
-        self.tiles: tuple[tuple[cute.Tensor, cute.Tensor], tuple[Any, Any]] = (
+        self.tiles: tuple[tuple[cute.Tensor, cute.Tensor], tuple[cute.Tensor, cute.Tensor]] = (
             (halves, raw_halves),
             (rope, cute.domain_offset((0, 0, 2 * kernel.tiles), raw)),
         )
 
-    def process_tile(self, count: Any) -> None:
+    def process_tile(self, count: Int32 | int) -> None:
         """Convert KV tile `count`, in the order in which its warpgroup needs it."""
         for part, _ in self.kernel.qk_parts:
             self.part(count, part)
 
     @cute.jit
-    def part(self, count: Any, part: Constexpr):
+    def part(self, count: Int32 | int, part: Constexpr):
         """Convert the half that is needed first (0), the other (1), or the RoPE columns."""
         kernel = self.kernel
         group = count & 1

@@ -108,7 +108,7 @@ def mla_prefill(
     return result, library.transposed(lse[place[0], :, place[1]])
 
 
-def _library(name: str, q: Any) -> Any:
+def _library(name: str, q: Any) -> _Numpy:
     arrays.require(
         arrays.is_torch(q) or arrays.is_numpy(q), f"{name} of {type(q).__name__}", hint="PyTorch's or numpy's arrays"
     )

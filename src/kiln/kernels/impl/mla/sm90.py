@@ -13,7 +13,7 @@ halves that are used in turn: the half whose columns the tile's own warpgroup ha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import Float32, Int32, const_expr, cute, pipeline, utils
 from .... import range as dynamic_range
@@ -28,6 +28,10 @@ from .sm90_config import DEFAULT_EARLY, FP8_REGISTERS, Q_TILE, REGISTERS, ROPE_D
 from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel, mla_roles
 from .sm90_mainloop import MlaWarpgroup
 from .split_kv_scheduler import KV_TILE
+
+if TYPE_CHECKING:
+    from .fp8_to_f16 import WarpPipeline
+    from .sm90_kv_tiles import CtaWork, MlaTensors
 
 _GROUPS = 7
 """Most groups of WGMMAs that may be in flight behind a wait."""
@@ -98,11 +102,11 @@ class Sm90MlaKernel(MlaKernel):
             self.mma_dtype, self.mma_dtype, *majors, Float32, (1, 1, 1), (Q_TILE, self.pv_columns), source
         )
 
-    def tile_layout(self, columns: int, buffers: int) -> Any:
+    def tile_layout(self, columns: int, buffers: int) -> cute.ComposedLayout:
         """Return the layout of tiles (row, column, stage)."""
         return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (Q_TILE, KV_TILE, columns), self.mma_dtype, buffers)
 
-    def v_layout(self, buffers: int) -> Any:
+    def v_layout(self, buffers: int) -> cute.ComposedLayout:
         """Return the layout of half of the values of a KV tile (column, key, stage), in the same memory as
         `tile_layout`."""
         return sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (Q_TILE, self.half, KV_TILE), self.mma_dtype, buffers)
@@ -127,7 +131,7 @@ class Sm90MlaKernel(MlaKernel):
         row_sum = memory.allocate_tensor(Float32, cute.make_layout((Q_TILE, 2, 2)), 16)
         return MlaBuffers(q, loaded_q, kv, loaded_kv, q_scales, neg_row_max, row_sum)
 
-    def pipes(self) -> tuple[Any, ...]:
+    def pipes(self) -> tuple[WarpPipeline | pipeline.PipelineTmaAsync | None, ...]:
         """Return the pipelines of Q, of KV (halves, then two of RoPE columns), and of the 8-bit cache or None."""
         pipe_q = tma_pipe(1, self.roles.warps("consumer"), 2 * Q_TILE * (self.value_dim + ROPE_DIM))
         stages = self.halves * self.stages + 2
@@ -138,7 +142,16 @@ class Sm90MlaKernel(MlaKernel):
     # --- the kernel ---
 
     @cute.jit
-    def produce(self, warp: Int32, q: TmaOperand, kv: TmaOperand, buffers: Any, pipes: Any, tensors: Any, work: Any):
+    def produce(
+        self,
+        warp: Int32,
+        q: TmaOperand,
+        kv: TmaOperand,
+        buffers: MlaBuffers,
+        pipes: Any,
+        tensors: MlaTensors,
+        work: CtaWork,
+    ):
         """Load KV by three warps, a part of each tile by each, and Q by the fourth."""
         pipe_q, pipe, pipe_raw = pipes
         if self.roles.is_up_to(warp, "load KV"):
@@ -147,7 +160,7 @@ class Sm90MlaKernel(MlaKernel):
             self.load_q(q, buffers.loaded_q, pipe_q, tensors, work)
 
     @cute.jit
-    def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
+    def compute(self, warp: Int32, buffers: MlaBuffers, pipes: Any, tensors: MlaTensors, work: Any):
         """Compute outputs by two warpgroups, and convert an 8-bit cache by a third."""
         pipe_q, pipe, pipe_raw = pipes
         roles = self.roles
@@ -165,7 +178,7 @@ class Sm90MlaKernel(MlaKernel):
                     widen.process_tile(count)
 
     @cute.jit
-    def kv_tiles_of(self, tensors: Any, work: Any):
+    def kv_tiles_of(self, tensors: MlaTensors, work: CtaWork):
         """Return the number of KV tiles of a split."""
         count = Int32(0)
         for sequence in self.sequences(tensors, work):
@@ -175,7 +188,13 @@ class Sm90MlaKernel(MlaKernel):
 
     @cute.jit
     def load(
-        self, kv: TmaOperand, stages: cute.Tensor, pipe: pipeline.PipelineTmaAsync, tensors: Any, work: Any, part: Int32
+        self,
+        kv: TmaOperand,
+        stages: cute.Tensor,
+        pipe: pipeline.PipelineTmaAsync,
+        tensors: MlaTensors,
+        work: CtaWork,
+        part: Int32,
     ):
         """Load a part of all KV tiles of a split: a half or the RoPE columns; of an 8-bit cache the half that is
         converted first, or the other."""
@@ -216,11 +235,11 @@ class Sm90MlaKernel(MlaKernel):
         first = 2 * self.tiles + buffer if rope else column
         return stage, phase, first, column if rope else (buffer ^ part) * self.tiles
 
-    def rope_stage(self, buffer: Any) -> Any:
+    def rope_stage(self, buffer: Int32 | int) -> Int32 | int:
         """Return the stage of RoPE columns."""
         return self.halves * self.stages + buffer
 
-    def stage_of(self, count: Any, buffer: Any, column: Int32 | int) -> tuple[Any, Any]:
+    def stage_of(self, count: Int32 | int, buffer: Int32 | int, column: Int32 | int) -> tuple[Int32 | int, Int32 | int]:
         """Return the stage of a half of KV tile `count`, and how often it was filled before."""
         if self.cache_dtype is None:
             return buffer * 2 + column, count >> 1
@@ -228,7 +247,7 @@ class Sm90MlaKernel(MlaKernel):
         return number % self.halves, number // self.halves
 
     @cute.jit
-    def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
+    def consume(self, steps: MlaWarpgroup, pipe_q: pipeline.PipelineTmaAsync, tensors: MlaTensors, work: CtaWork):
         """Compute the outputs of all sequences of a split."""
         sequences = self.sequences(tensors, work)
         count = Int32(0)

@@ -3,7 +3,7 @@ warpgroups."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import (
     Boolean,
@@ -29,6 +29,9 @@ from . import split_kv_scheduler
 from .combine import Combine
 from .split_kv_scheduler import KV_TILE
 
+if TYPE_CHECKING:
+    from .fp8_to_f16 import WarpPipeline
+
 WORK_FIELDS = split_kv_scheduler.SPLIT_FIELDS + 4
 """Values of `CtaWork.fields`."""
 KV_PRIORITY = CacheEvictionPriority.EVICT_FIRST
@@ -41,44 +44,44 @@ class MlaScalars(NamedTuple):
 
     scale: Float32 | float
     """The scale of the scores times log2(e)."""
-    heads: Any
-    hidden: Any
+    heads: Int32 | int
+    hidden: Int32 | int
     """Keys at the end of a sequence that its first query does not see."""
-    num_splits: Any
+    num_splits: Int32 | int
 
 
 class CtaWork(NamedTuple):
     """The KV tiles and the Q tile that a CTA computes."""
 
-    fields: Any
+    fields: cute.Tensor
     """The fields of its split (`find_split`) and the properties below, in shared memory: accumulators leave no
     registers."""
-    rows: Any
+    rows: Int32
     """Query rows (queries times heads) of a sequence."""
     scalars: MlaScalars
 
     @property
-    def tiles_per_split(self) -> Any:
+    def tiles_per_split(self) -> Int32:
         """KV tiles of a split."""
         return self.fields[2]
 
     @property
-    def split(self) -> Any:
+    def split(self) -> Int32:
         """The number of the split."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS]
 
     @property
-    def tile(self) -> Any:
+    def tile(self) -> Int32:
         """The number of the Q tile."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 1]
 
     @property
-    def unseen(self) -> Any:
+    def unseen(self) -> Int32:
         """Keys at the end of a sequence that no row of the Q tile sees."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 2]
 
     @property
-    def hidden(self) -> Any:
+    def hidden(self) -> Int32:
         """Keys at the end of a sequence that some row of the Q tile does not see: their tiles are masked."""
         return self.fields[split_kv_scheduler.SPLIT_FIELDS + 3]
 
@@ -121,7 +124,7 @@ class ConsumerWarpgroup:
         """Synchronise all consumer threads."""
         self.kernel.roles.barrier("consumers").arrive_and_wait()
 
-    def uniform_here(self, number: Any) -> Any:
+    def uniform_here(self, number: Int32 | int) -> Int32:
         """Return a warp-uniform value that is computed here: addresses derived from it do not stay in registers all
         through the loop."""
         return arch.make_warp_uniform(rematerialized(number))
@@ -151,16 +154,16 @@ class MlaBuffers(NamedTuple):
 
     q: cute.Tensor
     """Q as an MMA operand."""
-    loaded_q: Any
+    loaded_q: cute.Tensor
     """Q as TMA loads it."""
-    kv: Any
+    kv: cute.Tensor
     """KV tiles as MMA operands."""
-    loaded_kv: Any
+    loaded_kv: cute.Tensor
     """KV tiles as TMA loads them."""
     q_scales: Any
     """The scales of rows of Q that were converted to f16."""
-    neg_row_max: Any
-    row_sum: Any
+    neg_row_max: cute.Tensor
+    row_sum: cute.Tensor
     p: Any = None
     """P, with swap-AB."""
     row_max: Any = None
@@ -241,7 +244,7 @@ class MlaKernel:
         self.cache_dtype = cache_dtype
         self.ways = ways
         # MMA inputs: 8-bit floats convert to f16 without loss
-        self.mma_dtype: Any | type[Float16] = dtype if cache_dtype is None else Float16
+        self.mma_dtype: type[cute.Numeric] = dtype if cache_dtype is None else Float16
 
     def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
         """Return layout and shape of the tiles in which TMA loads Q and KV."""
@@ -251,12 +254,14 @@ class MlaKernel:
         """Allocate shared memory."""
         raise NotImplementedError
 
-    def pipes(self) -> tuple[Any, ...]:
+    def pipes(self) -> tuple[WarpPipeline | pipeline.PipelineTmaAsync | None, ...]:
         """Return the pipelines of Q and of KV as operands, and of KV as it is loaded, if that differs, or None."""
         raise NotImplementedError
 
     @cute.jit
-    def __call__(self, q: cute.Tensor, cache: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, stream: Int64):
+    def __call__(
+        self, q: cute.Tensor, cache: cute.Tensor, tensors: MlaTensors, tiles: Int32, scalars: MlaScalars, stream: Int64
+    ):
         """Launch the kernel and the combine kernel for q (batch, row, column) and the cache (page, row, column)."""
         operands = (TmaOperand.load(rows_first(x), *tile) for x, tile in zip((q, cache), self.tma_tiles(), strict=True))
         self.kernel(*operands, tensors, tiles, scalars).launch(
@@ -294,7 +299,7 @@ class MlaKernel:
             self.compute(warp, buffers, pipes, tensors, work)
 
     @cute.jit
-    def init_work(self, tensors: Any, split: Int32, tile: Int32, work: Any):
+    def init_work(self, tensors: MlaTensors, split: Int32, tile: Int32, work: CtaWork):
         """Find the KV tiles of a split, by one warp."""
         scalars = work.scalars
         heads = work.scalars.heads
@@ -313,12 +318,12 @@ class MlaKernel:
         return SplitSequences(self, tensors, work)
 
     @cute.jit
-    def in_split(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
+    def in_split(self, tensors: MlaTensors, sequence: Int32, start: Int32, work: CtaWork):
         """Return whether a split has tiles of a sequence."""
         return sequence < tensors.lengths.shape[0] and start < (work.split + 1) * work.tiles_per_split
 
     @cute.jit
-    def kv_range(self, tensors: Any, sequence: Int32, start: Int32, work: Any):
+    def kv_range(self, tensors: MlaTensors, sequence: Int32, start: Int32, work: CtaWork):
         """Return the length of a sequence, and which of its tiles a split has. Computed again each time: accumulators
         leave no registers."""
         most = rematerialized(Int32(tensors.page_table.shape[1])) * KV_TILE

@@ -15,8 +15,10 @@ from .sm90_kv_tiles import ConsumerWarpgroup
 from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
+    from .... import Boolean
+    from .fp8_to_f16 import WarpPipeline
     from .sm90 import Sm90MlaKernel
-    from .sm90_kv_tiles import MlaBuffers
+    from .sm90_kv_tiles import CtaWork, MlaBuffers, MlaTensors
 
 _EIGHT = 8
 """Columns of Q that a thread converts at once."""
@@ -38,7 +40,7 @@ def updated_neg_max(before: Float32, most: Float32, scale: Float32):
     return -(most * scale) if cute.math.fma(most, scale, before) > RESCALE_THRESHOLD else before
 
 
-def _eights(dtype: type[cute.Numeric]) -> Any:
+def _eights(dtype: type[cute.Numeric]) -> cute.CopyAtom:
     return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_EIGHT * dtype.width)
 
 
@@ -46,13 +48,19 @@ class MlaWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1: it has that half of the columns of O, and every other KV tile is its own."""
 
     def __init__(
-        self, kernel: Sm90MlaKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Float32, kv_scale: Any
+        self,
+        kernel: Sm90MlaKernel,
+        group: Int32,
+        buffers: MlaBuffers,
+        pipe: WarpPipeline | pipeline.PipelineTmaAsync,
+        scale: Float32,
+        kv_scale: Any,
     ) -> None:
         self.kernel = kernel
         self.group = group
         self.kv_scale = kv_scale
         self.pipe = pipe
-        self.scale: Any | Float32 = scale if kv_scale is None else nonzero_scale(scale * kv_scale[0])
+        self.scale: Float32 = scale if kv_scale is None else nonzero_scale(scale * kv_scale[0])
         self.smem_neg_max: cute.Tensor = buffers.neg_row_max
         self.smem_row_sum: cute.Tensor = buffers.row_sum
         self.q_scales: Any = buffers.q_scales
@@ -60,21 +68,21 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.loaded_q: cute.Tensor = buffers.loaded_q
         self.keys: cute.Tensor = buffers.kv
         halves = cute.make_tensor(self.keys.iterator, kernel.v_layout(kernel.halves).outer)
-        self.smem_p: Any = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), self.keys)
+        self.smem_p: cute.Tensor = cute.domain_offset((0, 0, kernel.halves * kernel.tiles), self.keys)
         thread = arch.thread_idx()[0] % WARPGROUP
         self.mma_qk: cute.TiledMma = kernel.mma_qk()
         self.mma_pv: cute.TiledMma = kernel.mma_pv(True)
         self.mma_other_pv: cute.TiledMma = kernel.mma_pv(False)
         scores = self.mma_qk.get_slice(thread)
         outputs = self.mma_other_pv.get_slice(thread)
-        self.q: Any = self.mma_qk.make_fragment_A(scores.partition_A(self.queries))
-        self.k: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.keys))
-        self.v: Any = self.mma_other_pv.make_fragment_B(outputs.partition_B(halves))
-        self.other_p: Any = self.mma_other_pv.make_fragment_A(outputs.partition_A(self.smem_p))
+        self.q: cute.Tensor = self.mma_qk.make_fragment_A(scores.partition_A(self.queries))
+        self.k: cute.Tensor = self.mma_qk.make_fragment_B(scores.partition_B(self.keys))
+        self.v: cute.Tensor = self.mma_other_pv.make_fragment_B(outputs.partition_B(halves))
+        self.other_p: cute.Tensor = self.mma_other_pv.make_fragment_A(outputs.partition_A(self.smem_p))
         self.acc_s: cute.Tensor[Float32] = cute.make_rmem_tensor(
             self.mma_qk.partition_shape_C((Q_TILE, KV_TILE)), Float32
         )
-        self.acc_o: Any = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((Q_TILE, kernel.half)), Float32)
+        self.acc_o: cute.Tensor = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((Q_TILE, kernel.half)), Float32)
         self.p_regs: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, KV_TILE // 16), kernel.mma_dtype)
         self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((2,), Float32)
         self.row_sum: cute.Tensor = cute.make_rmem_tensor((2,), Float32)
@@ -108,19 +116,19 @@ class MlaWarpgroup(ConsumerWarpgroup):
         arch.fence_proxy("async.shared", space="cta")
         self.sync_consumers()
 
-    def places(self, tile: Any, row: Int32 | int, column: Int32 | int, index: Any) -> Any:
+    def places(self, tile: cute.Tensor, row: Int32 | int, column: Int32 | int, index: Int32) -> cute.Tensor:
         """Return eight columns of a row in shared memory."""
         place = cute.domain_offset((row, column, index), tile).iterator.with_alignment(16)
         return cute.make_tensor(place, cute.make_layout((_EIGHT,)))
 
-    def eight(self, tile: Any, row: Int32 | int, column: Int32 | int, index: Any) -> Any:
+    def eight(self, tile: cute.Tensor, row: Int32 | int, column: Int32 | int, index: Int32) -> cute.Tensor:
         """Load eight columns of a row as f32."""
         held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.kernel.dtype, Float32))
         cute.copy(_eights(self.kernel.dtype), self.places(tile, row, column, index), held)
         values.store(held.load().to(Float32))
         return values
 
-    def issue_qk(self, number: Any, begin: int, end: int) -> None:
+    def issue_qk(self, number: Int32, begin: int, end: int) -> None:
         """Issue the scores of some of the column tiles of a KV tile, in the order in which they arrive."""
         before = 0
         for part, count in self.kernel.qk_parts:
@@ -130,7 +138,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
             before += count
 
     @cute.jit
-    def issue_qk_part(self, number: Any, part: Constexpr, tiles: Constexpr, starts: Constexpr):
+    def issue_qk_part(self, number: Int32, part: Constexpr, tiles: Constexpr, starts: Constexpr):
         """Issue the scores of some column tiles of a part of a KV tile; with `starts` the accumulator is overwritten.
 
         This is a loop in which MMAs stay in flight: ptxas takes its time for each MMA in the code. Each iteration is a
@@ -157,7 +165,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                     added = not starts or tile > tiles.start
                     self.issue_qk_tile(half * kernel.tiles + tile, place * kernel.tiles + tile, added)
 
-    def issue_qk_tile(self, queries: Any, keys: Any, added: Any) -> None:
+    def issue_qk_tile(self, queries: Int32 | int, keys: Int32, added: Boolean | bool) -> None:
         """Issue the scores of one column tile."""
         warpgroup.fence()
         for k in range(ROPE_DIM // 16):
@@ -171,7 +179,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.sync_warpgroup()
 
     @cute.jit
-    def issue_other_pv(self, count: Any):
+    def issue_other_pv(self, count: Int32 | int):
         """Issue P V of a tile of the other warpgroup."""
         group = self.uniform_here(self.group)
         row = self.row()
@@ -192,7 +200,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
             cute.gemm(self.mma_other_pv, self.acc_o, weights, values, self.acc_o)
             warpgroup.commit_group()
 
-    def other_barriers(self, count: Any) -> list[Any]:
+    def other_barriers(self, count: Int32 | int) -> list[cute.Pointer]:
         """Return the empty mbarriers of a tile of the other warpgroup; computed early, since loads wait for the
         arrival."""
         group = self.uniform_here(self.group)
@@ -201,7 +209,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         return [self.pipe.sync_object_empty.get_barrier(self.uniform_here(stage)) for stage in stages]
 
     @cute.jit
-    def wait_other_pv(self, barriers: Any, some: Any, later: Constexpr):
+    def wait_other_pv(self, barriers: list[cute.Pointer], some: Boolean | bool, later: Constexpr):
         """Wait for P V of the other warpgroup's tile, but not for `later` groups of MMAs, and release the tile's columns
         and P, if there is `some` tile."""
         warpgroup.wait_group(later)
@@ -210,7 +218,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
             if some & (arch.lane_idx() == 0):
                 arch.mbarrier_arrive(barrier)
 
-    def add_pv(self, count: Any) -> None:
+    def add_pv(self, count: Int32 | int) -> None:
         """Add P V of the warpgroup's own tile, and release its columns."""
         group = self.uniform_here(self.group)
         kernel = self.kernel
@@ -225,12 +233,12 @@ class MlaWarpgroup(ConsumerWarpgroup):
         stages = kernel.halves * kernel.stages + 2
         self.pipe.consumer_release(pipeline.PipelineState(stages, 0, place * kernel.stages, time & 1))
 
-    def row(self) -> Any:
+    def row(self) -> Int32:
         """Return the first of the two rows that a thread has, 8 apart."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
 
-    def of_row(self, half: int) -> Any:
+    def of_row(self, half: int) -> cute.Tensor:
         """Return a thread's elements of O of its first or second row: two columns of each eight."""
         layout = cute.make_layout((2, self.kernel.half // 8), stride=(1, 4))
         return cute.make_tensor(self.acc_o.iterator + 2 * half, layout)
@@ -248,7 +256,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.acc_o.store(self.acc_o.load() * self.correction.load().reshape(((1, 2, 1), 1, 1)))
 
     @cute.jit
-    def compute_p(self, count: Int32, keys_left: Int32, work: Any):
+    def compute_p(self, count: Int32, keys_left: Int32, work: CtaWork):
         """Compute P of this warpgroup's tile, in registers and, with -row_max, in shared memory for the other.
         `keys_left`: keys of the sequence from the tile's first on."""
         if keys_left - KV_TILE < work.hidden:
@@ -271,7 +279,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
         self.kernel.roles.barrier("P", self.group).arrive()
 
     @cute.jit
-    def mask(self, keys_left: Int32, work: Any):
+    def mask(self, keys_left: Int32, work: CtaWork):
         """Mask the keys behind a query's own."""
         scalars = work.scalars
         column = arch.lane_idx() % 4 * 2
@@ -323,7 +331,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
             self.correction[half] = correction
 
     @cute.jit
-    def epilogue(self, turn: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any):
+    def epilogue(self, turn: Int32, tensors: MlaTensors, sequence: Int32, slot: Int32, whole: Boolean, work: CtaWork):
         """Write O / row_sum and LSE, or partial ones if the split has a part of the keys."""
         row = self.row()
         column = rematerialized(arch.lane_idx()) % 4 * 2
@@ -365,7 +373,7 @@ class MlaWarpgroup(ConsumerWarpgroup):
                 store_row_sum(tensors.partial[slot, own, None], self.kernel.value_dim, total, neg_row_max)
 
     @cute.jit
-    def write(self, row: Any, dtype: Constexpr, half: Constexpr, pred: Any):
+    def write(self, row: cute.Tensor, dtype: Constexpr, half: Constexpr, pred: Boolean):
         """Write a thread's elements of a row, two of each eight columns, if `pred` holds.
 
         16-bit elements of four threads would be 16 bytes, and memory takes 32 at once. So two threads exchange every

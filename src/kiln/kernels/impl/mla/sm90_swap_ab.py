@@ -11,7 +11,7 @@ The cache is loaded in tiles of 64 columns, into the stages of either warpgroup.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import Float32, Int32, const_expr, cute, pipeline, range_constexpr, utils
 from ....cute import arch
@@ -23,6 +23,9 @@ from .sm90_kv_tiles import KV_PRIORITY, MlaBuffers, MlaKernel, mla_roles
 from .sm90_swap_ab_fp8 import Fp8SwapAbWarpgroup
 from .sm90_swap_ab_mainloop import SwapAbWarpgroup
 from .split_kv_scheduler import KV_TILE
+
+if TYPE_CHECKING:
+    from .sm90_kv_tiles import CtaWork, MlaTensors
 
 COLUMN_TILE = 64
 """Columns of a column tile."""
@@ -56,26 +59,26 @@ class Sm90MlaSwapAbKernel(MlaKernel):
 
     # --- how tiles lie ---
 
-    def q_layout(self, dtype: type[cute.Numeric]) -> Any:
+    def q_layout(self, dtype: type[cute.Numeric]) -> cute.ComposedLayout:
         """Return the layout of Q (row, column)."""
         return sm90.make_smem_layout_b(
             LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, self.column_tiles * COLUMN_TILE), dtype, 1
         )
 
-    def p_layout(self) -> Any:
+    def p_layout(self) -> cute.ComposedLayout:
         """Return the layout of P (row, key, warpgroup)."""
         return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, KV_TILE), self.mma_dtype, 2)
 
-    def kv_layout(self) -> Any:
+    def kv_layout(self) -> cute.ComposedLayout:
         """Return the layout of column tiles (key, column, stage)."""
         dtype = self.dtype if self.cache_dtype is None else self.cache_dtype
         return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (KV_TILE, self.rows, COLUMN_TILE), dtype, self.stages)
 
-    def v_layout(self) -> Any:
+    def v_layout(self) -> cute.ComposedLayout:
         """Return the layout of values in the same memory (column, key, stage)."""
         return sm90.make_smem_layout_a(LayoutEnum.COL_MAJOR, (COLUMN_TILE, self.rows, KV_TILE), self.dtype, self.stages)
 
-    def stage_of(self, count: Any, piece: Any) -> tuple[Any, Any]:
+    def stage_of(self, count: Int32 | int, piece: Int32 | int) -> tuple[Int32 | int, Int32 | int]:
         """Return the stage of a column tile of KV tile `count`, and how often it was filled before.
 
         Each warpgroup has half of the stages. A wait sees the last bit of how often a stage was filled: a warpgroup
@@ -93,12 +96,12 @@ class Sm90MlaSwapAbKernel(MlaKernel):
             turn = (count >> 1) // blocks
         return (count & 1) * own + index, turn
 
-    def stage_state(self, count: Any, piece: Any, loads: int = 0) -> Any:
+    def stage_state(self, count: Int32 | int, piece: Int32 | int, loads: int = 0) -> pipeline.PipelineState:
         """Return the pipeline state of a column tile; who `loads` (1) waits for the phase before."""
         index, turn = self.stage_of(count, piece)
         return pipeline.PipelineState(self.stages, 0, index, (turn & 1) ^ loads)
 
-    def tma_tiles(self) -> tuple[tuple[Any, tuple[int, int]], ...]:
+    def tma_tiles(self) -> tuple[tuple[cute.ComposedLayout, tuple[int, int]], ...]:
         q_shape = self.rows, self.column_tiles * COLUMN_TILE
         return (self.q_layout(self.dtype), q_shape), (self.kv_layout(), (KV_TILE, COLUMN_TILE))
 
@@ -123,14 +126,23 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         neg_row_max = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
         return MlaBuffers(q, loaded_q, kv, kv, q_scales, neg_row_max, row_sum, p, row_max)
 
-    def pipes(self) -> tuple[Any, ...]:
+    def pipes(self) -> tuple[pipeline.PipelineTmaAsync | None, ...]:
         pipe_q = tma_pipe(1, self.roles.warps("consumer"), 2 * self.rows * self.column_tiles * COLUMN_TILE)
         return pipe_q, tma_pipe(self.stages, 4, self.tile_bytes), None
 
     # --- the kernel ---
 
     @cute.jit
-    def produce(self, warp: Int32, q: TmaOperand, kv: TmaOperand, buffers: Any, pipes: Any, tensors: Any, work: Any):
+    def produce(
+        self,
+        warp: Int32,
+        q: TmaOperand,
+        kv: TmaOperand,
+        buffers: MlaBuffers,
+        pipes: Any,
+        tensors: MlaTensors,
+        work: CtaWork,
+    ):
         """Load KV by one warp, and Q by another."""
         if self.roles.has(warp, "load KV"):
             self.load(kv, buffers.kv, pipes[1], tensors, work)
@@ -138,7 +150,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
             self.load_q(q, buffers.loaded_q, pipes[0], tensors, work)
 
     @cute.jit
-    def compute(self, warp: Int32, buffers: Any, pipes: Any, tensors: Any, work: Any):
+    def compute(self, warp: Int32, buffers: MlaBuffers, pipes: Any, tensors: MlaTensors, work: Any):
         """Compute outputs by two warpgroups."""
         self.roles.set_registers("consumer")
         kind = SwapAbWarpgroup if const_expr(self.cache_dtype is None) else Fp8SwapAbWarpgroup
@@ -146,7 +158,9 @@ class Sm90MlaSwapAbKernel(MlaKernel):
         self.consume(steps, pipes[0], tensors, work)
 
     @cute.jit
-    def load(self, kv: TmaOperand, stages: cute.Tensor, pipe: pipeline.PipelineTmaAsync, tensors: Any, work: Any):
+    def load(
+        self, kv: TmaOperand, stages: cute.Tensor, pipe: pipeline.PipelineTmaAsync, tensors: MlaTensors, work: CtaWork
+    ):
         """Load all KV tiles of a split."""
         smem, gmem = kv.partition(stages, kv.tiles((None, None, None)))
         count = Int32(0)
@@ -164,7 +178,7 @@ class Sm90MlaSwapAbKernel(MlaKernel):
                 count = count + 1
 
     @cute.jit
-    def consume(self, steps: Any, pipe_q: Any, tensors: Any, work: Any):
+    def consume(self, steps: Any, pipe_q: pipeline.PipelineTmaAsync, tensors: MlaTensors, work: CtaWork):
         """Compute the outputs of all sequences of a split."""
         sequences = self.sequences(tensors, work)
         count = Int32(0)

@@ -32,7 +32,7 @@ _OPERANDS_AHEAD = {16: 4, 32: 2}
 class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
     """A consumer warpgroup for an 8-bit cache."""
 
-    def tiled_mmas(self) -> tuple[Any, Any]:
+    def tiled_mmas(self) -> tuple[cute.TiledMma, cute.TiledMma]:
         """Return the MMAs: the same for S and O, with the KV tile in registers."""
         kernel = self.kernel
         along = warpgroup.OperandMajorMode.K
@@ -43,7 +43,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         )
         return mma, mma
 
-    def partition_kv(self, scores: Any, outputs: Any) -> None:
+    def partition_kv(self, scores: cute.ThrMma, outputs: cute.ThrMma) -> None:
         """Allocate registers for the operands of some column tiles."""
         self.ahead: int = _OPERANDS_AHEAD[self.kernel.rows]
         place = cute.recast_ptr(self.smem_kv.iterator, self.smem_kv.iterator.swizzle, dtype=Uint16)
@@ -89,14 +89,14 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         arch.fence_proxy("async.shared", space="cta")
         self.sync_consumers()
 
-    def scale_of(self, i: int) -> Any:
+    def scale_of(self, i: int) -> Float32:
         return self.q_scales[self.lane() % 4 * 2 + 8 * (i // 2) + i % 2]
 
-    def inverse(self, total: Any) -> Any:
+    def inverse(self, total: Float32) -> Float32:
         inverse = arch.rcp_approx(total)
         return inverse if self.kv_scale is None else inverse * self.kv_scale[0]
 
-    def column(self, half: int) -> Any:
+    def column(self, half: int) -> Int32:
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4 * 2 + half
 
@@ -148,7 +148,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
                 issue_mma(piece, k, operand[None, None, k])
             warpgroup.commit_group()
 
-    def compute_s(self, count: Any) -> None:
+    def compute_s(self, count: Int32 | int) -> None:
         count = self.uniform_here(count)
         first = self.uniform_here(Int32(0))
         places = self.places(False)
@@ -165,7 +165,7 @@ class Fp8SwapAbWarpgroup(SwapAbWarpgroup):
         self.multiply(self.kernel.column_tiles, fetch, False, issue_mma)
         warpgroup.wait_group(0)
 
-    def issue_pv(self, count: Any) -> None:
+    def issue_pv(self, count: Int32 | int) -> None:
         group = self.uniform_here(self.group)
         places = self.places(True)
         self.mma_pv.set(warpgroup.Field.ACCUMULATE, True)

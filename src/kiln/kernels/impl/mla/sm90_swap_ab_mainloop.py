@@ -16,7 +16,8 @@ from .sm90_mainloop import updated_neg_max
 from .split_kv_scheduler import KV_TILE
 
 if TYPE_CHECKING:
-    from .sm90_kv_tiles import MlaBuffers
+    from .... import Boolean, pipeline
+    from .sm90_kv_tiles import CtaWork, MlaBuffers, MlaTensors
     from .sm90_swap_ab import Sm90MlaSwapAbKernel
 
 _WIDTH = 4
@@ -29,7 +30,13 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
     """Consumer warpgroup `group`, 0 or 1."""
 
     def __init__(
-        self, kernel: Sm90MlaSwapAbKernel, group: Any, buffers: MlaBuffers, pipe: Any, scale: Float32, kv_scale: Any
+        self,
+        kernel: Sm90MlaSwapAbKernel,
+        group: Int32,
+        buffers: MlaBuffers,
+        pipe: pipeline.PipelineTmaAsync,
+        scale: Float32,
+        kv_scale: Any,
     ) -> None:
         self.kernel = kernel
         self.group = group
@@ -50,11 +57,13 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.mma_qk, self.mma_pv = self.tiled_mmas()
         scores = self.mma_qk.get_slice(thread)
         outputs = self.mma_pv.get_slice(thread)
-        self.q: Any = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
-        self.p: Any = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
+        self.q: cute.Tensor = self.mma_qk.make_fragment_B(scores.partition_B(self.smem_q))
+        self.p: cute.Tensor = self.mma_pv.make_fragment_B(outputs.partition_B(self.smem_p))
         self.partition_kv(scores, outputs)
         self.acc_s: cute.Tensor = cute.make_rmem_tensor(self.mma_qk.partition_shape_C((KV_TILE, kernel.rows)), Float32)
-        self.acc_o: Any = cute.make_rmem_tensor(self.mma_pv.partition_shape_C((kernel.value_dim, kernel.rows)), Float32)
+        self.acc_o: cute.Tensor = cute.make_rmem_tensor(
+            self.mma_pv.partition_shape_C((kernel.value_dim, kernel.rows)), Float32
+        )
         # of the rows that a thread has, two of each eight
         self.neg_row_max: cute.Tensor = cute.make_rmem_tensor((kernel.rows // 4,), Float32)
         self.row_sum: cute.Tensor = cute.make_rmem_tensor((kernel.rows // 4,), Float32)
@@ -62,16 +71,16 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         # accumulators in the memory of the last KV tiles: column, row, stage
         words = kernel.tile_bytes // 4
         self.at_once: int = min(kernel.rows, kernel.tile_bytes // 4 // KV_TILE)
-        self.smem_acc: Any = self.memory(Float32, (KV_TILE, self.at_once), words)
+        self.smem_acc: cute.Tensor = self.memory(Float32, (KV_TILE, self.at_once), words)
         # the same memory as words of a key
-        self.words: Any = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
+        self.words: cute.Tensor = self.memory(Int32, (words // KV_TILE, KV_TILE), words)
 
-    def memory(self, dtype: type[cute.Numeric], shape: tuple[int, int], each: int) -> Any:
+    def memory(self, dtype: type[cute.Numeric], shape: tuple[int, int], each: int) -> cute.Tensor:
         """Return the memory of the KV stages as tiles of another shape and type."""
         layout = cute.make_layout((*shape, self.kernel.stages), stride=(1, shape[0], each))
         return cute.make_tensor(cute.recast_ptr(self.smem_kv.iterator, dtype=dtype), layout)
 
-    def tiled_mmas(self) -> tuple[Any, Any]:
+    def tiled_mmas(self) -> tuple[cute.TiledMma, cute.TiledMma]:
         """Return the MMAs of S^T = C Q^T and O^T = V^T P^T."""
         kernel = self.kernel
         along = warpgroup.OperandMajorMode.K
@@ -83,20 +92,20 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             for major in (along, across)
         )  # pyright: ignore[reportReturnType]
 
-    def partition_kv(self, scores: Any, outputs: Any) -> None:
+    def partition_kv(self, scores: cute.ThrMma, outputs: cute.ThrMma) -> None:
         """Partition the KV tile as operand A of both MMAs."""
         values = cute.make_tensor(self.smem_kv.iterator, self.kernel.v_layout().outer)
         self.k: Any = self.mma_qk.make_fragment_A(scores.partition_A(self.smem_kv))
         self.v: Any = self.mma_pv.make_fragment_A(outputs.partition_A(values))
 
-    def process_tile(self, count: Any, keys_left: Any, work: Any, again: Any) -> None:
+    def process_tile(self, count: Int32 | int, keys_left: Int32, work: CtaWork, again: Boolean) -> None:
         """Process KV tile `count`. `keys_left`: keys of the sequence from its first on; `again`: whether this warpgroup
         has one more."""
         self.compute_s(count)
         self.compute_p(count, keys_left, work)
         self.update_o(count, again)
 
-    def compute_s(self, count: Any) -> None:
+    def compute_s(self, count: Int32 | int) -> None:
         """Compute S^T of a KV tile."""
         count = self.uniform_here(count)
         first = self.uniform_here(Int32(0))
@@ -113,7 +122,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         warpgroup.commit_group()
         warpgroup.wait_group(0)
 
-    def update_o(self, count: Any, again: Any) -> None:
+    def update_o(self, count: Int32 | int, again: Boolean) -> None:
         """Add V^T P^T of a KV tile, and release it, if this warpgroup has tiles `again`."""
         count = self.uniform_here(count)
         self.rescale()
@@ -121,7 +130,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         warpgroup.wait_group(0)
         self.release(count, again)
 
-    def issue_pv(self, count: Any) -> None:
+    def issue_pv(self, count: Int32 | int) -> None:
         """Issue V^T P^T of a KV tile."""
         group = self.uniform_here(self.group)
         warpgroup.fence()
@@ -133,22 +142,22 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 cute.gemm(self.mma_pv, acc_o, self.v[None, None, k, index], self.p[None, None, k, group], acc_o)
         warpgroup.commit_group()
 
-    def acc_o_tile(self, piece: int) -> Any:
+    def acc_o_tile(self, piece: int) -> cute.Tensor:
         """Return the accumulator of a column tile."""
         return cute.make_tensor(self.acc_o.iterator + piece * cute.size(self.acc_s), cute.make_layout(self.acc_s.shape))
 
     @cute.jit
-    def release(self, count: Any, wanted: Any):
+    def release(self, count: Int32 | int, wanted: Boolean):
         """Release a KV tile."""
         if wanted:
             for piece in range_constexpr(self.kernel.column_tiles):
                 self.pipe.consumer_release(self.kernel.stage_state(count, piece))
 
-    def lane(self) -> Any:
+    def lane(self) -> Int32:
         """Return the lane, as a value that is computed here."""
         return rematerialized(arch.lane_idx())
 
-    def first_key(self) -> Any:
+    def first_key(self) -> Int32:
         """Return the first of the two keys of a tile that a thread has, 8 apart."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         return thread // 32 * 16 + thread % 32 // 4
@@ -166,7 +175,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 of_row.store(of_row.load() * self.correction[i])
 
     @cute.jit
-    def compute_p(self, count: Int32, keys_left: Int32, work: Any):
+    def compute_p(self, count: Int32, keys_left: Int32, work: CtaWork):
         """Compute P of a tile, in shared memory. `keys_left`: keys of the sequence from the tile's first on."""
         if keys_left - KV_TILE < work.hidden:
             self.mask(keys_left, work)
@@ -187,7 +196,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.sync_warpgroup()
 
     @cute.jit
-    def mask(self, keys_left: Int32, work: Any):
+    def mask(self, keys_left: Int32, work: CtaWork):
         """Mask the keys behind a query's own."""
         tile = work.tile
         rows = work.rows
@@ -227,7 +236,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                 self.smem_max[lane * 2 + 8 * (i // 2) + i % 2, own, group] = most
         self.sync_warpgroup()
 
-    def scale_of(self, i: int) -> Any:
+    def scale_of(self, i: int) -> Float32:
         """Return the scale of the scores of one of a thread's rows."""
         return self.scale
 
@@ -255,7 +264,16 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
             self.correction[i] = correction
 
     @cute.jit
-    def epilogue(self, count: Int32, blocks: Int32, tensors: Any, sequence: Int32, slot: Int32, whole: Any, work: Any):
+    def epilogue(
+        self,
+        count: Int32,
+        blocks: Int32,
+        tensors: MlaTensors,
+        sequence: Int32,
+        slot: Int32,
+        whole: Boolean,
+        work: CtaWork,
+    ):
         """Combine the accumulators of both warpgroups, and write O / row_sum and LSE, or partial ones of a part of the
         keys."""
         last = count + blocks - 1
@@ -277,7 +295,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self.release(own, has)
 
     @cute.jit
-    def split_weights(self, last: Int32, both: Any):
+    def split_weights(self, last: Int32, both: Boolean):
         """Compute the factor of each warpgroup's accumulator of a row, row_sum and -row_max, in place of the largest
         scores.
 
@@ -310,12 +328,12 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         self,
         first: Constexpr,
         last: Int32,
-        both: Any,
-        tensors: Any,
+        both: Boolean,
+        tensors: MlaTensors,
         sequence: Int32,
         slot: Int32,
-        whole: Any,
-        work: Any,
+        whole: Boolean,
+        work: CtaWork,
     ):
         """Write rows whose accumulators are in the memory of the last tile and, if `both` warpgroups have one, of the
         one before it."""
@@ -360,7 +378,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                             partial = tensors.partial[slot, number, None]
                             store_row_sum(partial, self.kernel.value_dim, total, neg_row_max)
 
-    def inverse(self, total: Any) -> Any:
+    def inverse(self, total: Float32) -> Float32:
         """Return the factor of the outputs."""
         return arch.rcp_approx(total)
 
@@ -398,18 +416,18 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
                     cute.make_tensor(self.smem_acc.iterator + (start + places[half]), target),
                 )
 
-    def column(self, half: int) -> Any:
+    def column(self, half: int) -> Int32:
         """Return the column of a column tile of which a thread has accumulators, the first or the second."""
         return self.first_key() + 8 * half
 
-    def total(self, row: Int32 | int, group: Any) -> Any:
+    def total(self, row: Int32 | int, group: Int32) -> Float32:
         """Return the row_sum of a warpgroup."""
         total = self.smem_row_sum[row, 0, group]
         for number in range(1, 4):
             total = total + self.smem_row_sum[row, number, group]
         return total
 
-    def read_acc(self, row: Int32 | int, column: Int32 | int, count: Any) -> Any:
+    def read_acc(self, row: Int32 | int, column: Int32 | int, count: Int32 | int) -> cute.Tensor:
         """Load some columns of the accumulator of the warpgroup whose last tile is `count`."""
         index = self.kernel.stage_state(count, column // KV_TILE).index
         at = (column % KV_TILE) ^ (row // 2 % 4 * 8)
@@ -419,7 +437,7 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         cute.copy(load, cute.make_tensor(place, cute.make_layout((_WIDTH,))), held)
         return held
 
-    def write(self, row: cute.Tensor, dtype: type[cute.Numeric], column: Int32 | int, values: Any) -> None:
+    def write(self, row: cute.Tensor, dtype: type[cute.Numeric], column: Int32 | int, values: cute.Tensor) -> None:
         """Write some columns of a row."""
         store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_WIDTH * dtype.width)
         rounded = cute.make_rmem_tensor((_WIDTH,), dtype)

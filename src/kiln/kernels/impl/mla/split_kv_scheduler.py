@@ -7,10 +7,13 @@ ending one. Each split of the line is for one CTA; `combine.py` merges sequences
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Int32, cute
 from ....cute import arch
+
+if TYPE_CHECKING:
+    from .... import Boolean
 
 SPLIT_FIELDS = 4
 """Values of a split: its first sequence, where its tiles begin in the line, tiles of each split, tiles of that
@@ -30,7 +33,7 @@ class KvRange(NamedTuple):
     last: Int32
     count: Int32
     """KV tiles of the sequence."""
-    whole: Any
+    whole: Boolean
     """Whether the split has all KV tiles that the rows of a Q tile see."""
 
 
@@ -84,7 +87,7 @@ def find_split(
     num_splits: Int32,
     fields: cute.Tensor,
     splits: cute.Tensor,
-    stores: Any,
+    stores: Boolean,
 ):
     """Find a split by one warp and store its `SPLIT_FIELDS` in `fields`, and with `stores` in its row of `splits`
     (split, field)."""

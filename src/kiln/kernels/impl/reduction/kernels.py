@@ -42,12 +42,12 @@ class Operation:
         return self.name in ("sum", "mean")
 
     @property
-    def types(self) -> tuple[Any, ...]:
+    def types(self) -> tuple[type[cute.Numeric], ...]:
         """The types of a state."""
         return (self.dtype, self.index) if self.finds_position else (self.dtype,)
 
     @property
-    def identity(self) -> Any:
+    def identity(self) -> float:
         """The value that changes no state."""
         if self.adds:
             return 0
@@ -60,14 +60,14 @@ class Operation:
         """The position of an element that does not exist: behind all others."""
         return self.index.max
 
-    def initial(self, width: int = 0, position: Any = None) -> State:
+    def initial(self, width: int = 0, position: Int32 | None = None) -> State:
         """Return states of no elements, for each position of a vector or (0) one; `position` is that of the first to
         come."""
         kinds = ((self.identity, self.dtype), (self.no_position if position is None else position, self.index))
         states = [cute.full((width,), x, kind) if width else kind(x) for x, kind in kinds]
         return tuple(states[: len(self.types)])
 
-    def advance(self, state: State, values: Any, position: Any) -> State:
+    def advance(self, state: State, values: cute.TensorSSA, position: Any) -> State:
         """Return states with elements that come after all those seen, at one position: of equals, the first stays."""
         if not self.finds_position:
             return self.merge(state, (values,))
@@ -91,7 +91,7 @@ class Operation:
             return choose(a, b, propagate_nan=True)
         return where(self.beats(b, a), b, a)
 
-    def is_chosen(self, value: Any, chosen: Any) -> Any:
+    def is_chosen(self, value: Any, chosen: Any) -> Boolean | cute.TensorSSA:
         """Return whether a value is the one chosen among some: an equal, or a NaN, which is never passed over."""
         return (value == chosen) | (value != value) if self.dtype.is_float else value == chosen
 
@@ -113,7 +113,7 @@ class Operation:
         )
         return where(self.is_chosen(state[0], chosen), state[1], nowhere)
 
-    def result(self, state: State, count: Any, dtype: Any) -> Any:
+    def result(self, state: State, count: Int64, dtype: type[cute.Numeric]) -> Any:
         """Return the result for a state of `count` elements."""
         if self.finds_position:
             return state[1].to(dtype)
@@ -123,14 +123,14 @@ class Operation:
         return state[0].to(dtype)
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
+def where(condition: Boolean | cute.TensorSSA, a: Any, b: Any) -> Any:
     """Return `a` where the condition holds, else `b`; of numbers or vectors."""
     if isinstance(condition, Boolean):
         return select_(condition, a, b)
     return cute.where(condition, a, b)
 
 
-def computed(value: Any, dtype: Any) -> Any:
+def computed(value: Any, dtype: type[cute.Numeric]) -> Any:
     """Convert a number or vector to the type of the computation."""
     return as_f32(value) if dtype is Float32 and isinstance(value, cute.TensorSSA) else value.to(dtype)
 
@@ -177,7 +177,7 @@ class ReductionSpecialisation:
 
     operation: Operation
     dtype: Any
-    out: Any
+    out: type[cute.Numeric]
     threads: int
     lanes: int
     width: int
@@ -201,20 +201,20 @@ class Reduction:
         self.lanes: int = spec.lanes
         self.width: int = spec.width
 
-    def sources(self, addresses: Any) -> list[Any]:
+    def sources(self, addresses: tuple[Int64 | cute.Tensor, ...]) -> list[cute.Pointer]:
         """Return the pointers of elements, and of positions where states are read."""
         pointers = [arrays.pointer(addresses[0], self.spec.dtype, 1)]
         if self.spec.from_partials and self.operation.finds_position:
             pointers.append(arrays.pointer(addresses[1], self.operation.index, 1))
         return pointers
 
-    def targets(self, addresses: Any) -> list[Any]:
+    def targets(self, addresses: tuple[Int64 | cute.Tensor, ...]) -> list[cute.Pointer]:
         """Return the pointers of results, or of the values of states."""
         kinds = self.operation.types if self.spec.split else (self.spec.out,)
         rest = addresses[len(addresses) - len(kinds) :]
         return [arrays.pointer(address, kind, 1) for address, kind in zip(rest, kinds, strict=True)]
 
-    def read(self, sources: list[Any], offset: Any, inside: Any) -> State:
+    def read(self, sources: list[cute.Pointer], offset: Int64, inside: Boolean | None) -> State:
         """Read some neighbouring elements or states; the identity where they are not `inside` (None: they are)."""
         operation = self.operation
         state: list[Any] = []
@@ -238,7 +238,7 @@ class Reduction:
         return (computed(read[0], self.operation.dtype), *read[1:])
 
     @cute.jit
-    def write(self, targets: Any, state: Any, place: Any, count: Any):
+    def write(self, targets: list[cute.Pointer], state: Any, place: Int64, count: Int64):
         """Write a state, or its result."""
         if const_expr(self.spec.split):
             for target, part in zip(targets, state, strict=True):
@@ -256,19 +256,19 @@ class RowSizes(NamedTuple):
 
     kept: Any
     kept_strides: Any
-    repeats: Any
-    repeat_stride: Any
+    repeats: Int32
+    repeat_stride: Int64
     n: Any
-    lead: Any
-    chunks_per_cta: Any
-    count: Any
+    lead: Int32
+    chunks_per_cta: Int32
+    count: Int64
 
 
 class Piece(NamedTuple):
     """A thread's part of a chunk of a row: vectors and the position of the first, and elements at the edges."""
 
     vectors: list[State]
-    position: Any
+    position: Int32
     edges: list[State]
 
 
@@ -281,14 +281,16 @@ class RowReduction(Reduction):
         return self.operation.finds_position and not self.spec.from_partials
 
     @cute.jit
-    def __call__(self, addresses: Any, sizes: Any, ctas: Int32, parts: Int32, stream: Int64):
+    def __call__(
+        self, addresses: tuple[Int64 | cute.Tensor, ...], sizes: RowSizes, ctas: Int32, parts: Int32, stream: Int64
+    ):
         """Launch `parts` times so many CTAs. `addresses`: elements or states, results or states."""
         self.kernel(self.sources(addresses), self.targets(addresses), sizes).launch(
             grid=(ctas, parts, 1), block=(self.threads, 1, 1), stream=stream
         )
 
     @cute.kernel
-    def kernel(self, sources: Any, targets: Any, sizes: Any):
+    def kernel(self, sources: list[cute.Pointer], targets: list[cute.Pointer], sizes: RowSizes):
         operation = self.operation
         thread = arch.thread_idx()[0]
         block, part, _ = arch.block_idx()
@@ -332,7 +334,7 @@ class RowReduction(Reduction):
         """Merge a thread's states."""
         return state if self.searches else folded(self.operation, state, self.width)
 
-    def base(self, row: Any, row_count: Any, sizes: Any) -> Any:
+    def base(self, row: Int32, row_count: Int32, sizes: RowSizes) -> Int64:
         """Return the offset of a row; of the first, if the row does not exist."""
         place = where(row < row_count, row, Int32(0))
         strides = sizes.kept_strides
@@ -340,7 +342,9 @@ class RowReduction(Reduction):
             return Int64(place) * strides[1]
         return Int64(place // sizes.kept[1]) * strides[0] + Int64(place % sizes.kept[1]) * strides[1]
 
-    def piece(self, sources: list[Any], base: Any, sizes: Any, repeat: Any, number: Any) -> Piece:
+    def piece(
+        self, sources: list[cute.Pointer], base: Int64, sizes: RowSizes, repeat: Int32 | int, number: Int32 | int
+    ) -> Piece:
         """Begin to read a thread's part of a chunk of a row."""
         operation = self.operation
         width = self.width
@@ -361,7 +365,7 @@ class RowReduction(Reduction):
         return Piece(vectors, before + span.head + unit * width, edges)
 
     @cute.jit
-    def edge(self, source: Any, pred: Any):
+    def edge(self, source: cute.Pointer, pred: Boolean):
         """Read an element at the edge of a row; the identity where there is none."""
         value = self.operation.dtype(self.operation.identity)
         if pred:
@@ -369,7 +373,7 @@ class RowReduction(Reduction):
         return value
 
     @cute.jit
-    def accumulate(self, state: Any, piece: Any):
+    def accumulate(self, state: Any, piece: Piece):
         """Return states with a part of a chunk."""
         operation = self.operation
         if const_expr(self.searches):
@@ -387,7 +391,7 @@ class RowReduction(Reduction):
         return state
 
     @cute.jit
-    def search(self, state: Any, values: Any, position: Any):
+    def search(self, state: Any, values: list[cute.TensorSSA], position: Any):
         """Return the first of the best of those seen and of a chunk, whose first element has a position; searched only
         if it is better."""
         operation = self.operation
@@ -409,7 +413,7 @@ class RowReduction(Reduction):
         return state
 
     @cute.jit
-    def across_warps(self, state: Any, thread: Any):
+    def across_warps(self, state: Any, thread: Int32):
         """Merge the states of the warps of a row."""
         warps = self.lanes // WARP
         lane = thread % WARP
@@ -430,19 +434,26 @@ class ColumnSizes(NamedTuple):
     """The columns of a launch: batches of `rows` rows of `n` contiguous elements. A CTA reduces `rows_per_cta` rows;
     `count` is the number of elements of a result."""
 
-    rows: Any
-    row_stride: Any
+    rows: Int32
+    row_stride: Int64
     n: Any
-    batch_stride: Any
-    rows_per_cta: Any
-    count: Any
+    batch_stride: Int64
+    rows_per_cta: Int32
+    count: Int64
 
 
 class ColumnReduction(Reduction):
     """Reductions across contiguous elements."""
 
     @cute.jit
-    def __call__(self, addresses: Any, sizes: Any, batches: Int32, parts: Int32, stream: Int64):
+    def __call__(
+        self,
+        addresses: tuple[Int64 | cute.Tensor, ...],
+        sizes: ColumnSizes,
+        batches: Int32,
+        parts: Int32,
+        stream: Int64,
+    ):
         """Launch `parts` CTAs for the columns that one has, in each batch. `addresses`: elements or states, results or
         states."""
         grid = (cute.ceil_div(sizes.n, self.lanes * self.width), parts, batches)
@@ -451,7 +462,7 @@ class ColumnReduction(Reduction):
         )
 
     @cute.kernel
-    def kernel(self, sources: Any, targets: Any, sizes: Any):
+    def kernel(self, sources: list[cute.Pointer], targets: list[cute.Pointer], sizes: ColumnSizes):
         operation = self.operation
         width = self.width
         thread = arch.thread_idx()[0]
@@ -467,7 +478,7 @@ class ColumnReduction(Reduction):
         for start in range(begin, last, across * self.spec.unroll):
             for u in range_constexpr(self.spec.unroll):
                 row = start + u * across
-                inside = None if const_expr(self.spec.exact) else column < sizes.n
+                inside: Any = None if const_expr(self.spec.exact) else column < sizes.n
                 if const_expr(not self.spec.even):
                     inside = row < last if const_expr(inside is None) else inside & (row < last)
                 read = self.as_state(self.read(sources, base + row * sizes.row_stride, inside))

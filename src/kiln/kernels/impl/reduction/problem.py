@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Boolean, Float32, Float64, Int32, Int64
 from ...dispatch.arrays import require
@@ -14,6 +14,8 @@ from .kernels import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from .... import cute
 
 _INT32 = (1 << 31) - 1
 
@@ -73,7 +75,7 @@ def _layout(groups: list[tuple[bool, int, int]]) -> RowsToReduce | ColumnsToRedu
 
 
 @functools.lru_cache(maxsize=256)
-def types_of(name: str, dtype: Any) -> tuple[Any, Any]:
+def types_of(name: str, dtype: type[cute.Numeric]) -> tuple[type[cute.Numeric], type[cute.Numeric]]:
     """Return the type of the computation, and that of the result."""
     require(
         dtype is Boolean or dtype.width >= 8,
@@ -96,7 +98,7 @@ class ReductionProblem(Problem):
     name: str
     x: TensorLayout
     axes: tuple[int, ...]
-    out: Any
+    out: type[cute.Numeric]
 
     def __post_init__(self) -> None:
         types_of(self.name, self.x.dtype)

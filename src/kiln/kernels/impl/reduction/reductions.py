@@ -55,7 +55,7 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any)
         arrays.require(tuple(out.shape) == shape, f"{name} of shape {shape} into an array of shape {tuple(out.shape)}")
         arrays.require_usable(out, "out", written=True)
     direct = out is not None and (0 in shape or problem.count == 0 or arrays.is_contiguous(out))
-    result = out if direct else arrays.empty(x, shape, arrays.framework_dtype(out_dtype, x))
+    result = out if direct and out is not None else arrays.empty(x, shape, arrays.framework_dtype(out_dtype, x))
     if 0 in shape or problem.count == 0:
         arrays.fill(result, float("nan") if name == "mean" else 0)
         return result

@@ -91,7 +91,7 @@ class RmsNormBackward(NormBackward):
             results.append(scaled * x)
         return results
 
-    def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
+    def row_values(self, statistics: Statistics, scalars: tuple[Float32, ...]) -> list[Float32]:
         return [Float32(0.0), rstd(statistics[0], scalars)]
 
 
@@ -167,7 +167,7 @@ class LayerNormBackward(NormBackward):
             results.append(dy)
         return results
 
-    def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
+    def row_values(self, statistics: Statistics, scalars: tuple[Float32, ...]) -> list[Float32]:
         return [statistics[1], rstd(statistics[2], scalars)]
 
 

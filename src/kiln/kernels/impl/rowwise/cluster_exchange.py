@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import Int32
 from ....cute import arch
 
+if TYPE_CHECKING:
+    from .... import cute
 
-def send(slot: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
+
+def send(slot: cute.Pointer, barrier: cute.Pointer, rank: Int32 | int, values: list[Any]) -> None:
     """Store f32 values in the shared memory of a CTA of the cluster, and count their bytes at its mbarrier.
 
     Asynchronous stores wait for nothing; a cluster barrier, or an arrival with release at cluster scope, would wait
@@ -32,7 +35,7 @@ def send(slot: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
             sent += size
 
 
-def mapa(pointer: Any, rank: Any) -> Any:
+def mapa(pointer: cute.Pointer, rank: Int32 | int) -> Int32:
     """Return the address of a place in shared memory in the CTA of that rank."""
     return arch.inline_ptx(
         "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",

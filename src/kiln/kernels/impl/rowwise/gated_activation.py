@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import Float32, cute
 from ....cute.nvgpu import CacheEvictionPriority
@@ -14,6 +14,9 @@ from .default_configs import quantized_config, smem_config
 from .row_kernel import RowKernel
 from .row_statistics import Statistics, max_statistics
 from .softmax_and_norms import LOG2_E, Quantized, exp2, largest_magnitude, quantized_outs
+
+if TYPE_CHECKING:
+    from .row_kernel import Row
 
 __all__ = ["geglu", "geglu_backward", "swiglu", "swiglu_backward"]
 
@@ -29,11 +32,11 @@ class ElementwiseRows(RowKernel):
 class Activation:
     """The activation of the gate."""
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: cute.TensorSSA) -> cute.TensorSSA:
         """Return the activation of x."""
         raise NotImplementedError
 
-    def slope(self, x: Any) -> tuple[Any, Any]:
+    def slope(self, x: cute.TensorSSA) -> tuple[cute.TensorSSA, cute.TensorSSA]:
         """Return the activation of x and its derivative."""
         raise NotImplementedError
 
@@ -41,20 +44,20 @@ class Activation:
 class Gated(Activation, ElementwiseRows):
     """activation(gate) * up."""
 
-    def results(self, values: list[Any], *_: Any) -> list[Any]:
+    def results(self, values: list[cute.TensorSSA], *_: Any) -> list[cute.TensorSSA]:
         return [self.value(values[0]) * values[1]]
 
 
 class GatedBackward(Activation, ElementwiseRows):
     """The gradients of gate and up, from dy, gate and up."""
 
-    def results(self, values: list[Any], *_: Any) -> list[Any]:
+    def results(self, values: list[cute.TensorSSA], *_: Any) -> list[cute.TensorSSA]:
         dy, gate, up = values
         value, slope = self.slope(gate)
         return [dy * up * slope, dy * value]
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: cute.TensorSSA) -> cute.TensorSSA:
     """Return 1 / (1 + exp(-x)); 0 where the exponential is infinite."""
     return inverse(exp2(x * -LOG2_E) + 1.0)
 
@@ -62,10 +65,10 @@ def sigmoid(x: Any) -> Any:
 class Silu(Activation):
     """x sigmoid(x)."""
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: cute.TensorSSA) -> cute.TensorSSA:
         return x * sigmoid(x)
 
-    def slope(self, x: Any) -> tuple[Any, Any]:
+    def slope(self, x: cute.TensorSSA) -> tuple[cute.TensorSSA, cute.TensorSSA]:
         gate = sigmoid(x)
         return x * gate, gate * (x * (1.0 - gate) + 1.0)
 
@@ -74,7 +77,7 @@ _TAIL = (0.5307027145, -0.7265760135, 0.7107068705, -0.142248368, 0.127414796)
 """Half of the coefficients of Abramowitz and Stegun's 7.1.26, the highest power first."""
 
 
-def normal_distribution(x: Any) -> tuple[Any, Any]:
+def normal_distribution(x: cute.TensorSSA) -> tuple[Any, Any]:
     """Return the normal distribution function of x, and exp(-x^2 / 2).
 
     The tail beyond |x| is a polynomial of 1 / (1 + p |x|) times that exponential, within 1e-7: as accurate as the error
@@ -92,10 +95,10 @@ def normal_distribution(x: Any) -> tuple[Any, Any]:
 class Gelu(Activation):
     """x times the normal distribution function of x."""
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: cute.TensorSSA) -> cute.TensorSSA:
         return x * normal_distribution(x)[0]
 
-    def slope(self, x: Any) -> tuple[Any, Any]:
+    def slope(self, x: cute.TensorSSA) -> tuple[cute.TensorSSA, cute.TensorSSA]:
         below, exponential = normal_distribution(x)
         return x * below, below + x * exponential * 0.3989422804014327
 
@@ -103,10 +106,10 @@ class Gelu(Activation):
 class TanhGelu(Activation):
     """GELU by a hyperbolic tangent: (1 + tanh(z)) / 2 is sigmoid(2 z)."""
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: cute.TensorSSA) -> cute.TensorSSA:
         return x * sigmoid(x * (x * x * 0.0713548162726 + 1.5957691216057308))
 
-    def slope(self, x: Any) -> tuple[Any, Any]:
+    def slope(self, x: cute.TensorSSA) -> tuple[cute.TensorSSA, cute.TensorSSA]:
         square = x * x
         gate = sigmoid(x * (square * 0.0713548162726 + 1.5957691216057308))
         inner = square * (3 * 0.0713548162726) + 1.5957691216057308
@@ -131,7 +134,7 @@ class QuantizedGated(Quantized):
     fields = 1
     tracks_absmax = True
 
-    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[cute.TensorSSA] | None]:
         results = [self.results(part.values(v))[0] for v in range(part.count)]
         largest = largest_magnitude(results)
         return (largest if before is None else maximum(before[0], largest),), results if part.saves else None
@@ -139,10 +142,12 @@ class QuantizedGated(Quantized):
     def merge(self, parts: list[Statistics], lanes: int) -> Statistics:
         return max_statistics(parts, lanes)
 
-    def results(self, values: list[Any], columns: Any = (), saved: Any = None, *_: Any) -> list[Any]:
+    def results(
+        self, values: list[cute.TensorSSA], columns: Any = (), saved: cute.TensorSSA | None = None, *_: Row
+    ) -> list[cute.TensorSSA]:
         return super().results(values) if saved is None else [saved]  # type: ignore[misc]
 
-    def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Any, Any]:
+    def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Float32, Float32]:
         return statistics[0], Float32(1.0)
 
 

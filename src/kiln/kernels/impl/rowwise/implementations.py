@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ...dispatch.devices import Device
     from .problem import RowFunctionProblem
+    from .vector_access import VectorAccess
 
 REGISTRY = Registry("row functions")
 
@@ -265,7 +266,7 @@ def unaligned_problem(
 
 
 def _launch(
-    kernel: Any, problem: RowFunctionProblem, args: RowFunctionArguments, more: Sequence[Any], count: int
+    kernel: VectorAccess, problem: RowFunctionProblem, args: RowFunctionArguments, more: Sequence[Any], count: int
 ) -> None:
     """Launch a kernel on the arrays of a call and some more, with so many CTAs, or lines of partials."""
     launches.launch(
@@ -294,6 +295,6 @@ def _unchanged(x: Any, outs: Sequence[Any]) -> Any:
     return copy
 
 
-def _steps(problem: RowFunctionProblem) -> tuple[Any, ...]:
+def _steps(problem: RowFunctionProblem) -> tuple[Int64, ...]:
     """Return the row strides of the matrices, as kernels take them."""
     return tuple(Int64(m.step) for m in problem.matrices)

@@ -32,7 +32,9 @@ class PartialReduction:
         self.shifts: int = width - 1
 
     @cute.jit
-    def __call__(self, partials: Any, outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32, stream: Int64):
+    def __call__(
+        self, partials: list[cute.Tensor], outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32, stream: Int64
+    ):
         self.kernel(partials, outs, lines, n, lead, skew).launch(
             grid=(cute.ceil_div(n, self.lanes * self.width), len(outs), 1),
             block=(self.threads, 1, 1),
@@ -41,7 +43,7 @@ class PartialReduction:
         )
 
     @cute.kernel
-    def kernel(self, partials: Any, outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32):
+    def kernel(self, partials: list[cute.Tensor], outs: Any, lines: Int32, n: Int32, lead: Int32, skew: Int32):
         width = self.width
         lanes = self.lanes
         wait_for_previous_kernel(self.overlaps)
@@ -67,7 +69,17 @@ class PartialReduction:
                         outs[k][unit * width + i] = result[i].to(outs[k].element_type)
 
     @cute.jit
-    def add_lines(self, matrix: Any, acc: Any, start: Any, lines: Any, n: Any, unit: Any, lead: Any, skew: Any):
+    def add_lines(
+        self,
+        matrix: cute.Tensor,
+        acc: cute.TensorSSA,
+        start: Int32,
+        lines: Int32,
+        n: Any,
+        unit: Int32,
+        lead: Int32,
+        skew: Int32,
+    ):
         """Return an accumulator with a vector of each of some more lines."""
         width = self.width
         depth = self.threads // self.lanes

@@ -15,6 +15,7 @@ from .row_kernel import FP8_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .... import cute
     from ...dispatch.devices import Device
 
 
@@ -31,7 +32,7 @@ class RowFunctionProblem(RowwiseProblem):
     """Vectors with an element for each column, such as a weight, or None."""
     best_config: Callable[[RowFunctionProblem, Device], Any]
     """Returns the config that measurements found best."""
-    column_outs: tuple[Any, ...] = ()
+    column_outs: tuple[type[cute.Numeric], ...] = ()
     """Element types of reductions over rows, such as the gradient of a weight."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ waits: a CTA can have several rows, and load the next one while it computes (`co
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .... import Boolean, Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
@@ -24,11 +24,14 @@ from .row_statistics import Statistics, max_statistics, read_statistics, sum_sta
 from .unaligned import ResidentEdges
 from .vector_access import VectorAccess
 
+if TYPE_CHECKING:
+    from .row_part import EdgePart
+
 FP8_MAX = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 """The types that rows are quantised to, and their largest finite values."""
 
 
-def launch(call: Any, config: Any, ctas: Any, stream: Any, overlaps: bool = False) -> None:
+def launch(call: Any, config: Any, ctas: Int32, stream: Int64, overlaps: bool = False) -> None:
     """Launch a kernel of so many CTAs."""
     most = devices.current().generation.threads // config.threads  # GPUs differ in the threads of an SM
     call.launch(
@@ -49,13 +52,20 @@ def wait_for_previous_kernel(overlaps: bool) -> None:
         arch.griddepcontrol_launch_dependents()
 
 
-def row_matrix(address: Any, dtype: Any, rows: Any, n: Any, step: Any, width: int = 1) -> Any:
+def row_matrix(
+    address: Int64 | cute.Tensor,
+    dtype: type[cute.Numeric],
+    rows: Int32,
+    n: Any,
+    step: Int32 | Int64 | int,
+    width: int = 1,
+) -> cute.Tensor:
     """Return the matrix at an address; address and row stride `step` are multiples of `width` elements."""
     layout = cute.make_layout((rows, n), stride=(cute.assume(step, divby=width) if width > 1 else step, 1))
     return cute.make_tensor(arrays.pointer(address, dtype, width), layout)
 
 
-def vector_at(address: Any, dtype: Any, n: Any, width: int = 1) -> Any:
+def vector_at(address: Int64 | cute.Tensor, dtype: type[cute.Numeric], n: Any, width: int = 1) -> cute.Tensor:
     """Return the vector of `n` elements at an address that is a multiple of `width` elements."""
     return cute.make_tensor(arrays.pointer(address, dtype, width), cute.make_layout((n,), stride=(1,)))
 
@@ -64,11 +74,11 @@ def vector_at(address: Any, dtype: Any, n: Any, width: int = 1) -> Any:
 class RowProblem:
     """What a kernel is compiled for: element types, the width of accesses, and the config."""
 
-    sources: tuple[Any, ...]
+    sources: tuple[type[cute.Numeric], ...]
     """Element types of the matrices that are read."""
-    outs: tuple[Any, ...]
+    outs: tuple[type[cute.Numeric], ...]
     """Element types of the matrices that are written."""
-    columns: tuple[Any, ...]
+    columns: tuple[type[cute.Numeric] | None, ...]
     """Element types of column vectors, such as a weight."""
     row_values: int
     """How many f32 values are written for each row."""
@@ -93,23 +103,23 @@ class RowProblem:
 class RowTensors(NamedTuple):
     """The arguments of a kernel."""
 
-    sources: list[Any]
+    sources: list[cute.Tensor]
     """Matrices that are read, (row, column)."""
     outs: list[Any]
     """Matrices that are written."""
-    columns: list[Any]
+    columns: list[cute.Tensor]
     """Vectors with an element for each column."""
-    row_values: list[Any]
+    row_values: list[cute.Tensor]
     """Vectors with a value for each row, which are written."""
-    partials: list[Any]
+    partials: list[cute.Tensor]
     """Partial reductions over rows, (CTA or cluster, column)."""
-    scalars: Any
-    rows: Any
+    scalars: tuple[Float32, ...]
+    rows: Int32
     n: Any
     """Elements of a row."""
     lead: Any = None
     """Of unaligned rows: elements from a cache line to the beginning of the first row."""
-    skew: Any = None
+    skew: Int32 | None = None
     """Of unaligned rows: by how many elements more each row is off than the one before."""
 
 
@@ -120,7 +130,7 @@ class Row(NamedTuple):
     """The statistics of this thread's part of the row."""
     statistics: Statistics
     """The statistics of the whole row."""
-    scalars: tuple[Any, ...]
+    scalars: tuple[Float32, ...]
     """The scalars of the call, such as eps."""
     n: Any
     """Elements of the row."""
@@ -129,18 +139,18 @@ class Row(NamedTuple):
 class Position(NamedTuple):
     """The row and the vectors that a thread works on."""
 
-    row: Any
-    exists: Any
+    row: Int32
+    exists: Boolean
     """Whether there is such a row."""
-    unit: Any
+    unit: Int32
     """The first vector of the thread, counted in vectors of the row."""
-    units: Any
+    units: Int32
     """Vectors of a row."""
-    within: Any
+    within: Int32
     """The row among those of the CTA."""
-    thread: Any
+    thread: Int32
     """The index of the thread in the CTA."""
-    rank: Any
+    rank: Int32 | int
     """The rank of the CTA in the cluster."""
     edges: Any = None
     """`ResidentEdges` of unaligned rows, or None."""
@@ -225,12 +235,12 @@ class RowKernel(VectorAccess):
         leaves out."""
         raise NotImplementedError
 
-    def row_values(self, statistics: Statistics, scalars: tuple[Any, ...]) -> list[Any]:
+    def row_values(self, statistics: Statistics, scalars: tuple[Float32, ...]) -> list[Float32]:
         """Return the values to write for a row; for quantised rows the scale factor."""
         return [statistics[-2]] if self.quantizes else []
 
     @cute.jit
-    def with_edge(self, own: Any, edge: Any, has_edge: Any):
+    def with_edge(self, own: tuple[Float32 | float, ...], edge: EdgePart | None, has_edge: Boolean | None):
         """Return a thread's statistics with those of its element at the edges, if there is one."""
         result = own
         if const_expr(edge is not None and len(own) > 0) and has_edge:
@@ -240,7 +250,14 @@ class RowKernel(VectorAccess):
     # -- the kernel ------------------------------------------------------------------------------------------------
 
     def tensors(
-        self, addresses: Any, rows: Any, n: Any, strides: Any, scalars: Any, width: int, column_width: int = 0
+        self,
+        addresses: tuple[Int64 | cute.Tensor, ...],
+        rows: Int32,
+        n: Any,
+        strides: tuple[Int64, ...],
+        scalars: tuple[Float32, ...],
+        width: int,
+        column_width: int = 0,
     ) -> tuple[RowTensors, Any]:
         """Return the tensors at the first addresses, multiples of so many elements, and the other addresses."""
         problem = self.problem
@@ -255,7 +272,15 @@ class RowKernel(VectorAccess):
 
     @cute.jit
     def __call__(
-        self, addresses: Any, rows: Int32, n: Int32, lead: Int32, strides: Any, scalars: Any, ctas: Int32, stream: Int64
+        self,
+        addresses: tuple[Int64 | cute.Tensor, ...],
+        rows: Int32,
+        n: Int32,
+        lead: Int32,
+        strides: tuple[Int64, ...],
+        scalars: tuple[Float32, ...],
+        ctas: Int32,
+        stream: Int64,
     ):
         """Launch so many CTAs.
 
@@ -270,7 +295,7 @@ class RowKernel(VectorAccess):
         launch(self.kernel(tensors), self.config, ctas, stream, self.problem.overlaps)
 
     @cute.kernel
-    def kernel(self, tensors: Any):
+    def kernel(self, tensors: RowTensors):
         config = self.config
         wait_for_previous_kernel(self.problem.overlaps)
         thread = arch.thread_idx()[0]
@@ -291,7 +316,7 @@ class RowKernel(VectorAccess):
             self.compute_chunks(tensors, at, self.exchange_buffer())
 
     @cute.jit
-    def compute_unaligned(self, tensors: Any, at: Any, index: Any):
+    def compute_unaligned(self, tensors: RowTensors, at: Position, index: Int32):
         """Compute the rows of a thread: `rows_per_cta` of them begin equally far from vectors, `width` rows apart."""
         config = self.config
         width = self.width
@@ -308,7 +333,7 @@ class RowKernel(VectorAccess):
             self.compute_resident(tensors, [edges.position(at, at.row, 0)])
 
     @cute.jit
-    def compute_resident(self, tensors: Any, places: Any):
+    def compute_resident(self, tensors: RowTensors, places: list[Position]):
         """Compute rows that are held on chip: one, or some unaligned ones that begin equally far from vectors."""
         config = self.config
         sources = tensors.sources
@@ -363,7 +388,14 @@ class RowKernel(VectorAccess):
             self.compute_results(tensors, [part], [self.accumulate(None, part)], exchange, max_exchange)
 
     @cute.jit
-    def compute_results(self, tensors: Any, parts: Any, accumulated: Any, exchange: Any, max_exchange: Any = None):
+    def compute_results(
+        self,
+        tensors: RowTensors,
+        parts: list[ResidentPart],
+        accumulated: Any,
+        exchange: cute.Tensor | None,
+        max_exchange: Any = None,
+    ):
         """Compute rows from what was accumulated of the parts that their threads hold. Only one row is quantised."""
         first = parts[0]
         has_edge = None if first.edge is None else first.at.edges.has_edge
@@ -420,12 +452,12 @@ class RowKernel(VectorAccess):
         registers = [self.read(x, place, self.vectors) for x in tensors.sources]
         return ResidentPart(self, place, registers, [], self.prefetched_columns(tensors.columns, place))
 
-    def prefetched_columns(self, columns: list[Any], at: Position) -> PrefetchedColumns:
+    def prefetched_columns(self, columns: list[cute.Tensor], at: Position) -> PrefetchedColumns:
         """Return the columns at a thread's vectors of a row."""
         return resident_columns(self, columns, at) if at.edges is None else at.edges.columns(columns, at.unit)
 
     @cute.jit
-    def write_row_values(self, row_values: Any, row: Any, at: Any):
+    def write_row_values(self, row_values: list[cute.Tensor], row: Row, at: Position):
         """Write the values of a row, once."""
         if const_expr(len(row_values) > 0):
             if at.exists & (at.rank == 0) & (at.thread % self.config.row_threads == 0):
@@ -443,19 +475,19 @@ class RowKernel(VectorAccess):
             largest = magnitude if largest is None else larger(largest, magnitude)
         return total(largest, larger), results if part.saves else None
 
-    def results_at(self, v: int, part: ResidentPart, saved: Any, row: Row) -> list[Any]:
+    def results_at(self, v: int, part: ResidentPart, saved: Any, row: Row) -> list[cute.TensorSSA]:
         """Return the results of vector `v`, from its values or from what was saved of them."""
         columns = part.columns(v)
         part.prefetch(v + 1)
         values = part.values(v) if saved is None else part.raw(v) if self.rereads else []
         return self.results(values, columns, None if saved is None else saved[v], row)
 
-    def row_max(self, value: Any, exchange: Any, at: Position) -> Any:
+    def row_max(self, value: Float32, exchange: Any, at: Position) -> Any:
         """Return the largest value of the threads of a row."""
         ((result,),) = self.reduce_rows([(value,)], exchange, [at.within], at.thread, at.rank, max_statistics)
         return result
 
-    def with_scale(self, row: Row, largest: Any) -> Row:
+    def with_scale(self, row: Row, largest: Float32 | None) -> Row:
         """Append to a row's statistics the scale factor of its results, and its reciprocal. Magnitudes below 1e-12
         count as that."""
         deferred: Any = Float32(1.0)
@@ -471,21 +503,21 @@ class RowKernel(VectorAccess):
         unaligned; else the others would be used before they are issued."""
         return self.partial_first(vectors) if self.problem.unaligned else list(vectors)
 
-    def predicate(self, at: Position, v: int) -> Any:
+    def predicate(self, at: Position, v: int) -> Boolean | None:
         """Return whether a thread's vector `v` exists; None if all do. A row that has its CTAs to itself exists."""
         inside = self.in_row(at.unit, at.units, v)
         if self.config.rows == 1:
             return inside
         return at.exists if inside is None else inside & at.exists
 
-    def tile(self, x: Any, at: Position, v: int) -> Any:
+    def tile(self, x: cute.Tensor, at: Position, v: int) -> cute.Tensor:
         """Return a thread's vector `v` of a row in memory; of the first row where the row does not exist."""
         row = x[at.row if self.config.rows == 1 else select_(at.exists, at.row, Int32(0)), None]
         vectors = row if at.edges is None else at.edges.span.middle(row)
         return cute.local_tile(vectors, (self.width,), (self.at(at.unit, v),))
 
     @cute.jit
-    def read(self, x: Any, at: Any, count: Any):
+    def read(self, x: cute.Tensor, at: Position, count: int):
         """Read the first vectors of a thread's part of a row, zeros behind its end."""
         # narrow accesses are many and must not wait for each other: ptxas branches around those with a cache hint
         wide = self.width * x.element_type.width == 128
@@ -500,7 +532,14 @@ class RowKernel(VectorAccess):
         return registers
 
     @cute.jit
-    def write(self, outs: Any, parts: Any, saved: Any, rows: Any, first_results: Any = None):
+    def write(
+        self,
+        outs: Any,
+        parts: list[ResidentPart],
+        saved: list[list[cute.TensorSSA | tuple[cute.TensorSSA, Float32]] | None],
+        rows: list[Row],
+        first_results: list[cute.TensorSSA] | None = None,
+    ):
         """Compute and write results vector by vector, which takes the fewest registers. The first may be known."""
         for v in range_constexpr(self.vectors):
             for part, values, row in zip(parts, saved, rows, strict=True):
@@ -514,7 +553,7 @@ class RowKernel(VectorAccess):
                     registers = rounded(value, out.element_type)
                     cute.copy(atom, registers, self.tile(out, part.at, v), pred=self.predicate(part.at, v))
 
-    def smem_buffer(self, dtype: Any, thread: Any, *stages: int) -> Any:
+    def smem_buffer(self, dtype: type[cute.Numeric], thread: Int32, *stages: int) -> cute.Tensor:
         """Allocate shared memory for rows and return the thread's part (element, vector, stage...), interleaved by
         threads."""
         width = self.width
@@ -528,7 +567,7 @@ class RowKernel(VectorAccess):
         strides = (1, step, *(step * self.smem_vectors for _ in stages), width)
         return cute.make_tensor(memory, cute.make_layout(shape, stride=strides))[(*[None] * (len(shape) - 1), thread)]
 
-    def fetch(self, x: Any, at: Any) -> Any:
+    def fetch(self, x: cute.Tensor, at: Position) -> cute.Tensor:
         """Begin to copy the last vectors of a thread's part of a row to shared memory."""
         buffer = self.smem_buffer(x.element_type, at.thread)
         self.copy_row(x, at, buffer)
@@ -541,7 +580,7 @@ class RowKernel(VectorAccess):
         for x, buffer in zip(sources, buffers, strict=True):
             self.copy_row(x, at, buffer[None, None, stage])
 
-    def copy_row(self, x: Any, at: Any, buffer: Any) -> None:
+    def copy_row(self, x: cute.Tensor, at: Position, buffer: cute.Tensor) -> None:
         """Begin to copy vectors to a thread's shared memory (element, vector)."""
         atom = async_vector_atom(x.element_type, self.width, self.priority)
         before = self.vectors - self.smem_vectors
@@ -555,7 +594,7 @@ class RowKernel(VectorAccess):
         """Warps of a row, in all CTAs that share it; at least 1."""
         return self.config.cluster * max(1, self.config.row_threads // WARP)
 
-    def exchange_buffer(self, rows: int = 1, fields: int | None = None) -> Any:
+    def exchange_buffer(self, rows: int = 1, fields: int | None = None) -> cute.Tensor | None:
         """Allocate shared memory for the statistics of the warps of a CTA's rows, `rows` of each thread; None for one
         warp."""
         fields = self.fields if fields is None else fields
@@ -565,12 +604,20 @@ class RowKernel(VectorAccess):
         memory = arch.alloc_smem(Float32, self.row_warps * fields * rows * self.config.rows)
         return cute.make_tensor(memory, cute.make_layout(shape))
 
-    def reduce_row(self, own: Any, exchange: Any, at: Position) -> Any:
+    def reduce_row(self, own: tuple[Float32, ...], exchange: cute.Tensor | None, at: Position) -> Any:
         """Return the statistics of a row from those of its threads."""
         return self.reduce_rows([own], exchange, [at.within], at.thread, at.rank)[0]
 
     @cute.jit
-    def reduce_rows(self, owns: Any, exchange: Any, places: Any, thread: Any, rank: Any, how: Any = None):
+    def reduce_rows(
+        self,
+        owns: list[tuple[Float32 | float, ...]],
+        exchange: Any,
+        places: list[Int32],
+        thread: Int32,
+        rank: Int32 | int,
+        how: Any = None,
+    ):
         """Reduce the statistics of several rows of the same threads with one synchronisation, by `how` instead of
         `merge`."""
         config = self.config

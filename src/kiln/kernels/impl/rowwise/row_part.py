@@ -11,7 +11,9 @@ from ...parts.vectors import as_f32, either
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .... import Int32
     from .row_kernel import Position, RowKernel
+    from .vector_access import VectorAccess
 
 SM_REGISTERS = 65536
 RESERVED_REGISTERS = 32
@@ -35,26 +37,26 @@ class RowPart:
     width: int
     """Elements of a vector."""
 
-    def values(self, v: int) -> list[Any]:
+    def values(self, v: int) -> list[cute.TensorSSA]:
         """Return vector `v` of each source; zeros behind the end of the row."""
         raise NotImplementedError
 
-    def in_row(self, v: int) -> Any:
+    def in_row(self, v: int) -> Boolean | None:
         """Return whether the row has vector `v`; None if it has for all threads."""
         raise NotImplementedError
 
-    def first(self) -> list[Any]:
+    def first(self) -> list[cute.TensorSSA]:
         """Return a vector of each source with elements of the row, if there are any."""
         return self.values(0)
 
-    def masked(self, v: int, value: Any, instead: float) -> Any:
+    def masked(self, v: int, value: cute.TensorSSA, instead: float) -> cute.TensorSSA:
         """Return a value of vector `v` where the row has it, else a number."""
         pred = self.in_row(v)
         if pred is None:
             return value
         return cute.where(cute.full_like(value, pred, Boolean), value, cute.full_like(value, instead))
 
-    def elements(self) -> Any:
+    def elements(self) -> Float32 | float:
         """Return how many elements there are: a Python float where that is static."""
         predicates = [self.in_row(v) for v in range(self.count)]
         elements: Any = float(self.width) * predicates.count(None)
@@ -77,7 +79,7 @@ class PrefetchedColumns:
 
     __kiln_static__ = True
 
-    def __init__(self, columns: list[Any], count: int, ahead: int, many: bool, read: Any, value: Any) -> None:
+    def __init__(self, columns: list[cute.Tensor], count: int, ahead: int, many: bool, read: Any, value: Any) -> None:
         self._columns = columns
         self._count = count
         self._ahead = ahead
@@ -92,7 +94,7 @@ class PrefetchedColumns:
             if u not in self._vectors:
                 self._vectors[u] = [self._read(column, u) for column in self._columns]
 
-    def values(self, v: int) -> list[Any]:
+    def values(self, v: int) -> list[cute.TensorSSA]:
         """Return the elements of each column vector that stand at vector `v`."""
         self.prefetch(v)
         return [self._value(vector) for vector in self._vectors[v]]
@@ -106,7 +108,7 @@ class PrefetchedColumns:
 NO_COLUMNS = PrefetchedColumns([], 0, 0, False, None, None)
 
 
-def resident_columns(kernel: RowKernel, columns: list[Any], at: Position) -> PrefetchedColumns:
+def resident_columns(kernel: RowKernel, columns: list[cute.Tensor], at: Position) -> PrefetchedColumns:
     """Return the columns at a thread's vectors of an aligned row."""
     ahead = (_COLUMN_PREFETCH if kernel.vectors <= 4 else _COLUMN_PREFETCH // 2) // max(1, len(columns))
     return PrefetchedColumns(
@@ -122,17 +124,17 @@ def resident_columns(kernel: RowKernel, columns: list[Any], at: Position) -> Pre
 class AccessedPart(RowPart):
     """A thread's vectors of a row by a `VectorAccess`."""
 
-    def __init__(self, access: Any, unit: Any, units: Any) -> None:
+    def __init__(self, access: VectorAccess, unit: Int32, units: Int32) -> None:
         self._access = access
         self._unit = unit
         self._units = units
         self.count: int = access.vectors
         self.width: int = access.problem.width
 
-    def in_row(self, v: int) -> Any:
+    def in_row(self, v: int) -> Boolean | None:
         return self._access.in_row(self._unit, self._units, v)
 
-    def first(self) -> list[Any]:
+    def first(self) -> list[cute.TensorSSA]:
         pred = self._access.starts_in_row(self._unit) if self.count > 1 else None
         return self.values(0) if pred is None else either(pred, self.values(0), self.values(1))
 
@@ -145,7 +147,7 @@ class ResidentPart(AccessedPart):
         kernel: RowKernel,
         at: Position,
         registers: list[Any],
-        smem: list[Any],
+        smem: list[cute.Tensor],
         columns: PrefetchedColumns = NO_COLUMNS,
         edge: EdgePart | None = None,
     ) -> None:
@@ -172,18 +174,18 @@ class ResidentPart(AccessedPart):
         most = MAX_SAVED_ELEMENTS if config.cluster == 1 else MAX_SAVED_ELEMENTS // 2
         return self._kernel.resident and self.count * self.width <= min(most, free)
 
-    def values(self, v: int) -> list[Any]:
+    def values(self, v: int) -> list[cute.TensorSSA]:
         return [as_f32(x) for x in self.raw(v)]
 
-    def raw(self, v: int) -> list[Any]:
+    def raw(self, v: int) -> list[cute.TensorSSA]:
         """Return vector `v` of each source in its own type."""
         return [x.load() for x in self._tensors(v)]
 
-    def _tensors(self, v: int) -> list[Any]:
+    def _tensors(self, v: int) -> list[cute.Tensor]:
         before = self.count - self._kernel.smem_vectors
         return [x[None, v] for x in self._registers] if v < before else [x[None, v - before] for x in self._smem]
 
-    def replace(self, v: int, source: int, value: Any) -> None:
+    def replace(self, v: int, source: int, value: cute.TensorSSA) -> None:
         """Store another vector, of the same type, in place of vector `v` of a source."""
         self._tensors(v)[source].store(value)
 
@@ -198,23 +200,23 @@ class EdgePart(RowPart):
 
     count = width = 1
 
-    def __init__(self, elements: list[Any], pred: Any, columns: list[Any] | None = None) -> None:
+    def __init__(self, elements: list[Any], pred: Boolean, columns: list[cute.TensorSSA] | None = None) -> None:
         self._elements = elements
         self._pred = pred
         self._columns = columns or []
 
-    def values(self, v: int) -> list[Any]:
+    def values(self, v: int) -> list[cute.TensorSSA]:
         return [cute.TensorSSA.from_elements([value], Float32) for value in self._elements]
 
-    def columns(self, v: int) -> list[Any]:
+    def columns(self, v: int) -> list[cute.TensorSSA]:
         """Return the element of each column vector."""
         return self._columns
 
-    def in_row(self, v: int) -> Any:
+    def in_row(self, v: int) -> Boolean | None:
         return self._pred
 
-    def masked(self, v: int, value: Any, instead: float) -> Any:
+    def masked(self, v: int, value: cute.TensorSSA, instead: float) -> cute.TensorSSA:
         return cute.TensorSSA.from_elements([select_(self._pred, value[0], Float32(instead))], Float32)
 
-    def elements(self) -> Any:
+    def elements(self) -> Float32:
         return select_(self._pred, Float32(1.0), Float32(0.0))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...parts.vectors import across, maximum, plus
+
+if TYPE_CHECKING:
+    from .... import cute
 
 Statistics = tuple[Any, ...]
 """Float32 values, or Python floats that are the same in all threads."""
@@ -21,7 +24,7 @@ def max_statistics(parts: list[Statistics], lanes: int) -> Statistics:
     return (across(functools.reduce(maximum, [value for (value,) in parts]), maximum, lanes),)
 
 
-def read_statistics(like: Statistics, slot: Any) -> Statistics:
+def read_statistics(like: Statistics, slot: cute.Tensor) -> Statistics:
     """Return the statistics that another warp stored; a Python float in `like` is the same for all warps and not
     stored."""
     return tuple(value if isinstance(value, float) else slot[k] for k, value in enumerate(like))

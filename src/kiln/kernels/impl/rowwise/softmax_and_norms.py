@@ -148,7 +148,7 @@ class QuantizedRmsNorm(Quantized, RmsNorm):
     fields = 2
     tracks_absmax = True
 
-    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[Any] | None]:
+    def accumulate(self, before: Statistics | None, part: Any) -> tuple[Statistics, list[cute.TensorSSA] | None]:
         squares: Any = None
         scaled: list[Any] = []
         for v in range(part.count):
@@ -166,10 +166,12 @@ class QuantizedRmsNorm(Quantized, RmsNorm):
         squares, largest = ([part[k : k + 1] for part in parts] for k in range(2))
         return *sum_statistics(squares, lanes), *max_statistics(largest, lanes)
 
-    def results(self, values: list[Any], columns: list[Any], saved: Any, row: Row) -> list[Any]:
+    def results(
+        self, values: list[cute.TensorSSA], columns: list[Any], saved: cute.TensorSSA | None, row: Row
+    ) -> list[cute.TensorSSA]:
         return [weighted(values[0], columns) if saved is None else saved]
 
-    def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Any, Any]:
+    def absmax(self, statistics: Statistics, scalars: tuple[Any, ...]) -> tuple[Float32, Float32]:
         scale = rstd(statistics[0], scalars)
         return statistics[1] * scale, scale
 

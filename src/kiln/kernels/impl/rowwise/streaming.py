@@ -10,7 +10,7 @@ accumulated in registers until the last row; a second kernel adds those of all C
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ....cute import arch
@@ -24,18 +24,21 @@ from .row_part import AccessedPart
 from .streaming_unaligned import StreamedEdges
 from .vector_access import VectorAccess
 
+if TYPE_CHECKING:
+    from .row_kernel import RowKernel
+
 
 @dataclasses.dataclass(frozen=True)
 class StreamingRowProblem:
     """What a streaming kernel is compiled for: element types, the width of accesses, and the config."""
 
-    sources: tuple[Any, ...]
+    sources: tuple[type[cute.Numeric], ...]
     """Element types of the matrices that are read."""
-    outs: tuple[Any, ...]
+    outs: tuple[type[cute.Numeric], ...]
     """Element types of the matrices that are written."""
-    columns: tuple[Any, ...]
+    columns: tuple[type[cute.Numeric], ...]
     """Element types of column vectors, such as a weight."""
-    column_outs: tuple[Any, ...]
+    column_outs: tuple[type[cute.Numeric], ...]
     """Element types of reductions over rows."""
     width: int
     """Elements of a vector: of one access."""
@@ -64,31 +67,31 @@ class StreamedPart(AccessedPart):
     """A thread's vectors of a row in its pipeline stages, from stage `start` on; `in_flight` copies end with the last
     of them."""
 
-    def __init__(self, rows: Streamed, start: Any, in_flight: int) -> None:
+    def __init__(self, rows: Streamed, start: Int32, in_flight: int) -> None:
         super().__init__(rows.kernel, rows.unit, rows.units)
         self._rows = rows
         self._start = start
         self._in_flight = in_flight
         self._arrived = 0
 
-    def stage(self, v: int) -> Any:
+    def stage(self, v: int) -> Int32:
         """Return the stage of vector `v`. Where stages hold a multiple of whole rows, rows do not wrap."""
         problem = self._rows.kernel.problem
         at = self._start + v
         return at if problem.stages % problem.vectors == 0 else self._rows.kernel.wrap(at)
 
-    def values(self, v: int) -> list[Any]:
+    def values(self, v: int) -> list[cute.TensorSSA]:
         if v >= self._arrived:
             arch.cp_async_wait_group(self._in_flight - 1 - v)
             self._arrived = v + 1
         return self.arrived(v)
 
-    def arrived(self, v: int) -> list[Any]:
+    def arrived(self, v: int) -> list[cute.TensorSSA]:
         """Return vector `v` of each source, which is known to have arrived."""
         stage = self.stage(v)
         return [as_f32(buffer[None, stage].load()) for buffer in self._rows.buffers]
 
-    def columns(self, v: int) -> list[Any]:
+    def columns(self, v: int) -> list[cute.TensorSSA]:
         """Return the elements of each column vector that stand at vector `v`."""
         return [as_f32(buffer[None, v].load()) for buffer in self._rows.columns]
 
@@ -101,11 +104,11 @@ class Exchange:
     """
 
     __kiln_static__ = True
-    slots: Any
-    barriers: Any
+    slots: cute.Tensor
+    barriers: cute.Pointer
     parts: int
     threads: int
-    first: Any
+    first: Int32 | int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,17 +118,17 @@ class Streamed:
     __kiln_static__ = True
     kernel: Any
     tensors: RowTensors
-    buffers: Any
+    buffers: list[cute.Tensor]
     """The thread's stages of each source in shared memory, (element, stage)."""
-    columns: Any
+    columns: list[cute.Tensor]
     """The thread's elements of each column vector in shared memory, (element, vector)."""
     accs: Any
     """Accumulators of reductions over rows, in registers."""
-    unit: Any
+    unit: Int32
     """The first vector of the thread, counted in vectors of the row."""
-    units: Any
+    units: Int32
     """Vectors of a row."""
-    step: Any
+    step: Int32
     """Rows from one row of the thread to its next."""
     edges: Any
     """`StreamedEdges` of unaligned rows, or None."""
@@ -136,8 +139,8 @@ class StreamingRowKernel(VectorAccess):
 
     def __init__(self, function: type[Any], problem: StreamingRowProblem) -> None:
         self.problem = problem
-        self.config: Any = problem.config
-        self.function: Any = function(problem)
+        self.config: StreamingRowwiseConfig = problem.config
+        self.function: RowKernel = function(problem)
         self.vectors: int = problem.vectors
         self.step: int = self.config.cluster * self.config.row_threads
         self.partial: int = problem.vectors if problem.exact else problem.vectors - 1
@@ -147,12 +150,12 @@ class StreamingRowKernel(VectorAccess):
     @cute.jit
     def __call__(
         self,
-        addresses: Any,
+        addresses: tuple[Int64 | cute.Tensor, ...],
         rows: Int32,
         n: Int32,
         lead: Int32,
-        strides: Any,
-        scalars: Any,
+        strides: tuple[Int64, ...],
+        scalars: tuple[Float32, ...],
         lines: Int32,
         stream: Int64,
     ):
@@ -176,7 +179,7 @@ class StreamingRowKernel(VectorAccess):
             reduction(partials, column_outs, lines, n, lead, skew, stream)
 
     @cute.kernel
-    def kernel(self, tensors: Any):
+    def kernel(self, tensors: RowTensors):
         problem = self.problem
         config = self.config
         thread = arch.thread_idx()[0]
@@ -231,7 +234,7 @@ class StreamingRowKernel(VectorAccess):
             arch.cluster_wait()  # until no CTA has anything left to send to this one
 
     @cute.jit
-    def prologue(self, streamed: Any, row: Any, thread: Any):
+    def prologue(self, streamed: Streamed, row: Int32, thread: Int32):
         """Fill all stages, clear the column accumulators and load the columns."""
         vectors = self.problem.vectors
         for s in range_constexpr(self.problem.stages):
@@ -244,7 +247,16 @@ class StreamingRowKernel(VectorAccess):
         arch.sync_threads()
 
     @cute.jit
-    def main_loop(self, streamed: Any, inner: Any, outer: Any, first: Any, within: Any, lane: Any, rank: Any):
+    def main_loop(
+        self,
+        streamed: Streamed,
+        inner: Exchange,
+        outer: Exchange,
+        first: Int32,
+        within: Int32,
+        lane: Int32,
+        rank: Int32 | int,
+    ):
         """Compute the rows of the CTA."""
         problem = self.problem
         overlapped = self.config.overlapped
@@ -288,7 +300,7 @@ class StreamingRowKernel(VectorAccess):
             count = count + 1
 
     @cute.jit
-    def write(self, streamed: Any, part: Any, row: Any, index: Any, v: Any):
+    def write(self, streamed: Streamed, part: StreamedPart, row: Row, index: Int32, v: int):
         """Write a vector of the results of row `index`, and add to the column accumulators."""
         width = self.problem.width
         outs = streamed.tensors.outs
@@ -310,25 +322,25 @@ class StreamingRowKernel(VectorAccess):
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def wrap(self, stage: Any) -> Any:
+    def wrap(self, stage: Int32) -> Int32:
         """Return a stage index modulo the stages, of which it is less than twice as many."""
         return select_(stage >= self.problem.stages, stage - self.problem.stages, stage)
 
-    def stage_buffer(self, dtype: Any) -> Any:
+    def stage_buffer(self, dtype: type[cute.Numeric]) -> cute.Tensor:
         """Allocate pipeline stages (element, stage, thread): the vectors of a warp lie side by side."""
         return self._interleaved(dtype, self.problem.stages, self.config.threads)
 
-    def column_buffer(self, dtype: Any) -> Any:
+    def column_buffer(self, dtype: type[cute.Numeric]) -> cute.Tensor:
         """Allocate shared memory for a column vector (element, vector, thread of a row)."""
         return self._interleaved(dtype, self.problem.vectors, self.config.row_threads)
 
-    def _interleaved(self, dtype: Any, vectors: int, threads: int) -> Any:
+    def _interleaved(self, dtype: type[cute.Numeric], vectors: int, threads: int) -> cute.Tensor:
         width = self.problem.width
         memory = arch.alloc_smem(dtype, width * threads * vectors, 16)
         return cute.make_tensor(memory, cute.make_layout((width, vectors, threads), stride=(1, width * threads, width)))
 
     @cute.jit
-    def read_columns(self, x: Any, buffer: Any, streamed: Any):
+    def read_columns(self, x: cute.Tensor, buffer: cute.Tensor, streamed: Streamed):
         """Copy a thread's elements of a column vector to shared memory."""
         width = self.problem.width
         unit = streamed.unit
@@ -343,7 +355,7 @@ class StreamingRowKernel(VectorAccess):
             buffer[None, v].store(self.read_vector(x, unit, units, v).load())
 
     @cute.jit
-    def fetch(self, streamed: Any, row: Any, v: Any, stage: Any):
+    def fetch(self, streamed: Streamed, row: Int32, v: int, stage: Int32 | int):
         """Begin to copy vector `v` of a row to a stage of the thread; zeros where it does not exist."""
         exists = row < streamed.tensors.rows
         inside = self.in_row(streamed.unit, streamed.units, v)
@@ -355,7 +367,7 @@ class StreamingRowKernel(VectorAccess):
             cute.copy(atom, tile, buffer[None, stage], pred=pred)
         arch.cp_async_commit_group()
 
-    def refill(self, streamed: Any, part: Any, row: Any, v: int) -> None:
+    def refill(self, streamed: Streamed, part: StreamedPart, row: Int32, v: int) -> None:
         """Begin to copy what the stage of vector `v` of a row holds next."""
         rows_ahead, vector = divmod(v + self.problem.stages, self.problem.vectors)
         self.fetch(streamed, row + rows_ahead * streamed.step, vector, part.stage(v))
@@ -372,7 +384,7 @@ class StreamingRowKernel(VectorAccess):
         """Values of the statistics that are exchanged: not the number of elements, which is known."""
         return self.function.fields - self.function.counts_elements
 
-    def exchange(self, threads: int, row_threads: int, first: Any, groups: int, group: Any) -> Exchange:
+    def exchange(self, threads: int, row_threads: int, first: Int32 | int, groups: int, group: Int32 | int) -> Exchange:
         """Allocate the exchange of a group of the CTA, among parts of `threads` of the `row_threads` threads of a
         row."""
         fields = arrays.power_of_two(self.fields)
@@ -385,12 +397,20 @@ class StreamingRowKernel(VectorAccess):
         return Exchange(slots[None, None, None, group], pointer + EXCHANGE_DEPTH * group, parts, threads, first)
 
     @cute.jit
-    def init_barriers(self, barriers: Any, count: Any, arrivals: Any):
+    def init_barriers(self, barriers: cute.Pointer, count: int, arrivals: int):
         """Initialise so many mbarriers."""
         if arch.thread_idx()[0] < count:
             arch.mbarrier_init(barriers + arch.thread_idx()[0], arrivals)
 
-    def accumulate(self, part: Any, exchange: Any, count: Any, slot: Any, edges: Any, coming: bool) -> None:
+    def accumulate(
+        self,
+        part: Any,
+        exchange: Exchange,
+        count: Int32 | int,
+        slot: tuple[Int32, Int32],
+        edges: StreamedEdges | None,
+        coming: bool,
+    ) -> None:
         """Accumulate the statistics of a row, the present or the coming one, and store them for the warps of the
         CTA."""
         function = self.function
@@ -404,7 +424,9 @@ class StreamingRowKernel(VectorAccess):
         self.store_statistics(statistics, exchange, count % EXCHANGE_DEPTH, slot)
 
     @cute.jit
-    def store_statistics(self, statistics: Any, exchange: Any, turn: Any, slot: Any):
+    def store_statistics(
+        self, statistics: tuple[Float32 | float, ...], exchange: Exchange, turn: Int32, slot: tuple[Int32, Int32]
+    ):
         """Store a warp's statistics of a row, and arrive at their mbarrier."""
         lane, part = slot
         arch.sync_warp()  # its lanes have read the previous statistics, whose slots may now be used again
@@ -414,7 +436,9 @@ class StreamingRowKernel(VectorAccess):
             arch.mbarrier_arrive(exchange.barriers + turn)
 
     @cute.jit
-    def send_to_cluster(self, inner: Any, outer: Any, count: Any, rank: Any, streamed: Any):
+    def send_to_cluster(
+        self, inner: Exchange, outer: Exchange, count: Int32 | int, rank: Int32 | int, streamed: Streamed
+    ):
         """Reduce this CTA's statistics of a row that CTAs share, and send them to all. Its warps take turns."""
         thread = arch.thread_idx()[0]
         turn = count % EXCHANGE_DEPTH
@@ -426,7 +450,9 @@ class StreamingRowKernel(VectorAccess):
                     barrier = outer.barriers + turn
                     send(slot, barrier, thread % WARP, list(statistics[self.function.counts_elements :]))
 
-    def reduced(self, exchange: Exchange, count: Any, within: Any, streamed: Any) -> Any:
+    def reduced(
+        self, exchange: Exchange, count: Int32 | int, within: Int32 | int, streamed: Streamed
+    ) -> tuple[Float32 | float, ...]:
         """Wait for the statistics of all parts of a row, and return their reduction."""
         turn = count % EXCHANGE_DEPTH
         lanes = min(WARP, exchange.parts)
@@ -440,7 +466,7 @@ class StreamingRowKernel(VectorAccess):
             parts.append((*counted, *values))
         return self.function.merge(parts, lanes)
 
-    def elements(self, first: Any, threads: int, streamed: Any) -> Any:
+    def elements(self, first: Int32, threads: int, streamed: Streamed) -> Float32 | float:
         """Return how many elements so many threads of a row have: a Python float where that is static."""
         width = self.problem.width
         vectors = self.problem.vectors
@@ -456,7 +482,7 @@ class StreamingRowKernel(VectorAccess):
     # -- reductions over rows --------------------------------------------------------------------------------------
 
     @cute.jit
-    def write_partials(self, streamed: Any, line: Any, thread: Any):
+    def write_partials(self, streamed: Streamed, line: Int32, thread: Int32):
         """Write the reductions over the rows of the CTA."""
         edges = streamed.edges
         accs = streamed.accs
@@ -476,7 +502,7 @@ class StreamingRowKernel(VectorAccess):
                         cute.autovec_copy(registers[None, v], tile)
 
     @cute.jit
-    def fold(self, accs: Any, row: Any, lane: Any):
+    def fold(self, accs: Any, row: Int32, lane: Int32):
         """Add the accumulators of all rows of the CTA to those of its first."""
         row_threads = self.config.row_threads
         rows = self.config.rows

@@ -16,6 +16,8 @@ from .row_part import EdgePart
 from .unaligned import Edges
 
 if TYPE_CHECKING:
+    from .... import Boolean
+    from .row_kernel import Row, RowTensors
     from .streaming import StreamingRowKernel
 
 
@@ -40,19 +42,21 @@ def row_period(step: int, width: int, spare: int, lines: int) -> tuple[int, int]
 class StreamedEdges(Edges):
     """The edges of the rows of a CTA, and a thread's element of the `present` row and of the `coming` one."""
 
-    def __init__(self, kernel: StreamingRowKernel, tensors: Any, line: Any, rank: Any, lane: Any) -> None:
+    def __init__(
+        self, kernel: StreamingRowKernel, tensors: RowTensors, line: Int32, rank: Int32 | int, lane: Int32
+    ) -> None:
         problem = kernel.problem
         self._kernel = kernel
         self._period = problem.period
         self._first = line % problem.period
         begin = tensors.lead + self._first * tensors.skew
         super().__init__(kernel, begin, tensors.n, rank, lane)
-        self.rows: Any = (tensors.rows - self._first + (problem.period - 1)) // problem.period
+        self.rows: Int32 = (tensors.rows - self._first + (problem.period - 1)) // problem.period
         """Rows with this alignment."""
-        self.shift: Any = begin & (problem.width - 1)
+        self.shift: Int32 = begin & (problem.width - 1)
         """Elements from the beginning of a line of partials to the first, so that their vectors are aligned."""
 
-    def take(self, tensors: Any) -> Any:
+    def take(self, tensors: RowTensors) -> RowTensors:
         """Read the columns, clear the accumulators and return the tensors with the vectors of the CTA's rows as
         matrices."""
         self._sources, self._outs = ([self.vectors(x) for x in group] for group in (tensors.sources, tensors.outs))
@@ -66,21 +70,21 @@ class StreamedEdges(Edges):
             register.fill(0.0)
         return tensors._replace(sources=self._sources, outs=self._outs, rows=self.rows)
 
-    def _register(self, x: Any) -> Any:
+    def _register(self, x: cute.Tensor) -> cute.Tensor:
         register = cute.make_rmem_tensor((1,), x.element_type)
         register.fill(0)
         return register
 
-    def _copy(self, pointer: Any, register: Any, pred: Any) -> None:
+    def _copy(self, pointer: cute.Pointer, register: cute.Tensor, pred: Boolean) -> None:
         tile = cute.make_tensor(pointer.with_alignment(register.element_type.width // 8), cute.make_layout(1))
         cute.copy(vector_atom(register.element_type, 1), tile, register, pred=pred)
 
-    def _element(self, x: Any, row: Any) -> Any:
+    def _element(self, x: cute.Tensor, row: Int32) -> cute.Pointer:
         """Return the address of the thread's element, relative to the row's first vector, whose address is known
         anyway."""
         return x[row, None].iterator + select_(self.pred, self.column - self.span.head, Int32(0))
 
-    def vectors(self, x: Any) -> Any:
+    def vectors(self, x: cute.Tensor) -> cute.Tensor:
         """Return the vectors of the CTA's rows as a matrix whose rows begin at multiples of vectors."""
         width = self._kernel.problem.width
         step = x.stride[0]
@@ -90,13 +94,13 @@ class StreamedEdges(Edges):
         )
         return cute.make_tensor(pointer.with_alignment(width * x.element_type.width // 8), layout)
 
-    def line(self, out: Any, line: Any) -> Any:
+    def line(self, out: cute.Tensor, line: Int32) -> cute.Tensor:
         """Return the vectors of a line of partials."""
         width = self._kernel.problem.width
         pointer = out[line, None].iterator + (self.shift + self.span.head)
         return cute.make_tensor(pointer.with_alignment(min(16, 4 * width)), cute.make_layout(self.span.units * width))
 
-    def read(self, registers: list[Any], row: Any) -> None:
+    def read(self, registers: list[Any], row: Int32) -> None:
         """Begin to read the elements of a row."""
         exists = row < self.rows
         for x, register in zip(self._sources, registers, strict=True):
@@ -113,7 +117,7 @@ class StreamedEdges(Edges):
         return EdgePart(values, self.pred, [as_f32(x.load()) for x in self._columns])
 
     @cute.jit
-    def write(self, row: Any, index: Any):
+    def write(self, row: Row, index: Int32):
         """Write the results at the edges of row `index`, and add to the accumulators."""
         if self.pred:
             part = self.part(self.present)
@@ -125,7 +129,7 @@ class StreamedEdges(Edges):
                 register[0, 0] = register[0, 0] + value[0]
 
     @cute.jit
-    def write_partials(self, partials: Any, line: Any):
+    def write_partials(self, partials: list[cute.Tensor], line: Int32):
         """Write the reductions over the rows of the CTA."""
         if self.pred:
             for out, register in zip(partials, self.accs, strict=True):

@@ -13,7 +13,9 @@ from .config import WARP, UnalignedRowwiseConfig
 from .row_part import EdgePart, PrefetchedColumns
 
 if TYPE_CHECKING:
-    from .row_kernel import Position, RowKernel
+    from .... import Boolean
+    from .row_kernel import Position, Row, RowKernel, RowTensors
+    from .row_part import ResidentPart
     from .vector_access import VectorAccess
 
 CACHE_LINE = 128
@@ -34,16 +36,18 @@ class Edges:
 
     __kiln_static__ = True
 
-    def __init__(self, kernel: VectorAccess, begin: Any, n: Any, rank: Any, lane: Any, spare: int = 0) -> None:
+    def __init__(
+        self, kernel: VectorAccess, begin: Int32, n: Any, rank: Int32 | int, lane: Int32, spare: int = 0
+    ) -> None:
         config = kernel.config
         width = kernel.problem.width
         self.span: Span = Span(begin, n, width, spare)
-        self.before: Any = (begin + self.span.head) // width & (kernel.problem.alignment - 1)
+        self.before: Int32 = (begin + self.span.head) // width & (kernel.problem.alignment - 1)
         """Vectors that the first threads of a row have before it."""
         (self.column,) = self.span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
-        self.has_edge: Any = (rank == 0) & (lane < WARP)
+        self.has_edge: Boolean = (rank == 0) & (lane < WARP)
         """Whether the thread's warp has the edges."""
-        self.pred: Any = self.has_edge & (self.column < n)
+        self.pred: Boolean = self.has_edge & (self.column < n)
 
 
 class ResidentEdges(Edges):
@@ -61,17 +65,17 @@ class ResidentEdges(Edges):
             self.pred = self.pred & at.exists
         self._kernel = kernel
 
-    def position(self, at: Position, row: Any, k: int) -> Position:
+    def position(self, at: Position, row: Int32, k: int) -> Position:
         """Return where the thread works on row number `k` of its rows."""
         unit = at.unit - self.before
         return at._replace(row=row, unit=unit, units=self.span.units, within=at.within + k, edges=self)
 
-    def part(self, sources: list[Any], at: Position) -> EdgePart:
+    def part(self, sources: list[cute.Tensor], at: Position) -> EdgePart:
         """Read a thread's element of a row."""
         return EdgePart([element_at(x[at.row, None], self.column, self.pred) for x in sources], self.pred)
 
     @cute.jit
-    def write(self, tensors: Any, parts: Any, rows: Any):
+    def write(self, tensors: RowTensors, parts: list[ResidentPart], rows: list[Row]):
         """Write the results at the edges of rows."""
         if self.pred:
             columns = [cute.TensorSSA.from_elements([x[self.column].to(Float32)], Float32) for x in tensors.columns]
@@ -80,7 +84,7 @@ class ResidentEdges(Edges):
                 for out, value in zip(tensors.outs, results, strict=True):
                     out[part.at.row, self.column] = value[0].to(out.element_type)
 
-    def columns(self, columns: list[Any], unit: Any) -> PrefetchedColumns:
+    def columns(self, columns: list[cute.Tensor], unit: Int32) -> PrefetchedColumns:
         """Return the columns at a thread's vectors of the rows."""
         kernel = self._kernel
         config = kernel.config
@@ -94,7 +98,7 @@ class ResidentEdges(Edges):
             lambda halves: as_f32(self._shifted(halves)),
         )
 
-    def _halves(self, column: Any, unit: Any) -> Any:
+    def _halves(self, column: cute.Tensor, unit: Int32) -> cute.Tensor:
         """Read three neighbouring half vectors of a column vector, which contain the elements of a row's vector.
 
         For a vector that the row does not have, the first three are read.
@@ -104,7 +108,7 @@ class ResidentEdges(Edges):
         first = select_((unit >= 0) & (unit < span.units), (span.head + unit * span.width) // half, 0)
         return vectors_at(column, half, 3, first, 1, None)
 
-    def _shifted(self, halves: Any) -> Any:
+    def _shifted(self, halves: cute.Tensor) -> cute.TensorSSA:
         """Return the vector that begins in the first of three half vectors, at the offset of a row's vectors."""
         dtype = halves.element_type
         width = self.span.width

@@ -10,6 +10,8 @@ from ...parts.vectors import load_vector
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .... import Boolean, Int32
+
 
 class VectorAccess:
     """Which vectors of a row a thread has: every `step`-th.
@@ -24,15 +26,15 @@ class VectorAccess:
     step: int
     partial: int
 
-    def at(self, unit: Any, v: int) -> Any:
+    def at(self, unit: Int32, v: int) -> Int32:
         """Return the index in the row of a thread's vector `v`."""
         return unit + v * self.step
 
-    def starts_in_row(self, unit: Any) -> Any:
+    def starts_in_row(self, unit: Int32) -> Boolean | None:
         """Return whether a thread's first vector does not lie before the row; None if it never does."""
         return unit >= 0 if self.problem.alignment > 1 else None
 
-    def in_row(self, unit: Any, units: Any, v: int) -> Any:
+    def in_row(self, unit: Int32, units: Int32, v: int) -> Any:
         """Return whether a row of `units` vectors has a thread's vector `v`; None if it has for all threads."""
         pred = self.starts_in_row(unit) if v == 0 else None
         if v < self.partial:
@@ -44,7 +46,7 @@ class VectorAccess:
         """Return vectors in an order in which those that may lie behind the end of the row are first."""
         return sorted(vectors, key=lambda v: v < self.partial)
 
-    def read_vector(self, x: Any, unit: Any, units: Any, v: int) -> Any:
+    def read_vector(self, x: cute.Tensor, unit: Int32, units: Int32, v: int) -> cute.Tensor:
         """Read a thread's vector `v` of a column vector, zeros behind its end."""
         width = self.problem.width
         tile = cute.local_tile(x, (width,), (self.at(unit, v),))

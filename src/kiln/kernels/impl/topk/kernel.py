@@ -41,7 +41,7 @@ class TopKKernelProblem(RowProblem):
     index: Any = Int32
 
 
-def nothing() -> Any:
+def nothing() -> tuple[Uint32, Int32, Uint32, Int32]:
     """Return two elements that do not exist: (key, column, key, column)."""
     return Uint32(0), Int32(_NOWHERE), Uint32(0), Int32(_NOWHERE)
 
@@ -52,7 +52,16 @@ class TopK(Softmax):
     problem: TopKKernelProblem
 
     @cute.jit
-    def __call__(self, addresses: Any, rows: Int32, n: Int32, k: Int32, step: Int64, ctas: Int32, stream: Int64):
+    def __call__(
+        self,
+        addresses: tuple[Int64 | cute.Tensor, ...],
+        rows: Int32,
+        n: Int32,
+        k: Int32,
+        step: Int64,
+        ctas: Int32,
+        stream: Int64,
+    ):
         """Launch so many CTAs. `addresses`: x, values, indices; the latter are contiguous."""
         problem = self.problem
         x = row_matrix(addresses[0], problem.sources[0], rows, n, step, self.width)
@@ -63,7 +72,7 @@ class TopK(Softmax):
         launch(self.kernel(x, values, indices, rows, n, k), self.config, ctas, stream, problem.overlaps)
 
     @cute.kernel
-    def kernel(self, x: Any, values: Any, indices: Any, rows: Int32, n: Int32, k: Int32):
+    def kernel(self, x: cute.Tensor, values: cute.Tensor, indices: cute.Tensor, rows: Int32, n: Int32, k: Int32):
         config = self.config
         problem = self.problem
         wait_for_previous_kernel(problem.overlaps)
@@ -94,7 +103,7 @@ class TopK(Softmax):
             self.select_one_by_one(x, held, *target)
 
     @cute.jit
-    def accumulate_row(self, x: Any, held: Any, at: Any, candidates: Any):
+    def accumulate_row(self, x: cute.Tensor, held: cute.Tensor, at: Position, candidates: Candidates):
         """Return a thread's statistics of a row for softmax, unless results are renormalised, and its largest
         element."""
         statistics = self.initial()
@@ -127,7 +136,7 @@ class TopK(Softmax):
         in_parts = self.resident and self.problem.has_threshold and self.config.row_threads < WARP
         return 2 if in_parts and self.vectors * self.width > 1 else 1
 
-    def elements(self, held: Any, unit: Any, units: Any) -> list[Any]:
+    def elements(self, held: cute.Tensor, unit: Int32, units: Int32) -> list[Float32]:
         """Return a thread's elements; minus infinity behind the end of the row."""
         elements: list[Any] = []
         for v in range(self.vectors):
@@ -136,12 +145,14 @@ class TopK(Softmax):
                 elements.append(x if there is None else select_(there, x, Float32(-float("inf"))))
         return elements
 
-    def column(self, unit: Any, number: Any) -> Any:
+    def column(self, unit: Int32, number: Int32) -> Int32:
         """Return the column of one of a thread's elements."""
         return (unit + number // self.width * self.config.row_threads) * self.width + number % self.width
 
     @cute.jit
-    def collect(self, candidates: Any, x: Any, held: Any, at: Any, maxima: Any, k: Any):
+    def collect(
+        self, candidates: Candidates, x: cute.Tensor, held: cute.Tensor, at: Position, maxima: list[Float32], k: Int32
+    ):
         """Collect the elements that may be among the first `k`; returns whether that was possible for all rows of the
         warp."""
         candidates.begin(at.unit)
@@ -164,7 +175,16 @@ class TopK(Softmax):
 
     @cute.jit
     def select_one_by_one(
-        self, x: Any, held: Any, values: Any, indices: Any, at: Any, k: Any, top: Any, scale: Any, exchange: Any
+        self,
+        x: cute.Tensor,
+        held: cute.Tensor,
+        values: cute.Tensor,
+        indices: cute.Tensor,
+        at: Position,
+        k: Int32,
+        top: Float32,
+        scale: Float32 | float,
+        exchange: Any,
     ):
         """Write the first `k` elements, each of which is found after the one before."""
         config = self.config
@@ -215,7 +235,7 @@ class TopK(Softmax):
                     values[at.row, j] = values[at.row, j] * scale  # which this thread has written
 
     @cute.jit
-    def next(self, x: Any, held: Any, at: Any, key: Any, column: Any):
+    def next(self, x: cute.Tensor, held: cute.Tensor, at: Position, key: Uint32, column: Int32):
         """Return the first two of a thread's elements that come after one: (key, column, key, column)."""
         two = nothing()
         if const_expr(self.resident):
@@ -225,7 +245,15 @@ class TopK(Softmax):
             two = self.next_of(two, self.read(x, at._replace(unit=unit), self.vectors), unit, at.units, key, column)
         return two
 
-    def next_of(self, two: Any, held: Any, unit: Any, units: Any, key: Any, column: Any) -> Any:
+    def next_of(
+        self,
+        two: tuple[Uint32, Int32, Uint32, Int32],
+        held: cute.Tensor,
+        unit: Int32,
+        units: Int32,
+        key: Uint32,
+        column: Int32,
+    ) -> tuple[Uint32, Int32, Uint32, Int32]:
         """Return the first two of two earlier elements and of some vectors behind them."""
         best, where_best, second, where_second = two
         for v in range_constexpr(self.vectors):
@@ -248,7 +276,7 @@ class TopK(Softmax):
         return best, where_best, second, where_second
 
     @cute.jit
-    def first_of_row(self, key: Any, column: Any, slots: Any, j: Any, thread: Any):
+    def first_of_row(self, key: Uint32, column: Int32, slots: Any, j: Int32, thread: Int32):
         """Return the first of the elements of the threads of a row."""
         config = self.config
         key, column = first_of(key, column, min(WARP, config.row_threads))
@@ -265,7 +293,7 @@ class TopK(Softmax):
         return key, column
 
 
-def first_of(key: Any, column: Any, lanes: int) -> Any:
+def first_of(key: Uint32, column: Int32, lanes: int) -> Any:
     """Return the first of the elements of some neighbouring lanes."""
     if lanes == WARP:
         most = arch.warp_redux_sync(key, "max")

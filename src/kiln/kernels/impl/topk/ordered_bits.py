@@ -13,12 +13,12 @@ LOWEST = 0x007FFFFF
 """The key of minus infinity."""
 
 
-def order(value: Any) -> Any:
+def order(value: Float32) -> Uint32:
     """Return the key of an f32, ordered as the values; 0 is left for elements that do not exist."""
     bits = Int32((value + 0.0).bitcast(Int32))  # there is one zero
     return select_(value == value, Uint32(bits) ^ (Uint32(bits >> 31) | _SIGN), Uint32(NAN_KEY))
 
 
-def from_order(key: Any) -> Any:
+def from_order(key: Any) -> Float32:
     """Return the value of a key; NaN for that of NaN."""
     return select_((key & _SIGN) != 0, key ^ _SIGN, ~key).bitcast(Float32)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float16, Float32, Int32, Int64, Uint32, const_expr, cute, range_constexpr, select_
 from ....cute import arch
@@ -21,6 +21,10 @@ from ..rowwise.config import WARP
 from ..rowwise.row_statistics import sum_statistics
 from ..rowwise.softmax_and_norms import LOG2_E, exp2
 from .ordered_bits import from_order, order
+
+if TYPE_CHECKING:
+    from .... import Boolean
+    from ..rowwise.row_kernel import Position
 
 _AT_ONCE = 4
 """Candidates that a thread compares with its own at a time."""
@@ -32,14 +36,14 @@ _WORD = 32
 """Elements with a bit each in a word."""
 
 
-def largest(most: Any, values: list[Any]) -> Any:
+def largest(most: Float32, values: list[Float32]) -> Float32:
     """Return the largest of a number and of elements; NaN if one is."""
     for value in values:
         most = arch.fmax(most, value, nan=True)
     return most
 
 
-def is_less(a: Any, b: Any) -> Any:
+def is_less(a: Float32, b: Float32 | Int64) -> Uint32:
     """Return 1 if a < b, 0 if not. Two infinities, and -0.0 and 0.0, may give 1 though they are equal."""
     return Uint32((a - b).bitcast(Int32)) >> 31
 
@@ -51,15 +55,15 @@ class Pairs:
     none = 0x7FFFFFFF_FF800000
     """Minus infinity, in a column behind all others."""
 
-    def pack(self, value: Any, column: Any) -> Any:
+    def pack(self, value: Float32, column: Int32) -> Int64:
         """Return the pair of a value and a column."""
         return (Int64(column) << 32) | Int64(Uint32(value.bitcast(Int32)))
 
-    def unpack(self, pair: Any) -> tuple[Any, Any]:
+    def unpack(self, pair: Any) -> tuple[Float32, Int32]:
         """Return the value and the column of a pair."""
         return Int32(pair).bitcast(Float32), Int32(pair >> 32)
 
-    def is_before(self, a: Any, b: Any) -> Any:
+    def is_before(self, a: Float32 | Int64, b: Int64) -> Uint32:
         """Return 1 if a comes before b, 0 if not."""
         value, column = self.unpack(a)
         other, there = self.unpack(b)
@@ -76,17 +80,17 @@ class Keys:
     def __init__(self, bits: int) -> None:
         self.mask: int = (1 << bits) - 1
 
-    def pack(self, value: Any, column: Any) -> Any:
+    def pack(self, value: Float32, column: Int32) -> Float32:
         """Return the key of a value and a column."""
         bits = (value + 0.0).bitcast(Int32)  # there is one zero
         return (bits | ((column ^ ~(bits >> 31)) & self.mask)).bitcast(Float32)
 
-    def unpack(self, key: Any) -> tuple[Any, Any]:
+    def unpack(self, key: Any) -> tuple[Float32, Int32]:
         """Return the value and the column of a key."""
         bits = key.bitcast(Int32)
         return (bits & ~self.mask).bitcast(Float32), (bits ^ ~(bits >> 31)) & self.mask
 
-    def is_before(self, a: Any, b: Any) -> Any:
+    def is_before(self, a: Float32 | Int64, b: Float32) -> Uint32:
         """Return 1 if a comes before b, 0 if not."""
         return is_less(b, a)
 
@@ -97,20 +101,20 @@ class Candidates:
 
     __kiln_static__ = True
 
-    def __init__(self, kernel: Any, within: Any) -> None:
+    def __init__(self, kernel: Any, within: Int32) -> None:
         self.kernel = kernel
         self.lanes: int = kernel.config.row_threads
         self.capacity: int = max(WARP, self.lanes)
         rows = kernel.config.rows
-        self.each: Any = self.capacity // self.lanes
-        self.own: Any = min(_OWN, self.each)
+        self.each: int = self.capacity // self.lanes
+        self.own: int = min(_OWN, self.each)
         self.warps: int = max(1, self.lanes // WARP)
         self.counts: cute.Tensor = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
 
         # bits that f32 has behind the mantissa of bf16 or f16
         bits = {BFloat16: 16, Float16: 13}.get(kernel.problem.sources[0], 0)
         columns = self.lanes * kernel.vectors * kernel.width
-        self.format: Any = Keys(bits) if kernel.resident and columns <= 1 << bits else Pairs()
+        self.format: Keys | Pairs = Keys(bits) if kernel.resident and columns <= 1 << bits else Pairs()
         self.items: cute.Tensor = self._memory(self.capacity, rows)[None, within]
         self.first: cute.Tensor = self._memory(self.lanes, rows)[None, within]
         self.maxima: Any = None
@@ -122,7 +126,7 @@ class Candidates:
             self.limits = cute.make_tensor(arch.alloc_smem(Uint32, self.warps), cute.make_layout(self.warps))
         self.within = within
 
-    def _memory(self, count: int, rows: int) -> Any:
+    def _memory(self, count: int, rows: int) -> cute.Tensor:
         memory = arch.alloc_smem(self.format.dtype, count * rows, 16)
         return cute.make_tensor(memory, cute.make_layout((count, rows)))
 
@@ -156,7 +160,7 @@ class Candidates:
         return self.maxima[chunk % _CHUNKS, thread]
 
     @cute.jit
-    def limit(self, maxima: Any, k: Int32, thread: Int32):
+    def limit(self, maxima: list[Float32], k: Int32, thread: Int32):
         """Return what at least `k` elements of the row reach, from the largest of a thread's groups; not a finite number
         if none is known, or an element is infinite or NaN."""
         too_large = ~arch.vote_all_sync(functools.reduce(operator.and_, (most < float("inf") for most in maxima)))
@@ -186,12 +190,12 @@ class Candidates:
             limit = arch.fmax(limit, select_(count <= most_less, most, lowest))
         return select_(too_large, lowest, across(limit, maximum, self.lanes))
 
-    def fit(self) -> Any:
+    def fit(self) -> Boolean:
         """Return whether there is room for all candidates."""
         return self.counts[self.within] <= self.capacity
 
     @cute.jit
-    def put(self, limit: Float32, values: Any, x: Any, at: Any):
+    def put(self, limit: Float32, values: list[Float32], x: cute.Tensor, at: Position):
         """Add a thread's elements that reach the threshold, a finite number, to the candidates."""
         limit = select_(limit == 0.0, Float32(-0.0), limit)  # which both zeros reach
         for start in range_constexpr(0, len(values), _WORD):
@@ -232,7 +236,16 @@ class Candidates:
         self.wait()
 
     @cute.jit
-    def write(self, values: Any, indices: Any, at: Any, k: Int32, top: Float32, scale: Float32, exchange: Any):
+    def write(
+        self,
+        values: cute.Tensor,
+        indices: cute.Tensor,
+        at: Position,
+        k: Int32,
+        top: Float32,
+        scale: Float32,
+        exchange: Any,
+    ):
         """Write the first `k`: exponentials relative to `top`, times `scale`; or relative to the first, over their
         sum."""
         kernel = self.kernel

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ....dispatch.config import Rule
     from ....dispatch.devices import Device
     from ....dispatch.roofline import Roofline
+    from ..args import AttentionTensors
 
 REGISTRY = Registry("attention_backward")
 
@@ -83,7 +84,14 @@ class BackwardLaunch:
 
     @cute.jit
     def __call__(
-        self, x: Any, tensors: Any, max_seqlen_q: Int32, max_seqlen_k: Int32, scalars: Any, schedule: Any, stream: Int64
+        self,
+        x: BackwardArrays,
+        tensors: AttentionTensors,
+        max_seqlen_q: Int32,
+        max_seqlen_k: Int32,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule | None,
+        stream: Int64,
     ):
         """Launch the kernels for `BackwardArrays`."""
         x = x._replace(**{name: permuted(getattr(x, name), None, VECTOR) for name in ("dout", "out", "dq")})
@@ -95,7 +103,15 @@ class BackwardLaunch:
         tensors = tensors._replace(sinks=None)
         self.main(x, tensors, (max_seqlen_q, max_seqlen_k), scalars, schedule, stream)
 
-    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+    def main(
+        self,
+        x: BackwardArrays,
+        tensors: AttentionTensors,
+        seqlens: tuple[Int32, Int32],
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule | None,
+        stream: Int64,
+    ) -> None:
         """Launch the kernels after the preprocess; `seqlens` are the queries and keys of the longest sequence."""
         raise NotImplementedError
 
@@ -104,7 +120,12 @@ class Sm80BackwardLaunch(BackwardLaunch):
     """dK and dV in one kernel, or in one each for a large head_dim, then dQ."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], config: Any, masks: Any, score_mod: ScoreMod = NO_SCORE_MOD
+        self,
+        dtype: Any,
+        head_dims: tuple[int, int],
+        config: Sm80AttentionBackwardConfig,
+        masks: tuple[bool, bool, bool],
+        score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:
         super().__init__(dtype, head_dims[1])
         make = functools.partial(Sm80BackwardKernel, dtype, head_dims, config, masks, score_mod=score_mod)
@@ -114,7 +135,15 @@ class Sm80BackwardLaunch(BackwardLaunch):
         )
         self.dq: Sm80BackwardKernel = make(True, True, False)
 
-    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+    def main(
+        self,
+        x: BackwardArrays,
+        tensors: AttentionTensors,
+        seqlens: tuple[Int32, Int32],
+        scalars: BackwardScalars,
+        schedule: Any,
+        stream: Int64,
+    ) -> None:
         kv = (x.k, x.v)
         q_do = (x.q, x.dout)
         rest = (scalars, stream)
@@ -131,8 +160,8 @@ class Sm90BackwardLaunch(BackwardLaunch):
         self,
         dtype: Any,
         head_dims: tuple[int, int],
-        config: Any,
-        masks: Any,
+        config: Sm90AttentionBackwardConfig,
+        masks: tuple[bool, bool, bool],
         deterministic: bool,
         varlen: bool,
         has_seqused_k: bool,
@@ -146,7 +175,15 @@ class Sm90BackwardLaunch(BackwardLaunch):
         )
         self.dq: DqKernel = DqKernel(self.kernel, head_dims[0])
 
-    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+    def main(
+        self,
+        x: BackwardArrays,
+        tensors: AttentionTensors,
+        seqlens: tuple[Int32, Int32],
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
+        stream: Int64,
+    ) -> None:
         early_dq = None if x.additions is None or self.kernel.varlen else x.dq
         self.kernel(
             (x.k, x.v),
@@ -181,8 +218,8 @@ class Sm90Hd256BackwardLaunch(BackwardLaunch):
         self,
         dtype: Any,
         head_dims: tuple[int, int],
-        config: Any,
-        masks: Any,
+        config: Sm90AttentionBackwardHd256Config,
+        masks: tuple[bool, bool, bool],
         varlen: bool,
         has_seqused_k: bool,
         score_mod: ScoreMod = NO_SCORE_MOD,
@@ -192,7 +229,15 @@ class Sm90Hd256BackwardLaunch(BackwardLaunch):
         self.dkv: Sm90Hd256DkDvKernel = Sm90Hd256DkDvKernel(*key)
         self.dq: Sm90Hd256DqKernel = Sm90Hd256DqKernel(*key)
 
-    def main(self, x: BackwardArrays, tensors: Any, seqlens: Any, scalars: Any, schedule: Any, stream: Any) -> None:
+    def main(
+        self,
+        x: BackwardArrays,
+        tensors: AttentionTensors,
+        seqlens: tuple[Int32, Int32],
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
+        stream: Int64,
+    ) -> None:
         kv = (x.k, x.v)
         q_do = (x.q, x.dout)
         rest = (scalars, schedule, stream)
@@ -212,7 +257,7 @@ class AttentionBackward(Implementation):
     variations: dict[str, tuple[int, ...]]
     """Values of config fields that a tuner tries."""
 
-    def head_dims(self, problem: AttentionBackwardProblem) -> Any:
+    def head_dims(self, problem: AttentionBackwardProblem) -> int | tuple[int, int]:
         """Return the head dimensions that configs are checked for."""
         raise NotImplementedError
 
@@ -232,7 +277,7 @@ class AttentionBackward(Implementation):
         key: tuple[Any, ...],
         problem: AttentionBackwardProblem,
         args: BackwardArguments,
-        schedule: Any = None,
+        schedule: BackwardSchedule | None = None,
         **workspace: Any,
     ) -> None:
         """Run the kernels of a call."""
@@ -266,7 +311,9 @@ class Sm80AttentionBackward(AttentionBackward):
     def head_dims(self, problem: AttentionBackwardProblem) -> tuple[int, int]:
         return problem.attention.head_dims
 
-    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
+    def run(
+        self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, args: BackwardArguments
+    ) -> None:
         q = args.arrays.q
         of = problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks)
@@ -296,7 +343,9 @@ class Sm90AttentionBackward(AttentionBackward):
     def head_dims(self, problem: AttentionBackwardProblem) -> int:
         return sm90_config.padded_head_dim(problem.attention.head_dims)
 
-    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
+    def run(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, args: BackwardArguments
+    ) -> None:
         q = args.arrays.q
         of = problem.attention
         device = devices.current()
@@ -356,7 +405,9 @@ class Sm90AttentionBackwardHd256(AttentionBackward):
     def head_dims(self, problem: AttentionBackwardProblem) -> tuple[int, int]:
         return sm90_hd256_config.padded_head_dims(problem.attention.head_dims)
 
-    def run(self, problem: AttentionBackwardProblem, config: Any, args: BackwardArguments) -> None:
+    def run(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, args: BackwardArguments
+    ) -> None:
         q = args.arrays.q
         of = problem.attention
         key = (problem.dtype, of.head_dims, config, of.masks, of.varlen, of.has_seqused_k)

@@ -3,7 +3,7 @@ and dsinks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from .....cute import arch
@@ -13,18 +13,21 @@ from ....parts.kv_source import VECTOR
 from ....parts.online_softmax import LOG2_E
 from .sm90_scheduler import varlen_first_tile
 
+if TYPE_CHECKING:
+    from .sm90_scheduler import DqCounters
+
 _THREADS = 256
 _MAX_ROWS = 4
 """Rows of a thread, at most: enough loads in flight to hide their latency."""
 
 
-def permuted_row(row: Any) -> Any:
+def permuted_row(row: Int32) -> Int32:
     """Return where a row lies: of each 16 rows those of a WGMMA thread, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on,
     are adjacent."""
     return (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
 
 
-def thread_numbers(block: Any, grid: Any) -> tuple[Any, Any]:
+def thread_numbers(block: tuple[Int32, Int32, Int32], grid: tuple[Int32, Int32, Int32]) -> tuple[Int64, Int64]:
     """Return the number of a CTA's first thread in its grid, and the threads of the grid, in 64 bits."""
     number = (Int64(block[2]) * grid[1] + block[1]) * grid[0] + block[0]
     return number * _THREADS, Int64(grid[0]) * grid[1] * grid[2] * _THREADS
@@ -53,7 +56,7 @@ class BackwardPreprocess:
         out: cute.Tensor,
         lse: cute.Tensor,
         lse_delta: cute.Tensor,
-        counters: Any,
+        counters: DqCounters | None,
         cu_seqlens_q: Any,
         max_seqlen_q: Int32,
         stream: Int64,
@@ -79,7 +82,7 @@ class BackwardPreprocess:
         lse: cute.Tensor,
         lse_delta: cute.Tensor,
         counters: Any,
-        cu_seqlens_q: Any,
+        cu_seqlens_q: cute.Tensor | None,
     ):
         number, _, batch = arch.block_idx()
         # heads of the same rows side by side: mostly as they lie in memory
@@ -109,7 +112,7 @@ class BackwardPreprocess:
         lse_delta: cute.Tensor,
         block: Int32,
         head: Int32,
-        sequence: Any,
+        sequence: tuple[Int32, ...],
     ):
         """Compute the rows of a CTA."""
         first, seqlen_q, first_row, rows, batch = sequence

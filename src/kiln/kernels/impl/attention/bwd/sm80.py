@@ -23,6 +23,7 @@ from ..score_mod import NO_SCORE_MOD, ScoreMod
 from .sm80_mma import BackwardMma, BackwardSoftmax
 
 if TYPE_CHECKING:
+    from ..args import AttentionTensors, BackwardScalars
     from .sm80_config import Sm80AttentionBackwardConfig
 
 
@@ -30,31 +31,31 @@ class Visible(NamedTuple):
     """Which streamed rows the rows of a tile see: `row + shift - before` to `row + shift + after`, below `end`. The
     tile's rows below `rows` exist."""
 
-    shift: Any
-    before: Any
-    after: Any
-    end: Any
-    rows: Any
+    shift: Int32
+    before: Int32 | int
+    after: Int32 | int
+    end: Int32
+    rows: Int32
 
 
 class Work(NamedTuple):
     """A tile: its number, head and sequence; `first_head` and `heads` are the streamed arrays' heads that it goes
     through."""
 
-    tile: Any
-    head: Any
-    batch: Any
-    first_head: Any
-    heads: Any
+    tile: Int32
+    head: Int32
+    batch: Int32
+    first_head: Int32
+    heads: Int32
 
 
 class StreamedTiles(NamedTuple):
     """The streamed tiles that a tile sees; rows [unmasked_begin, unmasked_end) are seen by all of its rows."""
 
-    first: Any
-    count: Any
-    unmasked_begin: Any
-    unmasked_end: Any
+    first: Int32
+    count: Int32 | int
+    unmasked_begin: Int32
+    unmasked_end: Int32 | int
 
 
 class Sm80BackwardKernel(QueryTile):
@@ -93,9 +94,9 @@ class Sm80BackwardKernel(QueryTile):
         streamed: Any,
         gradients: Any,
         lse_delta: cute.Tensor,
-        tensors: Any,
+        tensors: AttentionTensors,
         max_seqlen: Int32,
-        scalars: Any,
+        scalars: BackwardScalars,
         stream: Int64,
     ):
         """Launch the kernel for (X, Y), (U, W) and the gradients (dS U, P W), of which one may be None."""
@@ -112,7 +113,15 @@ class Sm80BackwardKernel(QueryTile):
         )
 
     @cute.kernel
-    def kernel(self, resident: Any, streamed: Any, gradients: Any, lse_delta: cute.Tensor, tensors: Any, scalars: Any):
+    def kernel(
+        self,
+        resident: tuple[cute.Tensor, cute.Tensor],
+        streamed: tuple[cute.Tensor, cute.Tensor],
+        gradients: tuple[cute.Tensor | None, cute.Tensor | None],
+        lse_delta: cute.Tensor,
+        tensors: AttentionTensors,
+        scalars: BackwardScalars,
+    ):
         tile, head, batch = arch.block_idx()
         cu_seqlens = (tensors.cu_seqlens_q, tensors.cu_seqlens_k)
         resident_cu_seqlens, streamed_cu_seqlens = cu_seqlens if self.computes_dq else cu_seqlens[::-1]
@@ -152,14 +161,14 @@ class Sm80BackwardKernel(QueryTile):
     @cute.jit
     def compute(
         self,
-        resident: Any,
-        streamed: Any,
+        resident: tuple[cute.Tensor, cute.Tensor],
+        streamed: tuple[cute.Tensor, cute.Tensor],
         cu_seqlens: Any,
         lse_delta: cute.Tensor,
-        tensors: Any,
-        work: Any,
-        visible: Any,
-        scalars: Any,
+        tensors: AttentionTensors,
+        work: Work,
+        visible: Visible,
+        scalars: BackwardScalars,
     ):
         """Compute the gradients of a tile; returns smem to store them through, and the accumulators of dS U and P W (or
         None)."""
@@ -213,7 +222,7 @@ class Sm80BackwardKernel(QueryTile):
         return smem_resident, (mma.acc_ds_u, mma.acc_p_w)
 
     @cute.jit
-    def visible_range(self, row: Int32, visible: Any):
+    def visible_range(self, row: Int32, visible: Visible):
         """Return the first streamed row that a row sees, and the one after the last."""
         begin = Int32(0)
         end = Int32(visible.end)
@@ -224,7 +233,7 @@ class Sm80BackwardKernel(QueryTile):
         return begin, end
 
     @cute.jit
-    def streamed_tiles(self, work: Any, visible: Any):
+    def streamed_tiles(self, work: Work, visible: Visible):
         """Return the streamed tiles that a tile sees."""
         tile_m = self.config.tile_m
         tile_n = self.config.tile_n
@@ -247,7 +256,7 @@ class Sm80BackwardKernel(QueryTile):
         return cute.domain_offset((0, first), lse_delta[None, 0, head, None])
 
     @cute.jit
-    def load_streamed(self, source: Any, batch: Int32, head: Int32, tile: Int32, stage: Int32, end: Any):
+    def load_streamed(self, source: Any, batch: Int32, head: Int32, tile: Int32, stage: Int32, end: Int32):
         """Issue the copies of tiles of U and W, with zeros from `end` on: what is there may be NaN."""
         copies, streamed, cu_seqlens, smem = source
         dims = (self.dim, self.dim_v)
@@ -256,7 +265,7 @@ class Sm80BackwardKernel(QueryTile):
             load_rows(copies[n], rows, smem[n][None, None, stage], dims[n], tile, Int32(end))
 
     @cute.jit
-    def modify(self, softmax: Any, work: Any, tile: Int32, q_head: Int32, alibi_slopes: Any, visible: Any):
+    def modify(self, softmax: Any, work: Any, tile: Int32, q_head: Int32, alibi_slopes: cute.Tensor, visible: Any):
         """Apply ALiBi and the user's function to S, and keep the function's derivative."""
         acc_s = softmax.mma.acc_s
         slope = Float32(0.0)
@@ -282,7 +291,9 @@ class Sm80BackwardKernel(QueryTile):
                         softmax.derivative[at] = derivative
 
     @cute.jit
-    def mask(self, acc_s: cute.Tensor, derivative: Any, resident_tile: Int32, tile: Int32, visible: Any):
+    def mask(
+        self, acc_s: cute.Tensor, derivative: cute.Tensor | None, resident_tile: Int32, tile: Int32, visible: Visible
+    ):
         """Mask the scores of rows that do not see each other. The user's function may give NaN there, so its derivative
         becomes 0."""
         coords = self.score_coords()
@@ -314,7 +325,7 @@ class Sm80BackwardKernel(QueryTile):
         out: cute.Tensor,
         head_dim: int,
         tile: Int32,
-        length: Any,
+        length: Int32,
     ):
         """Store a gradient, times `scale`, through smem in whole rows."""
         thread = rematerialized(arch.thread_idx()[0])

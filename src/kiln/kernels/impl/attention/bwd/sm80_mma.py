@@ -13,6 +13,7 @@ from ..fwd.sm80_mma import SmemMatrices, flat8, ldmatrix_lanes, multiply_block, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..args import BackwardScalars
     from .sm80 import Sm80BackwardKernel
 
 
@@ -31,7 +32,7 @@ class BackwardMma:
         self.n_blocks: int = tile_n // 16
         self.k_blocks: tuple[int, int] = (kernel.padded // 16, kernel.padded_v // 16)
 
-        def accumulator(columns: int) -> Any:
+        def accumulator(columns: int) -> cute.Tensor:
             return cute.make_rmem_tensor(self.mma.partition_shape_C((tile_m, columns)), Float32)
 
         self.acc_s: cute.Tensor = accumulator(tile_n)
@@ -58,22 +59,22 @@ class BackwardMma:
             SmemMatrices(x, down, (tile_n, n)) for x, n in zip(smem_streamed, widths)
         ]
 
-    def compute_s(self, stage: Any) -> None:
+    def compute_s(self, stage: Int32) -> None:
         """Compute S = X U^T."""
         self._multiply(self.acc_s, 0, stage)
 
-    def compute_dp(self, stage: Any) -> None:
+    def compute_dp(self, stage: Int32) -> None:
         """Compute dP = Y W^T, if dS is needed."""
         if self.acc_ds_u is not None:
             self._multiply(self.acc_dp, 1, stage)
 
-    def accumulate(self, stage: Any) -> None:
+    def accumulate(self, stage: Int32) -> None:
         """Add dS U and P W."""
         for acc, a, which in ((self.acc_ds_u, self.ds, 0), (self.acc_p_w, self.p, 1)):
             if acc is not None:
                 self._accumulate(acc, a, which, stage)
 
-    def _multiply(self, acc: Any, which: int, stage: Any) -> None:
+    def _multiply(self, acc: cute.Tensor, which: int, stage: Int32) -> None:
         resident = self.resident[which]
         streamed = self.streamed_columns[which].stage(stage)
         k_blocks = self.k_blocks[which]
@@ -87,7 +88,7 @@ class BackwardMma:
 
         pipelined(k_blocks, self.n_blocks, load, lambda k, n: multiply_block(self.mma, acc, a, b, k, n, k == 0))
 
-    def _accumulate(self, acc: Any, a: Any, which: int, stage: Any) -> None:
+    def _accumulate(self, acc: cute.Tensor, a: cute.Tensor, which: int, stage: Int32) -> None:
         streamed = self.streamed_rows[which].stage(stage)
         blocks = self.k_blocks[which]
         b = cute.make_rmem_tensor((4, 2, blocks, self.n_blocks), self.dtype)
@@ -106,7 +107,7 @@ def _clamped(number: Int32, last: Int32):
 class BackwardSoftmax:
     """Turns S into P and dP into dS. Queries are rows of the scores in the dQ kernel, columns in the dK/dV kernel."""
 
-    def __init__(self, kernel: Sm80BackwardKernel, mma: BackwardMma, scalars: Any) -> None:
+    def __init__(self, kernel: Sm80BackwardKernel, mma: BackwardMma, scalars: BackwardScalars) -> None:
         self.kernel = kernel
         self.mma = mma
         self.scalars = scalars
@@ -118,21 +119,21 @@ class BackwardSoftmax:
         has_derivative = kernel.has_softcap or kernel.score_mod.function is not None
         self.derivative: Any = cute.make_rmem_tensor(mma.acc_s.shape, Float32) if has_derivative else None
 
-    def load_rows(self, lse_delta: Any, first: Any, end: Any) -> None:
+    def load_rows(self, lse_delta: cute.Tensor, first: Int32, end: Int32) -> None:
         """Load LSE and delta of the queries whose rows this thread holds."""
         lane = arch.lane_idx()
         warp_number = arch.make_warp_uniform(arch.warp_idx())
         for half in range(2):
             self._load(half, lse_delta, first + warp_number * 16 + lane // 4 + 8 * half, end)
 
-    def load_columns(self, lse_delta: Any, first: Any, end: Any) -> None:
+    def load_columns(self, lse_delta: cute.Tensor, first: Int32, end: Int32) -> None:
         """Load LSE and delta of the queries whose columns this thread holds."""
         lane = arch.lane_idx()
         for n in range(self.pairs):
             for c in range(2):
                 self._load(2 * n + c, lse_delta, first + lane % 4 * 2 + 8 * n + c, end)
 
-    def _load(self, number: int, lse_delta: Any, query: Any, end: Any) -> None:
+    def _load(self, number: int, lse_delta: cute.Tensor, query: Int32, end: Int32) -> None:
         # a query that does not exist is masked; the last one is read in its place
         query = _clamped(query, Int32(end) - 1)
         self.neg_lse[number] = -lse_delta[0, query]

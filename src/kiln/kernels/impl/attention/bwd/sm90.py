@@ -43,7 +43,9 @@ from .sm90_softmax import SharedDs
 from .sm90_tiles import BackwardTiles, ResultRows, round_to_operand
 
 if TYPE_CHECKING:
-    from .sm90_config import Sm90AttentionBackwardConfig
+    from ..args import AttentionTensors, BackwardScalars
+    from .sm90_config import BackwardSchedule, Sm90AttentionBackwardConfig
+    from .sm90_scheduler import DqCounters, Span, Work
 
 _BOTH = {"consumer": 4 * WARPGROUPS}
 _ROLES = WarpRoles(
@@ -76,13 +78,13 @@ class Smem(NamedTuple):
     """Tiles in smem: K and V (row, element, stage), Q and dO (row, element, stage), dS (query, key, stage), dQ as it lies in
     registers (number, stage), LSE and delta (row, which, stage)."""
 
-    k: Any
-    v: Any
-    q: Any
-    do: Any
-    ds: Any
-    dq: Any
-    lse_delta: Any
+    k: cute.Tensor
+    v: cute.Tensor
+    q: cute.Tensor
+    do: cute.Tensor
+    ds: cute.Tensor
+    dq: cute.Tensor
+    lse_delta: cute.Tensor
 
 
 class Operands(NamedTuple):
@@ -99,18 +101,18 @@ class Operands(NamedTuple):
 class Pipes(NamedTuple):
     """Pipelines and their consumers. `q_state` is the stage of Q that dK and dQ of the step before read."""
 
-    pipe_k: Any
-    pipe_v: Any
-    pipe_q: Any
-    q: Any
-    do: Any
-    q_state: Any
+    pipe_k: pipeline.PipelineTmaAsync
+    pipe_v: pipeline.PipelineTmaAsync
+    pipe_q: pipeline.PipelineTmaAsync
+    q: pipeline.PipelineConsumer
+    do: pipeline.PipelineConsumer
+    q_state: pipeline.PipelineState
 
 
 class Consumer(NamedTuple):
     """What a consumer warpgroup computes a KV tile with."""
 
-    group: Any
+    group: Int32
     mma: BackwardMma
     scores: SharedDs
     dq: DqWriter
@@ -145,7 +147,7 @@ class Sm90BackwardKernel(BackwardTiles):
 
     # --- layouts and launch ---
 
-    def smem_layouts(self) -> tuple[Any, Any, Any]:
+    def smem_layouts(self) -> tuple[cute.ComposedLayout, cute.ComposedLayout, cute.ComposedLayout]:
         """Return the layouts of K and V, of Q and dO, and of dS."""
         config = self.config
         row_major = LayoutEnum.ROW_MAJOR
@@ -159,17 +161,17 @@ class Sm90BackwardKernel(BackwardTiles):
     @cute.jit
     def __call__(
         self,
-        kv: Any,
-        q_do: Any,
-        gradients: Any,
-        dq: Any,
+        kv: tuple[cute.Tensor, cute.Tensor],
+        q_do: tuple[cute.Tensor, cute.Tensor],
+        gradients: tuple[cute.Tensor, cute.Tensor],
+        dq: cute.Tensor,
         lse_delta: cute.Tensor,
         dq_acc: cute.Tensor,
-        counters: Any,
-        tensors: Any,
+        counters: DqCounters,
+        tensors: AttentionTensors,
         max_seqlen_k: Int32,
-        scalars: Any,
-        schedule: Any,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
         stream: Int64,
     ):
         """Launch the kernel for (K, V), (Q, dO) and (dK, dV).
@@ -205,14 +207,14 @@ class Sm90BackwardKernel(BackwardTiles):
         self,
         operands: Operands,
         plain: Any,
-        dq: Any,
+        dq: cute.Tensor,
         lse_delta: cute.Tensor,
         dq_acc: cute.Tensor,
-        counters: Any,
-        tensors: Any,
+        counters: DqCounters,
+        tensors: AttentionTensors,
         tiles: Int32,
-        scalars: Any,
-        schedule: Any,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
     ):
         config = self.config
         warp = arch.make_warp_uniform(arch.warp_idx())
@@ -250,7 +252,7 @@ class Sm90BackwardKernel(BackwardTiles):
             for n in range_constexpr(DS_STAGES):  # all dQ has been read
                 dq_empty(roles, roles.index(warp, "consumer"), n).arrive_and_wait()
 
-    def allocate(self, allocator: Any) -> Smem:
+    def allocate(self, allocator: utils.SmemAllocator) -> Smem:
         """Allocate the tiles in smem."""
         make = lambda x: allocator.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
         kv_layout, q_layout, ds_layout = self.smem_layouts()
@@ -266,13 +268,13 @@ class Sm90BackwardKernel(BackwardTiles):
     @cute.jit
     def produce(
         self,
-        operands: Any,
+        operands: Operands,
         lse_delta: cute.Tensor,
-        smem: Any,
+        smem: Smem,
         producers: Any,
-        scheduler: Any,
-        broadcast: Any,
-        next_tile: Any,
+        scheduler: BackwardTileScheduler,
+        broadcast: KvTileBroadcast,
+        next_tile: cute.Tensor,
     ):
         """Take KV tiles, broadcast them, and load what they need, as one warp."""
         producers_kv = producers[:2]
@@ -297,7 +299,14 @@ class Sm90BackwardKernel(BackwardTiles):
 
     @cute.jit
     def consume(
-        self, pipes: Any, operands: Any, plain: Any, smem: Any, scheduler: Any, broadcast: Any, alibi_slopes: Any
+        self,
+        pipes: Pipes,
+        operands: Operands,
+        plain: Any,
+        smem: Smem,
+        scheduler: BackwardTileScheduler,
+        broadcast: KvTileBroadcast,
+        alibi_slopes: Any,
     ):
         """Compute all KV tiles of the CTA, as one consumer warpgroup."""
         scalars = scheduler.scalars
@@ -332,19 +341,19 @@ class Sm90BackwardKernel(BackwardTiles):
                     self.hidden_step(i, consumer, pipes)
             self.tail(consumer, pipes, operands, plain, smem, scheduler, broadcast)
 
-    def kv_state(self, broadcast: Any) -> Any:
+    def kv_state(self, broadcast: KvTileBroadcast) -> pipeline.PipelineState:
         """Return the pipeline state of K and V of the KV tile that was waited for."""
         return broadcast.state(self.config.kv_stages)
 
     @cute.jit
-    def visible_tiles(self, first: Int32, span: Any):
+    def visible_tiles(self, first: Int32, span: Span):
         """Return how many query tiles, from the last on, see keys of a warpgroup; the last always counts, since both
         clear it."""
         tile_m = self.config.tile_m
         return min(span.count, max(Int32(1), (2 * tile_m - 1 - first) // tile_m))
 
     @cute.jit
-    def prologue(self, consumer: Any, pipes: Any, smem: Any, work: Any, kv_state: Any):
+    def prologue(self, consumer: Consumer, pipes: Pipes, smem: Smem, work: Work, kv_state: pipeline.PipelineState):
         """Wait for K and V of a KV tile."""
         consumer.mma.acc_dk.fill(0.0)
         consumer.mma.acc_dv.fill(0.0)
@@ -365,11 +374,11 @@ class Sm90BackwardKernel(BackwardTiles):
     def step(
         self,
         i: Int32,
-        consumer: Any,
-        pipes: Any,
-        smem: Any,
-        scheduler: Any,
-        broadcast: Any,
+        consumer: Consumer,
+        pipes: Pipes,
+        smem: Smem,
+        scheduler: BackwardTileScheduler,
+        broadcast: KvTileBroadcast,
         alibi_slopes: Any,
         edge: Int32,
         group_index: Int32,
@@ -436,7 +445,7 @@ class Sm90BackwardKernel(BackwardTiles):
         return edge, group_index
 
     @cute.jit
-    def hidden_step(self, i: Int32, consumer: Any, pipes: Any):
+    def hidden_step(self, i: Int32, consumer: Consumer, pipes: Pipes):
         """Take part in a step whose queries only see keys of the other warpgroup: this one's dS is 0."""
         mma = consumer.mma
         pipes.q.wait_and_advance()
@@ -454,7 +463,16 @@ class Sm90BackwardKernel(BackwardTiles):
         _ds_barrier(consumer.group, 0, i % 2).arrive()
 
     @cute.jit
-    def tail(self, consumer: Any, pipes: Any, operands: Any, plain: Any, smem: Any, scheduler: Any, broadcast: Any):
+    def tail(
+        self,
+        consumer: Consumer,
+        pipes: Pipes,
+        operands: Operands,
+        plain: Any,
+        smem: Smem,
+        scheduler: BackwardTileScheduler,
+        broadcast: KvTileBroadcast,
+    ):
         """Compute the last dQ, and store dV and dK through the smem of V."""
         mma = consumer.mma
         # read again, not kept in registers that the loop needs
@@ -485,7 +503,7 @@ class Sm90BackwardKernel(BackwardTiles):
         pipes.pipe_v.consumer_release(kv_state)
 
     @cute.jit
-    def clear_last_queries(self, tiles: Any, scheduler: Any, broadcast: Any):
+    def clear_last_queries(self, tiles: Any, scheduler: BackwardTileScheduler, broadcast: Any):
         """Zero the rows after a varlen sequence in the last tiles of Q and dO that see keys."""
         rows = scheduler.last_tile_queries(broadcast.work())
         if rows < self.config.tile_m:
@@ -497,7 +515,14 @@ class Sm90BackwardKernel(BackwardTiles):
         self.clear(tiles, rows, thread, WARPGROUPS * WARPGROUP)
 
     def store_kv_gradient(
-        self, acc: Any, scale: Any, smem: Any, target: Any, plain: Any, group: Any, work: Any
+        self,
+        acc: cute.Tensor,
+        scale: Float32 | float,
+        smem: cute.Tensor,
+        target: TmaOperand,
+        plain: Any,
+        group: Int32,
+        work: Work,
     ) -> None:
         """Store a warpgroup's dK or dV."""
         rows = ResultRows(work.first_k, work.tile * WARPGROUPS + group, work.rows_k, work.head, work.layer)

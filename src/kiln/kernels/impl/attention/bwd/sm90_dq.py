@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ....parts.warp_roles import WarpRoles
     from .sm90 import Sm90BackwardKernel, Smem
     from .sm90_mma import BackwardMma
-    from .sm90_scheduler import BackwardTileScheduler
+    from .sm90_scheduler import BackwardTileScheduler, KvTileBroadcast, Span, Work
 
 
 def _dq_full(roles: WarpRoles, step: Int32 | int) -> pipeline.NamedBarrier:
@@ -40,14 +40,16 @@ class DqWriter:
 
     __kiln_immutable__ = True
 
-    def __init__(self, kernel: Sm90BackwardKernel, mma: BackwardMma, smem: Smem, group: Any, thread: Any) -> None:
+    def __init__(self, kernel: Sm90BackwardKernel, mma: BackwardMma, smem: Smem, group: Int32, thread: Any) -> None:
         self.roles: WarpRoles = kernel.roles
         self.columns: int = kernel.dq_columns
         self.acc_dq: cute.Tensor = mma.acc_dq
         self.group = group
-        self.start: Any = smem.dq[None, 0].iterator + (group * (WARPGROUP_ROWS * kernel.dq_columns) + thread * 4)
+        self.start: cute.Pointer = smem.dq[None, 0].iterator + (
+            group * (WARPGROUP_ROWS * kernel.dq_columns) + thread * 4
+        )
 
-    def write(self, step: Any) -> None:
+    def write(self, step: Int32 | int) -> None:
         """Write dQ^T as it lies in registers: 16-byte vectors of all threads, one after the other."""
         dq_empty(self.roles, self.group, step).arrive_and_wait()
         start = self.start + step % DS_STAGES * (WARPGROUP_ROWS * self.columns * WARPGROUPS)
@@ -66,7 +68,12 @@ class DqAdder:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, smem: Any, dq_acc: Any, additions: Any
+        self,
+        kernel: Sm90BackwardKernel,
+        scheduler: BackwardTileScheduler,
+        smem: cute.Tensor,
+        dq_acc: cute.Tensor,
+        additions: Any,
     ) -> None:
         self.kernel = kernel
         self.scheduler = scheduler
@@ -75,7 +82,7 @@ class DqAdder:
         self.additions = additions
 
     @cute.jit
-    def run(self, which: Int32, broadcast: Any):
+    def run(self, which: Int32, broadcast: KvTileBroadcast):
         """Add every other step, as one of two warps."""
         for group in range_constexpr(WARPGROUPS):
             dq_empty(self.kernel.roles, group, which).arrive()
@@ -88,7 +95,7 @@ class DqAdder:
                 self._add(i, work, span)
 
     @cute.jit
-    def _add(self, i: Int32, work: Any, span: Any):
+    def _add(self, i: Int32, work: Work, span: Span):
         """Add dQ^T of a step when it is in smem and, in a fixed order, when it is this KV tile's turn."""
         scheduler = self.scheduler
         size = WARPGROUPS * WARPGROUP_ROWS * self.kernel.dq_columns
@@ -154,13 +161,15 @@ class DqTranspose:
 
     __kiln_immutable__ = True
 
-    def __init__(self, kernel: Sm90BackwardKernel, lane: Any) -> None:
+    def __init__(self, kernel: Sm90BackwardKernel, lane: Int32) -> None:
         self.kernel = kernel
         self.lane = lane
         self.row_blocks: int = kernel.config.tile_m // _ROW_BLOCK
         self.column_blocks: int = kernel.head_dim // _COLUMN_BLOCK
 
-    def load(self, start: Any, row_block: Any, column_block: Any, fragment: Any) -> None:
+    def load(
+        self, start: cute.Pointer, row_block: Int32 | int, column_block: Int32 | int, fragment: cute.Tensor
+    ) -> None:
         """Load a thread's part of a block."""
         row = self.lane // 4
         four = self.lane % 4
@@ -172,7 +181,7 @@ class DqTranspose:
             pair = cute.make_tensor((start + 32 * n).with_alignment(8), cute.make_layout(2))
             cute.autovec_copy(pair, cute.make_tensor(fragment.iterator + 2 * n, cute.make_layout(2)))
 
-    def transpose(self, fragment: Any, scale: Any) -> Any:
+    def transpose(self, fragment: cute.Tensor, scale: Float32 | float) -> cute.Tensor:
         """Return eight elements of a query, scaled and converted."""
         rounded = cute.make_rmem_tensor((VECTOR,), self.kernel.dtype)
         rounded.store((fragment.load() * scale).to(self.kernel.dtype))
@@ -185,13 +194,13 @@ class DqTranspose:
             )
         return rounded
 
-    def coordinates(self, row_block: Any, column_block: Any) -> tuple[Any, Any]:
+    def coordinates(self, row_block: Int32 | int, column_block: Int32 | int) -> tuple[Int32, Int32]:
         """Return the query and the first element that a thread then has."""
         # read again: no register is kept for it
         lane = arch.inline_ptx("mov.u32 {$w0}, %laneid;", write_only_types=[Int32], read_only_args=[])
         return row_block * _ROW_BLOCK + lane // 4, column_block * _COLUMN_BLOCK + lane % 4 * VECTOR
 
-    def store(self, rounded: Any, row: Any, element: Any) -> None:
+    def store(self, rounded: cute.Tensor, row: cute.Tensor, element: Int32) -> None:
         """Store eight elements to a row of dQ."""
         store = cute.make_copy_atom(CopyUniversalOp(), self.kernel.dtype, num_bits_per_copy=VECTOR * 16)
         start = (row.iterator + cute.assume(element, divby=VECTOR)).with_alignment(2 * VECTOR)
@@ -207,7 +216,12 @@ class DqConverter:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: Sm90BackwardKernel, scheduler: BackwardTileScheduler, dq_acc: Any, additions: Any, dq: Any
+        self,
+        kernel: Sm90BackwardKernel,
+        scheduler: BackwardTileScheduler,
+        dq_acc: cute.Tensor,
+        additions: Any,
+        dq: cute.Tensor,
     ) -> None:
         self.kernel = kernel
         self.scheduler = scheduler
@@ -216,7 +230,7 @@ class DqConverter:
         self.dq = dq
 
     @cute.jit
-    def run(self, broadcast: Any):
+    def run(self, broadcast: KvTileBroadcast):
         """Convert a share of dQ beside each KV tile of the CTA."""
         tiles = broadcast.received()
         for number in tiles:
@@ -250,7 +264,7 @@ class DqConverter:
                 rest = unit % self._q_tiles(heads)
                 self._convert_tile(before * heads + rest % heads, rest // heads)
 
-    def _q_tiles(self, heads: Any) -> Any:
+    def _q_tiles(self, heads: Int32) -> Int32:
         return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.kernel.config.tile_m)
 
     @cute.jit
@@ -366,9 +380,9 @@ class DqKernel:
         additions: Any,
         dq: cute.Tensor,
         scale: Float32,
-        place: Any,
+        place: tuple[Int32, Int32, Int32],
         own_tile: Int32,
-        sequence: Any,
+        sequence: tuple[Int32, Int32],
     ):
         """Convert a query tile: `place` is (tile, head, batch) among accumulators, `own_tile` its number in the
         `sequence` (first row, rows)."""

@@ -22,7 +22,7 @@ class ResultRows(NamedTuple):
     """The first row of the sequence."""
     number: Int32
     """Which 64 rows of the sequence they are."""
-    count: Int32
+    count: Int32 | int
     """How many rows the sequence has."""
     head: Int32
     layer: Int32

@@ -5,7 +5,7 @@ f32 for 64 queries would go through smem, which takes as long as the two GEMMs."
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from .....cute import arch
@@ -21,13 +21,18 @@ from .sm90_config import REGISTERS, WARPGROUP_ROWS, WARPGROUPS
 from .sm90_scheduler import BackwardTileScheduler
 from .sm90_tiles import BackwardTiles, transposed
 
+if TYPE_CHECKING:
+    from ..args import AttentionTensors, BackwardScalars
+    from .sm90_config import BackwardSchedule
+    from .sm90_scheduler import Span, Work
+
 
 class Smem(NamedTuple):
     """Tiles in smem: two resident ones (row, element), two streamed ones (row, element, stage); for dK and dV also P as
     it lies in registers (number, stage), and LSE and delta (row, which, stage)."""
 
-    resident: Any
-    streamed: Any
+    resident: list[cute.Tensor]
+    streamed: list[cute.Tensor]
     p: Any = None
     lse_delta: Any = None
 
@@ -36,19 +41,19 @@ class Cta(NamedTuple):
     """What the warps of a CTA share."""
 
     smem: Smem
-    pipe: Any
+    pipe: pipeline.PipelineTmaAsync
     """The pipeline of both resident tiles."""
-    pipes: Any
+    pipes: list[pipeline.PipelineTmaAsync]
     """The pipelines of the streamed tiles."""
-    results: Any
+    results: list[TmaOperand]
     """TMA operands of the gradients."""
-    plain: Any
+    plain: list[cute.Tensor | None]
     """The gradients, for threads that store the last rows of a varlen sequence."""
-    lse_delta: Any
+    lse_delta: cute.Tensor
     alibi_slopes: Any
-    scheduler: Any
-    work: Any
-    span: Any
+    scheduler: BackwardTileScheduler
+    work: Work
+    span: Span
 
 
 class Sm90Hd256Kernel(BackwardTiles):
@@ -76,7 +81,7 @@ class Sm90Hd256Kernel(BackwardTiles):
         """Stages of the streamed tiles."""
         raise NotImplementedError
 
-    def smem_layouts(self) -> tuple[list[Any], list[Any]]:
+    def smem_layouts(self) -> tuple[list[cute.ComposedLayout], list[cute.ComposedLayout]]:
         """Return the layouts of the resident and of the streamed tiles."""
         row_major = LayoutEnum.ROW_MAJOR
         shape = (WARPGROUP_ROWS, self.streamed_rows)
@@ -92,14 +97,14 @@ class Sm90Hd256Kernel(BackwardTiles):
     @cute.jit
     def __call__(
         self,
-        resident: Any,
-        streamed: Any,
-        gradients: Any,
+        resident: tuple[cute.Tensor, cute.Tensor],
+        streamed: tuple[cute.Tensor, cute.Tensor],
+        gradients: tuple[cute.Tensor, ...],
         lse_delta: cute.Tensor,
-        tensors: Any,
+        tensors: AttentionTensors,
         max_seqlen: Int32,
-        scalars: Any,
-        schedule: Any,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
         stream: Int64,
     ):
         """Launch the kernel for the arrays of both sides, (K, V) and (Q, dO), and the gradients of the resident one."""
@@ -129,7 +134,7 @@ class Sm90Hd256Kernel(BackwardTiles):
             use_pdl=self.computes_dq and devices.current().overlaps,
         )
 
-    def allocate(self, allocator: Any) -> Smem:
+    def allocate(self, allocator: utils.SmemAllocator) -> Smem:
         """Allocate the tiles in smem."""
         make = lambda x: allocator.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
         resident, streamed = self.smem_layouts()
@@ -137,7 +142,14 @@ class Sm90Hd256Kernel(BackwardTiles):
 
     @cute.jit
     def run(
-        self, operands: Any, plain: Any, lse_delta: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, schedule: Any
+        self,
+        operands: tuple[list[TmaOperand], list[TmaOperand], list[TmaOperand]],
+        plain: list[cute.Tensor | None],
+        lse_delta: cute.Tensor,
+        tensors: AttentionTensors,
+        tiles: Int32,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
     ):
         """Compute the resident tile of a CTA; `operands` are TMA's, of resident and streamed tiles and of results."""
         resident, streamed, results = operands
@@ -167,7 +179,7 @@ class Sm90Hd256Kernel(BackwardTiles):
                 self.consume(warp, cta)
 
     @cute.jit
-    def produce(self, resident: Any, streamed: Any, cta: Any):
+    def produce(self, resident: list[TmaOperand], streamed: list[TmaOperand], cta: Cta):
         """Load the resident tiles, then the streamed tiles of each step, as one warp."""
         smem = cta.smem
         scheduler = cta.scheduler
@@ -181,7 +193,7 @@ class Sm90Hd256Kernel(BackwardTiles):
         for i in range(scheduler.steps(span)):
             self.load_streamed(i, sources, producers, cta.lse_delta, smem.lse_delta, scheduler, work, span)
 
-    def consume(self, warp: Any, cta: Cta) -> None:
+    def consume(self, warp: Int32, cta: Cta) -> None:
         """Compute and store the gradients, as one consumer warpgroup."""
         raise NotImplementedError
 
@@ -195,7 +207,7 @@ class ScoreMma:
     The first `dims_in_regs` elements of the A operand are kept in registers: less smem traffic.
     """
 
-    def __init__(self, dtype: Any, thread: Any, tile: Any, columns: int, dims_in_regs: int) -> None:
+    def __init__(self, dtype: Any, thread: Any, tile: cute.Tensor, columns: int, dims_in_regs: int) -> None:
         self.mma: cute.TiledMma = make_wgmma(dtype, columns, a_in_regs=False)
         self.mma_regs: cute.TiledMma = make_wgmma(dtype, columns, a_in_regs=True)
         self.a: cute.Tensor = self.mma.make_fragment_A(self.mma.get_slice(thread).partition_A(tile))
@@ -205,15 +217,15 @@ class ScoreMma:
             self.a_regs: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, self.blocks_in_regs), dtype)
             load_a_operand(self.mma_regs, thread, first, self.a_regs)
 
-    def b_operand(self, thread: Any, stages: Any) -> Any:
+    def b_operand(self, thread: Int32, stages: cute.Tensor) -> cute.Tensor:
         """Return stages (row, element, stage) as B operands."""
         return self.mma.make_fragment_B(self.mma.get_slice(thread).partition_B(stages))
 
-    def accumulator(self, columns: int) -> Any:
+    def accumulator(self, columns: int) -> cute.Tensor:
         """Return an accumulator."""
         return cute.make_rmem_tensor(self.mma.partition_shape_C((WARPGROUP_ROWS, columns)), Float32)
 
-    def issue(self, acc: Any, b: Any, stage: Any) -> None:
+    def issue(self, acc: cute.Tensor, b: cute.Tensor, stage: Int32) -> None:
         """Issue the GEMM."""
         blocks = cute.size(self.a, mode=[2])
         smem_a = rematerialized_operand(self.a) if self.blocks_in_regs < blocks else self.a
@@ -228,15 +240,15 @@ class GradientMma:
     """A GEMM that accumulates a gradient: an A operand of `columns` columns in registers, P or dS, times stages (row,
     element, stage)."""
 
-    def __init__(self, dtype: Any, thread: Any, stages: Any, columns: int) -> None:
+    def __init__(self, dtype: Any, thread: Any, stages: cute.Tensor, columns: int) -> None:
         head_dim = cute.size(stages, mode=[1])
-        self.mma: Any = make_wgmma(dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
-        self.b: Any = self.mma.make_fragment_B(self.mma.get_slice(thread).partition_B(transposed(stages)))
+        self.mma: cute.TiledMma = make_wgmma(dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
+        self.b: cute.Tensor = self.mma.make_fragment_B(self.mma.get_slice(thread).partition_B(transposed(stages)))
         self.acc: cute.Tensor = cute.make_rmem_tensor(self.mma.partition_shape_C((WARPGROUP_ROWS, head_dim)), Float32)
         self.a: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, columns // 16), dtype)
         self.acc.fill(0.0)
         self.a.fill(0.0)  # what a step computes is multiplied in the next one; before the first there is nothing
 
-    def issue(self, stage: Any) -> None:
+    def issue(self, stage: Int32) -> None:
         """Issue the GEMM."""
         issue_wgmma(self.mma, self.acc, self.a, self.b, stage, True)

@@ -8,7 +8,7 @@ registers once."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
@@ -23,21 +23,30 @@ from .sm90_hd256_config import DKV_TILE_N, P_STAGES
 from .sm90_softmax import TransposedScores
 from .sm90_tiles import ResultRows, round_to_operand
 
+if TYPE_CHECKING:
+    from ..... import utils
+    from ....parts.tma_operand import TmaOperand
+    from ..args import AttentionTensors, BackwardScalars
+    from .sm90_config import BackwardSchedule
+    from .sm90_scheduler import BackwardTileScheduler
+
 _BOTH = {"consumer": 4 * WARPGROUPS}
 
 
 class WarpgroupMma:
     """The two GEMMs of a warpgroup: scores S or dP of its keys (A times B), and the gradient dV or dK."""
 
-    def __init__(self, kernel: Sm90Hd256DkDvKernel, thread: Any, a: Any, b: Any, gradient_b: Any) -> None:
+    def __init__(
+        self, kernel: Sm90Hd256DkDvKernel, thread: Any, a: cute.Tensor, b: cute.Tensor, gradient_b: cute.Tensor
+    ) -> None:
         tile_m = kernel.config.tile_m
         self.scores: ScoreMma = ScoreMma(kernel.dtype, thread, a, tile_m, kernel.config.kv_dims_in_regs)
-        self.b: Any = self.scores.b_operand(thread, b)
-        self.acc_s: Any = self.scores.accumulator(tile_m)
+        self.b: cute.Tensor = self.scores.b_operand(thread, b)
+        self.acc_s: cute.Tensor = self.scores.accumulator(tile_m)
         self.gradient: GradientMma = GradientMma(kernel.dtype, thread, gradient_b, tile_m)
         self.p: cute.Tensor = self.gradient.a
 
-    def issue_scores(self, stage: Any) -> None:
+    def issue_scores(self, stage: Int32) -> None:
         """Issue S^T = K Q^T, or dP^T = V dO^T."""
         self.scores.issue(self.acc_s, self.b, stage)
 
@@ -45,12 +54,14 @@ class WarpgroupMma:
 class SentScores(TransposedScores):
     """P^T of one warpgroup, sent through smem to the other, which makes dS^T of it."""
 
-    def __init__(self, kernel: Sm90Hd256DkDvKernel, mma: WarpgroupMma, thread: Any, smem: Smem, scalars: Any) -> None:
+    def __init__(
+        self, kernel: Sm90Hd256DkDvKernel, mma: WarpgroupMma, thread: Any, smem: Smem, scalars: BackwardScalars
+    ) -> None:
         super().__init__(kernel, mma, thread, smem.lse_delta, scalars)
-        self.start: Any = smem.p[None, 0].iterator + thread * VECTOR
-        self.size: Any = WARPGROUP_ROWS * kernel.config.tile_m
+        self.start: cute.Pointer = smem.p[None, 0].iterator + thread * VECTOR
+        self.size: int = WARPGROUP_ROWS * kernel.config.tile_m
 
-    def _vectors(self, x: Any, step: Any) -> list[tuple[Any, Any]]:
+    def _vectors(self, x: cute.Tensor, step: Int32 | int) -> list[tuple[cute.Tensor, cute.Tensor]]:
         """Return what a thread holds of a fragment, 16 bytes at a time, and where that lies in smem."""
         start = self.start + step % P_STAGES * self.size
         vector = cute.make_layout(VECTOR)
@@ -62,7 +73,7 @@ class SentScores(TransposedScores):
             for n in range(self.blocks)
         ]
 
-    def send(self, step: Any) -> None:
+    def send(self, step: Int32 | int) -> None:
         """Send P, or P times the derivative of the score modification."""
         p = self.mma.p
         if self.has_derivative:
@@ -73,7 +84,7 @@ class SentScores(TransposedScores):
             cute.autovec_copy(source, target)
         self._barrier("P sent", step).arrive()
 
-    def receive(self, step: Any) -> Any:
+    def receive(self, step: Int32 | int) -> cute.Tensor:
         """Return P as it lies in registers."""
         p = cute.make_rmem_tensor(self.mma.acc_s.shape, self.kernel.dtype)
         self._barrier("P sent", step).arrive_and_wait()
@@ -105,14 +116,21 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
 
     @cute.kernel
     def kernel(
-        self, operands: Any, plain: Any, lse_delta: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, schedule: Any
+        self,
+        operands: tuple[list[TmaOperand], list[TmaOperand], list[TmaOperand]],
+        plain: list[cute.Tensor | None],
+        lse_delta: cute.Tensor,
+        tensors: AttentionTensors,
+        tiles: Int32,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
     ):
         # the dQ kernel needs nothing from here, and starts where CTAs are done
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
         self.run(operands, plain, lse_delta, tensors, tiles, scalars, schedule)
 
-    def allocate(self, allocator: Any) -> Smem:
+    def allocate(self, allocator: utils.SmemAllocator) -> Smem:
         smem = super().allocate(allocator)
         tile_m = self.config.tile_m
         p = allocator.allocate_tensor(self.dtype, cute.make_layout((WARPGROUP_ROWS * tile_m, P_STAGES)), 128)
@@ -120,7 +138,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         return smem._replace(p=p, lse_delta=allocator.allocate_tensor(Float32, values_layout, 128))
 
     @cute.jit
-    def consume(self, warp: Int32, cta: Any):
+    def consume(self, warp: Int32, cta: Cta):
         """Compute and store dV as the first consumer warpgroup, dK as the second."""
         smem = cta.smem
         work = cta.work
@@ -142,7 +160,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
             self.compute_dk(mma_dk, SentScores(self, mma_dk, thread, smem, scalars), cta)
             self.finish(mma_dk, scalars.scale, k, cta, 0)
 
-    def finish(self, mma: Any, scale: Any, smem: Any, cta: Cta, which: int) -> None:
+    def finish(self, mma: WarpgroupMma, scale: Float32 | float, smem: cute.Tensor, cta: Cta, which: int) -> None:
         """Store dK (0) or dV (1), when both warpgroups have read the smem that it goes through."""
         self.roles.barrier("done").arrive_and_wait()
         work = cta.work
@@ -162,7 +180,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         )
 
     @cute.jit
-    def clear_last_queries(self, tile: cute.Tensor, scheduler: Any):
+    def clear_last_queries(self, tile: cute.Tensor, scheduler: BackwardTileScheduler):
         """Zero the rows after a varlen sequence in the last tile of Q or dO that sees keys: one warpgroup does Q, the
         other dO."""
         rows = scheduler.last_tile_queries(scheduler.work(Int32(arch.block_idx()[0])))
@@ -171,7 +189,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
             self.clear((tile,), rows, thread, WARPGROUP)
 
     @cute.jit
-    def compute_dv(self, mma: Any, scores: Any, cta: Any):
+    def compute_dv(self, mma: WarpgroupMma, scores: SentScores, cta: Cta):
         """Compute S, P and dV, as one warpgroup."""
         config = self.config
         scheduler = cta.scheduler
@@ -224,7 +242,7 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         self.last_gradient(mma, pipe_do, do_state, steps)
 
     @cute.jit
-    def compute_dk(self, mma: Any, scores: Any, cta: Any):
+    def compute_dk(self, mma: WarpgroupMma, scores: SentScores, cta: Cta):
         """Compute dP, dS and dK, as the other warpgroup."""
         scheduler = cta.scheduler
         pipe_q = cta.pipes[0]
@@ -254,7 +272,9 @@ class Sm90Hd256DkDvKernel(Sm90Hd256Kernel):
         self.last_gradient(mma, pipe_q, q_state, steps)
 
     @cute.jit
-    def last_gradient(self, mma: Any, pipe: Any, state: Any, steps: Int32):
+    def last_gradient(
+        self, mma: WarpgroupMma, pipe: pipeline.PipelineTmaAsync, state: pipeline.PipelineState, steps: Int32
+    ):
         """Compute what the last step adds to a gradient."""
         if steps > 0:
             pipe.consumer_wait(state)

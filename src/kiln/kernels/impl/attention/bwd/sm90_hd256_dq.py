@@ -6,7 +6,7 @@ GEMMs and softmax overlap."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from .....cute import arch
@@ -21,13 +21,21 @@ from .sm90_hd256_config import DQ_TILE_M
 from .sm90_softmax import BackwardScores
 from .sm90_tiles import ResultRows, round_to_operand
 
+if TYPE_CHECKING:
+    from ....parts.tma_operand import TmaOperand
+    from ..args import AttentionTensors, BackwardScalars
+    from .sm90_config import BackwardSchedule
+    from .sm90_hd256 import Cta
+    from .sm90_scheduler import Work
+    from .sm90_tiles import ScoreCoordinates
+
 _BOTH = {"consumer": 4 * WARPGROUPS}
 
 
 class DqMma:
     """S = Q K^T, dP = dO V^T, and dQ += dS K with dS in registers, of a warpgroup."""
 
-    def __init__(self, kernel: Sm90Hd256DqKernel, thread: Any, smem: Smem, group: Any) -> None:
+    def __init__(self, kernel: Sm90Hd256DqKernel, thread: Any, smem: Smem, group: Int32) -> None:
         tile_n = kernel.config.tile_n
         dtype = kernel.dtype
         k, v = smem.streamed
@@ -44,11 +52,11 @@ class DqMma:
 class QueryScores(BackwardScores):
     """Turns S into P, and dP into dS. A thread holds two rows, whose LSE and delta are `values` (which, row)."""
 
-    def __init__(self, kernel: Sm90Hd256DqKernel, mma: DqMma, values: Any, scalars: Any) -> None:
+    def __init__(self, kernel: Sm90Hd256DqKernel, mma: DqMma, values: cute.Tensor, scalars: BackwardScalars) -> None:
         super().__init__(kernel, mma, scalars)
         self.values = values
 
-    def exp2(self, coordinates: Any) -> None:
+    def exp2(self, coordinates: ScoreCoordinates | None) -> None:
         """P = exp2(S * scale_log2 - LSE) times the derivative of the score modification, in place of S."""
         acc_s = self.mma.acc_s
         for n in range(self.kernel.config.tile_n // 8):
@@ -88,14 +96,21 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
 
     @cute.kernel
     def kernel(
-        self, operands: Any, plain: Any, lse_delta: cute.Tensor, tensors: Any, tiles: Int32, scalars: Any, schedule: Any
+        self,
+        operands: tuple[list[TmaOperand], list[TmaOperand], list[TmaOperand]],
+        plain: list[cute.Tensor | None],
+        lse_delta: cute.Tensor,
+        tensors: AttentionTensors,
+        tiles: Int32,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
     ):
         self.run(operands, plain, lse_delta, tensors, tiles, scalars, schedule)
         if const_expr(devices.current().overlaps):  # kernels after this one need what the one before writes
             arch.griddepcontrol_wait()
 
     @cute.jit
-    def consume(self, warp: Int32, cta: Any):
+    def consume(self, warp: Int32, cta: Cta):
         """Compute and store dQ of 64 queries, as one consumer warpgroup."""
         work = cta.work
         group = warp // (WARPGROUP // 32) - 1
@@ -118,7 +133,7 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
         )
 
     @cute.jit
-    def compute_dq(self, group: Int32, cta: Any):
+    def compute_dq(self, group: Int32, cta: Cta):
         """Return the dQ accumulator of a warpgroup."""
         tile_n = self.config.tile_n
         scheduler = cta.scheduler
@@ -174,7 +189,7 @@ class Sm90Hd256DqKernel(Sm90Hd256Kernel):
         return mma.dq.acc
 
     @cute.jit
-    def row_values(self, lse_delta: cute.Tensor, work: Any, query: Int32, thread: Int32):
+    def row_values(self, lse_delta: cute.Tensor, work: Work, query: Int32, thread: Int32):
         """Return LSE and delta of both rows of a thread; LSE is inf for rows that do not exist."""
         values = cute.make_rmem_tensor((2, 2), Float32)
         for half in range_constexpr(2):

@@ -10,7 +10,8 @@ from .sm90_config import DS_STAGES, TILE_N, WARPGROUP_ROWS
 from .sm90_tiles import transposed
 
 if TYPE_CHECKING:
-    from .sm90 import Sm90BackwardKernel
+    from ..... import Int32
+    from .sm90 import Sm90BackwardKernel, Smem
 
 _ROWS = WARPGROUP_ROWS
 
@@ -18,10 +19,10 @@ _ROWS = WARPGROUP_ROWS
 class WarpgroupOperands(NamedTuple):
     """Operands in smem that differ between warpgroups: K and V as A operands, and K^T and dS of dQ^T = K^T dS^T."""
 
-    k: Any
-    v: Any
-    k_transposed: Any
-    ds: Any
+    k: cute.Tensor
+    v: cute.Tensor
+    k_transposed: cute.Tensor
+    ds: cute.Tensor
 
 
 class BackwardMma:
@@ -32,16 +33,16 @@ class BackwardMma:
 
     __kiln_immutable__ = True
 
-    def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Any) -> None:
+    def __init__(self, kernel: Sm90BackwardKernel, thread: Any, smem: Smem) -> None:
         head_dim = kernel.head_dim
         tile_m = kernel.config.tile_m
         self.kernel = kernel
         self.thread = thread
         self.smem = smem
-        self.mma_s: Any = make_wgmma(kernel.dtype, tile_m)
-        self.mma_s_regs: Any = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
-        self.mma_dkv: Any = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
-        self.mma_dq: Any = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
+        self.mma_s: cute.TiledMma = make_wgmma(kernel.dtype, tile_m)
+        self.mma_s_regs: cute.TiledMma = make_wgmma(kernel.dtype, tile_m, a_in_regs=True)
+        self.mma_dkv: cute.TiledMma = make_wgmma(kernel.dtype, head_dim, b=MN_MAJOR, a_in_regs=True)
+        self.mma_dq: cute.TiledMma = make_wgmma(kernel.dtype, kernel.dq_columns, a=MN_MAJOR)
         self.operands_in_regs: list[cute.Tensor] = [
             cute.make_rmem_tensor(((2, 2, 2), 1, head_dim // 16), kernel.dtype)
             for _ in range(kernel.config.operands_in_regs)
@@ -52,18 +53,18 @@ class BackwardMma:
         self.q_transposed: cute.Tensor = self.mma_dkv.make_fragment_B(dkv.partition_B(transposed(smem.q)))
         self.do_transposed: cute.Tensor = self.mma_dkv.make_fragment_B(dkv.partition_B(transposed(smem.do)))
 
-        def accumulator(mma: Any, columns: int) -> Any:
+        def accumulator(mma: cute.TiledMma, columns: int) -> cute.Tensor:
             return cute.make_rmem_tensor(mma.partition_shape_C((_ROWS, columns)), Float32)
 
         self.acc_s: cute.Tensor = accumulator(self.mma_s, tile_m)
         self.acc_dp: cute.Tensor = accumulator(self.mma_s, tile_m)
         self.acc_dk: cute.Tensor = accumulator(self.mma_dkv, head_dim)
         self.acc_dv: cute.Tensor = accumulator(self.mma_dkv, head_dim)
-        self.acc_dq: Any = accumulator(self.mma_dq, kernel.dq_columns)
+        self.acc_dq: cute.Tensor = accumulator(self.mma_dq, kernel.dq_columns)
         self.p: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype)
         self.ds: cute.Tensor = cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), kernel.dtype)
 
-    def warpgroup_operands(self, group: Any) -> WarpgroupOperands:
+    def warpgroup_operands(self, group: Int32) -> WarpgroupOperands:
         """Return the operands of a warpgroup. In a loop, make them from a number that exists there only: fewer
         registers are kept."""
         kernel = self.kernel
@@ -81,34 +82,34 @@ class BackwardMma:
         k_transposed = self.mma_dq.make_fragment_A(dq.partition_A(k_transposed))
         return WarpgroupOperands(k, v, k_transposed, self.mma_dq.make_fragment_B(dq.partition_B(ds)))
 
-    def load_operands(self, group: Any) -> None:
+    def load_operands(self, group: Int32) -> None:
         """Load the warpgroup's V, or V and K, into registers, if the config says so: less smem traffic for S and dP."""
         for x, operand in zip((self.smem.v, self.smem.k), self.operands_in_regs, strict=False):
             tile = cute.local_tile(x, (_ROWS, self.kernel.head_dim), (group, 0))
             load_a_operand(self.mma_s_regs, self.thread, tile, operand)
 
-    def issue_s(self, operands: WarpgroupOperands, stage: Any) -> None:
+    def issue_s(self, operands: WarpgroupOperands, stage: Int32) -> None:
         """Issue S^T = K Q^T."""
         if len(self.operands_in_regs) > 1:
             issue_wgmma(self.mma_s_regs, self.acc_s, self.operands_in_regs[1], self.q, stage)
         else:
             issue_wgmma(self.mma_s, self.acc_s, operands.k, self.q, stage)
 
-    def issue_dp(self, operands: WarpgroupOperands, stage: Any) -> None:
+    def issue_dp(self, operands: WarpgroupOperands, stage: Int32) -> None:
         """Issue dP^T = V dO^T."""
         if self.operands_in_regs:
             issue_wgmma(self.mma_s_regs, self.acc_dp, self.operands_in_regs[0], self.do, stage)
         else:
             issue_wgmma(self.mma_s, self.acc_dp, operands.v, self.do, stage)
 
-    def issue_dv(self, stage: Any) -> None:
+    def issue_dv(self, stage: Int32) -> None:
         """Issue dV += P^T dO."""
         issue_wgmma(self.mma_dkv, self.acc_dv, self.p, self.do_transposed, stage, True)
 
-    def issue_dk(self, stage: Any) -> None:
+    def issue_dk(self, stage: Int32) -> None:
         """Issue dK += dS^T Q."""
         issue_wgmma(self.mma_dkv, self.acc_dk, self.ds, self.q_transposed, stage, True)
 
-    def issue_dq(self, operands: WarpgroupOperands, ds_stage: Any) -> None:
+    def issue_dq(self, operands: WarpgroupOperands, ds_stage: Int32 | int) -> None:
         """Issue dQ^T = K^T dS^T."""
         issue_wgmma(self.mma_dq, self.acc_dq, operands.k_transposed, operands.ds, ds_stage)

@@ -20,6 +20,9 @@ from .....utils.schedulers import clamp_offset, fetch_tile, sequence_range
 from ....parts.rematerialize import rematerialized
 
 if TYPE_CHECKING:
+    from ..... import utils
+    from ..args import AttentionTensors, BackwardScalars
+    from .sm90_config import BackwardSchedule
     from .sm90_tiles import BackwardTiles
 
 
@@ -28,32 +31,32 @@ class DqCounters(NamedTuple):
     how many KV tiles have been taken, (1)."""
 
     additions: Any
-    next_tile: Any
+    next_tile: cute.Tensor
 
 
 class Work(NamedTuple):
     """A resident tile of a head; `layer` is the batch index of the arrays, 0 with varlen."""
 
-    tile: Any
-    head: Any
-    layer: Any
-    first_q: Any
-    seqlen_q: Any
-    first_k: Any
+    tile: Int32
+    head: Int32
+    layer: Int32
+    first_q: Int32
+    seqlen_q: Int32 | int
+    first_k: Int32
     seqlen_k: Any
     """Keys that exist."""
-    rows_k: Any
+    rows_k: Int32 | int
     """Keys that there are gradients of."""
-    first_q_tile: Any
+    first_q_tile: Int32
     """Where LSE, delta and dQ accumulators of the sequence begin, in query tiles."""
-    batch: Any
+    batch: Int32
 
 
 class Span(NamedTuple):
     """The streamed tiles that a resident tile sees."""
 
-    first: Any
-    count: Any
+    first: Int32
+    count: Int32 | int
 
 
 @cute.jit
@@ -62,7 +65,7 @@ def varlen_first_tile(first: Int32, batch: Int32, tile_m: Int32):
     return first // tile_m + batch
 
 
-def _uniform(value: Any) -> Any:
+def _uniform(value: Int32 | int) -> Int32:
     """Return a value that is the same in all threads; what is computed from it is not kept from one KV tile to the
     next."""
     return arch.make_warp_uniform(rematerialized(Int32(value)))
@@ -75,7 +78,14 @@ class BackwardTileScheduler:
     __kiln_immutable__ = True
 
     def __init__(
-        self, kernel: BackwardTiles, q: Any, k: Any, tensors: Any, tiles: Any, scalars: Any, schedule: Any
+        self,
+        kernel: BackwardTiles,
+        q: cute.Tensor,
+        k: cute.Tensor,
+        tensors: AttentionTensors,
+        tiles: Int32,
+        scalars: BackwardScalars,
+        schedule: BackwardSchedule,
     ) -> None:
         self.kernel = kernel
         self.tensors = tensors
@@ -88,12 +98,12 @@ class BackwardTileScheduler:
         self.heads: Int32 = (q if kernel.computes_dq else k).shape[2]
         self.group_size: Int32 = q.shape[2] // k.shape[2]
 
-    def batch(self) -> Any:
+    def batch(self) -> Int32:
         """Return the number of sequences."""
         cu_seqlens = self.tensors.cu_seqlens_q
         return self.layers if cu_seqlens is None else cu_seqlens.shape[0] - 1
 
-    def all_heads(self) -> Any:
+    def all_heads(self) -> Int32:
         """Return the heads of all sequences."""
         return self.heads * self.batch()
 
@@ -151,7 +161,7 @@ class BackwardTileScheduler:
             age = (rest - ends) % others
         return newest - age, step + age * stride
 
-    def band(self, work: Any) -> tuple[Any, Any, Any]:
+    def band(self, work: Work) -> tuple[Any, Any, Any]:
         """Return (shift, before, after): resident row r sees streamed rows r + shift - before to r + shift + after."""
         offset = work.seqlen_k - work.seqlen_q
         left = self.scalars.window_left
@@ -159,7 +169,7 @@ class BackwardTileScheduler:
         return (offset, left, right) if self.kernel.computes_dq else (-offset, right, left)
 
     @cute.jit
-    def span(self, work: Any):
+    def span(self, work: Work):
         """Return the streamed tiles that a resident tile sees."""
         kernel = self.kernel
         shift, before, after = self.band(work)
@@ -176,7 +186,7 @@ class BackwardTileScheduler:
             count = Int32(0)
         return Span(first, count)
 
-    def edge(self, row: Any, work: Any, span: Any) -> Any:
+    def edge(self, row: Int32, work: Work, span: Span) -> Int32:
         """Return the first streamed row that a resident row sees, relative to the last streamed tile."""
         shift, before, _ = self.band(work)
         return row + shift - before - (span.first + span.count - 1) * self.kernel.streamed_rows
@@ -194,17 +204,17 @@ class BackwardTileScheduler:
         return edge, group_index
 
     @cute.jit
-    def last_tile_queries(self, work: Any):
+    def last_tile_queries(self, work: Work):
         """Return how many queries the last query tile that sees a KV tile has; the rest of its rows do not exist."""
         span = self.span(work)
         return work.seqlen_q - (span.first + span.count - 1) * self.kernel.streamed_rows
 
-    def steps(self, span: Any) -> Any:
+    def steps(self, span: Span) -> Int32 | int:
         """Return the steps of a resident tile: a KV tile goes through all query heads of its GQA group."""
         return span.count if self.kernel.computes_dq else span.count * self.group_size
 
     @cute.jit
-    def step(self, number: Int32, work: Any, span: Any):
+    def step(self, number: Int32, work: Work, span: Span):
         """Return the streamed head and tile of a step: all heads of a tile in turn, so that a CTA with fewer tiles does
         not come to another head before those it waits for."""
         if const_expr(self.kernel.computes_dq):
@@ -213,12 +223,12 @@ class BackwardTileScheduler:
         tile = span.first + span.count - 1 - number // self.group_size
         return work.head * self.group_size + head, tile
 
-    def dq_layer(self, work: Any) -> Any:
+    def dq_layer(self, work: Work) -> Int32:
         """Return the dQ accumulator that a KV tile adds to."""
         return work.tile // self.schedule.tiles_per_dq * self.layers + work.layer
 
     @cute.jit
-    def rank(self, work: Any, q_tile: Int32):
+    def rank(self, work: Work, q_tile: Int32):
         """Return how many KV tiles add to a query tile of the same accumulator before this one."""
         first = work.tile // self.schedule.tiles_per_dq * self.schedule.tiles_per_dq
         if const_expr(self.kernel.masks_left):
@@ -327,11 +337,11 @@ class KvTileBroadcast:
         self.pipe: pipeline.PipelineAsync = broadcast.pipe
 
     @classmethod
-    def create(cls, smem: Any, consumer_warps: int) -> KvTileBroadcast:
+    def create(cls, smem: utils.SmemAllocator, consumer_warps: int) -> KvTileBroadcast:
         """Allocate smem and mbarriers."""
         return cls(pipeline.WorkBroadcast.create(smem, 2 + len(Work._fields), consumer_warps, num_stages=1))
 
-    def send(self, state: Any, number: Any, work: Any) -> None:
+    def send(self, state: pipeline.PipelineState, number: Int32, work: Any) -> None:
         """Send a KV tile, as one whole warp."""
         self.broadcast.send_at(state, (number, state.count, *work))
 
@@ -339,7 +349,7 @@ class KvTileBroadcast:
         """Return the KV tiles that one warp receives."""
         return ReceivedKvTiles(self)
 
-    def wait(self, state: Any) -> Any:
+    def wait(self, state: pipeline.PipelineState) -> Int32:
         """Wait for a KV tile and return its number."""
         self.pipe.consumer_wait(state)
         return self.broadcast.read(0, (0,))[0]
@@ -348,11 +358,11 @@ class KvTileBroadcast:
         """Return the work of the KV tile that was waited for."""
         return Work(*self.broadcast.read(0, range(2, 2 + len(Work._fields))))
 
-    def state(self, stages: int = 1) -> Any:
+    def state(self, stages: int = 1) -> pipeline.PipelineState:
         """Return the state, for a warp that has waited, of a pipeline with a stage for each KV tile, of `stages`."""
         count = self.broadcast.read(0, (1,))[0]
         return pipeline.PipelineState(stages, 0, count % stages, count // stages & 1)
 
-    def release(self, state: Any) -> None:
+    def release(self, state: pipeline.PipelineState) -> None:
         """Let the next KV tile be sent."""
         self.pipe.consumer_release(state)

@@ -22,16 +22,19 @@ from .sm90_epilogue import Gradient, ResultRows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..args import BackwardScalars
+    from .sm90_scheduler import BackwardTileScheduler, Span, Work
+
 
 class ScoreCoordinates(NamedTuple):
     """Coordinates of a thread's scores: sequence, query head, its first query and key, their distance, ALiBi slope."""
 
-    batch: Any
-    head: Any
-    query: Any
-    key: Any
-    distance: Any
-    slope: Any
+    batch: Int32
+    head: Int32
+    query: Int32
+    key: Int32
+    distance: Float32
+    slope: Float32
 
 
 def transposed(x: Any) -> Any:
@@ -108,13 +111,13 @@ class BackwardTiles:
     def load_streamed(
         self,
         number: Int32,
-        sources: Any,
-        producers: Any,
+        sources: list[tuple[cute.CopyAtom, cute.Tensor, cute.Tensor]],
+        producers: Sequence[pipeline.PipelineProducer],
         lse_delta: cute.Tensor,
         smem_lse_delta: Any,
-        scheduler: Any,
-        work: Any,
-        span: Any,
+        scheduler: BackwardTileScheduler,
+        work: Work,
+        span: Span,
     ):
         """Load the streamed tiles of a step; with Q comes LSE of its rows, and with dO delta."""
         head, tile = scheduler.step(number, work, span)
@@ -140,7 +143,7 @@ class BackwardTiles:
     # --- rows that do not exist, and gradients ---
 
     @cute.jit
-    def clear(self, tiles: Any, rows: Int32, thread: Int32, threads: int):
+    def clear(self, tiles: tuple[cute.Tensor, ...], rows: Int32, thread: Int32, threads: int):
         """Zero the rows of tiles (row, element) that do not exist. Consumer warpgroups meet when that is done."""
         zeros = cute.make_rmem_tensor((VECTOR,), self.dtype)
         zeros.fill(0.0)
@@ -195,7 +198,7 @@ class BackwardTiles:
     # --- masks and score modification ---
 
     @cute.jit
-    def is_masked(self, edge: Int32, scalars: Any):
+    def is_masked(self, edge: Int32, scalars: BackwardScalars):
         """Return whether some row of a warpgroup does not see some row of a streamed tile.
 
         `edge` is the first streamed row that the warpgroup's first row sees, relative to the tile: row r sees the tile
@@ -208,7 +211,7 @@ class BackwardTiles:
         return masked
 
     @cute.jit
-    def mask(self, acc_s: cute.Tensor, edge: Int32, keys: Int32, scalars: Any):
+    def mask(self, acc_s: cute.Tensor, edge: Int32, keys: Int32, scalars: BackwardScalars):
         """Mask scores outside of the window, and keys from `keys` on, counted from the first key of the scores."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         for half in range_constexpr(2):
@@ -226,7 +229,9 @@ class BackwardTiles:
             mask_row(acc_s, lambda c, n, half=half: ((c, half, n), 0, 0), self.streamed_rows, begin, end)
 
     @cute.jit
-    def coordinates(self, edge: Int32, row: Int32, step: Int32, alibi_slopes: Any, scheduler: Any, work: Any):
+    def coordinates(
+        self, edge: Int32, row: Int32, step: Int32, alibi_slopes: Any, scheduler: BackwardTileScheduler, work: Work
+    ):
         """Return the coordinates of a thread's scores in a step; `row` is the first of the warpgroup."""
         thread = rematerialized(arch.thread_idx()[0]) % WARPGROUP
         shift, before, _ = scheduler.band(work)

@@ -5,13 +5,16 @@ are merged in a fixed order."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from .....cute import arch
 from .....cute.nvgpu import CopyUniversalOp
 from ....dispatch import devices
 from ....parts.online_softmax import LN_2
+
+if TYPE_CHECKING:
+    from ..... import Boolean
 
 _THREADS = 128
 WIDTH = 4
@@ -38,17 +41,19 @@ class CombineRows:
         self.lanes = lanes
         self.ways = ways
 
-    def partial_row(self, partials: Any, split: Any) -> Any:
+    def partial_row(self, partials: Any, split: Int32) -> cute.Tensor:
         """Return the partial row of a split."""
         raise NotImplementedError
 
-    def allocate(self) -> Any:
+    def allocate(self) -> cute.Tensor:
         """Allocate smem for the states of all threads."""
         layout = cute.make_layout((2 + WIDTH, self.lanes, self.ways))
         return utils.SmemAllocator().allocate_tensor(Float32, layout, 16)
 
     @cute.jit
-    def merge_splits(self, partials: Any, splits: Int32, column: Int32, way: Int32):
+    def merge_splits(
+        self, partials: cute.Tensor | tuple[cute.Tensor, Int32, Int32], splits: Int32, column: Int32, way: Int32
+    ):
         """Return the state of a thread over the splits of its way."""
         state = cute.make_rmem_tensor((2 + WIDTH,), Float32)
         state.fill(0.0)
@@ -69,7 +74,13 @@ class CombineRows:
         return state
 
     def _merge(
-        self, state: Any, row_max: Any, row_sum: Any, outputs: Any, first: int, normalized: bool = False
+        self,
+        state: cute.Tensor,
+        row_max: Float32,
+        row_sum: Float32,
+        outputs: cute.Tensor,
+        first: int,
+        normalized: bool = False,
     ) -> None:
         highest = arch.fmax(state[0], row_max)
         kept = arch.exp2(state[0] - highest)
@@ -80,18 +91,18 @@ class CombineRows:
         for i in range(WIDTH):
             state[2 + i] = state[2 + i] * kept + outputs[first + i] * weight
 
-    def publish(self, state: Any, smem: Any, lane: Any, way: Any) -> None:
+    def publish(self, state: cute.Tensor, smem: Any, lane: Int32, way: Int32) -> None:
         """Write a thread's state to smem."""
         for i in range(2 + WIDTH):
             smem[i, lane, way] = state[i]
 
-    def merge_ways(self, state: Any, smem: Any, lane: Any) -> None:
+    def merge_ways(self, state: cute.Tensor, smem: Any, lane: Int32) -> None:
         """Merge the states of the other ways into that of the first."""
         for way in range(1, self.ways):
             self._merge(state, smem[0, lane, way], smem[1, lane, way], smem[None, lane, way], 2)
 
     @cute.jit
-    def store(self, state: cute.Tensor, out: cute.Tensor, column: Int32, exists: Any):
+    def store(self, state: cute.Tensor, out: cute.Tensor, column: Int32, exists: Boolean | bool):
         """Write the outputs of a thread, if its columns exist."""
         inverse = Float32(0.0)
         if state[1] != 0.0:
@@ -121,7 +132,9 @@ class CombineKernel(CombineRows):
         super().__init__(dtype, head_dim_v, lanes, _THREADS // lanes)
 
     @cute.jit
-    def __call__(self, partials: cute.Tensor, out: cute.Tensor, lse: Any, cu_seqlens: Any, stream: Int64):
+    def __call__(
+        self, partials: cute.Tensor, out: cute.Tensor, lse: cute.Tensor | None, cu_seqlens: Any, stream: Int64
+    ):
         """Launch the kernel for partial rows (splits, batch, queries, heads, columns) and outputs (batch, queries,
         heads, D)."""
         self.kernel(partials, out, lse, cu_seqlens).launch(
@@ -162,5 +175,5 @@ class CombineKernel(CombineRows):
                         else:
                             lse[head, query] = self.lse(state)
 
-    def partial_row(self, partials: Any, split: Any) -> Any:
+    def partial_row(self, partials: Any, split: Int32) -> cute.Tensor:
         return partials[split, None]

@@ -20,12 +20,17 @@ class QueryTile:
     those, `head_dim_v`, `o_columns` (padded) and `q_columns` (padded) count elements."""
 
     def __init__(
-        self, kv_dtype: Any, head_dims: tuple[int, int], config: Any, group_size: int = 1, out_dtype: Any = None
+        self,
+        kv_dtype: type[cute.Numeric],
+        head_dims: tuple[int, int],
+        config: Any,
+        group_size: int = 1,
+        out_dtype: type[cute.Numeric] | None = None,
     ) -> None:
         self.kv_dtype = kv_dtype
         self.is_fp8: bool = kv_dtype.width == 8
         self.dtype: type[Float16] | Any = Float16 if self.is_fp8 else kv_dtype
-        self.out_dtype: Any | type[Float16] = out_dtype or self.dtype
+        self.out_dtype: type[cute.Numeric] = out_dtype or self.dtype
         pack = 16 // kv_dtype.width
         self.dim: int = head_dims[0] // pack
         self.dim_v: int = head_dims[1] // pack
@@ -45,7 +50,7 @@ class QueryTile:
         # of a pair of columns, the even one is in one MMA tile, the odd one in the next
         return [(16 * j, [(c, 2 * j + e) for c in range(2) for e in range(2)]) for j in range(self.o_columns // 16)]
 
-    def aligned(self, x: Any) -> Any:
+    def aligned(self, x: cute.Tensor) -> cute.Tensor:
         """Return (batch, row, head, element) with strides known to be multiples of 16 bytes; 8-bit elements become
         pairs."""
         start = x.iterator
@@ -58,7 +63,7 @@ class QueryTile:
         stride = tuple(cute.assume(s, divby=VECTOR) if not isinstance(s, int) else s for s in strides)
         return cute.make_tensor(start, cute.make_layout(shape, stride=stride))
 
-    def mma(self) -> Any:
+    def mma(self) -> cute.TiledMma:
         """Return the tiled MMA: warps along M, and 16 columns, so that one ldmatrix loads four matrices of B."""
         warps = self.config.warps
         op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
@@ -69,7 +74,7 @@ class QueryTile:
         mma = self.mma().get_slice(rematerialized(arch.thread_idx()[0]))
         return mma.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
 
-    def row_copy(self, padded: int, asynchronous: bool, dtype: Any = None) -> Any:
+    def row_copy(self, padded: int, asynchronous: bool, dtype: type[cute.Numeric] | None = None) -> cute.TiledCopy:
         """Return the tiled copy of rows between gmem and smem."""
         op: Any = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL) if asynchronous else CopyUniversalOp()
         atom = cute.make_copy_atom(op, dtype or self.dtype, num_bits_per_copy=VECTOR * self.dtype.width)
@@ -77,14 +82,14 @@ class QueryTile:
         threads = cute.make_layout((self.config.threads // lanes, lanes), stride=(lanes, 1))
         return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, VECTOR)))
 
-    def write_accumulator(self, rounded: Any, smem: Any, thread: Any) -> None:
+    def write_accumulator(self, rounded: cute.Tensor, smem: cute.Tensor, thread: Int32) -> None:
         """Write a thread's part of a converted accumulator to smem."""
         atom = cute.make_copy_atom(CopyUniversalOp(), rounded.element_type, num_bits_per_copy=32)
         writer = cute.make_tiled_copy_C(atom, self.mma()).get_slice(thread)
         cute.copy(atom, writer.retile(rounded), writer.partition_D(smem))
 
     @cute.jit
-    def store_rows(self, smem: cute.Tensor, out: cute.Tensor, head_dim: int, tile: Int32, rows: Any, thread: Int32):
+    def store_rows(self, smem: cute.Tensor, out: cute.Tensor, head_dim: int, tile: Int32, rows: Int32, thread: Int32):
         """Store a tile in smem to those of its rows that exist, 16 bytes at a time."""
         tile_m, columns = (cute.size(smem, mode=[i]) for i in range(2))
         copy = self.row_copy(columns, False, smem.element_type).get_slice(thread)

@@ -33,17 +33,19 @@ from .sm80_mma import Sm80Mma
 from .sm80_softmax import Sm80Softmax
 
 if TYPE_CHECKING:
+    from ..... import Float32
+    from ..args import AttentionScalars, AttentionTensors
     from .sm80_config import Sm80AttentionConfig
 
 
 class Work(NamedTuple):
     """A query tile: number, head (KV head, where GQA is packed), sequence, KV split, and the sequence's lengths."""
 
-    tile: Any
-    head: Any
-    batch: Any
-    split: Any
-    seqlen_q: Any
+    tile: Int32
+    head: Int32
+    batch: Int32
+    split: Int32
+    seqlen_q: Int32 | int
     seqlen_k: Any
 
 
@@ -51,19 +53,19 @@ class KvRange(NamedTuple):
     """The KV tiles of a query tile: the last and how many; keys [unmasked_begin, unmasked_end) are seen by all of its
     queries."""
 
-    last: Any
-    count: Any
-    unmasked_begin: Any
-    unmasked_end: Any
+    last: Int32
+    count: Int32 | int
+    unmasked_begin: Int32
+    unmasked_end: Int32 | int
 
 
 class Smem(NamedTuple):
     """Tiles in smem: Q, O in its place, two stages of K and V."""
 
-    q: Any
-    o: Any
-    k: Any
-    v: Any
+    q: cute.Tensor
+    o: cute.Tensor
+    k: cute.Tensor
+    v: cute.Tensor
 
 
 class Sm80ForwardKernel(QueryTile):
@@ -81,12 +83,12 @@ class Sm80ForwardKernel(QueryTile):
         group_size: int = 1,
         split_kv: bool = False,
         page_size: int = 0,
-        out_dtype: Any = None,
+        out_dtype: type[cute.Numeric] | None = None,
         q_dtype: Any = None,
         score_mod: ScoreMod = NO_SCORE_MOD,
     ) -> None:
         super().__init__(dtype, head_dims, config, group_size, out_dtype)
-        self.q_dtype: Any = q_dtype or dtype
+        self.q_dtype: type[cute.Numeric] = q_dtype or dtype
         self.masks_right: bool = masks[0]
         self.masks_left: bool = masks[1]
         self.has_softcap: bool = masks[2]
@@ -101,11 +103,11 @@ class Sm80ForwardKernel(QueryTile):
         k: cute.Tensor,
         v: cute.Tensor,
         out: cute.Tensor,
-        partial: Any,
-        lse: Any,
-        tensors: Any,
+        partial: cute.Tensor | None,
+        lse: cute.Tensor | None,
+        tensors: AttentionTensors,
         max_seqlen_q: Int32,
-        scalars: Any,
+        scalars: AttentionScalars,
         num_splits: Int32,
         stream: Int64,
     ):
@@ -141,10 +143,10 @@ class Sm80ForwardKernel(QueryTile):
         k: cute.Tensor,
         v: cute.Tensor,
         out: cute.Tensor,
-        lse: Any,
-        tensors: Any,
+        lse: cute.Tensor | None,
+        tensors: AttentionTensors,
         tiles: Int32,
-        scalars: Any,
+        scalars: AttentionScalars,
         num_splits: Int32,
     ):
         cu_seqlens_q = tensors.cu_seqlens_q
@@ -182,11 +184,11 @@ class Sm80ForwardKernel(QueryTile):
                     lse_rows = self.lse_rows(lse, cu_seqlens_q, batch, head)
                 epilogue.finish(smem_o, softmax, rows, lse_rows, tile, seqlen_q)
 
-    def batch_and_split(self, number: Any, num_splits: Any) -> tuple[Any, Any]:
+    def batch_and_split(self, number: Int32, num_splits: Int32) -> tuple[Int32, Int32]:
         """Return the sequence and the KV split of a CTA."""
         return (number // num_splits, number % num_splits) if self.split_kv else (number, Int32(0))
 
-    def tile_and_head(self, number: Any, head_block: Any, tiles: Any, group: Any) -> tuple[Any, Any]:
+    def tile_and_head(self, number: Int32, head_block: Int32, tiles: Int32, group: Int32 | int) -> tuple[Int32, Int32]:
         """Return the query tile and the head of a CTA.
 
         The tiles of `group` heads run side by side, for L2 reuse of their keys, and the last tiles, which see most keys
@@ -194,7 +196,7 @@ class Sm80ForwardKernel(QueryTile):
         return tiles - 1 - number // group, head_block * group + number % group
 
     @cute.jit
-    def kv_rows(self, k: cute.Tensor, v: cute.Tensor, tensors: Any, batch: Int32, head_k: Int32):
+    def kv_rows(self, k: cute.Tensor, v: cute.Tensor, tensors: AttentionTensors, batch: Int32, head_k: Int32):
         """Return the rows of K and V of a head, how many keys exist, and the sequence's pages."""
         pages = None
         if const_expr(tensors.page_table is not None):
@@ -210,7 +212,7 @@ class Sm80ForwardKernel(QueryTile):
         return k_rows, v_rows, seqlen_k, pages
 
     @cute.jit
-    def descaled(self, scalars: Any, tensors: Any, batch: Int32, head_k: Int32):
+    def descaled(self, scalars: AttentionScalars, tensors: AttentionTensors, batch: Int32, head_k: Int32):
         """Multiply the scale factors of Q and K into the scale that scores meet first."""
         first = "softcap_scale" if self.has_softcap else "score_scale" if self.score_mod else "scale_log2"
         for descale in (tensors.q_descale, tensors.k_descale):
@@ -242,9 +244,9 @@ class Sm80ForwardKernel(QueryTile):
         k: cute.Tensor,
         v: cute.Tensor,
         pages: Any,
-        work: Any,
-        alibi_slopes: Any,
-        scalars: Any,
+        work: Work,
+        alibi_slopes: cute.Tensor | None,
+        scalars: AttentionScalars,
         num_splits: Int32,
     ):
         """Compute a query tile; returns smem for O and the softmax, which has the accumulator, row_max and row_sum."""
@@ -290,18 +292,18 @@ class Sm80ForwardKernel(QueryTile):
         producer.tail()
         return smem.o, softmax
 
-    def position_offset(self, work: Any) -> Any:
+    def position_offset(self, work: Work) -> Any:
         """Return what `position` adds to a row: the position of the tile's first query, or of the sequence's if GQA is
         packed."""
         behind = work.seqlen_k - work.seqlen_q
         return work.tile * self.config.tile_m + behind if self.group_size == 1 else behind
 
-    def position(self, offset: Any, tile: Any, row: Any) -> Any:
+    def position(self, offset: Int32, tile: Int32, row: Int32 | int) -> Int32:
         """Return the key that the query of a tile's row is aligned with."""
         return offset + row if self.group_size == 1 else offset + (tile * self.config.tile_m + row) // self.group_size
 
     @cute.jit
-    def kv_range(self, work: Any, offset: Int32, scalars: Any, num_splits: Int32):
+    def kv_range(self, work: Work, offset: Int32, scalars: AttentionScalars, num_splits: Int32):
         """Return the KV tiles that a query tile sees. A query at position p sees keys p - window_left to p +
         window_right."""
         tile_m = self.config.tile_m
@@ -343,7 +345,7 @@ class Sm80ForwardKernel(QueryTile):
         return Smem(smem_q, smem_o, smem_k, smem_v)
 
     @cute.jit
-    def load_q(self, q: cute.Tensor, smem_q: cute.Tensor, work: Any, thread: Int32):
+    def load_q(self, q: cute.Tensor, smem_q: cute.Tensor, work: Work, thread: Int32):
         """Issue the copies of a query tile."""
         rows = work.seqlen_q * self.group_size
         copy = self.row_copy(self.padded, True).get_slice(thread)
@@ -364,7 +366,15 @@ class Sm80ForwardKernel(QueryTile):
                     cute.copy(copy, source, target[None, i, j], pred=predicate)
 
     @cute.jit
-    def modify(self, acc_s: cute.Tensor, kv_tile: Int32, offset: Int32, work: Any, alibi_slopes: Any, score_scale: Any):
+    def modify(
+        self,
+        acc_s: cute.Tensor,
+        kv_tile: Int32,
+        offset: Int32,
+        work: Work,
+        alibi_slopes: cute.Tensor,
+        score_scale: Float32,
+    ):
         """Apply ALiBi and the user's function to the scores of a KV tile."""
         coords = self.score_coords()
         slope = None
@@ -387,7 +397,7 @@ class Sm80ForwardKernel(QueryTile):
                 self.score_mod.modify_row(acc_s, at, self.config.tile_n, place, score_scale, slope)
 
     @cute.jit
-    def mask(self, acc_s: cute.Tensor, kv_tile: Int32, offset: Int32, work: Any, scalars: Any):
+    def mask(self, acc_s: cute.Tensor, kv_tile: Int32, offset: Int32, work: Work, scalars: AttentionScalars):
         """Mask the scores of a KV tile: keys outside of the window or the sequence."""
         tile_n = self.config.tile_n
         coords = self.score_coords()

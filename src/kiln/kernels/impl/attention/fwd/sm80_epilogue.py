@@ -11,7 +11,9 @@ from ....parts.online_softmax import LOG2_E, log_sum_exp, normalize_row, store_r
 from ....parts.rematerialize import rematerialized
 
 if TYPE_CHECKING:
+    from ..... import Boolean
     from .query_tile import QueryTile
+    from .sm80_softmax import Sm80Softmax
 
 
 class Sm80Epilogue:
@@ -20,14 +22,14 @@ class Sm80Epilogue:
 
     __kiln_immutable__ = True
 
-    def __init__(self, tile: QueryTile, sinks: Any, head: Any, v_descale: Any = None) -> None:
+    def __init__(self, tile: QueryTile, sinks: Any, head: Int32, v_descale: Any = None) -> None:
         self.tile = tile
         self.sinks = sinks
         self.head = head
         self.v_descale = v_descale
 
     @cute.jit
-    def _normalize(self, softmax: Any, number: int, row: Int32, counts_sink: Any = True):
+    def _normalize(self, softmax: Sm80Softmax, number: int, row: Int32, counts_sink: Boolean | bool = True):
         sink = None
         if const_expr(self.sinks is not None):
             head = self.head
@@ -38,7 +40,9 @@ class Sm80Epilogue:
         return normalize_row(softmax.row_sum[number], softmax.rounded_neg_max(number), sink, self.v_descale)
 
     @cute.jit
-    def finish(self, smem_o: cute.Tensor, softmax: Any, out: cute.Tensor, lse: Any, m_tile: Int32, seqlen_q: Int32):
+    def finish(
+        self, smem_o: cute.Tensor, softmax: Sm80Softmax, out: cute.Tensor, lse: Any, m_tile: Int32, seqlen_q: Int32
+    ):
         """Normalize the output accumulator, and write LSE, and O through smem in whole rows."""
         tile = self.tile
         acc_o = softmax.acc_o
@@ -66,7 +70,7 @@ class Sm80Epilogue:
         tile.store_rows(smem_o, out, tile.head_dim_v, m_tile, rows, thread)
 
     @cute.jit
-    def _write_smem(self, smem_o: cute.Tensor, rounded: cute.Tensor, coords: Any, thread: Any):
+    def _write_smem(self, smem_o: cute.Tensor, rounded: cute.Tensor, coords: Any, thread: Int32):
         tile = self.tile
         if const_expr(tile.is_fp8):
             for m in range_constexpr(tile.config.m_tiles):
@@ -79,7 +83,9 @@ class Sm80Epilogue:
             tile.write_accumulator(rounded, smem_o, thread)
 
     @cute.jit
-    def finish_split(self, softmax: Any, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Any):
+    def finish_split(
+        self, softmax: Sm80Softmax, partial: cute.Tensor, m_tile: Int32, seqlen_q: Int32, counts_sink: Boolean
+    ):
         """Write the partial result of a KV split: normalized outputs, row_max and row_sum. The sink counts in one
         split."""
         tile = self.tile

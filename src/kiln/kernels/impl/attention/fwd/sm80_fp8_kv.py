@@ -7,7 +7,7 @@ their own, so that a thread holds four adjacent columns of O (`QueryTile.adjacen
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..... import Float32, Int32, const_expr, cute, range_constexpr
 from .....cute import arch
@@ -15,13 +15,16 @@ from .....cute.nvgpu import CopyUniversalOp
 from ....parts.fp8 import widened
 from .sm80_mma import Sm80Mma, flat8
 
+if TYPE_CHECKING:
+    from .sm80 import Sm80ForwardKernel
+
 _EVEN_BYTES_FIRST = 0x3120
 """The `prmt` selector that puts a word's even bytes first."""
 _F16_MAX = 65504.0
 
 
 @cute.jit
-def load_q_as_f16(tile: Any, source: Any, smem_q: Any, m_tile: Int32, rows: Int32):
+def load_q_as_f16(tile: Sm80ForwardKernel, source: cute.Tensor, smem_q: cute.Tensor, m_tile: Int32, rows: Int32):
     """Write a tile of Q to smem as f16, permuted, with zeros after the last row. bf16 beyond the range of f16 is
     clamped."""
     thread = arch.thread_idx()[0]
@@ -59,11 +62,11 @@ def load_q_as_f16(tile: Any, source: Any, smem_q: Any, m_tile: Int32, rows: Int3
 class Fp8KvMma(Sm80Mma):
     """The two GEMMs with fp8 K and V: four matrices that are loaded at once are operands of twice as many MMAs."""
 
-    def __init__(self, tile: Any, *smem: Any) -> None:
+    def __init__(self, tile: Sm80ForwardKernel, *smem: Int32 | cute.Tensor) -> None:
         super().__init__(tile, *smem)
-        self.kv_dtype: Any = tile.kv_dtype
+        self.kv_dtype: type[cute.Numeric] = tile.kv_dtype
 
-    def widen(self, fragment: Any, is_v: bool) -> list[Any]:
+    def widen(self, fragment: cute.Tensor, is_v: bool) -> list[cute.Tensor]:
         """Return four B operands: of K by (half of the keys, half of the elements), of V by (half of the columns,
         parity)."""
         wide = cute.make_rmem_tensor((4, 4), self.dtype)

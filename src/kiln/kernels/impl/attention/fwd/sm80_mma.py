@@ -12,6 +12,7 @@ from .....cute.nvgpu import warp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..... import Int32
     from .query_tile import QueryTile
 
 
@@ -49,7 +50,7 @@ class Sm80Mma:
         self.k_matrices: SmemMatrices = SmemMatrices(smem_k, across, (config.tile_n, tile.padded))
         self.v_matrices: SmemMatrices = SmemMatrices(smem_v, down, (config.tile_n, tile.padded_v))
 
-    def qk(self, stage: Any) -> None:
+    def qk(self, stage: Int32) -> None:
         """Compute S = Q K^T."""
         k_matrix = self.k_matrices.stage(stage)
 
@@ -69,7 +70,7 @@ class Sm80Mma:
         """Multiply Q with a loaded block of K."""
         multiply_block(self.mma, self.acc_s, self.q, self.k, k, n, k == 0)
 
-    def pv(self, stage: Any) -> None:
+    def pv(self, stage: Int32) -> None:
         """Compute O += P V."""
         v_matrix = self.v_matrices.stage(stage)
 
@@ -83,7 +84,9 @@ class Sm80Mma:
         multiply_block(self.mma, self.acc_o, self.p, self.v, k, n)
 
 
-def multiply_block(mma: Any, acc: Any, a: Any, b: Any, k: int, n: int, zeroes: bool = False) -> None:
+def multiply_block(
+    mma: cute.TiledMma, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, k: int, n: int, zeroes: bool = False
+) -> None:
     """Multiply A (8, m, k) with block (k, n) of B (4, half, n, k), 16 columns; `zeroes` clears the accumulator."""
     for half in range(2):
         for m in range(cute.size(a, mode=[1])):
@@ -105,12 +108,12 @@ def pipelined(
         multiply(*block)
 
 
-def flat8(fragment: Any) -> Any:
+def flat8(fragment: cute.Tensor) -> cute.Tensor:
     """Return four registers of a fragment as one tensor of 8 elements."""
     return cute.make_tensor(fragment.iterator, cute.make_layout((8,)))
 
 
-def ldmatrix_lanes(thread: Any) -> tuple[Any, Any, Any]:
+def ldmatrix_lanes(thread: Int32) -> tuple[tuple[Int32, Int32], tuple[Int32, Int32], Int32]:
     """Return which (row of 16, half of 16 columns) a lane names for operands read by rows, and by columns, and the
     warp's number."""
     lane = thread % 32
@@ -124,16 +127,18 @@ class SmemMatrices:
     `lane` is what `ldmatrix_lanes` gives. The first block begins at row 16 `first`, and blocks are 16 `repeat` rows
     apart."""
 
-    def __init__(self, tile: Any, lane: Any, shape: tuple[int, int], first: Any = 0, repeat: int = 1) -> None:
+    def __init__(
+        self, tile: Any, lane: tuple[Int32, Int32], shape: tuple[int, int], first: Int32 | int = 0, repeat: int = 1
+    ) -> None:
         self.dtype: type[cute.Numeric] = tile.element_type
         self.row: int = math.gcd(shape[1], 64)  # elements of a row of smem
         self.rows: int = shape[0]
         self.size: int = shape[0] * shape[1]
         self.repeat = repeat
-        self.start: Any = tile.iterator + first * (16 * self.row)
-        self.offset: Any = tile.layout.inner(lane[0] * self.row + lane[1] * 8)
+        self.start: cute.Pointer = tile.iterator + first * (16 * self.row)
+        self.offset: Int32 = tile.layout.inner(lane[0] * self.row + lane[1] * 8)
 
-    def stage(self, stage: Any) -> Callable[[int, int], Any]:
+    def stage(self, stage: Int32 | int) -> Callable[[int, int], Any]:
         """Return a function that gives the row that a lane names of block (rows, columns) of a stage.
 
         Stages begin at multiples of the swizzle's period, where a column's swizzled offset is an exclusive or with the
@@ -145,7 +150,7 @@ class SmemMatrices:
             for c in range(self.row // 16)
         ]
 
-        def block(rows: int, number: int) -> Any:
+        def block(rows: int, number: int) -> cute.Tensor:
             turn, column = divmod(number, len(columns))
             start = (rows * 16 * self.repeat + turn * self.rows) * self.row
             return cute.make_tensor(columns[column] + start, cute.make_layout((8,)))

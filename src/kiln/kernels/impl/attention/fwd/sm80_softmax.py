@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..... import cute
 from .....cute import arch
 from ....parts.online_softmax import OnlineSoftmax, softcap_tanh
 
 if TYPE_CHECKING:
+    from ..... import Boolean, Float32
     from .query_tile import QueryTile
     from .sm80_mma import Sm80Mma
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Sm80Softmax(OnlineSoftmax):
     """Online softmax of the scores of a warp, with lazy rescaling of the output accumulator."""
 
-    def __init__(self, tile: QueryTile, mma: Sm80Mma, scale_log2: Any) -> None:
+    def __init__(self, tile: QueryTile, mma: Sm80Mma, scale_log2: Float32 | float) -> None:
         super().__init__(2 * tile.config.m_tiles, scale_log2)
         self.acc_s: cute.Tensor = mma.acc_s
         self.acc_o: cute.Tensor = mma.acc_o
@@ -31,14 +32,14 @@ class Sm80Softmax(OnlineSoftmax):
         self.acc_o.fill(0.0)
         super().reset()
 
-    def softcap(self, cap: Any) -> None:
+    def softcap(self, cap: Float32 | float) -> None:
         """Apply the softcap; scale_log2 has the rest of it."""
         for n in range(self.pairs):
             for half, m in self.rows:
                 for c in range(2):
                     self.acc_s[(c, half), m, n] = softcap_tanh(self.acc_s[(c, half), m, n], cap)
 
-    def thread_max(self) -> list[Any]:
+    def thread_max(self) -> list[Float32]:
         """Return the largest score that this thread has of each row."""
         maxima = [arch.fmax(self.acc_s[(0, half), m, 0], self.acc_s[(1, half), m, 0]) for half, m in self.rows]
         for n in range(1, self.pairs):
@@ -47,11 +48,11 @@ class Sm80Softmax(OnlineSoftmax):
                     maxima[row] = arch.fmax(maxima[row], self.acc_s[(c, half), m, n])
         return maxima
 
-    def any_exceeds(self, thread_max: list[Any]) -> Any:
+    def any_exceeds(self, thread_max: list[Float32]) -> Boolean:
         """Return whether a score of this thread is so far above its row_max that accumulators have to be rescaled."""
         return functools.reduce(lambda a, b: a | b, [self.exceeds(row, x) for row, x in enumerate(thread_max)])
 
-    def rescale(self, thread_max: list[Any]) -> None:
+    def rescale(self, thread_max: list[Float32]) -> None:
         """Raise row_max to the new maxima, and rescale row_sum and the output accumulator."""
         for row, (half, m) in enumerate(self.rows):
             correction = self.raise_row_max(row, thread_max[row])

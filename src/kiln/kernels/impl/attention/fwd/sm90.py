@@ -37,6 +37,7 @@ from .sm90_softmax import ScoreRows, ScoreTile, Sm90Softmax
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..args import AttentionScalars, AttentionTensors
     from .sm90_config import Sm90AttentionConfig
 
 WARPGROUP = 128
@@ -191,7 +192,7 @@ class Sm90ForwardKernel:
         """The rows of a warpgroup: queries, or (packed heads, queries)."""
         return WARPGROUP_M if self.group_size == 1 else (self.group_size, WARPGROUP_M // self.group_size)
 
-    def row_coord(self, number: Any) -> Any:
+    def row_coord(self, number: Int32) -> Any:
         """Return a coordinate in the row mode."""
         return number if self.group_size == 1 else (0, number)
 
@@ -232,9 +233,9 @@ class Sm90ForwardKernel:
         k: cute.Tensor,
         v: cute.Tensor,
         out: cute.Tensor,
-        lse: Any,
-        tensors: Any,
-        scalars: Any,
+        lse: cute.Tensor | None,
+        tensors: AttentionTensors,
+        scalars: AttentionScalars,
         num_ctas: Int32,
         stream: Int64,
     ):
@@ -268,9 +269,9 @@ class Sm90ForwardKernel:
         out: cute.Tensor,
         seqlen_q: Int32,
         seqlen_k: Int32,
-        lse: Any,
-        tensors: Any,
-        scalars: Any,
+        lse: cute.Tensor | None,
+        tensors: AttentionTensors,
+        scalars: AttentionScalars,
     ):
         config = self.config
         roles = self.roles
@@ -381,7 +382,7 @@ class Sm90ForwardKernel:
         if const_expr(self.pingpong) and group == 0:
             PingpongTurns(self.roles, config.consumer_warpgroups, group).wait()
 
-    def score_rows(self, work: Any, group: Any) -> ScoreRows:
+    def score_rows(self, work: Any, group: Int32) -> ScoreRows:
         """Return the rows of a warpgroup's scores."""
         first = work.tile * self.config.tile_m + group * WARPGROUP_M
         return ScoreRows(first, work.head, work.batch, work.seqlen_q, work.seqlen_k)
@@ -442,7 +443,9 @@ class Sm90ForwardKernel:
         if const_expr(self.q_release == "after main loop"):
             loop.q_stage.release()
 
-    def kv_step(self, consumer: Consumer, loop: KvLoop, kv_tile: Int32 | int, remaining: Any, is_masked: Any) -> None:
+    def kv_step(
+        self, consumer: Consumer, loop: KvLoop, kv_tile: Int32 | int, remaining: Int32, is_masked: Boolean | bool
+    ) -> None:
         """Compute S and P of a KV tile, and beside them O += P V of the tile of the step before. `remaining` steps
         follow."""
         mma = consumer.mma
@@ -488,7 +491,7 @@ class Sm90ForwardKernel:
             self.skip_tiles(consumer, skipped, Int32(0), False)
 
     @cute.jit
-    def skip_tiles(self, consumer: Consumer, count: Any, rows: Any, clears: bool):
+    def skip_tiles(self, consumer: Consumer, count: Int32 | int, rows: Int32, clears: bool):
         """Release KV tiles that this warpgroup does not see; it still helps to clear V, of which the first one has
         `rows` rows."""
         # ptxas must see that all threads of a warp agree, to keep WGMMA descriptors in uniform registers
@@ -508,7 +511,7 @@ class Sm90ForwardKernel:
                 loop.q_stage.release()
 
     @cute.jit
-    def clear_v(self, consumer: Consumer, stage: Any, rows: Any):
+    def clear_v(self, consumer: Consumer, stage: Int32, rows: Int32):
         """Zero the rows of a V tile that do not exist: their P is 0, but they may be NaN. All consumer warpgroups do
         that together."""
         if const_expr(self.lengths_vary and not self.is_fp8):

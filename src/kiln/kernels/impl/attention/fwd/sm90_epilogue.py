@@ -48,8 +48,8 @@ class Sm90Epilogue:
         kernel: Sm90ForwardKernel,
         mma: AttentionMma,
         softmax: Sm90Softmax,
-        warpgroup: Any,
-        smem_o: Any,
+        warpgroup: Int32,
+        smem_o: cute.Tensor,
         outputs: Outputs,
         tensors: AttentionTensors,
     ) -> None:

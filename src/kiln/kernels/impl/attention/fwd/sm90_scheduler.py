@@ -18,6 +18,7 @@ from .....utils.schedulers import (
 from .sm90_config import WARPGROUP_M
 
 if TYPE_CHECKING:
+    from ..... import pipeline
     from .....pipeline import PipelineConsumer, WorkBroadcast
     from ..args import AttentionScalars, AttentionTensors
     from .sm90 import Sm90ForwardKernel
@@ -115,10 +116,10 @@ class QueryTileScheduler:
     def __init__(
         self,
         kernel: Sm90ForwardKernel,
-        seqlen_q: Any,
+        seqlen_q: Int32 | int,
         seqlen_k: Any,
-        heads: Any,
-        batch: Any,
+        heads: Int32,
+        batch: Int32,
         tensors: AttentionTensors,
         scalars: AttentionScalars,
     ) -> None:
@@ -164,7 +165,7 @@ class QueryTileScheduler:
         head, tile = head_group_tile(rest, tiles, heads, self.scalars.head_group, batch < self.batch)
         return Work(tile, head, batch, first_q, seqlen_q, first_k, seqlen_k), search
 
-    def read(self, broadcast: Any, index: Any) -> Work:
+    def read(self, broadcast: pipeline.WorkBroadcast, index: Int32) -> Work:
         """Return the work that was broadcast in a stage. Extents are only broadcast where sequences differ in them."""
         if self.kernel.lengths_vary:
             return Work(*broadcast.read(index))

@@ -42,7 +42,9 @@ class ScoreTile:
 
     __kiln_immutable__ = True
 
-    def __init__(self, kernel: Sm90ForwardKernel, acc_s: Any, scalars: Any, alibi_slopes: Any, descaled: bool) -> None:
+    def __init__(
+        self, kernel: Sm90ForwardKernel, acc_s: cute.Tensor, scalars: Any, alibi_slopes: Any, descaled: bool
+    ) -> None:
         self.kernel = kernel
         self.tSrS = acc_s
         self.scalars = scalars
@@ -50,7 +52,7 @@ class ScoreTile:
         self.descaled = descaled
         self.qk_descale: cute.Tensor = cute.make_rmem_tensor((1,), Float32)
 
-    def _descale(self, scale: Float32) -> Any:
+    def _descale(self, scale: Any) -> Any:
         return scale * self.qk_descale[0] if self.descaled else scale
 
     @cute.jit
@@ -78,7 +80,7 @@ class ScoreTile:
                 score_mod.modify_row(acc_s, at, kernel.config.tile_n, row, score_scale, slope)
 
     @cute.jit
-    def mask(self, kv_tile: Int32, rows_of: Any, masked: Any):
+    def mask(self, kv_tile: Int32, rows_of: Any, masked: Boolean | bool):
         """Mask the scores of a KV tile, if it is `masked`: keys outside of the window or the sequence. `rows_of`
         returns the `ScoreRows`."""
         kernel = self.kernel
@@ -117,7 +119,9 @@ class Sm90Softmax(OnlineSoftmax):
 
     __kiln_immutable__ = True
 
-    def __init__(self, kernel: Sm90ForwardKernel, mma: AttentionMma, scale_log2: Any, tile_scales: bool) -> None:
+    def __init__(
+        self, kernel: Sm90ForwardKernel, mma: AttentionMma, scale_log2: Float32 | float, tile_scales: bool
+    ) -> None:
         super().__init__(_ROWS, scale_log2, 5.0 if kernel.is_fp8 else None)
         self.tSrS: cute.Tensor[Float32] = mma.tSrS
         self.tOrO: cute.Tensor = mma.tOrO

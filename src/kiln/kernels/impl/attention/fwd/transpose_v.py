@@ -94,7 +94,7 @@ class TransposeV:
         self,
         v: cute.Tensor,
         smem: cute.Tensor,
-        place: Any,
+        place: tuple[Int32, Int32, Int32],
         first: Int32,
         first_k: Int32,
         seqlen_k: Int32,
@@ -121,7 +121,7 @@ class TransposeV:
             cute.autovec_copy(fragment, cute.make_tensor(target, cute.make_layout((_VECTOR,))))
 
     @cute.jit
-    def store(self, smem: cute.Tensor, out: cute.Tensor, place: Any, first: Int32):
+    def store(self, smem: cute.Tensor, out: cute.Tensor, place: tuple[Int32, Int32], first: Int32):
         """Store the transposed keys as columns from `first` on."""
         layer, head = place
         fragment = cute.make_rmem_tensor((_VECTOR,), self.dtype)
