@@ -45,16 +45,16 @@ _cleaning: list[Callable[[], None]] = []
 
 def lock() -> threading.Lock:
     """Return a lock for a few lines that do not fork."""
-    made = threading.Lock()
-    _locks.add(made)
-    return made
+    new = threading.Lock()
+    _locks.add(new)
+    return new
 
 
 def rlock() -> Any:
     """Return a lock that a thread can take several times."""
-    made = threading.RLock()
-    _locks.add(made)
-    return made
+    new = threading.RLock()
+    _locks.add(new)
+    return new
 
 
 def wait_for(lock: L, last: bool = False) -> L:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 # The kind that Python has for modules: a deadlock between this lock and one of a module is seen as well.
 _Lock: Any = getattr(getattr(importlib, "_bootstrap", None), "_ModuleLock", lambda name: fork_safe.rlock())
-_made: list[Any] = []
+_lock: list[Any] = []
 _importing = fork_safe.wait_for(fork_safe.Shared(), last=True)
 
 
 def _new() -> None:
-    _made[:] = [_Lock("modules of Kiln")]
+    _lock[:] = [_Lock("modules of Kiln")]
 
 
 def _new_in_child() -> None:
-    if getattr(_made[-1], "owner", None) != threading.get_ident():
+    if getattr(_lock[-1], "owner", None) != threading.get_ident():
         _new()
 
 
@@ -59,7 +59,7 @@ def at_a_time() -> Iterator[None]:
         if getattr(_this_thread, "is_waited_for", False):
             yield
             return
-        lock = _made[-1]
+        lock = _lock[-1]
         try:
             lock.acquire()
         except RuntimeError:  # the other thread waits for a module that this one is importing

@@ -87,7 +87,9 @@ V = TypeVar("V", bound="Numeric | TensorSSA | float")
 """A number, or a vector of numbers."""
 
 
-def exp(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def exp(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
+) -> V:
     """Return e to the power of `x`.
 
     Args:
@@ -127,7 +129,9 @@ def expm1(
     return apply("math.expm1", (x,), fastmath, approx)
 
 
-def log(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def log(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
+) -> V:
     """Return the natural logarithm of `x`.
 
     Args:
@@ -181,7 +185,9 @@ def log1p(
     return apply("math.log1p", (x,), fastmath, approx)
 
 
-def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def sin(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
+) -> V:
     """Return the sine of `x`, an angle in radians.
 
     Args:
@@ -193,7 +199,9 @@ def sin(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
     return apply("math.sin", (x,), fastmath, approx)
 
 
-def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def cos(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
+) -> V:
     """Return the cosine of `x`, an angle in radians.
 
     Args:
@@ -205,7 +213,9 @@ def cos(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *
     return apply("math.cos", (x,), fastmath, approx)
 
 
-def tan(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def tan(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
+) -> V:
     """Return the tangent of `x`, an angle in radians.
 
     Args:
@@ -343,7 +353,9 @@ def atanh(
     return apply("math.atanh", (x,), fastmath, approx)
 
 
-def erf(x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> V:
+def erf(
+    x: V, fastmath: bool = False, approx: bool = False, ftz: bool = False, *, loc: object = None, ip: object = None
+) -> V:
     """Return the error function of `x`.
 
     Args:
@@ -650,7 +662,13 @@ def _extremum(name: str, x: object, y: object, propagate_nan: bool) -> Any:
 
 
 def max(
-    x: V, y: V | Numeric | float, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V,
+    y: V | Numeric | float,
+    propagate_nan: bool = False,
+    ftz: bool = False,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the larger of `x` and `y`, element by element.
 
@@ -664,7 +682,13 @@ def max(
 
 
 def min(
-    x: V, y: V | Numeric | float, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None
+    x: V,
+    y: V | Numeric | float,
+    propagate_nan: bool = False,
+    ftz: bool = False,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> V:
     """Return the smaller of `x` and `y`, element by element.
 

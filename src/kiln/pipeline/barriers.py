@@ -86,7 +86,7 @@ class NamedBarrier(SyncObject):
 
     arrive_and_wait = wait_unaligned = sync = wait
 
-    def arrive_and_drop(self, *, loc: Any = None, ip: Any = None) -> None:
+    def arrive_and_drop(self, *, loc: object = None, ip: object = None) -> None:
         """Raise an error: named barriers cannot drop a thread."""
         raise type_error("arrive_and_drop: a thread cannot leave a named barrier")
 

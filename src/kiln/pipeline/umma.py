@@ -226,7 +226,12 @@ class PipelineTmaMultiConsumersAsync(PipelineAsync):
         return cls(full, empty, num_stages, None, None, True, empty, empty.arrived_by(threads), CtaGroup.ONE)
 
     def consumer_release(  # type: ignore[override]
-        self, state: PipelineState, op_type: PipelineOp = PipelineOp.TCGen05Mma, *, loc: Any = None, ip: Any = None
+        self,
+        state: PipelineState,
+        op_type: PipelineOp = PipelineOp.TCGen05Mma,
+        *,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         """Arrive for this thread (`PipelineOp.AsyncThread`), or for the tensor cores once their MMAs are complete."""
         if op_type is PipelineOp.TCGen05Mma:

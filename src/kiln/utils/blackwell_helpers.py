@@ -593,7 +593,13 @@ def get_tmem_load_op(
 
 
 def get_smem_store_op(
-    layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, tiled_tmem_load: object, *, loc: Any = None, ip: Any = None
+    layout_d: LayoutEnum,
+    elem_ty_d: Any,
+    elem_ty_acc: Any,
+    tiled_tmem_load: object,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> CopyAtom:
     """Return the atom that stores an epilogue's results to shared memory: `stmatrix` where registers hold its
     matrices.

@@ -159,7 +159,13 @@ def make_smem_layout_sf(
 
 
 def make_smem_layout_sfa(
-    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+    tiled_mma: object,
+    mma_tiler_mnk: object,
+    sf_vec_size: int,
+    num_stages: int,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return the layout of a CTA's scale factors of A in shared memory: ((M, K) of an MMA, rest of M, rest of K,
     stages).
@@ -175,7 +181,13 @@ def make_smem_layout_sfa(
 
 
 def make_smem_layout_sfb(
-    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, num_stages: int, *, loc: Any = None, ip: Any = None
+    tiled_mma: object,
+    mma_tiler_mnk: object,
+    sf_vec_size: int,
+    num_stages: int,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return the layout of a CTA's scale factors of B in shared memory; N is rounded up to a multiple of 128.
 
@@ -190,7 +202,13 @@ def make_smem_layout_sfb(
 
 
 def make_tmem_layout_sfa(
-    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, smem_layout: object, *, loc: Any = None, ip: Any = None
+    tiled_mma: object,
+    mma_tiler_mnk: object,
+    sf_vec_size: int,
+    smem_layout: object,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return the layout of the scale factors of A in tensor memory, where each 32 lanes hold all of them.
 
@@ -204,7 +222,13 @@ def make_tmem_layout_sfa(
 
 
 def make_tmem_layout_sfb(
-    tiled_mma: object, mma_tiler_mnk: object, sf_vec_size: int, smem_layout: object, *, loc: Any = None, ip: Any = None
+    tiled_mma: object,
+    mma_tiler_mnk: object,
+    sf_vec_size: int,
+    smem_layout: object,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return the layout of the scale factors of B in tensor memory, where each 32 lanes hold all of them.
 

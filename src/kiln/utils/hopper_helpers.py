@@ -111,7 +111,13 @@ def get_smem_layout_atom(
 
 
 def make_smem_layout_a(
-    a_layout: LayoutEnum, mma_tiler_mnk: object, a_dtype: object, num_stages: int, *, loc: Any = None, ip: Any = None
+    a_layout: LayoutEnum,
+    mma_tiler_mnk: object,
+    a_dtype: object,
+    num_stages: int,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> ComposedLayout:
     """Return the layout of operand A (M, K, stages) in shared memory, swizzled for WGMMA.
 
@@ -126,7 +132,13 @@ def make_smem_layout_a(
 
 
 def make_smem_layout_b(
-    b_layout: LayoutEnum, mma_tiler_mnk: object, b_dtype: object, num_stages: int, *, loc: Any = None, ip: Any = None
+    b_layout: LayoutEnum,
+    mma_tiler_mnk: object,
+    b_dtype: object,
+    num_stages: int,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> ComposedLayout:
     """Return the layout of operand B (N, K, stages) in shared memory, swizzled for WGMMA.
 

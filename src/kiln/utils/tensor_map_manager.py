@@ -91,8 +91,8 @@ class TensorMapManager:
         warp_id: int,
         tensormap_smem_ptr: Any = None,
         *,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> None:
         """Let warp `warp_id` write the descriptors of other tensors.
 

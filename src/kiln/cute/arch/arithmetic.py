@@ -121,7 +121,14 @@ def _extreme(name: str, a: object, b: object, abs_: bool, nan: bool) -> Float32:
 
 
 def fmax(
-    a: object, b: object, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
+    a: object,
+    b: object,
+    *,
+    abs: bool = False,
+    nan: bool = False,
+    ftz: bool = False,
+    loc: object = None,
+    ip: object = None,
 ) -> Float32:
     """Return the larger of `a` and `b`; a NaN only if both are.
 
@@ -136,7 +143,14 @@ def fmax(
 
 
 def fmin(
-    a: object, b: object, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
+    a: object,
+    b: object,
+    *,
+    abs: bool = False,
+    nan: bool = False,
+    ftz: bool = False,
+    loc: object = None,
+    ip: object = None,
 ) -> Float32:
     """Return the smaller of `a` and `b`; a NaN only if both are.
 
@@ -208,8 +222,8 @@ def add_packed_f32x2(
     *,
     rnd: object = "rn",
     ftz: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
     **_: object,
 ) -> Pair:
     """Return `src_a` + `src_b` for pairs of Float32, in one instruction on sm_100 and later.
@@ -229,8 +243,8 @@ def sub_packed_f32x2(
     *,
     rnd: object = "rn",
     ftz: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
     **_: object,
 ) -> Pair:
     """Return `src_a` - `src_b` for pairs of Float32, in one instruction on sm_100 and later.
@@ -250,8 +264,8 @@ def mul_packed_f32x2(
     *,
     rnd: object = "rn",
     ftz: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
     **_: object,
 ) -> Pair:
     """Return `src_a` * `src_b` for pairs of Float32, in one instruction on sm_100 and later.

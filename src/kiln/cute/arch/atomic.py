@@ -61,7 +61,14 @@ def _rmw(what: str, kind: str, ptr: object, val: Any, sem: object, scope: Any) -
 
 
 def atomic_rmw(
-    op: object, ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    op: object,
+    ptr: object,
+    val: object,
+    *,
+    sem: object = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Combine the element at a pointer with `val` atomically, and return its old value.
 
@@ -77,7 +84,7 @@ def atomic_rmw(
 
 
 def atomic_add(
-    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: object = None, ip: object = None
 ) -> Number:
     """Add `val` to the element at a pointer atomically, and return its old value.
 
@@ -91,7 +98,7 @@ def atomic_add(
 
 
 def atomic_max(
-    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: object = None, ip: object = None
 ) -> Number:
     """Replace the element at a pointer by the larger of it and `val` atomically, and return its old value.
 
@@ -105,7 +112,7 @@ def atomic_max(
 
 
 def atomic_min(
-    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: object = None, ip: object = None
 ) -> Number:
     """Replace the element at a pointer by the smaller of it and `val` atomically, and return its old value.
 
@@ -119,7 +126,7 @@ def atomic_min(
 
 
 def atomic_and(
-    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: object = None, ip: object = None
 ) -> Number:
     """Combine the element at a pointer with `val` by bitwise and atomically, and return its old value.
 
@@ -133,7 +140,7 @@ def atomic_and(
 
 
 def atomic_or(
-    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: object = None, ip: object = None
 ) -> Number:
     """Combine the element at a pointer with `val` by bitwise or atomically, and return its old value.
 
@@ -147,7 +154,7 @@ def atomic_or(
 
 
 def atomic_xor(
-    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: object = None, ip: object = None
 ) -> Number:
     """Combine the element at a pointer with `val` by bitwise exclusive or atomically, and return its old value.
 
@@ -161,7 +168,7 @@ def atomic_xor(
 
 
 def atomic_exch(
-    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object, val: object, *, sem: object = None, scope: object = None, loc: object = None, ip: object = None
 ) -> Number:
     """Write `val` to a pointer atomically, and return the old value of the element.
 
@@ -175,7 +182,14 @@ def atomic_exch(
 
 
 def atomic_cas(
-    ptr: object, cmp: object, val: object, *, sem: object = None, scope: object = None, loc: Any = None, ip: Any = None
+    ptr: object,
+    cmp: object,
+    val: object,
+    *,
+    sem: object = None,
+    scope: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Number:
     """Write `val` to a pointer if the element there equals `cmp`, atomically, and return its old value.
 

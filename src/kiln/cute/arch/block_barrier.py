@@ -18,7 +18,9 @@ def sync_threads(*, loc: object = None, ip: object = None) -> None:
     nvgpu.sync.barrier(i32(0), i32(0))
 
 
-def barrier(*, barrier_id: object = None, number_of_threads: object = None, loc: Any = None, ip: Any = None) -> None:
+def barrier(
+    *, barrier_id: object = None, number_of_threads: object = None, loc: object = None, ip: object = None
+) -> None:
     """Wait at barrier `barrier_id` (0 to 15) for `number_of_threads` threads, a multiple of 32; by default for all."""
     kernel_only("barrier")
     _check(barrier_id, number_of_threads)
@@ -30,8 +32,8 @@ def barrier_arrive(
     barrier_id: object = None,
     number_of_threads: object = None,
     aligned: bool = True,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Arrive at a barrier of the CTA without waiting.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only
 
@@ -47,7 +45,7 @@ _PROXIES = ("alias", "async", "async.global", "async.shared", "global", "shared"
 
 
 def fence_proxy(
-    kind: object, *, space: object = None, use_intrinsic: object = None, loc: Any = None, ip: Any = None
+    kind: object, *, space: object = None, use_intrinsic: object = None, loc: object = None, ip: object = None
 ) -> None:
     """Order accesses through the generic proxy with those through another, such as writes of threads with TMA stores.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean
 from ..deferred_dialects import nvgpu
@@ -153,7 +151,7 @@ def mbarrier_test_wait(mbar_ptr: object, phase: object, *, loc: object = None, i
 
 
 def mbarrier_conditional_try_wait(
-    cond: object, mbar_ptr: object, phase: object, *, loc: Any = None, ip: Any = None
+    cond: object, mbar_ptr: object, phase: object, *, loc: object = None, ip: object = None
 ) -> Boolean:
     """Return `mbarrier_try_wait` where a condition holds, else true at once.
 

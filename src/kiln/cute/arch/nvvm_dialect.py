@@ -28,14 +28,14 @@ _OLDER_NAMES = {"CpAsyncBulkTensorLoadMode": "TMALoadMode"}
 
 
 def fmax(
-    *operands: object, c: object = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: object
+    *operands: object, c: object = None, nan: bool = False, abs: bool = False, loc: object = None, **_: object
 ) -> ir.Value:
     """Return the largest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmax, operands, c, nan, abs)
 
 
 def fmin(
-    *operands: object, c: object = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: object
+    *operands: object, c: object = None, nan: bool = False, abs: bool = False, loc: object = None, **_: object
 ) -> ir.Value:
     """Return the smallest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmin, operands, c, nan, abs)

@@ -225,7 +225,9 @@ def warp_reduction(
     return val
 
 
-def warp_reduction_max(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
+def warp_reduction_max(
+    val: V, *, op: Any = None, threads_in_group: int = 32, loc: object = None, ip: object = None
+) -> V:
     """Return the largest value of groups of neighbouring lanes, in every lane of the group.
 
     Args:
@@ -236,7 +238,9 @@ def warp_reduction_max(val: V, *, op: Any = None, threads_in_group: int = 32, lo
     return warp_reduction(val, op or _larger, threads_in_group=threads_in_group)
 
 
-def warp_reduction_sum(val: V, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> V:
+def warp_reduction_sum(
+    val: V, *, op: Any = None, threads_in_group: int = 32, loc: object = None, ip: object = None
+) -> V:
     """Return the sum of the values of groups of neighbouring lanes, in every lane of the group.
 
     Args:

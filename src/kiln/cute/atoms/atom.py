@@ -394,7 +394,7 @@ def _tile_shape(tiler: object) -> Any:
 
 
 def make_copy_atom(
-    op: object, copy_internal_type: object, *, loc: Any = None, ip: Any = None, **kwargs: object
+    op: object, copy_internal_type: object, *, loc: object = None, ip: object = None, **kwargs: object
 ) -> CopyAtom:
     """Return a copy atom: an instruction that copies, for elements of a type.
 
@@ -442,7 +442,7 @@ def accepted_keywords(
 
 
 def make_tiled_copy(
-    atom: CopyAtom, layout_tv: Layout, tiler_mn: object, *, loc: Any = None, ip: Any = None
+    atom: CopyAtom, layout_tv: Layout, tiler_mn: object, *, loc: object = None, ip: object = None
 ) -> TiledCopy:
     """Return a copy by many threads, from an atom and a (thread, value) layout.
 

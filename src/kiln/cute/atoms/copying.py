@@ -206,7 +206,7 @@ def basic_copy_if(pred: object, src: object, dst: object, *, loc: object = None,
 
 
 @tracing.at_one_location
-def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any = None, ip: Any = None) -> None:
+def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: object = None, ip: object = None) -> None:
     """Copy with accesses as wide as the two layouts and the alignment allow.
 
     That is at most 32 bytes of global memory and 16 of other memory.

@@ -459,7 +459,9 @@ def _atom(atom: object, what: str) -> MmaAtom:
     return atom
 
 
-def mma_atom_call(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> None:
+def mma_atom_call(
+    atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: object = None, ip: object = None, **kwargs: Any
+) -> None:
     """Compute D = A * B + C with one call of an MMA atom.
 
     Args:

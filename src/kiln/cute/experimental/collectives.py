@@ -28,13 +28,17 @@ __all__ = [
 ]
 
 
-def make_tmem_layout_acc(tiled_mma: Any, mnk_tiler: Any, acc_stage: int, *, loc: Any = None, ip: Any = None) -> Any:
+def make_tmem_layout_acc(
+    tiled_mma: Any, mnk_tiler: Any, acc_stage: int, *, loc: object = None, ip: object = None
+) -> Any:
     """Return the layout of accumulators in tensor memory: (MMA, MMA_M, MMA_N, stages)."""
     shape = tiled_mma.partition_shape_C(tuple(mnk_tiler[:2]))
     return tiled_mma.make_fragment_C(cute.append(shape, acc_stage)).layout
 
 
-def make_t2r_rmem_layout(tiled_copy_t2r: Any, gC_mnl_epi: Any, tidx: Any, *, loc: Any = None, ip: Any = None) -> Any:
+def make_t2r_rmem_layout(
+    tiled_copy_t2r: Any, gC_mnl_epi: Any, tidx: Any, *, loc: object = None, ip: object = None
+) -> Any:
     """Return the layout of the registers of a thread that loads an epilogue tile of accumulators.
 
     `gC_mnl_epi` is the output divided into epilogue tiles: (tile M, tile N, ...).
@@ -60,7 +64,15 @@ def dot(mma_atom: object, a: object, b: object, c: object, *, loc: object = None
 
 
 def dot_block_scaled(
-    mma_atom: object, a: object, sfa: object, b: object, sfb: object, c: object, *, loc: Any = None, ip: Any = None
+    mma_atom: object,
+    a: object,
+    sfa: object,
+    b: object,
+    sfb: object,
+    c: object,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Compute as `dot` does with scaled A and B, whose scale factors are in tensor memory."""
     atom = _atom(mma_atom, "dot_block_scaled")

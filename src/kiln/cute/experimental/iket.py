@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Numeric
 
@@ -41,7 +39,7 @@ def range_push(event_name: str, payload: object = None, *, loc: object = None, i
     _check("range_push", event_name, payload)
 
 
-def range_pop(*, loc: Any = None, ip: Any = None) -> None:
+def range_pop(*, loc: object = None, ip: object = None) -> None:
     """End the range that began last."""
 
 

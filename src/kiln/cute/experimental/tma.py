@@ -42,7 +42,13 @@ _OPERANDS = {"A": "A", "SFA": "A", "B": "B", "SFB": "B"}
 
 
 def get_cta_v_map_ab(
-    gmem_tensor: object, mma_tiler_mnk: object, tiled_mma: Any, input_operand: str, *, loc: Any = None, ip: Any = None
+    gmem_tensor: object,
+    mma_tiler_mnk: object,
+    tiled_mma: Any,
+    input_operand: str,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> Layout:
     """Return the map from (MMA, MMA_M or MMA_N, MMA_K) of a CTA's tile of an operand to coordinates of its tensor.
 
@@ -78,8 +84,8 @@ def tma_load(
     multicast_mode: int | None = None,
     internal_type: Any = None,
     update_expect_tx: bool = True,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy a slice of a tensor in global memory to a tile in shared memory, and complete its bytes at an mbarrier.
 
@@ -154,8 +160,8 @@ def tma_store(
     *,
     cta_v_map: Layout | None = None,
     internal_type: object = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy a tile in shared memory to a slice of a tensor in global memory; elements outside the tensor are left out.
 

@@ -217,7 +217,7 @@ class RuntimeTensor(_Passed):
 
     if not TYPE_CHECKING:
 
-        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        def __getitem__(self, coord: Any, *, loc: object = None, ip: object = None) -> Any:
             raise type_error(
                 "an element of a tensor is taken outside a traced function",
                 "pass the tensor to a @jit function, or index the array it was made of",

@@ -258,7 +258,7 @@ def _signed(step: int, start: Any, bit: int) -> Any:
 
 
 def make_composed_layout(
-    inner: object, offset: object, outer: Layout, *, loc: Any = None, ip: Any = None
+    inner: object, offset: object, outer: Layout, *, loc: object = None, ip: object = None
 ) -> ComposedLayout:
     """Return the composed layout that maps a coordinate c to ``inner(offset + outer(c))``.
 

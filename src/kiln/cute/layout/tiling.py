@@ -165,7 +165,9 @@ def _unpack_both(zipped: Layout) -> Layout:
     return concat([*tile, *rest])
 
 
-def local_tile(input: T, tiler: object, coord: object, proj: object = None, *, loc: Any = None, ip: Any = None) -> T:
+def local_tile(
+    input: T, tiler: object, coord: object, proj: object = None, *, loc: object = None, ip: object = None
+) -> T:
     """Return one tile, or a row of tiles, of a tensor or layout: tile modes first, then those where ``coord`` is None.
 
     Args:
@@ -190,7 +192,7 @@ def local_tile(input: T, tiler: object, coord: object, proj: object = None, *, l
 
 
 def local_partition(
-    target: T, tiler: object, index: object, proj: object = None, *, loc: Any = None, ip: Any = None
+    target: T, tiler: object, index: object, proj: object = None, *, loc: object = None, ip: object = None
 ) -> T:
     """Return the elements of a tensor or layout that one worker of a grid owns.
 

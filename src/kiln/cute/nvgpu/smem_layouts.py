@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import NumericMeta
@@ -43,7 +43,9 @@ _PIECE = 128
 """The bits that stay together: what one lane passes to `ldmatrix`."""
 
 
-def make_smem_layout_atom(kind: object, element_type: object, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
+def make_smem_layout_atom(
+    kind: object, element_type: object, *, loc: object = None, ip: object = None
+) -> ComposedLayout:
     """Return the layout atom of a swizzle in shared memory: eight rows of 16 (INTER), 32, 64 or 128 bytes.
 
     It is (8, row) for K-major kinds, else (row, 8). Its `inner` permutes addresses in bytes: repeat it with
@@ -67,7 +69,9 @@ def make_smem_layout_atom(kind: object, element_type: object, *, loc: Any = None
     return make_composed_layout(swizzle, 0, outer)
 
 
-def tile_to_mma_shape(atom: T, mma_tile_shape: object, order: object = None, *, loc: Any = None, ip: Any = None) -> T:
+def tile_to_mma_shape(
+    atom: T, mma_tile_shape: object, order: object = None, *, loc: object = None, ip: object = None
+) -> T:
     """Return a layout atom repeated over the tile of an MMA: ((MN, K) of a call, rest of MN, rest of K, stages...).
 
     Args:

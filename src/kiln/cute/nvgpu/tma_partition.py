@@ -25,8 +25,8 @@ def tma_partition(
     smem_tensor: Any,
     gmem_tensor: object,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> tuple[Any, ...]:
     """Return tensors in shared and in global memory as a TMA atom copies them, in that order.
 

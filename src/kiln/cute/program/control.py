@@ -125,8 +125,8 @@ def if_generate(
     input_args: Sequence[Any] | None = None,
     return_types: Sequence[Any] | None = None,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return the value (or values) of `then_body(*input_args)` or `else_body(*input_args)`, of `return_types`."""
     kinds = list(return_types or ())

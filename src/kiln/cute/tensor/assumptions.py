@@ -12,7 +12,9 @@ from .pointer import Pointer
 __all__ = ["assume"]
 
 
-def assume(src: object, divby: int | None = None, pow2: bool | None = None, *, loc: Any = None, ip: Any = None) -> Any:
+def assume(
+    src: object, divby: int | None = None, pow2: bool | None = None, *, loc: object = None, ip: object = None
+) -> Any:
     """Return `src` (an integer, a pointer or a tuple of them), taken to be a multiple of `divby`.
 
     It must be true: vector widths are chosen by it. A static number is checked. For a pointer `divby` is in bytes.

@@ -170,7 +170,13 @@ class RawPointer(Pointer):
         return masked_load([promised(place, alignment) for place in places], mask, pass_thru, self._dtype)
 
     def masked_load(
-        self, mask: object, pass_thru: object = None, *, alignment: int | None = None, loc: Any = None, ip: Any = None
+        self,
+        mask: object,
+        pass_thru: object = None,
+        *,
+        alignment: int | None = None,
+        loc: object = None,
+        ip: object = None,
     ) -> TensorSSA:
         """Return the elements where the mask holds, and those of `pass_thru` (default 0) elsewhere, which are not read."""
         holds = _mask(mask)
@@ -274,7 +280,7 @@ def address_space(space: Any) -> AddressSpace:
 
 
 def inttoptr(
-    value: object, mem_space: object = None, dtype: object = None, *, loc: Any = None, ip: Any = None
+    value: object, mem_space: object = None, dtype: object = None, *, loc: object = None, ip: object = None
 ) -> RawPointer:
     """Return the pointer with an address, an integer, into a memory space to elements of a type (default Int8)."""
     return raw_pointer(pointer_from_address(value, Int8 if dtype is None else dtype, address_space(mem_space)))

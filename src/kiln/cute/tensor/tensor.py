@@ -101,33 +101,38 @@ class Tensor(Generic[E_co]):
 
         @overload
         def __getitem__(  # also of Tensor without a type
-            self: Tensor[Number], coord: ElementCoord, *, loc: Any = None, ip: Any = None
+            self: Tensor[Number], coord: ElementCoord, *, loc: object = None, ip: object = None
         ) -> Number: ...
         @overload
-        def __getitem__(self, coord: ElementCoord, *, loc: Any = None, ip: Any = None) -> E_co: ...
+        def __getitem__(self, coord: ElementCoord, *, loc: object = None, ip: object = None) -> E_co: ...
         @overload
         def __getitem__(
-            self, coord: tuple[Any, ...] | list[Any] | None, *, loc: Any = None, ip: Any = None
+            self, coord: tuple[Any, ...] | list[Any] | None, *, loc: object = None, ip: object = None
         ) -> Self: ...
-        def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
+        def __getitem__(self, coord: Any, *, loc: object = None, ip: object = None) -> Any:
             """Return an element, or for a coordinate with None in it the tensor that is left."""
             ...
 
         def __setitem__(
-            self, coord: Coord, value: Numeric | float | TensorSSA | Tensor[Any], *, loc: Any = None, ip: Any = None
+            self,
+            coord: Coord,
+            value: Numeric | float | TensorSSA | Tensor[Any],
+            *,
+            loc: object = None,
+            ip: object = None,
         ) -> None:
             """Write an element, or all elements of a slice."""
             ...
 
-        def load(self, *, loc: Any = None, ip: Any = None) -> TensorSSA:
+        def load(self, *, loc: object = None, ip: object = None) -> TensorSSA:
             """Return all elements as one value. The shape must be static."""
             ...
 
-        def store(self, data: TensorSSA, *, loc: Any = None, ip: Any = None) -> None:
+        def store(self, data: TensorSSA, *, loc: object = None, ip: object = None) -> None:
             """Write all elements. The value has as many elements, in the same order, of the same type."""
             ...
 
-        def fill(self, value: Numeric | float, *, loc: Any = None, ip: Any = None) -> None:
+        def fill(self, value: Numeric | float, *, loc: object = None, ip: object = None) -> None:
             """Write the same number to all elements."""
             ...
 
@@ -556,16 +561,16 @@ def make_tensor(
     iterator: Pointer | TensorIterator | Tensor[Any],
     layout: Layout | ComposedLayout | Shape,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TracedTensor: ...
 @overload
 def make_tensor(
     iterator: int | Integer | tuple[Any, ...] | list[Any],
     layout: Layout | ComposedLayout | Shape,
     *,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> TracedTensor[Extent]: ...
 def make_tensor(iterator: object, layout: object, *, loc: object = None, ip: object = None) -> Any:
     """Return a tensor: a pointer seen through a layout.
@@ -659,15 +664,19 @@ def _layout_of(src: object) -> Any:
 
 @overload
 def make_rmem_tensor_like(
-    src: Tensor[E_co], dtype: None = None, *, loc: Any = None, ip: Any = None
+    src: Tensor[E_co], dtype: None = None, *, loc: object = None, ip: object = None
 ) -> TracedTensor[E_co]: ...
 @overload
-def make_rmem_tensor_like(src: TensorSSA, dtype: None = None, *, loc: Any = None, ip: Any = None) -> TracedTensor: ...
+def make_rmem_tensor_like(
+    src: TensorSSA, dtype: None = None, *, loc: object = None, ip: object = None
+) -> TracedTensor: ...
 @overload
 def make_rmem_tensor_like(
-    src: Tensor[Any] | TensorSSA | Layout | ComposedLayout, dtype: type[D], *, loc: Any = None, ip: Any = None
+    src: Tensor[Any] | TensorSSA | Layout | ComposedLayout, dtype: type[D], *, loc: object = None, ip: object = None
 ) -> TracedTensor[D]: ...
-def make_rmem_tensor_like(src: object, dtype: object = None, *, loc: Any = None, ip: Any = None) -> TracedTensor[Any]:
+def make_rmem_tensor_like(
+    src: object, dtype: object = None, *, loc: object = None, ip: object = None
+) -> TracedTensor[Any]:
     """Return a register tensor of the shape of another, compact, with strides in the same order.
 
     Args:
@@ -683,15 +692,15 @@ def make_rmem_tensor_like(src: object, dtype: object = None, *, loc: Any = None,
 
 @overload
 def make_fragment_like(
-    src: Tensor[E_co], dtype: None = None, *, loc: Any = None, ip: Any = None
+    src: Tensor[E_co], dtype: None = None, *, loc: object = None, ip: object = None
 ) -> TracedTensor[E_co]: ...
 @overload
 def make_fragment_like(
-    src: Tensor[Any] | Layout | ComposedLayout, dtype: type[D], *, loc: Any = None, ip: Any = None
+    src: Tensor[Any] | Layout | ComposedLayout, dtype: type[D], *, loc: object = None, ip: object = None
 ) -> TracedTensor[D]: ...
 @overload
 def make_fragment_like(
-    src: Layout | ComposedLayout, dtype: None = None, *, loc: Any = None, ip: Any = None
+    src: Layout | ComposedLayout, dtype: None = None, *, loc: object = None, ip: object = None
 ) -> Layout: ...
 def make_fragment_like(src: object, dtype: object = None, *, loc: object = None, ip: object = None) -> Any:
     """Return a register tensor for what a thread holds of a tensor: mode 0 compact, the others in the order of their

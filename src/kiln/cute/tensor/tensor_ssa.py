@@ -130,7 +130,9 @@ class TensorSSA:
     __kiln_immutable__ = True
     __slots__ = ("_count", "_dtype", "_shape", "_value")
 
-    def __init__(self, value: ir.Value, shape: object, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> None:
+    def __init__(
+        self, value: ir.Value, shape: object, dtype: Any = None, *, loc: object = None, ip: object = None
+    ) -> None:
         if isinstance(value, TensorSSA):
             value = value._value
         self._value = value
@@ -221,10 +223,10 @@ class TensorSSA:
         return TensorSSA(value, self._shape, dtype or self._dtype)
 
     @overload
-    def __getitem__(self, coord: ElementCoord, *, loc: Any = None, ip: Any = None) -> Number: ...
+    def __getitem__(self, coord: ElementCoord, *, loc: object = None, ip: object = None) -> Number: ...
     @overload
     def __getitem__(
-        self, coord: slice | tuple[Any, ...] | list[Any] | None, *, loc: Any = None, ip: Any = None
+        self, coord: slice | tuple[Any, ...] | list[Any] | None, *, loc: object = None, ip: object = None
     ) -> TensorSSA: ...
     def __getitem__(self, coord: object, *, loc: object = None, ip: object = None) -> Any:
         """Return an element; for a coordinate with None or a slice in it, a part."""
@@ -286,7 +288,7 @@ class TensorSSA:
             return tracing.emit_value("vector.from_elements", self._dtype.vector_type(1), (element,))
         return vector_access.pick(self._value, self._count, positions, self._dtype)
 
-    def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
+    def __setitem__(self, coord: Any, value: Any, *, loc: object = None, ip: object = None) -> None:
         raise type_error(
             "an element of a vector cannot be assigned",
             "store it in a register tensor: r = cute.make_rmem_tensor_like(v); r.store(v); r[i] = x",
@@ -305,7 +307,7 @@ class TensorSSA:
 
     @staticmethod
     def from_vector(
-        value: Any, *, dtype: object = None, shape: object = None, loc: Any = None, ip: Any = None
+        value: Any, *, dtype: object = None, shape: object = None, loc: object = None, ip: object = None
     ) -> TensorSSA:
         """Return an MLIR vector, with a shape (default: one mode)."""
         if isinstance(value, TensorSSA):
@@ -486,8 +488,8 @@ class TensorSSA:
         *,
         dim: None = None,
         acc: Numeric | float | None = None,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Number: ...
     @overload
     def reduce(
@@ -496,8 +498,8 @@ class TensorSSA:
         init_val: Numeric | float,
         reduction_profile: tuple[Any, ...],
         *,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any: ...
     @overload
     def reduce(
@@ -506,8 +508,8 @@ class TensorSSA:
         *,
         dim: int | list[int] | tuple[int, ...],
         acc: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any: ...
     def reduce(
         self,
@@ -517,8 +519,8 @@ class TensorSSA:
         *,
         dim: Any = None,
         acc: Any = None,
-        loc: Any = None,
-        ip: Any = None,
+        loc: object = None,
+        ip: object = None,
     ) -> Any:
         """Combine elements, beginning with `init_val`; without it all elements, beginning with the first.
 
@@ -729,7 +731,12 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
 
 
 def full(
-    shape: Shape, fill_value: VectorOperand, dtype: type[Numeric] | None = None, *, loc: Any = None, ip: Any = None
+    shape: Shape,
+    fill_value: VectorOperand,
+    dtype: type[Numeric] | None = None,
+    *,
+    loc: object = None,
+    ip: object = None,
 ) -> TensorSSA:
     """Return a vector with the same number in every element.
 

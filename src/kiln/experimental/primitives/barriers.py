@@ -14,18 +14,22 @@ from ...cute.tensor.raw_pointer import raw_pointer
 from .addresses import shared
 
 
-def barrier(*, barrier_id: object = None, number_of_threads: object = None, loc: Any = None, ip: Any = None) -> None:
+def barrier(
+    *, barrier_id: object = None, number_of_threads: object = None, loc: object = None, ip: object = None
+) -> None:
     """Wait at a barrier of the CTA for some threads, by default all; whole warps arrive."""
     arch.barrier(barrier_id=barrier_id, number_of_threads=number_of_threads)
 
 
-def barrier_cta_sync(barrier_id: object = 0, *, thread_count: object = None, loc: Any = None, ip: Any = None) -> None:
+def barrier_cta_sync(
+    barrier_id: object = 0, *, thread_count: object = None, loc: object = None, ip: object = None
+) -> None:
     """Wait at a barrier of the CTA (`barrier.cta.sync`); threads of a warp may arrive on different paths."""
     _emit("barrier_cta_sync", "barrier.cta.sync", barrier_id, thread_count)
 
 
 def barrier_cta_sync_aligned(
-    barrier_id: object = 0, *, thread_count: object = None, loc: Any = None, ip: Any = None
+    barrier_id: object = 0, *, thread_count: object = None, loc: object = None, ip: object = None
 ) -> None:
     """Wait at a barrier of the CTA, all threads of a warp together (`barrier.cta.sync.aligned`)."""
     kernel_only("barrier_cta_sync_aligned")
@@ -55,8 +59,8 @@ def barrier_cta_red(
     kind: object = "and",
     *,
     thread_count: object = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Wait at a barrier and return whether all (`and`) or any (`or`) predicates hold, or (`popc`) how many do."""
     kernel_only("barrier_cta_red")

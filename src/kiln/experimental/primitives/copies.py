@@ -18,7 +18,14 @@ _WIDE_FIELDS = ("global_address", "global_stride")
 
 
 def cp_async_shared_global(
-    dst: object, src: object, size: int, modifier: object, *, cp_size: object = None, loc: Any = None, ip: Any = None
+    dst: object,
+    src: object,
+    size: int,
+    modifier: object,
+    *,
+    cp_size: object = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Copy 4, 8 or 16 bytes to shared memory later (`cp.async`): `cp_size` bytes are read, the rest is zero."""
     what = "cp_async_shared_global"

@@ -21,8 +21,8 @@ def ldmatrix(
     *,
     shape: object = None,
     src_format: object = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Any:
     """Return `num` words of each lane (Int32, or a Vector of them) from matrices whose rows the lanes point to.
 
@@ -79,7 +79,7 @@ def mma_sp_sync(
 
 
 def stmatrix(
-    ptr: object, sources: object, layout: object, *, shape: object = None, loc: Any = None, ip: Any = None
+    ptr: object, sources: object, layout: object, *, shape: object = None, loc: object = None, ip: object = None
 ) -> None:
     """Store the words of each lane to matrices whose rows the lanes point to, as the inverse of `ldmatrix` (sm_90)."""
     where = shared(ptr, "stmatrix").ir_value()

@@ -62,21 +62,29 @@ def mbarrier_arrive(
     count: object = None,
     scope: object = None,
     relaxed: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Int64 | None:
     """Arrive at an mbarrier of this CTA, and return its state; or of another CTA (`mapa`), at cluster scope."""
     return _arrive("mbarrier_arrive", addr, None if isinstance(count, int) and count == 1 else count, scope, relaxed)
 
 
 def mbarrier_arrive_expect_tx(
-    addr: object, txcount: object, *, scope: object = None, relaxed: bool | None = None, loc: Any = None, ip: Any = None
+    addr: object,
+    txcount: object,
+    *,
+    scope: object = None,
+    relaxed: bool | None = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Int64 | None:
     """Add bytes to the tx-count of the phase and arrive; the copies that bring the bytes follow."""
     return _arrive("mbarrier_arrive_expect_tx", addr, txcount, scope, relaxed)
 
 
-def mbarrier_expect_tx(addr: object, txcount: object, *, scope: object = None, loc: Any = None, ip: Any = None) -> None:
+def mbarrier_expect_tx(
+    addr: object, txcount: object, *, scope: object = None, loc: object = None, ip: object = None
+) -> None:
     """Add bytes to the tx-count of the phase, without an arrival."""
     where = shared(addr, "mbarrier_expect_tx")
     how = choice("scope", scope or "cta", ("cta", "cluster"))
@@ -116,8 +124,8 @@ def mbarrier_wait_parity(
     *,
     scope: object = None,
     order: object = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Boolean:
     """Return whether the phase of a parity is complete: now (TEST), or after a while (TRY)."""
     where = _barrier(addr, "mbarrier_wait_parity")
@@ -134,8 +142,8 @@ def mbarrier_try_wait_timelimit(
     *,
     scope: object = None,
     order: object = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> Boolean:
     """Return whether the phase of a state that an arrival returned is complete; may wait for it, `time_limit` ns at most."""
     where = _barrier(addr, "mbarrier_try_wait_timelimit")

@@ -441,8 +441,8 @@ def tcgen05_alloc(
     *,
     is_exclusive: bool | None = None,
     group: object = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Allocate columns of tensor memory and write their address to a word of shared memory. A whole warp calls it."""
     where = shared(addr, "tcgen05_alloc").ir_value()
@@ -456,8 +456,8 @@ def tcgen05_dealloc(
     *,
     is_exclusive: bool | None = None,
     group: object = None,
-    loc: Any = None,
-    ip: Any = None,
+    loc: object = None,
+    ip: object = None,
 ) -> None:
     """Free the columns of an allocation. A whole warp calls it."""
     kernel_only("tcgen05_dealloc")

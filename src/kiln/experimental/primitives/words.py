@@ -153,7 +153,9 @@ def mov_b32(a: object, *, target_type: Any = Int32, loc: object = None, ip: obje
     return target_type._make(tracing.emit_value("arith.bitcast", target_type.mlir_type, (value.ir_value(),)))
 
 
-def prmt(lo: object, selector: object, mode: object, *, hi: object = None, loc: Any = None, ip: Any = None) -> Int32:
+def prmt(
+    lo: object, selector: object, mode: object, *, hi: object = None, loc: object = None, ip: object = None
+) -> Int32:
     """Return four of the eight bytes of two words, chosen by `selector` in a mode."""
     name = choice("mode", mode, _PERMUTATIONS)
     if name == "default":

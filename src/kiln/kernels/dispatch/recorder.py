@@ -104,7 +104,7 @@ class _CallArguments:
         self.numbers: list[float] = []
         self.objects: list[Any] = []
         """Objects that native keys name by address, and that must stay alive."""
-        self.known: list[Any] = []
+        self.code_owners: list[Any] = []
         """Functions and objects whose code may read what is no argument."""
         self.foreign = False
         """Whether there are arrays of other libraries than numpy and torch, or numpy scalars as arrays."""
@@ -175,7 +175,7 @@ class _CallArguments:
         if arrays.is_array(value):
             return self._array(value, expected)
         self.objects.append(value)
-        self.known.append(value)
+        self.code_owners.append(value)
         return static_key(value)
 
     def _array(self, value: Any, expected: bool) -> Any:
@@ -335,8 +335,8 @@ class KernelFunction:
         if program is not None:
             program.device = device
             program.keep(*call.objects)
-            if call.known:
-                program.holds = Dependencies(None, call.known).unchanged
+            if call.code_owners:
+                program.holds = Dependencies(None, call.code_owners).unchanged
         self._programs[key] = program
         native = loading.loaded()
         if native is not None:  # now, while a kernel is compiled, and not in the next call
@@ -356,7 +356,7 @@ class KernelFunction:
         needed = _guards(program)
         if native is None or needed is None or not _introduce(native, call):
             return
-        if _has_attributes(call.known):  # native keys do not contain them
+        if _has_attributes(call.code_owners):  # native keys do not contain them
             return
         for value in call.objects:
             if _is_constant(value):

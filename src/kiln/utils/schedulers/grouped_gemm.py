@@ -223,5 +223,5 @@ class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
         """Return the first tile."""
         return self.get_current_work()
 
-    def prefetch_problem_shapes(self, *, loc: Any = None, ip: Any = None) -> None:
+    def prefetch_problem_shapes(self, *, loc: object = None, ip: object = None) -> None:
         """Do nothing: shapes are read where a search needs them."""

@@ -82,7 +82,9 @@ class PersistentTileSchedulerParams(ValueParts):
         self._fast = _divisor(fast)
         self._strips = _divisor(strips)
 
-    def get_grid_shape(self, max_active_clusters: object, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
+    def get_grid_shape(
+        self, max_active_clusters: object, *, loc: object = None, ip: object = None
+    ) -> tuple[Any, Any, Any]:
         """Return the grid to launch: as many clusters as run at a time, or fewer if the problem has fewer."""
         if isinstance(max_active_clusters, int) and max_active_clusters < 1:
             raise type_error(
@@ -160,7 +162,12 @@ class StaticPersistentTileScheduler(ValueParts):
 
     @staticmethod
     def create(
-        params: PersistentTileSchedulerParams, block_idx: object, grid_dim: object, *, loc: Any = None, ip: Any = None
+        params: PersistentTileSchedulerParams,
+        block_idx: object,
+        grid_dim: object,
+        *,
+        loc: object = None,
+        ip: object = None,
     ) -> StaticPersistentTileScheduler:
         """Return the scheduler of CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
         return StaticPersistentTileScheduler(*StaticPersistentTileScheduler._start(params, block_idx, grid_dim))

@@ -25,7 +25,7 @@ __all__ += mma.__all__
 
 
 def commit(
-    mbar_ptr: object, mask: object = None, cta_group: object = CtaGroup.ONE, *, loc: Any = None, ip: Any = None
+    mbar_ptr: object, mask: object = None, cta_group: object = CtaGroup.ONE, *, loc: object = None, ip: object = None
 ) -> None:
     """Arrive at an mbarrier when the MMAs and copies that this thread issued before are complete. Needs sm_100a or
     later.

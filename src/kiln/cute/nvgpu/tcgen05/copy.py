@@ -503,7 +503,9 @@ class SmemToTmemTrait(CopyTrait):
         under(pred, issue, "a copy with Cp4x32x128bOp")
 
 
-def get_s2t_smem_desc_tensor(atom: object, smem_tensor: object, *, loc: Any = None, ip: Any = None) -> TracedTensor:
+def get_s2t_smem_desc_tensor(
+    atom: object, smem_tensor: object, *, loc: object = None, ip: object = None
+) -> TracedTensor:
     """Return the source of a copy from shared to tensor memory as a tensor of descriptors.
 
     Args:

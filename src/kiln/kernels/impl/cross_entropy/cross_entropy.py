@@ -126,10 +126,10 @@ def cross_entropy_backward(
     if not number:
         arrays.require_usable(dloss, "dloss")
         each = reduction == "none"
-        wanted = tuple(target.shape) if each else ()
+        shape = tuple(target.shape) if each else ()
         arrays.require(
-            tuple(dloss.shape) == wanted or (not each and tuple(dloss.shape) == (1,)),
-            f"{name}: dloss has shape {tuple(dloss.shape)}, and must have {wanted} with reduction {reduction!r}",
+            tuple(dloss.shape) == shape or (not each and tuple(dloss.shape) == (1,)),
+            f"{name}: dloss has shape {tuple(dloss.shape)}, and must have {shape} with reduction {reduction!r}",
         )
     if 0 in logits.shape:
         return out

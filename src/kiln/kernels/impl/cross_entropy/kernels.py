@@ -369,13 +369,13 @@ class CrossEntropyBackward:
                 scale = scale / count.load()
         uniform = numbers.smoothing / Float32(n) * scale
         certain = (1.0 - numbers.smoothing) * scale
-        known = Int32(label) if (label >= 0) & (label < n) else Int32(-1)
+        label_column = Int32(label) if (label >= 0) & (label < n) else Int32(-1)
         target_vectors = span.middle(y)
         for v in range_constexpr(self.vectors):
             at = first + v * threads
             gradient = cute.make_rmem_tensor((width,), Float32)
             gradient.store(self.gradient(as_f32(logits[None, v].load()), base, scale, uniform))
-            place = known - (span.head + at * width)
+            place = label_column - (span.head + at * width)
             if (place >= 0) & (place < width):
                 for i in range_constexpr(width):
                     gradient[i] = gradient[i] - certain if place == i else gradient[i]
@@ -385,7 +385,7 @@ class CrossEntropyBackward:
         for value, column in zip(edge_values, edges, strict=True):
             if (part == 0) & (column < n):
                 result = self.gradient(value, base, scale, uniform)
-                y[column] = (result - certain if column == known else result).to(self.out)
+                y[column] = (result - certain if column == label_column else result).to(self.out)
 
     def gradient(
         self, x: Float32 | cute.TensorSSA, base: Float32, scale: Any, uniform: Float32

@@ -149,11 +149,11 @@ NO_FUSION = EpilogueFusion()
 """The epilogue of `alpha * a @ b`."""
 
 
-def _function(what: str, value: Any, known: dict[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Return a function that a user passed, or the known one of a name."""
-    function = known.get(value) if isinstance(value, str) else value
+def _function(what: str, value: Any, by_name: dict[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return a function that a user passed, or the one of a name."""
+    function = by_name.get(value) if isinstance(value, str) else value
     if not callable(function):
-        raise refusal(f"gemm: {what} is {value!r}; it must be one of {', '.join(known)}, or a function")
+        raise refusal(f"gemm: {what} is {value!r}; it must be one of {', '.join(by_name)}, or a function")
     return function
 
 

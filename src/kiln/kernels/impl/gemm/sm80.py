@@ -89,7 +89,7 @@ class OperandFragments:
         if self.side:
             self.fragment = mma.make_fragment_B(part.partition_B(stages[None, None, 0]))
         else:
-            self.fragment: Any = mma.make_fragment_A(part.partition_A(stages[None, None, 0]))
+            self.fragment = mma.make_fragment_A(part.partition_A(stages[None, None, 0]))
         steps = cute.size(self.fragment, mode=[2])
         if self.in_pairs:
             self.copy = self._pair_copy().get_slice(thread)
@@ -98,9 +98,9 @@ class OperandFragments:
             self.registers = cute.make_rmem_tensor((8, cute.size(self.source, mode=[1]), steps), Uint16)
             return steps
         make = cute.make_tiled_copy_B if self.side else cute.make_tiled_copy_A
-        self.copy: cute.ThrCopy = make(self._atom(), mma).get_slice(thread)
-        self.source: cute.Tensor = self.copy.partition_S(stages)
-        self.registers: cute.Tensor = self.copy.retile(self.fragment)
+        self.copy = make(self._atom(), mma).get_slice(thread)
+        self.source = self.copy.partition_S(stages)
+        self.registers = self.copy.retile(self.fragment)
         return steps
 
     def load(self, step: int, stage: Int32 | int) -> None:

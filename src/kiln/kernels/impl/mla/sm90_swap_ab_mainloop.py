@@ -147,9 +147,9 @@ class SwapAbWarpgroup(ConsumerWarpgroup):
         return cute.make_tensor(self.acc_o.iterator + piece * cute.size(self.acc_s), cute.make_layout(self.acc_s.shape))
 
     @cute.jit
-    def release(self, count: Int32 | int, wanted: Boolean):
+    def release(self, count: Int32 | int, pred: Boolean):
         """Release a KV tile."""
-        if wanted:
+        if pred:
             for piece in range_constexpr(self.kernel.column_tiles):
                 self.pipe.consumer_release(self.kernel.stage_state(count, piece))
 

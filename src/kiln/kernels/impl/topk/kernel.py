@@ -158,8 +158,8 @@ class TopK(Softmax):
         candidates.begin(at.unit)
         limit = candidates.limit(maxima, k, at.thread)
         candidates.wait()  # the count is cleared before it is increased
-        known = limit > -float("inf")
-        if known & at.exists:
+        has_limit = limit > -float("inf")
+        if has_limit & at.exists:
             if const_expr(self.resident):
                 candidates.put(limit, self.elements(held, at.unit, at.units), x, at)
             elif maxima[0] >= limit:
@@ -171,7 +171,7 @@ class TopK(Softmax):
                         chunk = self.read(x, here, self.vectors)
                         candidates.put(limit, self.elements(chunk, unit, at.units), x, here)
         candidates.wait()
-        return arch.vote_all_sync(known & candidates.fit())
+        return arch.vote_all_sync(has_limit & candidates.fit())
 
     @cute.jit
     def select_one_by_one(

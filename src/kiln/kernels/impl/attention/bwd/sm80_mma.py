@@ -159,7 +159,7 @@ class BackwardSoftmax:
                     if mma.acc_ds_u is not None:
                         ds = p * (mma.acc_dp[at] - self.delta[query])
                         mma.acc_dp[at] = ds if self.derivative is None else ds * self.derivative[at]
-            for acc, operand, wanted in ((mma.acc_s, mma.p, mma.acc_p_w), (mma.acc_dp, mma.ds, mma.acc_ds_u)):
-                if wanted is not None:
+            for acc, operand, fragment in ((mma.acc_s, mma.p, mma.acc_p_w), (mma.acc_dp, mma.ds, mma.acc_ds_u)):
+                if fragment is not None:
                     target = cute.make_tensor(operand[None, 0, n // 2].iterator + 4 * (n % 2), cute.make_layout(4))
                     target.store(acc[None, 0, n].load().to(self.kernel.dtype).reshape((4,)))

@@ -104,11 +104,11 @@ class BackwardSchedule(NamedTuple):
     """CTAs that run at the same time."""
 
 
-def equal_groups(heads: int, wanted: int) -> int:
-    """Return about `wanted` heads to a group, in groups of equal size if possible: a few left over would run alone at
+def equal_groups(heads: int, size: int) -> int:
+    """Return about `size` heads to a group, in groups of equal size if possible: a few left over would run alone at
     the end."""
-    near = [n for n in range(wanted // 2 + 1, wanted * 3 // 2 + 1) if heads % n == 0]
-    return min(near, key=lambda n: max(n / wanted, wanted / n)) if near else -(-heads // -(-heads // wanted))
+    near = [n for n in range(size // 2 + 1, size * 3 // 2 + 1) if heads % n == 0]
+    return min(near, key=lambda n: max(n / size, size / n)) if near else -(-heads // -(-heads // size))
 
 
 def head_groups(

@@ -286,13 +286,13 @@ class DqConverter:
         heads = rematerialized(Int32(self.dq.shape[2]))  # what divisions need of it is not kept in registers
         # the same in all threads, for uniform registers: others are needed for what is loaded
         batch, head, tile = (arch.warp_redux_sync(x, "max") for x in (head // heads, head % heads, tile))
-        wanted = self.scheduler.num_additions(batch, tile)
+        additions = self.scheduler.num_additions(batch, tile)
         counter = self.additions[batch, head, None].iterator + tile
-        while arch.load(counter, Int32, sem="acquire", scope="gpu") < wanted:
+        while arch.load(counter, Int32, sem="acquire", scope="gpu") < additions:
             arch.nanosleep(_PAUSE)
         # an accumulator that nothing was added to is not initialised; as a vote, this is a predicate and takes no
         # register
-        nothing = arch.vote_any_sync(wanted == 0)
+        nothing = arch.vote_any_sync(additions == 0)
         transpose = DqTranspose(kernel, rematerialized(arch.lane_idx()))
         first = tile * kernel.config.tile_m
         start = self.dq_acc[batch, head, None].iterator + cute.assume(first * kernel.head_dim, divby=4)

@@ -104,8 +104,8 @@ def head_group(problem: AttentionBackwardProblem, device: Device) -> int:
     masked = of.window_left is not None or of.window_right is not None
     tiles = max(1, -(-of.seqlen_k // DKV_TILE_N))
     in_cache = _L2_BYTES // (2 * of.group_size * of.seqlen_q * sum(padded_head_dims(of.head_dims)))
-    wanted = max(1, round(device.sm_count / tiles), min(in_cache, 4 if masked else 2))
-    return equal_groups(of.heads_k * of.batch, wanted)
+    heads = max(1, round(device.sm_count / tiles), min(in_cache, 4 if masked else 2))
+    return equal_groups(of.heads_k * of.batch, heads)
 
 
 def step_cycles(config: Sm90AttentionBackwardHd256Config, head_dims: tuple[int, int]) -> list[dict[str, float]]:

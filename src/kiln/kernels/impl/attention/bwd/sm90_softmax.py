@@ -102,7 +102,7 @@ class TransposedScores(BackwardScores):
         return range(self.blocks // 2, self.blocks) if upper else range(self.blocks // 2)
 
     def exp2(
-        self, stage: Int32, upper: int, coordinates: ScoreCoordinates | None, known: Sequence[cute.TensorSSA] = ()
+        self, stage: Int32, upper: int, coordinates: ScoreCoordinates | None, loaded: Sequence[cute.TensorSSA] = ()
     ) -> None:
         """P = exp2(S * scale_log2 - LSE) in place of S, for the first half of the queries or the second.
 
@@ -110,7 +110,7 @@ class TransposedScores(BackwardScores):
         keeps that."""
         acc_s = self.mma.acc_s
         for n, k in enumerate(self.half(upper)):
-            lse = known[n] if n < len(known) else self.row_values(0, k, stage)
+            lse = loaded[n] if n < len(loaded) else self.row_values(0, k, stage)
             derivatives = []
             for at, query in self.indices(k):
                 score, derivative = self.modified(at, coordinates)
@@ -126,10 +126,10 @@ class TransposedScores(BackwardScores):
         if not self.has_derivative:
             round_to_operand(self.mma.acc_s, self.mma.p, range(self.blocks))
 
-    def ds(self, p: cute.Tensor, acc_dp: cute.Tensor, stage: Int32, known: Sequence[cute.TensorSSA] = ()) -> None:
+    def ds(self, p: cute.Tensor, acc_dp: cute.Tensor, stage: Int32, loaded: Sequence[cute.TensorSSA] = ()) -> None:
         """dS = P (dP - delta), in place of dP."""
         for k in range(self.blocks):
-            delta = known[k] if k < len(known) else self.row_values(1, k, stage)
+            delta = loaded[k] if k < len(loaded) else self.row_values(1, k, stage)
             for at, query in self.indices(k):
                 acc_dp[at] = p[at].to(Float32) * (acc_dp[at] - delta[query])
 

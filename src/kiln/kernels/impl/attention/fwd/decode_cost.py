@@ -155,9 +155,9 @@ def _nearest(bits: int, config: Sm80AttentionConfig, configs: tuple[MeasuredConf
     """Return the coefficients of a config, or of the most similar one that was measured, scaled to its tile_n."""
 
     def distance(x: MeasuredConfig) -> tuple[int, ...]:
-        wanted = (bits, config.tile_m, config.warps, config.tile_n, config.ctas_per_sm)
+        own = (bits, config.tile_m, config.warps, config.tile_n, config.ctas_per_sm)
         measured = (x.bits, x.tile_m, x.warps, x.tile_n, x.max_ctas_per_sm)
-        return tuple(abs(a - b) for a, b in zip(wanted, measured, strict=True))
+        return tuple(abs(a - b) for a, b in zip(own, measured, strict=True))
 
     nearest = min(configs, key=distance)
     keys = config.tile_n / nearest.tile_n

@@ -29,7 +29,7 @@ class QueryTile:
     ) -> None:
         self.kv_dtype = kv_dtype
         self.is_fp8: bool = kv_dtype.width == 8
-        self.dtype: type[Float16] | Any = Float16 if self.is_fp8 else kv_dtype
+        self.dtype: type[cute.Numeric] = Float16 if self.is_fp8 else kv_dtype
         self.out_dtype: type[cute.Numeric] = out_dtype or self.dtype
         pack = 16 // kv_dtype.width
         self.dim: int = head_dims[0] // pack
