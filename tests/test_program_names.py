@@ -242,6 +242,7 @@ def test_names_of_other_packages_are_those_of_the_language():
     from cutlass.cute.typing import Array, SymInt, is_integer  # pyright: ignore[reportMissingImports]
 
     assert (AddressSpace, Arch, KeepPTX, inttoptr) == (cute.AddressSpace, kiln.Arch, cute.KeepPTX, kiln.inttoptr)
+    assert cutlass.base_dsl.typing.Pointer is kiln.Pointer
     assert (Array, SymInt, is_integer) == (kiln.Array, cute.SymInt, kiln.is_integer)
     assert (
         cute.max is cute.math.max and cute.rcp is cute.math.rcp and cute.FastDivmodDivisorV2 is cute.FastDivmodDivisor

@@ -69,7 +69,7 @@ range = _Range  # an import under another name would not export it
 _uncaught.install()
 unavailable.error = DSLNotImplemented
 lazy.name_beside = _alias.name_beside
-typing.__getattr__ = lazy.names(typing.__name__, {"Vector": "..cute.program.wrapped_values"})
+typing.__getattr__ = lazy.names(typing.__name__, dict.fromkeys(("Pointer", "Vector"), "..cute.program.wrapped_values"))
 base_dsl.dsl.default_language = lambda: _importlib.import_module(f"{__name__}.cute.program.dsl").DSL
 _conventions.exporter = lambda: _importlib.import_module(f"{__name__}.interop.aot")
 hardware.measuring_kernels = lambda: _importlib.import_module(f"{__name__}.cute.measuring")
