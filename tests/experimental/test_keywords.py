@@ -62,6 +62,34 @@ load_ext addr * dtype count order scope cache_modifier evict l2_cache_hint
 store_ext val addr * order scope cache_modifier evict l2_cache_hint
 cvt_packfloat_f32 src_a src_b src_c kind * rnd sat relu extract_hi
 match_sync thread_mask val kind
+barrier_cluster_arrive_aligned
+barrier_cluster_arrive_relaxed_aligned
+barrier_cluster_wait_aligned
+barrier_cta_arrive_aligned barrier_id thread_count
+clusterlaunchcontrol_query_cancel query_type try_cancel_response
+clusterlaunchcontrol_try_cancel addr mbar * multicast
+cvta_to addr space
+fabs a * ftz
+fmax a b * abs nan ftz
+fmin a b * abs nan ftz
+fence_acq_rel scope
+fence_proxy_async_acquire_sync_restrict
+fence_proxy_async_release_sync_restrict
+fence_sc_cluster
+mbarrier_arrive_nocomplete addr count
+mbarrier_complete_tx addr txcount * scope
+mbarrier_test_wait addr state * scope order
+mbarrier_try_wait addr state * scope order
+mbarrier_wait addr phase
+memory_barrier scope
+mma_sync res * shape layout_a layout_b operand_a operand_b operand_c multiplicand_a_ptx_type multiplicand_b_ptx_type
+nanosleep duration
+tcgen05_ld_red shape tmem_addr op * num offset abs nan
+tcgen05_mma_ws mma_kind d a b idesc enable_input_d * collector_b_buffer collector_op col_b_zero_mask
+tcgen05_shift taddr * group
+wgmma_commit_group_sync_aligned
+wgmma_fence_aligned
+wgmma_wait_group_sync_aligned group
 prefetch_l1 addr
 prefetch_l2 addr
 prefetchu addr

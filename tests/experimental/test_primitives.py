@@ -434,6 +434,12 @@ OUTSIDE = {
     "atomicrmw": (prims.AtomicOp.ADD, None, 1), "print_runtime": ("{}", 1), "ptx_add_comment": ("",),
     **dict.fromkeys(("add_packed_f32x2", "sub_packed_f32x2", "mul_packed_f32x2"), ((1.0, 2.0), (1.0, 2.0))),
     "fma_packed_f32x2": ((1.0, 2.0), (1.0, 2.0), (1.0, 2.0)), "mul_bf16x2": (1, 2), "inline_ptx": ("exit;",),
+    **dict.fromkeys(
+        ("barrier_cluster_arrive_aligned", "barrier_cluster_arrive_relaxed_aligned", "barrier_cluster_wait_aligned",
+         "fence_proxy_async_acquire_sync_restrict", "fence_proxy_async_release_sync_restrict", "fence_sc_cluster",
+         "wgmma_commit_group_sync_aligned", "wgmma_fence_aligned"), ()
+    ),
+    "nanosleep": (1,), "fabs": (None,), "fmin": (1.0, 2.0), "fmax": (1.0, 2.0),
     "cvt_packfloat_f32": (1.0, 2.0, 0, "f16x2"), "match_sync": (1, 1, "any"),
 }  # fmt: skip
 """Primitives whose operands cannot be wrong, and what they are called with in host code, where they do not exist."""

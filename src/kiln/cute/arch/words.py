@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import Int32, Integer, Uint32
+from ...base_dsl.typing import Float32, Int32, Integer, Uint32
 from .inline_assembly import instruction
 from .values import kernel_only, number
 
-__all__ = ["add_sat_int", "bfe", "bfi", "bfind", "brev", "mad24", "mul24", "shf", "sub_sat_int"]
+__all__ = ["add_sat_int", "bfe", "bfi", "bfind", "brev", "cvt_f32_tf32", "mad24", "mul24", "shf", "sub_sat_int"]
 
 N = TypeVar("N", bound=Integer)
 
@@ -130,3 +130,19 @@ def sub_sat_int(a: object, b: object, *, loc: object = None, ip: object = None) 
     """Return `a` - `b`, two Int32, clamped to the numbers of an Int32."""
     kernel_only("sub_sat_int")
     return instruction("sub.sat.s32", Int32, Int32(a), Int32(b))
+
+
+def cvt_f32_tf32(
+    value: object, *, rnd: str = "rna", relu: bool = False, loc: object = None, ip: object = None
+) -> Int32:
+    """Return `value`, a Float32, rounded to TFloat32, as a word.
+
+    Args:
+        value: a Float32.
+        rnd: how to round: "rna" (to nearest, ties away from zero), "rn" (ties to even) or "rz" (sm_90).
+        relu: make negative numbers zero; not with "rna".
+    """
+    kernel_only("cvt_f32_tf32")
+    if rnd not in ("rna", "rn", "rz") or (relu and rnd == "rna"):
+        raise type_error(f"cvt_f32_tf32() rounded by {rnd!r}{' with relu' * relu}", '"rna", "rn" or "rz"')
+    return instruction(f"cvt.{rnd}{'.relu' * relu}.tf32.f32", Int32, Float32(value))

@@ -15,6 +15,7 @@ from ..._support import lazy
 if TYPE_CHECKING:
     from . import accesses as accesses
     from . import barriers as barriers
+    from . import clusters as clusters
     from . import conversions as conversions
     from . import copies as copies
     from . import fences as fences
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from . import words as words
     from .accesses import *
     from .barriers import *
+    from .clusters import *
     from .conversions import *
     from .copies import *
     from .fences import *
@@ -62,14 +64,18 @@ _UNITS = {
         bar_warp_sync elect_sync match_sync redux_sync shfl_sync vote_sync
     """,
     "barriers": """
-        barrier barrier_cluster_arrive barrier_cluster_arrive_relaxed barrier_cluster_wait barrier_cta_arrive
+        barrier barrier_cluster_arrive barrier_cluster_arrive_aligned barrier_cluster_arrive_relaxed
+        barrier_cluster_arrive_relaxed_aligned barrier_cluster_wait_aligned barrier_cta_arrive_aligned barrier_cluster_wait barrier_cta_arrive
         barrier_cta_red barrier_cta_sync barrier_cta_sync_aligned cluster_ctarank mapa
     """,
     "mbarriers": """
+        mbarrier_arrive_nocomplete mbarrier_complete_tx mbarrier_test_wait mbarrier_try_wait mbarrier_wait
         cp_async_mbarrier_arrive mbarrier_arrive mbarrier_arrive_expect_tx mbarrier_expect_tx mbarrier_init
         mbarrier_inval mbarrier_try_wait_parity mbarrier_try_wait_timelimit mbarrier_wait_parity
     """,
     "fences": """
+        fence_acq_rel fence_proxy_async_acquire_sync_restrict fence_proxy_async_release_sync_restrict fence_sc_cluster
+        memory_barrier nanosleep
         exit fence_mbarrier_init fence_proxy fence_proxy_acquire fence_proxy_release fence_sync_restrict
         griddepcontrol setmaxregister
     """,
@@ -85,9 +91,11 @@ _UNITS = {
         prefetch_tensormap st_bulk tensormap_replace
     """,
     "matrices": """
+        mma_sync wgmma_commit_group_sync_aligned wgmma_fence_aligned wgmma_wait_group_sync_aligned
         ldmatrix mma_sp_sync stmatrix
     """,
     "tcgen05": """
+        tcgen05_ld_red tcgen05_mma_ws tcgen05_shift
         MMABlockScaleKind S2TCopyMode Tcgen05CpSrcFormat Tcgen05Fence Tcgen05InstrDesc Tcgen05LdStShape
         Tcgen05MMABlockScale Tcgen05MMACollectorOp Tcgen05MMAKind Tcgen05MxInstrDesc Tcgen05MxOmmaInstrDesc
         Tcgen05SmemDesc Tcgen05SmemSwizzle Tcgen05Wait TmemAddr make_tmem_ptr make_tmem_ptr_from_warp_row_col
@@ -97,7 +105,11 @@ _UNITS = {
     "words": """
         atomicrmw convert_and_pack_integer mov_b32 print_runtime prmt red
     """,
+    "clusters": """
+        clusterlaunchcontrol_query_cancel clusterlaunchcontrol_try_cancel cvta_to
+    """,
     "packed": """
+        fabs fmax fmin
         add_packed_f32x2 fma_packed_f32x2 mul_bf16x2 mul_packed_f32x2 sub_packed_f32x2
     """,
     "conversions": """

@@ -106,3 +106,30 @@ def mapa(addr: object, cta_rank: object, *, addrspace: int = 7, loc: object = No
         raise type_error(f"addrspace of mapa() is {addrspace!r}", "7, the shared memory of the cluster")
     mapped = raw_pointer(arch.map_dsmem_ptr(shared(addr, "mapa"), cta_rank))
     return addr.at(mapped) if isinstance(addr, Array) else mapped
+
+
+def barrier_cta_arrive_aligned(
+    barrier_id: object, thread_count: object, *, loc: object = None, ip: object = None
+) -> None:
+    """Arrive at a barrier of the CTA without waiting, all threads of a warp together."""
+    if thread_count is None:
+        raise type_error("barrier_cta_arrive_aligned() needs a thread_count", "the threads that arrive and that wait")
+    _emit("barrier_cta_arrive_aligned", "barrier.cta.arrive.aligned", barrier_id, thread_count)
+
+
+def barrier_cluster_arrive_aligned(*, loc: object = None, ip: object = None) -> None:
+    """Arrive at the cluster's barrier, all threads of a warp together; earlier writes are visible after the wait."""
+    kernel_only("barrier_cluster_arrive_aligned")
+    arch.cluster_arrive(aligned=True)
+
+
+def barrier_cluster_arrive_relaxed_aligned(*, loc: object = None, ip: object = None) -> None:
+    """Arrive at the cluster's barrier, all threads of a warp together, without ordering memory."""
+    kernel_only("barrier_cluster_arrive_relaxed_aligned")
+    arch.cluster_arrive_relaxed(aligned=True)
+
+
+def barrier_cluster_wait_aligned(*, loc: object = None, ip: object = None) -> None:
+    """Wait until all threads of the cluster have arrived, all threads of a warp together."""
+    kernel_only("barrier_cluster_wait_aligned")
+    arch.inline_ptx("barrier.cluster.wait.acquire.aligned;")

@@ -88,3 +88,38 @@ def exit(*, loc: object = None, ip: object = None) -> None:
     """End this thread; barriers no longer count it."""
     kernel_only("exit")
     arch.inline_ptx("exit;")
+
+
+def fence_proxy_async_release_sync_restrict(*, loc: object = None, ip: object = None) -> None:
+    """Release this thread's accesses to this CTA's shared memory to the async proxy of the cluster."""
+    kernel_only("fence_proxy_async_release_sync_restrict")
+    arch.inline_ptx("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;")
+
+
+def fence_proxy_async_acquire_sync_restrict(*, loc: object = None, ip: object = None) -> None:
+    """Acquire what asynchronous operations did to the cluster's shared memory, after a wait for an mbarrier."""
+    kernel_only("fence_proxy_async_acquire_sync_restrict")
+    arch.inline_ptx("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;")
+
+
+def fence_sc_cluster(*, loc: object = None, ip: object = None) -> None:
+    """Order all accesses of this thread with those of the cluster, sequentially consistent."""
+    kernel_only("fence_sc_cluster")
+    arch.inline_ptx("fence.sc.cluster;")
+
+
+def fence_acq_rel(scope: object, *, loc: object = None, ip: object = None) -> None:
+    """Order this thread's accesses before and after it for the threads of a `MemScope`."""
+    kernel_only("fence_acq_rel")
+    arch.inline_ptx(f"fence.acq_rel.{choice('scope', scope, _SCOPES)};")
+
+
+def memory_barrier(scope: object, *, loc: object = None, ip: object = None) -> None:
+    """Order all accesses of this thread for the threads of a `MemScope`, sequentially consistent (`fence.sc`)."""
+    kernel_only("memory_barrier")
+    arch.inline_ptx(f"fence.sc.{choice('scope', scope, _SCOPES)};")
+
+
+def nanosleep(duration: object, *, loc: object = None, ip: object = None) -> None:
+    """Suspend the thread for about `duration` nanoseconds."""
+    arch.nanosleep(duration)

@@ -1,17 +1,21 @@
-"""Primitives of matrices in shared memory, `ldmatrix` and `stmatrix`, and of MMAs with a sparse A."""
+"""Primitives of matrices in shared memory, `ldmatrix` and `stmatrix`, and of MMAs of warps and warpgroups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ...base_dsl import trace as tracing
+from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
-from ...base_dsl.typing import Int32
+from ...base_dsl.typing import Int32, Numeric, NumericMeta
 from ...cute.arch.values import choice, i32, kernel_only
 from ...cute.deferred_dialects import nvgpu
 from ...cute.nvgpu.ptx_types import PTX_NAMES
 from ...cute.tensor.tensor_ssa import TensorSSA
 from ...hardware import mma_shapes
 from .addresses import shared
+from .matrix_names import MMAType
 
 
 def ldmatrix(
@@ -97,3 +101,67 @@ def stmatrix(
         nvgpu.mma.stmatrix_bytes(where, words.value, count)
     else:
         raise type_error("stmatrix() of 16x8 matrices of bytes in ROW layout", "they are stored transposed: COL")
+
+
+def mma_sync(
+    res: ir.Type,
+    *,
+    shape: Sequence[int],
+    layout_a: object,
+    layout_b: object,
+    operand_a: Sequence[object],
+    operand_b: Sequence[object],
+    operand_c: Sequence[object],
+    multiplicand_a_ptx_type: object,
+    multiplicand_b_ptx_type: object,
+    loc: object = None,
+    ip: object = None,
+) -> ir.Value:
+    """Return a lane's part of A B + C of a warp (`mma.sync`), as a structure of the type `res`.
+
+    Operands are the registers of a lane: words of A and of B, numbers of C. A is row-major and B column-major, `shape`
+    is (m, n, k), and the types are `MMAType`s.
+    """
+    kernel_only("mma_sync")
+    if (choice("layout_a", layout_a, ("row", "col")), choice("layout_b", layout_b, ("row", "col"))) != ("row", "col"):
+        raise type_error("mma_sync() takes a row-major A and a column-major B", "layout_a ROW, layout_b COL")
+    kinds = tuple(x.value for x in MMAType)
+    a_type, b_type = (choice("type", x, kinds) for x in (multiplicand_a_ptx_type, multiplicand_b_ptx_type))
+    a, b = (TensorSSA.from_elements([_register(x, Int32) for x in xs], Int32).value for xs in (operand_a, operand_b))
+    numbers = [x.ir_value() if isinstance(x, Numeric) else x for x in operand_c]
+    element = NumericMeta.from_mlir_type(numbers[0].type)  # pyright: ignore[reportAttributeAccessIssue]
+    c = TensorSSA.from_elements([element._make(x) for x in numbers], element)
+    m, n, k = shape
+    if rule := mma_shapes.refusal("mma.sync", (m, n, k), a_type, b_type, PTX_NAMES.get(element, str(element))):
+        raise type_error(f"mma_sync(): {rule}", "a shape and types of mma.sync")
+    d = TensorSSA(nvgpu.mma.mma_sync((m, n, k), a_type, b_type, a, b, c.value), c.shape, element)
+    whole = tracing.emit_value("llvm.mlir.undef", res)
+    for position, value in enumerate(d.to_elements()):
+        at = {"position": ir.DenseI64ArrayAttr.get([position])}
+        whole = tracing.emit_value("llvm.insertvalue", res, (whole, value.ir_value()), at)
+    return whole
+
+
+def _register(x: object, kind: type[Numeric]) -> Numeric:
+    value = x.ir_value() if isinstance(x, Numeric) else x
+    if str(getattr(value, "type", "")) == "i32":
+        return kind._make(value)
+    return kind._make(tracing.emit_value("llvm.bitcast", kind.mlir_type, (value,)))
+
+
+def wgmma_fence_aligned(*, loc: object = None, ip: object = None) -> None:
+    """Order accesses to registers before later WGMMAs of the warpgroup (sm_90a)."""
+    kernel_only("wgmma_fence_aligned")
+    nvgpu.wgmma.wgmma_fence()
+
+
+def wgmma_commit_group_sync_aligned(*, loc: object = None, ip: object = None) -> None:
+    """Commit the warpgroup's WGMMAs since the last commit as a group (sm_90a)."""
+    kernel_only("wgmma_commit_group_sync_aligned")
+    nvgpu.wgmma.wgmma_commit()
+
+
+def wgmma_wait_group_sync_aligned(group: int, *, loc: object = None, ip: object = None) -> None:
+    """Wait until at most `group` of the warpgroup's latest groups are pending (sm_90a)."""
+    kernel_only("wgmma_wait_group_sync_aligned")
+    nvgpu.wgmma.wgmma_wait(count=group)

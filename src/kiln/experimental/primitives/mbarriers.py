@@ -158,3 +158,42 @@ def cp_async_mbarrier_arrive(addr: object, *, noinc: bool | None = None, loc: ob
         nvgpu.async_copy.cp_async_mbarrier_arrive(where.ir_value())
     else:
         arch.inline_ptx("cp.async.mbarrier.arrive.shared::cta.b64 [{$r0}];", read_only_args=[word(where)])
+
+
+def mbarrier_complete_tx(
+    addr: object, txcount: object, *, scope: object = None, loc: object = None, ip: object = None
+) -> None:
+    """Take bytes from the tx-count of the phase, as a copy that brings them does."""
+    where = shared(addr, "mbarrier_complete_tx")
+    how = choice("scope", scope or "cta", ("cta", "cluster"))
+    space = "cluster.shared::cluster" if is_remote(where) else f"{how}.shared::cta"
+    code = f"mbarrier.complete_tx.relaxed.{space}.b64 [{{$r0}}], {{$r1}};"
+    arch.inline_ptx(code, read_only_args=[word(where), Int32(txcount)])
+
+
+def mbarrier_arrive_nocomplete(addr: object, count: object, *, loc: object = None, ip: object = None) -> Int64:
+    """Arrive `count` times at an mbarrier of this CTA, which does not complete the phase, and return its state."""
+    where = _barrier(addr, "mbarrier_arrive_nocomplete")
+    code = "mbarrier.arrive.noComplete.shared::cta.b64 {$w0}, [{$r0}], {$r1};"
+    return arch.inline_ptx(code, write_only_types=[Int64], read_only_args=[word(where), Int32(count)])
+
+
+def mbarrier_wait(addr: object, phase: object, *, loc: object = None, ip: object = None) -> None:
+    """Wait until the phase of a parity is complete."""
+    arch.mbarrier_wait(_barrier(addr, "mbarrier_wait"), phase)
+
+
+def mbarrier_test_wait(
+    addr: object, state: object, *, scope: object = None, order: object = None, loc: object = None, ip: object = None
+) -> Boolean:
+    """Return whether the phase of a state that an arrival returned is complete."""
+    where = _barrier(addr, "mbarrier_test_wait")
+    return _wait(where, f"test_wait{'.acquire.cluster' * _acquires_cluster(scope, order)}", Int64(state))
+
+
+def mbarrier_try_wait(
+    addr: object, state: object, *, scope: object = None, order: object = None, loc: object = None, ip: object = None
+) -> Boolean:
+    """Return whether the phase of a state that an arrival returned is complete; may wait for it a while."""
+    where = _barrier(addr, "mbarrier_try_wait")
+    return _wait(where, f"try_wait{'.acquire.cluster' * _acquires_cluster(scope, order)}", Int64(state))

@@ -23,6 +23,7 @@ from ...base_dsl.typing import (
     Numeric,
     TFloat32,
     Uint8,
+    Uint32,
 )
 from ...cute.arch.values import choice, i1, i32, kernel_only
 from ...cute.deferred_dialects import nvgpu
@@ -702,3 +703,71 @@ def tcgen05_fence(kind: object, *, loc: object = None, ip: object = None) -> Non
     """Order asynchronous operations of the tensor cores before or after a synchronisation of threads."""
     kernel_only("tcgen05_fence")
     nvgpu.tcgen05.tcgen05_fence(choice("kind", kind, ("before_thread_sync", "after_thread_sync")))
+
+
+def tcgen05_ld_red(
+    shape: object,
+    tmem_addr: Array,
+    op: object,
+    *,
+    num: int = 2,
+    offset: int | None = None,
+    abs: bool | None = None,
+    nan: bool | None = None,
+    loc: object = None,
+    ip: object = None,
+) -> tuple[TensorSSA, Int32]:
+    """Return a thread's words of tensor memory, and their MIN or MAX as a word (sm_103a); valid after `tcgen05_wait`.
+
+    The cells are numbers of the address's type: Float32, Int32 or Uint32. Of floats, `abs` takes magnitudes, and with
+    `nan` a NaN makes the result NaN.
+    """
+    kernel_only("tcgen05_ld_red")
+    kind = {Float32: "f32", Int32: "s32", Uint32: "u32"}.get(tmem_addr.dtype)
+    if kind is None:
+        raise type_error(f"tcgen05_ld_red() of {tmem_addr.dtype.__name__}", "Float32, Int32 or Uint32")
+    name = choice("shape", shape, ("32x32b", "16x32bx2"))
+    how = choice("op", op, ("min", "max"))
+    flags = {"abs": bool(abs), "nan": bool(nan)}
+    loaded = nvgpu.tcgen05.tcgen05_ld_red(_tmem(tmem_addr), name, num, how, kind, split=offset, **flags)
+    count = loaded.type.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+    words = TensorSSA(loaded, (count,), Int32)
+    elements = words.to_elements()
+    return TensorSSA.from_elements(elements[:-1], Int32), elements[-1]
+
+
+def tcgen05_mma_ws(
+    mma_kind: object,
+    d: object,
+    a: object,
+    b: object,
+    idesc: object,
+    enable_input_d: object,
+    *,
+    collector_b_buffer: object = None,
+    collector_op: object = None,
+    col_b_zero_mask: object = None,
+    loc: object = None,
+    ip: object = None,
+) -> None:
+    """Issue a weight-stationary D = A B + D, or D = A B, of one CTA; one thread calls it.
+
+    B stays in a `Tcgen05MMACollectorBBuffer`, of which `collector_op` says what becomes. `col_b_zero_mask` describes
+    columns of B that count as zero, 64 bits. The other arguments are those of `tcgen05_mma`.
+    """
+    kernel_only("tcgen05_mma_ws")
+    collector = None
+    if collector_b_buffer is not None or collector_op is not None:
+        buffer = choice("collector_b_buffer", collector_b_buffer or "b0", ("b0", "b1", "b2", "b3"))
+        what = choice("collector_op", collector_op or "discard", ("fill", "use", "lastuse", "discard"))
+        collector = f"{buffer}::{what}"
+    masks = [] if col_b_zero_mask is None else [Int64(col_b_zero_mask).ir_value()]
+    operands = (_tmem(d), _operand(a), _operand(b), i32(_word(idesc)), i1(enable_input_d), *masks)
+    kind = choice("mma_kind", mma_kind, ("f16", "tf32", "f8f6f4", "i8"))
+    nvgpu.tcgen05.tcgen05_mma_ws(*operands, kind=kind, collector=collector)
+
+
+def tcgen05_shift(taddr: object, *, group: object = None, loc: object = None, ip: object = None) -> None:
+    """Copy 32 bytes of each of the 32 lanes at an address to the lane before it; one thread calls it."""
+    kernel_only("tcgen05_shift")
+    nvgpu.tcgen05.tcgen05_shift(_tmem(taddr), cta_group=_group(group))
