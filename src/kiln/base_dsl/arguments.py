@@ -326,7 +326,12 @@ _adapters: dict[type, Callable[[Any], Any]] = {}
 
 
 def register_jit_arg_adapter(*kinds: type, python_type: type | None = None) -> Callable[[Any], Any]:
-    """Decorate a class or function that wraps arguments of these types in a `JitArgument`."""
+    """Decorate a class or function that wraps arguments of some types in a `JitArgument`.
+
+    Args:
+        kinds: the types.
+        python_type: one more type, as CuTe DSL names it.
+    """
 
     def register(adapter: Any) -> Any:
         for kind in (*kinds, *filter(None, (python_type,))):

@@ -227,12 +227,12 @@ def arrive_and_wait(barrier_id: object, num_threads: object, *, loc: object = No
 
 
 def arrive(barrier_id: object, num_threads: object, *, loc: object = None, ip: object = None) -> None:
-    """Arrive at a named barrier of the CTA without waiting."""
+    """Arrive at barrier `barrier_id`, 0 to 15, of `num_threads` threads without waiting."""
     NamedBarrier(barrier_id, num_threads).arrive()
 
 
 def wait(barrier_id: object, num_threads: object, *, loc: object = None, ip: object = None) -> None:
-    """Arrive at a named barrier of the CTA, and wait until all have arrived: `arrive_and_wait`."""
+    """Wait at barrier `barrier_id`, 0 to 15, for `num_threads` threads, a multiple of 32: `arrive_and_wait`."""
     NamedBarrier(barrier_id, num_threads).wait()
 
 

@@ -69,19 +69,34 @@ class TransformMode(enum.Enum):
 
 
 def get_transform_a_source(a_major_mode: OperandMajorMode) -> OperandSource:
-    """Return the memory that `tcgen05.mma` reads the transformed A from: A in tensor memory is K-major."""
+    """Return the memory that `tcgen05.mma` reads the transformed A from: A in tensor memory is K-major.
+
+    Args:
+        a_major_mode: whether A is K- or M-major.
+    """
     return OperandSource.TMEM if a_major_mode is OperandMajorMode.K else OperandSource.SMEM
 
 
 def get_tma_atom_kind(mcast: object, use_2cta_instrs: bool, is_b: bool) -> Any:
-    """Return the TMA load of an operand. Of a pair each CTA converts its own A, and both wait for one B."""
+    """Return the TMA load of an operand. Of a pair each CTA converts its own A, and both wait for one B.
+
+    Args:
+        mcast: whether CTAs of the cluster share the tile.
+        use_2cta_instrs: whether MMAs are of a CTA pair.
+        is_b: whether the operand is B.
+    """
     group = CtaGroup.TWO if use_2cta_instrs and is_b else CtaGroup.ONE
     several = bool(mcast)
     return (cpasync.CopyBulkTensorTileG2SMulticastOp if several else cpasync.CopyBulkTensorTileG2SOp)(group)
 
 
 def get_divisibility(contiguous_dim_size: int, upper_bound: int = 128) -> int:
-    """Return the largest power of two up to a bound that divides an extent."""
+    """Return the largest power of two up to a bound that divides an extent.
+
+    Args:
+        contiguous_dim_size: the extent.
+        upper_bound: the bound, a power of two.
+    """
     return min(contiguous_dim_size & -contiguous_dim_size, upper_bound)
 
 
@@ -109,7 +124,15 @@ def is_valid_mma_tiler_and_cluster_shape(mma_tiler: Any, cluster_shape_mn: Any, 
 def is_valid_scale_granularity(
     scale_granularity_m: int, scale_granularity_k: int, a_dtype: object, k: int, mma_tiler_k: int
 ) -> bool:
-    """Return whether scale factors can belong to so many rows and elements along K; (0, 0): there are none."""
+    """Return whether scale factors can belong to so many rows and elements along K; (0, 0): there are none.
+
+    Args:
+        scale_granularity_m: the rows that share a scale factor.
+        scale_granularity_k: the elements along K that share one.
+        a_dtype: the element type of A.
+        k: K of the GEMM.
+        mma_tiler_k: K of the MMA's tile.
+    """
     if a_dtype in (Int8, Uint8):
         return scale_granularity_m == scale_granularity_k == 0
     return (
@@ -157,7 +180,16 @@ def compute_smem_layout(
     load2trans_stage_count: int,
     trans2mma_stage_count: int,
 ) -> tuple[Any, Any, Any]:
-    """Return the layouts in shared memory of A as it is loaded, of the transformed A, and of B."""
+    """Return the layouts in shared memory of A as it is loaded, of the transformed A, and of B.
+
+    Args:
+        tiled_mma: the tiled MMA.
+        mma_tiler_mnk: the tile (M, N, K), of a CTA pair that of both.
+        a_dtype: the element type of A as it is loaded.
+        b_dtype: the element type of B.
+        load2trans_stage_count: the stages of the loads.
+        trans2mma_stage_count: the stages of the transformed A.
+    """
     return (
         make_smem_layout_a(tiled_mma, mma_tiler_mnk, a_dtype, load2trans_stage_count),
         make_smem_layout_a(tiled_mma, mma_tiler_mnk, tiled_mma.op.a_dtype, trans2mma_stage_count),
@@ -168,7 +200,15 @@ def compute_smem_layout(
 def get_copy_atom_a_transform(
     mma_dtype: Any, use_2cta_instrs: bool, transform_a_source: OperandSource, a_smem_shape: Any, a_dtype: object
 ) -> Any:
-    """Return the copy that stores the transformed A ((M, K) of an MMA, rest of M, rest of K) of one CTA."""
+    """Return the copy that stores the transformed A ((M, K) of an MMA, rest of M, rest of K) of one CTA.
+
+    Args:
+        mma_dtype: the element type that the MMA reads.
+        use_2cta_instrs: whether MMAs are of a CTA pair.
+        transform_a_source: where the MMA reads A.
+        a_smem_shape: the shape of A: M and K of an MMA, rest of M, rest of K.
+        a_dtype: the element type of A as it is loaded.
+    """
     if transform_a_source is OperandSource.SMEM:
         return cute.make_copy_atom(CopyUniversalOp(), mma_dtype, num_bits_per_copy=_VECTOR)
     rows = cute.size(a_smem_shape[0][0])
@@ -193,6 +233,15 @@ def transform_partition(
     """Return the copies that load and store a thread's part of A, and its part of the loaded and the transformed A.
 
     Parts are (values, rests..., stages). The copy that stores is None where `store_transformed_a` needs none.
+
+    Args:
+        transform_a_source: where the MMA reads A.
+        scale_mode: whether scale factors are applied.
+        copy_atom_a_input: the copy that loads A from shared memory.
+        copy_atom_a_transform: the copy of `get_copy_atom_a_transform`.
+        sA_input: A in shared memory.
+        A_transform: the transformed A.
+        transform_local_tidx: the thread's number among those that transform.
     """
     if transform_a_source is OperandSource.TMEM:
         one = (None, None, None, 0)
@@ -237,7 +286,14 @@ def store_transformed_a(src_a: object, dst_a: object, copy_atom_a: object) -> No
 def get_gmem_layout_scale(
     scale_shape_mkl: Any, scale_granularity_m: int, scale_granularity_k: int, scale_major_mode: OperandMajorMode
 ) -> Any:
-    """Return the layout of the scale factors of an A (M, K, L) in global memory: (M, K, L) with modes of stride 0."""
+    """Return the layout of the scale factors of an A (M, K, L) in global memory: (M, K, L) with modes of stride 0.
+
+    Args:
+        scale_shape_mkl: M, K and L of A.
+        scale_granularity_m: the rows that share a scale factor.
+        scale_granularity_k: the elements along K that share one.
+        scale_major_mode: along which of M and K the factors are contiguous.
+    """
     m, k, l = scale_shape_mkl
     rows = m // scale_granularity_m
     columns = k // scale_granularity_k
@@ -260,6 +316,15 @@ def get_smem_layout_scale(
     """Return the tile (M, K) of scale factors, and its layout in shared memory of one stage, and of all stages.
 
     M counts the rows of both CTAs of a pair, and each has the factors of its own: the halves lie in the same place.
+
+    Args:
+        mma_tiler: the tile (M, N, K).
+        use_2cta_instrs: whether MMAs are of a CTA pair.
+        scale_granularity_m: the rows that share a scale factor.
+        scale_granularity_k: the elements along K that share one.
+        scale_major_mode: along which of M and K the factors are contiguous.
+        a_scale_dtype: the element type of the factors.
+        num_scale_load2trans_stage: the stages of their loads.
     """
     m, _, k = mma_tiler
     inside = min(scale_granularity_k, k)
@@ -278,7 +343,15 @@ def get_smem_layout_scale(
 def scale_tma_partition(
     tCsS: object, tCgS: object, tma_atom_s: object, block_in_cluster_coord_vmnk: Any, scale_cta_layout: object
 ) -> tuple[Any, Any]:
-    """Return the parts of shared and global memory of the TMA load of scale factors, each factor once."""
+    """Return the parts of shared and global memory of the TMA load of scale factors, each factor once.
+
+    Args:
+        tCsS: the factors in shared memory, of all stages.
+        tCgS: the factors in global memory.
+        tma_atom_s: the TMA copy.
+        block_in_cluster_coord_vmnk: the coordinate of the CTA in its cluster.
+        scale_cta_layout: the CTAs that share the factors.
+    """
     parts = cpasync.tma_partition(
         tma_atom_s,
         block_in_cluster_coord_vmnk[2],
@@ -299,8 +372,17 @@ def _once(part: Any) -> Any:
 def scale_partition(
     src_copy_a: Any, tCsS: object, transform_local_tidx: Any, mma_dtype: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """Return a thread's copy of scale factors, its part of them in shared memory (values, rests..., stages), the
-    registers to copy them to, each once, and these registers seen as factors of its values of A."""
+    """Return a thread's copy of scale factors, and what it copies.
+
+    These are its part in shared memory (values, rests..., stages), the registers to copy it to, each factor once, and
+    these registers seen as factors of its values of A.
+
+    Args:
+        src_copy_a: the tiled copy that loads A.
+        tCsS: the factors in shared memory.
+        transform_local_tidx: the thread's number among those that transform.
+        mma_dtype: the element type of the registers.
+    """
     thread = src_copy_a.get_slice(transform_local_tidx)
     part = thread.partition_S(tCsS)
     registers = cute.make_fragment_like(part[(None, None, None, None, 0)], mma_dtype)

@@ -20,7 +20,7 @@ def fill(x: cute.Tensor):
     ones(x).launch(grid=[1, 1, 1], block=[4, 1, 1])
 
 
-WORDS = {"PreCompiledMlir": "cute.launch", "CompiledMlir": "llvm.func @", "LlvmIr": "define"}
+WORDS = {"PreCompiledMlir": "cute.launch", "LoweredMlir": "llvm.func @", "Llvm": "define"}
 
 
 @pytest.mark.parametrize("stage", ArtifactType)
@@ -28,7 +28,7 @@ WORDS = {"PreCompiledMlir": "cute.launch", "CompiledMlir": "llvm.func @", "LlvmI
 def test_each_stage(stage: ArtifactType, target: str, options: str) -> None:
     artifact = cute.compile_to(stage, fill, np.zeros(4, np.float32), options=options, target=target)
     assert (artifact.artifact_type, artifact.function_name, artifact.target) == (stage, "fill", target)
-    if stage is ArtifactType.Object:
+    if stage is ArtifactType.HostObject:
         assert artifact.content.startswith(b"\x7fELF")
         assert str(artifact) == repr(artifact)
     else:

@@ -153,7 +153,7 @@ def unflatten(sequence: object, profile: object, *, loc: object = None, ip: obje
 
 
 def pretty_str(t: object) -> str:
-    """Return a tree as CuTe prints it: ``(1,(2,?{div=8}))``; None is ``_``."""
+    """Return a tree `t` as CuTe prints it: ``(1,(2,?{div=8}))``; None is ``_``."""
     if isinstance(t, tuple):
         return "(" + ",".join(pretty_str(v) for v in t) + ")"
     return leaf_str(t)

@@ -135,7 +135,7 @@ class Compile:
         """Compile a jit function up to a stage, and return what there is then.
 
         Args:
-            artifact_type: the stage, such as `ArtifactType.LlvmIr` of `cutlass.compiler`.
+            artifact_type: the stage, such as `ArtifactType.Llvm` of `cutlass.compiler`.
             function: a function as of `compile`.
             args: arguments like those of later calls.
             options: compile options in one string.

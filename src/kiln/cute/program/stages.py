@@ -15,9 +15,9 @@ class ArtifactType(enum.Enum):
     """A stage of compilation, with the name of what Kiln has then."""
 
     PreCompiledMlir = "mlir"
-    CompiledMlir = "mlir_lowered"
-    LlvmIr = "llvm"
-    Object = "object"
+    LoweredMlir = "mlir_lowered"
+    Llvm = "llvm"
+    HostObject = "object"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CompilationArtifact:
     content: bytes
 
     def __str__(self) -> str:
-        return repr(self) if self.artifact_type is ArtifactType.Object else self.content.decode()
+        return repr(self) if self.artifact_type is ArtifactType.HostObject else self.content.decode()
 
     def __repr__(self) -> str:
         return f"<{self.artifact_type.name} of {self.function_name} for {self.target}, {len(self.content)} bytes>"
