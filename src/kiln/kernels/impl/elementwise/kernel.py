@@ -55,7 +55,7 @@ class Elementwise:
     def __call__(
         self,
         addresses: tuple[Int64 | cute.Tensor, ...],
-        shape: tuple[Int32, ...],
+        shape: tuple[Int32 | Int64, ...],
         strides: tuple[tuple[Int64, ...], ...],
         ctas: Int32,
         stream: Int64,
@@ -69,7 +69,9 @@ class Elementwise:
         )
 
     @cute.kernel
-    def kernel(self, pointers: list[cute.Pointer], shape: tuple[Int32, ...], strides: tuple[tuple[Int64, ...], ...]):
+    def kernel(
+        self, pointers: list[cute.Pointer], shape: tuple[Int32 | Int64, ...], strides: tuple[tuple[Int64, ...], ...]
+    ):
         """Compute elements; `shape` and `strides` go from the outermost to the innermost mode."""
         elements = self.config.elements
         inner = shape[self.modes]
@@ -100,7 +102,12 @@ class Elementwise:
                 self.compute(moved, strides, start, inner, False)
 
     def moved(
-        self, pointer: cute.Pointer, operand: Operand, stride: tuple[Int64, ...], coordinates: list[Int32], start: Int32
+        self,
+        pointer: cute.Pointer,
+        operand: Operand,
+        stride: tuple[Int64, ...],
+        coordinates: list[Int32] | list[Int64],
+        start: Int32 | Int64,
     ) -> cute.Pointer:
         """Return the address of a thread's first element of an array."""
         offset = Int64(0)
@@ -115,8 +122,8 @@ class Elementwise:
         self,
         pointers: list[cute.Pointer],
         strides: tuple[tuple[Int64, ...], ...],
-        start: Int32,
-        inner: Int32,
+        start: Int32 | Int64,
+        inner: Int32 | Int64,
         full: bool,
     ):
         """Compute all elements of a thread, or those before the end."""

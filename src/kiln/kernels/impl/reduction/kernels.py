@@ -60,7 +60,7 @@ class Operation:
         """The position of an element that does not exist: behind all others."""
         return self.index.max
 
-    def initial(self, width: int = 0, position: Int32 | None = None) -> State:
+    def initial(self, width: int = 0, position: Int32 | Int64 | None = None) -> State:
         """Return states of no elements, for each position of a vector or (0) one; `position` is that of the first to
         come."""
         kinds = ((self.identity, self.dtype), (self.no_position if position is None else position, self.index))
@@ -268,7 +268,7 @@ class Piece(NamedTuple):
     """A thread's part of a chunk of a row: vectors and the position of the first, and elements at the edges."""
 
     vectors: list[State]
-    position: Int32
+    position: Int32 | Int64
     edges: list[State]
 
 
