@@ -121,7 +121,7 @@ tcgen05_dealloc taddr n_cols * is_exclusive group
 tcgen05_fence kind
 tcgen05_ld shape tmem_addr * num pack offset
 tcgen05_mma mma_kind cta_group d a b idesc enable_input_d * collector_op b_collector_op a_shift scale_input_d write_disable_mask
-tcgen05_mma_sp mma_kind cta_group d a b metadata idesc enable_input_d * collector_op a_shift scale_input_d write_disable_mask
+tcgen05_mma_sp mma_kind cta_group d a b metadata idesc enable_input_d * collector_op b_collector_op a_shift scale_input_d write_disable_mask
 tcgen05_mma_block_scale mma_kind cta_group d a b idesc enable_input_d scale_a scale_b * scale_vec_size collector_op b_collector_op a_shift
 tcgen05_relinquish_alloc_permit * group
 tcgen05_st shape tmem_addr val * unpack offset

@@ -27,7 +27,7 @@ MODULES = (
     "kiln.pipeline", "kiln.sanitize", "kiln.testing", "kiln.torch", "kiln.utils", "kiln.utils.blackwell_helpers",
     "kiln.utils.hopper_helpers", "kiln.vector",
 )  # fmt: skip
-COMPUTED = {"kiln.cute.arch.Arch"}
+COMPUTED = {"kiln.Arch", "kiln.cute.arch.Arch"}
 """An enumeration whose members no type checker can know."""
 OF_PAGES = {
     "reportUndefinedVariable", "reportRedeclaration", "reportPossiblyUnboundVariable", "reportPossiblyUnbound",

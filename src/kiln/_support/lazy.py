@@ -52,10 +52,9 @@ def names(
             except ModuleNotFoundError as missing:
                 if missing.name != whole:
                     raise
-        with contextlib.suppress(AttributeError):
-            return name_beside(module, name)
-        if otherwise is not None:
-            return otherwise(module, name)
+        for look in filter(None, (name_beside, otherwise)):
+            with contextlib.suppress(AttributeError):
+                return look(module, name)
         missing_name = f"module {module!r} has no attribute {name!r}"
         if elsewhere is not None and name in elsewhere:
             raise AttributeError(f"{missing_name}: write {elsewhere[name]}", name=name, obj=None)

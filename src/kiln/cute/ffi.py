@@ -19,7 +19,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, overload
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import context, ir
@@ -240,6 +240,26 @@ _declared: dict[tuple[str, str], dict[int, _Declaration]] = {}
 """The declarations by module, name and line: those of one name are overloads."""
 
 
+_Result = TypeVar("_Result")
+
+
+@overload
+def extern(
+    function: Callable[..., _Result],
+    *,
+    name: str | None = None,
+    source: BitCode | None = None,
+    overloaded: bool = True,
+    name_mangler: Callable[[FFI], str] | None = None,
+) -> Callable[..., _Result]: ...
+@overload
+def extern(
+    *,
+    name: str | None = None,
+    source: BitCode | None = None,
+    overloaded: bool = True,
+    name_mangler: Callable[[FFI], str] | None = None,
+) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]: ...
 def extern(
     function: types.FunctionType | None = None,
     *,

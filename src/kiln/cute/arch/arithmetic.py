@@ -53,7 +53,7 @@ def clz(value: Integer, *, loc: object = None, ip: object = None) -> Int32:
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
 
 
-def log2_of_pow2_int(a: Integer, *, loc: object = None, ip: object = None) -> Int32:
+def log2_of_pow2_int(a: Integer | int, *, loc: object = None, ip: object = None) -> Int32:
     """Return the logarithm to base 2 of `a`, a positive integer of 32 bits that is a power of two."""
     return 31 - clz(Int32(a))
 

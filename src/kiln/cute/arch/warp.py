@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -387,6 +387,14 @@ def make_warp_uniform(value: object, *, loc: object = None, ip: object = None) -
     return kind._make(nvgpu.warp.warp_uniform(i32(value)), nonneg=getattr(value, "_nonneg", False))
 
 
+@overload
+def match_sync(
+    mask: object, value: object, kind: Literal["any"] = "any", *, loc: object = None, ip: object = None
+) -> Int32: ...
+@overload
+def match_sync(
+    mask: object, value: object, kind: object, *, loc: object = None, ip: object = None
+) -> Int32 | tuple[Int32, Boolean]: ...
 def match_sync(
     mask: object, value: object, kind: object = "any", *, loc: object = None, ip: object = None
 ) -> Int32 | tuple[Int32, Boolean]:

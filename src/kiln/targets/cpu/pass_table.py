@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...dialects import cute
+from ...dialects.cute import external
 from ...hardware.architectures import Architecture
 from ...mlir import ir, passmanager
 from ..host import splitting
@@ -13,12 +14,16 @@ from ..lowering.pass_table import SHARED, Pass, on_module
 from ..lowering.vector_legalisation import LONGEST_ON_HOST, legalise_vectors
 from .expand import HIDDEN
 from .lower import HANDLERS, KernelExpansion
-from .passes import coroutines
+from .passes import coroutines, external_calls
 from .passes.loop_versioning import guarded_versions
 from .runtime.records import HEADER
 
 _THREAD_INDEX = 3
 """The hidden argument of a kernel that is thread index x."""
+
+
+def _serve_external_calls(module: ir.Module) -> None:
+    external_calls.serve(module, external.calls_in(module))
 
 
 def _expand(module: ir.Module, arch: Architecture) -> None:
@@ -47,6 +52,7 @@ def _make_resumable(module: ir.Module, _arch: Architecture) -> None:
 
 
 PASSES: dict[str, Pass] = {
+    "external-calls": Pass(on_module(_serve_external_calls), "replace calls of functions of libdevice by operations"),
     "launch-limits": SHARED["launch-limits"],
     "narrow-floats": SHARED["narrow-floats"],
     "vector-legalisation": Pass(on_module(_cut_vectors), "cut vectors of hundreds of elements into short ones"),
