@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # what loads when it is first used
     from .ffi import ffi as ffi
     from .ffi import mangle as mangle
     from .layout.int_tuple import pretty_str as pretty_str
+    from .math import MathOperand as MathOperand
     from .math import RoundingMode as RoundingMode
     from .math import abs as abs
     from .math import absf as absf
@@ -133,6 +134,7 @@ _MMA = (
     "mma_atom_call",
 )
 _MATH = (
+    "MathOperand",
     "RoundingMode",
     "abs",
     "absf",

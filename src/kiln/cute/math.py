@@ -23,6 +23,7 @@ from .tensor.tensor_ssa import TensorSSA, _meet, _operands, where
 
 __dir__ = lazy.listing(__name__)
 __all__ = [
+    "MathOperand",
     "RoundingMode",
     "abs",
     "absf",
