@@ -18,6 +18,12 @@ CASES = {
         f'func.func @k() attributes {{cute.kernel}} {{ %a = "cute.alloc_smem"() {{bytes = 8 : i64, alignment = 16 : i64}} : () -> {_SMEM} return }}',
         "cute.alloc_smem kiln.offset = 0",
     ),
+    "external-calls": (
+        """
+        llvm.func @sine(f32) -> f32 attributes {cute.symbol = "__nv_sinf", cute.library = "libdevice", cute.digest = ""}
+        llvm.func @f(%a: f32) -> f32 { %s = llvm.call @sine(%a) : (f32) -> f32 llvm.return %s : f32 }""",
+        "not: llvm.func @sine\nllvm.func @f(%a:\n%s = math.sin %a\nnot: llvm.call\nllvm.return %s",
+    ),
     "narrow-floats": (
         "func.func @f(%a: f32) -> f8E4M3FN { %p = arith.truncf %a : f32 to f8E4M3FN return %p : f8E4M3FN }",
         "arith.bitcast i32\nnot: arith.truncf\nreturn",
