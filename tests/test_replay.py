@@ -12,7 +12,7 @@ from choices import Chosen, chosen, gemm_shapes, print_beside_cublas, recorded
 def test_symbols_of_ir_are_numbered():
     text = """module {
   func.func @main(%arg0: i32 loc("file.py":3:1)) {
-    "cute.launch"(%0) {kernel = @Old_kernel} : (i32) -> ()
+    "cuda.launch_ex"(%0) {kernel = @Old_kernel} : (i32) -> ()
     call @external(%0) : (i32) -> ()
   }
   func.func @Old_kernel(%arg0: i32) attributes {cute.kernel} {

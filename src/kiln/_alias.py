@@ -124,7 +124,7 @@ PATHS = {
     "cutlass.utils.tensormap_manager": "kiln.utils.tensor_map_manager",
     _MLIR: "",
     f"{_MLIR}.dialects": "",
-    f"{_MLIR}.dialects.cuda": "kiln.cuda_dialect",
+    f"{_MLIR}.dialects.cuda": "kiln.cute.nvgpu.cuda_dialect",
     f"{_MLIR}.dialects.cute": "kiln.cute.nvgpu.cute_dialect",
     f"{_MLIR}.dialects.cute_nvgpu": "kiln.cute.nvgpu.cute_nvgpu_dialect",
     f"{_MLIR}.dialects.math": "kiln.cute.arch.math_dialect",

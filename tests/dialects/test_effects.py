@@ -25,7 +25,7 @@ from kiln.targets.nvidia import lower as nvidia
 from kiln.targets.nvidia.passes.kernel_outlining import LaunchFacts
 
 OPERATIONS = {kind.OPERATION_NAME: kind for kind in (*cute.OPERATIONS, *nvgpu.OPERATIONS)}
-HOST = ("cute.launch", "cute_nvgpu.driver_launch", "cute_nvgpu.tensor_map_encode")
+HOST = ("cuda.launch_ex", "cute_nvgpu.driver_launch", "cute_nvgpu.tensor_map_encode")
 every_operation = pytest.mark.parametrize("kind", OPERATIONS.values(), ids=OPERATIONS)
 of_kernels = pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in HOST])
 

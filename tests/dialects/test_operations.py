@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 OPERATIONS = {kind.OPERATION_NAME: kind for kind in (*cute.OPERATIONS, *nvgpu.OPERATIONS)}
 
 NOT_EXPANDED = {
-    ("cpu", "cute_nvgpu.driver_launch"): "made by the NVIDIA target, in place of cute.launch",
+    ("cpu", "cute_nvgpu.driver_launch"): "made by the NVIDIA target, in place of cuda.launch_ex",
     ("cpu", "cute_nvgpu.hold_registers"): "made by the NVIDIA target, for LLVM",
     ("nvidia", "cute_nvgpu.driver_launch"): "of host functions: `targets/nvidia/launch.py` expands it there",
 }
@@ -90,7 +90,7 @@ def test_every_operation_is_expanded_or_a_reason_is_given(target: str) -> None:
     handlers = handlers_of(target)
     for name in OPERATIONS:
         assert (name in handlers) != ((target, name) in NOT_EXPANDED), name
-    own = {name for name in handlers if name.startswith(("cute.", "cute_nvgpu."))}
+    own = {name for name in handlers if name.startswith(("cuda.", "cute.", "cute_nvgpu."))}
     assert own <= set(OPERATIONS)
 
 
@@ -107,7 +107,7 @@ def test_every_operation_of_the_hardware_has_a_plain_definition_or_a_reason_why_
 
 def test_operations_are_built_by_their_builders_alone() -> None:
     """Elsewhere no code names an operation of the dialects where it makes one."""
-    making = re.compile(r"(?:\bemit|\bemit_value|\.create|\.value|\.op)\(\s*f?[\"']cute(?:_nvgpu)?\.")
+    making = re.compile(r"(?:\bemit|\bemit_value|\.create|\.value|\.op)\(\s*f?[\"'](?:cuda|cute|cute_nvgpu)\.")
     found = [
         f"{file.relative_to(ROOT)}: {match.group(0)}"
         for file in sorted((ROOT / "src").rglob("*.py"))

@@ -120,7 +120,7 @@ def launch(
     return (
         "".join(f"{new} = arith.extsi {old} : i32 to i64\n" for new, old in wide)
         + f"%args = builtin.unrealized_conversion_cast {cast}\n"
-        f'"cute.launch"({", ".join(new for new, _ in wide)}, %zero64, %args) {{kernel = @{kernel}}} '
+        f'"cuda.launch_ex"({", ".join(new for new, _ in wide)}, %zero64, %args) {{kernel = @{kernel}}} '
         f": ({LAUNCH_TYPES}, tuple<{types}>) -> ()\n"
     )
 

@@ -284,7 +284,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "cute.grid_dim": _index("grid_dim"),
     "cute.lane_idx": (_op("cute.lane_idx", result="i32"), {_op("cute.lane_idx", result="i64"): "expected 'i32'"}),
     "cute.warp_idx": (_op("cute.warp_idx", result="i32"), {_op("cute.warp_idx", result="i64"): "expected 'i32'"}),
-    "cute.launch": _launch("cute.launch", "kernel = @f"),
+    "cuda.launch_ex": _launch("cuda.launch_ex", "kernel = @f"),
     "cute.printf": _report("cute.printf", "", "", "format"),
     "cute.assert_": _report("cute.assert_", "%c, ", "i1, ", "message"),
     "cute.int_to_ptr": (_op("cute.int_to_ptr", "%w", "i64", _PTR), {_op("cute.int_to_ptr", "%n", "i32", _PTR): "expected 'i64'"}),

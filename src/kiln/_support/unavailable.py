@@ -19,11 +19,7 @@ else:
 
 _INTERNAL = "it is an internal of another implementation of the interface"
 
-MODULES = {
-    "base_dsl.ast_preprocessor": _INTERNAL,
-    "base_dsl.tvm_ffi_builder": _INTERNAL,
-    "cuda_dialect": "launches are operations of Kiln's own dialect",
-}
+MODULES = {"base_dsl.ast_preprocessor": _INTERNAL, "base_dsl.tvm_ffi_builder": _INTERNAL}
 """Modules below `kiln` that have placeholders only, and so do their submodules; with the reason."""
 
 NAMES = {
@@ -35,6 +31,7 @@ NAMES = {
         "CopyReduceBulkTensorTileS2GNonExecTrait",
     ),
     "cuda": (_INTERNAL, "load_cubin_module_data"),
+    "cute.nvgpu.cuda_dialect": ("launches are operations of Kiln's own dialect",),
     "cute": (
         "atoms and integers are no values of types of the IR: an Op whose make_trait() returns a Trait makes an atom",
         "IntValue",
@@ -42,7 +39,7 @@ NAMES = {
     ),
     "experimental.task_scheduling.pipelines": (_INTERNAL, "TSPipelineAsyncUmma", "TSPipelineUmmaUmma"),
 }
-"""Placeholders in modules that exist: the reason, then the names."""
+"""Placeholders in modules that exist: the reason, then the names; all that a module lacks if there are none."""
 
 
 error: type[Exception] = NotImplementedError
@@ -78,8 +75,8 @@ def _placeholder(module: str, qualname: str, reason: str) -> Any:
 
 def name(module: str, name: str) -> Any:
     """Return a placeholder of a module, as an attribute of it; AttributeError for other names."""
-    reason, *submodules = NAMES.get(module.partition(".")[2], ("",))
-    if name not in submodules:
+    reason, *names = NAMES.get(module.partition(".")[2], ("",))
+    if name not in names and (names or not reason or name.startswith("__")):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     return _placeholder(module, name, reason)
 

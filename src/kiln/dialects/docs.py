@@ -18,7 +18,8 @@ For contributors. `python -m kiln.dialects.docs` makes this page from the docstr
 there.
 
 Tracing emits operations of three kinds. `arith`, `math`, `scf`, `cf`, `vector` and `func` are for scalars, vectors and
-control flow. `cute` is for tiles, memory and the grid. `cute_nvgpu` is for what NVIDIA hardware does beyond that.
+control flow. `cute` is for tiles, memory and the grid, `cuda` for launches. `cute_nvgpu` is for what NVIDIA
+hardware does beyond that.
 
 - Operations print in MLIR's generic form. This page writes `name(operands) {attributes} -> results`, each attribute with
   its possible values, and with `?` if it may be left out.

@@ -20,7 +20,7 @@ def fill(x: cute.Tensor):
     ones(x).launch(grid=[1, 1, 1], block=[4, 1, 1])
 
 
-WORDS = {"PreCompiledMlir": "cute.launch", "LoweredMlir": "llvm.func @", "Llvm": "define"}
+WORDS = {"PreCompiledMlir": "cuda.launch_ex", "LoweredMlir": "llvm.func @", "Llvm": "define"}
 
 
 @pytest.mark.parametrize("stage", ArtifactType)

@@ -700,7 +700,7 @@ def test_a_function_without_kernels():
 
 def test_artefacts():
     compiled = compile_for(launcher(double), floats(4, 128))
-    assert "cute.launch" in compiled.__mlir__
+    assert "cuda.launch_ex" in compiled.__mlir__
     assert "define" in compiled.__llvm__
     assert "target triple" in compiled.__llvm__
     assert "llvm.func @double" in compiled.artifacts["mlir_lowered"]

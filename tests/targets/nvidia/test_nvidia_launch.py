@@ -16,7 +16,9 @@ from nvidia_testing import compile_for, needs_ptxas, resources
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Int32, Int64
+from kiln.base_dsl.bindings import ir
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeTypeError
+from kiln.cute.nvgpu import cuda_dialect
 from kiln.hardware import driver
 from kiln.hardware.architectures import Arch
 from kiln.targets.nvidia import codegen
@@ -82,6 +84,45 @@ def test_attributes(fake_driver):
     assert pdl[4] == (2, 1, 1)
     assert cluster[4] == (4, 1, 1)
     assert fake_driver.launches[5].attributes == {}  # a cluster of one block needs none
+
+
+def spread(launcher, **sizes):
+    """Launch with clusters spread over SMs, as libraries do: by the operation of the launch."""
+    block = ir.InsertionPoint.current.block
+    before = len(block.operations)
+    launcher.launch(**sizes)
+    (launch,) = [op for op in list(block.operations)[before:] if op.operation.name == "cuda.launch_ex"]
+    with ir.InsertionPoint(launch):
+        policy = cuda_dialect.CudaClusterSchedulingPolicy.cudaClusterSchedulingPolicySpread
+        cuda_dialect.launch_cfg_cluster_scheduling_policy(launch.operands[0], policy)
+
+
+@cute.jit
+def with_spread_clusters():
+    spread(empty(), grid=(8, 1, 1), block=(32, 1, 1), cluster=(2, 1, 1))
+
+
+def test_cluster_scheduling(fake_driver):
+    compile_for(with_spread_clusters)()
+    assert {key: fake_driver.launches[0].attributes[key][0] for key in (4, 5)} == {4: 2, 5: 1}
+
+
+@cute.jit
+def with_a_policy_of_nothing():
+    empty().launch(grid=(8, 1, 1), block=(32, 1, 1))
+    cuda_dialect.launch_cfg_cluster_scheduling_policy(Int32(1).ir_value(), cuda_dialect.CudaClusterSchedulingPolicy(1))
+
+
+@cute.jit
+def with_an_unknown_policy():
+    cuda_dialect.launch_cfg_cluster_scheduling_policy(Int32(1).ir_value(), 1)
+
+
+def test_wrong_uses_of_cluster_scheduling():
+    with pytest.raises(DSLRuntimeError, match="is not before the launch"):
+        compile_for(with_a_policy_of_nothing)
+    with pytest.raises(DSLUserCodeTypeError, match="policy is 1"):
+        compile_for(with_an_unknown_policy)
 
 
 @cute.jit

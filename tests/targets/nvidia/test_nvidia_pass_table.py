@@ -21,7 +21,7 @@ CASES = {
         func.func @f() {
           %one = arith.constant 1 : i64
           %none = builtin.unrealized_conversion_cast to tuple<>
-          "cute.launch"(%one, %one, %one, %one, %one, %one, %one, %one, %one, %one, %one, %none) {kernel = @k}
+          "cuda.launch_ex"(%one, %one, %one, %one, %one, %one, %one, %one, %one, %one, %one, %none) {kernel = @k}
             : (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, tuple<>) -> ()
           return
         }""",

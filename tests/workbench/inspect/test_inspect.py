@@ -81,7 +81,7 @@ class Plain(Watcher):
         self.operations.append(found)
 
 
-DIALECTS = ("arith", "cute", "cute_nvgpu", "scf", "vector")
+DIALECTS = ("arith", "cuda", "cute", "cute_nvgpu", "scf", "vector")
 
 
 @pytest.fixture(scope="module")
@@ -411,7 +411,7 @@ KEYS = """
   await press("k"); seen.up = lines("py");
   await press("l"); seen.pane = document.activeElement.getAttribute("aria-label");
   await press("/"); seen.search = document.activeElement.id;
-  document.activeElement.value = "cute.launch"; document.activeElement.dispatchEvent(new Event("input")); await wait();
+  document.activeElement.value = "cuda.launch_ex"; document.activeElement.dispatchEvent(new Event("input")); await wait();
   seen.hits = document.querySelector("#hits").textContent;
   await press("Escape"); seen.closed = document.querySelector("#search").hidden;
   await press("3"); seen.panes = [...document.querySelectorAll(".pane")].map((pane) => pane.dataset.kind);

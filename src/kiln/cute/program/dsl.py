@@ -102,7 +102,7 @@ class CuteDSL(ScfDSL):
         return Settings()
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
-        return (cute.Cute,)
+        return (cute.Cute, cute.Cuda)
 
     def value_of(self, value: ir.Value) -> object:
         """Return the pointer that an address of the `cute` dialect is; other values as they are."""

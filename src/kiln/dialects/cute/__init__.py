@@ -1,4 +1,4 @@
-"""The `cute` dialect: tiles, memory and the grid, which upstream dialects do not describe.
+"""The dialects `cute` and `cuda`: tiles, memory and the grid, which upstream dialects do not describe.
 
 Types, then operations by subject, each beside the function that builds it; all names are here. Operations print in
 MLIR's generic form.
@@ -12,7 +12,7 @@ from .packing import *
 from .reports import *
 from .types import *
 
-OPERATIONS = tuple(types.Cute.operations)
+OPERATIONS = (*types.Cute.operations, *types.Cuda.operations)
 TYPES = (types.Ptr, types.Memref)
 
 __all__ = ["OPERATIONS", "TYPES"]

@@ -8,7 +8,7 @@ from ...mlir import ir
 from ..declaration import PURE, Operand, OptionalAttr, Result, attributes
 from ..definition import I32, I64, int_type, one_of
 from .packing import is_pack, pack, unpack
-from .types import Cute
+from .types import Cuda, Cute
 
 __all__ = [
     "EVENTS",
@@ -78,7 +78,7 @@ def index(which: str, dim: int | None = None) -> ir.Value:
 
 
 class LaunchFields:
-    """The fields that `cute.launch` and `cute_nvgpu.driver_launch` share."""
+    """The fields that `cuda.launch_ex` and `cute_nvgpu.driver_launch` share."""
 
     grid_x: Operand[I64]
     grid_y: Operand[I64]
@@ -100,6 +100,7 @@ class LaunchFields:
     carveout: OptionalAttr[ir.IntegerAttr]
     merge_smem: OptionalAttr[ir.UnitAttr]
     events: OptionalAttr[ir.ArrayAttr]
+    cluster_scheduling: OptionalAttr[ir.IntegerAttr]
 
     @property
     def grid(self) -> "tuple[ir.Value, ir.Value, ir.Value]":
@@ -128,7 +129,7 @@ class LaunchFields:
 
 
 class Launch(
-    LaunchFields, Cute.Operation, name="launch", reads="arguments", writes="arguments", orders="grid", prefix="cute."
+    LaunchFields, Cuda.Operation, name="launch_ex", reads="arguments", writes="arguments", orders="grid", prefix="cute."
 ):
     """Run the function `kernel` once for each thread of a grid. Host functions only.
 
@@ -145,7 +146,7 @@ class Launch(
     are complete (programmatic dependent launch). `cute.max_threads` of a block and `cute.min_blocks` of an SM limit
     registers. `cute.preferred_cluster`: a larger cluster that blocks may be launched in. `cute.carveout`: percent of
     the L1 cache that is shared memory. `cute.merge_smem`: static shared memory of mutually exclusive branches
-    overlaps.
+    overlaps. `cute.cluster_scheduling`: how the driver places clusters (`CUclusterSchedulingPolicy`).
     """
 
     kernel: ir.FlatSymbolRefAttr
@@ -184,4 +185,4 @@ def launch(
     }
     attrs = {name: value for name, value in options.items() if value is not None}
     operands = (*grid, *block, *cluster, smem, stream, pack(arguments))
-    return emit("cute.launch", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **attrs})
+    return emit("cuda.launch_ex", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **attrs})

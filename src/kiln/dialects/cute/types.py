@@ -11,6 +11,7 @@ from ..definition import load
 
 __all__ = [
     "SPACES",
+    "Cuda",
     "Cute",
     "Memref",
     "PointerInfo",
@@ -36,6 +37,10 @@ register_pointer_type("!cute.memref", lambda type_: info(type_).leaves)
 
 class Cute(Dialect, name="cute"):
     """Tiles, memory and the grid."""
+
+
+class Cuda(Dialect, name="cuda"):
+    """Launches, by the name that CuTe DSL has for them."""
 
 
 class Ptr(Type, dialect=Cute, name="ptr"):
@@ -64,8 +69,9 @@ class Memref(Type, dialect=Cute, name="memref"):
 
 
 def load_dialect() -> None:
-    """Make the dialect known to the context."""
+    """Make the dialects known to the context."""
     load(Cute)
+    load(Cuda)
 
 
 # --- what a type says ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class DriverLaunch(
 ):
     """Launch kernel number `index` of the executable, named `name`, through the CUDA driver. Host functions only.
 
-    The NVIDIA target makes it from a `cute.launch`, whose operands and options it has. Later passes add what the
+    The NVIDIA target makes it from a `cuda.launch_ex`, whose operands and options it has. Later passes add what the
     kernel needs of its launches: `needs` (`limits.Needs`, encoded), bytes of shared memory, and `reports` if it prints
     or asserts.
     """
@@ -35,7 +35,7 @@ class DriverLaunch(
 
 
 def driver_launch(launch: ir.Operation, index: int, name: str) -> ir.Operation:
-    """Replace a `cute.launch` by a `driver_launch`."""
+    """Replace a `cuda.launch_ex` by a `driver_launch`."""
     context = launch.context
     attributes = {key: value for key, value in launch.attributes.items() if key != "kernel"}
     attributes["name"] = ir.StringAttr.get(name, context)

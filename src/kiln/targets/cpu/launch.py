@@ -184,7 +184,7 @@ def _cluster(x: Expander, op: cute.Launch, b: Builder) -> list[ir.Value]:
 
 
 def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
-    """Expand `cute.launch`."""
+    """Expand `cuda.launch_ex`."""
     name = op.kernel
     state = x.module.functions.get(name)
     if state is None or not state.is_kernel:

@@ -43,12 +43,13 @@ ATTRIBUTE_BYTES = 72
 VALUE = 8
 _COOPERATIVE = 2
 CLUSTER = 4
+_CLUSTER_SCHEDULING = 5
 _PROGRAMMATIC_SERIALIZATION = 6
 _PROGRAMMATIC_EVENT = 7
 _PREFERRED_CLUSTER = 11
 _LAUNCH_COMPLETION_EVENT = 12
 _CARVEOUT = 14
-_MOST_ATTRIBUTES = 7
+_MOST_ATTRIBUTES = 8
 _MONOTONIC = time.CLOCK_MONOTONIC
 
 
@@ -212,6 +213,8 @@ def _launch_attributes(
     share = _carveout(b, op, smem)
     if share is not None:
         add(_CARVEOUT, [share])
+    if op.cluster_scheduling is not None:
+        add(_CLUSTER_SCHEDULING, [b.i32(op.cluster_scheduling)])
     if op.preferred_cluster:
         add(_PREFERRED_CLUSTER, [b.i32(size) for size in op.preferred_cluster])
         add(CLUSTER, sizes[6:9])

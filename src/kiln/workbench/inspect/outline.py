@@ -101,7 +101,7 @@ def sections(one: Compiled, captured: Captured) -> dict[str, list[Item]]:
     for op in ops:
         by_name[op.name.partition(".")[2]].append(op)
     by_title = {
-        "launches": [_launch(op, number, captured) for op in by_name["launch"]],
+        "launches": [_launch(op, number, captured) for op in by_name["launch_ex"]],
         "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
         "shared memory": _shared(by_name, numbers),
         "tensor memory": [Item(f"{number(op, 1):>7} columns{_pair(op)}", op.place) for op in by_name["tcgen05_alloc"]],
@@ -145,6 +145,7 @@ _LAUNCH_WORDS = {
     "preferred_cluster": "preferred cluster {}",
     "use_pdl": "dependent launch",
     "cooperative": "cooperative",
+    "cluster_scheduling": "cluster scheduling policy {}",
 }
 """Attributes of launches, in words."""
 

@@ -30,7 +30,7 @@ def outlined(body: str, kernels: str = KERNELS) -> tuple[str, str, list[LaunchFa
 
 def test_kernels_leave_with_what_they_call() -> None:
     host, device, facts = outlined(launch("second", [("%n", "i32")]))
-    check(host, "func.func @twice\nnot: cute.kernel\nfunc.func @f\nnot: cute.launch\ncute_nvgpu.driver_launch")
+    check(host, "func.func @twice\nnot: cute.kernel\nfunc.func @f\nnot: cuda.launch_ex\ncute_nvgpu.driver_launch")
     assert "index = 1 : i32" in host and 'name = "second"' in host
     check(device, "func.func @twice\nfunc.func @first\nfunc.func @second\ncall @twice\nnot: @f(")
     assert [fact.name for fact in facts] == ["first", "second"]
@@ -43,9 +43,7 @@ def launches(*threads: str) -> str:
     made += "%unknown = arith.extsi %bx : i32 to i64\n%a = builtin.unrealized_conversion_cast %n : i32 to tuple<i32>\n"
     for count in threads:
         sizes = ", ".join(["%w"] * 3 + [count] + ["%w"] * 5)
-        made += (
-            f'"cute.launch"({sizes}, %zero64, %zero64, %a) {{kernel = @first}} : ({LAUNCH_TYPES}, tuple<i32>) -> ()\n'
-        )
+        made += f'"cuda.launch_ex"({sizes}, %zero64, %zero64, %a) {{kernel = @first}} : ({LAUNCH_TYPES}, tuple<i32>) -> ()\n'
     return made
 
 

@@ -1,0 +1,1 @@
+from kiln.cute.nvgpu.cuda_dialect import *
