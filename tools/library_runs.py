@@ -102,14 +102,17 @@ def import_each(folder: str, names: Sequence[str]) -> None:
 
 
 def unpacked(requirement: str, folder: Path) -> tuple[str, str]:
-    """Get a wheel from the package index into a folder; return the library's name and version. OSError without an index."""
+    """Get a wheel from the package index into a folder; return the library's name and version. OSError without an index.
+
+    Folders `data` stay in the wheel: they have copies of other projects, CuTe DSL itself among them.
+    """
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder)]
     done = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         raise OSError((done.stderr.strip().splitlines() or ["pip download failed"])[-1])
     with zipfile.ZipFile(wheels[0]) as wheel:
-        wheel.extractall(folder)
+        wheel.extractall(folder, [name for name in wheel.namelist() if "data" not in name.split("/")])
     name, version, *_ = wheels[0].name.split("-")
     wheels[0].unlink()
     return name.replace("_", "-"), version
