@@ -94,8 +94,16 @@ class Kernels:
         x[2] = read()
 
     @cute.kernel
+    def in_each_iteration(self, x: cute.Tensor):
+        for i in range(2):
+            if cute.arch.thread_idx()[0] == i:
+                self.partition.setup(x)
+                x[1 + i] = self.partition.get()
+
+    @cute.kernel
     def read_by_the_next_iteration(self, x: cute.Tensor):
         for i in range(x[0]):
+            x[2] = with_one(self.partition, i)
             if cute.arch.thread_idx()[0] == i:
                 self.partition.setup(x)
 
@@ -122,7 +130,13 @@ class Kernels:
 
 
 @pytest.mark.parametrize(
-    ("name", "written"), [("last_statement", (12, 0)), ("both_branches", (3, 12)), ("of_another_object", (12, 12))]
+    ("name", "written"),
+    [
+        ("last_statement", (12, 0)),
+        ("both_branches", (3, 12)),
+        ("of_another_object", (12, 12)),
+        ("in_each_iteration", (12, 12)),
+    ],
 )
 def test_changes_that_nothing_reads(name, written):
     kernels, x = Kernels(), np.array([5, 0, 0, 0], np.int32)
@@ -134,8 +148,88 @@ def test_changes_that_nothing_reads(name, written):
 
 @pytest.mark.parametrize("name", [name for name in vars(Kernels) if name.startswith("read_")])
 def test_changes_that_something_may_read(name):
-    with pytest.raises((DSLUserCodeTypeError, DSLUserCodeError), match="part' with different types|on one path only"):
+    with pytest.raises((DSLUserCodeTypeError, DSLUserCodeError), match="part first gets its value inside the `if`"):
         Kernels()(np.array([5, 0, 0, 0], np.int32), name)
+
+
+class Variant:
+    """What a kernel is made of, with places for tensors that its loops fill."""
+
+    params = None
+    """Of the class, until an object has its own."""
+
+    def __init__(self):
+        self.scale = None
+
+    def score(self, i):
+        return self.params[0] * i + self.scale[0]  # type: ignore[index]
+
+
+class VariantKernels:
+    def __init__(self):
+        self.variant = Variant()
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor, name: Constexpr):
+        getattr(self, name)(x).launch(grid=[1, 1, 1], block=[1, 1, 1])
+
+    @cute.jit
+    def bind(self, x: cute.Tensor):
+        self.variant.params = x
+        self.variant.scale = cute.make_tensor(x.iterator + 1, cute.make_layout(1))
+
+    @cute.kernel
+    def in_loops(self, x: cute.Tensor):
+        n = x[0]
+        while n > 0:
+            if n > 1:
+                for i in range(n):
+                    self.bind(x)
+                    x[2] += self.variant.score(i)
+                self.bind(x)
+            n -= 1
+        for i in range(x[0]):
+            self.bind(x)
+            x[3] += self.variant.score(i)
+        self.bind(x)
+        x[3] += self.variant.score(0)
+
+    @cute.kernel
+    def read_after(self, x: cute.Tensor):
+        for _ in range(x[0]):
+            self.bind(x)
+        x[2] = self.variant.score(1)
+
+    @cute.kernel
+    def asked_after(self, x: cute.Tensor):
+        for _ in range(x[0]):
+            self.bind(x)
+        x[2] = 1 if getattr(self.variant, "params", None) is None else 2
+
+    @cute.kernel
+    def asked_before(self, x: cute.Tensor):
+        for i in range(x[0]):
+            x[2] = 1 if self.variant.params is None else 2
+            self.bind(x)
+
+
+def test_loops_fill_attributes_that_were_none():
+    other = Variant()
+    for _ in range(2):
+        x = np.array([3, 7, 0, 0], np.int32)
+        VariantKernels()(x, "in_loops")
+        assert x.tolist() == [3, 7, 9 + 3 * 7 + 3 + 2 * 7, 9 + 3 * 7 + 7]
+        assert vars(Variant)["params"] is None
+        assert other.params is None
+
+
+@pytest.mark.parametrize("name", ["read_after", "asked_after", "asked_before"])
+def test_attributes_that_may_still_be_none_are_not_read(name):
+    kernels = VariantKernels()
+    with pytest.raises(DSLUserCodeError, match=r"self\.variant\.\w+ first gets its value inside"):
+        kernels(np.array([3, 0, 0, 0], np.int32), name)
+    assert vars(Variant)["params"] is None
+    assert vars(kernels.variant) == {"scale": None}
 
 
 def test_changes_that_python_may_read_after_the_call():

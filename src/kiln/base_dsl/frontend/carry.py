@@ -88,6 +88,7 @@ class Slot:
 
     __slots__ = ("key", "owner", "path")
     kind = "attribute"
+    is_own = True
 
     def __init__(self, owner: object, key: object, path: str) -> None:
         self.owner: Any = owner
@@ -117,6 +118,7 @@ class _Default(Slot):
     """An attribute whose value is the class's, while the object has none of its own."""
 
     __slots__ = ()
+    is_own = False
 
     def set(self, value: object) -> None:
         if value is not UNDEFINED and getattr(type(self.owner), self.key, UNDEFINED) is not value:
@@ -342,7 +344,8 @@ class Snapshot:
         defaults: dict[str, Any] = {}
         if self._reach is not None:
             kind = type(x)
-            defaults = {k: getattr(kind, k) for k in self._reach.defaults(kind) if k not in attributes}
+            inherited = (k for k in self._reach.defaults(kind) if k not in attributes and hasattr(x, k))
+            defaults = {k: getattr(kind, k) for k in inherited}
             self._follow(kind, seen, depth)
         self._objects.append((x, path, {**attributes, **defaults}))
         self._classes.append(type(x))

@@ -56,7 +56,9 @@ class _Choices:
 
     def learn(self, wrong: WrongChoice) -> bool:
         """Adapt to a wrong choice; return whether there was something to learn."""
-        if wrong.unset:
+        if wrong.unset is not None:
+            for slot in wrong.unset:
+                slot.set(UNDEFINED)
             self._unset += 1
             return self._unset <= _MOST_UNSET
         if wrong.promote is not None:
@@ -103,7 +105,7 @@ def _retraced(attempt: Callable[..., object]) -> Callable[..., Any]:
             except WrongChoice as wrong:
                 if not choices.learn(wrong):
                     raise (first or wrong.error) from None
-                if not wrong.by_value and not wrong.unset:  # the error of the next trace says more
+                if not wrong.by_value and wrong.unset is None:  # the error of the next trace says more
                     first = first or wrong.error
                 del trace.watched[watched:], trace.complaints[complaints:]
                 trace.unavailable = unavailable
@@ -450,6 +452,9 @@ class _LoopState:
             )
             if type(old) in (bool, int, float) or isinstance(old, tuple):
                 raise WrongChoice(refusal, promote=slot.path)
+            if slot.kind == "attribute" and old is None:
+                if unset_attributes.refuse_reads(slot.owner, slot.key, slot.path, rec.title, rec.span, slot.is_own):
+                    raise WrongChoice(refusal, unset=[slot])
             if _is_another(old, now):
                 raise WrongChoice(refusal, by_value=slot.path)
             raise refusal
@@ -474,7 +479,7 @@ class _LoopState:
                 )
         if unset_attributes.count() > self._unset:
             why = f"objects get other new attributes in {rec.title} each time it is traced"
-            raise WrongChoice(runtime_error(why, "give them values before the loop", span=rec.span), unset=True)
+            raise WrongChoice(runtime_error(why, "give them values before the loop", span=rec.span), unset=())
         snapshot.drop_attributes(gained)
 
     def _check_objects(self) -> None:

@@ -28,7 +28,7 @@ from ..diagnostics import (
 from ..tree import UNDEFINED
 from ..typing import Boolean, as_numeric
 from . import merged_objects, unset_attributes
-from .carry import Scope, Snapshot
+from .carry import Scope, Slot, Snapshot
 from .jumps import RETURN_VALUE, is_internal_name
 from .merged_objects import Noted
 
@@ -125,7 +125,7 @@ class WrongChoice(Exception):
         promote: str | None = None,
         by_value: str = "",
         like: tuple[str, Any] | None = None,
-        unset: bool = False,
+        unset: Sequence[Slot] | None = None,
     ) -> None:
         super().__init__()
         self.error = error
@@ -262,7 +262,7 @@ def dynamic_if(
         try:
             make = unify_arms(first, place.first, second, place.second, merge)
         except merging.Mismatch as m:
-            if drops(place.owner):
+            if drops(place.owner) or place.loses():
                 merge.forget(planned)
                 continue
             raise _branch_error(rec, place.path, m) from None
@@ -297,6 +297,8 @@ class MergedPlace(NamedTuple):
     """Whether it stores the state of a value rather than the value itself."""
     owner: Any = None
     """The object whose attribute it is."""
+    loses: Callable[[], bool] = lambda: False
+    """Removes an attribute that was None before the branch; returns whether reading it can be refused."""
 
     def setting(
         self, make: Callable[[Iterator[ir.Value]], object], noted: Noted
@@ -312,7 +314,7 @@ def merged_places(
     first: Any,
     second: Any,
     drops: Callable[[Any], bool] = lambda owner: False,
-    unset: Callable[[Any, str, str], bool] = lambda owner, name, path: False,
+    unset: Callable[..., bool] = lambda *_, **__: False,
 ) -> Iterator[MergedPlace]:
     """Yield the slots of objects that an arm changed.
 
@@ -325,9 +327,10 @@ def merged_places(
         a = first.changes.get(index, old)
         b = second.changes.get(index, old)
         owner = slot.owner if slot.kind == "attribute" else None
-        if _on_both(a, b, first, second) or not drops(owner):
+        loses = functools.partial(_loses, slot, old, unset)
+        if _on_both(a, b, first, second) or not (drops(owner) or loses()):
             _exists_on_both(slot.path, a, b, first, second)
-            yield MergedPlace(slot.path, a, b, slot.set, slot.kind == "state", owner)
+            yield MergedPlace(slot.path, a, b, slot.set, slot.kind == "state", owner, loses)
     for key in sorted(first.gained.keys() | second.gained.keys()):
         path = snapshot.path_of(key)
         owner = snapshot.owner_of(key)
@@ -336,6 +339,16 @@ def merged_places(
         if _on_both(a, b, first, second) or not (drops(owner) or unset(owner, key[1], path)):
             _exists_on_both(path, a, b, first, second)
             yield MergedPlace(path, a, b, functools.partial(snapshot.set_attribute, key), owner=owner)
+
+
+def _loses(slot: Slot, before: object, unset: Callable[..., bool]) -> bool:
+    """Remove an attribute that was None before a branch and cannot be merged; return whether reading it is refused."""
+    if slot.kind != "attribute" or before is not None:
+        return False
+    if not unset(slot.owner, slot.key, slot.path, was_none=slot.is_own):
+        return False
+    slot.set(UNDEFINED)
+    return True
 
 
 def _on_both(a: object, b: object, first: object, second: object) -> bool:
