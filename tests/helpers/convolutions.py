@@ -44,6 +44,20 @@ class Convolution:
             "filter": self.filter, "lower_padding": self.before, "upper_padding": self.after, "stride": self.stride, "dilation": self.dilation
         }  # fmt: skip
 
+    def corners(self, backwards: bool = False) -> dict[str, Any]:
+        """Of `make_im2col_tma_atom` for images ((W, H, D, N), C); `backwards`: the last tap first."""
+        reach = [(f - 1) * d for f, d in zip(self.filter, self.dilation, strict=True)]
+        lower = [-b for b in self.before]
+        upper = [a - r for a, r in zip(self.after, reach, strict=True)]
+        given = {
+            "lower_corner_whd": lower, "upper_corner_whd": upper, "stride_whd": self.stride,
+            "lower_padding_whd": [low + r for low, r in zip(lower, reach, strict=True)] if backwards else self.before,
+            "upper_padding_whd": self.after,
+            "lower_srt": reach if backwards else [0] * len(reach),
+            "stride_srt": [-d for d in self.dilation] if backwards else self.dilation,
+        }  # fmt: skip
+        return {name: tuple(reversed(value)) for name, value in given.items()}
+
     def columns(self, x: np.ndarray) -> np.ndarray:
         """(output pixels, channels, taps): what the filter meets; of taps the first mode is the fastest, as in layouts."""
         padding = [(0, 0), *zip(self.before, self.after, strict=True), (0, 0)]
@@ -68,8 +82,18 @@ def smem_layout(tile: tuple[int, int], dtype: Any, kind: str | None) -> Any:
     return cute.tile_to_shape(atom, tile, (0, 1))
 
 
-def columns(problem: Convolution, tile: tuple[int, int], dtype: Any, kind: str | None, blocks: int = 1) -> Any:
-    """A program that writes the tiles of (output pixels, channels, taps) by copies; so many blocks of a cluster share each tile."""
+def by_image(x: Any) -> Any:
+    """Images (N, [[D,] H,] W, C) as ((W, [[H,] D,] N), C)."""
+    modes = [*reversed(range(len(x.shape) - 1)), len(x.shape) - 1]
+    return cute.group_modes(cute.make_tensor(x.iterator, cute.select(x.layout, mode=modes)), 0, len(modes) - 1)
+
+
+def columns(
+    problem: Convolution, tile: tuple[int, int], dtype: Any, kind: str | None, blocks: int = 1, backwards: bool = False
+) -> Any:
+    """A program that writes the tiles of (output pixels, channels, taps) by copies; so many blocks of a cluster share each tile.
+
+    `backwards`: the last tap first, by the parameters of images ((W, H, D, N), C)."""
     layout = smem_layout(tile, dtype, kind)
     pixels, channels = tile
 
@@ -110,7 +134,15 @@ def columns(problem: Convolution, tile: tuple[int, int], dtype: Any, kind: str |
     @cute.jit
     def main(x: cute.Tensor, out: cute.Tensor):
         op = LOAD if blocks == 1 else MULTICAST
-        load = cpasync.make_im2col_tma_atom(op, x, layout, tile, **problem.options, num_multicast=blocks)
+        if backwards:
+            images = by_image(x)
+            atom, coords = cpasync.make_im2col_tma_atom(op, images, layout, tile, **problem.corners(True))
+            taps = cute.make_tensor(coords.iterator, cute.flatten(coords.layout))  # (pixels, C, S, R, T)
+            order = [0, 1, *reversed(range(2, len(taps.shape)))]
+            taps = cute.make_tensor(taps.iterator, cute.select(taps.layout, mode=order))
+            load = cpasync.TmaInfo(atom, cute.group_modes(taps, 2, len(order)), layout)
+        else:
+            load = cpasync.make_im2col_tma_atom(op, x, layout, tile, **problem.options, num_multicast=blocks)
         grid = (cute.ceil_div(load.tma_tensor.shape[0], pixels) * blocks, cute.ceil_div(x.shape[-1], channels), 1)
         kernel(load, out).launch(grid=grid, block=32, cluster=(blocks, 1, 1))
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
-from convolutions import LOAD, MULTICAST, PROBLEMS, STORE, Convolution, columns, forward, scattered, whole_tiles
+from convolutions import (
+    LOAD,
+    MULTICAST,
+    PROBLEMS,
+    STORE,
+    Convolution,
+    by_image,
+    columns,
+    forward,
+    scattered,
+    whole_tiles,
+)
 from tracing_only import traced
 
-from kiln import Float16, Float32, Int8, cute
+from kiln import Float16, Float32, Int8, TFloat32, cute
 from kiln.base_dsl.diagnostics import DSLUserCodeError
-from kiln.cute.nvgpu import cpasync
+from kiln.cute.nvgpu import cpasync, warpgroup
 from kiln.cute.runtime import from_dlpack
+from kiln.utils import hopper_helpers as sm90
 
 
 def numbers(shape, dtype=np.float16):
     return (np.arange(np.prod(shape)) % 1021 - 99).reshape(shape).astype(dtype)
 
 
-def gathered(problem, tile, dtype=Float16, kind=None, blocks=1, dynamic=False):
+def gathered(problem, tile, dtype=Float16, kind=None, blocks=1, dynamic=False, backwards=False):
     """What a program copies, and what it should."""
     x = numbers(problem.images, np.dtype(dtype.__name__.lower()))
     wanted = whole_tiles(problem, x, tile)
@@ -25,7 +39,7 @@ def gathered(problem, tile, dtype=Float16, kind=None, blocks=1, dynamic=False):
     given = [from_dlpack(a, assumed_align=16) for a in (x, out)]
     if dynamic:
         given = [given[0].mark_layout_dynamic(leading_dim=x.ndim - 1), given[1].mark_layout_dynamic(leading_dim=2)]
-    cute.compile(columns(problem, tile, dtype, kind, blocks), *given, target="cpu")(*given)
+    cute.compile(columns(problem, tile, dtype, kind, blocks, backwards), *given, target="cpu")(*given)
     return out, wanted
 
 
@@ -44,6 +58,60 @@ def test_columns(name, dynamic):
 def test_swizzles_and_tiles_of_several_boxes(dtype, tile, kind):
     out, wanted = gathered(Convolution((2, 6, 5, 80), (2, 2), (1, 0), (0, 1), (1, 1), (1, 1)), tile, dtype, kind)
     np.testing.assert_array_equal(out, wanted)
+
+
+def test_taps_backwards():
+    problem = PROBLEMS["3d"]
+    out, wanted = gathered(problem, (32, 16), backwards=True)
+    np.testing.assert_array_equal(out, wanted[..., ::-1])
+
+
+@pytest.mark.parametrize("name", list(PROBLEMS))
+def test_corners_say_what_a_filter_does(name):
+    """Images ((W, H, D, N), C) have the same map, and taps (S, R, T) behind the channels."""
+    problem = PROBLEMS[name]
+
+    @cute.jit
+    def main(x: cute.Tensor):
+        images, mma = by_image(x), sm90_mma()
+        pixels, channels, taps = make(x, **problem.options).tma_tensor.layout
+        wanted = cute.make_layout((pixels.shape, (channels.shape, *taps.shape[::-1])),
+                                  stride=(pixels.stride, (channels.stride, *taps.stride[::-1])))  # fmt: skip
+        facts = make(x, **problem.options).atom.trait.facts
+        info = make(images, tile=(16, (16,)), **problem.corners())
+        assert info.tma_tensor.layout == wanted and info.atom.trait.facts == facts
+        layout = cute.make_layout(((64, 8), 1, 2), stride=((16, 1), 0, 8))
+        info = cute.nvgpu.make_im2col_tma_atom_A(
+            LOAD,
+            images,
+            layout,
+            (64, 8, 16),
+            mma,
+            problem.filter,
+            problem.after,
+            problem.before,
+            problem.stride,
+            problem.dilation,
+        )
+        assert info.tma_tensor.layout == wanted
+        assert info.atom.trait.facts == dataclasses.replace(facts, box=(16, 64), values=1024)
+
+    traced(main, from_dlpack(np.zeros(problem.images, np.float32), assumed_align=16))
+
+
+def sm90_mma():
+    """A tiled MMA of (64, 8, 8) TF32."""
+    major = warpgroup.OperandMajorMode.K
+    return sm90.make_trivial_tiled_mma(TFloat32, TFloat32, major, major, Float32, (1, 1, 1), (64, 8))
+
+
+def test_elements_of_the_map():
+    @cute.jit
+    def main(x: cute.Tensor):
+        info = make(by_image(x), internal_type=TFloat32)
+        assert info.atom.trait.facts.element == "tf32"
+
+    traced(main, from_dlpack(np.zeros((2, 7, 9, 16), np.float32), assumed_align=16))
 
 
 def test_blocks_of_a_cluster_share_pixels():
@@ -83,6 +151,7 @@ def test_stores(images, stride):
 
 def make(x, op=LOAD, tile=(16, 16), layout=None, **options):
     """The atom of a tile that lies in shared memory row by row."""
+    layout = cute.make_layout((16, 16), stride=(16, 1)) if layout is None and tile[-1] in ("C", (16,)) else layout
     layout = cute.make_layout(tile, stride=(tile[-1], 1)[-len(tile) :]) if layout is None else layout
     return cpasync.make_im2col_tma_atom(op, x, layout, tile, **options)
 
@@ -111,7 +180,11 @@ def test_the_coordinate_tensor():
         ((2, 7, 16), {"filter": 9}, "larger than the images"),
         ((2, 300, 300, 16), {"lower_padding": (0, 129)}, "lower corner .* in 4 modes corners are -128 to 127"),
         ((2, 300, 300, 16), {"filter": (1, 200)}, "upper corner"),
-        ((2, 300, 300, 16), {"filter": (1, 2), "dilation": 256, "upper_padding": 127}, "at most 255 pixels"),
+        (
+            (2, 300, 300, 16),
+            {"filter": (1, 2), "dilation": 256, "upper_padding": 127},
+            "offsets of taps are at most 255 pixels",
+        ),
         ((2, 90, 90, 90, 16), {"upper_padding": 16}, "in 5 modes corners are -16 to 15"),
         ((2, 7, 16), {"tile": (16,)}, "two static numbers"),
         ((2, 2000, 16), {"tile": (1025, 16)}, "at most 1024 pixels, got 1025"),
@@ -129,6 +202,30 @@ def test_the_coordinate_tensor():
 def test_refused(shape, options, rule):
     with pytest.raises(DSLUserCodeError, match=rule):
         traced(cute.jit(lambda x: make(x, **options)), from_dlpack(np.zeros(shape, np.float16), assumed_align=16))
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"filter": 3}, "take the parameters with whd and srt"),
+        ({"lower_corner_whd": 0.5}, "lower_corner_whd is 0.5: a static number for each of the 2 modes"),
+        ({"stride_whd": (1, 9)}, "stride_whd is .1, 9.: a static number from 1 to 8"),
+        ({"stride_srt": 0}, "the distance of taps is not 0"),
+        ({"upper_padding_whd": 0, "upper_corner_whd": 2}, "leave a filter of .-1, -1. taps"),
+        ({"stride_srt": -1, "lower_padding_whd": 1}, "not negative: the filter .2, 2. starts at .0, 0."),
+        ({"internal_type": Float16}, "take a type as wide"),
+        ({"internal_type": "half"}, "internal_type is a numeric type"),
+        ({"tile": (8, "C")}, "two static numbers"),
+    ],
+)
+def test_corners_refused(options, rule):
+    with pytest.raises(DSLUserCodeError, match=rule):
+        traced(cute.jit(lambda x: make(by_image(x), **options)), np.zeros((2, 7, 9, 16), np.float32))
+
+
+def test_corners_belong_to_images():
+    with pytest.raises(DSLUserCodeError, match="stride_srt belongs to images"):
+        traced(cute.jit(lambda x: make(x, stride_srt=1)), np.zeros((2, 7, 9, 16), np.float32))
 
 
 def test_channels_that_are_not_contiguous_are_refused():

@@ -121,17 +121,28 @@ def atom_of_values(
     `map_` is its tensor map where that is made elsewhere.
     """
     check_request(op, TILE_MAKER, multicast)
-    if internal_type is not None and not isinstance(internal_type, NumericMeta):
-        raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
+    internal_type = numeric(internal_type)
     facts = describe(tensor, smem_layout, tile, multicast, internal_type, op.by_rows)
     sizes, strides, scales = extents(facts, tensor)
     trait = op.trait(tensor.element_type, facts, _map(facts, tensor, sizes, strides) if map_ is None else map_)
+    atom = CopyAtom(op, with_internal_type(trait, tensor.element_type, internal_type))
+    return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
+
+
+def numeric(internal_type: object) -> NumericMeta | None:
+    """Return an element type of a descriptor, or None; raise an error for what is none."""
+    if internal_type is not None and not isinstance(internal_type, NumericMeta):
+        raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
+    return internal_type
+
+
+def with_internal_type(trait: TmaTrait, element_type: NumericMeta, internal_type: NumericMeta | None) -> TmaTrait:
+    """Return the trait of a map with elements of another type than the tensor, and say what shared memory holds."""
     if internal_type is not None:
         # a byte for each element of 4 or 6 bits, or elements seen as those of the map
-        unpacked = facts.shared_bits != facts.bits
-        trait.smem_types = (internal_type,) if unpacked else (tensor.element_type, internal_type)
-    atom = CopyAtom(op, trait)
-    return TmaInfo(atom, _coordinate_tensor(tensor, facts, scales), smem_layout, tile if tile.is_static() else None)
+        unpacked = trait.facts.shared_bits != trait.facts.bits
+        trait.smem_types = (internal_type,) if unpacked else (element_type, internal_type)
+    return trait
 
 
 def _map(facts: TensorMapFacts, tensor: TracedTensor, sizes: Sequence[object], strides: Sequence[object]) -> Any:
@@ -205,14 +216,18 @@ def _operand(
     if not hasattr(tiled_mma, "partition_shape_A"):
         raise type_error(f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}")
     tile = operand_values(operand, tensor, mma_tiler_mnk, tiled_mma)
-    # of (V, M, N, K) the blocks along N share A, those along M share B
-    multicast = 1
-    if isinstance(op, CopyBulkTensorTileG2SMulticastOp):
-        if cluster_shape_vmnk is None:
-            raise type_error(f"{name} of a multicast needs cluster_shape_vmnk")
-        shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
-        multicast = product_each(shape)[2 if operand == "A" else 1]
+    multicast = multicast_of(operand, isinstance(op, CopyBulkTensorTileG2SMulticastOp), cluster_shape_vmnk, name)
     return atom_of_values(op, tensor, smem_layout, tile, multicast, internal_type)
+
+
+def multicast_of(operand: str, shared: bool, cluster_shape_vmnk: object, name: str) -> int:
+    """Return how many CTAs share a tile of an operand: of (V, M, N, K) those along N share A, those along M share B."""
+    if not shared:
+        return 1
+    if cluster_shape_vmnk is None:
+        raise type_error(f"{name} of a multicast needs cluster_shape_vmnk")
+    shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
+    return product_each(shape)[2 if operand == "A" else 1]
 
 
 def operand_values(operand: str, tensor: TracedTensor, mma_tiler_mnk: Any, tiled_mma: Any) -> Layout:

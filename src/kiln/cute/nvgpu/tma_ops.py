@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TILE_MAKER = "make_tiled_tma_atom(op, gmem_tensor, smem_layout, cta_tiler)"
 """The function that makes the atoms of copies of tiles."""
-IM2COL_MAKER = "make_im2col_tma_atom(op, images, smem_layout, tile, filter, ...)"
+IM2COL_MAKER = "make_im2col_tma_atom(op, gmem_tensor, smem_layout, cta_tiler, ...)"
 """The function that makes the atoms of copies of pixels."""
 _ALIGNMENT = 128
 """The alignment of a box in shared memory, in bytes."""
@@ -208,7 +208,7 @@ class TmaTrait(CopyTrait):
         self.facts = facts
         self.map = map_
         self.images = images
-        self.smem_types: tuple[Any] = (value_type,)
+        self.smem_types: tuple[Any, ...] = (value_type,)
         layout = make_layout((ctas, facts.values), stride=(facts.values if ctas > 1 else 0, 1))
         super().__init__(value_type, make_layout(ctas), layout, layout)
 
