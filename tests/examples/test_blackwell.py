@@ -12,8 +12,8 @@ from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas
 
 import kiln
 from kiln.base_dsl.diagnostics import DSLArchitectureError
+from kiln.hardware.sass import kernels, registers
 from kiln.interop.aot import read_metadata
-from kiln.workbench.core.sass import kernels, registers
 
 FIRST = (
     "step_6_clc", "step_1_mma", "step_2_pipeline", "MXFP8", "step_3_roles", "step_4_persistent", "attention",

@@ -1,4 +1,4 @@
-"""What the machine code of kernels with products of warpgroups looks like: products, their sums, waits. It is read by `kiln.workbench.core.sass`."""
+"""What the machine code of kernels with products of warpgroups looks like: products, their sums, waits. It is read by `kiln.hardware.sass`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 import re
 from typing import Any
 
+from kiln.hardware.sass import Instruction, kernels, registers
 from kiln.targets.nvidia.remarks import FENCE_ADDED
-from kiln.workbench.core.sass import Instruction, kernels, registers
 
 _PRODUCT = re.compile(r"^[HQI]GMMA(?:\.SP)?\.(\d+)x(\d+)x(\d+)")
 _MOVE = re.compile(r"^(?:MOV(?:\.\w+)* R\d+, R\d+|IMAD\.MOV\S* R\d+, RZ, RZ, R\d+)(?:\.reuse)?$")

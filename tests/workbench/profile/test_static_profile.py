@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from kiln.hardware import sass
 from kiln.hardware.devices import device_of
 from kiln.targets.nvidia.codegen import Resources
-from kiln.workbench.core import sass
 from kiln.workbench.profile.cli import _static_tables
 from kiln.workbench.profile.static_profile import StaticProfile, calls_of, static_profile
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from kiln import __version__
 
+from ...hardware.sass import class_of
 from ..core import source_lines
 from ..core.records import Journal
-from ..core.sass import class_of
 from ..core.source_lines import Place, Text, instruction_of
 from ..report.model import words
 from .capture import Captured, Compiled

@@ -20,10 +20,9 @@ from typing import Any
 
 import kiln
 
-from ...hardware import toolchain
+from ...hardware import sass, toolchain
 from ...hardware.occupancy import occupancy
 from ...testing import dry_run
-from ..core import sass
 from ..core.environment import environment
 from ..core.loading import load
 from ..core.runners import Job

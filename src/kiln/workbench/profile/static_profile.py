@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl.diagnostics import DSLBaseError
+from ...hardware import sass
 from ...hardware.occupancy import Occupancy, occupancy
-from ..core import sass
 from ..core.source_lines import read_mlir
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLArchitectureEr
 from kiln.cute import arch
 from kiln.dialects import nvgpu
 from kiln.dialects.nvgpu import launch_control, tcgen05, tcgen05_descriptors, tensor_memory
+from kiln.hardware import sass
 from kiln.targets.cpu.lower import HANDLERS
-from kiln.workbench.core import sass
 
 
 class Values(NamedTuple):

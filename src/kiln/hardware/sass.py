@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...hardware import source_paths
+from . import source_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,6 +59,33 @@ def class_of(name: str) -> str:
     return next((kind for kind, pattern in _CLASSES if pattern.match(name)), "int")
 
 
+class Control(NamedTuple):
+    """What ptxas tells the scheduler of a warp with an instruction, from sm_70 on.
+
+    The fields are bits 105 to 121 of its 128, as published by Jia et al., "Dissecting the NVIDIA Volta GPU architecture" (2018).
+    """
+
+    stall: int
+    """Cycles until the warp may issue the next instruction."""
+    yields: bool
+    """Whether another warp is preferred next."""
+    writes: int | None
+    """The scoreboard that counts down when the result is written."""
+    reads: int | None
+    """The scoreboard that counts down when the operands were read."""
+    waits: tuple[int, ...]
+    """The scoreboards that must be zero before it issues."""
+
+
+def control_of(high: int) -> Control:
+    """Return the control code in the upper 64 bits of an instruction."""
+    code = high >> 41
+    writes = (code >> 5) & 7
+    reads = (code >> 8) & 7
+    boards = tuple(board for board in range(6) if code >> (11 + board) & 1)
+    return Control(code & 15, not code >> 4 & 1, None if writes == 7 else writes, None if reads == 7 else reads, boards)
+
+
 @dataclasses.dataclass(frozen=True)
 class Instruction:
     """One instruction; `place` is a file and a line, ("", 0) if unknown."""
@@ -69,6 +96,8 @@ class Instruction:
     conditional: bool = False
     """Whether it has a predicate; a branch then may not be taken."""
     place: tuple[str, int] = ("", 0)
+    control: Control | None = None
+    """What nvdisasm tells with its option `-hex`."""
 
     @property
     def kind(self) -> str:
@@ -102,6 +131,8 @@ _KERNEL = re.compile(r"^\.text\.(\S+):")
 _LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _LABEL = re.compile(r"^(\.L_\w+):")
 _CODE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_UPPER = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/$")
+"""The line with the upper half of an instruction."""
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX")
 """Instructions that may end a basic block."""
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
@@ -127,6 +158,9 @@ def kernels(text: str) -> dict[str, Code]:
             # BRA.U UP0, `(...) has its predicate among the operands
             conditional = bool(predicate) or (name.startswith("BRA") and not operands.startswith("`"))
             code.instructions.append(Instruction(int(address, 16), name, operands, conditional, place))
+        elif (upper := _UPPER.match(line)) and code.instructions:
+            one = dataclasses.replace(code.instructions[-1], control=control_of(int(upper.group(1), 16)))
+            code.instructions[-1] = one
     for code in codes.values():
         code.drop_padding()
         code.place_first_rounds()
