@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from kiln._support import unavailable
+from kiln.base_dsl import settings
 from kiln.workbench import doctor, doctor_project
 from kiln.workbench.core import cutlass_uses
+
+NEWEST = settings.CUTLASS_VERSIONS[-1]
 
 GOOD = '''
 """Not a use: cutlass.nowhere, sm_777."""
@@ -24,6 +27,7 @@ major = tcgen05.OperandMajorMode.MN
 def kernel(x: cute.Tensor, n: cutlass.Constexpr):
     a.barrier(barrier_id=1, number_of_threads=32)
     layout = cute.make_layout((4, 8), stride=(8, 1))
+    cute.brand_new()  # of patches.py
     names = [cute.nowhere for cute in (x, x)]
     return lambda cutlass: cutlass.nowhere, getattr(cute, "maybe_there", None), cute.maybe_there
 
@@ -49,10 +53,25 @@ def kernel():
     cute.rank(1, 2, 3, 4, 5)
     m.fence_of_nobody(); m.fence_of_nobody()
     iket.mark("a")
+
+class Copy(cute.nvgpu.cpasync.CopyG2SOp):
+    def __init__(self):
+        super().__init__(kinds=2)
+        super().make_trait_of_tomorrow()
+
+    def from_elsewhere(self, of):
+        return [self.nobody, super(Copy, self).nobody, of.nobody]
+
+class Other(Copy, cute.CopyAtom):
+    def make(self):
+        return super().make_anything()
+
+__import__("cutlass.cute.absent_by_path")
 """
 
 PATCHES = """
 import sys
+from importlib import import_module, util
 from importlib.metadata import version
 from unittest import mock
 import cutlass
@@ -65,6 +84,8 @@ cute.brand_new
 mock.patch("cutlass.cute.size")
 mock.patch.object(cute, "rank")
 sys.modules["cutlass.cute.absent"] = None
+if util.find_spec("cutlass.iket_by_path"):
+    import_module("cutlass.iket_by_path")
 if version("nvidia-cutlass-dsl") < "4.5" or cutlass.__version__ < "4.5":
     raise ImportError("it needs nvidia-cutlass-dsl>=4.5.0, <99")
 ARCHS = ("sm_90a", "sm_100f", "sm_999", "wasm_90", cute.arch.Arch.sm_103a) if hasattr(cute.arch, "Arch") else ()
@@ -80,6 +101,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "sub/patches.py": PATCHES,
         "unrelated.py": "import os\n",
         "broken.py": "import cutlass\nif:\n",
+        "requirements/cuda.txt": "nvidia-cutlass-dsl==4.7.0\n",
+        "requirements/README.md": "nvidia-cutlass-dsl==4.7.1\n",
+        "docker/Dockerfile.dev": "RUN pip install 'nvidia-cutlass-dsl[cu13]>=9'\n",
         "requirements-gpu.txt": "torch\nnvidia-cutlass-dsl[cu13]==4.4.*  # pinned\n# nvidia-cutlass-dsl==1\n",
         "pyproject.toml": 'dependencies = [\n "nvidia_cutlass_dsl >= 0.0.1, < 99",\n]\n',
         "third_party/old.py": "import cutlass.gone\n",
@@ -105,18 +129,22 @@ def test_what_kiln_lacks_is_named_with_every_place(project: Path) -> None:
         "cutlass.cute.arch.fence_of_nobody": ["sub/bad.py:15"],
         "cutlass.cute.make_layout(strides=)": ["sub/bad.py:13"],
         "cutlass.cute.rank: argument 5": ["sub/bad.py:14"],
+        "cutlass.cute.nvgpu.cpasync.CopyG2SOp.__init__(kinds=)": ["sub/bad.py:20"],
+        "cutlass.cute.nvgpu.cpasync.CopyG2SOp.make_trait_of_tomorrow": ["sub/bad.py:21"],
+        "cutlass.cute.absent_by_path": ["sub/bad.py:30"],
     }
     kinds = {one.name: (one.kind, one.why) for one in report.findings if one.group == "lacking"}
     assert kinds["cutlass.nowhere"] == ("module", "")
-    assert kinds["cutlass.made_up_internals"] == ("module", "placeholder")
+    assert kinds["cutlass.made_up_internals"] == ("module", "placeholder: it is an internal")
     assert (
         kinds["cutlass.cute.make_layout(strides=)"][0] == "keyword"
         and "stride" in kinds["cutlass.cute.make_layout(strides=)"][1]
     )
     assert found(report, "optional") == {
         "cutlass.cute.iket_of_tomorrow": ["sub/bad.py:6", "sub/bad.py:16"],
-        "cutlass.cute.maybe_there": ["good.py:15"],
-        "cutlass.cute.brand_new": ["sub/patches.py:11"],
+        "cutlass.cute.maybe_there": ["good.py:16"],
+        "cutlass.iket_by_path": ["sub/patches.py:17"],
+        "cutlass.cute.brand_new": ["good.py:14", "sub/patches.py:12"],
     }
     assert (report.served, report.modules, report.unreadable) == (2, 3, ["broken.py"])
 
@@ -124,22 +152,27 @@ def test_what_kiln_lacks_is_named_with_every_place(project: Path) -> None:
 def test_patches_versions_and_architectures(project: Path) -> None:
     report = doctor_project.examine(project, ["third_party"])
     assert found(report, "patched") == {
-        "cutlass.base_dsl.dsl.BaseDSL.print_warning": ["sub/patches.py:9"],
-        "cutlass.cute.absent": ["sub/patches.py:14"],
-        "cutlass.cute.brand_new": ["sub/patches.py:10"],
-        "cutlass.cute.rank": ["sub/patches.py:13"],
-        "cutlass.cute.size": ["sub/patches.py:12"],
+        "cutlass.base_dsl.dsl.BaseDSL.print_warning": ["sub/patches.py:10"],
+        "cutlass.cute.absent": ["sub/patches.py:15"],
+        "cutlass.cute.brand_new": ["sub/patches.py:11"],
+        "cutlass.cute.rank": ["sub/patches.py:14"],
+        "cutlass.cute.size": ["sub/patches.py:13"],
     }
     absent = {one.name for one in report.findings if one.group == "patched" and not one.served}
     assert absent == {"cutlass.cute.absent", "cutlass.cute.brand_new"}
     assert found(report, "version") == {
         "==4.4.*": ["requirements-gpu.txt:2"],
+        "==4.7.0": ["requirements/cuda.txt:1"],
+        ">=9": ["docker/Dockerfile.dev:1"],
         ">=0.0.1,<99": ["pyproject.toml:2"],
-        ">=4.5.0,<99": ["sub/patches.py:16"],
-        "read by the program": ["sub/patches.py:15"],
+        ">=4.5.0,<99": ["sub/patches.py:19"],
+        "read by the program": ["sub/patches.py:18"],
     }
     served = {one.name: one.served for one in report.findings if one.group in ("version", "architecture")}
     assert not served["==4.4.*"] and served[">=0.0.1,<99"]
+    why = {one.name: one.why for one in report.findings if one.group == "version"}
+    assert why["==4.4.*"] == f"Kiln serves {NEWEST}, or another: KILN_CUTLASS_VERSION=4.4.2" and not served["==4.4.*"]
+    assert why[">=9"] == f"Kiln serves {NEWEST}" and not served[">=9"]
     assert {name: served[name] for name in ("sm_90a", "sm_100f", "sm_103a", "sm_999")} == {
         "sm_90a": True,
         "sm_100f": True,

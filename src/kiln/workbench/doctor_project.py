@@ -19,13 +19,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kiln import _alias
+from kiln.base_dsl import settings
 from kiln.hardware import architectures, toolchain
 from kiln.workbench.core import cutlass_uses, served_names
 from kiln.workbench.core.cutlass_uses import Use, Uses
 from kiln.workbench.core.served_names import Lacking
 
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
-_REQUIREMENTS = re.compile(r"requirements.*\.txt|constraints.*\.txt|pyproject\.toml|setup\.cfg|METADATA|.*\.ya?ml")
+_REQUIREMENTS = re.compile(
+    r".*(requirements|constraints)[^/]*(/[^/]+)?\.(txt|in)|.*/(pyproject\.toml|setup\.cfg|METADATA|[^/]*\.ya?ml|Dockerfile[^/]*)"
+)
+"""Paths of files that may say which version they want."""
 _LARGE = 8 << 20
 """Bytes of source from which several processes read it."""
 _SHOWN = 3
@@ -95,7 +99,9 @@ def examine(folder: Path, exclude: Sequence[str] = ()) -> Report:
         for line, specifier in _required(path):
             place = f"{path.relative_to(folder).as_posix()}:{line}"
             add("version", "requirement", specifier or "any", [place], *_satisfied(specifier))
-    for path, uses in _read(path for path in paths if path.suffix == ".py"):
+    read = list(_read(path for path in paths if path.suffix == ".py"))
+    put_there = {use.name for _, uses in read if uses is not None for use in uses.uses if use.kind == "patch"}
+    for path, uses in read:
         name = path.relative_to(folder).as_posix()
         if uses is None:
             report.unreadable.append(name)
@@ -108,7 +114,7 @@ def examine(folder: Path, exclude: Sequence[str] = ()) -> Report:
         for line, arch in uses.architectures:
             add("architecture", "", arch, [f"{name}:{line}"], *_compiled(arch))
         lacking = False
-        for group, kind, what, why, lines_of_use in _lacking(uses):
+        for group, kind, what, why, lines_of_use in _lacking(uses, put_there):
             lacking |= group == "lacking"
             add(group, kind, what, (f"{name}:{line}" for line in lines_of_use), why)
         for use, lines_of_use in uses.uses.items():
@@ -145,8 +151,9 @@ def _files(folder: Path, exclude: Sequence[str]) -> Iterator[Path]:
         below = [name for name in folders if name not in _SKIPPED and not name.startswith(".")]
         folders[:] = sorted(name for name in below if not _is_left_out(Path(parent, name), folder, exclude))
         for name in sorted(names):
-            if name.endswith(".py") or _REQUIREMENTS.fullmatch(name):
-                yield Path(parent, name)
+            path = Path(parent, name)
+            if name.endswith(".py") or _REQUIREMENTS.fullmatch(f"/{path.relative_to(folder).as_posix()}"):
+                yield path
 
 
 def _is_left_out(path: Path, folder: Path, exclude: Sequence[str]) -> bool:
@@ -164,12 +171,14 @@ def _required(path: Path) -> Iterator[tuple[int, str]]:
 # ---- what Kiln lacks
 
 
-def _lacking(uses: Uses) -> Iterator[tuple[str, str, str, str, list[int]]]:
-    """Yield what Kiln lacks: "lacking" or "optional", what kind of thing it is, its name, why, and lines."""
-    optional = set(uses.optional)
+def _lacking(uses: Uses, put_there: set[str]) -> Iterator[tuple[str, str, str, str, list[int]]]:
+    """Yield what Kiln lacks: "lacking" or "optional", what kind of thing it is, its name, why, and lines.
+
+    `put_there` has the names that the program itself gives to `cutlass`, in any file.
+    """
+    optional = uses.optional | put_there
     for use, lines_of_use in uses.uses.items():
         if use.kind == "patch":
-            optional.add(use.name)  # the program puts it there
             continue
         served = served_names.module(use.name) if use.kind == "module" else served_names.find(use.name)
         if isinstance(served, Lacking):
@@ -224,9 +233,12 @@ def _taken(name: str, served: object) -> _Taken:
 def _satisfied(specifier: str) -> tuple[str, bool]:
     """Return whether the version that Kiln serves is one that a specifier such as ">=4.5,<5" allows, with a reason."""
     served_names.module("cutlass")
-    version = metadata.version(cutlass_uses.DISTRIBUTION)
-    wrong = [part for part in specifier.split(",") if part and not _allows(part, version)]
-    return f"Kiln serves {version}", not wrong
+    served = metadata.version(cutlass_uses.DISTRIBUTION)
+    parts = [part for part in specifier.split(",") if part]
+    allowed = [one for one in (*settings.CUTLASS_VERSIONS, served) if all(_allows(part, one) for part in parts)]
+    if served in allowed or not allowed:
+        return f"Kiln serves {served}", bool(allowed)
+    return f"Kiln serves {served}, or another: KILN_CUTLASS_VERSION={allowed[-1]}", False
 
 
 def _allows(part: str, version: str) -> bool:

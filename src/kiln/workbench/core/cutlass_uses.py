@@ -1,7 +1,8 @@
 """Reads how a Python file uses `cutlass`, from its syntax alone: imports, names, calls, patches, versions and architectures.
 
-A name is followed through `import ... as`, `from ... import`, plain assignments of modules, and the scopes of functions.
-Members of objects (`pipe.producer_acquire`) are not: their classes are known when the program runs.
+A name is followed through `import ... as`, `from ... import`, plain assignments of modules, the scopes of functions, and
+`super()` of a class with one base. Members of objects (`pipe.producer_acquire`) are not: their classes are known when the
+program runs.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class _Reader:
     def __init__(self) -> None:
         self.result = Uses()
         self.scopes: list[_Scope] = []
+        self.bases: list[str | None] = []
         self.guards = 0
 
     def visit(self, node: ast.AST) -> None:
@@ -124,6 +126,8 @@ class _Reader:
         while isinstance(node, ast.Attribute):
             attributes.append(node.attr)
             node = node.value
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "super" and not node.args and self.bases:
+            return ".".join([self.bases[-1], *reversed(attributes)]) if self.bases[-1] and attributes else None
         if not isinstance(node, ast.Name):
             return None
         for scope in reversed(self.scopes):
@@ -140,6 +144,15 @@ class _Reader:
         self.guards = 0  # it runs when it is called
         self.scope(_parameters(node.args), node.body, node.body)
         self.guards = guards
+
+    def _class(self, node: ast.ClassDef) -> None:
+        base = self._dotted(node.bases[0]) if len(node.bases) == 1 else None
+        for one in [*node.decorator_list, *node.bases, *node.keywords]:
+            self.visit(one)
+        self.bases.append(base)
+        for one in node.body:
+            self.visit(one)
+        self.bases.pop()
 
     def _lambda(self, node: ast.Lambda) -> None:
         self.children(node.args)
@@ -221,6 +234,11 @@ class _Reader:
             called in ("patch", "setattr") and node.args and (patched := _our_text(node.args[0])) is not None
         ):
             self._use("patch", patched, node)
+        elif called in ("import_module", "__import__", "find_spec") and node.args and (path := _our_text(node.args[0])):
+            if called == "find_spec":
+                self.result.optional.add(path)
+            else:
+                self._use("module", path, node)
         elif called in ("version", "distribution") and node.args and _is_distribution(node.args[0]):
             self.result.versions.append((node.lineno, ""))
         self.children(node)
@@ -255,6 +273,7 @@ class _Reader:
 _VISITORS: dict[type, Callable[..., None]] = {
     ast.FunctionDef: _Reader._function,
     ast.AsyncFunctionDef: _Reader._function,
+    ast.ClassDef: _Reader._class,
     ast.Lambda: _Reader._lambda,
     ast.ListComp: _Reader._comprehension,
     ast.SetComp: _Reader._comprehension,

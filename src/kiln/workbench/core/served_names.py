@@ -27,7 +27,7 @@ class Lacking:
 
     name: str
     why: str
-    """"missing", "placeholder", or the error that importing it raises."""
+    """"missing", "placeholder: " with the reason, or the error that importing it raises."""
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def find(name: str) -> object:
     if isinstance(served, Lacking) and isinstance(parent, ModuleType):
         served = _submodule(name)
     if isinstance(served, unavailable.Unavailable) or _is_module_of_placeholders(served):
-        return Lacking(name, "placeholder")
+        return _placeholder(name, served)
     return Lacking(name, served.why) if isinstance(served, Lacking) else served
 
 
@@ -83,7 +83,11 @@ def _submodule(name: str) -> object:
         return Lacking(name, "missing") if inside else UNKNOWN
     except Exception as error:
         return Lacking(name, f"{type(error).__name__}: {error}")
-    return Lacking(name, "placeholder") if _is_module_of_placeholders(served) else served
+    return _placeholder(name, served) if _is_module_of_placeholders(served) else served
+
+
+def _placeholder(name: str, served: object) -> Lacking:
+    return Lacking(name, f"placeholder: {getattr(served, '__kiln_reason__', '')}")
 
 
 def _is_module_of_placeholders(served: object) -> bool:
