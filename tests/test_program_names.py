@@ -365,7 +365,28 @@ def test_a_type_is_registered_by_its_name():
     kind = type("Handle", (), {})
     adapter = object()
     assert cute.register_jit_arg_adapter(python_type=kind)(adapter) is adapter
-    assert kiln.JitArgAdapterRegistry.get_registered_adapter(kind) is adapter
+    registry = kiln.JitArgAdapterRegistry
+    assert registry.get_registered_adapter(kind) is adapter
+    scoped = registry.register_jit_arg_adapter(kind, scope=registry.CUDA_DIALECT_SCOPE)(object())
+    assert cute.register_jit_arg_adapter(kind)(adapter) is adapter and registry.get_registered_adapter(kind) is scoped
+
+    text = f"{__name__}.Elsewhere"
+    lazy = cute.register_jit_arg_adapter(text, lazy=True)(object())
+    elsewhere = type("Elsewhere", (), {"__module__": __name__})
+    assert registry.get_registered_adapter(type("Derived", (elsewhere,), {})) is lazy
+    for kinds, options, rule in [
+        (text, {}, "takes a type, got"), (kind, {"lazy": True}, "name of a type"), (kind, {"scope": "s"}, "scope is 's'")
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=rule):
+            cute.register_jit_arg_adapter(kinds, **options)
+
+
+def test_numbers_by_keyword():
+    @cute.jit
+    def main(x: Int32) -> Int32:
+        return Int32(value=x) + Int32(cute.Boolean(a=x)) + cute.Int32(cute.Float32(value=3))
+
+    assert main(4) == 8 and cute.Boolean(a=2) and kiln.Numeric(value=2).dtype is Int32
 
 
 def test_a_packed_operation_is_chosen_by_its_function():

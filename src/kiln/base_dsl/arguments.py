@@ -322,20 +322,34 @@ class GroupNode(Node):
         return [kind, *(value for c in self.children for value in c.static_values())]
 
 
-_adapters: dict[type, Callable[[Any], Any]] = {}
+_adapters: dict[object, Callable[..., object]] = {}
+_scoped_adapters: dict[object, Callable[..., object]] = {}
+"""Those that were registered with a scope, which come first."""
+_SCOPE = "cuda_dialect"
 
 
-def register_jit_arg_adapter(*kinds: type, python_type: type | None = None) -> Callable[[Any], Any]:
+def register_jit_arg_adapter(
+    *kinds: object, python_type: object = None, scope: str | None = None, lazy: bool = False
+) -> Callable[[Any], Any]:
     """Decorate a class or function that wraps arguments of some types in a `JitArgument`.
 
     Args:
         kinds: the types.
         python_type: one more type, as CuTe DSL names it.
+        scope: None, or `JitArgAdapterRegistry.CUDA_DIALECT_SCOPE`, whose adapters come before those without a scope.
+        lazy: types are text, such as "torch.Tensor", and need not have been imported.
     """
+    every = (*kinds, *((python_type,) if python_type is not None else ()))
+    for kind in every:
+        if not isinstance(kind, str if lazy else type):
+            rule = 'the name of a type with its module, such as "torch.Tensor"' if lazy else "a type"
+            raise type_error(f"register_jit_arg_adapter(lazy={lazy}) takes {rule}, got {kind!r}")
+    if scope not in (None, _SCOPE):
+        raise type_error(f"scope is {scope!r}", "None or JitArgAdapterRegistry.CUDA_DIALECT_SCOPE")
+    adapters = _adapters if scope is None else _scoped_adapters
 
     def register(adapter: Any) -> Any:
-        for kind in (*kinds, *filter(None, (python_type,))):
-            _adapters[kind] = adapter
+        adapters.update((kind, adapter) for kind in every)
         return adapter
 
     return register
@@ -344,6 +358,7 @@ def register_jit_arg_adapter(*kinds: type, python_type: type | None = None) -> C
 class JitArgAdapterRegistry:
     """The types of arguments that are wrapped before they cross into a compiled function, and what wraps them."""
 
+    CUDA_DIALECT_SCOPE = _SCOPE
     register_jit_arg_adapter = staticmethod(register_jit_arg_adapter)
 
     @staticmethod
@@ -352,11 +367,13 @@ class JitArgAdapterRegistry:
         return find_adapter(kind)
 
 
-def find_adapter(kind: type) -> Callable[[Any], Any] | None:
+def find_adapter(kind: type) -> Callable[..., object] | None:
     """Return the adapter registered for a type or one of its bases."""
     for base in kind.__mro__:
-        if base in _adapters:
-            return _adapters[base]
+        for key in (base, f"{base.__module__}.{base.__qualname__}"):
+            adapter = _scoped_adapters.get(key) or _adapters.get(key)
+            if adapter is not None:
+                return adapter
     return None
 
 

@@ -82,9 +82,10 @@ class TensorMapSwizzle(enum.Enum):
         """Return the swizzle of a name, such as `s128b`."""
         return cls[name]
 
-    def to(self, kind: Any) -> Any:
+    def to(self, target_type: Any) -> Any:
         """Return the same swizzle as a member of another enumeration, `Tcgen05SmemSwizzle`."""
-        return kind.NONE if self is TensorMapSwizzle.none else kind[f"SWIZZLE_{self.name[1:].upper()}"]
+        name = "NONE" if self is TensorMapSwizzle.none else f"SWIZZLE_{self.name[1:].upper()}"
+        return target_type[name]
 
 
 class TensorMapDataFormat(enum.IntEnum):

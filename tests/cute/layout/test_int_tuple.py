@@ -123,6 +123,12 @@ def test_structure():
     assert front(((7, 1), 2)) == 7 and get_leaves((1, (2, 3))) == (1, 2, 3)
     assert find((1, (2, 3)), 3) == (1, 1) and find((1, 2), 2) == 1 and find((1, 2), 5) is None
     assert find_if((1, (4, 3)), lambda x: x > 3) == (1, 0)
+    assert find((1, 2), 2, hierarchical=False) == 1 and find_if((1, (4, 3)), lambda x: x > 3, hierarchical=True) == (
+        1,
+        0,
+    )
+    with pytest.raises(LayoutError, match="hierarchical=False of the nested tuple"):
+        find((1, (2, 3)), 3, hierarchical=False)
     assert has_underscore((1, (None, 2))) and not has_underscore((1, 2))
     assert inner_product((1, (2, 3)), (4, (5, 6))) == 32
     assert elem_scale((2, 3), (4, (5, 6))) == (8, 90)

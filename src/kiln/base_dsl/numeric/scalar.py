@@ -42,32 +42,32 @@ if TYPE_CHECKING:
 
 
 class Numeric(metaclass=NumericMeta, abstract=True):
-    """A scalar of a numeric type. `Numeric(x)`, `Integer(x)` and `Float(x)` choose the type as `from_python` does."""
+    """A scalar of a numeric type. `Numeric(value)`, `Integer(value)` and `Float(value)` choose the type as `from_python` does."""
 
     __slots__ = ("_buffer", "_value")
 
     _value: Any
     _buffer: Any
 
-    def __new__(cls, x: Any = 0, *, loc: object = None, ip: Any = None) -> Self:
+    def __new__(cls, value: Any = 0, *, loc: object = None, ip: Any = None) -> Self:
         if ip is not None:
             with ip:
-                return cls(x)
+                return cls(value)
         if cls._abstract:
-            return cls._of_family(x)
-        if isinstance(x, Numeric):
-            return convert(x, cls)
-        if type(x) not in PLAIN:
-            x = unwrap(x, cls)
-            if isinstance(x, Numeric):
-                return convert(x, cls)
-        return cls._lift(host.cast(cls, x))
+            return cls._of_family(value)
+        if isinstance(value, Numeric):
+            return convert(value, cls)
+        if type(value) not in PLAIN:
+            value = unwrap(value, cls)
+            if isinstance(value, Numeric):
+                return convert(value, cls)
+        return cls._lift(host.cast(cls, value))
 
-    def __init__(self, x: object = 0, *, loc: object = None, ip: object = None) -> None:
-        """Set the value of a program's own type, whose `__init__` calls this; `T(x)` of other types has set it."""
+    def __init__(self, value: object = 0, *, loc: object = None, ip: object = None) -> None:
+        """Set the value of a program's own type, whose `__init__` calls this; `T(value)` of other types has set it."""
         own = type(self)
         if own._initializes:
-            number = x if isinstance(x, own) else own._model(x, ip=ip)  # pyright: ignore[reportOptionalCall]
+            number = value if isinstance(value, own) else own._model(value, ip=ip)  # pyright: ignore[reportOptionalCall]
             for name in ("_value", "_nonneg", "_divisibility"):
                 if hasattr(number, name):
                     setattr(self, name, getattr(number, name))

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ..bindings import ir
 from . import formats
 from .scalar import Float, Integer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # `slot`: the struct format of one argument slot of 8 bytes, for values that struct packs as they are.
 
 
 class Boolean(Integer, width=1, mlir="i1", numpy="bool_", slot="<?7x"):
     """True or False. In arithmetic it counts as Int32; `&`, `|`, `^` and `~` of Booleans stay Boolean."""
+
+    def __new__(cls, a: Any = 0, *, loc: object = None, ip: object = None) -> Self:
+        return super().__new__(cls, a, loc=loc, ip=ip)
+
+    def __init__(self, a: object = 0, *, loc: object = None, ip: object = None) -> None:
+        super().__init__(a, loc=loc, ip=ip)
 
     def ir_value_int8(self, *, loc: object = None, ip: object = None) -> ir.Value:
         """Return the value as an i8, 0 or 1: how it lies in memory."""

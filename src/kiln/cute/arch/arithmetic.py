@@ -334,15 +334,17 @@ def exp_packed_f32x2(a: object, *, loc: object = None, ip: object = None) -> Pai
     return exp2(scaled[0]), exp2(scaled[1])
 
 
-def sext_unpacked_i4_i8_intrinsic(vec_i8: object, length: int, *, loc: object = None, ip: object = None) -> ir.Value:
+def sext_unpacked_i4_i8_intrinsic(
+    vec_unpacked_i4: object, length: int, *, loc: object = None, ip: object = None
+) -> ir.Value:
     """Return a vector of Int8 from Int4 values in the lower halves of bytes, with their signs.
 
     Args:
-        vec_i8: the vector of bytes, or a `TensorSSA` of them.
+        vec_unpacked_i4: the vector of bytes, or a `TensorSSA` of them.
         length: how many bytes it has.
     """
     type_ = ir.VectorType.get([length], Int8.mlir_type)
-    value = getattr(vec_i8, "ir_value", lambda: vec_i8)()
+    value = getattr(vec_unpacked_i4, "ir_value", lambda: vec_unpacked_i4)()
     shift = ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(Int8.mlir_type, 4))
     four = tracing.emit_value("arith.constant", type_, (), {"value": shift})
     raised = tracing.emit_value("arith.shli", type_, (value, four))

@@ -579,16 +579,21 @@ def front(input: object, *, loc: object = None, ip: object = None) -> Any:
     return input
 
 
-def find_if(t: object, pred_fn: Callable[[Any], Any], *, loc: object = None, ip: object = None) -> Any:
+def find_if(
+    t: object, pred_fn: Callable[[Any], Any], hierarchical: bool = True, *, loc: object = None, ip: object = None
+) -> Any:
     """Return where the first leaf is that satisfies a predicate: an index, a path (tuple) if it is nested, or None.
 
     Args:
         t: a nested tuple.
         pred_fn: called with one leaf at a time, from left to right.
+        hierarchical: True; False is for tuples that are not nested, and says so of others.
     """
     path = _find_path(t, pred_fn)
     if path is None:
         return None
+    if not hierarchical and any(isinstance(v, tuple) for v in wrap(t)):
+        raise LayoutError(f"hierarchical=False of the nested tuple {t}: cute.flatten(t) has places that are one index")
     return path[0] if len(path) == 1 else path
 
 
@@ -603,9 +608,15 @@ def _find_path(t: object, pred_fn: Callable[[Any], Any]) -> tuple[int, ...] | No
     return None
 
 
-def find(t: object, x: object, *, loc: object = None, ip: object = None) -> Any:
-    """Return where ``x`` first stands among the leaves of ``t``: an index, a path (tuple) if it is nested, or None."""
-    return find_if(t, lambda v: surely_equal(v, x) or (not is_integer(v) and v == x))
+def find(t: object, x: object, hierarchical: bool = True, *, loc: object = None, ip: object = None) -> Any:
+    """Return where ``x`` first stands among the leaves of ``t``: an index, a path (tuple) if it is nested, or None.
+
+    Args:
+        t: a nested tuple.
+        x: a leaf.
+        hierarchical: True; False is for tuples that are not nested, and says so of others.
+    """
+    return find_if(t, lambda v: surely_equal(v, x) or (not is_integer(v) and v == x), hierarchical)
 
 
 def common_divisor(values: Iterable[object]) -> int:

@@ -89,16 +89,16 @@ class SmemAllocator:
         self.smem_base: Any = None
         """The block, an Array of bytes, once the task manager has set up the kernel."""
 
-    def add(self, allocation: SmemAllocation) -> SmemAllocation:
+    def add(self, alloc: SmemAllocation) -> SmemAllocation:
         """Add a piece of memory."""
         self._open()
-        self._pieces.append([[allocation]])
-        return allocation
+        self._pieces.append([[alloc]])
+        return alloc
 
-    def add_tmem_ptr(self, allocation: SmemAllocation) -> SmemAllocation:
+    def add_tmem_ptr(self, alloc: SmemAllocation) -> SmemAllocation:
         """Add the word that `tcgen05_alloc` writes the address of tensor memory to."""
-        self._tmem = self.add(allocation)
-        return allocation
+        self._tmem = self.add(alloc)
+        return alloc
 
     def add_resource(self, resource: Any) -> None:
         """Add what a resource asks for (`get_smem_requirements`), and the barriers of its pipeline."""
@@ -117,10 +117,10 @@ class SmemAllocator:
                 SmemAllocation(name, _BARRIER_BYTES * config.num_stages, alignment=_BARRIER_BYTES)
             )
 
-    def add_alias_group(self, alternatives: Any) -> None:
+    def add_alias_group(self, phases: Any) -> None:
         """Add lists of allocations that share memory: each list lies in a row, all of them at one address."""
         self._open()
-        rows = [list(row) for row in alternatives]
+        rows = [list(row) for row in phases]
         shared = {id(allocation) for row in rows for allocation in row}
         self._pieces = [p for p in self._pieces if not any(id(a) in shared for row in p for a in row)]
         self._pieces.append(rows)
@@ -159,11 +159,11 @@ class SmemAllocator:
         if self.num_bytes:
             self.smem_base = Array(Int8, self.num_bytes, space=AddressSpace.smem, alignment=self.alignment)
 
-    def get(self, allocation: SmemAllocation) -> Array:
+    def get(self, alloc: SmemAllocation) -> Array:
         """Return an allocation as an Array of its type."""
         if self.smem_base is None:
             raise type_error("shared memory is not allocated yet", "call TaskManager.setup_resources_and_tasks()")
-        return Array(self.smem_base.data_ptr() + allocation.offset, dtype=allocation.dtype, shape=(allocation.count,))
+        return Array(self.smem_base.data_ptr() + alloc.offset, dtype=alloc.dtype, shape=(alloc.count,))
 
     @property
     def tmem_ptr_i32(self) -> Any:
@@ -180,10 +180,10 @@ class TmemAllocator:
         self._allocations: list[TmemAllocation] = []
         self.num_columns: int = 0
 
-    def add(self, allocation: TmemAllocation) -> TmemAllocation:
+    def add(self, alloc: TmemAllocation) -> TmemAllocation:
         """Add columns."""
-        self._allocations.append(allocation)
-        return allocation
+        self._allocations.append(alloc)
+        return alloc
 
     def add_resource(self, resource: Any) -> None:
         """Add what a resource asks for (`get_tmem_requirements`)."""
